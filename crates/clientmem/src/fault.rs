@@ -1,0 +1,134 @@
+//! The SIGBUS handler: what happens when the file behind a mapping is gone.
+//!
+//! The kernel raises SIGBUS in the thread that touches a page which the client truncated away or punched out while no
+//! page can be had. The handler puts private zeros in the place of the whole mapping and returns; the access is
+//! repeated and completes. One fault is enough to know the client for a liar, so nothing of its memory is kept, and
+//! one system call deals with all of it.
+//!
+//! Invariants:
+//! - Between the signal and the return only atomics and `mmap` are used: no lock, no allocation, `errno` kept.
+//! - Only the address range of a registered mapping is ever replaced.
+//! - A signal that is not about a registered mapping goes where it would have gone without this crate.
+//!
+//! Several threads may fault in one mapping at once. Each replaces it: the later ones replace zeros (and what was
+//! scribbled over them) by zeros, which nobody can mind as the mapping's content is already void. Nobody waits for
+//! anybody, so that a thread that loses its CPU within the handler holds up no other.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Once, OnceLock};
+
+use crate::registry;
+
+/// The action that was installed before ours.
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+
+type Handler = extern "C" fn(c_int);
+type InfoHandler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Installs the SIGBUS handler that turns a vanished client file into zeros. May be called any number of times; the
+/// first call counts. [`Region`](crate::Region) calls it on its own.
+///
+/// Signals that concern no region are passed to the handler that was installed before, so a program that has its own
+/// installs it first.
+pub fn install_fault_handler() {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        // SAFETY: sigaction is plain data for which all zeros is a valid value (default action, no flags).
+        let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a null new action only queries; `previous` is valid for writes.
+        unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) };
+        // Known before the handler can run, which may be right after the next call.
+        let _ = PREVIOUS.set(previous);
+
+        let entry: InfoHandler = on_sigbus;
+        // SAFETY: as above.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = entry as usize;
+        // SA_ONSTACK: another crate's thread may have a small stack, and a signal stack if so. Not SA_NODEFER: the
+        // handler touches no client memory, and a fault of its own must end the process rather than recurse.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        // SAFETY: `action` is complete and `on_sigbus` is async-signal-safe. SIGBUS is a valid signal, so the call
+        // cannot fail.
+        unsafe {
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        }
+    });
+}
+
+/// The handler.
+extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo to a handler installed with SA_SIGINFO.
+    let code = unsafe { (*info).si_code };
+    // Only these two codes come with the address of an access of this thread: a missing page, and a page lost to a
+    // memory error. A SIGBUS sent by kill() carries no address at all.
+    if code == libc::BUS_ADRERR || code == libc::BUS_MCEERR_AR {
+        // SAFETY: both codes fill si_addr.
+        let address = unsafe { (*info).si_addr() } as usize;
+        if let Some((slot, mapping)) = registry::find(address) {
+            slot.set_faulted();
+            if replace(mapping, address) {
+                return;
+            }
+        }
+    }
+    chain(signal, code, info, context);
+}
+
+/// Puts zeros in the place of `mapping`, or at least of the page around `address`.
+fn replace(mapping: registry::Mapping, address: usize) -> bool {
+    let page = (address - mapping.start) & !(mapping.page_size - 1);
+    // Under strict overcommit the whole may be refused where a page is not.
+    zero(mapping.start, mapping.len) || zero(mapping.start + page, mapping.page_size)
+}
+
+/// Maps private zeros over `len` bytes at `start`.
+fn zero(start: usize, len: usize) -> bool {
+    // SAFETY: errno is a thread-local that the interrupted code may be about to read, so it is put back.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: [start, start + len) lies within a registered mapping: memory that its Region owns, that is only
+    // accessed through raw pointers, and that cannot be unmapped now because the faulting thread uses it. mmap is a
+    // bare system call and safe in a signal handler.
+    let mapped = unsafe {
+        libc::mmap(
+            start as *mut c_void,
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_FIXED | libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    mapped != libc::MAP_FAILED
+}
+
+/// Does what would have happened without this handler.
+fn chain(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let previous = PREVIOUS.get();
+    let (action, flags) = previous.map_or((libc::SIG_DFL, 0), |p| (p.sa_sigaction, p.sa_flags));
+    match action {
+        // An ignored signal that somebody sent is ignored. A fault cannot be: the access would repeat for ever.
+        libc::SIG_IGN if code <= 0 => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: plain data, all zeros is the default action; both calls are async-signal-safe. The signal is
+            // blocked while its handler runs, so raise() takes effect on return.
+            unsafe {
+                let default: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+                libc::raise(signal);
+            }
+        }
+        handler if flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: the kernel accepted this address as a handler with three arguments (SA_SIGINFO is set).
+            let handler: InfoHandler = unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: the kernel accepted this address as a handler with one argument (SA_SIGINFO is not set).
+            let handler: Handler = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}

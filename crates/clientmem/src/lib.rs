@@ -1,0 +1,27 @@
+//! Memory that a hostile client shares with us.
+//!
+//! A client of a ring port (memif, vhost-user) hands over a file and the switch maps it. From then on the client
+//! may write to the memory at any moment, and may shrink the file or punch holes into it. This crate makes that
+//! survivable and nothing more: it knows no protocol.
+//!
+//! Invariants:
+//! - Only files whose page faults cannot block for ever are mapped: tmpfs (which memfd is) and hugetlbfs.
+//! - No address outside a mapping is ever handed out: [`Region::at`] checks offset and length.
+//! - Touching a mapping never kills the process: when the file behind it is gone, the fault handler replaces the
+//!   whole mapping by private zeros, the access completes on them and [`Region::faulted`] turns true for good.
+//! - No `&` or `&mut` to shared memory exists: users get raw pointers, and read what they check once.
+//!
+//! A system call that is given a pointer into a region whose file has shrunk fails with `EFAULT` and raises no
+//! signal, so [`Region::faulted`] does not report it.
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("clientmem needs 64-bit Linux: it maps regions of up to 64 GiB and handles Linux's SIGBUS");
+
+mod fault;
+mod kind;
+mod region;
+mod registry;
+
+pub use fault::install_fault_handler;
+pub use kind::is_eventfd;
+pub use region::{MAX_REGION_SIZE, MapError, Region};

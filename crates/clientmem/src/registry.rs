@@ -1,0 +1,188 @@
+//! The table in which the SIGBUS handler finds the mapping that an address belongs to.
+//!
+//! It is a static array of slots made of atomics, because a signal handler may not lock or allocate. Each slot is a
+//! sequence lock: `seq` counts through free, claimed, live, free again, so that the handler can tell a snapshot of
+//! one mapping from a mixture of two.
+//!
+//! Invariants:
+//! - A slot's fields change only while its `seq` is in phase [`CLAIMED`], and only one owner can be there.
+//! - A mapping is registered after it is mapped and unregistered before it is unmapped, so live slots never overlap.
+//! - `seq` only grows (64 bits: it does not wrap), so that a snapshot with the same `seq` on both sides is whole.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// How many mappings can exist at once.
+pub(crate) const SLOTS: usize = 16384;
+
+/// `seq % 3`: nobody's.
+const FREE: u64 = 0;
+/// `seq % 3`: an owner is writing the fields.
+const CLAIMED: u64 = 1;
+/// `seq % 3`: the fields describe a mapping.
+const LIVE: u64 = 2;
+/// The number of phases.
+const PHASES: u64 = 3;
+
+/// One mapping, or none.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    seq: AtomicU64,
+    start: AtomicUsize,
+    len: AtomicUsize,
+    page_size: AtomicUsize,
+    faulted: AtomicBool,
+}
+
+/// A consistent view of a live slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapping {
+    /// The first address.
+    pub(crate) start: usize,
+    /// The length in bytes, a multiple of `page_size`.
+    pub(crate) len: usize,
+    /// The granularity in which parts can be replaced.
+    pub(crate) page_size: usize,
+}
+
+static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
+/// Every slot that was ever used is below: the handler looks no further.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+impl Slot {
+    const fn new() -> Slot {
+        Slot {
+            seq: AtomicU64::new(FREE),
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            page_size: AtomicUsize::new(0),
+            faulted: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the slot if it is free. Returns the `seq` it had.
+    fn claim(&self) -> Option<u64> {
+        let seq = self.seq.load(Ordering::Relaxed);
+        if seq % PHASES != FREE {
+            return None;
+        }
+        self.seq.compare_exchange(seq, seq + CLAIMED, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // A reader that sees a field written below must also see that the slot was claimed.
+        fence(Ordering::Release);
+        Some(seq)
+    }
+
+    /// The mapping of this slot, if it is live and holds still while it is read.
+    fn snapshot(&self) -> Option<Mapping> {
+        let seq = self.seq.load(Ordering::Acquire);
+        if seq % PHASES != LIVE {
+            return None;
+        }
+        let mapping = Mapping {
+            start: self.start.load(Ordering::Relaxed),
+            len: self.len.load(Ordering::Relaxed),
+            page_size: self.page_size.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        (self.seq.load(Ordering::Relaxed) == seq).then_some(mapping)
+    }
+
+    /// Whether the mapping was replaced by zeros.
+    #[inline]
+    pub(crate) fn faulted(&self) -> bool {
+        self.faulted.load(Ordering::Acquire)
+    }
+
+    /// Notes that the mapping is being replaced by zeros.
+    pub(crate) fn set_faulted(&self) {
+        self.faulted.store(true, Ordering::Release);
+    }
+
+    /// Gives the slot back. Only its owner calls this, before it unmaps.
+    pub(crate) fn unregister(&self) {
+        // LIVE + 1 is the next FREE.
+        self.seq.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Registers a mapping, or returns `None` when the table is full.
+pub(crate) fn register(mapping: Mapping) -> Option<&'static Slot> {
+    for (index, slot) in TABLE.iter().enumerate() {
+        let Some(seq) = slot.claim() else { continue };
+        slot.start.store(mapping.start, Ordering::Relaxed);
+        slot.len.store(mapping.len, Ordering::Relaxed);
+        slot.page_size.store(mapping.page_size, Ordering::Relaxed);
+        slot.faulted.store(false, Ordering::Relaxed);
+        // Before the slot turns live: the handler must not stop short of it.
+        USED.fetch_max(index + 1, Ordering::AcqRel);
+        slot.seq.store(seq + LIVE, Ordering::Release);
+        return Some(slot);
+    }
+    None
+}
+
+/// The live mapping that `address` lies in. Async-signal-safe.
+///
+/// The caller has just faulted at `address` and therefore uses the mapping, whose owner may not drop it while it has
+/// users: the slot found stays live for as long as the fault is handled.
+pub(crate) fn find(address: usize) -> Option<(&'static Slot, Mapping)> {
+    let used = USED.load(Ordering::Acquire);
+    TABLE.iter().take(used).find_map(|slot| {
+        let mapping = slot.snapshot()?;
+        // Wraps for an address below the start, to something larger than any length.
+        (address.wrapping_sub(mapping.start) < mapping.len).then_some((slot, mapping))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Addresses that no real mapping of the test process has.
+    const BASE: usize = 1 << 60;
+
+    #[test]
+    fn finds_what_is_registered_and_nothing_else() {
+        let a = register(Mapping { start: BASE, len: 4096, page_size: 4096 }).unwrap();
+        let b = register(Mapping { start: BASE + 8192, len: 4096, page_size: 4096 }).unwrap();
+        assert!(find(BASE - 1).is_none());
+        assert!(std::ptr::eq(find(BASE).unwrap().0, a));
+        assert!(std::ptr::eq(find(BASE + 4095).unwrap().0, a));
+        assert!(find(BASE + 4096).is_none());
+        assert!(std::ptr::eq(find(BASE + 8192).unwrap().0, b));
+        a.unregister();
+        assert!(find(BASE).is_none());
+        b.unregister();
+    }
+
+    #[test]
+    fn a_reused_slot_starts_clean() {
+        let start = BASE + (1 << 30);
+        let slot = register(Mapping { start, len: 4096, page_size: 4096 }).unwrap();
+        slot.set_faulted();
+        assert!(slot.faulted());
+        slot.unregister();
+        let again = register(Mapping { start, len: 4096, page_size: 4096 }).unwrap();
+        assert!(!again.faulted());
+        again.unregister();
+    }
+
+    #[test]
+    fn concurrent_owners_never_mix() {
+        std::thread::scope(|scope| {
+            for thread in 0..2usize {
+                scope.spawn(move || {
+                    let start = BASE + (2 << 30) + thread * (1 << 20);
+                    for round in 1..5000usize {
+                        let len = 4096 * (1 + round % 7);
+                        let slot = register(Mapping { start, len, page_size: 4096 }).unwrap();
+                        let (found, mapping) = find(start + len - 1).unwrap();
+                        assert!(std::ptr::eq(found, slot));
+                        assert_eq!((mapping.start, mapping.len), (start, len));
+                        assert!(find(start + len).is_none());
+                        slot.unregister();
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,12 @@
+//! Compiles the control interface. protox does it without a `protoc` on the machine.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto/mswitch.proto");
+    let files = protox::compile(["mswitch.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .btree_map(".")
+        // The command line prints these messages as JSON.
+        .message_attribute(".", "#[derive(serde::Serialize)]")
+        .compile_fds(files)?;
+    Ok(())
+}

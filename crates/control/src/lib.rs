@@ -1,0 +1,30 @@
+//! The daemon around the switch: what it is configured with, and how it is told what to do.
+//!
+//! The rooms, from the outside in:
+//!
+//! - [`daemon`] starts and stops everything, on [`limits`] of the process and on the control [`socket`];
+//! - [`server`] answers the calls of [`proto`] (gRPC), [`client`] makes them, [`convert`] turns what the switch
+//!   reports into replies;
+//! - [`state`] holds the bridges and ports that run;
+//! - [`model`] says what a configuration is, [`file`](mod@file) reads it from TOML with the position of every mistake,
+//!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
+//! - [`options`] reads a port type's own options, [`vlan`] and [`cpulist`] the two little grammars,
+//!   [`suggest`] words what would have been right.
+//!
+//! The file and the command line meet in the same functions, so that the same mistake is answered in the same words.
+
+pub mod check;
+pub mod client;
+pub mod convert;
+pub mod cpulist;
+pub mod daemon;
+pub mod file;
+pub mod limits;
+pub mod model;
+pub mod options;
+pub mod proto;
+pub mod server;
+pub mod socket;
+pub mod state;
+pub mod suggest;
+pub mod vlan;

@@ -1,0 +1,147 @@
+//! What a configuration is: the daemon's settings, the bridges, their ports.
+
+use std::path::{Path, PathBuf};
+
+use fabric::PortSettings;
+use ports::Spec;
+
+/// Where the control socket is unless something else is said.
+pub const DEFAULT_SOCKET: &str = "/run/mswitch/mswitch.sock";
+
+/// The logic of a bridge for which none is named.
+pub const DEFAULT_LOGIC: &str = "learning";
+
+/// A whole configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Config {
+    /// The daemon's own settings.
+    pub daemon: DaemonConfig,
+    /// The bridges.
+    pub bridges: Vec<BridgeConfig>,
+}
+
+/// The daemon's own settings.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DaemonConfig {
+    /// A worker on each of these CPUs; none: one worker, not pinned.
+    pub workers: Vec<usize>,
+    /// Workers never sleep.
+    pub poll: bool,
+    /// The control socket, if not the default.
+    pub socket: Option<PathBuf>,
+}
+
+impl DaemonConfig {
+    /// The control socket.
+    pub fn socket(&self) -> &Path {
+        self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
+    }
+}
+
+/// A bridge and its ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BridgeConfig {
+    /// Its name.
+    pub name: String,
+    /// Its logic and the logic's parameters.
+    pub logic: LogicConfig,
+    /// Its ports.
+    pub ports: Vec<PortConfig>,
+}
+
+/// A logic and its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogicConfig {
+    /// Its name.
+    pub name: String,
+    /// Its parameters.
+    pub params: Vec<(String, String)>,
+}
+
+impl Default for LogicConfig {
+    fn default() -> Self {
+        Self { name: DEFAULT_LOGIC.into(), params: Vec::new() }
+    }
+}
+
+/// A port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortConfig {
+    /// What all ports have: name, admin state, MTU, VLANs.
+    pub settings: PortSettings,
+    /// Its type and the type's own options.
+    pub spec: Spec,
+}
+
+/// Why a value that all ports or bridges have is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// A name with other characters, or too long.
+    #[error("`{0}` is not a name; expected 1 to 64 letters, digits, dots, underscores and dashes")]
+    Name(String),
+    /// Not an MTU.
+    #[error("an MTU of {0} is not possible; expected {MIN_MTU} to {MAX_MTU}, or 0 for what the port type allows")]
+    Mtu(i64),
+    /// Neither up nor down.
+    #[error("`{0}` is not an admin state; expected `up` or `down`")]
+    Admin(String),
+}
+
+/// The smallest packet that every IPv4 host must take (RFC 791).
+pub const MIN_MTU: u32 = 68;
+
+/// The largest packet that the fabric moves, without its Ethernet header.
+pub const MAX_MTU: u32 = 65_535 - 14;
+
+/// Checks a bridge's or a port's name.
+pub fn check_name(name: &str) -> Result<(), ValueError> {
+    let fits = (1..=64).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+    if fits { Ok(()) } else { Err(ValueError::Name(name.into())) }
+}
+
+/// Checks a port's MTU; 0 means what the type allows.
+pub fn check_mtu(mtu: i64) -> Result<u32, ValueError> {
+    u32::try_from(mtu)
+        .ok()
+        .filter(|mtu| *mtu == 0 || (MIN_MTU..=MAX_MTU).contains(mtu))
+        .ok_or(ValueError::Mtu(mtu))
+}
+
+/// Reads an admin state; true is up.
+pub fn parse_admin(text: &str) -> Result<bool, ValueError> {
+    match text {
+        "up" => Ok(true),
+        "down" => Ok(false),
+        other => Err(ValueError::Admin(other.into())),
+    }
+}
+
+/// Writes an admin state.
+pub fn format_admin(up: bool) -> &'static str {
+    if up { "up" } else { "down" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["br0", "vm-1.left_2", &"x".repeat(64)] {
+            assert_eq!(check_name(good), Ok(()));
+        }
+        for bad in ["", "a b", "ä", "a/b", &"x".repeat(65)] {
+            assert_eq!(check_name(bad), Err(ValueError::Name(bad.into())));
+        }
+    }
+
+    #[test]
+    fn mtus() {
+        assert_eq!(check_mtu(0), Ok(0));
+        assert_eq!(check_mtu(65_521), Ok(65_521));
+        for bad in [-1, 1, 67, 65_522, 1 << 40] {
+            assert_eq!(check_mtu(bad), Err(ValueError::Mtu(bad)));
+        }
+    }
+}

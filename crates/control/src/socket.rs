@@ -1,0 +1,281 @@
+//! The control socket, and who is on a socket path.
+//!
+//! A path where nobody listens is free even if the file is there: `kill -9` leaves it behind. A path where somebody
+//! listens is refused with their process id. Looking, removing and binding happen under a lock on the directory, so
+//! that of two daemons that start at once one wins and the other says so.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
+
+/// A process that listens on a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process id; `None` when the kernel does not tell (another pid namespace, a full backlog).
+    pub pid: Option<u32>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(pid) = self.pid else { return out.write_str("a process that does not answer") };
+        match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(command) => write!(out, "process {pid} ({})", command.trim()),
+            Err(_) => write!(out, "process {pid}"),
+        }
+    }
+}
+
+/// What is at a socket's path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Occupant {
+    /// Nothing: free.
+    Nobody,
+    /// A socket file that nobody listens on: free.
+    Stale,
+    /// A file of another kind.
+    OtherFile,
+    /// Somebody listens.
+    Process(Holder),
+}
+
+/// Looks who is at `path`; a leading `@` means the abstract namespace.
+pub fn occupant(path: &Path) -> io::Result<Occupant> {
+    let bytes = path.as_os_str().as_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddrUnix::new_abstract_name(name)?,
+        None => {
+            match std::fs::symlink_metadata(path) {
+                Ok(meta) if meta.file_type().is_socket() => {}
+                Ok(_) => return Ok(Occupant::OtherFile),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nobody),
+                Err(error) => return Err(error),
+            }
+            SocketAddrUnix::new(path)?
+        }
+    };
+    // memif's reference implementations listen on SEQPACKET sockets, gRPC on STREAM; connecting with the wrong type
+    // is refused as such only while somebody listens.
+    for kind in [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM] {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        match connect(&socket, &address) {
+            Ok(()) => {
+                let pid = sockopt::socket_peercred(&socket).ok().map(|c| c.pid.as_raw_nonzero().get());
+                return Ok(Occupant::Process(Holder { pid: pid.and_then(|pid| u32::try_from(pid).ok()) }));
+            }
+            Err(Errno::PROTOTYPE) => {}
+            Err(Errno::CONNREFUSED) if bytes.starts_with(b"@") => return Ok(Occupant::Nobody),
+            Err(Errno::CONNREFUSED) => return Ok(Occupant::Stale),
+            Err(Errno::NOENT) => return Ok(Occupant::Nobody),
+            Err(Errno::AGAIN) => return Ok(Occupant::Process(Holder { pid: None })),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Occupant::Process(Holder { pid: None }))
+}
+
+/// Why the control socket cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// A daemon is there.
+    #[error("{path} is in use by {holder}; stop it, or choose another path with --socket")]
+    Held {
+        /// The path.
+        path: PathBuf,
+        /// Who listens there.
+        holder: Holder,
+    },
+    /// Something else is there.
+    #[error("{0} exists and is not a socket; remove it, or choose another path with --socket")]
+    OtherFile(PathBuf),
+    /// No directory to put it in.
+    #[error("the directory {0} does not exist; create it, or choose another path with --socket")]
+    NoDirectory(PathBuf),
+    /// The system refused.
+    #[error("cannot listen on {path}: {error}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// Its reason.
+        error: io::Error,
+    },
+}
+
+/// The bound control socket; its file is removed when this is dropped.
+#[derive(Debug)]
+pub struct ControlSocket {
+    path: PathBuf,
+    /// Device and inode: what is removed is what was made.
+    identity: (u64, u64),
+}
+
+impl ControlSocket {
+    /// Binds `path` with mode 0660, taking it over from a daemon that was killed. A missing directory is made if
+    /// `make_directory`.
+    pub fn bind(path: &Path, make_directory: bool) -> Result<(Self, UnixListener), SocketError> {
+        let io = |error: io::Error| SocketError::Io { path: path.into(), error };
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if make_directory {
+            std::fs::create_dir_all(directory).map_err(io)?;
+        }
+        let lock = match File::open(directory) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(SocketError::NoDirectory(directory.into()));
+            }
+            Err(error) => return Err(io(error)),
+        };
+        lock_briefly(&lock).map_err(io)?;
+        match occupant(path).map_err(io)? {
+            Occupant::Nobody => {}
+            Occupant::Stale => std::fs::remove_file(path).map_err(io)?,
+            Occupant::OtherFile => return Err(SocketError::OtherFile(path.into())),
+            Occupant::Process(holder) => return Err(SocketError::Held { path: path.into(), holder }),
+        }
+        let address = SocketAddr::from_pathname(path).map_err(io)?;
+        // Not even for a moment may others connect.
+        let umask = rustix::process::umask(Mode::from_raw_mode(0o117));
+        let bound = UnixListener::bind_addr(&address);
+        rustix::process::umask(umask);
+        let listener = bound.map_err(io)?;
+        listener.set_nonblocking(true).map_err(io)?;
+        let meta = std::fs::symlink_metadata(path).map_err(io)?;
+        Ok((Self { path: path.into(), identity: (meta.dev(), meta.ino()) }, listener))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity);
+        if ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Locks a directory against other daemons that start; anybody may hold such a lock, so not without end.
+fn lock_briefly(directory: impl AsFd) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        match flock(directory.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(io::Error::other("another process keeps its directory locked"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether `path` is a name in the abstract namespace, which has no file.
+pub fn is_abstract(path: &Path) -> bool {
+    path.as_os_str().as_bytes().starts_with(b"@")
+}
+
+/// The address of a socket in the abstract namespace, for those who want to listen there.
+pub fn abstract_address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name.trim_start_matches('@'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn bound_with_mode_0660_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let (socket, listener) = ControlSocket::bind(&path, false).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+        assert_eq!(socket.path(), path);
+        drop((socket, listener));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_stale_file_is_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert_eq!(occupant(&path).unwrap(), Occupant::Stale);
+        ControlSocket::bind(&path, false).unwrap();
+    }
+
+    #[test]
+    fn a_live_holder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let _held = ControlSocket::bind(&path, false).unwrap();
+        let error = ControlSocket::bind(&path, false).unwrap_err().to_string();
+        assert!(error.contains(&format!("in use by process {} (", std::process::id())), "{error}");
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn other_files_and_missing_directories_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(matches!(ControlSocket::bind(&file, false), Err(SocketError::OtherFile(_))));
+        let missing = dir.path().join("no/where/control.sock");
+        assert!(matches!(ControlSocket::bind(&missing, false), Err(SocketError::NoDirectory(_))));
+        ControlSocket::bind(&missing, true).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_somebody_else_made_since_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let (socket, listener) = ControlSocket::bind(&path, false).unwrap();
+        std::fs::rename(&path, dir.path().join("moved")).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        drop((socket, listener));
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn sequenced_packet_sockets_have_holders_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("memif.sock");
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&socket, 1).unwrap();
+        let me = Holder { pid: Some(std::process::id()) };
+        assert_eq!(occupant(&path).unwrap(), Occupant::Process(me));
+    }
+
+    #[test]
+    fn abstract_names() {
+        let name = format!("@mswitch-test-{}", std::process::id());
+        assert_eq!(occupant(Path::new(&name)).unwrap(), Occupant::Nobody);
+        let _listener = UnixListener::bind_addr(&abstract_address(&name).unwrap()).unwrap();
+        let me = Holder { pid: Some(std::process::id()) };
+        assert_eq!(occupant(Path::new(&name)).unwrap(), Occupant::Process(me));
+    }
+}

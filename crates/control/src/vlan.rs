@@ -1,0 +1,138 @@
+//! The VLANs of a port as people write them, in the file and on the command line alike.
+//!
+//! ```text
+//! transparent             frames pass as they are
+//! access:10               untagged member of VLAN 10
+//! trunk:10,20-29          tagged member of these
+//! trunk:all,native:1      tagged member of all; untagged frames belong to VLAN 1
+//! ```
+
+use fabric::VlanMode;
+use fabric::port::VidSet;
+use packet::ether::Vid;
+
+/// A text that does not say which VLANs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}; expected `transparent`, `access:10`, `trunk:10,20-29` or `trunk:all,native:1`")]
+pub struct VlanError {
+    problem: String,
+}
+
+fn error(problem: String) -> VlanError {
+    VlanError { problem }
+}
+
+/// Reads the grammar above.
+pub fn parse(text: &str) -> Result<VlanMode, VlanError> {
+    if text == "transparent" {
+        return Ok(VlanMode::Transparent);
+    }
+    match text.split_once(':') {
+        Some(("access", number)) => Ok(VlanMode::Access(vid(number)?)),
+        Some(("trunk", list)) => trunk(list),
+        _ => Err(error(format!("`{text}` is not a VLAN setting"))),
+    }
+}
+
+fn trunk(list: &str) -> Result<VlanMode, VlanError> {
+    let (mut native, mut allowed) = (None, VidSet::empty());
+    for item in list.split(',') {
+        if item == "all" {
+            allowed = VidSet::all();
+        } else if let Some(number) = item.strip_prefix("native:") {
+            if native.replace(vid(number)?).is_some() {
+                return Err(error("a trunk has one native VLAN".into()));
+            }
+        } else if let Some((first, last)) = item.split_once('-') {
+            let (first, last) = (vid(first)?.get(), vid(last)?.get());
+            if first > last {
+                return Err(error(format!("the range `{item}` ends before it starts")));
+            }
+            (first..=last).for_each(|vid| allowed.insert(vid));
+        } else {
+            allowed.insert(vid(item)?.get());
+        }
+    }
+    if let Some(native) = native {
+        allowed.insert(native.get());
+    }
+    Ok(VlanMode::Trunk { native, allowed })
+}
+
+fn vid(text: &str) -> Result<Vid, VlanError> {
+    text.parse()
+        .ok()
+        .and_then(Vid::new)
+        .ok_or_else(|| error(format!("`{text}` is not a VLAN, a number from 1 to 4094")))
+}
+
+/// Writes what [`parse`] reads.
+pub fn format(mode: &VlanMode) -> String {
+    match mode {
+        VlanMode::Transparent => "transparent".into(),
+        VlanMode::Access(vid) => format!("access:{}", vid.get()),
+        VlanMode::Trunk { native, allowed } => {
+            let mut items = if *allowed == VidSet::all() { vec!["all".to_owned()] } else { ranges(allowed) };
+            items.extend(native.map(|vid| format!("native:{}", vid.get())));
+            format!("trunk:{}", items.join(","))
+        }
+    }
+}
+
+fn ranges(set: &VidSet) -> Vec<String> {
+    let mut found: Vec<(u16, u16)> = Vec::new();
+    for vid in set.iter() {
+        match found.last_mut() {
+            Some((_, last)) if *last + 1 == vid => *last = vid,
+            _ => found.push((vid, vid)),
+        }
+    }
+    found
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for text in [
+            "transparent",
+            "access:10",
+            "access:4094",
+            "trunk:10,20-29",
+            "trunk:all",
+            "trunk:all,native:1",
+            "trunk:7,native:7",
+        ] {
+            let mode = parse(text).unwrap();
+            assert_eq!(format(&mode), text);
+        }
+    }
+
+    #[test]
+    fn a_native_vlan_is_carried() {
+        let VlanMode::Trunk { native, allowed } = parse("trunk:10,native:5").unwrap() else { panic!() };
+        assert_eq!(native, Vid::new(5));
+        assert!(allowed.contains(5) && allowed.contains(10) && !allowed.contains(6));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, problem) in [
+            ("acess:10", "`acess:10` is not a VLAN setting"),
+            ("access:0", "`0` is not a VLAN, a number from 1 to 4094"),
+            ("access:4095", "`4095` is not a VLAN, a number from 1 to 4094"),
+            ("trunk:", "`` is not a VLAN, a number from 1 to 4094"),
+            ("trunk:20-10", "the range `20-10` ends before it starts"),
+            ("trunk:all,native:1,native:2", "a trunk has one native VLAN"),
+        ] {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.starts_with(problem), "{message}");
+            assert!(message.ends_with("`trunk:10,20-29` or `trunk:all,native:1`"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What a logic sees: the packets of one batch, their private headers, and the verbs to send them on.
+
+use packet::edit;
+use packet::ether::{VLAN_TAG_LEN, VlanTag};
+
+use crate::bridge::{BridgeState, PortEntry};
+use crate::counters::DropReason;
+use crate::offloads;
+use crate::output::Scratchpad;
+use crate::port::{PortIndex, VlanMode};
+use crate::rx::{HEADROOM, PULL_MAX, RxBatch, read_range};
+
+/// A header version: one packet with one set of private header bytes. The received packets are versions too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VersionId(pub(crate) u16);
+
+/// The packets of one batch and where they go. See [`crate::SwitchLogic`].
+pub struct Batch<'a> {
+    pub(crate) rx: &'a mut RxBatch,
+    pub(crate) pad: &'a mut Scratchpad,
+    pub(crate) bridge: &'a BridgeState,
+    pub(crate) ingress: PortIndex,
+    pub(crate) now: u32,
+}
+
+impl<'a> Batch<'a> {
+    /// The received packets, in order.
+    #[inline]
+    pub fn packets(&self) -> impl Iterator<Item = VersionId> + use<> {
+        (0..self.rx.packets as u16).map(VersionId)
+    }
+
+    /// The port they came from.
+    #[inline]
+    pub fn ingress(&self) -> PortIndex {
+        self.ingress
+    }
+
+    /// Monotonic time of this batch, seconds.
+    #[inline]
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// The ports that have a client, the ingress port included.
+    #[inline]
+    pub fn live_ports(&self) -> &'a [PortIndex] {
+        self.bridge.live()
+    }
+
+    /// Whether any port has VLAN settings of its own; if none has, frames pass as they are.
+    #[inline]
+    pub fn vlan_aware(&self) -> bool {
+        self.bridge.vlan_aware()
+    }
+
+    /// The VLAN settings of a port.
+    #[inline]
+    pub fn vlan(&self, port: PortIndex) -> Option<&'a VlanMode> {
+        self.bridge.port(port).map(|entry| &entry.settings.vlan)
+    }
+
+    /// Private header bytes of a version: the first 128 of the packet, fewer when it is shorter, more after
+    /// [`Batch::pull`].
+    #[inline]
+    pub fn header(&self, v: VersionId) -> &[u8] {
+        self.rx.header(usize::from(v.0))
+    }
+
+    /// Length of the whole packet, bytes.
+    #[inline]
+    pub fn len(&self, v: VersionId) -> u32 {
+        self.rx.versions[usize::from(v.0)].len()
+    }
+
+    /// Whether the batch holds no packet; a logic is never called with such a batch.
+    pub fn is_empty(&self) -> bool {
+        self.rx.is_empty()
+    }
+
+    /// Brings at least the first `n` bytes (512 at most) of a packet into its private header, as far as the
+    /// packet goes. Returns how many are there. Only for a version no output refers to.
+    pub fn pull(&mut self, v: VersionId, n: usize) -> usize {
+        let i = usize::from(v.0);
+        let version = self.rx.versions[i];
+        let have = usize::from(version.header_len);
+        let end = HEADROOM + PULL_MAX - usize::from(version.start);
+        let more = n.min(end).saturating_sub(have).min((version.to - version.from) as usize);
+        if more == 0 || version.outputs > 0 {
+            return have;
+        }
+        let mut bytes = [0; PULL_MAX];
+        let bytes = &mut bytes[..more.min(PULL_MAX)];
+        read_range(self.rx.pieces(version.packet), version.from, bytes);
+        let at = usize::from(version.start) + have;
+        self.rx.slots[i].0[at..at + bytes.len()].copy_from_slice(bytes);
+        self.rx.versions[i].header_len += bytes.len() as u16;
+        self.rx.versions[i].from += bytes.len() as u32;
+        have + bytes.len()
+    }
+
+    /// A version with the same bytes that may be edited: `v` itself while no output refers to it, else a
+    /// copy. `None` (counted) when the batch made too many versions.
+    pub fn edit(&mut self, v: VersionId) -> Option<VersionId> {
+        let i = usize::from(v.0);
+        if self.rx.versions[i].outputs == 0 {
+            return Some(v);
+        }
+        let Some(fresh) = self.rx.new_version() else {
+            self.drop_output(v, DropReason::BatchLimit);
+            return None;
+        };
+        let version = self.rx.versions[i];
+        self.rx.versions[fresh] = crate::rx::Version { outputs: 0, plain_count: 0, ..version };
+        let range = usize::from(version.start)..usize::from(version.start + version.header_len);
+        let (old, new) = self.rx.slots.split_at_mut(fresh);
+        new[0].0[range.clone()].copy_from_slice(&old[i].0[range]);
+        Some(VersionId(fresh as u16))
+    }
+
+    /// The header bytes for editing, `None` while an output refers to this version: [`Batch::edit`] first.
+    pub fn header_mut(&mut self, v: VersionId) -> Option<&mut [u8]> {
+        let i = usize::from(v.0);
+        let version = self.rx.versions[i];
+        if version.outputs > 0 {
+            return None;
+        }
+        let start = usize::from(version.start);
+        Some(&mut self.rx.slots[i].0[start..start + usize::from(version.header_len)])
+    }
+
+    /// A version with `tag` as the outermost VLAN tag. `None` (counted) when there is no room.
+    pub fn push_vlan(&mut self, v: VersionId, tag: VlanTag) -> Option<VersionId> {
+        let v = self.edit(v)?;
+        let i = usize::from(v.0);
+        let version = self.rx.versions[i];
+        let Some(start) = usize::from(version.start).checked_sub(VLAN_TAG_LEN) else {
+            self.drop_output(v, DropReason::BatchLimit);
+            return None;
+        };
+        let end = start + VLAN_TAG_LEN + usize::from(version.header_len);
+        if edit::push_vlan(&mut self.rx.slots[i].0[start..end], tag) {
+            let version = &mut self.rx.versions[i];
+            version.start -= VLAN_TAG_LEN as u16;
+            version.header_len += VLAN_TAG_LEN as u16;
+            version.offload.shift(VLAN_TAG_LEN as i16);
+        }
+        Some(v)
+    }
+
+    /// A version without the outermost VLAN tag, if there was one.
+    pub fn pop_vlan(&mut self, v: VersionId) -> Option<VersionId> {
+        let v = self.edit(v)?;
+        let i = usize::from(v.0);
+        let version = self.rx.versions[i];
+        let start = usize::from(version.start);
+        if edit::pop_vlan(&mut self.rx.slots[i].0[start..start + usize::from(version.header_len)]) {
+            let version = &mut self.rx.versions[i];
+            version.start += VLAN_TAG_LEN as u16;
+            version.header_len -= VLAN_TAG_LEN as u16;
+            version.offload.shift(-(VLAN_TAG_LEN as i16));
+        }
+        Some(v)
+    }
+
+    /// Sends a version to a port. Back to where it came from is refused and counted; see [`Batch::reflect`].
+    #[inline]
+    pub fn send(&mut self, v: VersionId, port: PortIndex) {
+        if port == self.ingress {
+            return self.drop_output(v, DropReason::SamePort);
+        }
+        self.send_anywhere(v, port);
+    }
+
+    /// Sends a version back to the port it came from.
+    pub fn reflect(&mut self, v: VersionId) {
+        self.send_anywhere(v, self.ingress);
+    }
+
+    #[inline(always)]
+    fn send_anywhere(&mut self, v: VersionId, port: PortIndex) {
+        match self.bridge.port(port) {
+            Some(entry) => self.output(v, entry),
+            None => self.drop_output(v, DropReason::PortDown),
+        }
+    }
+
+    /// Sends a version to every live port but the one it came from.
+    pub fn broadcast(&mut self, v: VersionId) {
+        self.mark(v);
+        for &port in self.bridge.live() {
+            if port != self.ingress {
+                self.send_anywhere(v, port);
+            }
+        }
+    }
+
+    /// Drops a packet for a reason.
+    #[inline]
+    pub fn discard(&mut self, v: VersionId, reason: DropReason) {
+        self.drop_output(v, reason);
+    }
+
+    #[inline(always)]
+    fn mark(&mut self, v: VersionId) {
+        let packet = usize::from(self.rx.versions[usize::from(v.0)].packet);
+        if let Some(handled) = self.rx.handled.get_mut(packet) {
+            *handled = true;
+        }
+    }
+
+    fn drop_output(&mut self, v: VersionId, reason: DropReason) {
+        self.mark(v);
+        self.pad.drops.add(reason, 1);
+    }
+
+    #[inline(always)]
+    fn output(&mut self, v: VersionId, entry: &PortEntry) {
+        let i = usize::from(v.0);
+        self.mark(v);
+        let version = &mut self.rx.versions[i];
+        if entry.lanes == 0 {
+            return self.pad.drops.add(DropReason::PortDown, 1);
+        }
+        if !version.offload.is_none() {
+            return offloads::output(self.rx, self.pad, i, entry);
+        }
+        if version.outputs == u16::MAX {
+            return self.drop_output(v, DropReason::BatchLimit);
+        }
+        if version.len() > entry.max_frame {
+            return self.pad.drops.add(DropReason::ExceedsMtu, 1);
+        }
+        version.outputs += 1;
+        let lane = entry.lane(|| packet::flow::hash(self.rx.header(i)));
+        self.pad.append(lane, v.0);
+    }
+
+    /// Counts packets that the logic said nothing about.
+    #[inline]
+    pub(crate) fn finish(&mut self) {
+        let n = self.rx.packets;
+        let forgotten = self.rx.handled[..n].iter().filter(|handled| !**handled).count();
+        if forgotten > 0 {
+            self.pad.drops.add(DropReason::NoDestination, forgotten as u32);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A bridge as workers see it: an immutable picture of its ports and logic.
+//!
+//! The control plane never changes a picture; it publishes a new one and drops the old after every worker
+//! passed a quiescent point ([`crate::quiescence`]). So a batch meets one logic and one set of ports from
+//! its first packet to its last.
+
+use std::sync::Arc;
+
+use crate::counters::QueueCounters;
+use crate::egress::Egress;
+use crate::logic::SwitchLogic;
+use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
+use crate::worker::OnFault;
+
+/// A port in the picture.
+#[derive(Clone)]
+pub struct PortEntry {
+    pub(crate) first_lane: u32,
+    /// Transmit queues; none while no client is connected or the port is down.
+    pub(crate) lanes: u32,
+    pub(crate) caps: Caps,
+    /// Longest frame it takes, bytes with link header.
+    pub(crate) max_frame: u32,
+    pub(crate) settings: Arc<PortSettings>,
+}
+
+impl PortEntry {
+    /// The queue for a packet with this flow hash.
+    #[inline(always)]
+    pub(crate) fn lane(&self, hash: impl FnOnce() -> u32) -> u32 {
+        match self.lanes {
+            0 | 1 => self.first_lane,
+            // Maps the hash to 0..n without a division.
+            n => self.first_lane + ((u64::from(hash()) * u64::from(n)) >> 32) as u32,
+        }
+    }
+}
+
+/// A transmit queue in the picture.
+#[derive(Clone)]
+pub struct Lane {
+    pub(crate) egress: Arc<dyn Egress>,
+    pub(crate) counters: Arc<QueueCounters>,
+    pub(crate) on_fault: OnFault,
+}
+
+/// See the module.
+pub struct BridgeState {
+    pub(crate) logic: Arc<dyn SwitchLogic>,
+    ports: Box<[Option<PortEntry>]>,
+    lanes: Box<[Lane]>,
+    live: Box<[PortIndex]>,
+    vlan_aware: bool,
+}
+
+impl BridgeState {
+    pub(crate) fn new(logic: Arc<dyn SwitchLogic>, ports: Vec<Option<PortEntry>>, lanes: Vec<Lane>) -> Self {
+        let live = (0u16..)
+            .zip(&ports)
+            .filter(|(_, entry)| entry.as_ref().is_some_and(|e| e.lanes > 0))
+            .map(|(i, _)| PortIndex(i))
+            .collect();
+        let vlan_aware = ports.iter().flatten().any(|e| e.settings.vlan != VlanMode::Transparent);
+        Self { logic, ports: ports.into(), lanes: lanes.into(), live, vlan_aware }
+    }
+
+    #[inline(always)]
+    pub(crate) fn port(&self, index: PortIndex) -> Option<&PortEntry> {
+        self.ports.get(usize::from(index.0))?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn lane(&self, index: usize) -> Option<&Lane> {
+        self.lanes.get(index)
+    }
+
+    pub(crate) fn lane_count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    #[inline]
+    pub(crate) fn live(&self) -> &[PortIndex] {
+        &self.live
+    }
+
+    #[inline]
+    pub(crate) fn vlan_aware(&self) -> bool {
+        self.vlan_aware
+    }
+}

@@ -1,0 +1,44 @@
+//! Time in the data plane: the CPU's cycle counter, read without a system call.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The cycle counter now: TSC on x86-64 (constant rate on every CPU since 2008), CNTVCT on aarch64.
+#[inline(always)]
+pub fn cycles() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: RDTSC has no preconditions; Linux leaves it enabled for user space.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let value: u64;
+        // SAFETY: Linux allows user space to read CNTVCT_EL0; the instruction touches no memory.
+        unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nomem, nostack)) };
+        value
+    }
+}
+
+/// Cycles per second, measured once against the monotonic clock over 20 ms.
+pub fn frequency() -> u64 {
+    static HZ: OnceLock<u64> = OnceLock::new();
+    *HZ.get_or_init(|| {
+        let (t0, c0) = (Instant::now(), cycles());
+        std::thread::sleep(Duration::from_millis(20));
+        let (t1, c1) = (Instant::now(), cycles());
+        let ns = t1.duration_since(t0).as_nanos().max(1);
+        u64::try_from(u128::from(c1.wrapping_sub(c0)) * 1_000_000_000 / ns).unwrap_or(1_000_000_000).max(1)
+    })
+}
+
+/// How many cycles `d` takes.
+pub fn from_duration(d: Duration) -> u64 {
+    u64::try_from(u128::from(frequency()) * d.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+/// Whole seconds on the monotonic clock: the unit of ageing. Costs a vDSO call; used once a batch.
+#[inline]
+pub fn seconds() -> u32 {
+    rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec as u32
+}

@@ -1,0 +1,113 @@
+//! The copies: short ones for headers, the one copy of a payload, and its count in test builds.
+//!
+//! Source and destination are client memory or private memory, never the same. Client memory can change
+//! while it is read; whatever comes out was checked to be within the client's own region, is never
+//! interpreted here, and harms only the client that wrote it.
+
+#[cfg(feature = "count-copies")]
+mod count {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    pub(super) static COPIED: AtomicU64 = AtomicU64::new(0);
+    pub(super) static DELIVERED: AtomicU64 = AtomicU64::new(0);
+
+    /// Payload bytes copied and payload bytes delivered to ring ports by this process so far.
+    pub fn copied() -> (u64, u64) {
+        (COPIED.load(Relaxed), DELIVERED.load(Relaxed))
+    }
+}
+#[cfg(feature = "count-copies")]
+pub use count::copied;
+
+/// Counts payload bytes handed to a ring port (test builds only).
+#[inline(always)]
+pub(crate) fn count_delivered(_bytes: u64) {
+    #[cfg(feature = "count-copies")]
+    count::DELIVERED.fetch_add(_bytes, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Copies `n` bytes of payload.
+///
+/// # Safety
+/// `src` is readable and `dst` writable for `n` bytes (faults on client memory are caught), and they do not
+/// overlap.
+#[inline(always)]
+pub(crate) unsafe fn payload(src: *const u8, dst: *mut u8, n: usize) {
+    #[cfg(feature = "count-copies")]
+    count::COPIED.fetch_add(n as u64, std::sync::atomic::Ordering::Relaxed);
+    // SAFETY: the caller's promise is this function's.
+    unsafe { bytes(src, dst, n) }
+}
+
+/// Copies `n` bytes; made for the lengths of headers and small packets.
+///
+/// Up to 128 bytes it is two overlapping moves of a power of two, never touching a byte outside `n`: a
+/// rounded-up copy would hand one client bytes of another.
+///
+/// # Safety
+/// As [`payload`].
+#[inline(always)]
+pub(crate) unsafe fn bytes(src: *const u8, dst: *mut u8, n: usize) {
+    #[inline(always)]
+    unsafe fn ends<const N: usize>(src: *const u8, dst: *mut u8, n: usize) {
+        // SAFETY: N <= n, so the first and the last N bytes are within the caller's n.
+        unsafe {
+            let first = src.cast::<[u8; N]>().read_unaligned();
+            let last = src.add(n - N).cast::<[u8; N]>().read_unaligned();
+            dst.cast::<[u8; N]>().write_unaligned(first);
+            dst.add(n - N).cast::<[u8; N]>().write_unaligned(last);
+        }
+    }
+    // SAFETY: each arm moves N <= n bytes at either end, or exactly n.
+    unsafe {
+        match n {
+            64 => dst.cast::<[u8; 64]>().write_unaligned(src.cast::<[u8; 64]>().read_unaligned()),
+            65..=128 => ends::<64>(src, dst, n),
+            32..=63 => ends::<32>(src, dst, n),
+            16..=31 => ends::<16>(src, dst, n),
+            8..=15 => ends::<8>(src, dst, n),
+            4..=7 => ends::<4>(src, dst, n),
+            0..=3 => {
+                for i in 0..n {
+                    dst.add(i).write(src.add(i).read());
+                }
+            }
+            _ => core::ptr::copy_nonoverlapping(src, dst, n),
+        }
+    }
+}
+
+/// Asks for a line that will be read soon.
+#[inline(always)]
+pub fn prefetch_read(_at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint; it does not fault whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(_at.cast());
+    }
+}
+
+/// Asks for a line that will be written soon.
+#[inline(always)]
+pub fn prefetch_write(_at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint; it does not fault whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(_at.cast());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_short_length_copies_exactly() {
+        let src: Vec<u8> = (0..=255).cycle().take(600).collect();
+        for n in 0..=512 {
+            let mut dst = vec![0xAA; 600];
+            // SAFETY: both vectors are longer than n and distinct.
+            unsafe { super::bytes(src.as_ptr().add(3), dst.as_mut_ptr().add(5), n) };
+            assert_eq!(dst[5..5 + n], src[3..3 + n], "length {n}");
+            assert!(dst[..5].iter().chain(&dst[5 + n..]).all(|b| *b == 0xAA), "length {n} wrote outside");
+        }
+    }
+}

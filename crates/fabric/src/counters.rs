@@ -1,0 +1,181 @@
+//! Everything is counted: per port and queue packets, bytes, batches and drops by reason.
+//!
+//! Counters are written by the data plane with relaxed stores or adds once a batch, and read by anyone at
+//! any time; a reader may see one batch's packets before its bytes.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)?) => {
+        /// Why a packet went no further. Counted at the ingress queue when the packet had no destination, at
+        /// the egress queue when the destination could not take it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum DropReason { $($(#[$doc])* $variant),* }
+
+        impl DropReason {
+            /// All reasons, in the order of their counters.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant),*];
+
+            /// The reason's name as users see it.
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$variant => $name),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Shorter than an Ethernet header.
+    Runt = "runt",
+    /// Longer than 65,535 bytes.
+    Oversize = "oversize",
+    /// The logic named no destination for it.
+    NoDestination = "no-destination",
+    /// The destination is the port it came from.
+    SamePort = "same-port",
+    /// Not allowed in or out by the port's VLAN settings.
+    Vlan = "vlan",
+    /// Addressed to 01-80-C2-00-00-00..0F, which bridges do not forward (IEEE 802.1Q table 8-1).
+    ReservedGroup = "reserved-group",
+    /// The port is administratively down or has no client.
+    PortDown = "port-down",
+    /// The destination's ring had no room.
+    RingFull = "ring-full",
+    /// Longer than the destination's MTU allows.
+    ExceedsMtu = "exceeds-mtu",
+    /// Its offload metadata contradicts its headers.
+    BadOffload = "bad-offload",
+    /// More header versions or outputs than a batch may have.
+    BatchLimit = "batch-limit",
+    /// The destination's device refused it.
+    Device = "device",
+}
+
+/// Number of drop reasons.
+pub const REASONS: usize = DropReason::ALL.len();
+
+/// Drops of one batch, tallied before they reach the counters.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Drops {
+    by_reason: [u32; REASONS],
+    any: bool,
+}
+
+impl Drops {
+    /// Counts `n` packets dropped for `reason`.
+    #[inline]
+    pub fn add(&mut self, reason: DropReason, n: u32) {
+        if let Some(slot) = self.by_reason.get_mut(reason as usize) {
+            *slot += n;
+            self.any = true;
+        }
+    }
+
+    /// How many were dropped for `reason`.
+    pub fn get(&self, reason: DropReason) -> u32 {
+        self.by_reason.get(reason as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Counters of one queue in one direction.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct QueueCounters {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    batches: AtomicU64,
+    drops: [AtomicU64; REASONS],
+}
+
+/// What [`QueueCounters`] held at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueSnapshot {
+    /// Packets taken or delivered.
+    pub packets: u64,
+    /// Their bytes, without preamble and frame check sequence.
+    pub bytes: u64,
+    /// Batches they came in.
+    pub batches: u64,
+    /// Drops, in the order of [`DropReason::ALL`].
+    pub drops: [u64; REASONS],
+}
+
+impl QueueCounters {
+    /// Adds one batch.
+    #[inline]
+    pub fn add_batch(&self, packets: u64, bytes: u64) {
+        self.packets.fetch_add(packets, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.batches.fetch_add(1, Relaxed);
+    }
+
+    /// Adds a batch's drops, if there were any, and empties the tally.
+    #[inline]
+    pub fn add_drops(&self, drops: &mut Drops) {
+        if !drops.any {
+            return;
+        }
+        for (counter, n) in self.drops.iter().zip(drops.by_reason) {
+            if n > 0 {
+                counter.fetch_add(u64::from(n), Relaxed);
+            }
+        }
+        *drops = Drops::default();
+    }
+
+    /// Reads all counters.
+    pub fn snapshot(&self) -> QueueSnapshot {
+        QueueSnapshot {
+            packets: self.packets.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            batches: self.batches.load(Relaxed),
+            drops: std::array::from_fn(|i| self.drops.get(i).map_or(0, |d| d.load(Relaxed))),
+        }
+    }
+}
+
+/// Counters of one worker.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct WorkerCounters {
+    pub(crate) packets: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) busy_cycles: AtomicU64,
+    pub(crate) wakeups: AtomicU64,
+    pub(crate) notifications: AtomicU64,
+}
+
+/// What [`WorkerCounters`] held at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkerSnapshot {
+    /// Packets switched.
+    pub packets: u64,
+    /// Batches they came in.
+    pub batches: u64,
+    /// Cycles spent on batches that held packets (TSC on x86-64).
+    pub busy_cycles: u64,
+    /// Returns from sleep.
+    pub wakeups: u64,
+    /// Receivers notified.
+    pub notifications: u64,
+}
+
+impl WorkerCounters {
+    /// Reads all counters.
+    pub fn snapshot(&self) -> WorkerSnapshot {
+        WorkerSnapshot {
+            packets: self.packets.load(Relaxed),
+            batches: self.batches.load(Relaxed),
+            busy_cycles: self.busy_cycles.load(Relaxed),
+            wakeups: self.wakeups.load(Relaxed),
+            notifications: self.notifications.load(Relaxed),
+        }
+    }
+}
+
+/// Adds to a counter that only the calling thread writes: no locked instruction.
+#[inline]
+pub(crate) fn bump(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}

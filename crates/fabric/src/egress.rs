@@ -1,0 +1,127 @@
+//! Delivering: the contract of a destination and the list of outputs it is given.
+
+use packet::offload::Offload;
+
+use crate::counters::QueueCounters;
+use crate::fault::Fault;
+use crate::notify::Notifier;
+use crate::output::{NIL, Node};
+use crate::rx::{RxBatch, Segment, Version, for_each_piece};
+
+/// A transmit queue of a port. Any worker may call it, several at once.
+pub trait Egress: Send + Sync {
+    /// Delivers what can be delivered now, in order, and counts both that and the rest. Never waits for the
+    /// receiver. On an error the queue is dead: the port goes down.
+    fn deliver(
+        &self,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<(), Fault>;
+}
+
+/// What a worker lends to a delivery.
+pub struct Tools {
+    /// Collects receivers to notify; one system call tells all of them after the batch.
+    pub notifier: Notifier,
+}
+
+/// One packet in one header version, as a destination sees it.
+pub struct Output<'a> {
+    version: &'a Version,
+    header: &'a [u8],
+    pieces: &'a [Segment],
+}
+
+impl<'a> Output<'a> {
+    /// Bytes in all.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.version.len()
+    }
+
+    /// Never true: every packet has a header.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Offload metadata that goes with it.
+    #[inline]
+    pub fn offload(&self) -> &Offload {
+        &self.version.offload
+    }
+
+    /// Private header bytes.
+    #[inline]
+    pub fn header(&self) -> &'a [u8] {
+        self.header
+    }
+
+    /// Bytes that still lie with the sender.
+    #[inline]
+    pub fn payload_len(&self) -> u32 {
+        self.version.to - self.version.from
+    }
+
+    /// Calls `f` with each stretch of payload in order. The memory is the sender's and may change.
+    #[inline]
+    pub fn for_each_payload(&self, f: impl FnMut(*const u8, usize)) {
+        for_each_piece(self.pieces, self.version.from, self.version.to, f);
+    }
+}
+
+/// The outputs for one destination, in order.
+pub struct OutputList<'a> {
+    pub(crate) batch: &'a RxBatch,
+    pub(crate) nodes: &'a mut [Node],
+    pub(crate) head: u32,
+    pub(crate) count: u32,
+}
+
+/// Marks a node whose packet was dropped between reservation and copy.
+const DROPPED: u16 = u16::MAX;
+
+impl OutputList<'_> {
+    /// Outputs in the list.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether the list is empty; the fabric never delivers an empty one.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Calls `f` with each output; what `f` refuses by returning false is not shown again.
+    #[inline]
+    pub fn retain(&mut self, mut f: impl FnMut(&Output<'_>) -> bool) {
+        let mut at = self.head;
+        while at != NIL {
+            let node = self.nodes[at as usize];
+            if node.version != DROPPED && !f(&output(self.batch, node.version)) {
+                self.nodes[at as usize].version = DROPPED;
+            }
+            at = node.next;
+        }
+    }
+
+    /// Calls `f` with each output that was not refused.
+    #[inline]
+    pub fn for_each(&self, mut f: impl FnMut(&Output<'_>)) {
+        let mut at = self.head;
+        while at != NIL {
+            let node = self.nodes[at as usize];
+            if node.version != DROPPED {
+                f(&output(self.batch, node.version));
+            }
+            at = node.next;
+        }
+    }
+}
+
+#[inline(always)]
+fn output(batch: &RxBatch, v: u16) -> Output<'_> {
+    let version = &batch.versions[usize::from(v)];
+    Output { version, header: batch.header(usize::from(v)), pieces: batch.pieces(version.packet) }
+}

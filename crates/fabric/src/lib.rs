@@ -1,0 +1,50 @@
+//! The fabric moves packets between ports; it decides nothing and knows no port type.
+//!
+//! One batch travels like this (docs/architecture.md has the picture):
+//!
+//! 1. a [`worker`] takes descriptors from an [`RxQueue`] into an [`RxBatch`]; payload stays with the sender;
+//! 2. the first 128 bytes of each packet become a private header (a [`VersionId`]);
+//! 3. the bridge's [`SwitchLogic`] sees the whole [`Batch`] once and names destinations;
+//! 4. each output goes on its destination's list in the worker's scratchpad ([`output`]);
+//! 5. every destination with a list is delivered to once, through its [`Egress`]: rings by
+//!    reserve, copy, publish ([`TxRing`]), others by a call;
+//! 6. the sender's descriptors go back in one update.
+//!
+//! Invariants: nothing on this path allocates, locks for longer than a reservation, logs, or waits for a
+//! client; what is replaced or removed is dropped only after every worker passed a quiescent point
+//! ([`quiescence`]).
+
+pub mod batch;
+pub mod bridge;
+pub mod clock;
+mod copy;
+pub mod counters;
+pub mod egress;
+pub mod fault;
+pub mod logic;
+pub mod notify;
+mod offloads;
+pub mod output;
+pub mod port;
+pub mod quiescence;
+pub mod reservation;
+pub mod rx;
+pub mod switch;
+mod sync;
+pub mod tx_ring;
+pub mod worker;
+
+pub use batch::{Batch, VersionId};
+pub use bridge::BridgeState;
+pub use copy::{prefetch_read, prefetch_write};
+pub use counters::{DropReason, QueueCounters};
+pub use egress::{Egress, Output, OutputList, Tools};
+pub use fault::Fault;
+pub use logic::SwitchLogic;
+pub use port::{Caps, PortIndex, PortSettings, VlanMode};
+pub use rx::{RxBatch, RxQueue};
+pub use switch::{Attachment, Switch, SwitchError, SwitchOptions};
+pub use tx_ring::{Buffer, RingBacking, TxRing};
+
+#[cfg(feature = "count-copies")]
+pub use copy::copied;

@@ -1,0 +1,27 @@
+//! The seam to what decides: a bridge has one logic, and calls it once per batch.
+
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::port::{PortIndex, PortSettings};
+
+/// Decides where packets go.
+///
+/// Called by several workers at once, so state that changes is atomic or per worker. A logic reads private
+/// header copies ([`Batch::header`]), may edit them ([`Batch::edit`]) and names destinations
+/// ([`Batch::send`], [`Batch::broadcast`], [`Batch::discard`]); it never touches a queue. A packet it says nothing about
+/// is dropped and counted as `no-destination`.
+///
+/// It must not block, allocate per packet, or panic.
+pub trait SwitchLogic: Send + Sync {
+    /// Decides for every packet of `batch`.
+    fn forward(&self, batch: &mut Batch<'_>);
+
+    /// The bridge's ports are about to be these. Called from the control plane before the first batch that can
+    /// meet a new port, and once when the logic is set.
+    fn ports_changed(&self, _ports: &[(PortIndex, Arc<PortSettings>)]) {}
+
+    /// A port left its bridge: forget what points to it. Called from the control plane after the last batch
+    /// that could have met the port.
+    fn port_removed(&self, _port: PortIndex) {}
+}

@@ -1,0 +1,190 @@
+//! Telling receivers, without ever waiting for one.
+//!
+//! A receiver sleeps on an eventfd that it made and shares with us. `O_NONBLOCK` belongs to that shared open
+//! file description, so the receiver can clear it, fill the counter, and make a plain `write` of ours block
+//! for ever; checking first only narrows the race. The kernel's own way to signal an eventfd never blocks,
+//! and asynchronous I/O offers it: an operation that completes at once (reading nothing from `/dev/null`)
+//! with `IOCB_FLAG_RESFD` signals the descriptor on completion, full or not, blocking or not. Operations for
+//! many receivers go in one `io_submit`, so a batch costs one system call however many it wakes.
+
+use std::ffi::c_long;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Receivers told with one system call; more take another.
+const MOST: usize = 64;
+
+const IOCB_CMD_PREAD: u16 = 0;
+const IOCB_FLAG_RESFD: u32 = 1;
+
+/// `struct iocb` of linux/aio_abi.h (little-endian layout).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: i32,
+    opcode: u16,
+    reqprio: i16,
+    fildes: u32,
+    buf: u64,
+    nbytes: u64,
+    offset: i64,
+    reserved2: u64,
+    flags: u32,
+    resfd: u32,
+}
+
+/// The head of the completion ring that the kernel maps at the context's address.
+#[repr(C)]
+struct AioRing {
+    id: u32,
+    nr: u32,
+    head: std::sync::atomic::AtomicU32,
+    tail: std::sync::atomic::AtomicU32,
+}
+
+/// Collects receivers during a batch and tells them together.
+pub struct Notifier {
+    context: usize,
+    null: File,
+    pending: Vec<RawFd>,
+    told: u64,
+}
+
+impl Notifier {
+    /// Sets up a kernel context. Fails where the kernel has no asynchronous I/O (`CONFIG_AIO`) or
+    /// `fs.aio-max-nr` is exhausted.
+    pub fn new() -> io::Result<Self> {
+        let null = File::open("/dev/null")?;
+        let mut context = 0usize;
+        // SAFETY: io_setup writes the new context to `context`, which must be zero before, and is.
+        let rc = unsafe { libc::syscall(libc::SYS_io_setup, 2 * MOST as c_long, &mut context as *mut usize) };
+        if rc != 0 {
+            let error = io::Error::last_os_error();
+            return Err(io::Error::new(
+                error.kind(),
+                format!("io_setup: {error}; raise fs.aio-max-nr, or enable CONFIG_AIO in the kernel"),
+            ));
+        }
+        Ok(Self { context, null, pending: Vec::with_capacity(MOST), told: 0 })
+    }
+
+    /// Tells the receiver behind `fd` at the next [`Notifier::flush`]. The descriptor must stay open until then.
+    #[inline]
+    pub fn add(&mut self, fd: RawFd) {
+        if self.pending.len() == MOST {
+            self.flush();
+        }
+        self.pending.push(fd);
+    }
+
+    /// Whether anyone waits to be told.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Receivers told so far.
+    pub fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// Tells everyone collected. A descriptor that refuses costs only its own receiver the signal: the kernel
+    /// stops at it, and the rest is submitted again without it.
+    pub fn flush(&mut self) {
+        let mut iocbs = [Iocb::default(); MOST];
+        let mut pointers = [std::ptr::null::<Iocb>(); MOST];
+        for ((iocb, pointer), fd) in iocbs.iter_mut().zip(&mut pointers).zip(&self.pending) {
+            *iocb = Iocb {
+                opcode: IOCB_CMD_PREAD,
+                fildes: self.null.as_raw_fd() as u32,
+                flags: IOCB_FLAG_RESFD,
+                resfd: *fd as u32,
+                ..Iocb::default()
+            };
+            *pointer = iocb;
+        }
+        let (mut from, end) = (0, self.pending.len());
+        while from < end {
+            // SAFETY: the pointers from..end point to initialised iocbs that outlive the call; the
+            // operations read zero bytes, so no buffer is involved.
+            let rc = unsafe {
+                libc::syscall(
+                    libc::SYS_io_submit,
+                    self.context,
+                    (end - from) as c_long,
+                    pointers.as_ptr().add(from),
+                )
+            };
+            self.reap();
+            // Nothing accepted: the first one is at fault, skip it.
+            from += usize::try_from(rc).unwrap_or(0).max(1);
+            self.told += u64::try_from(rc).unwrap_or(0);
+        }
+        self.pending.clear();
+    }
+
+    /// Empties the completion ring in user space, as io_getevents would with a system call: the operations
+    /// completed inside io_submit, and their results do not matter.
+    fn reap(&self) {
+        // SAFETY: the context is the address of the kernel's ring, mapped writable for this process until
+        // io_destroy; only this thread consumes from it, and moving head to tail is how consumption is told
+        // (fs/aio.c, struct aio_ring).
+        let ring = unsafe { &*(self.context as *const AioRing) };
+        use std::sync::atomic::Ordering::{Acquire, Release};
+        ring.head.store(ring.tail.load(Acquire), Release);
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        // SAFETY: the context came from io_setup and is not used after this.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+    use std::os::fd::AsFd;
+
+    fn readable(fd: &impl AsFd) -> bool {
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        poll(&mut fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn tells_many_at_once_even_full_blocking_ones() {
+        let mut notifier = Notifier::new().unwrap();
+        let full = eventfd(0, EventfdFlags::empty()).unwrap();
+        rustix::io::write(&full, &0xffff_ffff_ffff_fffe_u64.to_ne_bytes()).unwrap();
+        let fds: Vec<_> = (0..150).map(|_| eventfd(0, EventfdFlags::empty()).unwrap()).collect();
+        for round in 0..50 {
+            notifier.add(full.as_raw_fd());
+            for fd in &fds {
+                notifier.add(fd.as_raw_fd());
+            }
+            notifier.flush();
+            for fd in &fds {
+                assert!(readable(fd), "round {round}");
+                let mut count = [0; 8];
+                rustix::io::read(fd, &mut count).unwrap();
+                assert_eq!(u64::from_ne_bytes(count), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_is_no_eventfd_does_not_stop_the_others() {
+        let mut notifier = Notifier::new().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let good = eventfd(0, EventfdFlags::empty()).unwrap();
+        notifier.add(file.as_raw_fd());
+        notifier.add(good.as_raw_fd());
+        notifier.flush();
+        assert!(readable(&good));
+    }
+}

@@ -1,0 +1,146 @@
+//! What the fabric knows of a port: its place in the bridge, what it can take, which VLANs it carries.
+
+use packet::ether::{Vid, VlanTag};
+
+/// A port's index in its bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortIndex(pub u16);
+
+/// Ports a bridge can hold.
+pub const MAX_PORTS: usize = 4096;
+
+/// What a destination takes as it is; the fabric does the rest in software.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Partial checksums (virtio `NEEDS_CSUM`).
+    pub csum: bool,
+    /// TCP over IPv4 segments larger than the MTU.
+    pub tso4: bool,
+    /// TCP over IPv6 segments larger than the MTU.
+    pub tso6: bool,
+    /// UDP segments larger than the MTU.
+    pub uso: bool,
+}
+
+/// The VLANs of a port (IEEE 802.1Q).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum VlanMode {
+    /// Frames pass as they are, tagged or not; untagged ones belong to no VLAN (VID 0 in the FDB).
+    #[default]
+    Transparent,
+    /// Untagged member of one VLAN; tagged frames are refused.
+    Access(Vid),
+    /// Tagged member of `allowed`; untagged frames belong to `native` or, without one, are refused.
+    Trunk {
+        /// VLAN of untagged frames, sent untagged.
+        native: Option<Vid>,
+        /// VLANs carried, native included.
+        allowed: VidSet,
+    },
+}
+
+/// How a frame of a VLAN leaves a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VlanEgress {
+    /// The port is not a member.
+    Refused,
+    /// Without a tag.
+    Untagged,
+    /// With a tag.
+    Tagged,
+}
+
+impl VlanMode {
+    /// The VLAN that a frame with this outer tag belongs to when it enters, `None` when it may not.
+    /// VID 0 means no VLAN (and a priority tag counts as untagged, IEEE 802.1Q 6.9).
+    #[inline]
+    pub fn ingress(&self, tag: Option<VlanTag>) -> Option<u16> {
+        let vid = tag.map_or(0, |t| t.vid);
+        match self {
+            VlanMode::Transparent => Some(vid),
+            VlanMode::Access(access) => (vid == 0).then_some(access.get()),
+            VlanMode::Trunk { native, allowed } => match vid {
+                0 => native.map(Vid::get),
+                _ => allowed.contains(vid).then_some(vid),
+            },
+        }
+    }
+
+    /// How a frame of VLAN `vid` (0: none) leaves.
+    #[inline]
+    pub fn egress(&self, vid: u16) -> VlanEgress {
+        match self {
+            VlanMode::Transparent if vid == 0 => VlanEgress::Untagged,
+            VlanMode::Transparent => VlanEgress::Tagged,
+            VlanMode::Access(access) if access.get() == vid => VlanEgress::Untagged,
+            VlanMode::Access(_) => VlanEgress::Refused,
+            VlanMode::Trunk { native: Some(native), .. } if native.get() == vid => VlanEgress::Untagged,
+            VlanMode::Trunk { allowed, .. } if allowed.contains(vid) => VlanEgress::Tagged,
+            VlanMode::Trunk { .. } => VlanEgress::Refused,
+        }
+    }
+}
+
+/// A set of VLAN identifiers.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VidSet(Box<[u64; 64]>);
+
+impl VidSet {
+    /// No VLAN.
+    pub fn empty() -> Self {
+        Self(Box::new([0; 64]))
+    }
+
+    /// Every VLAN, 1 to 4094.
+    pub fn all() -> Self {
+        let mut set = Self::empty();
+        for vid in 1..=4094 {
+            set.insert(vid);
+        }
+        set
+    }
+
+    /// Adds a VLAN; VIDs above 4095 are ignored.
+    pub fn insert(&mut self, vid: u16) {
+        if let Some(word) = self.0.get_mut(usize::from(vid / 64)) {
+            *word |= 1 << (vid % 64);
+        }
+    }
+
+    /// Whether `vid` is in the set.
+    #[inline]
+    pub fn contains(&self, vid: u16) -> bool {
+        self.0.get(usize::from(vid / 64)).is_some_and(|word| word >> (vid % 64) & 1 == 1)
+    }
+
+    /// The VLANs in the set, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..4096).filter(|vid| self.contains(*vid))
+    }
+}
+
+impl std::fmt::Debug for VidSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// Settings of a port that last from client to client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSettings {
+    /// Unique in the bridge.
+    pub name: String,
+    /// Whether traffic may pass at all.
+    pub admin_up: bool,
+    /// VLAN membership.
+    pub vlan: VlanMode,
+    /// Largest packet towards the client, bytes without link header; 0: whatever the port type allows.
+    pub mtu: u32,
+}
+
+impl PortSettings {
+    /// A port that is up, transparent to VLANs and of the type's own MTU.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), admin_up: true, vlan: VlanMode::default(), mtu: 0 }
+    }
+}

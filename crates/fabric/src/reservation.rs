@@ -1,0 +1,119 @@
+//! Reserve, copy, publish in order (mSwitch 3.3, destination port parallelism).
+//!
+//! Several workers fill one ring at once. Each reserves a run of slots under the ring's short lock, copies
+//! without it, and reports under the lock again. Runs finish in any order; the receiver's index moves only
+//! over runs that are finished and have none unfinished before them, so it never sees a slot that is still
+//! being filled. This is the bookkeeping, without lock or memory; [`crate::TxRing`] has both.
+//!
+//! Invariant: `published <= end of the oldest unfinished run <= reserved`, all modulo 2^32.
+
+/// Runs that can be unfinished at once: one per worker and ring.
+pub const MAX_IN_FLIGHT: usize = 64;
+
+/// A reserved run that is being filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a run that is never completed stops the ring"]
+pub struct Ticket(u32);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    end: u32,
+    done: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Reservation {
+    reserved: u32,
+    published: u32,
+    runs: [Run; MAX_IN_FLIGHT],
+    oldest: u32,
+    next: u32,
+}
+
+impl Reservation {
+    /// Nothing reserved; the next slot is `start`.
+    pub fn new(start: u32) -> Self {
+        Self { reserved: start, published: start, runs: [Run::default(); MAX_IN_FLIGHT], oldest: 0, next: 0 }
+    }
+
+    /// The first slot that nobody has reserved.
+    #[inline]
+    pub fn next_free(&self) -> u32 {
+        self.reserved
+    }
+
+    /// The first slot that the receiver has not been told of.
+    #[inline]
+    pub fn published(&self) -> u32 {
+        self.published
+    }
+
+    /// Reserves all slots up to `end`. `None` when too many runs are unfinished.
+    #[inline]
+    pub fn reserve_to(&mut self, end: u32) -> Option<Ticket> {
+        if self.next.wrapping_sub(self.oldest) as usize >= MAX_IN_FLIGHT {
+            return None;
+        }
+        let ticket = Ticket(self.next);
+        self.runs[ticket.0 as usize % MAX_IN_FLIGHT] = Run { end, done: false };
+        self.next = self.next.wrapping_add(1);
+        self.reserved = end;
+        Some(ticket)
+    }
+
+    /// A run is filled. Returns the new end of what may be published, if it moved.
+    #[inline]
+    pub fn complete(&mut self, ticket: Ticket) -> Option<u32> {
+        self.runs[ticket.0 as usize % MAX_IN_FLIGHT].done = true;
+        let before = self.published;
+        while self.oldest != self.next {
+            let run = self.runs[self.oldest as usize % MAX_IN_FLIGHT];
+            if !run.done {
+                break;
+            }
+            self.published = run.end;
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+        (self.published != before).then_some(self.published)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn out_of_order_completion_publishes_in_order() {
+        let mut r = Reservation::new(u32::MAX - 1);
+        let a = r.reserve_to(1).unwrap();
+        let b = r.reserve_to(5).unwrap();
+        let c = r.reserve_to(6).unwrap();
+        assert_eq!(r.complete(b), None);
+        assert_eq!(r.complete(a), Some(5));
+        assert_eq!(r.complete(c), Some(6));
+    }
+
+    proptest! {
+        /// Whatever the order of completion, what is published never passes an unfinished run.
+        #[test]
+        fn never_passes_an_unfinished_run(lens in prop::collection::vec(1u32..9, 1..40), order in any::<u64>()) {
+            let mut r = Reservation::new(0);
+            let mut end = 0;
+            let mut open = Vec::new();
+            for len in &lens {
+                end += len;
+                open.push((end - len, r.reserve_to(end).unwrap()));
+            }
+            let mut random = order;
+            while !open.is_empty() {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (_, ticket) = open.remove((random >> 33) as usize % open.len());
+                let _ = r.complete(ticket);
+                let bound = open.iter().map(|(start, _)| *start).min().unwrap_or(end);
+                prop_assert_eq!(r.published(), bound);
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Taking packets: the batch a port fills, and the contract of a receive queue.
+//!
+//! A batch holds descriptors of where packets lie (up to [`MAX_SEGMENTS`] pieces each) and, once
+//! [`RxBatch::load_headers`] ran, a private copy of the first [`HEADER_COPY`] bytes of each. It is bounded in
+//! packets and in bytes. It belongs to one worker and is reused for every batch; nothing in it is allocated
+//! while traffic flows.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use packet::offload::Offload;
+
+use crate::copy;
+use crate::counters::{DropReason, Drops};
+use crate::fault::Fault;
+
+/// Bytes of each packet that are copied before anything reads them.
+pub const HEADER_COPY: usize = 128;
+/// The same for packets with offload metadata: every header that segmentation may have to repeat (two VLAN
+/// tags, IPv4 and TCP with all options are 142 bytes).
+const OFFLOAD_COPY: usize = 192;
+/// Bytes free in front of a private header, for tags and encapsulation.
+pub const HEADROOM: usize = 64;
+/// Most bytes of a packet that a logic can ask to have in its private header.
+pub const PULL_MAX: usize = 512;
+/// Most pieces a packet may come in.
+pub const MAX_SEGMENTS: usize = 64;
+/// Longest packet.
+pub const MAX_PACKET: u32 = 65_535;
+/// Shortest packet: an Ethernet header.
+pub const MIN_PACKET: u32 = 14;
+/// Most packets of a batch, whatever the limits say.
+pub const MAX_BATCH: usize = 256;
+/// Header versions beyond the received ones that one batch may make.
+pub const EXTRA_VERSIONS: usize = 2048;
+
+const VERSIONS: usize = MAX_BATCH + EXTRA_VERSIONS;
+const SEGMENTS: usize = MAX_BATCH * 4 + MAX_SEGMENTS;
+
+/// Bounds of a batch; the first one reached ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Packets, at most [`MAX_BATCH`].
+    pub packets: usize,
+    /// Bytes; the packet that crosses this bound still belongs to the batch.
+    pub bytes: usize,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self { packets: 64, bytes: 128 << 10 }
+    }
+}
+
+/// A piece of a packet where the sender put it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    pub(crate) at: *const u8,
+    pub(crate) len: u32,
+}
+
+/// One received packet: its pieces in [`RxBatch::segments`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source {
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    pub(crate) len: u32,
+}
+
+/// One form of a packet: private header bytes, then bytes `from..to` of the source.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Version {
+    /// Where the header starts in its slot.
+    pub(crate) start: u16,
+    /// Header bytes.
+    pub(crate) header_len: u16,
+    /// Which received packet it is a form of.
+    pub(crate) packet: u16,
+    /// Outputs that refer to it; while there are any it must not change.
+    pub(crate) outputs: u16,
+    /// Its form for receivers without offloads: versions `plain..plain + plain_count`, made when first needed.
+    pub(crate) plain: u16,
+    pub(crate) plain_count: u16,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) offload: Offload,
+}
+
+impl Version {
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        u32::from(self.header_len) + (self.to - self.from)
+    }
+
+    const EMPTY: Version = Version {
+        start: HEADROOM as u16,
+        header_len: 0,
+        packet: 0,
+        outputs: 0,
+        plain: 0,
+        plain_count: 0,
+        from: 0,
+        to: 0,
+        offload: Offload::NONE,
+    };
+}
+
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub(crate) struct HeaderSlot(pub(crate) [u8; HEADROOM + PULL_MAX]);
+
+/// Packets taken from one queue in one go. See the module.
+pub struct RxBatch {
+    pub(crate) limits: BatchLimits,
+    pub(crate) sources: Box<[Source]>,
+    pub(crate) segments: Box<[Segment]>,
+    pub(crate) slots: Box<[HeaderSlot]>,
+    pub(crate) versions: Box<[Version]>,
+    /// Which packets the logic has said something about.
+    pub(crate) handled: [bool; MAX_BATCH],
+    pub(crate) packets: usize,
+    pub(crate) used_versions: usize,
+    used_segments: usize,
+    open_first: usize,
+    open_len: u64,
+    pub(crate) bytes: u64,
+    pub(crate) drops: Drops,
+    landing: Box<[u8]>,
+    landed: usize,
+}
+
+// SAFETY: the raw pointers in `segments` are only dereferenced between `receive` and `complete` of the queue
+// that supplied them, on the thread that owns both.
+unsafe impl Send for RxBatch {}
+
+impl RxBatch {
+    /// An empty batch with room for the largest one.
+    pub fn new(limits: BatchLimits) -> Self {
+        let limits = BatchLimits { packets: limits.packets.clamp(1, MAX_BATCH), bytes: limits.bytes };
+        let no_segment = Segment { at: std::ptr::null(), len: 0 };
+        Self {
+            limits,
+            sources: vec![Source { first: 0, count: 0, len: 0 }; MAX_BATCH].into(),
+            segments: vec![no_segment; SEGMENTS].into(),
+            slots: vec![HeaderSlot([0; HEADROOM + PULL_MAX]); VERSIONS].into(),
+            versions: vec![Version::EMPTY; VERSIONS].into(),
+            handled: [false; MAX_BATCH],
+            packets: 0,
+            used_versions: 0,
+            used_segments: 0,
+            open_first: 0,
+            open_len: 0,
+            bytes: 0,
+            drops: Drops::default(),
+            landing: vec![0; limits.bytes + 2 * (MAX_PACKET as usize + 64)].into(),
+            landed: 0,
+        }
+    }
+
+    /// Empties the batch.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.packets = 0;
+        self.used_versions = 0;
+        self.used_segments = 0;
+        self.open_first = 0;
+        self.open_len = 0;
+        self.bytes = 0;
+        self.landed = 0;
+    }
+
+    /// Packets in the batch.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.packets
+    }
+
+    /// Whether it holds no packet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Whether another packet fits within the bounds.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.packets < self.limits.packets
+            && self.bytes < self.limits.bytes as u64
+            && self.used_segments + MAX_SEGMENTS <= self.segments.len()
+    }
+
+    /// Adds a piece to the packet being described.
+    ///
+    /// # Safety
+    /// `len` bytes at `at` stay readable (a fault that the process catches counts as readable) until the
+    /// queue's [`RxQueue::complete`].
+    #[inline]
+    pub unsafe fn add_segment(&mut self, at: NonNull<u8>, len: u32) -> Result<(), Fault> {
+        if self.used_segments - self.open_first >= MAX_SEGMENTS {
+            return Err(Fault::Chain { max: MAX_SEGMENTS as u16 });
+        }
+        if let Some(slot) = self.segments.get_mut(self.used_segments) {
+            *slot = Segment { at: at.as_ptr(), len };
+            self.used_segments += 1;
+            self.open_len += u64::from(len);
+        }
+        Ok(())
+    }
+
+    /// Ends the packet being described. Packets that are too short or too long are counted and left out.
+    #[inline]
+    pub fn end_packet(&mut self, offload: Offload) {
+        let first = self.open_first;
+        let len = self.open_len;
+        self.open_len = 0;
+        if len < u64::from(MIN_PACKET) || len > u64::from(MAX_PACKET) || self.packets >= MAX_BATCH {
+            self.used_segments = first;
+            self.drops
+                .add(if len < u64::from(MIN_PACKET) { DropReason::Runt } else { DropReason::Oversize }, 1);
+            return;
+        }
+        if let Some(piece) = self.segments.get(first) {
+            copy::prefetch_read(piece.at);
+            if piece.len > 64 {
+                copy::prefetch_read(piece.at.wrapping_add(64));
+            }
+        }
+        let (i, len) = (self.packets, len as u32);
+        self.sources[i] = Source { first: first as u32, count: (self.used_segments - first) as u32, len };
+        self.versions[i].offload = offload;
+        self.open_first = self.used_segments;
+        self.bytes += u64::from(len);
+        self.packets = i + 1;
+    }
+
+    /// Forgets the pieces of a packet that was not ended.
+    pub fn abandon_packet(&mut self) {
+        self.used_segments = self.open_first;
+        self.open_len = 0;
+    }
+
+    /// Where a port that must read into memory of ours (a TAP) may put up to [`MAX_PACKET`] bytes and 64
+    /// more; `None` when the batch is full.
+    #[inline]
+    pub fn landing(&mut self) -> Option<&mut [u8]> {
+        let start = self.landed;
+        self.landing.get_mut(start..start + MAX_PACKET as usize + 64)
+    }
+
+    /// Makes `skip..len` of what was written to [`RxBatch::landing`] a packet.
+    #[inline]
+    pub fn landed(&mut self, skip: usize, len: usize, offload: Offload) -> Result<(), Fault> {
+        let start = self.landed;
+        let Some(piece) = self.landing.get_mut(start..start + len).and_then(|all| all.get_mut(skip..)) else {
+            return Ok(());
+        };
+        let (at, piece_len) = (NonNull::from(&mut *piece).cast::<u8>(), piece.len() as u32);
+        // The next packet begins on a line of its own.
+        self.landed = (start + len).next_multiple_of(64);
+        // SAFETY: `landing` is never reallocated and not handed out again at this place before `clear`.
+        unsafe { self.add_segment(at, piece_len)? };
+        self.end_packet(offload);
+        Ok(())
+    }
+
+    /// Copies the front of every packet into its private header slot.
+    #[inline]
+    pub(crate) fn load_headers(&mut self) {
+        let n = self.packets;
+        for i in 0..n {
+            let source = self.sources[i];
+            let offload = self.versions[i].offload;
+            let want = (source.len as usize).min(if offload.is_none() { HEADER_COPY } else { OFFLOAD_COPY });
+            let slot = &mut self.slots[i].0;
+            let to = slot[HEADROOM..HEADROOM + OFFLOAD_COPY].as_mut_ptr();
+            let piece = self.segments[source.first as usize];
+            if piece.len as usize >= want {
+                // SAFETY: `want` <= the piece's length (readable by `add_segment`'s contract) and the slot's.
+                unsafe { copy::bytes(piece.at, to, want) };
+            } else {
+                let pieces = &self.segments[source.first as usize..(source.first + source.count) as usize];
+                read_range(pieces, 0, &mut slot[HEADROOM..HEADROOM + want]);
+            }
+            self.versions[i] = Version {
+                start: HEADROOM as u16,
+                header_len: want as u16,
+                packet: i as u16,
+                outputs: 0,
+                plain: 0,
+                plain_count: 0,
+                from: want as u32,
+                to: source.len,
+                offload,
+            };
+        }
+        self.handled[..n].fill(false);
+        self.used_versions = n;
+    }
+
+    /// The private header bytes of a version.
+    #[inline]
+    pub(crate) fn header(&self, v: usize) -> &[u8] {
+        let version = &self.versions[v];
+        &self.slots[v].0[usize::from(version.start)..][..usize::from(version.header_len)]
+    }
+
+    /// The pieces of a received packet.
+    #[inline]
+    pub(crate) fn pieces(&self, packet: u16) -> &[Segment] {
+        let source = self.sources[usize::from(packet)];
+        &self.segments[source.first as usize..][..source.count as usize]
+    }
+
+    /// Takes a fresh version, or none when the batch made too many.
+    #[inline]
+    pub(crate) fn new_version(&mut self) -> Option<usize> {
+        let v = self.used_versions;
+        if v >= VERSIONS {
+            return None;
+        }
+        self.used_versions = v + 1;
+        Some(v)
+    }
+}
+
+/// Reads bytes `from..from + out.len()` of a packet that lies in `pieces`; what is beyond its end stays as it is.
+pub(crate) fn read_range(pieces: &[Segment], from: u32, out: &mut [u8]) {
+    let mut done = 0;
+    for_each_piece(pieces, from, from + out.len() as u32, |at, n| {
+        if let Some(to) = out.get_mut(done..done + n) {
+            // SAFETY: `at` is readable for n bytes by `add_segment`'s contract, `to` is n bytes of ours.
+            unsafe { copy::bytes(at, to.as_mut_ptr(), n) };
+        }
+        done += n;
+    });
+}
+
+/// Calls `f` with each stretch of memory that bytes `from..to` of a packet lie in.
+#[inline]
+pub(crate) fn for_each_piece(pieces: &[Segment], from: u32, to: u32, mut f: impl FnMut(*const u8, usize)) {
+    let (mut skip, mut left) = (from, to - from);
+    for piece in pieces {
+        if left == 0 {
+            return;
+        }
+        if skip >= piece.len {
+            skip -= piece.len;
+            continue;
+        }
+        let n = (piece.len - skip).min(left);
+        f(piece.at.wrapping_add(skip as usize), n as usize);
+        left -= n;
+        skip = 0;
+    }
+}
+
+/// A receive queue, owned by one worker at a time.
+pub trait RxQueue: Send {
+    /// Takes packets into `batch` while it [has room](RxBatch::has_room). Does not wait. After an error the
+    /// queue is not used again; what is already in the batch still goes out.
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault>;
+
+    /// The batch has been delivered: give its descriptors back to the sender. Fails when the memory that the
+    /// batch lay in was taken away meanwhile.
+    fn complete(&mut self) -> Result<(), Fault>;
+
+    /// Asks the sender to signal [`RxQueue::signal`] for packets from now on, or not to bother.
+    fn set_signalled(&mut self, on: bool);
+
+    /// What becomes readable (edge-triggered) when packets come.
+    fn signal(&self) -> BorrowedFd<'_>;
+
+    /// Whether looking for packets is only a memory access. If it costs a system call, the queue is left
+    /// to its signal as soon as it runs dry.
+    fn cheap_to_poll(&self) -> bool;
+}

@@ -1,0 +1,438 @@
+//! The control plane's handle: bridges, ports, what is attached to them, and the workers.
+//!
+//! Every change is: build the new picture, publish it, wait until no worker uses the old one, drop it. The
+//! calls block for about a batch's time; none may be made from a worker (from an [`OnFault`], say).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::bridge::{BridgeState, Lane, PortEntry};
+use crate::clock;
+use crate::counters::{QueueCounters, QueueSnapshot, WorkerSnapshot};
+use crate::egress::Egress;
+use crate::logic::SwitchLogic;
+use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
+use crate::quiescence::Quiescence;
+use crate::rx::{BatchLimits, RxQueue};
+use crate::worker::{self, BridgeCell, Command, Intake, OnFault, Pace, WorkerHandle};
+
+/// A bridge of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BridgeId(u32);
+
+/// A port of a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortRef {
+    /// Its bridge.
+    pub bridge: BridgeId,
+    /// Its index there.
+    pub port: PortIndex,
+}
+
+/// Why the switch refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SwitchError {
+    /// A bridge of this name exists.
+    #[error("bridge {0:?} exists already")]
+    BridgeExists(String),
+    /// A port of this name exists in the bridge.
+    #[error("port {0:?} exists already in this bridge")]
+    PortExists(String),
+    /// The bridge has no room.
+    #[error("the bridge has {MAX_PORTS} ports, which is as many as it can hold")]
+    TooManyPorts,
+    /// No such bridge, port or queue (any more).
+    #[error("no such {0}")]
+    Gone(&'static str),
+    /// No worker runs on this CPU.
+    #[error("no worker runs on CPU {0}; the workers' CPUs are {1:?}")]
+    NoWorker(usize, Vec<usize>),
+    /// Something is attached to the port.
+    #[error("the port already has a client")]
+    Attached,
+}
+
+/// How a switch runs.
+#[derive(Debug, Clone)]
+pub struct SwitchOptions {
+    /// One worker per entry, pinned to that CPU, or left to the scheduler.
+    pub workers: Vec<Option<usize>>,
+    /// Bounds of a batch.
+    pub batch: BatchLimits,
+    /// When workers sleep.
+    pub pace: Pace,
+}
+
+impl Default for SwitchOptions {
+    fn default() -> Self {
+        Self { workers: vec![None], batch: BatchLimits::default(), pace: Pace::default() }
+    }
+}
+
+/// What a port type plugs into a port: the queues of one client.
+pub struct Attachment {
+    /// Where packets come from.
+    pub rx: Vec<Box<dyn RxQueue>>,
+    /// Where packets go.
+    pub tx: Vec<Arc<dyn Egress>>,
+    /// What the client takes as it is.
+    pub caps: Caps,
+    /// Largest packet it takes, bytes without link header.
+    pub mtu: u32,
+    /// Told when the client breaks the rules. Runs on a worker; see [`OnFault`].
+    pub on_fault: OnFault,
+}
+
+struct Attached {
+    tx: Vec<Arc<dyn Egress>>,
+    /// Worker and token of each receive queue.
+    rx: Vec<(usize, u64)>,
+    caps: Caps,
+    mtu: u32,
+    on_fault: OnFault,
+}
+
+struct Port {
+    settings: Arc<PortSettings>,
+    rx: Vec<Arc<QueueCounters>>,
+    tx: Vec<Arc<QueueCounters>>,
+    attached: Option<Attached>,
+}
+
+struct Bridge {
+    name: String,
+    cell: Arc<BridgeCell>,
+    logic: Arc<dyn SwitchLogic>,
+    ports: Vec<Option<Port>>,
+}
+
+#[derive(Default)]
+struct State {
+    bridges: BTreeMap<BridgeId, Bridge>,
+    next_bridge: u32,
+    next_token: u64,
+}
+
+/// Counters of a port, by queue; they last from client to client.
+#[derive(Debug, Clone, Default)]
+pub struct PortSnapshot {
+    /// From the client.
+    pub rx: Vec<QueueSnapshot>,
+    /// To the client.
+    pub tx: Vec<QueueSnapshot>,
+}
+
+/// A worker as it is.
+#[derive(Debug, Clone)]
+pub struct WorkerReport {
+    /// CPU it is pinned to.
+    pub cpu: Option<usize>,
+    /// Its counters since the start.
+    pub counters: WorkerSnapshot,
+    /// Cycles since the start of the switch: with `busy_cycles`, the busy share.
+    pub elapsed_cycles: u64,
+    /// Queues it owns: port and queue number.
+    pub queues: Vec<(PortRef, u16)>,
+}
+
+/// A running switch. See the module.
+pub struct Switch {
+    // Workers stop before anything they use goes.
+    workers: Vec<WorkerHandle>,
+    load: Vec<AtomicU32>,
+    quiescence: Arc<Quiescence>,
+    state: Mutex<State>,
+    started: u64,
+}
+
+impl Switch {
+    /// Starts the workers.
+    pub fn start(options: &SwitchOptions) -> std::io::Result<Self> {
+        let n = options.workers.len().max(1);
+        let quiescence = Arc::new(Quiescence::new(n));
+        let workers = (0..n)
+            .map(|i| {
+                let cpu = options.workers.get(i).copied().flatten();
+                worker::start(i, cpu, options.batch, options.pace, quiescence.clone())
+            })
+            .collect::<std::io::Result<Vec<_>>>()?;
+        let load = workers.iter().map(|_| AtomicU32::new(0)).collect();
+        Ok(Self { workers, load, quiescence, state: Mutex::default(), started: clock::cycles() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an empty bridge.
+    pub fn add_bridge(&self, name: &str, logic: Arc<dyn SwitchLogic>) -> Result<BridgeId, SwitchError> {
+        let mut state = self.lock();
+        if state.bridges.values().any(|b| b.name == name) {
+            return Err(SwitchError::BridgeExists(name.into()));
+        }
+        let id = BridgeId(state.next_bridge);
+        state.next_bridge += 1;
+        let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
+        state.bridges.insert(id, Bridge { name: name.into(), cell, logic, ports: Vec::new() });
+        Ok(id)
+    }
+
+    /// Removes a bridge and its ports.
+    pub fn remove_bridge(&self, id: BridgeId) -> Result<(), SwitchError> {
+        let ports = self.ports(id)?;
+        for port in ports {
+            self.remove_port(PortRef { bridge: id, port })?;
+        }
+        let bridge = self.lock().bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
+        self.quiescence.wait();
+        drop(bridge);
+        Ok(())
+    }
+
+    /// Replaces a bridge's logic: batches under way finish with the old one, the next meet the new one.
+    pub fn set_logic(&self, id: BridgeId, logic: Arc<dyn SwitchLogic>) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        let old = std::mem::replace(&mut bridge.logic, logic);
+        self.publish(bridge);
+        drop(old);
+        Ok(())
+    }
+
+    /// The ports of a bridge.
+    pub fn ports(&self, id: BridgeId) -> Result<Vec<PortIndex>, SwitchError> {
+        let state = self.lock();
+        let bridge = state.bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?;
+        Ok((0..).zip(&bridge.ports).filter(|(_, p)| p.is_some()).map(|(i, _)| PortIndex(i)).collect())
+    }
+
+    /// Adds a port without a client.
+    pub fn add_port(&self, id: BridgeId, settings: PortSettings) -> Result<PortRef, SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        if bridge.ports.iter().flatten().any(|p| p.settings.name == settings.name) {
+            return Err(SwitchError::PortExists(settings.name));
+        }
+        let at = bridge.ports.iter().position(Option::is_none).unwrap_or(bridge.ports.len());
+        if at >= MAX_PORTS {
+            return Err(SwitchError::TooManyPorts);
+        }
+        let port = Port { settings: Arc::new(settings), rx: Vec::new(), tx: Vec::new(), attached: None };
+        if at == bridge.ports.len() {
+            bridge.ports.push(Some(port));
+        } else {
+            bridge.ports[at] = Some(port);
+        }
+        self.publish(bridge);
+        Ok(PortRef { bridge: id, port: PortIndex(at as u16) })
+    }
+
+    /// Changes a port's settings.
+    pub fn set_port(&self, at: PortRef, settings: PortSettings) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let port = port_mut(bridge, at.port)?;
+        port.settings = Arc::new(settings);
+        self.publish(bridge);
+        Ok(())
+    }
+
+    /// A port's settings.
+    pub fn settings(&self, at: PortRef) -> Result<PortSettings, SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        Ok(port_mut(bridge, at.port)?.settings.as_ref().clone())
+    }
+
+    /// Removes a port, detaching its client first.
+    pub fn remove_port(&self, at: PortRef) -> Result<(), SwitchError> {
+        self.detach(at)?;
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let slot = bridge.ports.get_mut(usize::from(at.port.0)).ok_or(SwitchError::Gone("port"))?;
+        let port = slot.take().ok_or(SwitchError::Gone("port"))?;
+        self.publish(bridge);
+        bridge.logic.port_removed(at.port);
+        drop(port);
+        Ok(())
+    }
+
+    /// Plugs a client's queues into a port. Receive queues go to the workers that own fewest.
+    pub fn attach(&self, at: PortRef, attachment: Attachment) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let first_token = state.next_token;
+        state.next_token += attachment.rx.len() as u64;
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let cell = bridge.cell.clone();
+        let port = port_mut(bridge, at.port)?;
+        if port.attached.is_some() {
+            return Err(SwitchError::Attached);
+        }
+        while port.rx.len() < attachment.rx.len() {
+            port.rx.push(Arc::default());
+        }
+        while port.tx.len() < attachment.tx.len() {
+            port.tx.push(Arc::default());
+        }
+        let on_fault = attachment.on_fault;
+        let mut intakes = Vec::new();
+        for ((queue, counters), token) in attachment.rx.into_iter().zip(&port.rx).zip(first_token..) {
+            let worker = self.least_loaded();
+            let intake = Intake {
+                queue,
+                bridge: cell.clone(),
+                ingress: at.port,
+                counters: counters.clone(),
+                on_fault: on_fault.clone(),
+                token,
+            };
+            intakes.push((worker, Box::new(intake)));
+        }
+        port.attached = Some(Attached {
+            tx: attachment.tx,
+            rx: intakes.iter().map(|(worker, intake)| (*worker, intake.token)).collect(),
+            caps: attachment.caps,
+            mtu: attachment.mtu,
+            on_fault,
+        });
+        self.publish(bridge);
+        // The port is in the picture before its first packet can be.
+        for (worker, intake) in intakes {
+            if let Some(worker) = self.workers.get(worker) {
+                worker.send(Command::Add(intake));
+            }
+        }
+        Ok(())
+    }
+
+    /// Unplugs a port's client, if there is one. When this returns no worker uses its queues or memory.
+    pub fn detach(&self, at: PortRef) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let Some(attached) = port_mut(bridge, at.port)?.attached.take() else { return Ok(()) };
+        let mut intakes = Vec::new();
+        for (worker, token) in &attached.rx {
+            intakes.push(self.workers.get(*worker).and_then(|w| w.take(*token)));
+            if let Some(load) = self.load.get(*worker) {
+                load.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        self.publish(bridge);
+        drop(intakes);
+        drop(attached);
+        Ok(())
+    }
+
+    /// Moves a port's receive queue to the worker on `cpu`; its next batch is taken there.
+    pub fn pin(&self, at: PortRef, queue: u16, cpu: usize) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let Some(to) = self.workers.iter().position(|w| w.cpu == Some(cpu)) else {
+            return Err(SwitchError::NoWorker(cpu, self.workers.iter().filter_map(|w| w.cpu).collect()));
+        };
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let attached = port_mut(bridge, at.port)?.attached.as_mut().ok_or(SwitchError::Gone("client"))?;
+        let entry = attached.rx.get_mut(usize::from(queue)).ok_or(SwitchError::Gone("queue"))?;
+        let (from, token) = *entry;
+        if from == to {
+            return Ok(());
+        }
+        let (Some(old), Some(new)) = (self.workers.get(from), self.workers.get(to)) else {
+            return Err(SwitchError::Gone("worker"));
+        };
+        let intake = old.take(token).ok_or(SwitchError::Gone("queue"))?;
+        new.send(Command::Add(intake));
+        entry.0 = to;
+        use std::sync::atomic::Ordering::Relaxed;
+        if let (Some(a), Some(b)) = (self.load.get(from), self.load.get(to)) {
+            a.fetch_sub(1, Relaxed);
+            b.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A port's counters.
+    pub fn counters(&self, at: PortRef) -> Result<PortSnapshot, SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let port = port_mut(bridge, at.port)?;
+        Ok(PortSnapshot {
+            rx: port.rx.iter().map(|c| c.snapshot()).collect(),
+            tx: port.tx.iter().map(|c| c.snapshot()).collect(),
+        })
+    }
+
+    /// The workers, their counters and queues.
+    pub fn workers(&self) -> Vec<WorkerReport> {
+        let state = self.lock();
+        let mut queues = vec![Vec::new(); self.workers.len()];
+        for (id, bridge) in &state.bridges {
+            for (index, port) in (0u16..).zip(&bridge.ports) {
+                let rx = port.iter().filter_map(|p| p.attached.as_ref()).flat_map(|a| &a.rx);
+                for (queue, (worker, _)) in (0u16..).zip(rx) {
+                    if let Some(list) = queues.get_mut(*worker) {
+                        list.push((PortRef { bridge: *id, port: PortIndex(index) }, queue));
+                    }
+                }
+            }
+        }
+        let elapsed_cycles = clock::cycles().wrapping_sub(self.started);
+        self.workers
+            .iter()
+            .zip(queues)
+            .map(|(w, queues)| WorkerReport {
+                cpu: w.cpu,
+                counters: w.counters.snapshot(),
+                elapsed_cycles,
+                queues,
+            })
+            .collect()
+    }
+
+    fn least_loaded(&self) -> usize {
+        use std::sync::atomic::Ordering::Relaxed;
+        let least = (0..self.load.len()).min_by_key(|i| self.load[*i].load(Relaxed)).unwrap_or(0);
+        if let Some(load) = self.load.get(least) {
+            load.fetch_add(1, Relaxed);
+        }
+        least
+    }
+
+    /// Publishes a bridge's current picture and waits until nobody uses the one before.
+    fn publish(&self, bridge: &Bridge) {
+        let named: Vec<_> = (0u16..)
+            .zip(&bridge.ports)
+            .filter_map(|(i, port)| Some((PortIndex(i), port.as_ref()?.settings.clone())))
+            .collect();
+        bridge.logic.ports_changed(&named);
+        let mut lanes = Vec::new();
+        let ports =
+            bridge.ports.iter().map(|port| port.as_ref().map(|port| picture_of(port, &mut lanes))).collect();
+        let old = bridge.cell.swap(BridgeState::new(bridge.logic.clone(), ports, lanes));
+        self.quiescence.wait();
+        drop(old);
+    }
+}
+
+/// Room for the link header and two VLAN tags on top of an MTU.
+const LINK_HEADER: u32 = 14 + 4 + 4;
+
+fn picture_of(port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
+    let first_lane = lanes.len() as u32;
+    let settings = port.settings.clone();
+    let (mut caps, mut max_frame) = (Caps::default(), 0);
+    if let Some(attached) = port.attached.as_ref().filter(|_| settings.admin_up) {
+        let mtu = if settings.mtu > 0 { settings.mtu.min(attached.mtu) } else { attached.mtu };
+        (caps, max_frame) = (attached.caps, mtu.saturating_add(LINK_HEADER));
+        lanes.extend(attached.tx.iter().zip(&port.tx).map(|(egress, counters)| Lane {
+            egress: egress.clone(),
+            counters: counters.clone(),
+            on_fault: attached.on_fault.clone(),
+        }));
+    }
+    PortEntry { first_lane, lanes: lanes.len() as u32 - first_lane, caps, max_frame, settings }
+}
+
+fn port_mut(bridge: &mut Bridge, at: PortIndex) -> Result<&mut Port, SwitchError> {
+    bridge.ports.get_mut(usize::from(at.0)).and_then(Option::as_mut).ok_or(SwitchError::Gone("port"))
+}

@@ -1,0 +1,83 @@
+//! The atomics and the short lock, from `core` or, under `--cfg loom`, from the model checker.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence},
+};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    cell::UnsafeCell as StdUnsafeCell,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence},
+};
+
+/// `std`'s cell behind the model checker's interface.
+#[cfg(not(loom))]
+pub(crate) struct UnsafeCell<T>(StdUnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(StdUnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// Gives way while another thread finishes.
+#[inline]
+pub(crate) fn relax() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+}
+
+/// A lock for a few dozen instructions at a time, never held across anything that can wait.
+///
+/// Data-plane threads are pinned, so spinning beats sleeping; after a while it yields in case the holder
+/// shares this CPU.
+pub(crate) struct SpinLock<T> {
+    locked: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands out the value to one thread at a time.
+unsafe impl<T: Send> Send for SpinLock<T> {}
+// SAFETY: as above; `&SpinLock` gives access only under the lock.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Runs `f` with the value. `f` must be short and must not take the same lock.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        struct Unlock<'a>(&'a AtomicBool);
+        impl Drop for Unlock<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        let mut tries = 0u32;
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            tries += 1;
+            if tries.is_multiple_of(256) {
+                #[cfg(not(loom))]
+                std::thread::yield_now();
+            }
+            relax();
+        }
+        let _unlock = Unlock(&self.locked);
+        self.value.with_mut(|value| {
+            // SAFETY: `locked` was taken above with acquire and is released after `f`, so no other thread
+            // has a reference to the value now.
+            f(unsafe { &mut *value })
+        })
+    }
+}

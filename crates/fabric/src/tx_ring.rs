@@ -1,0 +1,273 @@
+//! Delivery into a ring in client memory, for every ring port alike: reserve, copy, publish, notify.
+//!
+//! The ring is looked at through a private view: descriptors that the receiver posted are read once, checked,
+//! and kept as [`Buffer`]s, so that reserving is moving a cursor. A slot belongs to the worker that reserved
+//! it until that worker's run is complete. What a kind of ring does its own way is a [`RingBacking`].
+
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+use crate::copy;
+use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::egress::{Egress, Output, OutputList, Tools};
+use crate::fault::Fault;
+use crate::reservation::Reservation;
+use crate::sync::{Ordering, SpinLock, UnsafeCell, fence};
+
+/// A checked buffer of the receiver: `capacity` bytes that may be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffer {
+    /// First byte.
+    pub at: NonNull<u8>,
+    /// Bytes.
+    pub capacity: u32,
+}
+
+/// What differs between kinds of rings. Sequence numbers are modulo 2^32; a ring of 2^k entries uses the low
+/// bits.
+pub trait RingBacking: Send + Sync {
+    /// Entries in the ring, a power of two.
+    fn size(&self) -> u32;
+
+    /// The end of what the receiver has posted, given that everything before `published` was handed over.
+    /// Reads the shared index once and checks it against the ring's size.
+    fn posted(&self, published: u32) -> Result<u32, Fault>;
+
+    /// The buffer posted as entry `seq`: reads the descriptor once and checks it.
+    fn buffer(&self, seq: u32) -> Result<Buffer, Fault>;
+
+    /// Entry `seq` now holds `len` bytes of a packet that goes on in the next entry if `more`.
+    fn fill(&self, seq: u32, len: u32, more: bool);
+
+    /// Hands over everything before `seq`; stores made by `fill` are visible first.
+    fn publish(&self, seq: u32);
+
+    /// What to write to, if the receiver wants to be told. Called after a full fence.
+    fn notify(&self) -> Option<RawFd>;
+
+    /// Whether the memory behind the ring is gone.
+    fn faulted(&self) -> bool;
+}
+
+struct State {
+    reservation: Reservation,
+    /// End of the private view: entries before it are in `view`.
+    viewed: u32,
+    /// End of what the receiver had posted when last looked at.
+    posted: u32,
+    dead: bool,
+}
+
+/// A transmit queue over a ring. See the module.
+pub struct TxRing<B> {
+    state: SpinLock<State>,
+    view: Box<[UnsafeCell<Buffer>]>,
+    mask: u32,
+    backing: B,
+}
+
+// SAFETY: a view entry is written only under `state`'s lock, while it lies in `viewed..`, and read only under
+// the lock or by the worker that reserved it; the two ranges are disjoint modulo the ring's size because
+// `posted` bounds `viewed` by `published + size`. Buffers are plain addresses of memory that the backing keeps.
+unsafe impl<B: RingBacking> Sync for TxRing<B> {}
+// SAFETY: as above; nothing is tied to a thread.
+unsafe impl<B: RingBacking> Send for TxRing<B> {}
+
+impl<B: RingBacking> TxRing<B> {
+    /// A queue that starts at entry `start`.
+    pub fn new(backing: B, start: u32) -> Self {
+        let size = backing.size();
+        let none = Buffer { at: NonNull::dangling(), capacity: 0 };
+        Self {
+            state: SpinLock::new(State {
+                reservation: Reservation::new(start),
+                viewed: start,
+                posted: start,
+                dead: false,
+            }),
+            view: (0..size).map(|_| UnsafeCell::new(none)).collect(),
+            mask: size - 1,
+            backing,
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self, seq: u32) -> &UnsafeCell<Buffer> {
+        // `mask` is `view.len() - 1`.
+        &self.view[(seq & self.mask) as usize]
+    }
+
+    #[inline(always)]
+    fn buffer(&self, seq: u32) -> Buffer {
+        // SAFETY: see `Sync`: the caller holds the lock or reserved this entry.
+        self.slot(seq).with_mut(|buffer| unsafe { *buffer })
+    }
+
+    /// Brings up to `want` more entries into the view. Returns whether there was any.
+    #[inline]
+    fn look_further(&self, state: &mut State, want: u32) -> Result<bool, Fault> {
+        if state.viewed == state.posted {
+            state.posted = self.backing.posted(state.reservation.published())?;
+        }
+        let n = state.posted.wrapping_sub(state.viewed).min(want);
+        for _ in 0..n {
+            let buffer = self.backing.buffer(state.viewed)?;
+            copy::prefetch_write(buffer.at.as_ptr());
+            // SAFETY: see `Sync`: under the lock, and the entry is not reserved by anyone.
+            self.slot(state.viewed).with_mut(|slot| unsafe { *slot = buffer });
+            state.viewed = state.viewed.wrapping_add(1);
+        }
+        Ok(n > 0)
+    }
+
+    /// Copies one packet into the entries from `seq` on; returns the entry after its last.
+    #[inline(always)]
+    fn fill(&self, mut seq: u32, output: &Output<'_>) -> u32 {
+        let header = output.header();
+        let first = self.buffer(seq);
+        let len = output.len();
+        if len <= first.capacity {
+            // SAFETY: the entry is reserved by us, its buffer was checked and holds `len` bytes.
+            unsafe {
+                copy::bytes(header.as_ptr(), first.at.as_ptr(), header.len());
+                if output.payload_len() > 0 {
+                    let mut to = first.at.as_ptr().add(header.len());
+                    output.for_each_payload(|from, n| {
+                        copy::payload(from, to, n);
+                        to = to.add(n);
+                    });
+                }
+            }
+            self.backing.fill(seq, len, false);
+            return seq.wrapping_add(1);
+        }
+        let (mut buffer, mut used, mut left) = (first, 0u32, len);
+        let mut put = |mut from: *const u8, mut n: usize, is_payload: bool| {
+            while n > 0 {
+                if used == buffer.capacity {
+                    self.backing.fill(seq, used, true);
+                    seq = seq.wrapping_add(1);
+                    buffer = self.buffer(seq);
+                    used = 0;
+                }
+                let now = n.min((buffer.capacity - used) as usize);
+                // SAFETY: the entries of this packet are reserved by us and hold its length in all; `now`
+                // bytes fit behind `used`.
+                unsafe {
+                    let to = buffer.at.as_ptr().add(used as usize);
+                    if is_payload {
+                        copy::payload(from, to, now)
+                    } else {
+                        copy::bytes(from, to, now)
+                    }
+                    from = from.add(now);
+                }
+                used += now as u32;
+                n -= now;
+                left -= now as u32;
+            }
+        };
+        put(header.as_ptr(), header.len(), false);
+        output.for_each_payload(|from, n| put(from, n, true));
+        debug_assert_eq!(left, 0);
+        self.backing.fill(seq, used, false);
+        seq.wrapping_add(1)
+    }
+}
+
+impl<B: RingBacking> Egress for TxRing<B> {
+    #[inline]
+    fn deliver(
+        &self,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<(), Fault> {
+        let (mut packets, mut bytes, mut full) = (0u64, 0u64, 0u32);
+        let mut fault = None;
+        let mut wanted = list.len() as u32;
+
+        // Reserve: walk the view over the whole list, once.
+        let reserved = self.state.with(|state| {
+            if state.dead {
+                return None;
+            }
+            let start = state.reservation.next_free();
+            let mut end = start;
+            list.retain(|output| {
+                let (len, mut room, first) = (output.len(), 0u32, end);
+                while room < len {
+                    if end == state.viewed {
+                        match self.look_further(state, wanted.max(8)) {
+                            Ok(true) => {}
+                            Ok(false) => {
+                                end = first;
+                                full += 1;
+                                return false;
+                            }
+                            Err(bad) => {
+                                fault = Some(bad);
+                                end = first;
+                                return false;
+                            }
+                        }
+                    }
+                    room = room.saturating_add(self.buffer(end).capacity);
+                    end = end.wrapping_add(1);
+                }
+                wanted = wanted.saturating_sub(1);
+                packets += 1;
+                bytes += u64::from(len);
+                true
+            });
+            state.dead = fault.is_some();
+            match state.reservation.reserve_to(end) {
+                Some(ticket) if fault.is_none() => Some((start, ticket)),
+                _ => None,
+            }
+        });
+
+        let mut drops = Drops::default();
+        let Some((start, ticket)) = reserved else {
+            drops.add(DropReason::PortDown, list.len() as u32);
+            counters.add_drops(&mut drops);
+            return fault.map_or(Ok(()), Err);
+        };
+
+        // Copy, without the lock.
+        let mut seq = start;
+        list.for_each(|output| {
+            copy::count_delivered(u64::from(output.payload_len()));
+            seq = self.fill(seq, output);
+        });
+
+        // Publish what is complete, in order; who publishes notifies.
+        let published = self.state.with(|state| {
+            let end = state.reservation.complete(ticket);
+            if let Some(end) = end {
+                self.backing.publish(end);
+            }
+            end
+        });
+        if packets > 0 {
+            counters.add_batch(packets, bytes);
+        }
+        if full > 0 {
+            drops.add(DropReason::RingFull, full);
+            counters.add_drops(&mut drops);
+        }
+        if published.is_some() {
+            // The receiver sets its flag and then looks at the index; we move the index and then look at the
+            // flag. Without a full fence on our side both could miss the other.
+            fence(Ordering::SeqCst);
+            if let Some(fd) = self.backing.notify() {
+                tools.notifier.add(fd);
+            }
+        }
+        if self.backing.faulted() {
+            self.state.with(|state| state.dead = true);
+            return Err(Fault::Memory);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! Drives the client's handshake on a non-blocking socket, and keeps the control connection afterwards.
+//!
+//! Invariants:
+//! - Nothing blocks: [`Attaching::advance`] takes what has arrived and returns.
+//! - Memory, rings and eventfds are made before the first message that announces them, and rings are initialised.
+//! - The server is told why the client goes, if the socket will take it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use clientmem::Region;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::config::ClientConfig;
+use super::handshake::{Attachment, Handshake, HandshakeError, Outgoing, Progress};
+use super::layout::{Direction, Layout};
+use crate::connection::{Connection, RingParts};
+use crate::memory::Memory;
+use crate::message::Message;
+use crate::ring::{Ring, RingError};
+use crate::socket::{Address, RecvError, dial, recv, send};
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The server cannot be reached.
+    #[error("cannot connect to {address}: {source}")]
+    Dial {
+        /// Where it should listen.
+        address: Address,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The handshake failed.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// The server's message could not be received.
+    #[error(transparent)]
+    Recv(#[from] RecvError),
+    /// The server closed the connection without a word.
+    #[error("server closed the control connection")]
+    Closed,
+    /// Memory, eventfds or the socket failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The memory made for the rings does not hold them.
+    #[error("ring does not fit its own memory: {0}")]
+    Ring(#[from] RingError),
+    /// The server did not answer in time.
+    #[error("no answer from the server at {address} in time")]
+    Timeout {
+        /// Where it listens.
+        address: Address,
+    },
+}
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> ConnectError {
+    move |source| ConnectError::Io { what, source }
+}
+
+/// What the client makes once it knows how much it may have.
+#[derive(Debug)]
+struct Resources {
+    memory: Arc<Memory>,
+    region_fd: OwnedFd,
+    s2m: Vec<RingParts>,
+    m2s: Vec<RingParts>,
+    layout: Layout,
+}
+
+impl Resources {
+    fn new(layout: Layout) -> Result<Resources, ConnectError> {
+        let (region, region_fd) =
+            Region::create("memif", layout.total_size()).map_err(failed("cannot make memory to share"))?;
+        let memory = Arc::new(Memory::new(vec![region]));
+        let rings = |direction| -> Result<Vec<RingParts>, ConnectError> {
+            (0..layout.rings(direction)).map(|index| make_ring(&memory, &layout, direction, index)).collect()
+        };
+        let (s2m, m2s) = (rings(Direction::S2m)?, rings(Direction::M2s)?);
+        Ok(Resources { memory, region_fd, s2m, m2s, layout })
+    }
+
+    fn descriptor(&self, attachment: Attachment) -> Option<BorrowedFd<'_>> {
+        let rings = match attachment {
+            Attachment::None => return None,
+            Attachment::Region => return Some(self.region_fd.as_fd()),
+            Attachment::Ring(Direction::S2m, _) => &self.s2m,
+            Attachment::Ring(Direction::M2s, _) => &self.m2s,
+        };
+        let Attachment::Ring(_, index) = attachment else { return None };
+        rings.get(usize::from(index)).map(|parts| parts.eventfd.as_fd())
+    }
+}
+
+fn make_ring(
+    memory: &Arc<Memory>,
+    layout: &Layout,
+    direction: Direction,
+    index: u16,
+) -> Result<RingParts, ConnectError> {
+    let ring = Ring::new(memory.clone(), &layout.ring(direction, index))?;
+    ring.initialise();
+    let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|e| failed("cannot make an eventfd")(e.into()))?;
+    Ok(RingParts { ring, eventfd })
+}
+
+/// A connection in the making. Poll its descriptor for reading, and [`advance`](Attaching::advance) when it is ready.
+#[derive(Debug)]
+pub struct Attaching {
+    socket: OwnedFd,
+    handshake: Handshake,
+    resources: Option<Resources>,
+}
+
+/// What [`Attaching::advance`] comes to.
+#[derive(Debug)]
+pub enum Advance {
+    /// The server has more to say.
+    Waiting(Attaching),
+    /// The connection is up.
+    Done(Attached),
+}
+
+/// An established connection in the client's role.
+///
+/// The rings are empty: no buffers are posted to M2S rings, and interrupts are not masked. Slot `i` of a ring owns the
+/// buffer at [`Layout::buffer`] of region 0.
+#[derive(Debug)]
+pub struct Attached {
+    /// Memory, rings, eventfds, names.
+    pub connection: Connection,
+    /// The control connection: must be kept, for dropping it disconnects.
+    pub control: Control,
+}
+
+impl Attaching {
+    /// Connects to the server.
+    pub fn start(config: ClientConfig) -> Result<Attaching, ConnectError> {
+        let socket = dial(&config.socket)
+            .map_err(|source| ConnectError::Dial { address: config.socket.clone(), source })?;
+        Ok(Attaching::over(socket, config))
+    }
+
+    /// Uses a socket that is connected to a server already, and not blocking.
+    pub fn over(socket: OwnedFd, config: ClientConfig) -> Attaching {
+        Attaching { socket, handshake: Handshake::new(config), resources: None }
+    }
+
+    /// What is being asked for.
+    pub fn config(&self) -> &ClientConfig {
+        self.handshake.config()
+    }
+
+    /// Takes and answers all messages that have arrived.
+    pub fn advance(mut self) -> Result<Advance, ConnectError> {
+        loop {
+            let message = match recv(self.socket.as_fd()) {
+                Ok(Some((message, _))) => message,
+                Ok(None) => return Err(ConnectError::Closed),
+                Err(e) if e.would_block() => return Ok(Advance::Waiting(self)),
+                Err(e) => return Err(self.give_up(e.into())),
+            };
+            match self.handshake.handle(message) {
+                Ok(Progress::Send(outgoing)) => {
+                    if let Err(e) = self.answer(&outgoing) {
+                        return Err(self.give_up(e));
+                    }
+                }
+                Ok(Progress::Connected) => return self.finish().map(Advance::Done),
+                Err(e @ HandshakeError::Refused(_)) => return Err(e.into()),
+                Err(e) => return Err(self.give_up(e.into())),
+            }
+        }
+    }
+
+    fn answer(&mut self, outgoing: &Outgoing) -> Result<(), ConnectError> {
+        if self.resources.is_none()
+            && let Some(layout) = self.handshake.layout()
+        {
+            self.resources = Some(Resources::new(*layout)?);
+        }
+        let descriptor = self.resources.as_ref().and_then(|r| r.descriptor(outgoing.attachment));
+        send(self.socket.as_fd(), &outgoing.message, descriptor)
+            .map_err(failed("cannot send on the control connection"))
+    }
+
+    fn give_up(&self, error: ConnectError) -> ConnectError {
+        // Best effort: the error itself goes to our own user.
+        let _ = send(self.socket.as_fd(), &Message::disconnect(error.to_string()), None);
+        error
+    }
+
+    fn finish(self) -> Result<Attached, ConnectError> {
+        // CONNECTED answers CONNECT, before which everything was announced and thus made.
+        let Some(resources) = self.resources else { return Err(ConnectError::Closed) };
+        let Resources { memory, region_fd, s2m, m2s, layout } = resources;
+        let connection = Connection {
+            id: self.handshake.config().id,
+            memory,
+            s2m,
+            m2s,
+            peer_name: self.handshake.peer_name().to_string(),
+            peer_if_name: self.handshake.peer_if_name().to_string(),
+        };
+        let control = Control { socket: self.socket, region_fd, layout, over: false };
+        Ok(Attached { connection, control })
+    }
+}
+
+impl AsFd for Attaching {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The control connection of an established connection. Dropping it disconnects.
+#[derive(Debug)]
+pub struct Control {
+    socket: OwnedFd,
+    region_fd: OwnedFd,
+    layout: Layout,
+    /// Either side has said goodbye.
+    over: bool,
+}
+
+impl Control {
+    /// The reason why the connection is over, or `None` while it is up. Does not block.
+    ///
+    /// Once it has returned a reason, the connection is of no use; a further call says that the socket is closed.
+    pub fn poll_disconnect(&mut self) -> Option<String> {
+        let reason = match recv(self.socket.as_fd()) {
+            Err(e) if e.would_block() => return None,
+            Ok(Some((Message::Disconnect { reason, .. }, _))) => reason,
+            Ok(Some((message, _))) => format!("unexpected {} while connected", message.type_name()),
+            Ok(None) => "control connection closed".to_string(),
+            Err(e) => e.to_string(),
+        };
+        self.over = true;
+        Some(reason)
+    }
+
+    /// Tells the server why the client goes, and goes.
+    pub fn disconnect(mut self, reason: &str) {
+        self.say_goodbye(reason);
+    }
+
+    /// The file of the shared region.
+    pub fn region_fd(&self) -> BorrowedFd<'_> {
+        self.region_fd.as_fd()
+    }
+
+    /// Where rings and buffers lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn say_goodbye(&mut self, reason: &str) {
+        if !self.over {
+            self.over = true;
+            // Best effort: the server sees the socket close in any case.
+            let _ = send(self.socket.as_fd(), &Message::disconnect(reason), None);
+        }
+    }
+}
+
+impl AsFd for Control {
+    /// The control socket: readable when the server disconnects.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.say_goodbye("client closed the interface");
+    }
+}

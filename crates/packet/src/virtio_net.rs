@@ -1,0 +1,124 @@
+//! Offload metadata as a `virtio_net_hdr` (virtio 1.2 §5.1.6), the form that virtio rings and TAP devices carry.
+//!
+//! The header is the one of 12 bytes that `VIRTIO_F_VERSION_1` or `VIRTIO_NET_F_MRG_RXBUF` brings, little-endian. A TAP
+//! device uses the same with `TUNSETVNETHDRSZ` 12 and `TUNSETVNETLE` 1.
+//!
+//! Invariant: decoding only translates. The result is a client's claim until [`Offload::validate`] has seen the packet.
+
+use crate::offload::{Gso, Offload, OffloadError};
+
+/// Length of the header.
+pub const HEADER_LEN: usize = 12;
+
+const F_NEEDS_CSUM: u8 = 1;
+const F_DATA_VALID: u8 = 2;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+/// Reads a header that came with a packet.
+///
+/// Flags that are not known are ignored (virtio 1.2 §5.1.6.2.2), and so is `num_buffers`. Refused are segmentation types
+/// that are not known, `VIRTIO_NET_HDR_GSO_UDP` (3), which asks for IP fragmentation, and ECN without TCP.
+#[inline]
+pub fn decode(header: &[u8; HEADER_LEN]) -> Result<Offload, OffloadError> {
+    let [flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, _, _] = *header;
+    let gso = match gso_type {
+        GSO_NONE => Gso::None,
+        GSO_UDP_L4 => Gso::Udp,
+        _ => match gso_type & !GSO_ECN {
+            GSO_TCPV4 => Gso::Tcp4,
+            GSO_TCPV6 => Gso::Tcp6,
+            _ => return Err(OffloadError::UnknownGsoType(gso_type)),
+        },
+    };
+    Ok(Offload {
+        gso,
+        ecn: gso_type & GSO_ECN != 0,
+        needs_csum: flags & F_NEEDS_CSUM != 0,
+        csum_valid: flags & F_DATA_VALID != 0,
+        gso_size: u16::from_le_bytes([g0, g1]),
+        csum_start: u16::from_le_bytes([s0, s1]),
+        csum_offset: u16::from_le_bytes([o0, o1]),
+        hdr_len: u16::from_le_bytes([h0, h1]),
+    })
+}
+
+/// Writes the header for a packet that goes to a driver, or to a TAP device.
+///
+/// `num_buffers` is the number of descriptor chains that the packet takes; 1 where receive buffers are not merged
+/// (virtio 1.2 §5.1.6.4.1), 0 towards a device.
+#[inline]
+pub fn encode(offload: &Offload, num_buffers: u16) -> [u8; HEADER_LEN] {
+    let ecn = if offload.ecn { GSO_ECN } else { 0 };
+    let gso_type = match offload.gso {
+        Gso::None => GSO_NONE,
+        Gso::Tcp4 => GSO_TCPV4 | ecn,
+        Gso::Tcp6 => GSO_TCPV6 | ecn,
+        Gso::Udp => GSO_UDP_L4,
+    };
+    let needs_csum = if offload.needs_csum { F_NEEDS_CSUM } else { 0 };
+    let csum_valid = if offload.csum_valid { F_DATA_VALID } else { 0 };
+    let [h0, h1] = offload.hdr_len.to_le_bytes();
+    let [g0, g1] = offload.gso_size.to_le_bytes();
+    let [s0, s1] = offload.csum_start.to_le_bytes();
+    let [o0, o1] = offload.csum_offset.to_le_bytes();
+    let [n0, n1] = num_buffers.to_le_bytes();
+    [needs_csum | csum_valid, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, n0, n1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_tso_header() {
+        let bytes = [1, 0x81, 66, 0, 0xa8, 0x05, 34, 0, 16, 0, 1, 0];
+        let offload = Offload {
+            gso: Gso::Tcp4,
+            ecn: true,
+            needs_csum: true,
+            csum_valid: false,
+            gso_size: 1448,
+            csum_start: 34,
+            csum_offset: 16,
+            hdr_len: 66,
+        };
+        assert_eq!(decode(&bytes), Ok(offload));
+        assert_eq!(encode(&offload, 1), bytes);
+    }
+
+    #[test]
+    fn nothing_to_do() {
+        assert_eq!(decode(&[0; 12]), Ok(Offload::NONE));
+        assert_eq!(encode(&Offload::NONE, 0x0201), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+        let received = Offload { csum_valid: true, ..Offload::NONE };
+        assert_eq!(encode(&received, 1)[0], F_DATA_VALID);
+    }
+
+    #[test]
+    fn types() {
+        let with = |gso_type| decode(&[1, gso_type, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).map(|offload| offload.gso);
+        assert_eq!(with(4), Ok(Gso::Tcp6));
+        assert_eq!(with(0x84), Ok(Gso::Tcp6));
+        assert_eq!(with(5), Ok(Gso::Udp));
+        for unknown in [2, 3, 6, 0x20, 0x80, 0x83, 0x85, 0xff] {
+            assert_eq!(with(unknown), Err(OffloadError::UnknownGsoType(unknown)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_decoded_encodes_to_the_same(header: [u8; 12], gso in prop::sample::select(vec![0u8, 1, 4, 5, 0x81])) {
+            let mut header = header;
+            header[0] &= F_NEEDS_CSUM | F_DATA_VALID;
+            header[1] = gso;
+            let num_buffers = u16::from_le_bytes([header[10], header[11]]);
+            prop_assert_eq!(encode(&decode(&header).unwrap(), num_buffers), header);
+        }
+    }
+}

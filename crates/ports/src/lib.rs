@@ -1,0 +1,111 @@
+//! Port types: what plugs into the fabric.
+//!
+//! A port type is one folder here and one line in [`Spec`] and [`open`]. It opens something that clients
+//! reach (a socket, a network interface), and whenever a client is there attaches its queues to its port of the
+//! switch; when the client goes, is thrown out, or the port is closed, it detaches them. Fabric and
+//! logic know nothing of port types.
+
+pub mod memif;
+pub mod tap;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fabric::Switch;
+use fabric::switch::PortRef;
+
+/// What all ports share.
+#[derive(Clone)]
+pub struct Environment {
+    /// Where ports attach.
+    pub switch: Arc<Switch>,
+    /// Runs the control side of ports (sockets, handshakes), never packets.
+    pub runtime: tokio::runtime::Handle,
+    /// Listening memif sockets, which several ports may share.
+    pub sockets: memif::Sockets,
+}
+
+/// What to open: a port type and its own options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spec {
+    /// Shared-memory packet interface.
+    Memif(memif::Options),
+    /// The host's stack, through a TAP interface.
+    Tap(tap::Options),
+}
+
+impl Spec {
+    /// Names of all port types, as users write them.
+    pub const TYPES: &'static [&'static str] = &["memif", "tap"];
+
+    /// The port type's name.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Spec::Memif(_) => "memif",
+            Spec::Tap(_) => "tap",
+        }
+    }
+}
+
+/// Opens a port and serves it until it is closed. Blocks for as long as the system takes to make a socket or
+/// an interface; must not be called from an async task directly.
+pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
+    match spec {
+        Spec::Memif(options) => memif::open(options, at, env),
+        Spec::Tap(options) => tap::open(options, at, env),
+    }
+}
+
+/// Why a port could not be opened: a sentence that names the thing and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OpenError(pub String);
+
+/// An open port.
+pub trait Port: Send + Sync {
+    /// How it is.
+    fn status(&self) -> Status;
+
+    /// Detaches the client and removes what `open` made: sockets, interfaces. Blocks briefly; a second call
+    /// does nothing.
+    fn close(&self);
+}
+
+/// How a port is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// Whether traffic can pass.
+    pub link: Link,
+    /// Facts of the port type, for people: peer name, ring sizes, interface name.
+    pub details: Vec<(String, String)>,
+}
+
+/// Whether traffic can pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// A client is attached.
+    Up,
+    /// None is, and why: it was never there, it left, or it was thrown out.
+    Down(String),
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link::Down("no client has connected yet".into())
+    }
+}
+
+/// A status that a port's tasks write and its [`Port::status`] reads.
+#[derive(Debug, Clone, Default)]
+pub struct StatusCell(Arc<Mutex<Status>>);
+
+impl StatusCell {
+    /// The status now.
+    pub fn get(&self) -> Status {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the status.
+    pub fn set(&self, status: Status) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+}

@@ -1,0 +1,229 @@
+//! A memif connection that is up, in either role: attach its rings, watch over it, take it down.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fabric::rx::MAX_PACKET;
+use fabric::switch::PortRef;
+use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, TxRing};
+use memif::client::Layout;
+use memif::message::Message;
+use memif::socket;
+use memif::{Connection, RingParts};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, watch};
+
+use super::options::Settings;
+use super::rings::{Rx, Side, Tx};
+use crate::{Link, Status, StatusCell};
+
+/// A memif port, whether or not anyone is connected.
+pub(super) struct PortState {
+    pub(super) at: PortRef,
+    pub(super) settings: Settings,
+    switch: Arc<Switch>,
+    status: StatusCell,
+    /// True once the port is being closed.
+    closing: watch::Sender<bool>,
+    /// Held for as long as a connection has the port, from its INIT to the end of its detaching.
+    taken: Mutex<bool>,
+}
+
+/// Why a connection ended, and who has to be told.
+pub(super) enum End {
+    /// The peer said so or is gone.
+    Peer(String),
+    /// We end it; the peer is told why.
+    Ours(String),
+}
+
+/// The right to be the port's connection.
+pub(super) struct Turn(Arc<PortState>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
+/// How the rings of a connection are used.
+pub(super) enum Mine {
+    /// We serve.
+    Server,
+    /// We are the client, with this layout.
+    Client(Layout),
+}
+
+impl PortState {
+    pub(super) fn new(at: PortRef, switch: Arc<Switch>, settings: Settings) -> Self {
+        let port = Self {
+            at,
+            settings,
+            switch,
+            status: StatusCell::default(),
+            closing: watch::Sender::new(false),
+            taken: Mutex::new(false),
+        };
+        port.set_down("no client has connected yet".into());
+        port
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.status.get()
+    }
+
+    /// The port's name, for peers and logs.
+    pub(super) fn name(&self) -> String {
+        self.switch.settings(self.at).map(|s| s.name).unwrap_or_default()
+    }
+
+    /// Takes the port for a connection, unless another has it.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Turn> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if *taken {
+            return None;
+        }
+        *taken = true;
+        Some(Turn(self.clone()))
+    }
+
+    /// Tells every task of this port to stop.
+    pub(super) fn start_closing(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Waits until the port is being closed.
+    pub(super) async fn closing(&self) {
+        // The sender lives as long as `self`: waiting cannot fail.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    pub(super) fn set_down(&self, reason: String) {
+        self.status.set(Status { link: Link::Down(reason), details: self.facts() });
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        vec![
+            ("socket".into(), self.settings.address.to_string()),
+            ("id".into(), self.settings.id.to_string()),
+        ]
+    }
+
+    /// Serves an established connection until it ends, and takes it down. Returns when no worker uses its
+    /// memory any more.
+    pub(super) async fn serve(
+        self: &Arc<Self>,
+        connection: Connection,
+        mine: Mine,
+        control: &AsyncFd<OwnedFd>,
+    ) -> End {
+        let mut details = self.facts();
+        details.push(("peer".into(), connection.peer_name.clone()));
+        details.push(("peer-interface".into(), connection.peer_if_name.clone()));
+        details.push(("rx-queues".into(), describe(rx_side(&connection, &mine))));
+        details.push(("tx-queues".into(), describe(tx_side(&connection, &mine))));
+
+        let (report, mut faults) = mpsc::channel(1);
+        let attachment = attachment(connection, &mine, report);
+        if let Err(error) = self.switch.attach(self.at, attachment) {
+            return End::Ours(error.to_string());
+        }
+        self.status.set(Status { link: Link::Up, details });
+        tracing::info!(port = self.name(), "memif connected");
+
+        let end = tokio::select! {
+            fault = faults.recv() => End::Ours(fault.map_or_else(|| "gone".to_owned(), |f: Fault| f.to_string())),
+            end = peer_ends(control) => end,
+            () = self.closing() => End::Ours("the port is being removed".into()),
+        };
+        let (switch, at) = (self.switch.clone(), self.at);
+        // Detaching waits for workers: not on a thread that other ports' sockets need.
+        let _ = tokio::task::spawn_blocking(move || switch.detach(at)).await;
+        end
+    }
+
+    /// Records and logs why a connection ended, and tells the peer if it is for us to say.
+    pub(super) fn ended(&self, end: End, control: &impl AsFd) {
+        let reason = match end {
+            End::Peer(reason) => reason,
+            End::Ours(reason) => {
+                // Best effort: a peer that does not read loses the reason.
+                let _ = socket::send(control.as_fd(), &Message::disconnect(reason.as_str()), None);
+                reason
+            }
+        };
+        tracing::info!(port = self.name(), reason, "memif disconnected");
+        self.set_down(reason);
+    }
+}
+
+/// Waits for the peer to end an established connection: by saying so, by leaving, or by saying anything else.
+async fn peer_ends(control: &AsyncFd<OwnedFd>) -> End {
+    match receive(control).await {
+        Ok(Some((Message::Disconnect { reason, .. }, _))) => {
+            End::Peer(format!("the peer disconnected: {reason}"))
+        }
+        Ok(Some((message, _))) => End::Ours(format!("unexpected {} while connected", message.type_name())),
+        Ok(None) => End::Peer("the peer closed the control connection".into()),
+        Err(error) => End::Ours(error.to_string()),
+    }
+}
+
+/// Receives one message.
+pub(super) async fn receive(
+    control: &AsyncFd<OwnedFd>,
+) -> Result<Option<(Message, Option<OwnedFd>)>, socket::RecvError> {
+    loop {
+        let mut ready = match control.readable().await {
+            Ok(ready) => ready,
+            Err(error) => return Err(error.into()),
+        };
+        match socket::recv(control.get_ref().as_fd()) {
+            Err(error) if error.would_block() => ready.clear_ready(),
+            other => return other,
+        }
+    }
+}
+
+fn rx_side<'a>(connection: &'a Connection, mine: &Mine) -> &'a [RingParts] {
+    match mine {
+        Mine::Server => &connection.s2m,
+        Mine::Client(_) => &connection.m2s,
+    }
+}
+
+fn tx_side<'a>(connection: &'a Connection, mine: &Mine) -> &'a [RingParts] {
+    match mine {
+        Mine::Server => &connection.m2s,
+        Mine::Client(_) => &connection.s2m,
+    }
+}
+
+fn describe(rings: &[RingParts]) -> String {
+    let sizes: Vec<_> = rings.iter().map(|parts| parts.ring.size().to_string()).collect();
+    format!("{} (ring size {})", rings.len(), if sizes.is_empty() { "-".into() } else { sizes.join(", ") })
+}
+
+fn attachment(connection: Connection, mine: &Mine, report: mpsc::Sender<Fault>) -> Attachment {
+    let (from_peer, to_peer, side): (_, _, &dyn Fn(u16) -> Side) = match mine {
+        Mine::Server => (connection.s2m, connection.m2s, &|_| Side::Server),
+        Mine::Client(layout) => (connection.m2s, connection.s2m, &|queue| Side::Client(*layout, queue)),
+    };
+    let rx = from_peer.into_iter().zip(0..);
+    let tx = to_peer.into_iter().zip(0..);
+    Attachment {
+        rx: rx.map(|(parts, i)| Box::new(Rx::new(parts, side(i))) as Box<dyn RxQueue>).collect(),
+        tx: tx
+            .map(|(parts, i)| {
+                let (backing, start) = Tx::new(parts, side(i));
+                Arc::new(TxRing::new(backing, start)) as Arc<dyn Egress>
+            })
+            .collect(),
+        caps: Caps::default(),
+        mtu: MAX_PACKET,
+        on_fault: Arc::new(move |fault| {
+            // The first fault is the reason; more say nothing new.
+            let _ = report.try_send(fault);
+        }),
+    }
+}

@@ -1,0 +1,30 @@
+//! memif ports: shared-memory interfaces of other processes, as server and as client.
+//!
+//! [`options`] says what a user can set, [`sockets`] listens and shakes hands, [`dialer`] connects to other
+//! servers, [`link`] is a connection that is up (the same for both), [`rings`] is what the data plane sees.
+
+mod dialer;
+mod link;
+mod options;
+mod rings;
+mod sockets;
+mod watch;
+
+use std::sync::Arc;
+
+use fabric::switch::PortRef;
+
+pub use options::{Options, Role};
+pub use sockets::Sockets;
+
+use crate::{Environment, OpenError, Port};
+
+/// Opens a memif port.
+pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
+    let settings = options.checked()?;
+    let port = Arc::new(link::PortState::new(at, env.switch.clone(), settings));
+    match options.role {
+        Role::Server => sockets::open(options, port, env),
+        Role::Client => Ok(dialer::open(port, env)),
+    }
+}

@@ -1,0 +1,226 @@
+//! What a user can set on a memif port, and the checks of it.
+
+use std::path::{Path, PathBuf};
+
+use memif::message::Secret;
+use memif::socket::Address;
+use serde::{Deserialize, Serialize};
+
+use crate::OpenError;
+
+/// Which side of the protocol the switch takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The switch listens; clients bring the memory.
+    #[default]
+    Server,
+    /// The switch connects to another server and brings the memory.
+    Client,
+}
+
+/// Options of a memif port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Options {
+    /// Path of the control socket; with a leading `@` a name in the abstract namespace.
+    pub socket: PathBuf,
+    /// Which interface of the socket this is; several ports can share a socket.
+    #[serde(default)]
+    pub id: u32,
+    /// Server listens, client connects.
+    #[serde(default)]
+    pub role: Role,
+    /// What the other side must present (server) or is given (client): 1 to 23 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Most queues in each direction that a client may bring (server, 16 unless set), or as many as to ask for
+    /// (client, 1 unless set): 1 to 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u16>,
+    /// Entries of each ring, a power of two from 2 to 16384 (client; a server takes what clients bring).
+    #[serde(default = "default_ring_size")]
+    pub ring_size: u32,
+    /// Bytes of each buffer (client).
+    #[serde(default = "default_buffer_size")]
+    pub buffer_size: u32,
+    /// Access mode of the socket file, octal (server).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// User that owns the socket file, by name or number (server).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Group of the socket file, by name or number (server).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+fn default_ring_size() -> u32 {
+    1024
+}
+
+fn default_buffer_size() -> u32 {
+    2048
+}
+
+/// Options after the checks, in the protocol's terms.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) address: Address,
+    pub(super) id: u32,
+    pub(super) secret: Option<Secret>,
+    pub(super) queues: u16,
+    pub(super) log2_ring_size: u8,
+    pub(super) buffer_size: u32,
+}
+
+impl Options {
+    /// Checks everything that can be known without opening anything.
+    pub fn check(&self) -> Result<(), OpenError> {
+        self.checked().map(drop)?;
+        self.access().map(drop)
+    }
+
+    pub(super) fn checked(&self) -> Result<Settings, OpenError> {
+        let text = self.socket.to_str().ok_or_else(|| OpenError("socket: the path is not UTF-8".into()))?;
+        if text.is_empty() || text == "@" {
+            return Err(OpenError("socket: empty; give a path, or @NAME for an abstract socket".into()));
+        }
+        let address = Address::new(text);
+        if let Address::Path(path) = &address {
+            check_directory(path)?;
+        }
+        let secret = match &self.secret {
+            None => None,
+            Some(text) => Some(Secret::new(text).filter(|s| !s.is_empty()).ok_or_else(|| {
+                OpenError(format!("secret: {} bytes long, must be 1 to 23 without NUL", text.len()))
+            })?),
+        };
+        let queues = self.queues.unwrap_or(if self.role == Role::Server { 16 } else { 1 });
+        if !(1..=64).contains(&queues) {
+            return Err(OpenError(format!("queues: {queues} is out of range, must be 1 to 64")));
+        }
+        if !self.ring_size.is_power_of_two() || !(2..=16384).contains(&self.ring_size) {
+            return Err(OpenError(format!(
+                "ring-size: {} is not a power of two from 2 to 16384",
+                self.ring_size
+            )));
+        }
+        if !(64..=65536).contains(&self.buffer_size) {
+            return Err(OpenError(format!(
+                "buffer-size: {} is out of range, must be 64 to 65536",
+                self.buffer_size
+            )));
+        }
+        Ok(Settings {
+            address,
+            id: self.id,
+            secret,
+            queues,
+            log2_ring_size: self.ring_size.trailing_zeros() as u8,
+            buffer_size: self.buffer_size,
+        })
+    }
+
+    /// Mode, user and group of the socket file, as far as they are set.
+    pub(super) fn access(&self) -> Result<Access, OpenError> {
+        let mode = match &self.mode {
+            None => None,
+            Some(text) => Some(
+                u32::from_str_radix(text.trim_start_matches("0o"), 8)
+                    .ok()
+                    .filter(|mode| *mode <= 0o777)
+                    .ok_or_else(|| {
+                        OpenError(format!("mode: {text:?} is not an octal mode such as \"0660\""))
+                    })?,
+            ),
+        };
+        let owner = self.owner.as_deref().map(|name| {
+            name.parse().ok().or_else(|| uzers::get_user_by_name(name).map(|user| user.uid())).ok_or_else(
+                || OpenError(format!("owner: there is no user {name:?}; give a name or a number")),
+            )
+        });
+        let group = self.group.as_deref().map(|name| {
+            name.parse().ok().or_else(|| uzers::get_group_by_name(name).map(|group| group.gid())).ok_or_else(
+                || OpenError(format!("group: there is no group {name:?}; give a name or a number")),
+            )
+        });
+        Ok(Access { mode, owner: owner.transpose()?, group: group.transpose()? })
+    }
+}
+
+fn check_directory(socket: &Path) -> Result<(), OpenError> {
+    let directory = match socket.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if directory.is_dir() {
+        return Ok(());
+    }
+    Err(OpenError(format!(
+        "socket: {} is not a directory; create it first, or choose another path",
+        directory.display()
+    )))
+}
+
+/// Who may reach a socket file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Access {
+    mode: Option<u32>,
+    owner: Option<u32>,
+    group: Option<u32>,
+}
+
+impl Access {
+    /// Applies it to the file.
+    pub(super) fn apply(&self, path: &Path) -> std::io::Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        if self.owner.is_some() || self.group.is_some() {
+            std::os::unix::fs::chown(path, self.owner, self.group)?;
+        }
+        if let Some(mode) = self.mode {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            socket: "/tmp/x.sock".into(),
+            id: 0,
+            role: Role::Server,
+            secret: None,
+            queues: None,
+            ring_size: 1024,
+            buffer_size: 2048,
+            mode: None,
+            owner: None,
+            group: None,
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let error = |change: &dyn Fn(&mut Options)| {
+            let mut options = options();
+            change(&mut options);
+            options.check().unwrap_err().0
+        };
+        assert!(error(&|o| o.socket = "/no/such/x".into()).contains("/no/such is not a directory"));
+        assert!(error(&|o| o.socket = "@".into()).contains("empty"));
+        assert!(error(&|o| o.secret = Some("x".repeat(24))).contains("24 bytes long"));
+        assert!(error(&|o| o.secret = Some(String::new())).contains("must be 1 to 23"));
+        assert!(error(&|o| o.queues = Some(0)).contains("1 to 64"));
+        assert!(error(&|o| o.ring_size = 1000).contains("1000 is not a power of two"));
+        assert!(error(&|o| o.buffer_size = 1).contains("64 to 65536"));
+        assert!(error(&|o| o.mode = Some("9".into())).contains("not an octal mode"));
+        assert!(error(&|o| o.owner = Some("nobody-here".into())).contains("no user"));
+        assert!(error(&|o| o.group = Some("nobody-here".into())).contains("no group"));
+        assert_eq!(options().check(), Ok(()));
+    }
+}

@@ -1,0 +1,182 @@
+//! The TAP device: opening its queues, and what can be asked of it through them.
+//!
+//! Invariants: every queue speaks in frames behind a little-endian `virtio_net_hdr` of 12 bytes and never
+//! blocks. The interface lives as long as one of its file descriptors is open, no longer: however the process
+//! ends, nothing remains.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use fabric::Caps;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::holder;
+use crate::OpenError;
+
+const TUN: &str = "/dev/net/tun";
+
+/// Jobs that the host may leave to us, from most to least; kernels before 6.2 have no USO.
+const OFFLOADS: [(c_uint, Caps); 4] = [
+    (CSUM | TSO | libc::TUN_F_USO4 | libc::TUN_F_USO6, Caps { csum: true, tso4: true, tso6: true, uso: true }),
+    (CSUM | TSO, Caps { csum: true, tso4: true, tso6: true, uso: false }),
+    (CSUM, Caps { csum: true, tso4: false, tso6: false, uso: false }),
+    (0, Caps { csum: false, tso4: false, tso6: false, uso: false }),
+];
+const CSUM: c_uint = libc::TUN_F_CSUM;
+const TSO: c_uint = libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+
+/// An interface that exists and its queues.
+pub(super) struct Device {
+    /// One file for each queue, for both directions.
+    pub(super) queues: Vec<Arc<OwnedFd>>,
+    /// What crosses in both directions. What may be written to the device depends on the kernel's version
+    /// alone, and the version that cuts UDP for us is the one that offers to leave it to us.
+    pub(super) caps: Caps,
+    /// A socket in the interface's namespace, to ask about it from any other.
+    socket: OwnedFd,
+}
+
+/// What an interface is doing.
+pub(super) enum State {
+    /// It exists and may be used; its name now.
+    Up(String),
+    /// It exists and is not to be used.
+    AdminDown(String),
+    /// It does not exist any more.
+    Gone,
+}
+
+impl Device {
+    /// Makes interface `name` with so many queues, in the calling thread's network namespace.
+    pub(super) fn create(name: &str, queues: u16, offloads: bool) -> Result<Self, OpenError> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(|error| OpenError(format!("interface `{name}`: cannot open a socket: {error}")))?;
+        let mut device = Self { queues: Vec::new(), caps: Caps::default(), socket };
+        for queue in 0..queues {
+            device.queues.push(Arc::new(open_queue(name, queue, queues)?));
+        }
+        if let Some(first) = device.queues.first() {
+            device.caps = set_up(first, offloads)
+                .map_err(|error| OpenError(format!("interface `{name}`: TAP settings refused: {error}")))?;
+        }
+        Ok(device)
+    }
+
+    /// Its index in its namespace.
+    pub(super) fn index(&self, name: &str) -> Result<u32, OpenError> {
+        rustix::net::netdevice::name_to_index(&self.socket, name)
+            .map_err(|error| OpenError(format!("interface `{name}` vanished while it was made: {error}")))
+    }
+
+    /// How it is now. It may have been renamed, or moved to a namespace that we cannot look into; that it is
+    /// not to be used is not known then.
+    pub(super) fn state(&self) -> State {
+        let Some(queue) = self.queues.first() else { return State::Gone };
+        let mut request = request("");
+        // SAFETY: TUNGETIFF writes an `ifreq`.
+        if unsafe { ioctl(queue.as_fd(), libc::TUNGETIFF, &raw mut request) }.is_err() {
+            return State::Gone;
+        }
+        let name = name_of(&request);
+        // SAFETY: SIOCGIFFLAGS reads and writes an `ifreq`.
+        let asked = unsafe { ioctl(self.socket.as_fd(), libc::SIOCGIFFLAGS, &raw mut request) };
+        // SAFETY: the union is plain integers; SIOCGIFFLAGS has set this one.
+        let flags = c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+        if asked.is_ok() && flags & libc::IFF_UP == 0 { State::AdminDown(name) } else { State::Up(name) }
+    }
+}
+
+/// What offloads are called where people read.
+pub(super) fn offload_names(caps: &Caps) -> String {
+    let names = [(caps.csum, "csum"), (caps.tso4, "tso4"), (caps.tso6, "tso6"), (caps.uso, "uso")];
+    let on: Vec<_> = names.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+    if on.is_empty() { "none".to_owned() } else { on.join(",") }
+}
+
+fn open_queue(name: &str, queue: u16, queues: u16) -> Result<OwnedFd, OpenError> {
+    let fd = rustix::fs::open(TUN, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(
+        |error| match error {
+            Errno::NOENT | Errno::NODEV | Errno::NXIO => OpenError(format!(
+                "interface `{name}`: there is no {TUN}, which TAP interfaces come from; `modprobe tun` on the \
+                 host, and the device must be given to a container that the switch runs in"
+            )),
+            error => OpenError(format!("interface `{name}`: cannot open {TUN}: {error}")),
+        },
+    )?;
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    if queues > 1 {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    if queue == 0 {
+        // Else the kernel would give us somebody's persistent interface of that name.
+        flags |= libc::IFF_TUN_EXCL;
+    }
+    let mut request = request(name);
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes an `ifreq`.
+    unsafe { ioctl(fd.as_fd(), libc::TUNSETIFF, &raw mut request) }.map_err(|error| match error {
+        Errno::BUSY | Errno::EXIST => OpenError(match holder::of(name) {
+            Some(holder) => format!("interface `{name}` exists already: {holder} has it; choose another name"),
+            None => format!("interface `{name}` exists already; choose another name"),
+        }),
+        Errno::PERM | Errno::ACCESS => {
+            OpenError(format!("interface `{name}`: making a TAP interface needs CAP_NET_ADMIN"))
+        }
+        error if queue > 0 => OpenError(format!("interface `{name}`: cannot make queue {queue}: {error}")),
+        error => OpenError(format!("interface `{name}`: the kernel refused to make it: {error}")),
+    })?;
+    Ok(fd)
+}
+
+/// Agrees on the header in front of frames and on offloads; both are the interface's, whatever the queue.
+fn set_up(queue: &OwnedFd, offloads: bool) -> Result<Caps, Errno> {
+    let mut header_len = packet::virtio_net::HEADER_LEN as c_int;
+    // SAFETY: TUNSETVNETHDRSZ reads an `int`.
+    unsafe { ioctl(queue.as_fd(), libc::TUNSETVNETHDRSZ, &raw mut header_len) }?;
+    let mut little_endian: c_int = 1;
+    // SAFETY: TUNSETVNETLE reads an `int`.
+    unsafe { ioctl(queue.as_fd(), libc::TUNSETVNETLE, &raw mut little_endian) }?;
+    let mut refused = Errno::INVAL;
+    for (flags, caps) in OFFLOADS.iter().filter(|(flags, _)| offloads || *flags == 0) {
+        // SAFETY: TUNSETOFFLOAD takes a number in place of the pointer and accesses no memory.
+        match unsafe { ioctl(queue.as_fd(), libc::TUNSETOFFLOAD, *flags as usize as *mut c_void) } {
+            Ok(()) => return Ok(*caps),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// A request about interface `name`, or about one that need not be named.
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: an `ifreq` is bytes, integers and a pointer; all zeroes is one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // One byte stays zero behind the longest name.
+    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+fn name_of(request: &libc::ifreq) -> String {
+    let bytes = request.ifr_name.map(|c| c as u8);
+    CStr::from_bytes_until_nul(&bytes).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// # Safety
+/// `argument` is what `operation` takes, and is valid for what it does.
+unsafe fn ioctl<T>(fd: BorrowedFd<'_>, operation: libc::Ioctl, argument: *mut T) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), operation, argument) } < 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! From the switch into the host's stack: one queue of the TAP device as a destination.
+//!
+//! The call contract: each output is one `writev` of header, private bytes and the payload where its sender
+//! has it. The kernel copies and runs its stack within the call. Invariants: nothing waits, allocates or
+//! locks; payload is never looked at here. If its memory is gone (a truncated file), the kernel says
+//! `EFAULT` where a copy of ours would meet SIGBUS, and the frame is dropped.
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use fabric::counters::Drops;
+use fabric::rx::MAX_SEGMENTS;
+use fabric::{DropReason, Egress, Fault, Output, OutputList, QueueCounters, Tools};
+use packet::virtio_net;
+use rustix::io::Errno;
+
+/// The `virtio_net_hdr`, the private header, the payload's pieces.
+const PIECES: usize = 2 + MAX_SEGMENTS;
+
+/// One queue of a TAP device, written.
+pub(super) struct TapEgress(pub(super) Arc<OwnedFd>);
+
+impl Egress for TapEgress {
+    fn deliver(
+        &self,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        _tools: &mut Tools,
+    ) -> Result<(), Fault> {
+        let mut vector = Vector([libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES]);
+        let mut drops = Drops::default();
+        let (mut packets, mut bytes) = (0, 0);
+        let mut down = None;
+        list.for_each(|output| {
+            if down.is_some() {
+                return drops.add(DropReason::PortDown, 1);
+            }
+            match self.write(output, &mut vector) {
+                Ok(()) => {
+                    packets += 1;
+                    bytes += u64::from(output.len());
+                }
+                Err(Errno::AGAIN) => drops.add(DropReason::RingFull, 1),
+                // Administratively down, or gone: it will be so for the rest of the list.
+                Err(error @ (Errno::IO | Errno::BADFD)) => {
+                    down = Some(error);
+                    drops.add(DropReason::PortDown, 1);
+                }
+                Err(_) => drops.add(DropReason::Device, 1),
+            }
+        });
+        if packets > 0 {
+            counters.add_batch(packets, bytes);
+        }
+        counters.add_drops(&mut drops);
+        match down {
+            Some(Errno::BADFD) => Err(Fault::Device(Errno::BADFD)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl TapEgress {
+    #[inline]
+    fn write(&self, output: &Output<'_>, vector: &mut Vector) -> Result<(), Errno> {
+        let head = virtio_net::encode(output.offload(), 0);
+        let mut pieces = 0;
+        let mut push = |at: *const u8, len: usize| {
+            if let Some(piece) = vector.0.get_mut(pieces) {
+                *piece = libc::iovec { iov_base: at.cast_mut().cast::<c_void>(), iov_len: len };
+                pieces += 1;
+            }
+        };
+        push(head.as_ptr(), head.len());
+        push(output.header().as_ptr(), output.header().len());
+        output.for_each_payload(push);
+        // SAFETY: the first `pieces` (at most `PIECES`) entries were set above; the kernel only reads what they
+        // name: `head` and the private header, which outlive the call, and payload, which may be gone: the
+        // kernel answers that with EFAULT.
+        let written =
+            unsafe { libc::writev(self.0.as_raw_fd(), vector.0.as_ptr(), pieces as libc::c_int) };
+        if written < 0 {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+        }
+        Ok(())
+    }
+}
+
+/// Room for what one `writev` gathers, used for all outputs of a list.
+struct Vector([libc::iovec; PIECES]);

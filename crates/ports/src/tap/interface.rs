@@ -1,0 +1,53 @@
+//! The interface as the host sees it: MAC address, MTU, addresses, up. Set by netlink, in the namespace of the
+//! calling thread.
+
+use rtnetlink::packet_route::address::AddressHeaderFlags;
+use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::{Handle, LinkUnspec};
+
+use super::options::Options;
+use crate::OpenError;
+
+/// The host's stack makes GSO frames shorter than this, Ethernet header included, so that none is longer than
+/// the fabric takes ([`fabric::rx::MAX_PACKET`]); the kernel's own default would let them be 14 bytes longer.
+const GSO_MAX_SIZE: u32 = fabric::rx::MAX_PACKET;
+
+/// Configures interface `name`, whose index is `index`, and sets it up.
+pub(super) fn configure(name: &str, index: u32, options: &Options) -> Result<(), OpenError> {
+    let netlink =
+        |error: std::io::Error| OpenError(format!("interface `{name}`: cannot talk to the kernel: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(netlink)?;
+    runtime.block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection().map_err(netlink)?;
+        tokio::spawn(connection);
+        configure_with(&handle, name, index, options).await
+    })
+}
+
+async fn configure_with(handle: &Handle, name: &str, index: u32, options: &Options) -> Result<(), OpenError> {
+    let refused = |what: String, error: rtnetlink::Error| {
+        let why = match error {
+            rtnetlink::Error::NetlinkError(message) => message.to_io().to_string(),
+            other => other.to_string(),
+        };
+        OpenError(format!("interface `{name}`: cannot {what}: {why}"))
+    };
+    let link = || LinkUnspec::new_with_index(index);
+    if let Some(mac) = options.mac {
+        let set = link().address(mac.0.to_vec()).build();
+        handle.link().set(set).execute().await.map_err(|e| refused(format!("set its address {mac}"), e))?;
+    }
+    let set = link().mtu(options.mtu).build();
+    handle.link().set(set).execute().await.map_err(|e| refused(format!("set its MTU {}", options.mtu), e))?;
+    let set = link().append_extra_attribute(LinkAttribute::GsoMaxSize(GSO_MAX_SIZE)).build();
+    handle.link().set(set).execute().await.map_err(|e| refused("limit its segments".to_owned(), e))?;
+    for address in &options.addresses {
+        let mut add = handle.address().add(index, address.ip(), address.prefix());
+        // The address is ours to give: nobody waits a second for duplicate address detection (RFC 4862 §5.4).
+        if address.ip().is_ipv6() {
+            add.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+        }
+        add.execute().await.map_err(|e| refused(format!("add address {address}"), e))?;
+    }
+    handle.link().set(link().up().build()).execute().await.map_err(|e| refused("set it up".to_owned(), e))
+}

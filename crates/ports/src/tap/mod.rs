@@ -1,0 +1,158 @@
+//! TAP ports: an interface of the host's stack, in any network namespace.
+//!
+//! The interface is made when the port opens and vanishes when the port is closed or the process ends: it
+//! belongs to the file descriptors that are its queues. Frames cross behind a `virtio_net_hdr`, so that 64 KiB
+//! segments and unfinished checksums pass uncut in both directions as far as the kernel takes part.
+//!
+//! Invariants: a port is attached from its opening until it is closed or its interface is deleted by somebody
+//! else; after that nothing of it remains in the switch. No file descriptor of the interface outlives
+//! [`Port::close`].
+
+mod device;
+mod egress;
+mod holder;
+mod interface;
+mod namespace;
+mod options;
+mod queue;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use fabric::switch::PortRef;
+use fabric::worker::OnFault;
+use fabric::{Attachment, Egress, Fault, RxQueue, Switch};
+
+use crate::{Environment, Link, OpenError, Port, Status};
+use device::{Device, State};
+pub use options::{Address, Netns, Options};
+
+/// Makes the interface and attaches it to its port of the switch.
+pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
+    options.check()?;
+    let settings = env.switch.settings(at).map_err(|error| OpenError(error.to_string()))?;
+    let name = options.interface_name(&settings.name)?;
+    let device = {
+        let (name, options) = (name.clone(), options.clone());
+        namespace::run_in(options.netns.clone().as_ref(), move || {
+            let device = Device::create(&name, options.queues, options.offloads)?;
+            interface::configure(&name, device.index(&name)?, &options)?;
+            Ok(device)
+        })?
+    };
+    let queues = device.queues.clone();
+    let caps = device.caps;
+    let port = Arc::new(Inner {
+        switch: env.switch.clone(),
+        at,
+        name,
+        options: options.clone(),
+        fault: OnceLock::new(),
+        device: Mutex::new(Some(device)),
+    });
+    let attachment = Attachment {
+        rx: queues.iter().map(|fd| Box::new(queue::TapQueue(fd.clone())) as Box<dyn RxQueue>).collect(),
+        tx: queues.iter().map(|fd| Arc::new(egress::TapEgress(fd.clone())) as Arc<dyn Egress>).collect(),
+        caps,
+        mtu: options.mtu,
+        on_fault: on_fault(&port, env.runtime.clone()),
+    };
+    drop(queues);
+    env.switch.attach(at, attachment).map_err(|error| OpenError(error.to_string()))?;
+    Ok(Box::new(TapPort(port)))
+}
+
+/// What workers call when the interface is gone. They are not kept waiting: the detaching, which waits for
+/// them, is done elsewhere.
+fn on_fault(port: &Arc<Inner>, runtime: tokio::runtime::Handle) -> OnFault {
+    // The switch keeps this as long as the port is attached; the port must not keep itself alive through it.
+    let port = Arc::downgrade(port);
+    Arc::new(move |fault| {
+        let Some(port) = port.upgrade() else { return };
+        // Every queue may say so; the first is enough.
+        if port.fault.set(fault).is_ok() {
+            runtime.spawn(async move { tokio::task::spawn_blocking(move || port.detach()).await });
+        }
+    })
+}
+
+struct Inner {
+    switch: Arc<Switch>,
+    at: PortRef,
+    /// The interface's name when it was made.
+    name: String,
+    options: Options,
+    /// What ended it.
+    fault: OnceLock<Fault>,
+    /// Nobody has it once the port is detached. The lock is held while detaching, so workers must not take it.
+    device: Mutex<Option<Device>>,
+}
+
+impl Inner {
+    fn device(&self) -> MutexGuard<'_, Option<Device>> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the queues from the switch and closes them, once: later another port may be attached there.
+    fn detach(&self) {
+        let mut held = self.device();
+        if let Some(device) = held.take() {
+            if let Err(error) = self.switch.detach(self.at) {
+                // The port was removed from the switch, which has detached it.
+                tracing::debug!(interface = self.name, %error, "TAP port had no port to be detached from");
+            }
+            drop(device);
+        }
+    }
+
+    fn deleted(name: &str) -> Link {
+        Link::Down(format!("interface `{name}` was deleted"))
+    }
+
+    fn link(&self) -> (Link, String, String) {
+        let held = self.device();
+        let offloads = held.as_ref().map(|device| device::offload_names(&device.caps)).unwrap_or_default();
+        let name = self.name.clone();
+        let (link, name) = match (self.fault.get(), held.as_ref()) {
+            (Some(Fault::Device(rustix::io::Errno::BADFD)), _) => (Self::deleted(&name), name),
+            (Some(fault), _) => (Link::Down(fault.to_string()), name),
+            (None, None) => (Link::Down("the port is closed".into()), name),
+            (None, Some(device)) => match device.state() {
+                State::Up(name) => (Link::Up, name),
+                State::AdminDown(name) => {
+                    (Link::Down(format!("interface `{name}` is administratively down")), name)
+                }
+                // No packet has come to tell a worker yet.
+                State::Gone => (Self::deleted(&name), name),
+            },
+        };
+        (link, name, offloads)
+    }
+}
+
+struct TapPort(Arc<Inner>);
+
+impl Port for TapPort {
+    fn status(&self) -> Status {
+        let (link, interface, offloads) = self.0.link();
+        let options = &self.0.options;
+        let netns = options.netns.as_ref().map_or_else(|| "the switch's".to_owned(), ToString::to_string);
+        let details = [
+            ("interface", interface),
+            ("netns", netns),
+            ("queues", options.queues.to_string()),
+            ("offloads", offloads),
+            ("mtu", options.mtu.to_string()),
+        ];
+        Status { link, details: details.map(|(name, value)| (name.to_owned(), value)).into() }
+    }
+
+    fn close(&self) {
+        self.0.detach();
+    }
+}
+
+impl Drop for TapPort {
+    fn drop(&mut self) {
+        self.0.detach();
+    }
+}

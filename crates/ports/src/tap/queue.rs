@@ -1,0 +1,52 @@
+//! From the host's stack into the switch: one queue of the TAP device as a receive queue.
+//!
+//! A read takes one frame, into the batch's own memory, so that nothing needs to be given back. Invariant: a
+//! queue is read until it is dry or the batch is full, because its signal tells only of what comes later.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use fabric::{Fault, RxBatch, RxQueue};
+use packet::offload::{Gso, Offload};
+use packet::virtio_net::{self, HEADER_LEN};
+use rustix::io::Errno;
+
+/// Metadata that contradicts itself (segments need checksums), for frames whose own cannot be expressed: where
+/// such a frame would leave the switch it is dropped and counted as `bad-offload`.
+const REFUSED: Offload = Offload { gso: Gso::Udp, ..Offload::NONE };
+
+/// One queue of a TAP device, read.
+pub(super) struct TapQueue(pub(super) Arc<OwnedFd>);
+
+impl RxQueue for TapQueue {
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        while batch.has_room() {
+            let Some(room) = batch.landing() else { return Ok(()) };
+            let len = match rustix::io::read(&*self.0, &mut *room) {
+                Ok(len) => len,
+                Err(Errno::INTR) => continue,
+                // Dry, or administratively down, which is not for us to judge.
+                Err(Errno::AGAIN | Errno::IO | Errno::NETDOWN) => return Ok(()),
+                Err(error) => return Err(Fault::Device(error)),
+            };
+            let Some(header) = room.first_chunk::<HEADER_LEN>().filter(|_| len >= HEADER_LEN) else {
+                return Ok(());
+            };
+            let offload = virtio_net::decode(header).unwrap_or(REFUSED);
+            batch.landed(HEADER_LEN, len, offload)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) {}
+
+    fn set_signalled(&mut self, _on: bool) {}
+
+    fn signal(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn cheap_to_poll(&self) -> bool {
+        false
+    }
+}
