@@ -8,7 +8,6 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -195,13 +194,9 @@ pub fn is_abstract(path: &Path) -> bool {
     path.as_os_str().as_bytes().starts_with(b"@")
 }
 
-/// The address of a socket in the abstract namespace, for those who want to listen there.
-pub fn abstract_address(name: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(name.trim_start_matches('@'))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::linux::net::SocketAddrExt;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -274,7 +269,8 @@ mod tests {
     fn abstract_names() {
         let name = format!("@mswitch-test-{}", std::process::id());
         assert_eq!(occupant(Path::new(&name)).unwrap(), Occupant::Nobody);
-        let _listener = UnixListener::bind_addr(&abstract_address(&name).unwrap()).unwrap();
+        let address = SocketAddr::from_abstract_name(&name[1..]).unwrap();
+        let _listener = UnixListener::bind_addr(&address).unwrap();
         let me = Holder { pid: Some(std::process::id()) };
         assert_eq!(occupant(Path::new(&name)).unwrap(), Occupant::Process(me));
     }

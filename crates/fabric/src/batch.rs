@@ -187,11 +187,15 @@ impl<'a> Batch<'a> {
 
     /// Sends a version to every live port but the one it came from.
     pub fn broadcast(&mut self, v: VersionId) {
-        self.mark(v);
+        let mut heard = false;
         for &port in self.bridge.live() {
             if port != self.ingress {
+                heard = true;
                 self.send_anywhere(v, port);
             }
+        }
+        if !heard {
+            self.drop_output(v, DropReason::NoDestination);
         }
     }
 

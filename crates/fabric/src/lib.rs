@@ -21,6 +21,8 @@ mod copy;
 pub mod counters;
 pub mod egress;
 pub mod fault;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod logic;
 pub mod notify;
 mod offloads;

@@ -4,7 +4,7 @@
 //! calls block for about a batch's time; none may be made from a worker (from an [`OnFault`], say).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bridge::{BridgeState, Lane, PortEntry};
@@ -275,7 +275,7 @@ impl Switch {
         while port.tx.len() < attachment.tx.len() {
             port.tx.push(Arc::default());
         }
-        let on_fault = attachment.on_fault;
+        let on_fault = once(attachment.on_fault);
         let mut intakes = Vec::new();
         for ((queue, counters), token) in attachment.rx.into_iter().zip(&port.rx).zip(first_token..) {
             let worker = self.least_loaded();
@@ -412,6 +412,16 @@ impl Switch {
         self.quiescence.wait();
         drop(old);
     }
+}
+
+/// Several queues, on several workers, may find out what a client did; its port is told of the first.
+fn once(tell: OnFault) -> OnFault {
+    let told = AtomicBool::new(false);
+    Arc::new(move |fault| {
+        if !told.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            tell(fault);
+        }
+    })
 }
 
 /// Room for the link header and two VLAN tags on top of an MTU.

@@ -107,7 +107,14 @@ impl<B: RingBacking> TxRing<B> {
     #[inline]
     fn look_further(&self, state: &mut State, want: u32) -> Result<bool, Fault> {
         if state.viewed == state.posted {
-            state.posted = self.backing.posted(state.reservation.published())?;
+            let published = state.reservation.published();
+            let posted = self.backing.posted(published)?;
+            // A receiver that takes back what it posted would make `viewed` pass the ring's end below.
+            let (size, seen) = (self.view.len() as u32, state.viewed.wrapping_sub(published));
+            if posted.wrapping_sub(state.viewed) > size.saturating_sub(seen) {
+                return Err(Fault::RingIndex { published: posted.wrapping_sub(published), size });
+            }
+            state.posted = posted;
         }
         let n = state.posted.wrapping_sub(state.viewed).min(want);
         for _ in 0..n {
@@ -231,7 +238,9 @@ impl<B: RingBacking> Egress for TxRing<B> {
         let Some((start, ticket)) = reserved else {
             drops.add(DropReason::PortDown, list.len() as u32);
             counters.add_drops(&mut drops);
-            return fault.map_or(Ok(()), Err);
+            // Memory that was taken away reads as zeros, which looks like any other fault.
+            return fault
+                .map_or(Ok(()), |fault| Err(if self.backing.faulted() { Fault::Memory } else { fault }));
         };
 
         // Copy, without the lock.
@@ -247,11 +256,11 @@ impl<B: RingBacking> Egress for TxRing<B> {
             if let Some(end) = end {
                 self.backing.publish(end);
             }
+            if packets > 0 {
+                counters.add_batch_alone(packets, bytes);
+            }
             end
         });
-        if packets > 0 {
-            counters.add_batch(packets, bytes);
-        }
         if full > 0 {
             drops.add(DropReason::RingFull, full);
             counters.add_drops(&mut drops);

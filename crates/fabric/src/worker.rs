@@ -367,8 +367,8 @@ impl Worker {
             self.batch.load_headers();
             // SAFETY: this worker is awake and `bridge` does not outlive this function.
             let bridge = unsafe { intake.bridge.get() };
-            forward(&mut self.batch, &mut self.pad, &mut self.tools, bridge, intake);
-            intake.counters.add_batch(packets as u64, self.batch.bytes);
+            forward(&mut self.batch, &mut self.pad, &mut self.tools, bridge, intake.ingress);
+            intake.counters.add_batch_alone(packets as u64, self.batch.bytes);
             bump(&self.counters.packets, packets as u64);
             bump(&self.counters.batches, 1);
         }
@@ -387,7 +387,8 @@ impl Worker {
 
     /// Carries out what the control plane asked for. Returns false to stop.
     fn obey(&mut self) -> bool {
-        self.pending.store(false, Ordering::Release);
+        // Acquires what was sent before `pending` was set; a plain store could pass the look at the channel.
+        self.pending.swap(false, Ordering::AcqRel);
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.wake, &mut count);
         while let Ok(command) = self.commands.try_recv() {
@@ -431,20 +432,19 @@ impl Worker {
 
 /// Steps 3 to 5 of a packet's way: the logic decides, lists form, destinations are delivered to.
 #[inline]
-fn forward(
+pub(crate) fn forward(
     batch: &mut RxBatch,
     pad: &mut Scratchpad,
     tools: &mut Tools,
     bridge: &BridgeState,
-    intake: &Intake,
+    ingress: PortIndex,
 ) {
-    if bridge.port(intake.ingress).is_none_or(|port| port.lanes == 0) {
+    if bridge.port(ingress).is_none_or(|port| port.lanes == 0) {
         pad.drops.add(DropReason::PortDown, batch.len() as u32);
         return;
     }
     pad.begin(bridge.lane_count());
-    let mut view =
-        Batch { rx: &mut *batch, pad: &mut *pad, bridge, ingress: intake.ingress, now: clock::seconds() };
+    let mut view = Batch { rx: &mut *batch, pad: &mut *pad, bridge, ingress, now: clock::seconds() };
     bridge.logic.forward(&mut view);
     view.finish();
     pad.deliver(batch, bridge, tools, |lane, fault| {

@@ -65,8 +65,8 @@ pub trait Port: Send + Sync {
     /// How it is.
     fn status(&self) -> Status;
 
-    /// Detaches the client and removes what `open` made: sockets, interfaces. Blocks briefly; a second call
-    /// does nothing.
+    /// Detaches the client and removes what `open` made: sockets, interfaces. Blocks until no worker uses them;
+    /// must not be called from an async task. A second call does nothing.
     fn close(&self);
 }
 

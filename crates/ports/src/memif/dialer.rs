@@ -93,7 +93,7 @@ impl Port for ClientPort {
     }
 
     fn close(&self) {
-        self.port.start_closing();
+        self.env.runtime.block_on(self.port.close());
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
             // It ends as soon as it sees that the port closes, its connection detached.

@@ -1,7 +1,7 @@
 //! A memif connection that is up, in either role: attach its rings, watch over it, take it down.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
@@ -25,8 +25,8 @@ pub(super) struct PortState {
     status: StatusCell,
     /// True once the port is being closed.
     closing: watch::Sender<bool>,
-    /// Held for as long as a connection has the port, from its INIT to the end of its detaching.
-    taken: Mutex<bool>,
+    /// True while a connection has the port, from its INIT to the end of its detaching.
+    taken: watch::Sender<bool>,
 }
 
 /// Why a connection ended, and who has to be told.
@@ -42,7 +42,7 @@ pub(super) struct Turn(Arc<PortState>);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.taken.send_replace(false);
     }
 }
 
@@ -62,7 +62,7 @@ impl PortState {
             switch,
             status: StatusCell::default(),
             closing: watch::Sender::new(false),
-            taken: Mutex::new(false),
+            taken: watch::Sender::new(false),
         };
         port.set_down("no client has connected yet".into());
         port
@@ -77,19 +77,20 @@ impl PortState {
         self.switch.settings(self.at).map(|s| s.name).unwrap_or_default()
     }
 
-    /// Takes the port for a connection, unless another has it.
+    /// Takes the port for a connection, unless another has it or it is being closed.
     pub(super) fn take(self: &Arc<Self>) -> Option<Turn> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if *taken {
+        if *self.closing.borrow() {
             return None;
         }
-        *taken = true;
-        Some(Turn(self.clone()))
+        let won = self.taken.send_if_modified(|taken| !std::mem::replace(taken, true));
+        won.then(|| Turn(self.clone()))
     }
 
-    /// Tells every task of this port to stop.
-    pub(super) fn start_closing(&self) {
+    /// Ends this port's connection and waits until nothing of it is left.
+    pub(super) async fn close(&self) {
         self.closing.send_replace(true);
+        // Fails only if the sender is gone, and that is ours.
+        let _ = self.taken.subscribe().wait_for(|taken| !*taken).await;
     }
 
     /// Waits until the port is being closed.

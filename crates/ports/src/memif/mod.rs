@@ -4,6 +4,8 @@
 //! servers, [`link`] is a connection that is up (the same for both), [`rings`] is what the data plane sees.
 
 mod dialer;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod link;
 mod options;
 mod rings;

@@ -92,9 +92,9 @@ impl Rx {
     }
 }
 
-impl RxQueue for Rx {
-    #[inline]
-    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+impl Rx {
+    #[inline(always)]
+    fn take(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         let produced = self.produced();
         let mut left = distance(self.next, produced, self.ring.size())?;
         while left > 0 && batch.has_room() {
@@ -132,6 +132,14 @@ impl RxQueue for Rx {
             self.next = at;
         }
         Ok(())
+    }
+}
+
+impl RxQueue for Rx {
+    #[inline]
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        // Memory that was taken away reads as zeros, which looks like any other fault.
+        self.take(batch).map_err(|fault| if self.memory.faulted() { Fault::Memory } else { fault })
     }
 
     #[inline]

@@ -140,8 +140,8 @@ struct Accepted {
 }
 
 async fn shake_hands(control: AsyncFd<OwnedFd>, socket: Weak<Socket>, permit: OwnedSemaphorePermit) {
-    let mut turn = None;
-    let outcome = tokio::time::timeout(HANDSHAKE, handshake(&control, &socket, &mut turn)).await;
+    let mut asked = None;
+    let outcome = tokio::time::timeout(HANDSHAKE, handshake(&control, &socket, &mut asked)).await;
     let refused = match outcome {
         Ok(Ok(Some(accepted))) => {
             drop(permit);
@@ -157,7 +157,7 @@ async fn shake_hands(control: AsyncFd<OwnedFd>, socket: Weak<Socket>, permit: Ow
     };
     if let Some(reason) = refused {
         let _ = send(control.get_ref().as_fd(), &Message::disconnect(reason.as_str()), None);
-        match &turn {
+        match &asked {
             Some((port, _)) => {
                 tracing::info!(port = port.name(), reason, "memif client refused");
                 port.set_down(format!("a client was refused: {reason}"));
@@ -165,7 +165,7 @@ async fn shake_hands(control: AsyncFd<OwnedFd>, socket: Weak<Socket>, permit: Ow
             None => tracing::info!(reason, "memif client refused"),
         }
     }
-    drop(turn);
+    drop(asked);
     drop(control);
     tokio::time::sleep(PENALTY).await;
     drop(permit);
@@ -187,10 +187,18 @@ async fn handshake(
         }
         None => return Ok(None),
     };
-    let mut session = Session::new(Limits { max_rings: most, max_regions: MOST_REGIONS, ..Limits::default() }, "mswitch");
+    let mut session =
+        Session::new(Limits { max_rings: most, max_regions: MOST_REGIONS, ..Limits::default() }, "mswitch");
     send(fd, &session.hello(), None).map_err(|e| e.to_string())?;
     loop {
-        let Some((message, descriptor)) = receive(control).await.map_err(|e| e.to_string())? else {
+        let received = match asked {
+            Some((port, _)) => tokio::select! {
+                received = receive(control) => received,
+                () = port.closing() => return Err("the port is being removed".into()),
+            },
+            None => receive(control).await,
+        };
+        let Some((message, descriptor)) = received.map_err(|e| e.to_string())? else {
             return Ok(None);
         };
         let asked_now = Mutex::new(None);
@@ -241,12 +249,10 @@ impl Port for ServerPort {
     }
 
     fn close(&self) {
-        self.port.start_closing();
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(socket) = socket else { return };
         socket.ports.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.port.settings.id);
-        // The connection's task detaches; wait for it by taking its turn, then nothing of this port is left.
-        let _ = self.env.switch.detach(self.port.at);
+        self.env.runtime.block_on(self.port.close());
         let mut sockets = self.env.sockets.0.lock().unwrap_or_else(PoisonError::into_inner);
         let address = socket.address.to_string();
         if let Some(socket) = Arc::into_inner(socket) {

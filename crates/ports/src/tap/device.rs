@@ -20,7 +20,10 @@ const TUN: &str = "/dev/net/tun";
 
 /// Jobs that the host may leave to us, from most to least; kernels before 6.2 have no USO.
 const OFFLOADS: [(c_uint, Caps); 4] = [
-    (CSUM | TSO | libc::TUN_F_USO4 | libc::TUN_F_USO6, Caps { csum: true, tso4: true, tso6: true, uso: true }),
+    (
+        CSUM | TSO | libc::TUN_F_USO4 | libc::TUN_F_USO6,
+        Caps { csum: true, tso4: true, tso6: true, uso: true },
+    ),
     (CSUM | TSO, Caps { csum: true, tso4: true, tso6: true, uso: false }),
     (CSUM, Caps { csum: true, tso4: false, tso6: false, uso: false }),
     (0, Caps { csum: false, tso4: false, tso6: false, uso: false }),
@@ -52,13 +55,9 @@ pub(super) enum State {
 impl Device {
     /// Makes interface `name` with so many queues, in the calling thread's network namespace.
     pub(super) fn create(name: &str, queues: u16, offloads: bool) -> Result<Self, OpenError> {
-        let socket = rustix::net::socket_with(
-            AddressFamily::INET,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|error| OpenError(format!("interface `{name}`: cannot open a socket: {error}")))?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+                .map_err(|error| OpenError(format!("interface `{name}`: cannot open a socket: {error}")))?;
         let mut device = Self { queues: Vec::new(), caps: Caps::default(), socket };
         for queue in 0..queues {
             device.queues.push(Arc::new(open_queue(name, queue, queues)?));
@@ -124,7 +123,9 @@ fn open_queue(name: &str, queue: u16, queues: u16) -> Result<OwnedFd, OpenError>
     // SAFETY: TUNSETIFF reads and writes an `ifreq`.
     unsafe { ioctl(fd.as_fd(), libc::TUNSETIFF, &raw mut request) }.map_err(|error| match error {
         Errno::BUSY | Errno::EXIST => OpenError(match holder::of(name) {
-            Some(holder) => format!("interface `{name}` exists already: {holder} has it; choose another name"),
+            Some(holder) => {
+                format!("interface `{name}` exists already: {holder} has it; choose another name")
+            }
             None => format!("interface `{name}` exists already; choose another name"),
         }),
         Errno::PERM | Errno::ACCESS => {

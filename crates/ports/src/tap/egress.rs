@@ -78,8 +78,7 @@ impl TapEgress {
         // SAFETY: the first `pieces` (at most `PIECES`) entries were set above; the kernel only reads what they
         // name: `head` and the private header, which outlive the call, and payload, which may be gone: the
         // kernel answers that with EFAULT.
-        let written =
-            unsafe { libc::writev(self.0.as_raw_fd(), vector.0.as_ptr(), pieces as libc::c_int) };
+        let written = unsafe { libc::writev(self.0.as_raw_fd(), vector.0.as_ptr(), pieces as libc::c_int) };
         if written < 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
         }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric::switch::PortRef;
 use fabric::worker::OnFault;
-use fabric::{Attachment, Egress, Fault, RxQueue, Switch};
+use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch};
 
 use crate::{Environment, Link, OpenError, Port, Status};
 use device::{Device, State};
@@ -31,14 +31,12 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
     options.check()?;
     let settings = env.switch.settings(at).map_err(|error| OpenError(error.to_string()))?;
     let name = options.interface_name(&settings.name)?;
-    let device = {
-        let (name, options) = (name.clone(), options.clone());
-        namespace::run_in(options.netns.clone().as_ref(), move || {
-            let device = Device::create(&name, options.queues, options.offloads)?;
-            interface::configure(&name, device.index(&name)?, &options)?;
-            Ok(device)
-        })?
-    };
+    let (its_name, its_options) = (name.clone(), options.clone());
+    let device = namespace::run_in(options.netns.as_ref(), move || {
+        let device = Device::create(&its_name, its_options.queues, its_options.offloads)?;
+        interface::configure(&its_name, device.index(&its_name)?, &its_options)?;
+        Ok(device)
+    })?;
     let queues = device.queues.clone();
     let caps = device.caps;
     let port = Arc::new(Inner {
@@ -46,6 +44,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         at,
         name,
         options: options.clone(),
+        caps,
         fault: OnceLock::new(),
         device: Mutex::new(Some(device)),
     });
@@ -56,7 +55,6 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         mtu: options.mtu,
         on_fault: on_fault(&port, env.runtime.clone()),
     };
-    drop(queues);
     env.switch.attach(at, attachment).map_err(|error| OpenError(error.to_string()))?;
     Ok(Box::new(TapPort(port)))
 }
@@ -81,6 +79,7 @@ struct Inner {
     /// The interface's name when it was made.
     name: String,
     options: Options,
+    caps: Caps,
     /// What ended it.
     fault: OnceLock<Fault>,
     /// Nobody has it once the port is detached. The lock is held while detaching, so workers must not take it.
@@ -108,11 +107,11 @@ impl Inner {
         Link::Down(format!("interface `{name}` was deleted"))
     }
 
-    fn link(&self) -> (Link, String, String) {
+    /// Whether traffic can pass, and the interface's name now.
+    fn link(&self) -> (Link, String) {
         let held = self.device();
-        let offloads = held.as_ref().map(|device| device::offload_names(&device.caps)).unwrap_or_default();
         let name = self.name.clone();
-        let (link, name) = match (self.fault.get(), held.as_ref()) {
+        match (self.fault.get(), held.as_ref()) {
             (Some(Fault::Device(rustix::io::Errno::BADFD)), _) => (Self::deleted(&name), name),
             (Some(fault), _) => (Link::Down(fault.to_string()), name),
             (None, None) => (Link::Down("the port is closed".into()), name),
@@ -124,8 +123,7 @@ impl Inner {
                 // No packet has come to tell a worker yet.
                 State::Gone => (Self::deleted(&name), name),
             },
-        };
-        (link, name, offloads)
+        }
     }
 }
 
@@ -133,14 +131,14 @@ struct TapPort(Arc<Inner>);
 
 impl Port for TapPort {
     fn status(&self) -> Status {
-        let (link, interface, offloads) = self.0.link();
+        let (link, interface) = self.0.link();
         let options = &self.0.options;
         let netns = options.netns.as_ref().map_or_else(|| "the switch's".to_owned(), ToString::to_string);
         let details = [
             ("interface", interface),
             ("netns", netns),
             ("queues", options.queues.to_string()),
-            ("offloads", offloads),
+            ("offloads", device::offload_names(&self.0.caps)),
             ("mtu", options.mtu.to_string()),
         ];
         Status { link, details: details.map(|(name, value)| (name.to_owned(), value)).into() }

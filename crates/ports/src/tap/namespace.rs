@@ -3,6 +3,8 @@
 //! A thread that changed its namespace never does anything else afterwards: workers and the runtime's threads
 //! must not find themselves elsewhere. So each errand has a thread of its own.
 
+use std::os::fd::AsFd;
+
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -40,7 +42,7 @@ fn enter(netns: &Netns) -> Result<(), OpenError> {
             (Errno::ACCESS | Errno::PERM, _) => refused(format!("{} must not be opened", path.display())),
             (error, _) => refused(format!("cannot open {}: {error}", path.display())),
         })?;
-    use std::os::fd::AsFd;
+
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| match error {
         Errno::INVAL => refused(format!("{} does not stand for a network namespace", path.display())),
         Errno::PERM => refused("entering it needs CAP_SYS_ADMIN".into()),

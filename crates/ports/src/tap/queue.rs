@@ -38,7 +38,9 @@ impl RxQueue for TapQueue {
         Ok(())
     }
 
-    fn complete(&mut self) {}
+    fn complete(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 
     fn set_signalled(&mut self, _on: bool) {}
 

@@ -1,0 +1,98 @@
+# Everything a user or developer runs. `make help` lists it.
+#
+# Runs on a bare Debian 12 with Rust 1.95 or later, as root (namespaces, TAP interfaces, huge pages). Each target
+# installs the Debian packages it needs and is safe to run again.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+CARGO := cargo
+SECONDS_PER_FUZZ_TARGET ?= 300
+PAIRS ?= 5
+
+BUILD_PACKAGES := build-essential
+DEMO_PACKAGES := iproute2 iputils-ping iperf3
+TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump dpdk ethtool procps
+BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
+
+# install-packages,LIST: installs what of LIST is missing; asks the network only then.
+define install-packages
+	missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+	if [ -n "$$missing" ]; then \
+	  echo "Installing Debian packages:" $$missing; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+endef
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+.PHONY: build
+build: ## the release binary, target/release/mswitch
+	@$(call install-packages,$(BUILD_PACKAGES))
+	$(CARGO) build --release --locked -p mswitch
+
+.PHONY: demo
+demo: ## two namespaces and a memif client on a switch: ping, iperf3, tables
+	@$(call install-packages,$(BUILD_PACKAGES) $(DEMO_PACKAGES))
+	./demo/run.sh
+
+.PHONY: test
+test: lint unit loom copies e2e fuzz-short ## everything but the long runs
+
+.PHONY: lint
+lint: ## formatting, clippy and documentation, without a warning
+	@$(call install-packages,$(BUILD_PACKAGES))
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+.PHONY: unit
+unit: ## unit and property tests of every crate
+	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+	$(CARGO) test --workspace --exclude mswitch-e2e --locked
+
+.PHONY: loom
+loom: ## model checking of reservation, publication and reclamation
+	@$(call install-packages,$(BUILD_PACKAGES))
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p mswitch-fabric --locked --release --target-dir target/loom --test loom
+
+.PHONY: copies
+copies: ## payload bytes copied per byte delivered, counted
+	@$(call install-packages,$(BUILD_PACKAGES))
+	$(CARGO) test -p mswitch-fabric --locked --features count-copies --test copies
+
+.PHONY: e2e
+e2e: ## the real daemon with real clients
+	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+	$(CARGO) build --locked -p mswitch -p mswitch-bench
+	$(CARGO) test --locked -p mswitch-e2e
+
+.PHONY: fuzz-short
+fuzz-short: ## replay all corpora, then 10 s a target
+	@$(call install-packages,$(BUILD_PACKAGES))
+	fuzz/run.sh replay
+	fuzz/run.sh 10
+
+.PHONY: fuzz
+fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)
+	@$(call install-packages,$(BUILD_PACKAGES))
+	fuzz/run.sh $(SECONDS_PER_FUZZ_TARGET)
+
+.PHONY: soak
+soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle
+	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
+	MSWITCH_LONG=1 MSWITCH_BIN=$(CURDIR)/target/release/mswitch $(CARGO) test --release --locked -p mswitch-e2e
+
+.PHONY: bench
+bench: ## against Open vSwitch with DPDK, interleaved (PAIRS)
+	@$(call install-packages,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
+	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
+	bench/pairs.sh $(PAIRS)
+
+.PHONY: clean
+clean: ## remove what was built
+	$(CARGO) clean
+	rm -rf fuzz/target

@@ -1,0 +1,68 @@
+//! A client that sends everything back to where it came from.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use packet::MacAddr;
+
+use crate::packet::announcement;
+use crate::port::{Error, PortSpec, Rings, check_connected, connect, sleep};
+
+/// What an echo did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Echoed {
+    /// Packets sent back.
+    pub returned: u64,
+    /// Packets for which there was no room.
+    pub dropped: u64,
+    /// Packets to other addresses, which an echo ignores.
+    pub ignored: u64,
+}
+
+/// Sends packets to the port's address back with source and destination swapped, until `stop` is set.
+pub fn echo(spec: &PortSpec, rings: Rings, stop: &AtomicBool) -> Result<Echoed, Error> {
+    let mac = spec.address(0);
+    let mut client = connect(spec, rings)?;
+    if let Some(queue) = client.tx.first_mut() {
+        queue.push(&[&announcement(mac)]);
+        queue.flush();
+    }
+    let (mut counts, mut packet) = (Echoed::default(), Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        let mut busy = false;
+        // The queue a flow came from is the one it goes back to.
+        for (number, rx) in client.rx.iter_mut().enumerate() {
+            let number = number % client.tx.len().max(1);
+            let Some(tx) = client.tx.get_mut(number) else { continue };
+            for _ in 0..64 {
+                if !rx.pop(&mut packet) {
+                    break;
+                }
+                busy = true;
+                match swap(&mut packet, mac) {
+                    false => counts.ignored += 1,
+                    true if tx.push(&[&packet]) => counts.returned += 1,
+                    true => counts.dropped += 1,
+                }
+            }
+            rx.refill();
+            tx.flush();
+        }
+        if !busy {
+            check_connected(&mut client, spec)?;
+            sleep(client.rx.iter_mut(), Duration::from_millis(100))?;
+        }
+    }
+    Ok(counts)
+}
+
+/// Swaps the addresses of a packet to `mac`; `false` for others.
+fn swap(packet: &mut [u8], mac: MacAddr) -> bool {
+    match packet.get_mut(..12) {
+        Some(addresses) if addresses[..6] == mac.0 => {
+            addresses.rotate_left(6);
+            true
+        }
+        _ => false,
+    }
+}

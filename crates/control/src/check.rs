@@ -1,0 +1,137 @@
+//! Mistakes that only the machine can tell: a directory that is not there, a path that somebody else uses.
+//!
+//! Also what no two ports may share. The file and `port add` ask the same questions here.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ports::Spec;
+use ports::memif::Role;
+
+use crate::socket::{Occupant, occupant};
+
+/// Something that is wrong with a port's options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Which option it is about, if it is about one.
+    pub key: Option<String>,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+/// What the port type itself says of its options, without opening anything.
+pub fn options(spec: &Spec) -> Result<(), Fault> {
+    let checked = match spec {
+        Spec::Memif(options) => options.check(),
+        Spec::Tap(options) => options.check(),
+    };
+    checked.map_err(|error| split(&error.0, spec))
+}
+
+/// Port types begin their sentences with the option they are about.
+fn split(sentence: &str, spec: &Spec) -> Fault {
+    let known = crate::options::known(spec.type_name()).unwrap_or_default();
+    let word = sentence.split([' ', ':']).next().unwrap_or_default();
+    // One of several addresses is called an address.
+    let key = known.iter().find(|key| **key == word || key.strip_suffix("es") == Some(word));
+    Fault { key: key.map(|key| (*key).to_owned()), message: sentence.into() }
+}
+
+/// Sockets that are ours, which no one needs to be warned of.
+#[derive(Debug, Clone, Default)]
+pub struct Ours {
+    /// Paths that ports of this switch listen on.
+    pub sockets: BTreeSet<PathBuf>,
+    /// The process of the daemon that the configuration is for, if it runs.
+    pub process: Option<u32>,
+}
+
+impl Ours {
+    /// What the daemon behind a control socket has, if one is running there.
+    pub fn of_daemon(control_socket: &Path) -> Self {
+        let process = match occupant(control_socket) {
+            Ok(Occupant::Process(holder)) => holder.pid,
+            _ => None,
+        };
+        Self { sockets: BTreeSet::new(), process }
+    }
+}
+
+/// Whether somebody else uses what the port wants to make.
+pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
+    let Some(path) = listens_on(spec).filter(|path| !ours.sockets.contains(*path)) else { return Ok(()) };
+    let path_of = path.display();
+    let message = match occupant(path) {
+        Ok(Occupant::Nobody | Occupant::Stale) => return Ok(()),
+        Ok(Occupant::Process(holder)) if holder.pid.is_some() && holder.pid == ours.process => return Ok(()),
+        Ok(Occupant::Process(holder)) => {
+            format!("socket: {path_of} is in use by {holder}; stop it, or choose another path")
+        }
+        Ok(Occupant::OtherFile) => {
+            format!("socket: {path_of} exists and is not a socket; remove it, or choose another path")
+        }
+        Err(error) => format!("socket: {path_of} cannot be used: {error}"),
+    };
+    Err(Fault { key: Some("socket".into()), message })
+}
+
+/// The socket that the port makes.
+pub fn listens_on(spec: &Spec) -> Option<&Path> {
+    match spec {
+        Spec::Memif(options) => (options.role == Role::Server).then_some(options.socket.as_path()),
+        Spec::Tap(_) => None,
+    }
+}
+
+/// What only one port of a switch can have: in words, and the option that says which.
+pub fn exclusive(spec: &Spec, port: &str) -> (String, &'static str) {
+    match spec {
+        Spec::Memif(options) => {
+            let role = if options.role == Role::Server { "interface" } else { "the connection to interface" };
+            (format!("{role} {} of memif socket {}", options.id, options.socket.display()), "socket")
+        }
+        Spec::Tap(options) => {
+            let name = options.interface.as_deref().unwrap_or(port);
+            let place = match &options.netns {
+                Some(netns) => format!("namespace {netns}"),
+                None => "the switch's namespace".into(),
+            };
+            (format!("interface {name} in {place}"), "interface")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memif(socket: &Path) -> Spec {
+        let options = [("socket".into(), socket.display().to_string())].into();
+        crate::options::from_text("memif", &options).unwrap()
+    }
+
+    #[test]
+    fn a_missing_directory_is_about_the_socket() {
+        let fault = options(&memif(Path::new("/no/such/a.sock"))).unwrap_err();
+        assert_eq!(fault.key.as_deref(), Some("socket"));
+        assert!(fault.message.starts_with("socket: /no/such is not a directory"), "{}", fault.message);
+    }
+
+    #[test]
+    fn a_live_socket_is_refused_unless_it_is_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let spec = memif(&path);
+        assert_eq!(in_use(&spec, &Ours::default()), Ok(()));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let fault = in_use(&spec, &Ours::default()).unwrap_err();
+        assert!(fault.message.contains(&format!("in use by process {}", std::process::id())), "{fault:?}");
+        assert_eq!(in_use(&spec, &Ours { process: Some(std::process::id()), ..Ours::default() }), Ok(()));
+        assert_eq!(in_use(&spec, &Ours { sockets: [path.clone()].into(), process: None }), Ok(()));
+        drop(listener);
+        assert_eq!(in_use(&spec, &Ours::default()), Ok(()), "a stale file is free");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert!(in_use(&spec, &Ours::default()).unwrap_err().message.contains("is not a socket"));
+    }
+}

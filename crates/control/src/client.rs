@@ -1,0 +1,52 @@
+//! A connection to a running daemon.
+
+use std::path::{Path, PathBuf};
+
+use tonic::transport::{Channel, Endpoint};
+
+use crate::proto::switch_client::SwitchClient;
+use crate::socket::{Occupant, occupant};
+
+/// Makes the calls of [`crate::proto`].
+pub type Client = SwitchClient<Channel>;
+
+/// Why the daemon cannot be reached: what happened, and what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens.
+    #[error(
+        "no daemon is listening on {0}; start one with `mswitch daemon --socket {0}`, or name its socket with --socket"
+    )]
+    NotRunning(PathBuf),
+    /// Not allowed.
+    #[error("{0} may not be used by this user; run as root or as a member of the socket's group")]
+    Denied(PathBuf),
+    /// Something else.
+    #[error("cannot connect to {path}: {error}")]
+    Other {
+        /// The socket.
+        path: PathBuf,
+        /// What happened.
+        error: String,
+    },
+}
+
+/// Connects to the daemon behind the control socket at `path`.
+pub async fn connect(path: &Path) -> Result<Client, ConnectError> {
+    let other = |error: String| ConnectError::Other { path: path.into(), error };
+    // Transport errors do not tell these cases apart.
+    match occupant(path) {
+        Ok(Occupant::Process(_)) => {}
+        Ok(Occupant::Nobody | Occupant::Stale) => return Err(ConnectError::NotRunning(path.into())),
+        Ok(Occupant::OtherFile) => return Err(other("it is not a socket".into())),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(ConnectError::Denied(path.into()));
+        }
+        Err(error) => return Err(other(error.to_string())),
+    }
+    let absolute = std::path::absolute(path).map_err(|error| other(error.to_string()))?;
+    let address = format!("unix://{}", absolute.display());
+    let endpoint = Endpoint::from_shared(address).map_err(|error| other(error.to_string()))?;
+    let channel = endpoint.connect().await.map_err(|error| other(error.to_string()))?;
+    Ok(SwitchClient::new(channel))
+}

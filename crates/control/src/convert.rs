@@ -1,0 +1,219 @@
+//! What the switch reports, as replies.
+
+use std::collections::BTreeMap;
+
+use fabric::counters::{DropReason, QueueSnapshot};
+use fabric::switch::{PortRef, PortSnapshot, WorkerReport};
+use ports::Link;
+
+use crate::model::format_admin;
+use crate::state::{Bridge, Bridges, Port, Refusal, State, every};
+use crate::{options, proto, vlan};
+
+/// A port.
+pub fn port(state: &State, bridge: &str, name: &str, port: &Port) -> Result<proto::Port, Refusal> {
+    let settings = state.switch().settings(port.at)?;
+    let counters = state.switch().counters(port.at)?;
+    let status = port.open.status();
+    let (link, reason) = link(settings.admin_up, status.link);
+    Ok(proto::Port {
+        bridge: bridge.into(),
+        name: name.into(),
+        r#type: port.spec.type_name().into(),
+        index: port.at.port.0.into(),
+        admin: format_admin(settings.admin_up).into(),
+        link: link.into(),
+        reason,
+        mtu: settings.mtu,
+        vlan: vlan::format(&settings.vlan),
+        options: options::to_text(&port.spec),
+        details: status.details.into_iter().map(|(name, value)| proto::Detail { name, value }).collect(),
+        totals: Some(totals(std::slice::from_ref(&counters))),
+        rx_queues: counters.rx.iter().map(queue).collect(),
+        tx_queues: counters.tx.iter().map(queue).collect(),
+    })
+}
+
+/// Whether traffic can pass, and why not.
+fn link(admin_up: bool, link: Link) -> (&'static str, String) {
+    match link {
+        _ if !admin_up => ("down", "set down by the administrator".into()),
+        Link::Up => ("up", String::new()),
+        Link::Down(reason) => ("down", reason),
+    }
+}
+
+/// A bridge.
+pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridge, Refusal> {
+    let mut counters = Vec::new();
+    let mut up = 0;
+    for port in bridge.ports.values() {
+        counters.push(state.switch().counters(port.at)?);
+        up += u32::from(down_reason(state, port)?.is_none());
+    }
+    Ok(proto::Bridge {
+        name: name.into(),
+        logic: Some(logic(bridge)),
+        ports: bridge.ports.len() as u32,
+        ports_up: up,
+        fdb_entries: bridge.logic.fdb().map(|fdb| fdb.len() as u64),
+        fdb: bridge.logic.fdb().map(|fdb| {
+            let stats = fdb.stats();
+            proto::FdbStats {
+                learned: stats.learned,
+                moved: stats.moved,
+                evicted: stats.evicted,
+                expired: stats.expired,
+                refused: stats.refused,
+            }
+        }),
+        totals: Some(totals(&counters)),
+    })
+}
+
+fn logic(bridge: &Bridge) -> proto::Logic {
+    proto::Logic {
+        name: bridge.logic.name().into(),
+        params: bridge.logic.params().into_iter().collect(),
+    }
+}
+
+fn down_reason(state: &State, port: &Port) -> Result<Option<String>, Refusal> {
+    let settings = state.switch().settings(port.at)?;
+    let (link, reason) = link(settings.admin_up, port.open.status().link);
+    Ok((link == "down").then_some(reason))
+}
+
+/// The parts of a status that are about bridges, ports and workers.
+pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal> {
+    let mut down = Vec::new();
+    let mut counters = Vec::new();
+    for (bridge, name, port) in every(bridges) {
+        counters.push(state.switch().counters(port.at)?);
+        if let Some(reason) = down_reason(state, port)? {
+            down.push(proto::DownPort { bridge: bridge.into(), port: name.into(), reason });
+        }
+    }
+    Ok(proto::Status {
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: std::process::id(),
+        bridges: bridges.len() as u32,
+        ports: counters.len() as u32,
+        ports_up: (counters.len() - down.len()) as u32,
+        down,
+        workers: workers(state, bridges),
+        totals: Some(totals(&counters)),
+        ..proto::Status::default()
+    })
+}
+
+/// The workers.
+pub fn workers(state: &State, bridges: &Bridges) -> Vec<proto::Worker> {
+    let names: BTreeMap<PortRef, (&str, &str)> =
+        every(bridges).map(|(bridge, name, port)| (port.at, (bridge, name))).collect();
+    (0u32..).zip(state.switch().workers()).map(|(index, report)| worker(index, &report, &names)).collect()
+}
+
+fn worker(index: u32, report: &WorkerReport, names: &BTreeMap<PortRef, (&str, &str)>) -> proto::Worker {
+    let queues = report.queues.iter().filter_map(|(at, queue)| {
+        let (bridge, port) = names.get(at)?;
+        Some(proto::WorkerQueue { bridge: (*bridge).into(), port: (*port).into(), queue: (*queue).into() })
+    });
+    let mut worker = proto::Worker {
+        index,
+        cpu: report.cpu.and_then(|cpu| u32::try_from(cpu).ok()),
+        queues: queues.collect(),
+        packets: report.counters.packets,
+        batches: report.counters.batches,
+        busy_cycles: report.counters.busy_cycles,
+        elapsed_cycles: report.elapsed_cycles,
+        wakeups: report.counters.wakeups,
+        notifications: report.counters.notifications,
+        ..proto::Worker::default()
+    };
+    worker.derive();
+    worker
+}
+
+impl proto::Worker {
+    /// Fills in what follows from the counters.
+    fn derive(&mut self) {
+        let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+        self.busy_share = ratio(self.busy_cycles, self.elapsed_cycles);
+        self.packets_per_batch = ratio(self.packets, self.batches);
+        self.cycles_per_packet = ratio(self.busy_cycles, self.packets);
+    }
+
+    /// What happened since an earlier report of the same worker.
+    pub fn since(&self, earlier: &proto::Worker) -> proto::Worker {
+        let mut worker = proto::Worker {
+            packets: self.packets.saturating_sub(earlier.packets),
+            batches: self.batches.saturating_sub(earlier.batches),
+            busy_cycles: self.busy_cycles.saturating_sub(earlier.busy_cycles),
+            elapsed_cycles: self.elapsed_cycles.saturating_sub(earlier.elapsed_cycles),
+            wakeups: self.wakeups.saturating_sub(earlier.wakeups),
+            notifications: self.notifications.saturating_sub(earlier.notifications),
+            ..self.clone()
+        };
+        worker.derive();
+        worker
+    }
+}
+
+fn queue(counters: &QueueSnapshot) -> proto::QueueCounters {
+    sum([counters])
+}
+
+fn totals(ports: &[PortSnapshot]) -> proto::PortTotals {
+    proto::PortTotals {
+        rx: Some(sum(ports.iter().flat_map(|port| &port.rx))),
+        tx: Some(sum(ports.iter().flat_map(|port| &port.tx))),
+    }
+}
+
+fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueSnapshot>) -> proto::QueueCounters {
+    let mut total = proto::QueueCounters::default();
+    for queue in queues {
+        total.packets += queue.packets;
+        total.bytes += queue.bytes;
+        total.batches += queue.batches;
+        for (reason, dropped) in DropReason::ALL.iter().zip(queue.drops).filter(|(_, dropped)| *dropped > 0) {
+            total.dropped += dropped;
+            *total.drops.entry(reason.name().into()).or_default() += dropped;
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_add_up_with_their_reasons() {
+        let mut a = QueueSnapshot { packets: 3, bytes: 300, batches: 1, ..QueueSnapshot::default() };
+        a.drops[DropReason::RingFull as usize] = 2;
+        let mut b = QueueSnapshot { packets: 1, bytes: 60, batches: 1, ..QueueSnapshot::default() };
+        b.drops[DropReason::RingFull as usize] = 1;
+        b.drops[DropReason::Vlan as usize] = 5;
+        let total = sum([&a, &b]);
+        assert_eq!((total.packets, total.bytes, total.batches, total.dropped), (4, 360, 2, 8));
+        assert_eq!(total.drops, [("ring-full".to_owned(), 3), ("vlan".to_owned(), 5)].into());
+    }
+
+    #[test]
+    fn a_worker_over_an_interval() {
+        let earlier = proto::Worker { packets: 100, batches: 10, busy_cycles: 1000, elapsed_cycles: 9000, ..Default::default() };
+        let later = proto::Worker { packets: 300, batches: 20, busy_cycles: 5000, elapsed_cycles: 17000, ..Default::default() };
+        let between = later.since(&earlier);
+        assert_eq!((between.packets, between.packets_per_batch), (200, 20.0));
+        assert_eq!((between.busy_share, between.cycles_per_packet), (0.5, 20.0));
+    }
+
+    #[test]
+    fn admin_down_wins_over_the_client() {
+        assert_eq!(link(true, Link::Up), ("up", String::new()));
+        assert_eq!(link(false, Link::Up).1, "set down by the administrator");
+        assert_eq!(link(true, Link::Down("left".into())), ("down", "left".into()));
+    }
+}

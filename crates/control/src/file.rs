@@ -1,0 +1,116 @@
+//! Reads a configuration from TOML.
+//!
+//! Every mistake in the file is found in one go and told with its line and column, the bridge and port it is in, and
+//! what would be right. A file with a mistake yields no configuration at all, so nothing is ever half applied.
+
+mod bridge;
+mod port;
+mod report;
+mod section;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use toml::de::DeTable;
+
+pub use report::{Context, FileError, Problem};
+
+use crate::check::Ours;
+use crate::cpulist;
+use crate::model::{Config, DaemonConfig};
+use port::Shared;
+use report::Report;
+use section::Section;
+
+/// How far to look for mistakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// At the text, and at what it names as far as looking there disturbs nobody (directories, CPUs).
+    Text,
+    /// At sockets too: who listens there is asked by connecting.
+    Machine,
+}
+
+/// Reads the file at `path`, looking at the machine too.
+pub fn read(path: &Path) -> Result<Config, FileError> {
+    read_for(path, None)
+}
+
+/// Like [`read`], for a daemon whose control socket is not the file's but `socket`.
+pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Config, FileError> {
+    let text = std::fs::read_to_string(path).map_err(|error| FileError {
+        file: path.into(),
+        problems: vec![Problem {
+            line: 1,
+            column: 1,
+            context: Context::default(),
+            message: format!("cannot read the file: {error}"),
+        }],
+    })?;
+    parse_for(&text, path, Depth::Machine, socket)
+}
+
+/// Reads a configuration from `text`; `path` is for the messages.
+pub fn parse(text: &str, path: &Path, depth: Depth) -> Result<Config, FileError> {
+    parse_for(text, path, depth, None)
+}
+
+fn parse_for(text: &str, path: &Path, depth: Depth, socket: Option<&Path>) -> Result<Config, FileError> {
+    let mut report = Report::new(text);
+    let config = parse_reporting(text, depth, socket, &mut report);
+    let problems = report.finish();
+    if problems.is_empty() { Ok(config) } else { Err(FileError { file: path.into(), problems }) }
+}
+
+fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut Report<'_>) -> Config {
+    let (root, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        // What was recovered from a broken text would bring mistakes that nobody made.
+        for error in errors {
+            report.add(&error.span().unwrap_or_default(), &Context::default(), error.message());
+        }
+        return Config::default();
+    }
+    let root = Section { table: root.get_ref(), span: 0..0, context: Context::default() };
+    root.only(&["daemon", "bridge"], report);
+    let daemon = daemon(&root, report);
+    let ours = match depth {
+        Depth::Machine => Ours::of_daemon(socket.unwrap_or(daemon.socket())),
+        Depth::Text => Ours::default(),
+    };
+    let mut shared =
+        Shared { exclusive: BTreeMap::new(), sockets: BTreeSet::new(), ours: &ours, depth };
+    let mut names = BTreeMap::new();
+    let bridges = root
+        .tables("bridge", "bridge", report)
+        .into_iter()
+        .filter_map(|section| bridge::read(section, &mut names, &mut shared, report))
+        .collect();
+    Config { daemon, bridges }
+}
+
+/// `[daemon]`: the daemon's own settings.
+fn daemon(root: &Section<'_>, report: &mut Report<'_>) -> DaemonConfig {
+    let mut config = DaemonConfig::default();
+    let Some((table, span)) = root.table("daemon", "a table that begins with `[daemon]`", report) else {
+        return config;
+    };
+    let section = Section { table, span, context: Context::default() };
+    section.only(&["workers", "poll", "socket"], report);
+    if let Some((text, span)) = section.text("workers", "a CPU list such as `0,2-3`", report) {
+        match cpulist::parse_online(text) {
+            Ok(cpus) => config.workers = cpus,
+            Err(error) => report.add(&span, &section.context, format!("`workers`: {error}")),
+        }
+    }
+    if let Some((poll, _)) = section.boolean("poll", report) {
+        config.poll = poll;
+    }
+    if let Some((path, _)) = section.text("socket", "a path", report) {
+        config.socket = Some(path.into());
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests;

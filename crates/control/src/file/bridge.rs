@@ -1,0 +1,88 @@
+//! `[[bridge]]`: a bridge and its logic.
+
+use std::collections::BTreeMap;
+
+use logic::LogicError;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::port::{self, Shared};
+use super::report::Report;
+use super::section::Section;
+use crate::model::{BridgeConfig, LogicConfig, check_name};
+
+const KEYS: &[&str] = &["name", "logic", "params", "port"];
+
+/// Reads one bridge. `None` when it has no usable name; its mistakes are reported all the same.
+pub(super) fn read(
+    mut section: Section<'_>,
+    names: &mut BTreeMap<String, usize>,
+    shared: &mut Shared<'_>,
+    report: &mut Report<'_>,
+) -> Option<BridgeConfig> {
+    let name = section.required("name", "the bridge's name", report);
+    section.context.bridge = name.as_ref().map(|(name, _)| (*name).to_owned());
+    if let Some((name, span)) = &name {
+        let line = report.line(span);
+        if let Err(error) = check_name(name) {
+            report.add(span, &section.context, error);
+        } else if let Some(first) = names.insert((*name).to_owned(), line) {
+            let message = format!("there is a bridge of this name in line {first}; choose another name");
+            report.add(span, &section.context, message);
+            names.insert((*name).to_owned(), first);
+        }
+    }
+    section.only(KEYS, report);
+    let logic = logic(&section, report);
+
+    let mut ports = Vec::new();
+    let mut port_names = BTreeMap::new();
+    for table in section.tables("port", "bridge.port", report) {
+        ports.extend(port::read(table, &mut port_names, shared, report));
+    }
+    Some(BridgeConfig { name: name?.0.to_owned(), logic, ports })
+}
+
+fn logic(section: &Section<'_>, report: &mut Report<'_>) -> LogicConfig {
+    let mut config = LogicConfig::default();
+    if let Some((name, _)) = section.text("logic", "the logic's name", report) {
+        config.name = name.into();
+    }
+    let params = section.table("params", "a table such as `{ ageing = 300 }`", report).map(|(table, _)| table);
+    for (key, value) in params.into_iter().flatten() {
+        match scalar(value.get_ref()) {
+            Some(text) => config.params.push((key.get_ref().to_string(), text)),
+            None => {
+                let message =
+                    format!("parameter `{}` is not a single value; expected a text, a number, true or false", key.get_ref());
+                report.add(&value.span(), &section.context, message);
+            }
+        }
+    }
+    if let Err(error) = logic::build(&config.name, &config.params) {
+        let culprit = match &error {
+            LogicError::UnknownLogic { .. } => None,
+            LogicError::UnknownParam { param, .. } => {
+                params.and_then(|table| table.keys().find(|key| key.get_ref() == param)).map(Spanned::span)
+            }
+            LogicError::BadValue { param, .. } | LogicError::Repeated { param, .. } => {
+                params.and_then(|table| table.get(param.as_str())).map(Spanned::span)
+            }
+            LogicError::AmbiguousPartner { .. } => Some(section.span_of("params")),
+        };
+        report.add(&culprit.unwrap_or_else(|| section.span_of("logic")), &section.context, error);
+    }
+    config
+}
+
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number.to_string())
+        }
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        DeValue::Boolean(value) => Some(value.to_string()),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+    }
+}

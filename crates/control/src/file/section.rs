@@ -1,0 +1,107 @@
+//! A table of the file, read key by key; what does not fit is reported and read as absent.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::report::{Context, Report};
+use crate::options::unknown_key;
+
+/// A value and where it is.
+pub(super) type At<T> = (T, Range<usize>);
+
+pub(super) struct Section<'t> {
+    pub(super) table: &'t DeTable<'t>,
+    /// Where the table begins.
+    pub(super) span: Range<usize>,
+    pub(super) context: Context,
+}
+
+impl<'t> Section<'t> {
+    pub(super) fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
+    }
+
+    /// Where a key's value is; the table if the key is not there.
+    pub(super) fn span_of(&self, key: &str) -> Range<usize> {
+        self.value(key).map_or_else(|| self.span.clone(), Spanned::span)
+    }
+
+    /// Reports the keys that are not among `known`.
+    pub(super) fn only(&self, known: &[&str], report: &mut Report<'_>) {
+        for name in self.table.keys().filter(|name| !known.contains(&name.get_ref().as_ref())) {
+            report.add(&name.span(), &self.context, unknown_key(name.get_ref(), known));
+        }
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        report: &mut Report<'_>,
+        read: impl Fn(&'t DeValue<'t>) -> Option<T>,
+    ) -> Option<At<T>> {
+        let value = self.value(key)?;
+        let found = read(value.get_ref());
+        if found.is_none() {
+            let message = format!("`{key}` is {}; expected {expected}", article(value.get_ref().type_str()));
+            report.add(&value.span(), &self.context, message);
+        }
+        Some((found?, value.span()))
+    }
+
+    pub(super) fn text(&self, key: &str, expected: &str, report: &mut Report<'_>) -> Option<At<&'t str>> {
+        self.typed(key, expected, report, |value| value.as_str())
+    }
+
+    pub(super) fn required(&self, key: &str, expected: &str, report: &mut Report<'_>) -> Option<At<&'t str>> {
+        if self.value(key).is_none() {
+            report.add(&self.span, &self.context, format!("key `{key}` is missing; expected {expected}"));
+        }
+        self.text(key, expected, report)
+    }
+
+    pub(super) fn boolean(&self, key: &str, report: &mut Report<'_>) -> Option<At<bool>> {
+        self.typed(key, "`true` or `false`", report, |value| value.as_bool())
+    }
+
+    pub(super) fn integer(&self, key: &str, report: &mut Report<'_>) -> Option<At<i64>> {
+        self.typed(key, "a whole number", report, |value| {
+            let number = value.as_integer()?;
+            i64::from_str_radix(number.as_str(), number.radix()).ok()
+        })
+    }
+
+    pub(super) fn table(&self, key: &str, expected: &str, report: &mut Report<'_>) -> Option<At<&'t DeTable<'t>>> {
+        self.typed(key, expected, report, |value| value.as_table())
+    }
+
+    /// The tables of `[[key]]`.
+    pub(super) fn tables(&self, key: &str, header: &str, report: &mut Report<'_>) -> Vec<Section<'t>> {
+        let expected = format!("tables that begin with `[[{header}]]`");
+        let Some((items, _)) = self.typed(key, &expected, report, |value| value.as_array()) else {
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for item in items.iter() {
+            match item.get_ref().as_table() {
+                Some(table) => sections.push(Section {
+                    table,
+                    span: item.span(),
+                    context: self.context.clone(),
+                }),
+                None => {
+                    let kind = article(item.get_ref().type_str());
+                    report.add(&item.span(), &self.context, format!("this is {kind}; expected {expected}"));
+                }
+            }
+        }
+        sections
+    }
+}
+
+fn article(kind: &str) -> String {
+    let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
+    format!("{} {kind}", if an { "an" } else { "a" })
+}

@@ -1,0 +1,138 @@
+//! A worker's steps one by one, without its thread: what fuzz targets drive (feature `fuzzing`).
+//!
+//! The steps are the worker's own functions; only the loop around them, which sleeps and wakes, is missing.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::bridge::{BridgeState, Lane, PortEntry};
+use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::egress::{Egress, Tools};
+use crate::fault::Fault;
+use crate::logic::SwitchLogic;
+use crate::notify::Notifier;
+use crate::output::Scratchpad;
+use crate::port::{Caps, PortIndex, PortSettings};
+use crate::rx::{BatchLimits, RxBatch, RxQueue};
+use crate::worker::forward;
+
+/// A port of a [`Picture`].
+pub struct Port {
+    /// What would come from the configuration; the MTU is not used.
+    pub settings: PortSettings,
+    /// Transmit queues; without any the port is down.
+    pub tx: Vec<Arc<dyn Egress>>,
+    /// What it takes as it is.
+    pub caps: Caps,
+    /// Longest frame it takes, bytes with link header.
+    pub max_frame: u32,
+}
+
+/// A bridge as workers see it, and what its transmit queues have counted.
+pub struct Picture {
+    state: BridgeState,
+    counters: Vec<Arc<QueueCounters>>,
+    faults: Arc<Mutex<Vec<(usize, Fault)>>>,
+}
+
+impl Picture {
+    /// A bridge with these ports, numbered from 0. The logic is told of them.
+    pub fn new(logic: Arc<dyn SwitchLogic>, ports: Vec<Port>) -> Self {
+        let faults = Arc::new(Mutex::new(Vec::new()));
+        let (mut entries, mut lanes, mut counters, mut named) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (index, port) in (0u16..).zip(ports) {
+            let (first_lane, settings) = (lanes.len() as u32, Arc::new(port.settings));
+            for egress in port.tx {
+                let (lane, faults, counter) = (lanes.len(), faults.clone(), Arc::<QueueCounters>::default());
+                counters.push(counter.clone());
+                let on_fault = Arc::new(move |fault| {
+                    faults.lock().unwrap_or_else(PoisonError::into_inner).push((lane, fault));
+                });
+                lanes.push(Lane { egress, counters: counter, on_fault });
+            }
+            named.push((PortIndex(index), settings.clone()));
+            let (caps, max_frame) = (port.caps, port.max_frame);
+            let lanes = lanes.len() as u32 - first_lane;
+            entries.push(Some(PortEntry { first_lane, lanes, caps, max_frame, settings }));
+        }
+        logic.ports_changed(&named);
+        Self { state: BridgeState::new(logic, entries, lanes), counters, faults }
+    }
+
+    /// The counters of transmit queues, all ports' in one row.
+    pub fn counters(&self) -> &[Arc<QueueCounters>] {
+        &self.counters
+    }
+
+    /// Which transmit queues have died since the last call, and of what.
+    pub fn take_faults(&self) -> Vec<(usize, Fault)> {
+        std::mem::take(&mut self.faults.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A worker's own memory.
+pub struct Steps {
+    batch: RxBatch,
+    pad: Scratchpad,
+    tools: Tools,
+}
+
+impl Steps {
+    /// Fails where a worker would.
+    pub fn new(limits: BatchLimits) -> io::Result<Self> {
+        let tools = Tools { notifier: Notifier::new()? };
+        Ok(Self { batch: RxBatch::new(limits), pad: Scratchpad::default(), tools })
+    }
+
+    /// Changes the bounds of the next batch.
+    pub fn set_limits(&mut self, limits: BatchLimits) {
+        let room = self.batch.limits.bytes;
+        self.batch.limits.packets = limits.packets.clamp(1, crate::rx::MAX_BATCH);
+        // The memory that lands packets was made for the first bounds.
+        self.batch.limits.bytes = limits.bytes.min(room);
+    }
+
+    /// Takes descriptors from a queue into an empty batch.
+    pub fn receive(&mut self, queue: &mut dyn RxQueue) -> Result<(), Fault> {
+        self.batch.clear();
+        queue.receive(&mut self.batch)
+    }
+
+    /// Packets in the batch.
+    pub fn packets(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Calls `f` with the number, the length, and the pieces (address and length) of each packet.
+    pub fn for_each_packet(&self, mut f: impl FnMut(usize, u32, &[(*const u8, u32)])) {
+        let mut pieces = Vec::new();
+        for i in 0..self.batch.packets {
+            pieces.clear();
+            pieces.extend(self.batch.pieces(i as u16).iter().map(|piece| (piece.at, piece.len)));
+            f(i, self.batch.sources[i].len, &pieces);
+        }
+    }
+
+    /// Makes the private header copies.
+    pub fn load(&mut self) {
+        self.batch.load_headers();
+    }
+
+    /// Lets the logic decide and delivers. To be called once after [`Steps::load`].
+    pub fn forward(&mut self, picture: &Picture, ingress: PortIndex) {
+        forward(&mut self.batch, &mut self.pad, &mut self.tools, &picture.state, ingress);
+        self.tools.notifier.flush();
+    }
+
+    /// What was dropped before it reached a transmit queue since the last call, by reason.
+    pub fn take_drops(&mut self) -> Drops {
+        let mut sum = Drops::default();
+        for drops in [&mut self.batch.drops, &mut self.pad.drops] {
+            let drops = std::mem::take(drops);
+            for reason in DropReason::ALL {
+                sum.add(*reason, drops.get(*reason));
+            }
+        }
+        sum
+    }
+}

@@ -1,0 +1,665 @@
+//! Workers: when they sleep, what wakes them, what they do about faults, and what may come and go while
+//! packets pass.
+#![cfg(test)]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fabric::switch::{BridgeId, PortRef};
+use fabric::worker::Pace;
+use fabric::{
+    Batch, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Switch, SwitchError, SwitchLogic,
+    SwitchOptions, Tools,
+};
+use support::feed::{Feed, Sent};
+use support::mem_ring::MemRing;
+use support::rig::{self, ByFirstByte, Hub, attachment};
+use support::{CallPort, frame, id_of, wait_until};
+
+const SIZE: u32 = 256;
+
+/// A sender and a receiver that must lose nothing: no more is under way than the ring holds.
+struct Pair {
+    feed: Arc<Feed>,
+    ring: Arc<MemRing>,
+    from: PortRef,
+    to: u8,
+    sent: u64,
+    received: u64,
+}
+
+impl Pair {
+    fn plug(switch: &Switch, bridge: BridgeId, name: &str) -> Self {
+        let (feed, ring) = (Feed::new(), MemRing::new(7, &[SIZE; 256]));
+        let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+        let (from, _) = rig::plug(switch, bridge, &format!("{name}-from"), vec![feed.queue()], vec![home]);
+        let (to, _) = rig::plug(switch, bridge, &format!("{name}-to"), vec![], vec![ring.tx()]);
+        Self { feed, ring, from, to: to.port.0 as u8, sent: 0, received: 0 }
+    }
+
+    fn packet(&self, id: u64) -> Vec<u8> {
+        let mut bytes = frame(id, 60 + (id % 190) as usize);
+        bytes[0] = self.to;
+        bytes
+    }
+
+    /// Sends a few, takes what has come, and checks that it is what had to come next.
+    fn step(&mut self) {
+        let burst = (1 + self.sent % 16).min(200 - (self.sent - self.received).min(200));
+        self.feed.send((self.sent..self.sent + burst).map(|id| Sent::whole(&self.packet(id))));
+        self.sent += burst;
+        self.take(|wanted, got| assert_eq!(wanted, got));
+        if burst == 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn take(&mut self, check: impl Fn(&[u8], &[u8])) {
+        for got in self.ring.take(|| SIZE) {
+            assert_eq!(id_of(&got), self.received, "lost, doubled or out of order");
+            check(&self.packet(self.received), &got);
+            self.received += 1;
+        }
+    }
+
+    /// Waits for what is still under way.
+    fn settle(&mut self) {
+        let deadline = Instant::now() + support::PATIENCE;
+        while self.received < self.sent {
+            assert!(Instant::now() < deadline, "{} of {} came", self.received, self.sent);
+            self.step_receive();
+        }
+        self.ring.assert_no_wrongs();
+    }
+
+    fn step_receive(&mut self) {
+        self.take(|wanted, got| assert_eq!(wanted, got));
+        std::thread::yield_now();
+    }
+}
+
+fn wakeups(switch: &Switch) -> u64 {
+    switch.workers().iter().map(|w| w.counters.wakeups).sum()
+}
+
+/// Waits until no queue is looked at any more.
+fn wait_asleep(feeds: &[Arc<Feed>]) {
+    wait_until("all queues are armed", || feeds.iter().all(|feed| feed.wants_signal()));
+    let looks = || feeds.iter().map(|feed| feed.looks()).collect::<Vec<_>>();
+    let mut before = looks();
+    wait_until("nobody looks any more", || {
+        std::thread::sleep(Duration::from_millis(5));
+        std::mem::replace(&mut before, looks()) == before
+    });
+}
+
+#[test]
+fn an_idle_worker_sleeps_until_signalled_and_then_looks_only_where_it_must() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let to = Arc::new(CallPort::default());
+    rig::plug(&switch, bridge, "to", vec![], vec![to.clone()]);
+    let feeds: Vec<_> = (0..64).map(|_| Feed::new()).collect();
+    for (i, feed) in feeds.iter().enumerate() {
+        let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+        rig::plug(&switch, bridge, &format!("p{i}"), vec![feed.queue()], vec![home]);
+    }
+    wait_asleep(&feeds);
+    let looks = |i: usize| feeds[i].looks();
+    let before: Vec<_> = (0..64).map(looks).collect();
+    let woken = wakeups(&switch);
+
+    // The idle window. A packet that nobody was told of is not seen either: the queue does sleep.
+    let mut packet = frame(1, 60);
+    packet[0] = 0;
+    feeds[5].publish([Sent::whole(&packet)]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(wakeups(&switch), woken);
+    assert_eq!((0..64).map(looks).collect::<Vec<_>>(), before);
+    assert_eq!(to.take().len(), 0);
+
+    feeds[5].signal();
+    wait_until("the packet is returned", || feeds[5].returned() == 1);
+    assert_eq!(to.take()[0].bytes, packet);
+    for id in 0..1000 {
+        let mut packet = frame(id, 60);
+        packet[0] = 0;
+        feeds[5].send([Sent::whole(&packet)]);
+        wait_until("the packet is returned", || feeds[5].returned() == id + 2);
+    }
+    assert_eq!(to.take().len(), 1000);
+    let others = (0..64).filter(|i| *i != 5);
+    assert!(others.clone().all(|i| looks(i) == before[i]), "idle queues were looked at");
+    assert!(wakeups(&switch) > woken);
+}
+
+/// A sender that reads our request before its packet is visible does not signal; it is seen all the same.
+#[test]
+fn a_packet_published_while_signals_are_asked_for_is_seen_without_one() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
+    let to = Arc::new(CallPort::default());
+    rig::plug(&switch, bridge, "to", vec![], vec![to.clone()]);
+    let feed = Feed::new();
+    let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+    feed.publish_on_arm(Sent::whole(&frame(0, 60)));
+    rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![home]);
+    for id in 1..200 {
+        wait_until("the packet is returned", || feed.returned() == id);
+        assert_eq!(to.take().iter().map(|called| id_of(&called.bytes)).collect::<Vec<_>>(), [id - 1]);
+        wait_asleep(std::slice::from_ref(&feed));
+        // One with a signal wakes the queue; the next is published, silently, when it arms again.
+        feed.publish_on_arm(Sent::whole(&frame(id, 60)));
+        feed.send([Sent::whole(&[0; 13])]);
+        feed.returned.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The same for a packet that takes longer to become visible, as long as the watch lasts.
+#[test]
+fn a_silent_packet_is_seen_while_the_queue_is_watched() {
+    let pace = Pace { watch: Duration::from_secs(3600), ..rig::quick() };
+    let switch = Switch::start(&SwitchOptions { pace, ..SwitchOptions::default() }).unwrap();
+    let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
+    let feed = Feed::new();
+    let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+    rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![home]);
+    for id in 0..100 {
+        wait_until("the queue is armed", || feed.armed() == id + 1);
+        feed.publish([Sent::whole(&frame(id, 60))]);
+        wait_until("the packet is returned", || feed.returned() == id + 1);
+    }
+}
+
+/// Devices cost a system call to look at: they are left to their signal at once, and lose nothing by it.
+#[test]
+fn a_device_is_looked_at_when_it_signals_and_until_it_is_dry() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
+    let feed = Feed::device();
+    let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+    rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![home]);
+    wait_until("it was looked at", || feed.looks() > 0);
+    for id in 0..300 {
+        let before = feed.looks();
+        feed.send((0..200).map(|i| Sent::whole(&frame(id * 200 + i, 60))));
+        wait_until("all are returned", || feed.returned() == (id + 1) * 200);
+        // 200 packets are 4 batches; one more look finds it dry.
+        assert!(feed.looks() - before <= 6, "{} looks", feed.looks() - before);
+    }
+    assert_eq!(feed.armed(), 0);
+}
+
+/// A receiver that sleeps on its eventfd after arm, fence, look misses nothing; one that polls is not told.
+#[test]
+fn receivers_are_told_when_they_ask_and_only_then() {
+    let switch = rig::switch(2);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pairs = [Pair::plug(&switch, bridge, "a"), Pair::plug(&switch, bridge, "b")];
+    let told = || switch.workers().iter().map(|w| w.counters.notifications).sum::<u64>();
+    while pairs[0].sent < 5_000 {
+        pairs[0].step();
+    }
+    pairs[0].settle();
+    assert_eq!(told(), 0);
+    let [_, pair] = &mut pairs;
+    for id in 0..5_000 {
+        pair.feed.send([Sent::whole(&pair.packet(id))]);
+        pair.sent += 1;
+        while !pair.ring.arm() {
+            assert!(pair.ring.sleep(support::PATIENCE), "packet {id}: nobody told the receiver");
+        }
+        pair.ring.disarm();
+        pair.step_receive();
+    }
+    pair.settle();
+    assert!(pair.ring.asked.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn faults_are_told_once_and_cost_only_their_port() {
+    type Play = fn(&Feed, &MemRing);
+    let index: Play = |_, ring| ring.index_fault.store(true, Ordering::Release);
+    let descriptor: Play = |_, ring| ring.bad_descriptor.store(true, Ordering::Release);
+    let memory: Play = |_, ring| ring.memory_gone.store(true, Ordering::Release);
+    let receive: Play = |feed, _| feed.fail_receive(Fault::ZeroLength { index: 3 });
+    let complete: Play = |feed, _| feed.fail_complete(Fault::Memory);
+    for workers in [1, 2] {
+        for (name, play) in [
+            ("index", index),
+            ("descriptor", descriptor),
+            ("memory", memory),
+            ("receive", receive),
+            ("complete", complete),
+        ] {
+            let switch = rig::switch(workers);
+            let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+            let mut good = Pair::plug(&switch, bridge, "good");
+            // Two senders, on two workers, to the bad port; and the bad port sends.
+            let senders = [Feed::new(), Feed::new()];
+            for (i, feed) in senders.iter().enumerate() {
+                let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+                rig::plug(&switch, bridge, &format!("sender{i}"), vec![feed.queue()], vec![home]);
+            }
+            let (feed, ring) = (Feed::new(), MemRing::new(0, &[SIZE; 256]));
+            let (bad, faults) = rig::plug(&switch, bridge, "bad", vec![feed.queue()], vec![ring.tx()]);
+            let flood = |id: u64, to: u8| {
+                let mut bytes = frame(id, 60);
+                bytes[0] = to;
+                [Sent::whole(&bytes)]
+            };
+            let mut round = 0;
+            let mut traffic = |good: &mut Pair| {
+                for sender in &senders {
+                    sender.send(flood(round, bad.port.0 as u8));
+                }
+                feed.send(flood(round, 0));
+                good.step();
+                ring.take(|| SIZE);
+                round += 1;
+            };
+            (0..200).for_each(|_| traffic(&mut good));
+            assert_eq!(faults.seen(), [], "{name}");
+            play(&feed, &ring);
+            let deadline = Instant::now() + support::PATIENCE;
+            while faults.seen().is_empty() {
+                assert!(Instant::now() < deadline, "{name}: no fault was told");
+                traffic(&mut good);
+            }
+            (0..200).for_each(|_| traffic(&mut good));
+            good.settle();
+            for (i, sender) in senders.iter().enumerate() {
+                wait_until("the senders' packets are returned", || sender.waiting() == 0);
+                assert!(sender.returned() > 0, "sender {i}");
+            }
+            assert_eq!(faults.seen().len(), 1, "{name}: {:?}", faults.seen());
+            assert_eq!(feed.trespasses.load(Ordering::Acquire), 0, "{name}: the queue was used after its fault");
+            let drops = rig::all_drops(&switch, good.from);
+            assert_eq!(drops, 0, "{name}: the good pair lost packets");
+
+            // The client can come back.
+            switch.detach(bad).unwrap();
+            assert!(feed.gone.load(Ordering::Acquire) && ring.gone.load(Ordering::Acquire));
+            let (feed, ring) = (Feed::new(), MemRing::new(0, &[SIZE; 256]));
+            let (again, faults) = attachment(vec![feed.queue()], vec![ring.tx()]);
+            switch.attach(bad, again).unwrap();
+            senders[0].send(flood(77, bad.port.0 as u8));
+            wait_until("the port works again", || !ring.take(|| SIZE).is_empty());
+            assert_eq!(faults.seen(), []);
+        }
+    }
+}
+
+/// A client found out by several queues at once is one fault.
+#[test]
+fn a_fault_of_many_queues_is_told_once() {
+    for _ in 0..50 {
+        let switch = rig::switch(2);
+        let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
+        let rings: Vec<_> = (0..4).map(|_| MemRing::new(0, &[SIZE; 256])).collect();
+        let feeds: Vec<_> = (0..2).map(|_| Feed::new()).collect();
+        for (i, feed) in feeds.iter().enumerate() {
+            let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+            rig::plug(&switch, bridge, &format!("s{i}"), vec![feed.queue()], vec![home]);
+        }
+        let tx = rings.iter().map(|ring| ring.tx() as Arc<dyn Egress>).collect();
+        let (_, faults) = rig::plug(&switch, bridge, "bad", vec![], tx);
+        rings.iter().for_each(|ring| ring.memory_gone.store(true, Ordering::Release));
+        feeds.iter().for_each(|feed| feed.send((0..64).map(|id| Sent::whole(&frame(id, 60)))));
+        wait_until("all are returned", || feeds.iter().all(|feed| feed.returned() == 64));
+        assert_eq!(faults.seen(), [Fault::Memory]);
+    }
+}
+
+/// Something that notices being dropped while it is used, or used after.
+#[derive(Default)]
+struct Guard {
+    users: AtomicU64,
+    uses: AtomicU64,
+    gone: AtomicBool,
+    wrongs: AtomicU64,
+}
+
+impl Guard {
+    /// Stays inside for some microseconds, so that whoever does not wait is caught.
+    fn used(&self) {
+        self.users.fetch_add(1, Ordering::SeqCst);
+        self.uses.fetch_add(1, Ordering::SeqCst);
+        let until = Instant::now() + Duration::from_micros(30);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        if self.gone.load(Ordering::SeqCst) {
+            self.wrongs.fetch_add(1, Ordering::SeqCst);
+        }
+        self.users.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn dropped(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+        if self.users.load(Ordering::SeqCst) > 0 {
+            self.wrongs.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[track_caller]
+    fn assert_gone_in_peace(&self) {
+        assert!(self.gone.load(Ordering::SeqCst), "still held by someone");
+        assert_eq!(self.wrongs.load(Ordering::SeqCst), 0, "dropped in use, or used after");
+    }
+}
+
+struct GuardedPort(Arc<Guard>);
+
+impl Egress for GuardedPort {
+    fn deliver(&self, list: &mut OutputList<'_>, to: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
+        self.0.used();
+        to.add_batch(list.len() as u64, 0);
+        Ok(())
+    }
+}
+
+impl Drop for GuardedPort {
+    fn drop(&mut self) {
+        self.0.dropped();
+    }
+}
+
+/// When `detach` returns, no worker uses the client's queues, whichever worker it was that did.
+#[test]
+fn detaching_under_traffic_leaves_nobody_inside() {
+    let switch = rig::switch(2);
+    let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
+    let stop = AtomicBool::new(false);
+    let senders: Vec<_> = (0..2).map(|_| Feed::new()).collect();
+    for (i, feed) in senders.iter().enumerate() {
+        let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+        rig::plug(&switch, bridge, &format!("s{i}"), vec![feed.queue()], vec![home]);
+    }
+    let at = switch.add_port(bridge, PortSettings::new("guest")).unwrap();
+    std::thread::scope(|scope| {
+        for feed in &senders {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut id = 0;
+                while !stop.load(Ordering::Acquire) {
+                    if feed.waiting() < 100 {
+                        feed.send([Sent::whole(&frame(id, 60))]);
+                        id += 1;
+                    } else {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let _stop = Stop(&stop);
+        for round in 0..100 {
+            let (guard, ring, feed) = (Arc::new(Guard::default()), MemRing::new(0, &[SIZE; 16]), Feed::new());
+            let tx: Vec<Arc<dyn Egress>> = vec![Arc::new(GuardedPort(guard.clone())), ring.tx()];
+            let (attachment, _) = attachment(vec![feed.queue(), Feed::new().queue()], tx);
+            switch.attach(at, attachment).unwrap();
+            wait_until("the port is in use", || {
+                ring.take(|| SIZE);
+                feed.send([Sent::whole(&frame(round, 60))]);
+                guard.uses.load(Ordering::SeqCst) > 2 && feed.returned() > 2
+            });
+            switch.detach(at).unwrap();
+            guard.assert_gone_in_peace();
+            assert!(feed.gone.load(Ordering::Acquire) && ring.gone.load(Ordering::Acquire));
+            assert_eq!(feed.trespasses.load(Ordering::Acquire), 0);
+            ring.assert_no_wrongs();
+        }
+    });
+}
+
+/// Ends the senders also when the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Runs `control` while pairs exchange packets on other threads; they lose nothing.
+fn while_traffic_flows(switch: &Switch, pairs: &mut [Pair], control: impl FnOnce(&dyn Fn())) {
+    let (stop, steps) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for pair in pairs.iter_mut() {
+            let (stop, steps) = (&stop, &steps);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Acquire) {
+                    let before = pair.received;
+                    pair.step();
+                    steps.fetch_add(pair.received - before, Ordering::AcqRel);
+                }
+                pair.settle();
+            });
+        }
+        let _stop = Stop(&stop);
+        // Returns after some more packets have passed.
+        control(&|| {
+            let now = steps.load(Ordering::Acquire);
+            wait_until("packets pass", || steps.load(Ordering::Acquire) > now + 20);
+        });
+    });
+    for pair in pairs {
+        assert!(pair.received > 0);
+        wait_until("the counters agree", || rig::packets(switch, pair.from).0 == pair.sent);
+        assert_eq!(rig::all_drops(switch, pair.from), 0);
+    }
+}
+
+/// Two CPUs that this process may use, or none.
+fn two_cpus() -> Option<(usize, usize)> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    Some((cpus.next()?, cpus.next()?))
+}
+
+#[test]
+fn a_pinned_queue_changes_worker_without_losing_order() {
+    let Some((a, b)) = two_cpus() else {
+        eprintln!("one CPU: nothing to move between");
+        return;
+    };
+    let workers = vec![Some(a), Some(b)];
+    let options = SwitchOptions { workers, pace: rig::quick(), ..SwitchOptions::default() };
+    let switch = Switch::start(&options).unwrap();
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pairs = [Pair::plug(&switch, bridge, "a"), Pair::plug(&switch, bridge, "b")];
+    let moved = pairs[0].from;
+    let owner = || switch.workers().into_iter().find(|w| w.queues.contains(&(moved, 0))).and_then(|w| w.cpu);
+    while_traffic_flows(&switch, &mut pairs, |some_pass| {
+        for round in 0..100 {
+            let cpu = if round % 2 == 0 { b } else { a };
+            switch.pin(moved, 0, cpu).unwrap();
+            assert_eq!(owner(), Some(cpu));
+            if round % 10 == 0 {
+                some_pass();
+            }
+        }
+    });
+    for pair in &pairs {
+        assert_eq!(pair.feed.trespasses.load(Ordering::Acquire), 0);
+    }
+    // And one that sleeps is woken on the other side.
+    for round in 0..20 {
+        wait_asleep(&[pairs[0].feed.clone(), pairs[1].feed.clone()]);
+        switch.pin(moved, 0, if round % 2 == 0 { a } else { b }).unwrap();
+        pairs[0].step();
+        pairs[0].settle();
+    }
+    assert!(matches!(switch.pin(moved, 0, 9999), Err(SwitchError::NoWorker(9999, _))));
+    assert_eq!(switch.pin(moved, 1, a), Err(SwitchError::Gone("queue")));
+}
+
+#[test]
+fn ports_and_bridges_come_and_go_while_others_lose_nothing() {
+    let switch = rig::switch(2);
+    let bridge = switch.add_bridge("stays", Arc::new(ByFirstByte)).unwrap();
+    let mut pairs = [Pair::plug(&switch, bridge, "a"), Pair::plug(&switch, bridge, "b")];
+    while_traffic_flows(&switch, &mut pairs, |some_pass| {
+        for round in 0..60 {
+            // In the same bridge, with packets of its own.
+            let (feed, guard) = (Feed::new(), Arc::new(Guard::default()));
+            let tx: Arc<dyn Egress> = Arc::new(GuardedPort(guard.clone()));
+            let (at, faults) = rig::plug(&switch, bridge, "guest", vec![feed.queue()], vec![tx]);
+            assert!(matches!(
+                switch.add_port(bridge, PortSettings::new("guest")),
+                Err(SwitchError::PortExists(_))
+            ));
+            // To itself, to a neighbour that does not listen, to nobody.
+            feed.send((0..50).map(|id| {
+                let mut bytes = frame(id, 60);
+                bytes[0] = [at.port.0 as u8, 200][id as usize % 2];
+                Sent::whole(&bytes)
+            }));
+            // In a bridge of its own.
+            let other = switch.add_bridge("guest", Arc::new(Hub)).unwrap();
+            let mut pair = Pair::plug(&switch, other, "x");
+            for _ in 0..5 {
+                pair.step();
+            }
+            pair.settle();
+            wait_until("the guest's packets are returned", || feed.returned() == 50);
+            if round % 2 == 0 {
+                switch.remove_bridge(other).unwrap();
+                switch.remove_port(at).unwrap();
+            } else {
+                for port in switch.ports(other).unwrap() {
+                    switch.remove_port(PortRef { bridge: other, port }).unwrap();
+                }
+                switch.detach(at).unwrap();
+                switch.remove_port(at).unwrap();
+                switch.remove_bridge(other).unwrap();
+            }
+            guard.assert_gone_in_peace();
+            assert!(feed.gone.load(Ordering::Acquire) && pair.ring.gone.load(Ordering::Acquire));
+            assert_eq!(faults.seen(), []);
+            assert!(matches!(switch.counters(at), Err(SwitchError::Gone(_))));
+            if round % 10 == 0 {
+                some_pass();
+            }
+        }
+    });
+    assert_eq!(switch.ports(bridge).unwrap().len(), 4);
+}
+
+/// Marks each packet with its own number and sends it to port 1.
+struct Marker {
+    number: u8,
+    guard: Arc<Guard>,
+    batches: Mutex<Vec<u64>>,
+}
+
+impl SwitchLogic for Marker {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        self.guard.used();
+        for v in batch.packets() {
+            if let Some(header) = batch.header_mut(v) {
+                header[1] = self.number;
+            }
+            batch.send(v, PortIndex(1));
+        }
+        if let Some(v) = batch.packets().next() {
+            self.batches.lock().unwrap().push(id_of(batch.header(v)));
+        }
+    }
+}
+
+impl Drop for Marker {
+    fn drop(&mut self) {
+        self.guard.dropped();
+    }
+}
+
+#[test]
+fn replacing_the_logic_loses_nothing() {
+    let marker = |number| {
+        let guard = Arc::new(Guard::default());
+        (Marker { number, guard: guard.clone(), batches: Mutex::default() }, guard)
+    };
+    let switch = rig::switch(2);
+    let (first, mut guard) = marker(0);
+    let bridge = switch.add_bridge("b", Arc::new(first)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "a");
+    let stop = AtomicBool::new(false);
+    let passed = AtomicU64::new(0);
+    let marks = std::thread::scope(|scope| {
+        let (stop_ref, passed) = (&stop, &passed);
+        let pair = &mut pair;
+        let traffic = scope.spawn(move || {
+            let mut marks = Vec::new();
+            let mut take = |pair: &mut Pair| {
+                for got in pair.ring.take(|| SIZE) {
+                    let mut wanted = pair.packet(pair.received);
+                    wanted[1] = got[1];
+                    assert_eq!(got, wanted, "lost, doubled or out of order");
+                    marks.push(got[1]);
+                    pair.received += 1;
+                    passed.fetch_add(1, Ordering::AcqRel);
+                }
+            };
+            while !stop_ref.load(Ordering::Acquire) {
+                let burst = 16.min(200 - (pair.sent - pair.received));
+                pair.feed.send((pair.sent..pair.sent + burst).map(|id| Sent::whole(&pair.packet(id))));
+                pair.sent += burst;
+                take(pair);
+            }
+            let deadline = Instant::now() + support::PATIENCE;
+            while pair.received < pair.sent {
+                assert!(Instant::now() < deadline, "{} of {} came", pair.received, pair.sent);
+                take(pair);
+            }
+            marks
+        });
+        let _stop = Stop(&stop);
+        for number in 1..=200 {
+            let (next, next_guard) = marker(number);
+            switch.set_logic(bridge, Arc::new(next)).unwrap();
+            // Nobody is in the old one any more, and nobody comes.
+            guard.assert_gone_in_peace();
+            guard = next_guard;
+            let now = passed.load(Ordering::Acquire);
+            wait_until("the new one is in use", || {
+                guard.uses.load(Ordering::SeqCst) > 0 && passed.load(Ordering::Acquire) > now
+            });
+        }
+        drop(_stop);
+        traffic.join().unwrap()
+    });
+    assert!(marks.is_sorted(), "a packet met a logic that had been replaced before an earlier packet's");
+    assert!((0..=200).all(|number| marks.binary_search(&number).is_ok()), "a logic saw no packet");
+    assert_eq!(rig::packets(&switch, pair.from).0, pair.sent);
+    assert_eq!(rig::all_drops(&switch, pair.from), 0);
+}
+
+/// Settings: a port that is down takes nothing and gives nothing; both are counted.
+#[test]
+fn a_port_that_is_down_is_counted() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "a");
+    pair.step();
+    pair.settle();
+    let to = PortRef { bridge, port: PortIndex(u16::from(pair.to)) };
+    let settings = switch.settings(to).unwrap();
+    for (at, name) in [(to, "a-to"), (pair.from, "a-from")] {
+        let before = rig::drops(&switch, pair.from, fabric::DropReason::PortDown);
+        switch.set_port(at, PortSettings { admin_up: false, ..PortSettings::new(name) }).unwrap();
+        let returned = pair.feed.returned();
+        pair.feed.send((0..10).map(|id| Sent::whole(&pair.packet(id))));
+        wait_until("they are returned", || pair.feed.returned() == returned + 10);
+        wait_until("they are counted", || {
+            rig::drops(&switch, pair.from, fabric::DropReason::PortDown) == before + 10
+        });
+        assert_eq!(pair.ring.take(|| SIZE), [[0u8; 0]; 0]);
+        switch.set_port(at, PortSettings { name: name.into(), ..settings.clone() }).unwrap();
+        pair.step();
+        pair.settle();
+    }
+}

@@ -1,0 +1,142 @@
+//! Why a logic could not be made. Every message names what was wrong and says what would be right.
+
+use crate::{LIST, LogicInfo};
+
+/// Why a logic could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogicError {
+    /// No logic has this name.
+    #[error("there is no logic `{name}`{}", choice(.nearest, "the logics are", .known))]
+    UnknownLogic {
+        /// The name that was asked for.
+        name: String,
+        /// The name that may have been meant.
+        nearest: Option<&'static str>,
+        /// The names there are.
+        known: Vec<&'static str>,
+    },
+    /// The logic takes no parameter of this name.
+    #[error("logic `{logic}` has no parameter `{param}`{}", choice(.nearest, "its parameters are", .known))]
+    UnknownParam {
+        /// The logic.
+        logic: &'static str,
+        /// The parameter's name as given.
+        param: String,
+        /// The name that may have been meant.
+        nearest: Option<&'static str>,
+        /// The names there are.
+        known: Vec<&'static str>,
+    },
+    /// The parameter cannot have this value.
+    #[error("parameter `{param}` of logic `{logic}` cannot be `{value}`: {expected} is expected")]
+    BadValue {
+        /// The logic.
+        logic: &'static str,
+        /// The parameter.
+        param: String,
+        /// Its value as given.
+        value: String,
+        /// What would be accepted.
+        expected: String,
+    },
+    /// A parameter was given more than once.
+    #[error("parameter `{param}` of logic `{logic}` is given twice; give it once")]
+    Repeated {
+        /// The logic.
+        logic: &'static str,
+        /// The parameter.
+        param: String,
+    },
+    /// Two ports name the same partner, which itself names none.
+    #[error(
+        "ports `{first}` and `{second}` both go to `{partner}`, so where `{partner}` goes is open: \
+         add {partner}={first} or {partner}={second}"
+    )]
+    AmbiguousPartner {
+        /// The port whose destination is open.
+        partner: String,
+        /// One port that goes to it.
+        first: String,
+        /// The other.
+        second: String,
+    },
+}
+
+impl LogicError {
+    pub(crate) fn unknown_logic(name: &str) -> Self {
+        let known: Vec<_> = LIST.iter().map(|info| info.name).collect();
+        Self::UnknownLogic { name: name.into(), nearest: nearest(name, &known), known }
+    }
+
+    pub(crate) fn unknown_param(logic: &LogicInfo, param: &str) -> Self {
+        let known: Vec<_> = logic.params.iter().map(|info| info.name).collect();
+        Self::UnknownParam { logic: logic.name, param: param.into(), nearest: nearest(param, &known), known }
+    }
+
+    pub(crate) fn bad_value(
+        logic: &LogicInfo,
+        param: &str,
+        value: &str,
+        expected: impl Into<String>,
+    ) -> Self {
+        let expected = expected.into();
+        Self::BadValue { logic: logic.name, param: param.into(), value: value.into(), expected }
+    }
+}
+
+fn choice(nearest: &Option<&str>, intro: &str, known: &[&str]) -> String {
+    let known = known.join(", ");
+    match nearest {
+        None => format!("; {intro}: {known}"),
+        Some(nearest) => {
+            let (first, rest) = intro.split_at(1);
+            format!(", did you mean `{nearest}`? {}{rest}: {known}", first.to_uppercase())
+        }
+    }
+}
+
+/// The name that is at most a third of its letters away from what was typed.
+fn nearest(typed: &str, known: &[&'static str]) -> Option<&'static str> {
+    let near = known.iter().map(|name| (distance(typed, name), *name));
+    near.filter(|(edits, name)| *edits <= name.len().div_ceil(3)).min().map(|(_, name)| name)
+}
+
+/// Levenshtein distance: letters to insert, delete or replace.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, to) in row.iter_mut().skip(1).zip(b.chars()) {
+            let up = *cell;
+            left = (diagonal + usize::from(from != to)).min(up + 1).min(left + 1);
+            diagonal = up;
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (a, b, edits) in
+            [("", "", 0), ("", "ab", 2), ("abc", "", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2)]
+        {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn near_misses_only() {
+        assert_eq!(nearest("statik", &["learning", "static"]), Some("static"));
+        assert_eq!(nearest("stations", &["ageing", "max-stations"]), Some("max-stations"));
+        assert_eq!(nearest("openflow", &["learning", "static"]), None);
+    }
+}

@@ -1,0 +1,443 @@
+//! The filtering database: which port each station was last heard at (IEEE 802.1Q §8.8), shared by all workers.
+//!
+//! # Layout
+//! An array of buckets, each one cache line: five words and the second at which each was last seen. A station has two
+//! candidate buckets and lies in the second only when the first was full. Key and port share one word
+//! (`word.rs` shows how), so a lookup reads one cache line, hardly ever two, and executes no locked instruction.
+//! Everything is allocated when the table is made: a bucket per station it may hold (2,048 at least), so that
+//! a station's buckets all but never fill up.
+//!
+//! # Why no lock is needed
+//! - A word is read and replaced as a whole. Whoever reads one that matches a key reads the port that goes with that
+//!   key: there is no instant at which key and port could belong to different stations. Nothing else
+//!   is published through a word, so lookups load relaxed.
+//! - Words change by compare-exchange only. Who loses a race does nothing; the station's next frame tries again.
+//! - The last-seen second is written before its word and may be overwritten by a racing neighbour: an age may be
+//!   wrong, a port never. A station may so be forgotten early, which costs a flooded frame.
+//! - Two workers that hear a new station at once may insert it twice. After inserting, each looks at all of the
+//!   station's slots again: insertion and that look are sequentially consistent, so the later of the two inserters
+//!   sees both words, and removes all but the first static or else the first. Until then a lookup may return
+//!   either port; both are ports the station was just heard at.
+//!
+//! # Invariants
+//! The table holds at most [`Fdb::capacity`] stations (a worker in the middle of an insertion may count one more for an
+//! instant); a static entry is changed by [`Fdb::add_static`], [`Fdb::remove`] and [`Fdb::flush`] only.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use fabric::PortIndex;
+use packet::MacAddr;
+
+mod word;
+
+pub use word::Key;
+use word::{MIN_BUCKET_BITS, Place, Placer, STATIC};
+
+/// Most stations a table can be made for.
+pub const MAX_STATIONS: u32 = 1 << 20;
+
+/// Slots of a bucket: as many as fit a cache line.
+const WAYS: usize = 5;
+
+/// Buckets looked at for a station to evict when a new one's own buckets have none.
+const SWEEP: usize = 32;
+
+#[derive(Default)]
+#[repr(C, align(64))]
+struct Bucket {
+    words: [AtomicU64; WAYS],
+    /// Second at which each word's station was last heard.
+    seen: [AtomicU32; WAYS],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl Bucket {
+    fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
+        self.words.iter().zip(&self.seen).map(|(word, seen)| Slot { word, seen })
+    }
+
+    /// The slot of the key that has this place in this bucket, and its word. The first slot is filled first, so at the
+    /// usual loads the first look finds it and branches are predicted.
+    #[inline(always)]
+    fn find(&self, place: Place) -> Option<(Slot<'_>, u64)> {
+        self.slots().find_map(|slot| {
+            let word = slot.word.load(Ordering::Relaxed);
+            place.is_of(word).then_some((slot, word))
+        })
+    }
+}
+
+/// A word and its last-seen second.
+#[derive(Clone, Copy)]
+struct Slot<'a> {
+    word: &'a AtomicU64,
+    seen: &'a AtomicU32,
+}
+
+impl Slot<'_> {
+    fn replace(self, old: u64, new: u64) -> bool {
+        self.word.compare_exchange(old, new, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// One station in a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FdbEntry {
+    /// Its address.
+    pub mac: MacAddr,
+    /// Its VLAN, 0 for none.
+    pub vid: u16,
+    /// Where it is.
+    pub port: PortIndex,
+    /// Seconds since it was last heard; 0 for static entries.
+    pub age_seconds: u32,
+    /// Whether it was put there by hand (IEEE 802.1Q §8.8.1).
+    pub is_static: bool,
+}
+
+/// What happened in a table since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FdbStats {
+    /// Stations learned.
+    pub learned: u64,
+    /// Stations heard at another port than before.
+    pub moved: u64,
+    /// Stations that made room for others.
+    pub evicted: u64,
+    /// Stations that were silent for the ageing time.
+    pub expired: u64,
+    /// Times a station was not learned because nothing could make room.
+    pub refused: u64,
+}
+
+/// Why a static entry was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FdbError {
+    /// Group addresses are not stations.
+    #[error("{0} is a group address, which goes to all ports; only a station's address can have a port")]
+    Group(MacAddr),
+    /// Not a VLAN that frames can belong to.
+    #[error("VLAN {0} does not exist: use 1 to 4094, or 0 for frames without a VLAN")]
+    Vid(u16),
+    /// Not a port that a bridge can have.
+    #[error("no bridge has a port of index {}", .0.0)]
+    Port(PortIndex),
+    /// Nothing can make room.
+    #[error(
+        "no room: of the {0} stations that the table can hold, all that could make room are static; \
+         remove static entries or raise `max-stations`"
+    )]
+    Full(usize),
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Counters {
+    len: AtomicUsize,
+    learned: AtomicU64,
+    moved: AtomicU64,
+    evicted: AtomicU64,
+    expired: AtomicU64,
+    refused: AtomicU64,
+    /// Where the next search for a station to evict begins.
+    hand: AtomicUsize,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The table. See the module's documentation.
+pub struct Fdb {
+    buckets: Box<[Bucket]>,
+    placer: Placer,
+    capacity: usize,
+    counters: Counters,
+}
+
+impl Fdb {
+    /// A table for `max_stations`, clamped to 1 to [`MAX_STATIONS`].
+    pub fn new(max_stations: u32) -> Self {
+        let max_stations = max_stations.clamp(1, MAX_STATIONS);
+        let bucket_bits = max_stations.next_power_of_two().ilog2().max(MIN_BUCKET_BITS);
+        Self {
+            buckets: (0..1usize << bucket_bits).map(|_| Bucket::default()).collect(),
+            placer: Placer::new(bucket_bits),
+            capacity: max_stations as usize,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The port of a station (IEEE 802.1Q §8.8.9).
+    #[inline]
+    pub fn lookup(&self, key: Key) -> Option<PortIndex> {
+        let first = self.placer.first(key);
+        match self.buckets.get(first.bucket)?.find(first) {
+            Some((_, word)) => Some(word::port(word)),
+            None => self.lookup_second(first),
+        }
+    }
+
+    fn lookup_second(&self, first: Place) -> Option<PortIndex> {
+        let second = self.placer.second(first);
+        let (_, word) = self.buckets.get(second.bucket)?.find(second)?;
+        Some(word::port(word))
+    }
+
+    /// A frame of this station came in at `port` (IEEE 802.1Q §8.7). Returns whether the port of any station may
+    /// have changed.
+    #[inline]
+    pub fn learn(&self, key: Key, port: PortIndex, now: u32) -> bool {
+        let first = self.placer.first(key);
+        match self.buckets.get(first.bucket).and_then(|bucket| bucket.find(first)) {
+            Some((slot, word)) if word::port(word) == port => {
+                refresh(slot.seen, now);
+                false
+            }
+            _ => self.learn_slowly(first, port, now),
+        }
+    }
+
+    /// Learns what is not where it is looked for first.
+    #[cold]
+    fn learn_slowly(&self, first: Place, port: PortIndex, now: u32) -> bool {
+        let Some(port) = word::pack_port(port) else { return false };
+        let Some((slot, word)) = self.find(first) else {
+            let inserted = self.insert(first, port, now, SWEEP);
+            count(if inserted { &self.counters.learned } else { &self.counters.refused });
+            return true; // a station may have made room in vain
+        };
+        if word & STATIC != 0 {
+            return false;
+        }
+        refresh(slot.seen, now);
+        let moved = word::with_port(word, port);
+        if moved == word || !slot.replace(word, moved) {
+            return false;
+        }
+        count(&self.counters.moved);
+        true
+    }
+
+    /// All slots that a key may use.
+    fn candidates(&self, first: Place) -> impl Iterator<Item = (Place, Slot<'_>)> {
+        [first, self.placer.second(first)].into_iter().flat_map(|place| {
+            let bucket = self.buckets.get(place.bucket);
+            bucket.into_iter().flat_map(Bucket::slots).map(move |slot| (place, slot))
+        })
+    }
+
+    /// A key's slots and words: one at most, unless workers are just inserting it.
+    fn words(&self, first: Place) -> impl Iterator<Item = (Slot<'_>, u64)> {
+        self.candidates(first).filter_map(|(place, slot)| {
+            let word = slot.word.load(Ordering::SeqCst);
+            place.is_of(word).then_some((slot, word))
+        })
+    }
+
+    fn find(&self, first: Place) -> Option<(Slot<'_>, u64)> {
+        self.words(first).next()
+    }
+
+    /// Puts a key that was not found into the table; `low` is its port and flags. In a full table, up to `sweep`
+    /// buckets beyond its own are searched for a station to evict.
+    fn insert(&self, first: Place, low: u64, now: u32, sweep: usize) -> bool {
+        let done = self.insert_in_room(first, low, now)
+            || self.insert_for_oldest(first, low, now)
+            || (self.is_full() && self.evict_any(sweep) && self.insert_in_room(first, low, now));
+        if done {
+            self.remove_twins(first);
+        }
+        done
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() >= self.capacity
+    }
+
+    /// Takes an empty slot, if the number of stations allows.
+    fn insert_in_room(&self, first: Place, low: u64, now: u32) -> bool {
+        if self.counters.len.fetch_add(1, Ordering::Relaxed) < self.capacity {
+            for (place, slot) in self.candidates(first) {
+                if slot.word.load(Ordering::Relaxed) == 0 {
+                    slot.seen.store(now, Ordering::Relaxed);
+                    if slot.replace(0, place.tag | low) {
+                        return true;
+                    }
+                }
+            }
+        }
+        self.counters.len.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Takes the slot of the candidate that was silent longest.
+    fn insert_for_oldest(&self, first: Place, low: u64, now: u32) -> bool {
+        let Some((place, slot, old)) = oldest(self.candidates(first), now) else { return false };
+        slot.seen.store(now, Ordering::Relaxed);
+        let done = slot.replace(old, place.tag | low);
+        if done {
+            count(&self.counters.evicted);
+        }
+        done
+    }
+
+    /// Removes a station from somewhere else; a bounded search that goes on where the last one ended.
+    fn evict_any(&self, sweep: usize) -> bool {
+        let from = self.counters.hand.fetch_add(sweep, Ordering::Relaxed);
+        let swept = (0..sweep).map(|i| from.wrapping_add(i) % self.buckets.len());
+        let slots = swept.filter_map(|i| self.buckets.get(i)).flat_map(Bucket::slots);
+        let Some(((), slot, word)) = oldest(slots.map(|slot| ((), slot)), u32::MAX) else { return false };
+        let done = self.take(slot, word);
+        if done {
+            count(&self.counters.evicted);
+        }
+        done
+    }
+
+    /// Empties a slot, unless its word changed.
+    fn take(&self, slot: Slot<'_>, word: u64) -> bool {
+        let done = slot.replace(word, 0);
+        if done {
+            self.counters.len.fetch_sub(1, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Leaves one word of a key: a static one, else the first. See the module's documentation.
+    fn remove_twins(&self, first: Place) {
+        let Some((keep, kept)) = self.words(first).find(|(_, word)| word & STATIC != 0).or(self.find(first))
+        else {
+            return;
+        };
+        for (slot, word) in self.words(first) {
+            // A static word that came meanwhile stays: who put it there removes its twins.
+            if !std::ptr::eq(slot.word, keep.word) && (kept | !word) & STATIC != 0 {
+                self.take(slot, word);
+            }
+        }
+    }
+
+    /// Puts a station at a port for good (IEEE 802.1Q §8.8.1), in place of what was known about it.
+    pub fn add_static(&self, vid: u16, mac: MacAddr, port: PortIndex) -> Result<(), FdbError> {
+        if mac.is_multicast() {
+            return Err(FdbError::Group(mac));
+        }
+        if vid > 4094 {
+            return Err(FdbError::Vid(vid));
+        }
+        let low = STATIC | word::pack_port(port).ok_or(FdbError::Port(port))?;
+        let first = self.placer.first(Key::new(vid, mac));
+        // What gets between is a worker that learns, moves or evicts in these very slots: hardly ever twice.
+        for _ in 0..64 {
+            let done = match self.find(first) {
+                Some((slot, word)) => slot.replace(word, word::with_port(word, low)),
+                None => self.insert(first, low, 0, self.buckets.len()),
+            };
+            if done {
+                self.remove_twins(first);
+                return Ok(());
+            }
+        }
+        Err(FdbError::Full(self.capacity))
+    }
+
+    /// Forgets a station, static or not. Returns whether it was known.
+    pub fn remove(&self, vid: u16, mac: MacAddr) -> bool {
+        let first = self.placer.first(Key::new(vid, mac));
+        self.words(first).filter(|(slot, word)| self.take(*slot, *word)).count() > 0
+    }
+
+    /// Forgets the stations of a port, or all. Returns how many there were.
+    pub fn flush(&self, port: Option<PortIndex>, keep_static: bool) -> usize {
+        self.remove_where(|_, word| {
+            port.is_none_or(|port| word::port(word) == port) && !(keep_static && word & STATIC != 0)
+        })
+    }
+
+    /// Forgets the stations that were not heard for `ageing` seconds (IEEE 802.1Q §8.8.3). Returns how many there
+    /// were.
+    pub fn expire(&self, now: u32, ageing: u32) -> usize {
+        let expired = self.remove_where(|slot, word| word & STATIC == 0 && age(slot, now) >= ageing);
+        self.counters.expired.fetch_add(expired as u64, Ordering::Relaxed);
+        expired
+    }
+
+    fn remove_where(&self, mut which: impl FnMut(Slot<'_>, u64) -> bool) -> usize {
+        let slots = self.buckets.iter().flat_map(Bucket::slots);
+        slots
+            .filter(|slot| {
+                let word = slot.word.load(Ordering::Acquire);
+                word != 0 && which(*slot, word) && self.take(*slot, word)
+            })
+            .count()
+    }
+
+    /// All stations, in no particular order. Taken while workers go on: each entry was true at some instant.
+    pub fn snapshot(&self) -> Vec<FdbEntry> {
+        let now = fabric::clock::seconds();
+        let entry = |bucket, slot: Slot<'_>| {
+            let word = slot.word.load(Ordering::Acquire);
+            let key = self.placer.key(bucket, word)?;
+            let is_static = word & STATIC != 0;
+            let age_seconds = if is_static { 0 } else { age(slot, now) };
+            Some(FdbEntry { mac: key.mac(), vid: key.vid(), port: word::port(word), age_seconds, is_static })
+        };
+        let buckets = self.buckets.iter().enumerate();
+        buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| entry(i, slot))).collect()
+    }
+
+    /// What happened since the table was made.
+    pub fn stats(&self) -> FdbStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        FdbStats {
+            learned: read(&self.counters.learned),
+            moved: read(&self.counters.moved),
+            evicted: read(&self.counters.evicted),
+            expired: read(&self.counters.expired),
+            refused: read(&self.counters.refused),
+        }
+    }
+
+    /// Stations in the table.
+    pub fn len(&self) -> usize {
+        self.counters.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether no station is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Most stations it holds.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
+
+/// Notes that a station was heard; writes once a second at most.
+#[inline(always)]
+fn refresh(seen: &AtomicU32, now: u32) {
+    if seen.load(Ordering::Relaxed) != now {
+        seen.store(now, Ordering::Relaxed);
+    }
+}
+
+/// Seconds since a slot's station was heard. A worker may have entered a second that the caller has not.
+fn age(slot: Slot<'_>, now: u32) -> u32 {
+    now.saturating_sub(slot.seen.load(Ordering::Relaxed))
+}
+
+/// The station that was silent longest and is not static.
+fn oldest<'a, P>(slots: impl Iterator<Item = (P, Slot<'a>)>, now: u32) -> Option<(P, Slot<'a>, u64)> {
+    slots
+        .filter_map(|(place, slot)| {
+            let word = slot.word.load(Ordering::Acquire);
+            (word != 0 && word & STATIC == 0).then_some((place, slot, word))
+        })
+        .max_by_key(|(_, slot, _)| age(*slot, now))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! `static`: every port is wired to exactly one other port.
+//!
+//! A wire forwards everything, addresses reserved for bridges (IEEE 802.1Q table 8-1) included, so that link
+//! protocols work through it; VLAN settings of its two ends hold as in a bridge (IEEE 802.1Q §8.6).
+//!
+//! Invariants: the partners are named once, when the logic is made; which index a name has is resolved whenever
+//! the ports change, into a table that workers read without locks; each packet meets a partner that was or is right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+
+use fabric::port::MAX_PORTS;
+use fabric::{Batch, PortIndex, PortSettings, SwitchLogic};
+
+use crate::vlan::Vlans;
+use crate::{Logic, LogicError, LogicInfo, ParamInfo, params};
+
+pub(crate) const INFO: LogicInfo = LogicInfo {
+    name: "static",
+    summary: "wires: every port goes to exactly one other port",
+    params: &[ParamInfo {
+        name: "PORT",
+        help: "PORT=PARTNER, two names of ports: PORT goes to PARTNER, and back unless PARTNER is given one too",
+        default: "ports in the order of their indices: 0 and 1, 2 and 3, ...",
+    }],
+    build: |params| Ok(Arc::new(StaticPairs::new(params)?)),
+};
+
+/// No partner. Not an index: bridges hold fewer ports.
+const NONE: u16 = u16::MAX;
+
+/// The logic `static`. See the module's documentation.
+pub struct StaticPairs {
+    given: Vec<(String, String)>,
+    /// Where each named port goes.
+    partners: BTreeMap<String, String>,
+    table: Box<[AtomicU16]>,
+}
+
+impl StaticPairs {
+    /// Parameters: pairs of port names; none pairs neighbouring indices.
+    pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
+        params::once(&INFO, given)?;
+        for (port, partner) in given {
+            if port.is_empty() || partner.is_empty() {
+                return Err(LogicError::bad_value(&INFO, port, partner, "the name of a port"));
+            }
+            if port == partner {
+                return Err(LogicError::bad_value(&INFO, port, partner, "a port other than itself"));
+            }
+        }
+        let table = (0..MAX_PORTS).map(|_| AtomicU16::new(NONE)).collect();
+        Ok(Self { given: given.to_vec(), partners: both_ways(given)?, table })
+    }
+}
+
+/// Adds the way back where none was given.
+fn both_ways(given: &[(String, String)]) -> Result<BTreeMap<String, String>, LogicError> {
+    let forth: BTreeMap<_, _> = given.iter().cloned().collect();
+    let mut both = forth.clone();
+    for (port, partner) in given.iter().filter(|(_, partner)| !forth.contains_key(partner)) {
+        if let Some(first) = both.insert(partner.clone(), port.clone()) {
+            let (partner, second) = (partner.clone(), port.clone());
+            return Err(LogicError::AmbiguousPartner { partner, first, second });
+        }
+    }
+    Ok(both)
+}
+
+impl SwitchLogic for StaticPairs {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let partner = self.table.get(usize::from(batch.ingress().0)).map_or(NONE, |to| to.load(Relaxed));
+        if partner == NONE {
+            return; // what nothing is said about is dropped and counted as `no-destination`
+        }
+        let vlans = Vlans::of(batch);
+        for v in batch.packets() {
+            if let Some(frame) = vlans.enter(batch, v) {
+                frame.send(batch, PortIndex(partner));
+            }
+        }
+    }
+
+    fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
+        let by_name: BTreeMap<&str, u16> = ports.iter().map(|(i, port)| (port.name.as_str(), i.0)).collect();
+        let present: BTreeSet<u16> = ports.iter().map(|(i, _)| i.0).collect();
+        let mut table = vec![NONE; self.table.len()];
+        for (i, port) in ports {
+            let partner = match self.given.is_empty() {
+                true => present.get(&(i.0 ^ 1)),
+                false => self.partners.get(&port.name).and_then(|name| by_name.get(name.as_str())),
+            };
+            if let (Some(entry), Some(partner)) = (table.get_mut(usize::from(i.0)), partner) {
+                *entry = *partner;
+            }
+        }
+        // Each entry by itself is all that a packet needs.
+        for (entry, partner) in self.table.iter().zip(table) {
+            entry.store(partner, Relaxed);
+        }
+    }
+}
+
+impl Logic for StaticPairs {
+    fn name(&self) -> &'static str {
+        INFO.name
+    }
+
+    fn params(&self) -> Vec<(String, String)> {
+        self.given.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(given: &[(&str, &str)], ports: &[(u16, &str)]) -> Vec<(u16, u16)> {
+        let given: Vec<_> = given.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+        let logic = StaticPairs::new(&given).unwrap();
+        let ports: Vec<_> =
+            ports.iter().map(|(i, name)| (PortIndex(*i), Arc::new(PortSettings::new(*name)))).collect();
+        logic.ports_changed(&ports);
+        let entries = (0..).zip(logic.table.iter().map(|to| to.load(Relaxed)));
+        entries.filter(|(_, to)| *to != NONE).collect()
+    }
+
+    #[test]
+    fn neighbours_by_default() {
+        let ports = [(0, "a"), (1, "b"), (2, "c"), (5, "f"), (4, "e")];
+        assert_eq!(table(&[], &ports), [(0, 1), (1, 0), (4, 5), (5, 4)]);
+    }
+
+    #[test]
+    fn named_pairs_go_both_ways_unless_told_otherwise() {
+        let ports = [(0, "a"), (1, "b"), (2, "c")];
+        assert_eq!(table(&[("c", "a")], &ports), [(0, 2), (2, 0)]);
+        assert_eq!(table(&[("a", "b"), ("b", "c"), ("c", "a")], &ports), [(0, 1), (1, 2), (2, 0)]);
+        assert_eq!(table(&[("a", "b"), ("c", "b"), ("b", "c")], &ports), [(0, 1), (1, 2), (2, 1)]);
+        assert_eq!(table(&[("a", "later")], &ports), []);
+    }
+}

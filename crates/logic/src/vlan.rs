@@ -1,0 +1,148 @@
+//! VLANs for logics that decide by port: which VLAN a frame enters, in which form it leaves (IEEE 802.1Q §6.9, §8.6).
+//!
+//! A frame is classified once ([`Vlans::enter`]) and then sent to one port or to all of its VLAN. In a bridge where no
+//! port has VLAN settings nothing is looked at but the tag, and nothing is edited.
+//!
+//! Invariants: a frame leaves a port only if the port is a member of its VLAN; whatever the number of destinations,
+//! at most one header version with a tag and one without exist of a packet; the version that needs an edit is
+//! made after all outputs of the one that does not, so the edit never shows in those.
+
+use fabric::port::VlanEgress;
+use fabric::{Batch, DropReason, PortIndex, VersionId, VlanMode};
+use packet::ether::{self, VlanTag};
+
+/// The VLAN settings that a batch meets on its way in.
+pub(crate) struct Vlans<'a> {
+    /// Of the ingress port; `None` when no port of the bridge has any.
+    ingress: Option<&'a VlanMode>,
+}
+
+/// A frame that was let in.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame {
+    v: VersionId,
+    /// The VLAN it belongs to, 0 for none: the FID of independent learning (IEEE 802.1Q §8.8.8).
+    pub(crate) vid: u16,
+    /// The tag it has, or gets where it leaves tagged.
+    tag: VlanTag,
+    tagged: bool,
+    /// Whether membership counts at all in this bridge.
+    aware: bool,
+}
+
+impl<'a> Vlans<'a> {
+    #[inline]
+    pub(crate) fn of(batch: &Batch<'a>) -> Self {
+        let ingress = if batch.vlan_aware() { batch.vlan(batch.ingress()) } else { None };
+        Self { ingress }
+    }
+
+    /// Ingress classification and filtering (IEEE 802.1Q §6.9.1, §8.6.2); a frame that may not enter is dropped and
+    /// counted.
+    #[inline(always)]
+    pub(crate) fn enter(&self, batch: &mut Batch<'_>, v: VersionId) -> Option<Frame> {
+        let tag = ether::vlan_tag(batch.header(v));
+        match self.ingress {
+            None => {
+                let tagged = tag.is_some();
+                let tag = tag.unwrap_or_default();
+                Some(Frame { v, vid: tag.vid, tag, tagged, aware: false })
+            }
+            Some(mode) => classify(mode, batch, v, tag),
+        }
+    }
+}
+
+fn classify(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<VlanTag>) -> Option<Frame> {
+    let Some(vid) = mode.ingress(tag) else {
+        batch.discard(v, DropReason::Vlan);
+        return None;
+    };
+    let mut v = v;
+    let mut tagged = tag.is_some();
+    if tag.is_some_and(|tag| tag.vid == 0) && vid != 0 {
+        // A priority tag says nothing about the VLAN and leaves no port as it came; without it there are only two forms
+        // to think of. Its priority goes into the tag that replaces it.
+        v = batch.pop_vlan(v)?;
+        tagged = false;
+    }
+    Some(Frame { v, vid, tag: VlanTag { vid, ..tag.unwrap_or_default() }, tagged, aware: true })
+}
+
+impl Frame {
+    /// How the frame leaves a port: `None` if it may not, else whether with a tag. A frame of no VLAN passes as it is.
+    #[inline]
+    fn leaves(&self, mode: &VlanMode) -> Option<bool> {
+        match mode.egress(self.vid) {
+            VlanEgress::Refused => None,
+            _ if self.vid == 0 => Some(self.tagged),
+            VlanEgress::Untagged => Some(false),
+            VlanEgress::Tagged => Some(true),
+        }
+    }
+
+    /// The version in the form that the frame did not come in.
+    fn converted(&self, batch: &mut Batch<'_>) -> Option<VersionId> {
+        if self.tagged { batch.pop_vlan(self.v) } else { batch.push_vlan(self.v, self.tag) }
+    }
+
+    /// Sends the frame to one port (IEEE 802.1Q §8.6.4, §8.6.5 tagging).
+    #[inline(always)]
+    pub(crate) fn send(&self, batch: &mut Batch<'_>, port: PortIndex) {
+        if self.aware && port != batch.ingress() {
+            self.send_aware(batch, port);
+        } else {
+            batch.send(self.v, port);
+        }
+    }
+
+    fn send_aware(&self, batch: &mut Batch<'_>, port: PortIndex) {
+        let Some(mode) = batch.vlan(port) else {
+            return batch.send(self.v, port); // no such port: the fabric counts it
+        };
+        match self.leaves(mode) {
+            None => batch.discard(self.v, DropReason::Vlan),
+            Some(tagged) if tagged == self.tagged => batch.send(self.v, port),
+            Some(_) => {
+                if let Some(v) = self.converted(batch) {
+                    batch.send(v, port);
+                }
+            }
+        }
+    }
+
+    /// Sends the frame to every member of its VLAN but the port it came from (IEEE 802.1Q §8.6.3, §8.8.9).
+    #[inline]
+    pub(crate) fn flood(&self, batch: &mut Batch<'_>) {
+        if self.aware {
+            self.flood_aware(batch);
+        } else {
+            batch.broadcast(self.v);
+        }
+    }
+
+    fn flood_aware(&self, batch: &mut Batch<'_>) {
+        if self.flood_form(batch, self.v, self.tagged)
+            && let Some(converted) = self.converted(batch)
+        {
+            self.flood_form(batch, converted, !self.tagged);
+        }
+    }
+
+    /// Sends version `v`, which is `tagged` or not, to the members that take this form. Returns whether others take
+    /// the other form.
+    fn flood_form(&self, batch: &mut Batch<'_>, v: VersionId, tagged: bool) -> bool {
+        let mut others = false;
+        for &port in batch.live_ports() {
+            if port == batch.ingress() {
+                continue;
+            }
+            match batch.vlan(port).and_then(|mode| self.leaves(mode)) {
+                Some(form) if form == tagged => batch.send(v, port),
+                Some(_) => others = true,
+                None => {}
+            }
+        }
+        others
+    }
+}

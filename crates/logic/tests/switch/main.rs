@@ -1,0 +1,10 @@
+//! The logics end to end: a real switch with ports that live in memory.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod changes;
+mod frames;
+mod learning;
+mod model;
+mod rig;
+mod vlans;
+mod wires;

@@ -1,0 +1,435 @@
+//! What can be typed.
+//!
+//! `--socket` is the daemon's control socket everywhere, `port add` included; the socket of a memif port is `--path`
+//! there (`socket` in the file and for `--opt`).
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A modular software switch.
+#[derive(Debug, Parser)]
+#[command(name = "mswitch", version, about, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// The daemon's control socket [default: /run/mswitch/mswitch.sock]
+    #[arg(long, global = true, env = "MSWITCH_SOCKET", value_name = "PATH", hide_env_values = true)]
+    pub(crate) socket: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the switch in the foreground, until SIGTERM or Ctrl-C
+    Daemon(DaemonArgs),
+    /// Show the daemon's health in ten lines
+    Status(Output),
+    /// Bridges: sets of ports that share a logic
+    #[command(subcommand)]
+    Bridge(BridgeCommand),
+    /// Ports: what plugs into a bridge
+    #[command(subcommand)]
+    Port(PortCommand),
+    /// Workers: the threads that switch
+    #[command(subcommand)]
+    Worker(WorkerCommand),
+    /// Logics: what decides where packets go
+    #[command(subcommand)]
+    Logic(LogicCommand),
+    /// MAC tables of learning bridges
+    #[command(subcommand)]
+    Fdb(FdbCommand),
+    /// Configuration files
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// How to answer.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Output {
+    /// Print JSON, with the field names of proto/mswitch.proto
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DaemonArgs {
+    /// Configuration to start with
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Run a worker on each of these CPUs, such as 0,2-3 [default: one worker, wherever the kernel puts it]
+    #[arg(long, value_name = "CPULIST")]
+    pub(crate) workers: Option<String>,
+    /// Let workers poll for ever: the lowest latency, for all of their CPUs' time
+    #[arg(long)]
+    pub(crate) poll: bool,
+}
+
+/// A logic's parameters.
+#[derive(Debug, Args)]
+pub(crate) struct Params {
+    /// Parameter of the logic; `mswitch logic list` shows which there are
+    #[arg(long = "param", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) params: Vec<(String, String)>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BridgeCommand {
+    /// Add an empty bridge
+    Add {
+        /// Its name
+        name: String,
+        /// What decides where its packets go
+        #[arg(long, default_value = control::model::DEFAULT_LOGIC)]
+        logic: String,
+        #[command(flatten)]
+        params: Params,
+    },
+    /// Remove a bridge with its ports
+    Del {
+        /// Its name
+        name: String,
+    },
+    /// Show a bridge and its ports
+    Show {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// List the bridges
+    List(Output),
+}
+
+/// A port of a bridge.
+#[derive(Debug, Args)]
+pub(crate) struct PortName {
+    /// The bridge
+    pub(crate) bridge: String,
+    /// The port
+    pub(crate) port: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PortCommand {
+    /// Add a port and open it
+    Add(Box<PortAdd>),
+    /// Change a port's settings; its client stays connected
+    Set(PortSet),
+    /// Remove a port and what it opened
+    Del(PortName),
+    /// Show all that is known of a port
+    Show {
+        #[command(flatten)]
+        port: PortName,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// List ports
+    List {
+        /// Those of this bridge only
+        bridge: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show what ports have carried and dropped
+    Stats(PortStats),
+}
+
+/// Whether traffic may pass.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Admin {
+    Up,
+    Down,
+}
+
+/// What all ports have.
+#[derive(Debug, Args)]
+pub(crate) struct PortSettings {
+    /// Whether traffic may pass
+    #[arg(long, value_enum)]
+    pub(crate) admin: Option<Admin>,
+    /// Largest packet in bytes without Ethernet header; 0: what the type allows
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) mtu: Option<u32>,
+    /// transparent, access:10, trunk:10,20-29 or trunk:all,native:1
+    #[arg(long, value_name = "VLANS")]
+    pub(crate) vlan: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortAdd {
+    #[command(flatten)]
+    pub(crate) port: PortName,
+    /// What it is: memif or tap
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) kind: String,
+    #[command(flatten)]
+    pub(crate) settings: PortSettings,
+    #[command(flatten)]
+    pub(crate) options: PortOptions,
+    /// Any option of the type by its name in the configuration file; lists with commas
+    #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) others: Vec<(String, String)>,
+}
+
+/// The types' own options that have flags. The daemon reads the values, so that flags and file agree.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the port's type")]
+pub(crate) struct PortOptions {
+    /// memif: socket, with a leading @ an abstract one (`socket` in the file)
+    #[arg(long, value_name = "SOCKET")]
+    path: Option<String>,
+    /// memif: interface of the socket [default: 0]
+    #[arg(long)]
+    id: Option<String>,
+    /// memif: server or client [default: server]
+    #[arg(long)]
+    role: Option<String>,
+    /// memif: what a client must present
+    #[arg(long)]
+    secret: Option<String>,
+    /// memif, tap: queues in each direction
+    #[arg(long, value_name = "N")]
+    queues: Option<String>,
+    /// memif client: entries of each ring, a power of two
+    #[arg(long, value_name = "N")]
+    ring_size: Option<String>,
+    /// memif client: bytes of each buffer
+    #[arg(long, value_name = "BYTES")]
+    buffer_size: Option<String>,
+    /// memif server: access mode of the socket file, such as 0660
+    #[arg(long)]
+    mode: Option<String>,
+    /// memif server: owner of the socket file
+    #[arg(long, value_name = "USER")]
+    owner: Option<String>,
+    /// memif server: group of the socket file
+    #[arg(long)]
+    group: Option<String>,
+    /// tap: name of the interface [default: the port's]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// tap: address of the host's end
+    #[arg(long)]
+    mac: Option<String>,
+    /// tap: network namespace to put the interface into: name, path or pid:N
+    #[arg(long)]
+    netns: Option<String>,
+    /// tap: IP address of the host's end, such as 10.0.0.1/24; may be repeated (`addresses` in the file)
+    #[arg(long, value_name = "IP/BITS")]
+    address: Vec<String>,
+    /// tap: whether large segments and partial checksums may cross [default: true]
+    #[arg(long, value_name = "BOOL")]
+    offloads: Option<String>,
+}
+
+impl PortOptions {
+    /// The options that were given, by their names in the file.
+    pub(crate) fn given(self) -> Vec<(String, String)> {
+        let addresses = (!self.address.is_empty()).then(|| self.address.join(","));
+        [
+            ("socket", self.path),
+            ("id", self.id),
+            ("role", self.role),
+            ("secret", self.secret),
+            ("queues", self.queues),
+            ("ring-size", self.ring_size),
+            ("buffer-size", self.buffer_size),
+            ("mode", self.mode),
+            ("owner", self.owner),
+            ("group", self.group),
+            ("interface", self.interface),
+            ("mac", self.mac),
+            ("netns", self.netns),
+            ("addresses", addresses),
+            ("offloads", self.offloads),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortSet {
+    #[command(flatten)]
+    pub(crate) port: PortName,
+    #[command(flatten)]
+    pub(crate) settings: PortSettings,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PortStats {
+    /// Those of this bridge only
+    pub(crate) bridge: Option<String>,
+    /// This one only
+    #[arg(requires = "bridge")]
+    pub(crate) port: Option<String>,
+    /// Each queue for itself
+    #[arg(long)]
+    pub(crate) queues: bool,
+    /// Show rates every second, until Ctrl-C
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Stop after this many seconds
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkerCommand {
+    /// Show the workers: CPU, load, queues
+    Show {
+        /// Count over this many seconds from now instead of since the start
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        interval: Option<f64>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Let the worker on a CPU serve a port's receive queue
+    Pin {
+        #[command(flatten)]
+        port: PortName,
+        /// Number of the receive queue, from 0
+        queue: u32,
+        /// CPU of the worker
+        cpu: u32,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogicCommand {
+    /// Replace a bridge's logic while traffic flows
+    Set {
+        /// The bridge
+        bridge: String,
+        /// The logic's name
+        logic: String,
+        #[command(flatten)]
+        params: Params,
+    },
+    /// Show a bridge's logic
+    Show {
+        /// The bridge
+        bridge: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// List the logics that exist
+    List(Output),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FdbCommand {
+    /// Show a bridge's MAC table
+    Show {
+        /// The bridge
+        bridge: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Forget learned addresses
+    Flush {
+        /// The bridge
+        bridge: String,
+        /// Those behind this port only
+        #[arg(long)]
+        port: Option<String>,
+    },
+    /// Add an address that does not age or move
+    Add {
+        /// The bridge
+        bridge: String,
+        /// The address
+        mac: String,
+        /// The port that it is behind
+        #[arg(long)]
+        port: String,
+        /// Its VLAN; 0: none
+        #[arg(long, default_value_t = 0)]
+        vlan: u32,
+    },
+    /// Forget an address
+    Del {
+        /// The bridge
+        bridge: String,
+        /// The address
+        mac: String,
+        /// Only if it is behind this port
+        #[arg(long)]
+        port: Option<String>,
+        /// Its VLAN; 0: none
+        #[arg(long, default_value_t = 0)]
+        vlan: u32,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Look for mistakes in a configuration file; changes nothing and needs no daemon
+    Check {
+        /// The file
+        file: PathBuf,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("expected KEY=VALUE".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.01..=86_400.0).contains(seconds))
+        .ok_or_else(|| "expected seconds, from 0.01 to 86400".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_become_the_names_of_the_file() {
+        let line = "mswitch port add br0 vm1 --type memif --path /a.sock --id 3 --ring-size 512";
+        let cli = Cli::parse_from(line.split(' '));
+        let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
+        let given = add.options.given();
+        let given: Vec<_> = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(given, [("socket", "/a.sock"), ("id", "3"), ("ring-size", "512")]);
+        assert_eq!(cli.socket, None);
+    }
+
+    /// A flag for an option that no port type has would be a promise nobody keeps.
+    #[test]
+    fn every_flag_is_an_option_of_some_type() {
+        let every = ["path", "id", "role", "secret", "queues", "ring-size", "buffer-size", "mode", "owner", "group",
+            "interface", "mac", "netns", "address", "offloads"];
+        let flags = every.iter().flat_map(|flag| [format!("--{flag}"), "x".into()]);
+        let line = ["mswitch", "port", "add", "b", "p", "--type", "t"].map(String::from);
+        let cli = Cli::parse_from(line.into_iter().chain(flags));
+        let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
+        let given = add.options.given();
+        assert_eq!(given.len(), every.len());
+        let known: Vec<_> =
+            ["memif", "tap"].iter().flat_map(|kind| control::options::known(kind).unwrap_or_default()).collect();
+        for (key, _) in given {
+            assert!(known.contains(&&key.as_str()), "{key}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Does what was typed: one file per noun.
+
+mod bridge;
+mod config;
+mod daemon;
+mod fdb;
+mod logic;
+mod port;
+mod status;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use control::client::{Client, connect};
+use control::model::DEFAULT_SOCKET;
+use serde::Serialize;
+
+use crate::cli::{Cli, Command, Output};
+use crate::failure::Failure;
+
+/// Runs one command.
+pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Daemon(args) => daemon::run(&args, cli.socket),
+        Command::Config(command) => config::run(command),
+        command => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(ask(command, cli.socket))
+        }
+    }
+}
+
+/// Runs a command that needs a daemon.
+async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
+    let mut client = connect(socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))).await?;
+    match command {
+        Command::Status(output) => status::run(&mut client, output).await,
+        Command::Bridge(command) => bridge::run(&mut client, command).await,
+        Command::Port(command) => port::run(&mut client, command).await,
+        Command::Worker(command) => worker::run(&mut client, command).await,
+        Command::Logic(command) => logic::run(&mut client, command).await,
+        Command::Fdb(command) => fdb::run(&mut client, command).await,
+        // Handled by `run`, without a daemon.
+        Command::Daemon(_) | Command::Config(_) => Ok(()),
+    }
+}
+
+/// Prints a reply: itself as JSON, or what `people` makes of it.
+fn answer<T: Serialize>(output: Output, reply: &T, people: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+    if output.json {
+        let json = serde_json::to_string_pretty(reply).map_err(Failure::new)?;
+        print(&format!("{json}\n"))
+    } else {
+        print(&people(reply))
+    }
+}
+
+/// Prints; whoever reads may have seen enough (`| head`).
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        result => Ok(result?),
+    }
+}
+
+/// `KEY=VALUE` options as a map; a key twice is a mistake that must not be resolved silently.
+fn unique(pairs: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Failure> {
+    let mut map = BTreeMap::new();
+    for (key, value) in pairs {
+        if map.insert(key.clone(), value).is_some() {
+            return Err(Failure::new(format_args!("option `{key}` is given twice; give it once")));
+        }
+    }
+    Ok(map)
+}
+
+/// The only element of a reply about one thing; the daemon refuses names that it does not know.
+fn single<T>(list: Vec<T>) -> Result<T, Failure> {
+    list.into_iter().next().ok_or_else(|| Failure::new("the daemon gave an empty reply; this is a bug in mswitch"))
+}
+

@@ -1,0 +1,33 @@
+//! `mswitch bridge`.
+
+use control::client::Client;
+use control::proto;
+
+use super::{answer, single, unique};
+use crate::cli::BridgeCommand;
+use crate::failure::Failure;
+use crate::render;
+
+pub(super) async fn run(client: &mut Client, command: BridgeCommand) -> Result<(), Failure> {
+    match command {
+        BridgeCommand::Add { name, logic, params } => {
+            client.add_bridge(proto::AddBridgeRequest { name, logic, params: unique(params.params)? }).await?;
+            Ok(())
+        }
+        BridgeCommand::Del { name } => {
+            client.delete_bridge(proto::DeleteBridgeRequest { name }).await?;
+            Ok(())
+        }
+        BridgeCommand::Show { name, output } => {
+            let bridges = client.list_bridges(proto::ListBridgesRequest { name: name.clone() }).await?;
+            let bridge = single(bridges.into_inner().bridges)?;
+            let request = proto::ListPortsRequest { bridge: name, name: String::new() };
+            let ports = client.list_ports(request).await?.into_inner().ports;
+            answer(output, &bridge, |bridge| render::bridge::show(bridge, &ports))
+        }
+        BridgeCommand::List(output) => {
+            let bridges = client.list_bridges(proto::ListBridgesRequest::default()).await?.into_inner();
+            answer(output, &bridges, |bridges| render::bridge::list(&bridges.bridges))
+        }
+    }
+}

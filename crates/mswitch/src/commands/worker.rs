@@ -1,0 +1,33 @@
+//! `mswitch worker`.
+
+use std::time::Duration;
+
+use control::client::Client;
+use control::proto;
+
+use super::answer;
+use crate::cli::WorkerCommand;
+use crate::failure::Failure;
+use crate::render;
+
+pub(super) async fn run(client: &mut Client, command: WorkerCommand) -> Result<(), Failure> {
+    match command {
+        WorkerCommand::Show { interval, output } => {
+            let mut reply = list(client).await?;
+            if let Some(seconds) = interval {
+                tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+                let now = list(client).await?;
+                reply.workers = now.workers.iter().zip(&reply.workers).map(|(now, then)| now.since(then)).collect();
+            }
+            answer(output, &reply, |reply| render::worker::list(&reply.workers))
+        }
+        WorkerCommand::Pin { port, queue, cpu } => {
+            client.pin_queue(proto::PinQueueRequest { bridge: port.bridge, port: port.port, queue, cpu }).await?;
+            Ok(())
+        }
+    }
+}
+
+async fn list(client: &mut Client) -> Result<proto::Workers, Failure> {
+    Ok(client.list_workers(proto::ListWorkersRequest {}).await?.into_inner())
+}

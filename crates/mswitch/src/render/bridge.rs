@@ -1,0 +1,55 @@
+//! Bridges.
+
+use control::proto;
+
+use super::table::{Column, table};
+use super::{pairs, port, units};
+
+/// `mswitch bridge list`.
+pub(crate) fn list(bridges: &[proto::Bridge]) -> String {
+    let columns = [
+        Column::Left("BRIDGE"),
+        Column::Left("LOGIC"),
+        Column::Right("PORTS UP"),
+        Column::Right("MAC TABLE"),
+        Column::Right("RECEIVED"),
+        Column::Right("SENT"),
+        Column::Right("DROPPED"),
+    ];
+    let row = |bridge: &proto::Bridge| {
+        let totals = bridge.totals.clone().unwrap_or_default();
+        let (rx, tx) = (totals.rx.unwrap_or_default(), totals.tx.unwrap_or_default());
+        vec![
+            bridge.name.clone(),
+            bridge.logic.as_ref().map(|logic| logic.name.clone()).unwrap_or_default(),
+            format!("{} of {}", bridge.ports_up, bridge.ports),
+            bridge.fdb_entries.map_or_else(|| "-".into(), units::count),
+            units::count(rx.packets),
+            units::count(tx.packets),
+            units::count(rx.dropped + tx.dropped),
+        ]
+    };
+    table(&columns, bridges.iter().map(row).collect(), "no bridges; `mswitch bridge add NAME` adds one")
+}
+
+/// `mswitch bridge show`.
+pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
+    let logic = bridge.logic.clone().unwrap_or_default();
+    let mut out = format!("bridge    {}\nlogic     {}", bridge.name, logic.name);
+    if !logic.params.is_empty() {
+        out += &format!(" ({})", pairs(&logic.params));
+    }
+    out.push('\n');
+    if let (Some(entries), Some(stats)) = (bridge.fdb_entries, &bridge.fdb) {
+        out += &format!(
+            "MAC table {} addresses; {} learned, {} moved, {} expired, {} evicted, {} refused\n",
+            units::count(entries),
+            units::count(stats.learned),
+            units::count(stats.moved),
+            units::count(stats.expired),
+            units::count(stats.evicted),
+            units::count(stats.refused),
+        );
+    }
+    out + &format!("ports     {} of {} up\n\n", bridge.ports_up, bridge.ports) + &port::list(ports)
+}

@@ -1,0 +1,21 @@
+//! `mswitch fdb show`.
+
+use control::proto;
+
+use super::table::{Column, table};
+
+/// A row per address.
+pub(crate) fn list(entries: &[proto::FdbEntry]) -> String {
+    let columns =
+        [Column::Left("MAC"), Column::Right("VLAN"), Column::Left("PORT"), Column::Right("AGE"), Column::Left("KIND")];
+    let row = |entry: &proto::FdbEntry| {
+        vec![
+            entry.mac.clone(),
+            if entry.vlan == 0 { "-".into() } else { entry.vlan.to_string() },
+            entry.port.clone(),
+            if entry.r#static { "-".into() } else { format!("{} s", entry.age_seconds) },
+            if entry.r#static { "static" } else { "learned" }.into(),
+        ]
+    };
+    table(&columns, entries.iter().map(row).collect(), "no addresses")
+}

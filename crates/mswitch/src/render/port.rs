@@ -1,0 +1,164 @@
+//! Ports: what they are and what they carried.
+
+use control::proto;
+
+use super::table::{Column, table};
+use super::{drops, units};
+
+/// `mswitch port list`.
+pub(crate) fn list(ports: &[proto::Port]) -> String {
+    let columns = [
+        Column::Left("BRIDGE"),
+        Column::Left("PORT"),
+        Column::Left("TYPE"),
+        Column::Left("LINK"),
+        Column::Left("VLAN"),
+        Column::Left("REASON"),
+    ];
+    let row = |port: &proto::Port| {
+        let port = port.clone();
+        vec![port.bridge, port.name, port.r#type, port.link, port.vlan, port.reason]
+    };
+    let nothing = "no ports; `mswitch port add BRIDGE PORT --type TYPE` adds one";
+    table(&columns, ports.iter().map(row).collect(), nothing)
+}
+
+/// `mswitch port show`.
+pub(crate) fn show(port: &proto::Port) -> String {
+    let mut lines = vec![
+        ("port".to_owned(), format!("{} of bridge {}, index {}", port.name, port.bridge, port.index)),
+        ("type".into(), port.r#type.clone()),
+        ("link".into(), link(port)),
+        ("admin".into(), port.admin.clone()),
+        ("mtu".into(), if port.mtu == 0 { "what the type allows".into() } else { format!("{} bytes", port.mtu) }),
+        ("vlan".into(), port.vlan.clone()),
+    ];
+    lines.extend(port.options.iter().map(|(key, value)| (format!("  {key}"), value.clone())));
+    if !port.details.is_empty() {
+        lines.push(("details".into(), String::new()));
+        lines.extend(port.details.iter().map(|detail| (format!("  {}", detail.name), detail.value.clone())));
+    }
+    // The type's options follow the settings under a title of their own.
+    lines.insert(6, ("options".into(), String::new()));
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut out: String =
+        lines.iter().map(|(name, value)| format!("{name:<width$}  {value}").trim_end().to_owned() + "\n").collect();
+    out.push('\n');
+    out + &stats(std::slice::from_ref(port), true)
+}
+
+fn link(port: &proto::Port) -> String {
+    if port.reason.is_empty() { port.link.clone() } else { format!("{}: {}", port.link, port.reason) }
+}
+
+/// `mswitch port stats`: a row per direction, or per queue.
+pub(crate) fn stats(ports: &[proto::Port], queues: bool) -> String {
+    let columns = [
+        Column::Left("BRIDGE"),
+        Column::Left("PORT"),
+        Column::Left(if queues { "QUEUE" } else { "DIR" }),
+        Column::Right("PACKETS"),
+        Column::Right("BYTES"),
+        Column::Right("BATCHES"),
+        Column::Right("DROPPED"),
+        Column::Left("REASONS"),
+    ];
+    let mut rows = Vec::new();
+    for port in ports {
+        let mut row = |name: String, counters: &proto::QueueCounters| {
+            rows.push(vec![
+                port.bridge.clone(),
+                port.name.clone(),
+                name,
+                units::count(counters.packets),
+                units::bytes(counters.bytes),
+                units::count(counters.batches),
+                units::count(counters.dropped),
+                drops(&counters.drops),
+            ]);
+        };
+        for (direction, counters) in directions(port, queues) {
+            row(direction, counters);
+        }
+    }
+    table(&columns, rows, if queues { "no queues: no client has connected yet" } else { "no ports" })
+}
+
+/// The counters of a port: `rx` and `tx`, or `rx0`, `rx1`, … `tx0`, …
+pub(crate) fn directions(port: &proto::Port, queues: bool) -> Vec<(String, &proto::QueueCounters)> {
+    let mut found = Vec::new();
+    if queues {
+        let numbered = |name: &'static str, list: &'_ [proto::QueueCounters]| {
+            (0..list.len()).map(|i| format!("{name}{i}")).collect::<Vec<_>>()
+        };
+        found.extend(numbered("rx", &port.rx_queues).into_iter().zip(&port.rx_queues));
+        found.extend(numbered("tx", &port.tx_queues).into_iter().zip(&port.tx_queues));
+    } else if let Some(totals) = &port.totals {
+        found.extend(totals.rx.iter().map(|counters| ("rx".to_owned(), counters)));
+        found.extend(totals.tx.iter().map(|counters| ("tx".to_owned(), counters)));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port() -> proto::Port {
+        let rx = proto::QueueCounters {
+            packets: 1500,
+            bytes: 90_000,
+            batches: 30,
+            dropped: 2,
+            drops: [("vlan".to_owned(), 2)].into(),
+        };
+        proto::Port {
+            bridge: "br0".into(),
+            name: "vm1".into(),
+            r#type: "memif".into(),
+            admin: "up".into(),
+            link: "down".into(),
+            reason: "no client".into(),
+            vlan: "access:10".into(),
+            options: [("socket".to_owned(), "/a".to_owned())].into(),
+            details: vec![proto::Detail { name: "peer".into(), value: "x".into() }],
+            totals: Some(proto::PortTotals { rx: Some(rx.clone()), tx: Some(Default::default()) }),
+            rx_queues: vec![rx],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_row_per_direction() {
+        let text = stats(&[port()], false);
+        let rows: Vec<_> = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "BRIDGE PORT DIR PACKETS BYTES BATCHES DROPPED REASONS",
+                "br0 vm1 rx 1,500 87.9 KiB 30 2 2 vlan",
+                "br0 vm1 tx 0 0 B 0 0"
+            ]
+        );
+    }
+
+    #[test]
+    fn all_of_a_port() {
+        let text = show(&port());
+        assert!(text.starts_with(
+            "port      vm1 of bridge br0, index 0\n\
+             type      memif\n\
+             link      down: no client\n\
+             admin     up\n\
+             mtu       what the type allows\n\
+             vlan      access:10\n\
+             options\n\
+             \u{20} socket  /a\n\
+             details\n\
+             \u{20} peer    x\n\
+             \n\
+             BRIDGE"
+        ), "{text}");
+        assert!(text.contains("rx0"), "{text}");
+    }
+}

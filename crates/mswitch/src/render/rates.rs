@@ -1,0 +1,116 @@
+//! `mswitch port stats --watch`: what changed from one reply to the next, per second.
+
+use std::collections::BTreeMap;
+
+use control::proto;
+use serde::Serialize;
+
+use super::port::directions;
+use super::table::{Column, table};
+use super::units;
+
+/// One direction of a port, or one queue, over an interval. With `--json` a document of these each second.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Rate {
+    /// Its bridge.
+    bridge: String,
+    /// Its port.
+    port: String,
+    /// `rx`, `tx`, or with `--queues` `rx0`, `tx0`, …
+    queue: String,
+    packets_per_second: f64,
+    bits_per_second: f64,
+    packets_per_batch: f64,
+    drops_per_second: f64,
+}
+
+/// The rates between two replies.
+pub(crate) fn between(earlier: &proto::Ports, later: &proto::Ports, queues: bool) -> Vec<Rate> {
+    let seconds = later.at_nanoseconds.saturating_sub(earlier.at_nanoseconds) as f64 / 1e9;
+    if seconds <= 0.0 {
+        return Vec::new();
+    }
+    let before: BTreeMap<_, _> = earlier
+        .ports
+        .iter()
+        .flat_map(|port| directions(port, queues).into_iter().map(move |(name, c)| ((key(port), name), c)))
+        .collect();
+    let none = proto::QueueCounters::default();
+    let mut rates = Vec::new();
+    for port in &later.ports {
+        for (queue, now) in directions(port, queues) {
+            let was = before.get(&(key(port), queue.clone())).copied().unwrap_or(&none);
+            let packets = now.packets.saturating_sub(was.packets) as f64;
+            let batches = now.batches.saturating_sub(was.batches) as f64;
+            rates.push(Rate {
+                bridge: port.bridge.clone(),
+                port: port.name.clone(),
+                queue,
+                packets_per_second: packets / seconds,
+                bits_per_second: now.bytes.saturating_sub(was.bytes) as f64 * 8.0 / seconds,
+                packets_per_batch: if batches > 0.0 { packets / batches } else { 0.0 },
+                drops_per_second: now.dropped.saturating_sub(was.dropped) as f64 / seconds,
+            });
+        }
+    }
+    rates
+}
+
+fn key(port: &proto::Port) -> (&str, &str) {
+    (&port.bridge, &port.name)
+}
+
+/// The rates as a table.
+pub(crate) fn show(rates: &[Rate]) -> String {
+    let columns = [
+        Column::Left("BRIDGE"),
+        Column::Left("PORT"),
+        Column::Left("DIR"),
+        Column::Right("PACKETS"),
+        Column::Right("BITS"),
+        Column::Right("PACKETS/BATCH"),
+        Column::Right("DROPPED"),
+    ];
+    let row = |rate: &Rate| {
+        vec![
+            rate.bridge.clone(),
+            rate.port.clone(),
+            rate.queue.clone(),
+            units::packet_rate(rate.packets_per_second),
+            units::bit_rate(rate.bits_per_second),
+            units::ratio(rate.packets_per_batch),
+            units::packet_rate(rate.drops_per_second),
+        ]
+    };
+    table(&columns, rates.iter().map(row).collect(), "no ports")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(at_nanoseconds: u64, packets: u64) -> proto::Ports {
+        let rx = proto::QueueCounters { packets, bytes: packets * 100, batches: packets / 10, ..Default::default() };
+        let totals = Some(proto::PortTotals { rx: Some(rx), tx: None });
+        let port = proto::Port { bridge: "b".into(), name: "p".into(), totals, ..Default::default() };
+        proto::Ports { ports: vec![port], at_nanoseconds }
+    }
+
+    #[test]
+    fn differences_by_time() {
+        let rates = between(&reply(1_000_000_000, 500), &reply(3_000_000_000, 2500), false);
+        assert_eq!(rates.len(), 1);
+        assert_eq!(rates[0].packets_per_second, 1000.0);
+        assert_eq!(rates[0].bits_per_second, 800_000.0);
+        assert_eq!(rates[0].packets_per_batch, 10.0);
+        let text = show(&rates);
+        assert!(text.contains("1.00 kpps") && text.contains("800 kbit/s"), "{text}");
+    }
+
+    #[test]
+    fn a_port_that_is_new_counts_from_nothing_and_no_time_has_no_rate() {
+        let empty = proto::Ports { ports: Vec::new(), at_nanoseconds: 0 };
+        assert_eq!(between(&empty, &reply(1_000_000_000, 7), false)[0].packets_per_second, 7.0);
+        assert_eq!(between(&reply(5, 0), &reply(5, 9), false), []);
+    }
+}

@@ -1,0 +1,100 @@
+//! Numbers with units.
+
+use std::time::Duration;
+
+/// 1,234,567
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// 12.3 KiB
+pub(crate) fn bytes(n: u64) -> String {
+    scaled(n as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
+}
+
+/// 1.24 Mpps
+pub(crate) fn packet_rate(per_second: f64) -> String {
+    scaled(per_second, 1000.0, &["pps", "kpps", "Mpps", "Gpps"])
+}
+
+/// 9.8 Gbit/s
+pub(crate) fn bit_rate(per_second: f64) -> String {
+    scaled(per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+}
+
+/// Three digits and the unit in which they are a number from 1 to the next unit.
+fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    // What would be rounded up to a whole step belongs to the next unit.
+    while value >= step - 0.5 && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let name = units.get(unit).copied().unwrap_or_default();
+    let decimals = match value {
+        _ if unit == 0 && value.fract() == 0.0 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {name}")
+}
+
+/// 31.4 %
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// One decimal, or a dash where there is nothing to divide.
+pub(crate) fn ratio(value: f64) -> String {
+    if value > 0.0 { format!("{value:.1}") } else { "-".into() }
+}
+
+/// 3 min 12 s
+pub(crate) fn duration(d: Duration) -> String {
+    let s = d.as_secs();
+    match (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts() {
+        assert_eq!(["0", "999", "1,000", "1,234,567"], [0, 999, 1000, 1_234_567].map(count).each_ref().map(|s| &**s));
+    }
+
+    #[test]
+    fn three_digits_and_a_unit() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(12_600), "12.3 KiB");
+        assert_eq!(packet_rate(1_240_000.0), "1.24 Mpps");
+        assert_eq!(packet_rate(999_999.0), "1.00 Mpps");
+        assert_eq!(packet_rate(12.5), "12.5 pps");
+        assert_eq!(bit_rate(9_800_000_000.0), "9.80 Gbit/s");
+        assert_eq!(bit_rate(123_400_000.0), "123 Mbit/s");
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration(Duration::from_secs(59)), "59 s");
+        assert_eq!(duration(Duration::from_secs(192)), "3 min 12 s");
+        assert_eq!(duration(Duration::from_secs(7320)), "2 h 2 min");
+        assert_eq!(duration(Duration::from_secs(90_000)), "1 d 1 h");
+    }
+}

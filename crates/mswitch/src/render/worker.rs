@@ -1,0 +1,59 @@
+//! `mswitch worker show`.
+
+use control::proto;
+
+use super::table::{Column, table};
+use super::units;
+
+/// A row per worker.
+pub(crate) fn list(workers: &[proto::Worker]) -> String {
+    let columns = [
+        Column::Right("#"),
+        Column::Right("CPU"),
+        Column::Right("BUSY"),
+        Column::Right("PACKETS"),
+        Column::Right("/BATCH"),
+        Column::Right("CYCLES/P"),
+        Column::Right("WAKE-UPS"),
+        Column::Right("NOTIFIED"),
+        Column::Left("QUEUES"),
+    ];
+    let row = |worker: &proto::Worker| {
+        vec![
+            worker.index.to_string(),
+            worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string()),
+            units::percent(worker.busy_share),
+            units::count(worker.packets),
+            units::ratio(worker.packets_per_batch),
+            units::ratio(worker.cycles_per_packet),
+            units::count(worker.wakeups),
+            units::count(worker.notifications),
+            queues(&worker.queues),
+        ]
+    };
+    table(&columns, workers.iter().map(row).collect(), "no workers")
+}
+
+/// `br0/vm1:0,1 br0/vm2:0`
+fn queues(queues: &[proto::WorkerQueue]) -> String {
+    let mut ports: Vec<(String, Vec<String>)> = Vec::new();
+    for queue in queues {
+        let port = format!("{}/{}", queue.bridge, queue.port);
+        match ports.last_mut().filter(|(last, _)| *last == port) {
+            Some((_, numbers)) => numbers.push(queue.queue.to_string()),
+            None => ports.push((port, vec![queue.queue.to_string()])),
+        }
+    }
+    ports.iter().map(|(port, numbers)| format!("{port}:{}", numbers.join(","))).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_grouped_by_port() {
+        let queue = |port: &str, queue| proto::WorkerQueue { bridge: "b".into(), port: port.into(), queue };
+        assert_eq!(queues(&[queue("x", 0), queue("x", 1), queue("y", 0)]), "b/x:0,1 b/y:0");
+    }
+}

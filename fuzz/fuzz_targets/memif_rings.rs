@@ -1,0 +1,588 @@
+//! Two hostile memif peers and a switch between them, in any combination of roles.
+//!
+//! The input is a list of what the peers do: push packets and post buffers as honest ones would, write anything
+//! anywhere in their memory (indices, flags, descriptors, payload), truncate it; and of the moments at which the switch
+//! takes a batch. Writes also happen in the middle of a delivery, and other workers deliver in the middle of it (see
+//! [`support::rings`]). The queues, the ring, and the way of a batch are the real ones.
+//!
+//! Held invariant:
+//! - No panic; no access outside of the regions (pages around them end the process), no write to a peer's memory but
+//!   into buffers that it posted and the ring fields that are the switch's ([`support::memory`]).
+//! - A packet handed on has 14 to 65,535 bytes, which are the sum of its pieces; each piece lies in one region.
+//! - No ring entry is filled twice, unposted, beyond its buffer, or handed over unfilled.
+//! - What a peer breaks ends in a fault. While nobody has broken anything there is none, and what arrives is a part,
+//!   in order, of what was sent, byte for byte.
+#![no_main]
+
+use std::cell::RefCell;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fabric::fuzzing::{Picture, Port, Steps};
+use fabric::rx::BatchLimits;
+use fabric::{
+    Batch, Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue, SwitchLogic,
+    Tools, TxRing,
+};
+use libfuzzer_sys::fuzz_target;
+use memif::RingParts;
+use memif::client::{Direction, Layout};
+use memif::message::{AddRing, RING_S2M};
+use memif::ring::{Descriptor, FLAG_NEXT, HEADER_SIZE, Ring};
+use packet::{Offload, VlanTag};
+use ports::memif::fuzzing::{self, Role};
+use rustix::event::{EventfdFlags, eventfd};
+use support::Bytes;
+use support::memory::ClientMemory;
+use support::rings::{self, Meddled, Moment};
+
+/// Sizes of a peer's regions: room for rings and buffers, and an odd one for payload.
+const SIZES: [usize; 2] = [20_580, 8_189];
+/// Where buffers start in region 0; as `Layout` has it.
+const BUFFERS_AT: usize = 4096;
+const BUFFERS_SIZE: usize = 16_384;
+/// Most operations of an input.
+const MOST: usize = 96;
+const BATCH: BatchLimits = BatchLimits { packets: 64, bytes: 128 << 10 };
+
+type Shared<T> = Rc<RefCell<T>>;
+
+thread_local! {
+    /// Mapped once, wiped for every input.
+    static MEMORIES: [Shared<ClientMemory>; 2] = std::array::from_fn(|_| Rc::new(RefCell::new(ClientMemory::new(&SIZES))));
+    /// Workers' memory that is not in use.
+    static IDLE: RefCell<Vec<Steps>> = const { RefCell::new(Vec::new()) };
+    static EVENT: OwnedFd = event();
+}
+
+fn event() -> OwnedFd {
+    match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
+        Ok(fd) => fd,
+        Err(error) => panic!("no eventfd: {error}"),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    if let Some(mut world) = World::new(&mut Bytes::new(data)) {
+        world.run();
+    }
+});
+
+/// Calls `f` with a worker's memory.
+fn with_steps<R>(f: impl FnOnce(&mut Steps) -> R) -> R {
+    let idle = IDLE.with_borrow_mut(Vec::pop);
+    let mut steps = idle.unwrap_or_else(|| match Steps::new(BATCH) {
+        Ok(steps) => steps,
+        Err(error) => panic!("no worker: {error}"),
+    });
+    let result = f(&mut steps);
+    IDLE.with_borrow_mut(|idle| idle.push(steps));
+    result
+}
+
+/// Sends everything everywhere, after edits that the input chose.
+struct Flood(u8);
+
+impl SwitchLogic for Flood {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        for v in batch.packets() {
+            let mut v = v;
+            if self.0 & 1 != 0 {
+                batch.pull(v, 300);
+            }
+            if self.0 & 2 != 0 {
+                let Some(popped) = batch.pop_vlan(v) else { continue };
+                v = popped;
+            }
+            if self.0 & 4 != 0 {
+                let Some(pushed) = batch.push_vlan(v, VlanTag::from_tci(7)) else { continue };
+                v = pushed;
+            }
+            batch.broadcast(v);
+            if self.0 & 8 != 0 {
+                batch.reflect(v);
+            }
+        }
+    }
+}
+
+/// A call port that keeps what it gets.
+#[derive(Default)]
+struct Sink(Mutex<Vec<Vec<u8>>>);
+
+impl Egress for Sink {
+    fn deliver(&self, list: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.for_each(|output| {
+            let mut packet = output.header().to_vec();
+            output.for_each_payload(|at, n| {
+                let start = packet.len();
+                packet.resize(start + n, 0);
+                // SAFETY: the sender's memory, mapped and accessed by this thread alone.
+                unsafe { packet[start..].as_mut_ptr().copy_from(at, n) };
+            });
+            assert_eq!(packet.len(), output.len() as usize);
+            kept.push(packet);
+        });
+        Ok(())
+    }
+}
+
+/// A port of other workers: what they deliver in the middle of a delivery.
+struct Source(Vec<Vec<u8>>);
+
+impl RxQueue for Source {
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        for packet in self.0.drain(..) {
+            let Some(room) = batch.landing() else { break };
+            room[..packet.len()].copy_from_slice(&packet);
+            batch.landed(0, packet.len(), Offload::NONE)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn set_signalled(&mut self, _: bool) {}
+
+    fn signal(&self) -> BorrowedFd<'_> {
+        unreachable!("nobody sleeps here")
+    }
+
+    fn cheap_to_poll(&self) -> bool {
+        true
+    }
+}
+
+const SINK: usize = 0;
+const OTHERS: PortIndex = PortIndex(3);
+
+/// A peer: the fuzzer's side of a connection.
+struct Peer {
+    memory: Shared<ClientMemory>,
+    role: Role,
+    /// From peer to switch.
+    up: AddRing,
+    /// From switch to peer.
+    down: AddRing,
+    /// The peer's next entries, up and down.
+    up_next: u16,
+    down_next: u16,
+    /// How far in what was sent the last packet that arrived was found.
+    found: usize,
+    rx: Option<Box<dyn RxQueue>>,
+}
+
+impl Peer {
+    /// The peer and the switch's way to it.
+    fn new(memory: Shared<ClientMemory>, from: &mut Bytes<'_>, honest: &mut bool) -> Option<(Self, Arc<dyn Egress>)> {
+        memory.borrow_mut().reset();
+        let [what, log2, size] = from.array();
+        let log2 = 1 + log2 % 6;
+        let start = from.u16();
+        let (role, up, down, start) = if what & 1 == 0 {
+            let (mut s2m, mut m2s) = (0, 2048);
+            if what & 2 != 0 {
+                // Anywhere, over each other if it likes.
+                (s2m, m2s) = (u32::from(from.u16()), u32::from(from.u16()));
+                *honest = false;
+            }
+            let ring = |flags, offset| AddRing {
+                flags,
+                index: 0,
+                region: u16::from(what & 2 != 0 && what & 0x80 != 0),
+                offset,
+                log2_ring_size: log2,
+                private_hdr_size: 0,
+            };
+            (Role::Server, ring(RING_S2M, s2m), ring(0, m2s), start)
+        } else {
+            let most = BUFFERS_SIZE as u32 / (2 << log2);
+            let layout = Layout::new(1, 1, log2, 1 + u32::from(size) * 33 % most).ok()?;
+            let (s2m, m2s) = (layout.ring(Direction::S2m, 0), layout.ring(Direction::M2s, 0));
+            (Role::Client(layout, 0), m2s, s2m, 0)
+        };
+        let (up_ring, down_ring) = (memory.borrow().ring(&up)?, memory.borrow().ring(&down)?);
+        for ring in [&up_ring, &down_ring] {
+            allow_ring(&mut memory.borrow_mut(), ring, role, std::ptr::eq(ring, &up_ring));
+        }
+        let mut peer = Self { memory, role, up, down, up_next: start, down_next: start, found: 0, rx: None };
+        for ring in [peer.up, peer.down] {
+            peer.write_index(&ring, 6, start);
+            peer.write_index(&ring, 64, start);
+        }
+        let parts = |ring| RingParts { ring, eventfd: EVENT.with(|fd| fd.try_clone().unwrap_or_else(|_| event())) };
+        peer.rx = Some(Box::new(fuzzing::rx(parts(up_ring), role)));
+        let (backing, first) = fuzzing::tx(parts(down_ring), role);
+        let memory = peer.memory.clone();
+        let allow = Box::new(move |at: *const u8, len| memory.borrow_mut().allow(at, len));
+        let ring = TxRing::new(Meddled::new(backing, first, allow), first);
+        Some((peer, Arc::new(ring)))
+    }
+
+    fn write_index(&self, ring: &AddRing, field: usize, value: u16) {
+        self.poke(usize::from(ring.region), ring.offset as usize + field, &value.to_le_bytes());
+    }
+
+    fn read_index(&self, ring: &AddRing, field: usize) -> u16 {
+        let at = ring.offset as usize + field;
+        u16::from_le_bytes(self.memory.borrow().peek(usize::from(ring.region), at))
+    }
+
+    fn poke(&self, region: usize, at: usize, bytes: &[u8]) {
+        self.memory.borrow_mut().poke(region, at, bytes);
+    }
+
+    fn slot(ring: &AddRing, index: u16) -> (usize, usize) {
+        let slot = usize::from(index) & ((1 << ring.log2_ring_size) - 1);
+        (usize::from(ring.region), ring.offset as usize + HEADER_SIZE + 16 * slot)
+    }
+
+    fn read_descriptor(&self, ring: &AddRing, index: u16) -> Descriptor {
+        let (region, at) = Self::slot(ring, index);
+        let d: [u8; 16] = self.memory.borrow().peek(region, at);
+        Descriptor {
+            flags: u16::from_le_bytes([d[0], d[1]]),
+            region: u16::from_le_bytes([d[2], d[3]]),
+            length: u32::from_le_bytes([d[4], d[5], d[6], d[7]]),
+            offset: u32::from_le_bytes([d[8], d[9], d[10], d[11]]),
+            metadata: 0,
+        }
+    }
+
+    fn write_descriptor(&self, ring: &AddRing, index: u16, d: &Descriptor) {
+        let (region, at) = Self::slot(ring, index);
+        let words = [&d.flags.to_le_bytes()[..], &d.region.to_le_bytes(), &d.length.to_le_bytes()].concat();
+        self.poke(region, at, &[&words[..], &d.offset.to_le_bytes(), &[0; 4]].concat());
+    }
+
+    /// Puts a packet of so many pieces in the way of the switch, if there is room for all.
+    fn push(&mut self, from: &mut Bytes<'_>) {
+        let pieces = 1 + from.u8() % 12;
+        let (ours, theirs) = match self.role {
+            Role::Server => (6, 64),
+            Role::Client(..) => (64, 6),
+        };
+        let room = match self.role {
+            Role::Server => (1 << self.up.log2_ring_size) - self.up_next.wrapping_sub(self.read_index(&self.up, theirs)),
+            Role::Client(..) => self.read_index(&self.up, theirs).wrapping_sub(self.up_next),
+        };
+        if room < u16::from(pieces) {
+            return;
+        }
+        for i in 0..pieces {
+            let flags = if i + 1 < pieces { FLAG_NEXT } else { 0 };
+            let [offset, length] = [from.u16(), from.u16()];
+            let d = match self.role {
+                Role::Server => {
+                    let offset = u32::from(offset) % (SIZES[1] as u32 - 1);
+                    let length = 1 + u32::from(length) % (SIZES[1] as u32 - offset);
+                    Descriptor { flags, region: 1, length, offset, metadata: 0 }
+                }
+                Role::Client(layout, _) => {
+                    let buffer = self.read_descriptor(&self.up, self.up_next);
+                    let length = 1 + u32::from(length) % layout.buffer_size();
+                    let fill: Vec<u8> = (0..length).map(|i| (i as u8).wrapping_mul(29) ^ offset as u8).collect();
+                    self.poke(usize::from(buffer.region), buffer.offset as usize, &fill);
+                    Descriptor { flags, length, ..buffer }
+                }
+            };
+            self.write_descriptor(&self.up, self.up_next, &d);
+            self.up_next = self.up_next.wrapping_add(1);
+        }
+        self.write_index(&self.up, ours, self.up_next);
+    }
+
+    /// Takes what the switch has put down; gives buffers for more.
+    fn take(&mut self, from: &mut Bytes<'_>, sent: &[Vec<u8>], honest: bool, ordered: bool) {
+        let [give, capacity] = from.array();
+        let size = 1u16 << self.down.log2_ring_size;
+        let produced = self.read_index(&self.down, if matches!(self.role, Role::Server) { 64 } else { 6 });
+        let first = match self.role {
+            Role::Server => self.down_next,
+            Role::Client(..) => self.read_index(&self.down, 64),
+        };
+        if honest {
+            self.compare(first, produced, sent, ordered);
+        }
+        match self.role {
+            Role::Server => {
+                // `down_next` is what was taken, `head` what was given.
+                self.down_next = produced;
+                let head = self.read_index(&self.down, 6);
+                let room = size.saturating_sub(head.wrapping_sub(produced));
+                let stride = BUFFERS_SIZE >> self.down.log2_ring_size;
+                let n = u16::from(give).min(room);
+                for i in 0..n {
+                    let index = head.wrapping_add(i);
+                    let offset = BUFFERS_AT + usize::from(index & (size - 1)) * stride;
+                    let length = 1 + usize::from(capacity) * 37 % stride;
+                    let d = Descriptor { length: length as u32, offset: offset as u32, ..Descriptor::default() };
+                    self.write_descriptor(&self.down, index, &d);
+                }
+                self.write_index(&self.down, 6, head.wrapping_add(n));
+            }
+            Role::Client(..) => {
+                self.write_index(&self.down, 64, produced);
+                self.down_next = produced;
+            }
+        }
+    }
+
+    /// What arrived is a part of what was sent, in order unless workers delivered at the same time.
+    fn compare(&mut self, first: u16, end: u16, sent: &[Vec<u8>], ordered: bool) {
+        let mut packet = Vec::new();
+        for i in 0..end.wrapping_sub(first) {
+            let d = self.read_descriptor(&self.down, first.wrapping_add(i));
+            let memory = self.memory.borrow();
+            packet.extend((0..d.length).flat_map(|at| memory.peek::<1>(usize::from(d.region), (d.offset + at) as usize)));
+            drop(memory);
+            if d.flags & FLAG_NEXT == 0 {
+                let rest = if ordered { &sent[self.found..] } else { sent };
+                match rest.iter().position(|sent| *sent == packet) {
+                    Some(at) if ordered => self.found += at + 1,
+                    Some(_) => {}
+                    None => panic!("{} bytes arrived that nobody sent", packet.len()),
+                }
+                packet.clear();
+            }
+        }
+        assert!(packet.is_empty(), "a packet without end");
+    }
+}
+
+/// Marks what of a ring is the switch's to write.
+fn allow_ring(memory: &mut ClientMemory, ring: &Ring, role: Role, up: bool) {
+    let header = ring.desc_ptr(0).wrapping_sub(HEADER_SIZE);
+    match role {
+        Role::Server => memory.allow_always(header.wrapping_add(64), 2),
+        Role::Client(..) => memory.allow_always(header.wrapping_add(6), 2),
+    }
+    if up {
+        memory.allow_always(header.wrapping_add(4), 2);
+    }
+    for index in 0..ring.size() {
+        let at = ring.desc_ptr(index);
+        match role {
+            Role::Client(..) => memory.allow_always(at, 16),
+            Role::Server if !up => {
+                memory.allow_always(at, 2);
+                memory.allow_always(at.wrapping_add(4), 4);
+            }
+            Role::Server => {}
+        }
+    }
+}
+
+struct World<'f, 'd> {
+    from: &'f mut Bytes<'d>,
+    peers: [Peer; 2],
+    picture: Rc<Picture>,
+    sink: Arc<Sink>,
+    limits: BatchLimits,
+    /// Nobody has broken a rule.
+    honest: bool,
+    /// Nobody delivers in the middle of a delivery.
+    ordered: bool,
+}
+
+impl<'f, 'd> World<'f, 'd> {
+    fn new(from: &'f mut Bytes<'d>) -> Option<Self> {
+        rings::forget();
+        let [edits, packets] = from.array();
+        let limits = BatchLimits { packets: usize::from(packets % 65), bytes: usize::from(from.u16()) * 2 };
+        let mut honest = true;
+        let memories = MEMORIES.with(Clone::clone);
+        let [a, b] = memories.map(|memory| Peer::new(memory, from, &mut honest));
+        let ((a, to_a), (b, to_b)) = (a?, b?);
+        for peer in [&a, &b] {
+            let payload: Vec<u8> = (0..SIZES[1]).map(|i| (i as u8).wrapping_mul(13) ^ (i >> 8) as u8).collect();
+            if honest {
+                peer.poke(1, 0, &payload);
+                // Tags to pop, here and there.
+                peer.poke(1, 12, &[0x81, 0, 0, 5, 8, 0]);
+            }
+        }
+        let sink = Arc::new(Sink::default());
+        let port = |name: &str, egress: Arc<dyn Egress>| Port {
+            settings: PortSettings::new(name),
+            tx: vec![egress],
+            caps: Caps::default(),
+            max_frame: 65_535 + 22,
+        };
+        let ports =
+            vec![port("sink", sink.clone()), port("a", to_a), port("b", to_b), port("others", Arc::new(Sink::default()))];
+        debug_assert_eq!(ports.len(), usize::from(OTHERS.0) + 1);
+        let picture = Rc::new(Picture::new(Arc::new(Flood(edits)), ports));
+        Some(Self { from, peers: [a, b], picture, sink, limits, honest, ordered: true })
+    }
+
+    fn run(&mut self) {
+        for _ in 0..MOST {
+            if self.from.is_empty() {
+                break;
+            }
+            let what = self.from.u8();
+            let who = usize::from(what >> 7);
+            match what % 16 {
+                0..=2 => self.peers[who].push(self.from),
+                3 | 4 => {
+                    let sent = self.sink.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    self.peers[who].take(self.from, &sent, self.honest, self.ordered);
+                }
+                5..=8 => self.step(who),
+                9 => self.others(),
+                10 => self.meddle(who),
+                11 => {
+                    let write = Write::read(self.from, &self.peers[who]);
+                    self.honest = false;
+                    write.apply(&mut self.peers[who].memory.borrow_mut());
+                }
+                12 => {
+                    let on = self.from.flag();
+                    if let Some(rx) = &mut self.peers[who].rx {
+                        rx.set_signalled(on);
+                    }
+                }
+                13 => self.peers[who].push(self.from),
+                14 => self.step(1 - who),
+                _ => {
+                    let [rare, region, pages] = self.from.array();
+                    // Mapping afresh is slow: one in 256 is enough.
+                    if rare == 0xa5 {
+                        self.honest = false;
+                        let to = u64::from(pages % 4) * 4096;
+                        self.peers[who].memory.borrow_mut().truncate(usize::from(region), to);
+                    }
+                }
+            }
+        }
+        rings::forget();
+        for peer in &self.peers {
+            peer.memory.borrow().check();
+        }
+        let faults = self.picture.take_faults();
+        assert!(!self.honest || faults.is_empty(), "honest peers, and yet: {faults:?}");
+        for (lane, fault) in faults {
+            assert!(lane != SINK && !fault.to_string().is_empty());
+        }
+    }
+
+    /// One batch of a peer's.
+    fn step(&mut self, who: usize) {
+        let Some(mut rx) = self.peers[who].rx.take() else { return };
+        let received = with_steps(|steps| {
+            steps.set_limits(self.limits);
+            let received = steps.receive(&mut *rx);
+            steps.for_each_packet(|_, len, pieces| {
+                assert!((14..=65_535).contains(&len) && (1..=64).contains(&pieces.len()));
+                assert_eq!(len, pieces.iter().map(|piece| piece.1).sum::<u32>());
+                for (at, len) in pieces {
+                    self.peers[who].memory.borrow().place(*at, *len as usize);
+                }
+            });
+            if steps.packets() > 0 {
+                steps.load();
+                steps.forward(&self.picture, PortIndex(1 + who as u16));
+            }
+            steps.take_drops();
+            received.and_then(|()| rx.complete())
+        });
+        match received {
+            // A queue that failed is not used again.
+            Err(fault) => assert!(!self.honest && !fault.to_string().is_empty(), "an honest peer, and yet: {fault}"),
+            Ok(()) => self.peers[who].rx = Some(rx),
+        }
+    }
+
+    /// Another worker delivers, between batches.
+    fn others(&mut self) {
+        deliver(&self.picture, packets(self.from));
+    }
+
+    /// Something for the middle of the next delivery.
+    fn meddle(&mut self, who: usize) {
+        let [after, what] = self.from.array();
+        if what % 3 == 0 {
+            self.ordered = false;
+            let (picture, packets) = (self.picture.clone(), packets(self.from));
+            rings::schedule(
+                after % 32,
+                Box::new(move |moment| {
+                    // At the other moments the ring is locked, and another worker would wait.
+                    if moment == Moment::Filled {
+                        deliver(&picture, packets);
+                    }
+                }),
+            );
+        } else {
+            self.honest = false;
+            let write = Write::read(self.from, &self.peers[who]);
+            let memory = self.peers[who].memory.clone();
+            rings::schedule(after % 32, Box::new(move |_| write.apply(&mut memory.borrow_mut())));
+        }
+    }
+}
+
+fn packets(from: &mut Bytes<'_>) -> Vec<Vec<u8>> {
+    (0..1 + from.below(4)).map(|i| vec![0xb0 | i as u8; 14 + usize::from(from.u16()) % 3000]).collect()
+}
+
+fn deliver(picture: &Picture, packets: Vec<Vec<u8>>) {
+    with_steps(|steps| {
+        steps.set_limits(BATCH);
+        let received = steps.receive(&mut Source(packets));
+        assert_eq!(received, Ok(()));
+        steps.load();
+        steps.forward(picture, OTHERS);
+    });
+}
+
+/// A write of the peer's to its memory.
+struct Write {
+    region: usize,
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+impl Write {
+    fn read(from: &mut Bytes<'_>, peer: &Peer) -> Self {
+        let what = from.u8();
+        let ring = if what & 0x40 == 0 { &peer.up } else { &peer.down };
+        let (ring_region, ring_at) = (usize::from(ring.region), ring.offset as usize);
+        match what % 8 {
+            // An index: anywhere, or near to where it is.
+            0..=2 => {
+                let field = if what & 0x20 == 0 { 6 } else { 64 };
+                let value = match what % 8 {
+                    0 => from.u16(),
+                    _ => peer.read_index(ring, field).wrapping_add_signed(i16::from(from.u8() as i8)),
+                };
+                Self { region: ring_region, at: ring_at + field, bytes: value.to_le_bytes().into() }
+            }
+            // One field of a descriptor, or all.
+            3..=5 => {
+                let (region, at) = Peer::slot(ring, u16::from(from.u8()));
+                match what % 8 {
+                    3 => Self { region, at, bytes: from.array::<16>().into() },
+                    4 => Self { region, at: at + from.below(12), bytes: from.array::<2>().into() },
+                    _ => {
+                        let [flags, of] = from.array();
+                        let (length, offset) = (u32::from(from.u16()), u32::from(from.u16()));
+                        let d = [&[flags, 0, of & 1, 0][..], &length.to_le_bytes(), &offset.to_le_bytes()].concat();
+                        Self { region, at, bytes: d }
+                    }
+                }
+            }
+            6 => Self { region: ring_region, at: ring_at + from.below(8), bytes: from.array::<2>().into() },
+            _ => Self { region: from.below(2), at: usize::from(from.u16()), bytes: from.array::<4>().into() },
+        }
+    }
+
+    fn apply(&self, memory: &mut ClientMemory) {
+        memory.poke(self.region, self.at, &self.bytes);
+    }
+}

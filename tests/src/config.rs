@@ -1,0 +1,24 @@
+//! Configurations of daemons under test.
+
+/// A bridge; its ports follow.
+pub fn bridge(name: &str, logic: &str) -> String {
+    format!("[[bridge]]\nname = \"{name}\"\nlogic = \"{logic}\"\n")
+}
+
+/// A memif port: interface `id` of the socket `memif` in the daemon's folder. `more` is further keys, a line each.
+pub fn memif(name: &str, id: u32, more: &str) -> String {
+    port(name, "memif", &format!("socket = \"{{dir}}/memif\"\nid = {id}\n{more}"))
+}
+
+/// A TAP port. `more` is further keys, a line each.
+pub fn tap(name: &str, interface: &str, netns: &str, addresses: &[&str], more: &str) -> String {
+    let addresses: Vec<_> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+    let addresses = addresses.join(", ");
+    let keys = format!("interface = \"{interface}\"\nnetns = \"{netns}\"\naddresses = [{addresses}]\n{more}");
+    port(name, "tap", &keys)
+}
+
+/// A port of any type.
+pub fn port(name: &str, kind: &str, keys: &str) -> String {
+    format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"{kind}\"\n{keys}\n")
+}

@@ -1,0 +1,48 @@
+//! Huge pages for clients that need them.
+
+use crate::{Error, Result};
+
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
+
+/// Huge pages of 2 MiB that nobody uses yet. Dropping it gives back what it added to the pool.
+#[derive(Debug)]
+pub struct HugePages {
+    /// What the pool had before, if it was made larger.
+    before: Option<u64>,
+}
+
+impl HugePages {
+    /// Makes sure that so many are free.
+    pub fn reserve(count: u64) -> Result<HugePages> {
+        let free = free()?;
+        if free >= count {
+            return Ok(HugePages { before: None });
+        }
+        let before = read(POOL)?;
+        let pages = HugePages { before: Some(before) };
+        std::fs::write(POOL, (before + count - free).to_string())?;
+        match self::free()? {
+            enough if enough >= count => Ok(pages),
+            few => Err(Error(format!("the kernel has room for {few} huge pages, not for {count}"))),
+        }
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // They stay in the pool if this fails, and serve the next who asks.
+            let _ = std::fs::write(POOL, before.to_string());
+        }
+    }
+}
+
+/// How many are free and promised to nobody.
+fn free() -> Result<u64> {
+    let of = |name| read(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"));
+    Ok(of("free_hugepages")?.saturating_sub(of("resv_hugepages")?))
+}
+
+fn read(path: &str) -> Result<u64> {
+    std::fs::read_to_string(path)?.trim().parse().map_err(Error::while_doing(path))
+}

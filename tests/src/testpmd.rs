@@ -1,0 +1,84 @@
+//! DPDK's testpmd: a memif client or server that others wrote.
+
+use std::fs::File;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::command::Running;
+use crate::{Error, Result, unique, until};
+
+/// How long testpmd may take for anything.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What memory testpmd is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Common pages: copies packets.
+    Common,
+    /// Huge pages in few files, as zero-copy memif clients need.
+    Huge,
+}
+
+/// A running testpmd on CPU 1. Dropping it ends it.
+#[derive(Debug)]
+pub struct Testpmd {
+    process: Running,
+    log: tempfile::NamedTempFile,
+}
+
+impl Testpmd {
+    /// Starts testpmd with these devices (`net_memif0,...`) and further arguments, and waits for its prompt.
+    pub fn start(memory: Memory, devices: &[String], arguments: &[&str]) -> Result<Testpmd> {
+        let log = tempfile::NamedTempFile::new()?;
+        let output = File::options().append(true).open(log.path())?;
+        let mut command = Command::new("dpdk-testpmd");
+        command.args(["--lcores", "(0)@1,(1)@1", "--main-lcore", "0", "--no-pci", "--in-memory"]);
+        match memory {
+            Memory::Common => command.args(["--no-huge", "-m", "256"]),
+            Memory::Huge => command.arg("--single-file-segments"),
+        };
+        command.arg("--file-prefix").arg(unique("e2e"));
+        for device in devices {
+            command.arg("--vdev").arg(device);
+        }
+        command.args(["--", "-i", "--no-mlockall", "--total-num-mbufs=8192"]).args(arguments);
+        command.stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
+        let mut testpmd = Testpmd { process: Running::start(&mut command)?, log };
+        testpmd.wait_for("testpmd> ")?;
+        Ok(testpmd)
+    }
+
+    /// Gives it a command.
+    pub fn command(&mut self, line: &str) -> Result<()> {
+        let stdin = self.process.stdin().ok_or_else(|| Error::new("testpmd has no standard input"))?;
+        Ok(writeln!(stdin, "{line}").and_then(|()| stdin.flush())?)
+    }
+
+    /// Waits until it has written this text.
+    pub fn wait_for(&mut self, text: &str) -> Result<()> {
+        until(&format!("testpmd to write `{text}`"), LIMIT, || {
+            let output = self.output()?;
+            if output.contains(text) {
+                return Ok(Some(()));
+            }
+            match self.process.ended()? {
+                Some(status) => Err(Error(format!("testpmd ended, {status}: {output}"))),
+                None => Ok(None),
+            }
+        })
+    }
+
+    /// All that it has written so far.
+    pub fn output(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&std::fs::read(self.log.path())?).into_owned())
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        // It ends at the end of its input, too; the signal that follows insists.
+        let _ = self.command("quit");
+        let _ = self.process.wait(Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,89 @@
+//! DPDK's memif driver on the other side, as client and as server; every packet it sends back is verified.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::atomic::AtomicBool;
+
+use bench::pace::Rate;
+use bench::port::Rings;
+use bench::session::{Options, Session, Traffic};
+use e2e::{Daemon, HugePages, Memory, Testpmd, config, exclusive, seconds};
+
+const TESTPMD: &str = "02:00:00:00:77:01";
+
+/// Sends packets to testpmd on port `dpdk`, which swaps their addresses and sends them back.
+fn reflect(daemon: &Daemon, testpmd: &mut Testpmd, queues: u16) {
+    testpmd.command("start").unwrap();
+    daemon.wait_up("br0", "dpdk").unwrap();
+    let mut options = Options::new(vec![daemon.memif("memif", 0)]);
+    options.traffic = Traffic::Reflected(TESTPMD.parse().unwrap());
+    options.rings = Rings { queues, ..Rings::default() };
+    // testpmd keeps to an MTU of 1500.
+    options.sizes = "60-1514".parse().unwrap();
+    options.segments = "1-4".parse().unwrap();
+    options.flows = 8;
+    options.rate = Rate::Pps(20_000.0);
+    options.duration = seconds(2, 30);
+    let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+    assert!(report.ok, "{report}");
+    assert!(report.received() > 5000, "{report}");
+    // testpmd was not idle either.
+    let dpdk = daemon.port("br0", "dpdk").unwrap();
+    assert!(dpdk.received() >= report.received() && dpdk.delivered() >= report.sent(), "{:?}", dpdk.json());
+}
+
+fn daemon(dpdk: &str) -> Daemon {
+    Daemon::start(&(config::bridge("br0", "learning") + &config::memif("check", 0, "") + dpdk)).unwrap()
+}
+
+fn client(daemon: &Daemon, more: &str) -> String {
+    format!("net_memif0,role=client,socket={},socket-abstract=no,id=1,mac={TESTPMD}{more}", daemon.path("memif"))
+}
+
+#[test]
+fn testpmd_as_client() {
+    let _machine = exclusive();
+    let daemon = daemon(&config::memif("dpdk", 1, ""));
+    let device = client(&daemon, "");
+    let mut testpmd = Testpmd::start(Memory::Common, &[device], &["--forward-mode=macswap"]).unwrap();
+    reflect(&daemon, &mut testpmd, 1);
+}
+
+#[test]
+fn testpmd_as_client_with_queues_and_a_secret() {
+    let _machine = exclusive();
+    let daemon = daemon(&config::memif("dpdk", 1, "secret = \"hush\""));
+    let device = client(&daemon, ",secret=hush,rsize=8");
+    let arguments = ["--forward-mode=macswap", "--rxq=2", "--txq=2"];
+    let mut testpmd = Testpmd::start(Memory::Common, &[device], &arguments).unwrap();
+    reflect(&daemon, &mut testpmd, 2);
+}
+
+#[test]
+fn testpmd_as_client_without_copying() {
+    let _machine = exclusive();
+    let _pages = HugePages::reserve(128).unwrap();
+    let daemon = daemon(&config::memif("dpdk", 1, ""));
+    let device = client(&daemon, ",zero-copy=yes");
+    let mut testpmd = Testpmd::start(Memory::Huge, &[device], &["--forward-mode=macswap"]).unwrap();
+    reflect(&daemon, &mut testpmd, 1);
+}
+
+#[test]
+fn testpmd_as_server() {
+    let _machine = exclusive();
+    let keys = "socket = \"{dir}/theirs\"\nid = 5\nrole = \"client\"\nqueues = 1";
+    let daemon = daemon(&config::port("dpdk", "memif", keys));
+    let down = daemon.port("br0", "dpdk").unwrap();
+    assert!(!down.is_up() && !down.reason().is_empty(), "{:?}", down.json());
+    let device =
+        format!("net_memif0,role=server,socket={},socket-abstract=no,id=5,mac={TESTPMD}", daemon.path("theirs"));
+    let start = || {
+        Testpmd::start(Memory::Common, std::slice::from_ref(&device), &["--forward-mode=macswap"]).unwrap()
+    };
+    let mut testpmd = start();
+    reflect(&daemon, &mut testpmd, 1);
+    // The switch finds a server that comes back.
+    drop(testpmd);
+    daemon.wait_down("br0", "dpdk", "").unwrap();
+    reflect(&daemon, &mut start(), 1);
+}

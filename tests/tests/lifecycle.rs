@@ -1,0 +1,99 @@
+//! What a daemon leaves behind: nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use bench::session::{Options, Session};
+use e2e::{Daemon, Netns, binary, config, unique};
+
+struct Rig {
+    daemon: Daemon,
+    netns: Netns,
+    interface: String,
+}
+
+fn rig() -> Rig {
+    let (netns, interface) = (Netns::new().unwrap(), unique("t"));
+    let ports = config::tap("tap", &interface, netns.name(), &["10.77.0.1/24"], "")
+        + &config::memif("a", 0, "")
+        + &config::memif("b", 1, "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    Rig { daemon, netns, interface }
+}
+
+impl Rig {
+    fn has_interface(&self) -> bool {
+        self.netns.run(&["ip", "-o", "link"]).unwrap().contains(&self.interface)
+    }
+
+    fn has(&self, socket: &str) -> bool {
+        Path::new(&self.daemon.path(socket)).exists()
+    }
+
+    fn traffic_passes(&self) {
+        let options = Options::new(vec![self.daemon.memif("memif", 0), self.daemon.memif("memif", 1)]);
+        let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+        assert!(report.ok, "{report}");
+    }
+}
+
+#[test]
+fn sigterm_removes_interfaces_and_sockets() {
+    let mut rig = rig();
+    assert!(rig.has_interface() && rig.has("memif") && rig.has("ctl"));
+    rig.traffic_passes();
+    let status = rig.daemon.terminate().unwrap();
+    assert!(status.success(), "{status}: {}", rig.daemon.log());
+    assert!(!rig.has_interface());
+    assert!(!rig.has("memif") && !rig.has("ctl"));
+    // And it can start again.
+    rig.daemon.restart().unwrap();
+    rig.traffic_passes();
+}
+
+#[test]
+fn the_next_start_cleans_up_after_a_kill() {
+    let mut rig = rig();
+    rig.traffic_passes();
+    rig.daemon.kill().unwrap();
+    assert!(rig.has("memif") && rig.has("ctl"), "nothing is left to clean up");
+    rig.daemon.restart().unwrap();
+    assert!(rig.has_interface());
+    rig.traffic_passes();
+    assert!(rig.daemon.terminate().unwrap().success());
+    assert!(!rig.has_interface() && !rig.has("memif") && !rig.has("ctl"));
+}
+
+#[test]
+fn a_second_daemon_on_the_socket_is_refused() {
+    let rig = rig();
+    let output = std::process::Command::new(binary("mswitch", "MSWITCH_BIN").unwrap())
+        .args(["daemon", "--socket", &rig.daemon.path("ctl")])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains(&rig.daemon.pid().to_string()), "who holds the socket? {message}");
+    rig.traffic_passes();
+}
+
+#[test]
+fn ports_come_and_go_beside_traffic() {
+    let rig = rig();
+    let mut options = Options::new(vec![rig.daemon.memif("memif", 0), rig.daemon.memif("memif", 1)]);
+    options.rate = bench::pace::Rate::Pps(5000.0);
+    options.duration = std::time::Duration::from_secs(3600);
+    let traffic = bench::session::Background::start(options).unwrap();
+    let socket = rig.daemon.path("more");
+    for round in 0..10 {
+        let name = format!("more{round}");
+        rig.daemon.run(&["port", "add", "br0", &name, "--type", "memif", "--path", &socket]).unwrap();
+        rig.daemon.run(&["bridge", "add", "br1", "--logic", "static"]).unwrap();
+        rig.daemon.run(&["port", "del", "br0", &name]).unwrap();
+        rig.daemon.run(&["bridge", "del", "br1"]).unwrap();
+    }
+    let report = traffic.stop().unwrap();
+    assert!(report.ok, "{report}");
+    assert!(!rig.has("more"));
+}
