@@ -17,7 +17,7 @@
 use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use fabric::fuzzing::{Picture, Port, Steps};
 use fabric::rx::BatchLimits;
@@ -45,6 +45,13 @@ const BUFFERS_SIZE: usize = 16_384;
 /// Most operations of an input.
 const MOST: usize = 96;
 const BATCH: BatchLimits = BatchLimits { packets: 64, bytes: 128 << 10 };
+
+/// What an honest peer sends pieces of. It begins with a tagged frame.
+static PAYLOAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut payload: Vec<u8> = (0..SIZES[1]).map(|i| (i as u8).wrapping_mul(13) ^ (i >> 8) as u8).collect();
+    payload[12..18].copy_from_slice(&[0x81, 0, 0, 5, 8, 0]);
+    payload
+});
 
 type Shared<T> = Rc<RefCell<T>>;
 
@@ -267,7 +274,10 @@ impl Peer {
             Role::Client(..) => (64, 6),
         };
         let room = match self.role {
-            Role::Server => (1 << self.up.log2_ring_size) - self.up_next.wrapping_sub(self.read_index(&self.up, theirs)),
+            Role::Server => {
+                let waiting = self.up_next.wrapping_sub(self.read_index(&self.up, theirs));
+                (1u16 << self.up.log2_ring_size).saturating_sub(waiting)
+            }
             Role::Client(..) => self.read_index(&self.up, theirs).wrapping_sub(self.up_next),
         };
         if room < u16::from(pieces) {
@@ -338,7 +348,7 @@ impl Peer {
         for i in 0..end.wrapping_sub(first) {
             let d = self.read_descriptor(&self.down, first.wrapping_add(i));
             let memory = self.memory.borrow();
-            packet.extend((0..d.length).flat_map(|at| memory.peek::<1>(usize::from(d.region), (d.offset + at) as usize)));
+            packet.extend((0..d.length).flat_map(|at| memory.peek::<1>(usize::from(d.region), d.offset.wrapping_add(at) as usize)));
             drop(memory);
             if d.flags & FLAG_NEXT == 0 {
                 let rest = if ordered { &sent[self.found..] } else { sent };
@@ -398,13 +408,9 @@ impl<'f, 'd> World<'f, 'd> {
         let memories = MEMORIES.with(Clone::clone);
         let [a, b] = memories.map(|memory| Peer::new(memory, from, &mut honest));
         let ((a, to_a), (b, to_b)) = (a?, b?);
-        for peer in [&a, &b] {
-            let payload: Vec<u8> = (0..SIZES[1]).map(|i| (i as u8).wrapping_mul(13) ^ (i >> 8) as u8).collect();
-            if honest {
-                peer.poke(1, 0, &payload);
-                // Tags to pop, here and there.
-                peer.poke(1, 12, &[0x81, 0, 0, 5, 8, 0]);
-            }
+        if honest {
+            a.poke(1, 0, &PAYLOAD);
+            b.poke(1, 0, &PAYLOAD);
         }
         let sink = Arc::new(Sink::default());
         let port = |name: &str, egress: Arc<dyn Egress>| Port {
@@ -430,7 +436,7 @@ impl<'f, 'd> World<'f, 'd> {
             match what % 16 {
                 0..=2 => self.peers[who].push(self.from),
                 3 | 4 => {
-                    let sent = self.sink.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    let sent = self.sink.0.lock().unwrap_or_else(PoisonError::into_inner);
                     self.peers[who].take(self.from, &sent, self.honest, self.ordered);
                 }
                 5..=8 => self.step(who),

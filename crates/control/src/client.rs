@@ -34,19 +34,26 @@ pub enum ConnectError {
 /// Connects to the daemon behind the control socket at `path`.
 pub async fn connect(path: &Path) -> Result<Client, ConnectError> {
     let other = |error: String| ConnectError::Other { path: path.into(), error };
-    // Transport errors do not tell these cases apart.
-    match occupant(path) {
-        Ok(Occupant::Process(_)) => {}
-        Ok(Occupant::Nobody | Occupant::Stale) => return Err(ConnectError::NotRunning(path.into())),
-        Ok(Occupant::OtherFile) => return Err(other("it is not a socket".into())),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(ConnectError::Denied(path.into()));
-        }
-        Err(error) => return Err(other(error.to_string())),
-    }
     let absolute = std::path::absolute(path).map_err(|error| other(error.to_string()))?;
     let address = format!("unix://{}", absolute.display());
     let endpoint = Endpoint::from_shared(address).map_err(|error| other(error.to_string()))?;
-    let channel = endpoint.connect().await.map_err(|error| other(error.to_string()))?;
-    Ok(SwitchClient::new(channel))
+    match endpoint.connect().await {
+        Ok(channel) => Ok(SwitchClient::new(channel)),
+        Err(error) => Err(diagnose(path).unwrap_or_else(|| other(error.to_string()))),
+    }
+}
+
+/// What a look at the path tells that a transport error does not.
+fn diagnose(path: &Path) -> Option<ConnectError> {
+    match occupant(path) {
+        Ok(Occupant::Process(_)) => None,
+        Ok(Occupant::Nobody | Occupant::Stale) => Some(ConnectError::NotRunning(path.into())),
+        Ok(Occupant::OtherFile) => {
+            Some(ConnectError::Other { path: path.into(), error: "it is not a socket".into() })
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Some(ConnectError::Denied(path.into()))
+        }
+        Err(error) => Some(ConnectError::Other { path: path.into(), error: error.to_string() }),
+    }
 }

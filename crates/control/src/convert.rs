@@ -72,10 +72,7 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
 }
 
 fn logic(bridge: &Bridge) -> proto::Logic {
-    proto::Logic {
-        name: bridge.logic.name().into(),
-        params: bridge.logic.params().into_iter().collect(),
-    }
+    proto::Logic { name: bridge.logic.name().into(), params: bridge.logic.params().into_iter().collect() }
 }
 
 fn down_reason(state: &State, port: &Port) -> Result<Option<String>, Refusal> {
@@ -203,8 +200,20 @@ mod tests {
 
     #[test]
     fn a_worker_over_an_interval() {
-        let earlier = proto::Worker { packets: 100, batches: 10, busy_cycles: 1000, elapsed_cycles: 9000, ..Default::default() };
-        let later = proto::Worker { packets: 300, batches: 20, busy_cycles: 5000, elapsed_cycles: 17000, ..Default::default() };
+        let earlier = proto::Worker {
+            packets: 100,
+            batches: 10,
+            busy_cycles: 1000,
+            elapsed_cycles: 9000,
+            ..Default::default()
+        };
+        let later = proto::Worker {
+            packets: 300,
+            batches: 20,
+            busy_cycles: 5000,
+            elapsed_cycles: 17000,
+            ..Default::default()
+        };
         let between = later.since(&earlier);
         assert_eq!((between.packets, between.packets_per_batch), (200, 20.0));
         assert_eq!((between.busy_share, between.cycles_per_packet), (0.5, 20.0));

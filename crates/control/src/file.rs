@@ -78,8 +78,7 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
         Depth::Machine => Ours::of_daemon(socket.unwrap_or(daemon.socket())),
         Depth::Text => Ours::default(),
     };
-    let mut shared =
-        Shared { exclusive: BTreeMap::new(), sockets: BTreeSet::new(), ours: &ours, depth };
+    let mut shared = Shared { exclusive: BTreeMap::new(), sockets: BTreeSet::new(), ours: &ours, depth };
     let mut names = BTreeMap::new();
     let bridges = root
         .tables("bridge", "bridge", report)

@@ -41,7 +41,9 @@ impl Server {
         match tokio::task::spawn_blocking(move || call(&state)).await {
             Ok(Ok(reply)) => Ok(Response::new(reply)),
             Ok(Err(refusal)) => Err(status(&refusal)),
-            Err(error) => Err(Status::internal(format!("the call failed: {error}; this is a bug in mswitch"))),
+            Err(error) => {
+                Err(Status::internal(format!("the call failed: {error}; this is a bug in mswitch")))
+            }
         }
     }
 }

@@ -260,7 +260,8 @@ impl State {
             }
             SwitchError::Gone("queue") => refused(format!("it has no receive queue {queue}")),
             SwitchError::NoWorker(_, cpus) if cpus.is_empty() => Refusal::Other(
-                "the workers are not pinned to CPUs; start the daemon with --workers CPULIST to pin them".into(),
+                "the workers are not pinned to CPUs; start the daemon with --workers CPULIST to pin them"
+                    .into(),
             ),
             other => other.into(),
         })
@@ -268,7 +269,8 @@ impl State {
 
     /// Lets time pass for the logics that have something to age.
     pub fn tick(&self) {
-        let logics: Vec<Arc<dyn Logic>> = self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
+        let logics: Vec<Arc<dyn Logic>> =
+            self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
         for logic in logics {
             if logic.fdb().is_some_and(|fdb| !fdb.is_empty()) {
                 logic.tick(fabric::clock::seconds());

@@ -24,6 +24,8 @@ pub mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod logic;
+#[cfg(all(test, loom))]
+mod loom_models;
 pub mod notify;
 mod offloads;
 pub mod output;

@@ -76,7 +76,7 @@ impl BridgeCell {
     ///
     /// # Safety
     /// The caller is a worker that is awake, and lets go of the reference before its next quiescent point.
-    unsafe fn get<'a>(&self) -> &'a BridgeState {
+    pub(crate) unsafe fn get<'a>(&self) -> &'a BridgeState {
         // SAFETY: the pointer is valid until it was swapped out and all workers were quiescent after that.
         unsafe { &*self.0.load(Ordering::Acquire) }
     }

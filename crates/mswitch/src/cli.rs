@@ -418,16 +418,33 @@ mod tests {
     /// A flag for an option that no port type has would be a promise nobody keeps.
     #[test]
     fn every_flag_is_an_option_of_some_type() {
-        let every = ["path", "id", "role", "secret", "queues", "ring-size", "buffer-size", "mode", "owner", "group",
-            "interface", "mac", "netns", "address", "offloads"];
+        let every = [
+            "path",
+            "id",
+            "role",
+            "secret",
+            "queues",
+            "ring-size",
+            "buffer-size",
+            "mode",
+            "owner",
+            "group",
+            "interface",
+            "mac",
+            "netns",
+            "address",
+            "offloads",
+        ];
         let flags = every.iter().flat_map(|flag| [format!("--{flag}"), "x".into()]);
         let line = ["mswitch", "port", "add", "b", "p", "--type", "t"].map(String::from);
         let cli = Cli::parse_from(line.into_iter().chain(flags));
         let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
         let given = add.options.given();
         assert_eq!(given.len(), every.len());
-        let known: Vec<_> =
-            ["memif", "tap"].iter().flat_map(|kind| control::options::known(kind).unwrap_or_default()).collect();
+        let known: Vec<_> = ["memif", "tap"]
+            .iter()
+            .flat_map(|kind| control::options::known(kind).unwrap_or_default())
+            .collect();
         for (key, _) in given {
             assert!(known.contains(&&key.as_str()), "{key}");
         }

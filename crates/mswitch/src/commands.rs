@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use control::client::{Client, connect};
+use control::client::connect;
 use control::model::DEFAULT_SOCKET;
 use serde::Serialize;
 
@@ -79,6 +79,7 @@ fn unique(pairs: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Fail
 
 /// The only element of a reply about one thing; the daemon refuses names that it does not know.
 fn single<T>(list: Vec<T>) -> Result<T, Failure> {
-    list.into_iter().next().ok_or_else(|| Failure::new("the daemon gave an empty reply; this is a bug in mswitch"))
+    list.into_iter()
+        .next()
+        .ok_or_else(|| Failure::new("the daemon gave an empty reply; this is a bug in mswitch"))
 }
-

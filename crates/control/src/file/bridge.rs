@@ -48,13 +48,16 @@ fn logic(section: &Section<'_>, report: &mut Report<'_>) -> LogicConfig {
     if let Some((name, _)) = section.text("logic", "the logic's name", report) {
         config.name = name.into();
     }
-    let params = section.table("params", "a table such as `{ ageing = 300 }`", report).map(|(table, _)| table);
+    let params =
+        section.table("params", "a table such as `{ ageing = 300 }`", report).map(|(table, _)| table);
     for (key, value) in params.into_iter().flatten() {
         match scalar(value.get_ref()) {
             Some(text) => config.params.push((key.get_ref().to_string(), text)),
             None => {
-                let message =
-                    format!("parameter `{}` is not a single value; expected a text, a number, true or false", key.get_ref());
+                let message = format!(
+                    "parameter `{}` is not a single value; expected a text, a number, true or false",
+                    key.get_ref()
+                );
                 report.add(&value.span(), &section.context, message);
             }
         }

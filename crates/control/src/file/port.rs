@@ -42,8 +42,9 @@ pub(super) fn read(
         if let Err(error) = check_name(name) {
             report.add(span, &section.context, error);
         } else if let Some(first) = names.get(*name) {
-            let message =
-                format!("there is a port of this name in line {first} of the same bridge; choose another name");
+            let message = format!(
+                "there is a port of this name in line {first} of the same bridge; choose another name"
+            );
             report.add(span, &section.context, message);
         } else {
             names.insert((*name).to_owned(), line);
@@ -78,12 +79,7 @@ fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Repor
 }
 
 /// The type and its own options.
-fn spec(
-    section: &Section<'_>,
-    name: &str,
-    shared: &mut Shared<'_>,
-    report: &mut Report<'_>,
-) -> Option<Spec> {
+fn spec(section: &Section<'_>, name: &str, shared: &mut Shared<'_>, report: &mut Report<'_>) -> Option<Spec> {
     let expected = suggest::one_of(Spec::TYPES);
     let (type_name, type_span) = section.required("type", &expected, report)?;
     let known = match options::known(type_name) {
@@ -123,12 +119,7 @@ fn spec(
 }
 
 /// Reads the type's options. A value that does not fit is reported and left out, so that one after it is found too.
-fn typed(
-    section: &Section<'_>,
-    type_name: &str,
-    known: &[&str],
-    report: &mut Report<'_>,
-) -> Option<Spec> {
+fn typed(section: &Section<'_>, type_name: &str, known: &[&str], report: &mut Report<'_>) -> Option<Spec> {
     let mut own: DeTable<'_> = section
         .table
         .iter()

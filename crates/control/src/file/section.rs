@@ -73,7 +73,12 @@ impl<'t> Section<'t> {
         })
     }
 
-    pub(super) fn table(&self, key: &str, expected: &str, report: &mut Report<'_>) -> Option<At<&'t DeTable<'t>>> {
+    pub(super) fn table(
+        &self,
+        key: &str,
+        expected: &str,
+        report: &mut Report<'_>,
+    ) -> Option<At<&'t DeTable<'t>>> {
         self.typed(key, expected, report, |value| value.as_table())
     }
 
@@ -86,11 +91,9 @@ impl<'t> Section<'t> {
         let mut sections = Vec::new();
         for item in items.iter() {
             match item.get_ref().as_table() {
-                Some(table) => sections.push(Section {
-                    table,
-                    span: item.span(),
-                    context: self.context.clone(),
-                }),
+                Some(table) => {
+                    sections.push(Section { table, span: item.span(), context: self.context.clone() })
+                }
                 None => {
                     let kind = article(item.get_ref().type_str());
                     report.add(&item.span(), &self.context, format!("this is {kind}; expected {expected}"));

@@ -1,1 +1,311 @@
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
+use fabric::VlanMode;
+use packet::ether::Vid;
+use ports::Spec;
+
+use super::*;
+
+/// The mistakes in `text`, one a line.
+fn mistakes(text: &str, depth: Depth) -> Vec<String> {
+    match parse(text, Path::new("f.toml"), depth) {
+        Ok(config) => panic!("accepted as {config:?}"),
+        Err(error) => error.to_string().lines().map(str::to_owned).collect(),
+    }
+}
+
+/// The only mistake in `text`.
+fn mistake(text: &str) -> String {
+    let mut all = mistakes(text, Depth::Text);
+    assert_eq!(all.len(), 1, "{all:#?}");
+    all.remove(0)
+}
+
+/// The only mistake in a port with these lines after `name = "vm1"` (line 4).
+fn port_mistake(lines: &str) -> String {
+    mistake(&format!("[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"vm1\"\n{lines}"))
+}
+
+const VM1: &str = "bridge \"br0\", port \"vm1\":";
+
+#[test]
+fn a_whole_configuration() {
+    let text = r#"
+        [daemon]
+        workers = "0"
+        poll = true
+        socket = "/run/x.sock"
+
+        [[bridge]]
+        name = "br0"
+        params = { ageing = 60 }
+
+        [[bridge.port]]
+        name = "vm1"
+        type = "memif"
+        socket = "/tmp/vm1.sock"
+        id = 3
+        vlan = "access:10"
+
+        [[bridge.port]]
+        name = "host"
+        type = "tap"
+        mtu = 9000
+        admin = "down"
+
+        [[bridge]]
+        name = "wire"
+        logic = "static"
+    "#;
+    let config = parse(text, Path::new("f.toml"), Depth::Text).unwrap();
+    assert_eq!(config.daemon.workers, [0]);
+    assert!(config.daemon.poll);
+    assert_eq!(config.daemon.socket(), Path::new("/run/x.sock"));
+    let [br0, wire] = config.bridges.as_slice() else { panic!("{config:?}") };
+    assert_eq!(br0.logic.name, "learning");
+    assert_eq!(br0.logic.params, [("ageing".to_owned(), "60".to_owned())]);
+    let [vm1, host] = br0.ports.as_slice() else { panic!("{br0:?}") };
+    assert_eq!(Some(vm1.settings.vlan.clone()), Vid::new(10).map(VlanMode::Access));
+    let Spec::Memif(memif) = &vm1.spec else { panic!("{vm1:?}") };
+    assert_eq!((memif.id, memif.socket.clone()), (3, PathBuf::from("/tmp/vm1.sock")));
+    let Spec::Tap(tap) = &host.spec else { panic!("{host:?}") };
+    assert_eq!((tap.mtu, host.settings.mtu, host.settings.admin_up), (9000, 9000, false));
+    assert_eq!((wire.name.as_str(), wire.logic.name.as_str()), ("wire", "static"));
+}
+
+#[test]
+fn an_empty_file_is_a_daemon_with_nothing() {
+    let config = parse("", Path::new("f.toml"), Depth::Text).unwrap();
+    assert_eq!(config, Config::default());
+    assert_eq!(config.daemon.socket(), Path::new("/run/mswitch/mswitch.sock"));
+}
+
+#[test]
+fn syntax_errors_have_positions() {
+    let found = mistake("[daemon]\npoll = \n");
+    assert!(found.starts_with("f.toml:2:"), "{found}");
+}
+
+#[test]
+fn unknown_keys() {
+    assert_eq!(
+        mistake("[deamon]\n"),
+        "f.toml:1:2: unknown key `deamon`; did you mean `daemon`? (expected `daemon` or `bridge`)"
+    );
+    assert_eq!(
+        mistake("[daemon]\n  pol = true\n"),
+        "f.toml:2:3: unknown key `pol`; did you mean `poll`? (expected `workers`, `poll` or `socket`)"
+    );
+    assert_eq!(
+        mistake("[[bridge]]\nname = \"br0\"\nlogik = \"x\"\n"),
+        "f.toml:3:1: bridge \"br0\": unknown key `logik`; did you mean `logic`? \
+         (expected `name`, `logic`, `params` or `port`)"
+    );
+    let found = port_mistake("type = \"memif\"\nsocket = \"/tmp/a\"\nrign-size = 8\n");
+    assert!(
+        found.starts_with(&format!("f.toml:7:1: {VM1} unknown key `rign-size`; did you mean `ring-size`?"))
+    );
+    assert!(found.contains("`name`, `type`, `admin`, `mtu`, `vlan`, `socket`, `id`, `role`"), "{found}");
+}
+
+#[test]
+fn wrong_kinds() {
+    assert_eq!(
+        mistake("[daemon]\npoll = 1\n"),
+        "f.toml:2:8: `poll` is an integer; expected `true` or `false`"
+    );
+    assert_eq!(
+        mistake("[bridge]\nname = \"br0\"\n"),
+        "f.toml:1:1: `bridge` is a table; expected tables that begin with `[[bridge]]`"
+    );
+    assert_eq!(
+        port_mistake("type = \"tap\"\nadmin = true\n"),
+        format!("f.toml:6:9: {VM1} `admin` is a boolean; expected `up` or `down`")
+    );
+}
+
+#[test]
+fn names() {
+    assert_eq!(
+        mistake("[[bridge]]\nlogic = \"static\"\n"),
+        "f.toml:1:1: key `name` is missing; expected the bridge's name"
+    );
+    assert_eq!(
+        mistake("[[bridge]]\nname = \"br 0\"\n"),
+        "f.toml:2:8: bridge \"br 0\": `br 0` is not a name; expected 1 to 64 letters, digits, dots, underscores and dashes"
+    );
+    assert_eq!(
+        mistake("[[bridge]]\nname = \"b\"\n[[bridge]]\nname = \"b\"\n"),
+        "f.toml:4:8: bridge \"b\": there is a bridge of this name in line 2; choose another name"
+    );
+    assert_eq!(
+        port_mistake(
+            "type = \"tap\"\n[[bridge.port]]\nname = \"vm1\"\ntype = \"tap\"\ninterface = \"other\"\n"
+        ),
+        format!(
+            "f.toml:7:8: {VM1} there is a port of this name in line 4 of the same bridge; choose another name"
+        )
+    );
+}
+
+#[test]
+fn types() {
+    assert_eq!(
+        port_mistake(""),
+        format!("f.toml:3:1: {VM1} key `type` is missing; expected `memif` or `tap`")
+    );
+    assert_eq!(
+        port_mistake("type = \"memfi\"\n"),
+        format!(
+            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif` or `tap`)"
+        )
+    );
+}
+
+#[test]
+fn values_of_every_port() {
+    let port = |line: &str| port_mistake(&format!("type = \"tap\"\n{line}\n"));
+    assert_eq!(
+        port("admin = \"on\""),
+        format!("f.toml:6:9: {VM1} `on` is not an admin state; expected `up` or `down`")
+    );
+    assert_eq!(
+        port("vlan = \"access:5000\""),
+        format!(
+            "f.toml:6:8: {VM1} `5000` is not a VLAN, a number from 1 to 4094; \
+             expected `transparent`, `access:10`, `trunk:10,20-29` or `trunk:all,native:1`"
+        )
+    );
+    let found = port_mistake("type = \"memif\"\nsocket = \"/tmp/a\"\nmtu = 70000\n");
+    assert!(
+        found
+            .starts_with(&format!("f.toml:7:7: {VM1} an MTU of 70000 is not possible; expected 68 to 65521"))
+    );
+}
+
+#[test]
+fn values_of_the_type() {
+    let starts = |lines: &str, expected: &str| {
+        let found = port_mistake(lines);
+        let expected = expected.replacen(' ', &format!(" {VM1} "), 1);
+        assert!(found.starts_with(&expected), "{found}\n{expected}");
+    };
+    starts("type = \"memif\"\n", "f.toml:3:1: key `socket` is missing");
+    starts(
+        "type = \"memif\"\nsocket = \"/tmp/a\"\nid = \"x\"\n",
+        "f.toml:7:6: `id`: invalid type: string \"x\"",
+    );
+    starts(
+        "type = \"memif\"\nsocket = \"/tmp/a\"\nrole = \"boss\"\n",
+        "f.toml:7:8: `role`: unknown variant `boss`, expected `server` or `client`",
+    );
+    starts(
+        "type = \"memif\"\nsocket = \"/tmp/a\"\nmode = \"rw\"\n",
+        "f.toml:7:8: mode: \"rw\" is not an octal mode",
+    );
+    starts(
+        "type = \"memif\"\nsocket = \"/no/dir/a\"\n",
+        "f.toml:6:10: socket: /no/dir is not a directory; create it",
+    );
+    starts("type = \"tap\"\nmac = \"xx\"\n", "f.toml:6:7: `mac`: `xx` is not a MAC address: six pairs");
+    starts("type = \"tap\"\naddresses = [\"10.0.0.1\"]\n", "f.toml:6:13: `addresses`: `10.0.0.1` is not an");
+}
+
+#[test]
+fn what_two_ports_cannot_share() {
+    let memif = |name: &str, rest: &str| {
+        format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"memif\"\nsocket = \"/tmp/a.sock\"\n{rest}\n")
+    };
+    let text = format!("[[bridge]]\nname = \"br0\"\n{}{}", memif("a", "id = 1"), memif("b", "id = 1"));
+    assert_eq!(
+        mistake(&text),
+        "f.toml:11:10: bridge \"br0\", port \"b\": the port in line 3 has interface 1 of memif socket /tmp/a.sock; \
+         two ports cannot share it"
+    );
+    let text = format!("[[bridge]]\nname = \"br0\"\n{}{}", memif("a", "id = 1"), memif("b", "id = 2"));
+    parse(&text, Path::new("f.toml"), Depth::Text).unwrap();
+    let found =
+        port_mistake("type = \"tap\"\n[[bridge.port]]\nname = \"x\"\ntype = \"tap\"\ninterface = \"vm1\"\n");
+    assert!(found.starts_with("f.toml:9:13: ") && found.contains("interface vm1 in the switch's"), "{found}");
+}
+
+#[test]
+fn logics() {
+    assert_eq!(
+        mistake("[[bridge]]\nname = \"b\"\nlogic = \"lerning\"\n"),
+        "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? The logics are: learning, static"
+    );
+    let found = mistake("[[bridge]]\nname = \"b\"\nparams = { ageing = \"soon\" }\n");
+    assert!(
+        found.starts_with(
+            "f.toml:3:21: bridge \"b\": parameter `ageing` of logic `learning` cannot be `soon`"
+        )
+    );
+    let found = mistake("[[bridge]]\nname = \"b\"\nparams = { aging = 1 }\n");
+    assert!(
+        found.starts_with("f.toml:3:12: bridge \"b\": logic `learning` has no parameter `aging`"),
+        "{found}"
+    );
+    let found = mistake("[[bridge]]\nname = \"b\"\nparams = { ageing = [1] }\n");
+    assert!(
+        found.starts_with("f.toml:3:21: bridge \"b\": parameter `ageing` is not a single value"),
+        "{found}"
+    );
+}
+
+#[test]
+fn cpus() {
+    let found = mistake("[daemon]\nworkers = \"0,9999\"\n");
+    assert!(found.starts_with("f.toml:2:11: `workers`: CPU 9999 is not online; online are 0"), "{found}");
+    let found = mistake("[daemon]\nworkers = \"zero\"\n");
+    assert!(found.starts_with("f.toml:2:11: `workers`: `zero` is not a CPU list; expected"), "{found}");
+}
+
+#[test]
+fn every_mistake_is_reported_in_the_order_of_the_file() {
+    let text = "[daemon]\npoll = 1\nx = 2\n[[bridge]]\nname = \"b\"\nlogic = \"no\"\n[[bridge.port]]\nname = \"p\"\n\
+                type = \"memif\"\nsocket = 5\nid = \"x\"\nvlan = \"y\"\n";
+    let lines: Vec<String> = mistakes(text, Depth::Text)
+        .iter()
+        .map(|line| line.split(':').nth(1).unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(lines, ["2", "3", "6", "10", "11", "12"]);
+}
+
+#[test]
+fn sockets_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let (live, file) = (dir.path().join("live.sock"), dir.path().join("file"));
+    let _listener = UnixListener::bind(&live).unwrap();
+    std::fs::write(&file, "").unwrap();
+    let control = dir.path().join("control.sock");
+    let text = format!(
+        "[daemon]\nsocket = {control:?}\n[[bridge]]\nname = \"b\"\n\
+         [[bridge.port]]\nname = \"p\"\ntype = \"memif\"\nsocket = {live:?}\n\
+         [[bridge.port]]\nname = \"q\"\ntype = \"memif\"\nsocket = {file:?}\n"
+    );
+    parse(&text, Path::new("f.toml"), Depth::Text).unwrap();
+    let found = mistakes(&text, Depth::Machine);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    let expected = format!(
+        "f.toml:8:10: bridge \"b\", port \"p\": socket: {} is in use by process {} (",
+        live.display(),
+        std::process::id()
+    );
+    assert!(found[0].starts_with(&expected), "{found:#?}\n{expected}");
+    assert!(
+        found[1].contains("12:10: bridge \"b\", port \"q\": socket: ")
+            && found[1].contains("is not a socket")
+    );
+
+    // The daemon that the file is for has the socket because of it.
+    let _daemon = UnixListener::bind(&control).unwrap();
+    assert_eq!(mistakes(&text, Depth::Machine).len(), 1);
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let error = read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("/no/such/file.toml:1:1: cannot read the file: "), "{error}");
+}

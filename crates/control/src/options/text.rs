@@ -50,9 +50,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
 struct Text<'a>(&'a str);
 
 fn parse<T: FromStr>(text: &str, expected: impl Display) -> Result<T, Error> {
-    text.trim()
-        .parse()
-        .map_err(|_| Error::custom(format_args!("`{text}` is not {expected}")))
+    text.trim().parse().map_err(|_| Error::custom(format_args!("`{text}` is not {expected}")))
 }
 
 impl IntoDeserializer<'_, Error> for Text<'_> {

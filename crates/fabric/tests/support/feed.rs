@@ -46,6 +46,27 @@ impl Sent {
     }
 }
 
+impl Sent {
+    fn describe(&self, batch: &mut RxBatch) -> Result<(), Fault> {
+        for piece in &self.pieces {
+            let at = NonNull::from(&**piece).cast();
+            // SAFETY: the piece lives on the heap in the queue's `lent` until `complete`.
+            unsafe { batch.add_segment(at, piece.len() as u32)? };
+        }
+        batch.end_packet(self.offload);
+        Ok(())
+    }
+
+    /// As a device's read: a header of the device's own, then the packet.
+    fn land(&self, batch: &mut RxBatch) -> Result<(), Fault> {
+        let Some(room) = batch.landing() else { return Err(Fault::Device(rustix::io::Errno::NOBUFS)) };
+        let (skip, bytes) = (self.pieces.len() % 13, self.pieces.concat());
+        room[..skip].fill(0xAB);
+        room[skip..skip + bytes.len()].copy_from_slice(&bytes);
+        batch.landed(skip, skip + bytes.len(), self.offload)
+    }
+}
+
 impl Drop for Sent {
     fn drop(&mut self) {
         for piece in &mut self.pieces {
@@ -60,6 +81,8 @@ pub(crate) struct Feed {
     wants_signal: AtomicBool,
     event: OwnedFd,
     cheap: bool,
+    /// Packets are read into the batch's own memory, as from a device.
+    lands: bool,
     /// Fault that the next `receive` ends with, after what is queued.
     receive_fault: Mutex<Option<Fault>>,
     /// Fault that the next `complete` ends with.
@@ -80,20 +103,26 @@ pub(crate) struct Feed {
 
 impl Feed {
     pub(crate) fn new() -> Arc<Self> {
-        Self::of(true)
+        Self::of(true, false)
+    }
+
+    /// One whose packets the switch has to read into memory of its own.
+    pub(crate) fn landing() -> Arc<Self> {
+        Self::of(true, true)
     }
 
     /// One that is not cheap to poll, like a TAP: it signals always.
     pub(crate) fn device() -> Arc<Self> {
-        Self::of(false)
+        Self::of(false, true)
     }
 
-    fn of(cheap: bool) -> Arc<Self> {
+    fn of(cheap: bool, lands: bool) -> Arc<Self> {
         Arc::new(Self {
             queue: Mutex::default(),
             wants_signal: AtomicBool::new(!cheap),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(),
             cheap,
+            lands,
             receive_fault: Mutex::default(),
             complete_fault: Mutex::default(),
             on_arm: Mutex::default(),
@@ -183,12 +212,11 @@ impl RxQueue for FeedQueue {
         while batch.has_room()
             && let Some(packet) = queue.pop_front()
         {
-            for piece in &packet.pieces {
-                let at = NonNull::from(&**piece).cast();
-                // SAFETY: the piece lives on the heap in `lent` until `complete`.
-                unsafe { batch.add_segment(at, piece.len() as u32)? };
+            if self.feed.lands {
+                packet.land(batch)?;
+            } else {
+                packet.describe(batch)?;
             }
-            batch.end_packet(packet.offload);
             self.lent.push(packet);
         }
         let empty = queue.is_empty();

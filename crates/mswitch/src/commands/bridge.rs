@@ -11,7 +11,9 @@ use crate::render;
 pub(super) async fn run(client: &mut Client, command: BridgeCommand) -> Result<(), Failure> {
     match command {
         BridgeCommand::Add { name, logic, params } => {
-            client.add_bridge(proto::AddBridgeRequest { name, logic, params: unique(params.params)? }).await?;
+            client
+                .add_bridge(proto::AddBridgeRequest { name, logic, params: unique(params.params)? })
+                .await?;
             Ok(())
         }
         BridgeCommand::Del { name } => {

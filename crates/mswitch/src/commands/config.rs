@@ -57,7 +57,9 @@ pub(super) fn run(command: ConfigCommand) -> Result<(), Failure> {
     let errors = problems.iter().map(Mistake::from).collect();
     let checked = Checked { file: file.display().to_string(), ok: read.is_ok(), bridges, ports, errors };
     if output.json || checked.ok {
-        answer(output, &checked, |c| format!("{}: good; bridges: {}, ports: {}\n", c.file, c.bridges, c.ports))?;
+        answer(output, &checked, |c| {
+            format!("{}: good; bridges: {}, ports: {}\n", c.file, c.bridges, c.ports)
+        })?;
     }
     Ok(read.map(drop)?)
 }

@@ -23,8 +23,8 @@ pub(super) fn run(args: &DaemonArgs, socket: Option<PathBuf>) -> Result<(), Fail
         None => Config::default(),
     };
     if let Some(list) = &args.workers {
-        config.daemon.workers =
-            control::cpulist::parse_online(list).map_err(|error| Failure::new(format_args!("--workers: {error}")))?;
+        config.daemon.workers = control::cpulist::parse_online(list)
+            .map_err(|error| Failure::new(format_args!("--workers: {error}")))?;
     }
     config.daemon.poll |= args.poll;
     config.daemon.socket = socket.or(config.daemon.socket);

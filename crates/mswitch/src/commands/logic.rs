@@ -11,7 +11,9 @@ use crate::render;
 pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<(), Failure> {
     match command {
         LogicCommand::Set { bridge, logic, params } => {
-            client.set_logic(proto::SetLogicRequest { bridge, logic, params: unique(params.params)? }).await?;
+            client
+                .set_logic(proto::SetLogicRequest { bridge, logic, params: unique(params.params)? })
+                .await?;
             Ok(())
         }
         LogicCommand::Show { bridge, output } => {

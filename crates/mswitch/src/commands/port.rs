@@ -39,10 +39,8 @@ async fn list(
     bridge: Option<String>,
     name: Option<String>,
 ) -> Result<proto::Ports, Failure> {
-    let request = proto::ListPortsRequest {
-        bridge: bridge.unwrap_or_default(),
-        name: name.unwrap_or_default(),
-    };
+    let request =
+        proto::ListPortsRequest { bridge: bridge.unwrap_or_default(), name: name.unwrap_or_default() };
     Ok(client.list_ports(request).await?.into_inner())
 }
 

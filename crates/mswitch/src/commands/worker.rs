@@ -17,12 +17,15 @@ pub(super) async fn run(client: &mut Client, command: WorkerCommand) -> Result<(
             if let Some(seconds) = interval {
                 tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
                 let now = list(client).await?;
-                reply.workers = now.workers.iter().zip(&reply.workers).map(|(now, then)| now.since(then)).collect();
+                reply.workers =
+                    now.workers.iter().zip(&reply.workers).map(|(now, then)| now.since(then)).collect();
             }
             answer(output, &reply, |reply| render::worker::list(&reply.workers))
         }
         WorkerCommand::Pin { port, queue, cpu } => {
-            client.pin_queue(proto::PinQueueRequest { bridge: port.bridge, port: port.port, queue, cpu }).await?;
+            client
+                .pin_queue(proto::PinQueueRequest { bridge: port.bridge, port: port.port, queue, cpu })
+                .await?;
             Ok(())
         }
     }

@@ -6,8 +6,13 @@ use super::table::{Column, table};
 
 /// A row per address.
 pub(crate) fn list(entries: &[proto::FdbEntry]) -> String {
-    let columns =
-        [Column::Left("MAC"), Column::Right("VLAN"), Column::Left("PORT"), Column::Right("AGE"), Column::Left("KIND")];
+    let columns = [
+        Column::Left("MAC"),
+        Column::Right("VLAN"),
+        Column::Left("PORT"),
+        Column::Right("AGE"),
+        Column::Left("KIND"),
+    ];
     let row = |entry: &proto::FdbEntry| {
         vec![
             entry.mac.clone(),

@@ -30,7 +30,10 @@ pub(crate) fn show(port: &proto::Port) -> String {
         ("type".into(), port.r#type.clone()),
         ("link".into(), link(port)),
         ("admin".into(), port.admin.clone()),
-        ("mtu".into(), if port.mtu == 0 { "what the type allows".into() } else { format!("{} bytes", port.mtu) }),
+        (
+            "mtu".into(),
+            if port.mtu == 0 { "what the type allows".into() } else { format!("{} bytes", port.mtu) },
+        ),
         ("vlan".into(), port.vlan.clone()),
     ];
     lines.extend(port.options.iter().map(|(key, value)| (format!("  {key}"), value.clone())));
@@ -41,8 +44,10 @@ pub(crate) fn show(port: &proto::Port) -> String {
     // The type's options follow the settings under a title of their own.
     lines.insert(6, ("options".into(), String::new()));
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let mut out: String =
-        lines.iter().map(|(name, value)| format!("{name:<width$}  {value}").trim_end().to_owned() + "\n").collect();
+    let mut out: String = lines
+        .iter()
+        .map(|(name, value)| format!("{name:<width$}  {value}").trim_end().to_owned() + "\n")
+        .collect();
     out.push('\n');
     out + &stats(std::slice::from_ref(port), true)
 }
@@ -145,8 +150,9 @@ mod tests {
     #[test]
     fn all_of_a_port() {
         let text = show(&port());
-        assert!(text.starts_with(
-            "port      vm1 of bridge br0, index 0\n\
+        assert!(
+            text.starts_with(
+                "port      vm1 of bridge br0, index 0\n\
              type      memif\n\
              link      down: no client\n\
              admin     up\n\
@@ -158,7 +164,9 @@ mod tests {
              \u{20} peer    x\n\
              \n\
              BRIDGE"
-        ), "{text}");
+            ),
+            "{text}"
+        );
         assert!(text.contains("rx0"), "{text}");
     }
 }

@@ -90,7 +90,12 @@ mod tests {
     use super::*;
 
     fn reply(at_nanoseconds: u64, packets: u64) -> proto::Ports {
-        let rx = proto::QueueCounters { packets, bytes: packets * 100, batches: packets / 10, ..Default::default() };
+        let rx = proto::QueueCounters {
+            packets,
+            bytes: packets * 100,
+            batches: packets / 10,
+            ..Default::default()
+        };
         let totals = Some(proto::PortTotals { rx: Some(rx), tx: None });
         let port = proto::Port { bridge: "b".into(), name: "p".into(), totals, ..Default::default() };
         proto::Ports { ports: vec![port], at_nanoseconds }

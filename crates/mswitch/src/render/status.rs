@@ -68,7 +68,11 @@ mod tests {
             bridges: 1,
             ports: 2,
             ports_up: 1,
-            down: vec![proto::DownPort { bridge: "br0".into(), port: "vm1".into(), reason: "no client".into() }],
+            down: vec![proto::DownPort {
+                bridge: "br0".into(),
+                port: "vm1".into(),
+                reason: "no client".into(),
+            }],
             totals: Some(proto::PortTotals {
                 rx: Some(queue(2000, &[("vlan", 3)])),
                 tx: Some(queue(1000, &[("ring-full", 1000)])),

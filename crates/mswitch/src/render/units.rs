@@ -75,7 +75,10 @@ mod tests {
 
     #[test]
     fn counts() {
-        assert_eq!(["0", "999", "1,000", "1,234,567"], [0, 999, 1000, 1_234_567].map(count).each_ref().map(|s| &**s));
+        assert_eq!(
+            ["0", "999", "1,000", "1,234,567"],
+            [0, 999, 1000, 1_234_567].map(count).each_ref().map(|s| &**s)
+        );
     }
 
     #[test]

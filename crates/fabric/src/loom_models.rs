@@ -1,0 +1,441 @@
+//! Models for loom, which runs them in every order that threads and memory allow (up to a bound on preemptions).
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p mswitch-fabric --release --lib loom_models
+//! ```
+//!
+//! `LOOM_MAX_PREEMPTIONS=4` looks further than the bound that is set here; `LOOM_LOG=1` shows a failing order.
+//! What runs is the crate's own code ([`TxRing`], [`Reservation`](crate::reservation::Reservation) under
+//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`BridgeCell`]); modelled are the receiver, the ring's
+//! shared memory and the control plane. A ring entry is a loom cell, so that loom itself refuses an order in which
+//! the receiver looks at an entry that is not handed over, or two workers fill one.
+
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32 as StdAtomicU32, AtomicU64 as StdAtomicU64};
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use loom::thread;
+
+use crate::batch::Batch;
+use crate::bridge::BridgeState;
+use crate::counters::{DropReason, QueueCounters};
+use crate::egress::{Egress, OutputList, Tools};
+use crate::fault::Fault;
+use crate::logic::SwitchLogic;
+use crate::notify::Notifier;
+use crate::output::{NIL, Node};
+use crate::port::PortIndex;
+use crate::quiescence::Quiescence;
+use crate::rx::{BatchLimits, RxBatch};
+use crate::tx_ring::{Buffer, RingBacking, TxRing};
+use crate::worker::BridgeCell;
+
+/// Explores `f` with at most `preemptions` preemptions, and reports how many orders that were.
+fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    let orders = std::sync::Arc::new(StdAtomicU64::new(0));
+    let counted = orders.clone();
+    builder.check(move || {
+        counted.fetch_add(1, RELAXED);
+        f();
+    });
+    let orders = orders.load(RELAXED);
+    eprintln!("{name}: {orders} orders, at most {:?} preemptions", builder.preemption_bound);
+    assert!(orders > 1);
+}
+
+const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
+
+/// Length of a packet: it does not fit into one buffer of [`SHORT`] bytes.
+const LEN: usize = 20;
+const SHORT: u32 = 12;
+
+/// What the receiver finds in an entry.
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    /// Who sent it and its number there, from the bytes that arrived; 0: nothing.
+    packet: u8,
+    len: u32,
+    more: bool,
+}
+
+/// A ring's shared memory. Every loom object that a worker does not take from the fabric is here.
+struct Ring {
+    entries: Box<[UnsafeCell<Entry>]>,
+    bytes: Box<[std::cell::UnsafeCell<[u8; LEN]>]>,
+    capacity: u32,
+    posted: AtomicU32,
+    published: AtomicU32,
+    wants_signal: AtomicBool,
+    told: AtomicU32,
+    /// Most entries published at once; loom does not look at it.
+    leap: StdAtomicU32,
+}
+
+// SAFETY: loom runs its threads one at a time; what it must check is in its own cells and atomics.
+unsafe impl Sync for Ring {}
+// SAFETY: as above.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn new(size: u32, posted: u32, capacity: u32) -> Arc<Self> {
+        Arc::new(Self {
+            entries: (0..size).map(|_| UnsafeCell::new(Entry::default())).collect(),
+            bytes: (0..size).map(|_| std::cell::UnsafeCell::new([0; LEN])).collect(),
+            capacity,
+            posted: AtomicU32::new(posted),
+            published: AtomicU32::new(0),
+            wants_signal: AtomicBool::new(false),
+            told: AtomicU32::new(0),
+            leap: StdAtomicU32::new(0),
+        })
+    }
+
+    fn at(&self, seq: u32) -> usize {
+        seq as usize % self.entries.len()
+    }
+
+    /// The receiver: takes what is published from `next` on, posts the buffers again if `repost`.
+    fn take(&self, next: &mut u32, repost: bool, got: &mut Vec<Entry>) {
+        let published = self.published.load(Ordering::Acquire);
+        while *next != published {
+            let entry = self.entries[self.at(*next)].with_mut(|entry| {
+                // SAFETY: loom checks that nobody else is at this cell.
+                unsafe { std::mem::take(&mut *entry) }
+            });
+            assert!(entry.len > 0, "entry {next} was published empty");
+            got.push(entry);
+            *next += 1;
+        }
+        if repost {
+            self.posted.store(*next + self.entries.len() as u32, Ordering::Release);
+        }
+    }
+}
+
+struct Backing(Arc<Ring>);
+
+impl RingBacking for Backing {
+    fn size(&self) -> u32 {
+        self.0.entries.len() as u32
+    }
+
+    fn posted(&self, _: u32) -> Result<u32, Fault> {
+        Ok(self.0.posted.load(Ordering::Acquire))
+    }
+
+    fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
+        let at = NonNull::new(self.0.bytes[self.0.at(seq)].get()).map_or(NonNull::dangling(), NonNull::cast);
+        Ok(Buffer { at, capacity: self.0.capacity })
+    }
+
+    fn fill(&self, seq: u32, len: u32, more: bool) {
+        let i = self.0.at(seq);
+        // SAFETY: one thread at a time; the bytes were written by this thread just now.
+        let bytes = unsafe { *self.0.bytes[i].get() };
+        self.0.entries[i].with_mut(|entry| {
+            // SAFETY: loom checks that nobody else is at this cell.
+            let entry = unsafe { &mut *entry };
+            assert_eq!(entry.len, 0, "entry {seq} was filled twice");
+            *entry = Entry { packet: bytes[0], len, more };
+        });
+    }
+
+    fn publish(&self, seq: u32) {
+        let before = self.0.published.load(Ordering::Relaxed);
+        self.0.leap.fetch_max(seq.wrapping_sub(before), RELAXED);
+        self.0.published.store(seq, Ordering::Release);
+    }
+
+    fn notify(&self) -> Option<RawFd> {
+        // As a memif peer's flag: a plain load. The fence is the fabric's.
+        if self.0.wants_signal.load(Ordering::Relaxed) {
+            self.0.told.fetch_add(1, Ordering::Relaxed);
+        }
+        None
+    }
+
+    fn faulted(&self) -> bool {
+        false
+    }
+}
+
+/// A batch of packets whose bytes are all their number, made once: it is only read.
+struct Packets(RxBatch);
+
+// SAFETY: the batch is only read, and loom runs one thread at a time.
+unsafe impl Sync for Packets {}
+
+fn packets(numbers: &[u8]) -> &'static Packets {
+    let mut batch = RxBatch::new(BatchLimits::default());
+    for number in numbers {
+        let bytes: &'static mut [u8] = vec![*number; LEN].leak();
+        // SAFETY: the bytes are never freed.
+        unsafe { batch.add_segment(NonNull::from(bytes).cast(), LEN as u32) }.unwrap();
+        batch.end_packet(packet::Offload::NONE);
+    }
+    batch.load_headers();
+    Box::leak(Box::new(Packets(batch)))
+}
+
+/// Kernel contexts are scarce and the models many: tools go from one to the next.
+fn with_tools<R>(f: impl FnOnce(&mut Tools) -> R) -> R {
+    static POOL: Mutex<Vec<Tools>> = Mutex::new(Vec::new());
+    let tools = POOL.lock().unwrap().pop();
+    let mut tools = tools.unwrap_or_else(|| Tools { notifier: Notifier::new().unwrap() });
+    let r = f(&mut tools);
+    POOL.lock().unwrap().push(tools);
+    r
+}
+
+fn deliver(ring: &TxRing<Backing>, counters: &QueueCounters, packets: &Packets) {
+    let n = packets.0.len();
+    let mut nodes: Vec<Node> = (0..n as u16).map(|v| Node { next: u32::from(v) + 1, version: v }).collect();
+    nodes[n - 1].next = NIL;
+    let mut list = OutputList { batch: &packets.0, nodes: &mut nodes, head: 0, count: n as u32 };
+    with_tools(|tools| ring.deliver(&mut list, counters, tools)).unwrap();
+}
+
+/// The packets that entries hold, chains put together.
+fn whole(entries: &[Entry]) -> Vec<u8> {
+    let mut packets = Vec::new();
+    let mut len = 0;
+    for entry in entries {
+        len += entry.len;
+        if !entry.more {
+            assert_eq!(len, LEN as u32, "half a packet");
+            packets.push(entry.packet);
+            len = 0;
+        }
+    }
+    assert_eq!(len, 0, "half a packet");
+    packets
+}
+
+/// Each sender's packets come in its order (numbers ascend within 1x, within 2x), none twice.
+fn assert_in_order(got: &[u8]) {
+    for sender in [1, 2] {
+        let own: Vec<_> = got.iter().filter(|number| **number / 10 == sender).collect();
+        assert!(own.windows(2).all(|pair| pair[0] < pair[1]), "{got:?}");
+    }
+}
+
+/// Two senders whose copies finish in any order, a receiver that looks meanwhile: it sees whole packets only, in
+/// order, and all of them in the end.
+#[test]
+fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
+    let (ones, twos) = (packets(&[11, 12]), packets(&[21, 22]));
+    static LEAP: StdAtomicU32 = StdAtomicU32::new(0);
+    explore("two senders", 5, move || {
+        let shared = Ring::new(4, 4, LEN as u32);
+        let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
+        let sender = |packets: &'static Packets| {
+            let ring = ring.clone();
+            thread::spawn(move || deliver(&ring, &QueueCounters::default(), packets))
+        };
+        let senders = [sender(ones), sender(twos)];
+        let (mut next, mut got) = (0, Vec::new());
+        shared.take(&mut next, false, &mut got);
+        shared.take(&mut next, false, &mut got);
+        // A packet is published with its run: two at a time.
+        assert!(got.len() % 2 == 0);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        shared.take(&mut next, false, &mut got);
+        let got = whole(&got);
+        assert!(got == [11, 12, 21, 22] || got == [21, 22, 11, 12], "{got:?}");
+        LEAP.fetch_max(shared.leap.load(RELAXED), RELAXED);
+    });
+    assert_eq!(LEAP.load(RELAXED), 4, "no order in which the later run was complete first");
+}
+
+/// A ring of two buffers that the receiver posts again and again: entries are used over, and what found no room is
+/// counted.
+#[test]
+fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
+    let (ones, twos) = (packets(&[11, 12]), packets(&[21, 22]));
+    explore("reuse", 4, move || {
+        let shared = Ring::new(2, 2, LEN as u32);
+        let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
+        let counters = std::sync::Arc::new(QueueCounters::default());
+        let sender = |packets: &'static Packets| {
+            let (ring, counters) = (ring.clone(), counters.clone());
+            thread::spawn(move || deliver(&ring, &counters, packets))
+        };
+        let senders = [sender(ones), sender(twos)];
+        let (mut next, mut got) = (0, Vec::new());
+        shared.take(&mut next, true, &mut got);
+        shared.take(&mut next, true, &mut got);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        shared.take(&mut next, true, &mut got);
+        let got = whole(&got);
+        assert_in_order(&got);
+        let snapshot = counters.snapshot();
+        assert_eq!(snapshot.packets, got.len() as u64);
+        assert_eq!(snapshot.drops[DropReason::RingFull as usize], 4 - got.len() as u64);
+    });
+}
+
+/// Packets in chains of two short buffers: no half of one is ever seen.
+#[test]
+fn chains_are_seen_whole() {
+    let (ones, twos) = (packets(&[11]), packets(&[21]));
+    explore("chains", 5, move || {
+        let shared = Ring::new(4, 4, SHORT);
+        let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
+        let other = ring.clone();
+        let sender = thread::spawn(move || deliver(&other, &QueueCounters::default(), twos));
+        let reader = shared.clone();
+        let receiver = thread::spawn(move || {
+            let (mut next, mut got) = (0, Vec::new());
+            reader.take(&mut next, false, &mut got);
+            (next, got)
+        });
+        deliver(&ring, &QueueCounters::default(), ones);
+        let (mut next, mut got) = receiver.join().unwrap();
+        drop(whole(&got));
+        sender.join().unwrap();
+        shared.take(&mut next, false, &mut got);
+        let got = whole(&got);
+        assert!(got == [11, 21] || got == [21, 11], "{got:?}");
+    });
+}
+
+/// The receiver asks to be told, fences, looks, and sleeps if it saw nothing: then whoever publishes tells it.
+#[test]
+fn no_wake_up_is_lost() {
+    let (ones, twos) = (packets(&[11]), packets(&[21]));
+    explore("wake-up", 5, move || {
+        let shared = Ring::new(2, 2, LEN as u32);
+        let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
+        let other = ring.clone();
+        let senders = [
+            thread::spawn(move || deliver(&ring, &QueueCounters::default(), ones)),
+            thread::spawn(move || deliver(&other, &QueueCounters::default(), twos)),
+        ];
+        shared.wants_signal.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let seen = shared.published.load(Ordering::Acquire);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        assert_eq!(shared.published.load(Ordering::Acquire), 2);
+        let told = shared.told.load(Ordering::Relaxed);
+        assert!(seen == 2 || told > 0, "the receiver saw {seen} of 2 and sleeps for ever");
+    });
+}
+
+/// A logic that knows whether it may still be used; loom checks that being used and being dropped do not meet.
+struct Mortal(UnsafeCell<bool>);
+
+// SAFETY: loom checks the only access there is.
+unsafe impl Sync for Mortal {}
+// SAFETY: as above.
+unsafe impl Send for Mortal {}
+
+/// The two things that happen to a [`Mortal`], under the name of a port: the trait has no method for it.
+const USE: PortIndex = PortIndex(0);
+const DIE: PortIndex = PortIndex(1);
+
+impl SwitchLogic for Mortal {
+    fn forward(&self, _: &mut Batch<'_>) {}
+
+    fn port_removed(&self, what: PortIndex) {
+        match what {
+            // SAFETY: loom checks that nobody writes meanwhile.
+            USE => self.0.with(|alive| assert!(unsafe { *alive }, "used after it was dropped")),
+            // SAFETY: loom checks that nobody else is here.
+            _ => self.0.with_mut(|alive| unsafe { *alive = false }),
+        }
+    }
+}
+
+fn picture() -> BridgeState {
+    BridgeState::new(std::sync::Arc::new(Mortal(UnsafeCell::new(true))), Vec::new(), Vec::new())
+}
+
+/// One batch: load the picture, use it twice.
+fn batch(cell: &BridgeCell) {
+    // SAFETY: the workers below are awake here; whether that is enough is what the model finds out.
+    let state = unsafe { cell.get() };
+    state.logic.port_removed(USE);
+    thread::yield_now();
+    state.logic.port_removed(USE);
+}
+
+/// Replaces the picture as the control plane does. The old one "dies" where it would be dropped; its memory
+/// is handed back, so that a wrong order fails by loom's judgement and not by a crash.
+fn replace(cell: &BridgeCell, quiescence: &Quiescence) -> Box<BridgeState> {
+    let old = cell.swap(picture());
+    quiescence.wait();
+    old.logic.port_removed(DIE);
+    old
+}
+
+/// A worker that passes quiescent points between batches.
+#[test]
+fn nothing_is_dropped_under_a_busy_worker() {
+    explore("busy worker", 4, || {
+        let (cell, quiescence) = (Arc::new(BridgeCell::new(picture())), Arc::new(Quiescence::new(1)));
+        let (its_cell, its_quiescence) = (cell.clone(), quiescence.clone());
+        let worker = thread::spawn(move || {
+            its_quiescence.wake(0);
+            for _ in 0..2 {
+                its_quiescence.pass(0);
+                batch(&its_cell);
+            }
+            its_quiescence.sleep(0);
+        });
+        let old = [replace(&cell, &quiescence), replace(&cell, &quiescence)];
+        worker.join().unwrap();
+        drop(old);
+    });
+}
+
+/// A worker that sleeps and wakes while the picture changes.
+#[test]
+fn nothing_is_dropped_under_a_waking_worker() {
+    explore("waking worker", 4, || {
+        let (cell, quiescence) = (Arc::new(BridgeCell::new(picture())), Arc::new(Quiescence::new(1)));
+        let (its_cell, its_quiescence) = (cell.clone(), quiescence.clone());
+        let worker = thread::spawn(move || {
+            for _ in 0..2 {
+                its_quiescence.wake(0);
+                // No quiescent point: the worker goes on from its sleep straight to a batch.
+                batch(&its_cell);
+                its_quiescence.sleep(0);
+            }
+        });
+        let old = [replace(&cell, &quiescence), replace(&cell, &quiescence)];
+        worker.join().unwrap();
+        drop(old);
+    });
+}
+
+/// Two workers, one that works and one that wakes.
+#[test]
+fn nothing_is_dropped_under_either_of_two_workers() {
+    explore("two workers", 3, || {
+        let (cell, quiescence) = (Arc::new(BridgeCell::new(picture())), Arc::new(Quiescence::new(2)));
+        let workers = [0, 1].map(|i| {
+            let (cell, quiescence) = (cell.clone(), quiescence.clone());
+            thread::spawn(move || {
+                quiescence.wake(i);
+                batch(&cell);
+                if i == 0 {
+                    quiescence.pass(i);
+                } else {
+                    quiescence.sleep(i);
+                    quiescence.wake(i);
+                }
+                batch(&cell);
+                quiescence.sleep(i);
+            })
+        });
+        let old = replace(&cell, &quiescence);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        drop(old);
+    });
+}

@@ -1,0 +1,427 @@
+//! The real binary: a daemon in a directory of its own, and every command against it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn mswitch() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mswitch"));
+    command.env_remove("MSWITCH_SOCKET").env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An interface name that no other test of this or another process uses.
+fn interface() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("ms{}t{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn interface_exists(name: &str) -> bool {
+    Path::new("/sys/class/net").join(name).exists()
+}
+
+/// A directory with a configuration. A blank in its name: paths are not URLs.
+struct Place {
+    dir: TempDir,
+    tap: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("mswitch cli ").tempdir().unwrap();
+        let place = Self { dir, tap: interface() };
+        place.configure("");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A bridge with a memif port and a TAP port, and what is given.
+    fn configure(&self, more: &str) {
+        let text = format!(
+            "[daemon]\nsocket = {:?}\n\n[[bridge]]\nname = \"br0\"\n\n\
+             [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\nsocket = {:?}\n\n\
+             [[bridge.port]]\nname = \"host\"\ntype = \"tap\"\ninterface = \"{}\"\n{more}",
+            self.path("control.sock"),
+            self.path("vm1.sock"),
+            self.tap,
+        );
+        std::fs::write(self.path("config.toml"), text).unwrap();
+    }
+
+    fn daemon(&self) -> Command {
+        let mut command = mswitch();
+        command.arg("daemon").arg("--config").arg(self.path("config.toml"));
+        command
+    }
+
+    /// Runs a client command.
+    fn run(&self, line: &str) -> Output {
+        let mut command = mswitch();
+        command.arg("--socket").arg(self.path("control.sock")).args(line.split_whitespace());
+        command.output().unwrap()
+    }
+
+    /// What a command prints that must succeed.
+    fn ok(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
+    }
+
+    /// What a command complains that must be refused.
+    fn refused(&self, line: &str) -> String {
+        let output = self.run(line);
+        let complaint = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {complaint}");
+        assert!(complaint.lines().all(|line| line.starts_with("mswitch: ")), "{line}: {complaint}");
+        complaint
+    }
+}
+
+/// A running daemon; killed if a test forgets it.
+struct Daemon {
+    child: Child,
+    log: Receiver<String>,
+}
+
+impl Daemon {
+    fn start(place: &Place) -> Self {
+        let mut child = place.daemon().stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let (lines, log) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let _ = lines.send(line);
+            }
+        });
+        let daemon = Self { child, log };
+        daemon.await_line("is ready");
+        daemon
+    }
+
+    fn await_line(&self, wanted: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = Vec::new();
+        while let Ok(line) = self.log.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            if line.contains(wanted) {
+                return;
+            }
+            seen.push(line);
+        }
+        panic!("the daemon did not say {wanted:?} but {seen:#?}");
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&mut self, signal: Signal) -> std::process::ExitStatus {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_reading_command_speaks_to_people_and_programs() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place);
+
+    let status = place.ok("status");
+    assert!(status.contains(&format!("process {}", daemon.pid())), "{status}");
+    assert!(status.contains("br0 vm1: no client has connected yet"), "{status}");
+    assert!(status.lines().count() <= 12, "{status}");
+    let status = place.json("status");
+    assert_eq!(status["pid"], daemon.pid());
+    assert_eq!((&status["bridges"], &status["ports"]), (&1.into(), &2.into()));
+    assert_eq!(status["down"][0]["port"], "vm1");
+    assert_eq!(status["config_file"], place.path("config.toml").display().to_string());
+
+    assert!(place.ok("bridge list").contains("learning"));
+    assert_eq!(place.json("bridge list")["bridges"][0]["name"], "br0");
+    assert!(place.ok("bridge show br0").contains("MAC table"));
+    assert_eq!(place.json("bridge show br0")["logic"]["params"]["ageing"], "300");
+
+    assert!(place.ok("port list").contains(&"no client has connected yet".to_owned()));
+    assert_eq!(place.json("port list br0")["ports"].as_array().unwrap().len(), 2);
+    let show = place.ok("port show br0 host");
+    assert!(show.contains(&place.tap) && show.contains("rx0"), "{show}");
+    let show = place.json("port show br0 host");
+    assert_eq!((&show["type"], &show["link"], &show["admin"]), (&"tap".into(), &"up".into(), &"up".into()));
+    assert_eq!(show["options"]["interface"], place.tap);
+    assert_eq!(show["rx_queues"].as_array().unwrap().len(), 1);
+
+    assert!(place.ok("port stats").contains("BATCHES"));
+    assert!(place.ok("port stats br0 host --queues").contains("tx0"));
+    let stats = place.json("port stats br0 vm1");
+    assert_eq!(stats["ports"][0]["totals"]["rx"]["packets"], 0);
+    assert!(place.ok("port stats --watch --count 1").contains("pps"));
+    let rates = place.json("port stats br0 --watch --count 1");
+    assert!(rates[0]["packets_per_second"].is_number(), "{rates}");
+
+    assert!(place.ok("worker show").contains("WAKE-UPS"));
+    let workers = place.json("worker show --interval 0.05");
+    assert_eq!(workers["workers"][0]["queues"][0]["port"], "host");
+    assert!(workers["workers"][0]["busy_share"].as_f64().unwrap() <= 1.0);
+
+    assert!(place.ok("logic list").contains("ageing"));
+    assert_eq!(place.json("logic list")["logics"][1]["name"], "static");
+    assert!(place.ok("logic show br0").contains("learning"));
+    assert_eq!(place.json("logic show br0")["name"], "learning");
+
+    place.ok("fdb show br0");
+    assert!(place.json("fdb show br0")["entries"].is_array());
+    let file = place.path("config.toml");
+    let check = mswitch().args(["config", "check", "--json"]).arg(&file).output().unwrap();
+    let check: Value = serde_json::from_slice(&check.stdout).unwrap();
+    assert_eq!(
+        (&check["ok"], &check["ports"]),
+        (&true.into(), &2.into()),
+        "the daemon's own sockets are no mistake"
+    );
+}
+
+#[test]
+fn ports_and_bridges_come_and_go() {
+    let place = Place::new();
+    let _daemon = Daemon::start(&place);
+    let socket = place.path("second.sock");
+
+    place.ok("bridge add br1 --logic learning --param ageing=60");
+    assert_eq!(place.json("logic show br1")["params"]["ageing"], "60");
+    let mut add = mswitch();
+    add.env("MSWITCH_SOCKET", place.path("control.sock"));
+    add.args([
+        "port",
+        "add",
+        "br1",
+        "vm2",
+        "--type",
+        "memif",
+        "--opt",
+        "id=5",
+        "--vlan",
+        "access:10",
+        "--path",
+    ]);
+    let added = add.arg(&socket).output().unwrap();
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    assert!(socket.exists());
+    let port = place.json("port show br1 vm2");
+    assert_eq!((&port["vlan"], &port["options"]["id"]), (&"access:10".into(), &"5".into()));
+
+    place.ok("port set br1 vm2 --admin down --mtu 1400 --vlan trunk:10,20-29");
+    let port = place.json("port show br1 vm2");
+    assert_eq!((&port["mtu"], &port["vlan"]), (&1400.into(), &"trunk:10,20-29".into()));
+    assert_eq!((&port["admin"], &port["reason"]), (&"down".into(), &"set down by the administrator".into()));
+    place.ok("port set br1 vm2 --admin up");
+    assert_eq!(place.json("port show br1 vm2")["mtu"], 1400, "what is not named stays");
+
+    let tap = interface();
+    place.ok(&format!("port add br1 t --type tap --interface {tap} --mtu 9000 --address 10.213.0.1/30"));
+    assert!(interface_exists(&tap));
+    place.ok("port del br1 t");
+    assert!(!interface_exists(&tap));
+
+    place.ok("logic set br1 static --param vm2=other");
+    assert_eq!(place.json("logic show br1")["params"]["vm2"], "other");
+    place.ok("bridge del br1");
+    assert!(!socket.exists());
+    assert_eq!(place.json("bridge list")["bridges"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn mac_tables() {
+    let place = Place::new();
+    let _daemon = Daemon::start(&place);
+    place.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 7");
+    let entries = place.json("fdb show br0")["entries"].clone();
+    let mine = entries.as_array().unwrap().iter().find(|e| e["mac"] == "02:00:00:00:00:01").unwrap();
+    assert_eq!((&mine["vlan"], &mine["port"], &mine["static"]), (&7.into(), &"vm1".into(), &true.into()));
+    assert!(place.ok("fdb flush br0").contains("forgotten"));
+    assert!(place.ok("fdb show br0").contains("02:00:00:00:00:01"), "static addresses stay");
+    assert!(place.refused("fdb del br0 02:00:00:00:00:01").contains("no such address"), "it is in VLAN 7");
+    assert!(place.refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host").contains("no such address"));
+    place.ok("fdb del br0 02:00:00:00:00:01 --vlan 7 --port vm1");
+    assert!(place.refused("fdb add br0 zz --port vm1").contains("is not a MAC address"));
+    assert!(place.refused("fdb add br0 02:00:00:00:00:01 --vlan 5000 --port vm1").contains("1 to 4094"));
+    place.ok("logic set br0 static");
+    assert!(place.refused("fdb show br0").contains("has no MAC table"));
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let place = Place::new();
+    assert!(place.refused("status").contains("start one with `mswitch daemon --socket "));
+    let _daemon = Daemon::start(&place);
+    for (line, expected) in [
+        ("bridge add br0", "there is a bridge \"br0\" already"),
+        ("bridge add a/b", "`a/b` is not a name; expected 1 to 64"),
+        ("bridge add br1 --logic lerning", "did you mean `learning`?"),
+        ("bridge add br1 --param ageing=1 --param ageing=2", "`ageing` is given twice"),
+        ("bridge del br9", "there is no bridge \"br9\"; `mswitch bridge list` shows"),
+        ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; `mswitch port list br0` shows"),
+        ("port add br0 vm1 --type tap", "has a port \"vm1\" already"),
+        ("port add br0 x --type vhost", "unknown port type `vhost`; expected `memif` or `tap`"),
+        ("port add br0 x --type memif", "key `socket` is missing"),
+        ("port add br0 x --type tap --path /tmp/a", "unknown key `socket`; expected `interface`"),
+        ("port add br0 x --type memif --path /no/dir/a", "/no/dir is not a directory"),
+        ("port add br0 x --type memif --path /tmp/a --id many", "`id`: `many` is not a number that fits"),
+        ("port set br0 vm1 --mtu 9", "an MTU of 9 is not possible; expected 68 to 65521"),
+        ("port set br0 vm1 --vlan access:0", "`0` is not a VLAN"),
+        ("logic set br0 nothing", "there is no logic `nothing`"),
+        ("worker pin br0 vm1 0 0", "the workers are not pinned"),
+    ] {
+        let complaint = place.refused(line);
+        assert!(complaint.contains(expected), "{line}: {complaint}");
+    }
+    assert_eq!(place.json("port list")["ports"].as_array().unwrap().len(), 2, "nothing has changed");
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    for line in [
+        "",
+        "no-such-command",
+        "bridge add",
+        "port add br0 vm1",
+        "port set br0 vm1 --admin sideways",
+        "port stats --count 3",
+        "bridge add br0 --param x",
+        "worker pin br0 vm1 zero 0",
+        "daemon --no-such-flag",
+    ] {
+        let output = mswitch().args(line.split_whitespace()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", text(&output.stderr));
+    }
+    for line in ["--help", "--version", "port add --help"] {
+        assert!(mswitch().args(line.split_whitespace()).output().unwrap().status.success(), "{line}");
+    }
+}
+
+#[test]
+fn a_second_daemon_is_told_who_holds_the_socket() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place);
+    let output = place.daemon().output().unwrap();
+    let complaint = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains(&format!("is in use by process {} (mswitch)", daemon.pid())), "{complaint}");
+    place.ok("status");
+
+    // The same file on another control socket: what it would make is the first one's.
+    let mut other = place.daemon();
+    let output = other.arg("--socket").arg(place.path("other.sock")).output().unwrap();
+    let complaint = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("port \"vm1\"") && complaint.contains("is in use by process"), "{complaint}");
+    assert!(!place.path("other.sock").exists());
+    place.ok("status");
+}
+
+#[test]
+fn sigterm_and_sigint_leave_nothing() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::new();
+        let mut daemon = Daemon::start(&place);
+        assert!(place.path("vm1.sock").exists() && interface_exists(&place.tap));
+        // A caller that never says a word does not keep the daemon.
+        let _silent = std::os::unix::net::UnixStream::connect(place.path("control.sock")).unwrap();
+        assert!(daemon.signal(signal).success());
+        assert!(!place.path("control.sock").exists());
+        assert!(!place.path("vm1.sock").exists());
+        assert!(!interface_exists(&place.tap));
+    }
+}
+
+#[test]
+fn after_kill_9_the_next_start_cleans_up() {
+    let place = Place::new();
+    let mut daemon = Daemon::start(&place);
+    daemon.signal(Signal::KILL);
+    assert!(place.path("control.sock").exists() && place.path("vm1.sock").exists());
+    assert!(place.refused("status").contains("no daemon is listening"));
+    let daemon = Daemon::start(&place);
+    assert_eq!(place.json("status")["pid"], daemon.pid());
+    assert!(interface_exists(&place.tap));
+}
+
+#[test]
+fn a_configuration_with_mistakes_changes_nothing() {
+    let place = Place::new();
+    place.configure("mtu = 9\ncolour = \"red\"\n[[bridge]]\nname = \"br0\"\n");
+    for mut command in [place.daemon(), {
+        let mut check = mswitch();
+        check.args(["config", "check"]).arg(place.path("config.toml"));
+        check
+    }] {
+        let output = command.output().unwrap();
+        let complaint = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        let file = place.path("config.toml");
+        for (position, expected) in [
+            ("16:7", "bridge \"br0\", port \"host\": an MTU of 9"),
+            ("17:1", "bridge \"br0\", port \"host\": unknown key `colour`"),
+            ("19:8", "bridge \"br0\": there is a bridge of this name in line 5"),
+        ] {
+            let expected = format!("mswitch: {}:{position}: {expected}", file.display());
+            assert!(complaint.contains(&expected), "{complaint}\n{expected}");
+        }
+        assert!(!place.path("control.sock").exists() && !place.path("vm1.sock").exists());
+        assert!(!interface_exists(&place.tap));
+    }
+}
+
+#[test]
+fn a_port_that_cannot_be_opened_undoes_the_start() {
+    let place = Place::new();
+    place.configure("netns = \"no-such-namespace\"\n");
+    let output = place.daemon().output().unwrap();
+    let complaint = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("mswitch: bridge \"br0\", port \"host\": "), "{complaint}");
+    assert!(complaint.contains("no-such-namespace"), "{complaint}");
+    assert!(!place.path("control.sock").exists() && !place.path("vm1.sock").exists());
+}
+
+#[test]
+fn flags_of_the_daemon() {
+    let place = Place::new();
+    let bad =
+        mswitch().args(["daemon", "--workers", "9999", "--socket"]).arg(place.path("s")).output().unwrap();
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(
+        text(&bad.stderr).contains("--workers: CPU 9999 is not online; online are"),
+        "{}",
+        text(&bad.stderr)
+    );
+    let no_dir = mswitch().args(["daemon", "--socket", "/no/such/dir/s"]).output().unwrap();
+    assert_eq!(no_dir.status.code(), Some(1));
+    assert!(text(&no_dir.stderr).contains("the directory /no/such/dir does not exist"));
+}

@@ -1,0 +1,137 @@
+//! Writes the hand-made seeds to `seeds/TARGET/`: inputs that reach far without luck.
+//!
+//! `cargo run --example seeds` in this folder. The meaning of the bytes is the targets' reading of them: a change of a
+//! target's grammar is a change here. What `cargo fuzz cmin` found worth keeping lies beside them, named by its hash.
+
+use std::io;
+use std::path::Path;
+
+fn main() -> io::Result<()> {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    for (target, name, bytes) in packet().into_iter().chain(forward()).chain(memif_control()).chain(memif_rings()) {
+        let folder = seeds.join(target);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join(name), bytes)?;
+    }
+    Ok(())
+}
+
+type Seed = (&'static str, &'static str, Vec<u8>);
+
+/// A frame as `support::frame::read` reads it: TCP or UDP to be cut.
+fn frame(shape: u8, tags: u8, gso_size: u16, payload: u16) -> Vec<u8> {
+    let mut out = vec![2, shape, 0, 3, 0x99];
+    out.extend([0xff, 0xff, 0xff, 0xf0, 0xff, 0xfe]);
+    out.extend(gso_size.to_le_bytes());
+    out.extend(payload.to_le_bytes());
+    out.extend([1, 2, tags, 5]);
+    out.push(0);
+    out
+}
+
+const V6: u8 = 1;
+const TCP: u8 = 2;
+const CUT: u8 = 4;
+
+fn shapes() -> [(&'static str, Vec<u8>); 6] {
+    [
+        ("tcp4", frame(TCP | CUT, 0, 1448, 9000)),
+        ("tcp6-tagged", frame(TCP | CUT | V6, 1, 1428, 9000)),
+        ("udp4-two-tags", frame(CUT, 2 | 0x10, 1000, 5000)),
+        ("udp6", frame(CUT | V6, 0, 512, 3000)),
+        ("tcp4-checksum-only", frame(TCP, 0, 0, 333)),
+        ("largest", frame(TCP | CUT, 0, 1448, 65_450)),
+    ]
+}
+
+fn packet() -> Vec<Seed> {
+    let prefix = [192, 0, 5, 0, 1, 1, 66, 0, 0xa8, 5, 34, 0, 16, 0, 1, 0];
+    shapes().into_iter().map(|(name, frame)| ("packet", name, [&prefix[..], &frame].concat())).collect()
+}
+
+fn forward() -> Vec<Seed> {
+    // Three ports: one that takes all, one that takes nothing, an access port of VLAN 5.
+    let ports = [0x7f, 0, 0, 0x70, 0, 0, 0x71, 1 | 5 << 2, 50];
+    let bridge = |logic: u8| [&[logic, 1, 64, 0xff, 0xff][..], &ports].concat();
+    let mut all = Vec::new();
+    for (name, frame) in shapes() {
+        let batch = [&[0, 1][..], &frame, &frame].concat();
+        let answer = [&[1, 0][..], &[1, 2, 1, 0, 0, 8, 0, 60, 0]].concat();
+        all.push(("forward", name, [&bridge(2)[..], &batch, &answer, &batch].concat()));
+    }
+    all.push(("forward", "static", [&bridge(0)[..], &[0, 0], &frame(TCP | CUT, 0, 1448, 4000)].concat()));
+    all
+}
+
+fn memif_control() -> Vec<Seed> {
+    // Each message: what, variant, its fields; then which descriptor, and whether to truncate.
+    let init = [5, 0, 0, 0];
+    let secret = [5, 1, 0, 0];
+    let region = [6, 3, 0, 0];
+    let s2m = [9, 0, 4, 0, 0, 0, 0];
+    let m2s = [9, 1, 4, 0, 8, 0, 0];
+    let connect = [14, 0, b'e', b't', b'h', b'0', 0, 0, 0, 0];
+    let session = |parts: &[&[u8]]| [&[1, 0x7e, 4][..], &parts.concat()].concat();
+    let server = [("ack", 0x1f_u8), ("many", 0x3f)];
+    let mut all = vec![
+        ("memif_control", "honest", session(&[&init, &region, &s2m, &m2s, &connect])),
+        ("memif_control", "secret-two-regions", session(&[&secret, &region, &region, &m2s, &connect])),
+        ("memif_control", "no-rings", session(&[&init, &region, &connect])),
+        ("memif_control", "truncated", session(&[&init, &[6, 3, 170, 0], &[9, 0, 4, 0, 0, 0, 0xa5, 0, 0], &connect])),
+    ];
+    for (name, acks) in server {
+        let hello = [4, 4, 0, 3, 3, 14];
+        let fields = [0, 0, 0, 0, 0, 2, 0, 2, 0, 10, 0, 8, 0, 0, 0];
+        let out = [&fields[..], &hello, &vec![4; usize::from(acks % 12)], &[1, b'v', b'm']].concat();
+        all.push(("memif_control", name, out));
+    }
+    all
+}
+
+fn memif_rings() -> Vec<Seed> {
+    let b = |op: u8| op | 0x80;
+    let bounds = [0, 64, 0xff, 0xff];
+    let server = |log2: u8, start: u16| [&[0, log2 - 1, 0][..], &start.to_le_bytes()].concat();
+    let client = |log2: u8| vec![1, log2 - 1, 60, 0, 0];
+    let push = |op: u8, length: u16| [&[op, 0, 7, 0][..], &length.to_le_bytes()].concat();
+    let chain = |op: u8| [&[op, 2][..], &[0, 0, 100, 0], &[50, 0, 44, 1], &[9, 1, 90, 0]].concat();
+    let give = |op: u8, n: u8| vec![op, n, 200];
+    let traffic = [
+        give(3, 32),
+        give(b(3), 32),
+        push(0, 60),
+        push(0, 1500),
+        chain(0),
+        push(b(0), 64),
+        vec![5, b(5)],
+        give(3, 32),
+        give(b(3), 32),
+        chain(b(0)),
+        vec![9, 1, 60, 0, 200, 1],
+        vec![5, b(5), 12, 1, 5],
+        give(3, 32),
+        give(b(3), 32),
+    ]
+    .concat();
+    let world = |a: &[u8], c: &[u8], ops: &[u8]| [&bounds, a, c, ops].concat();
+    // B posts four buffers and takes two back while they are being used (`after` counts the moments).
+    let backwards = [
+        give(b(3), 4),
+        (0..6).flat_map(|_| push(0, 60)).collect(),
+        vec![b(10), 5, 1, 0x41, 0xfe],
+        vec![5],
+    ]
+    .concat();
+    // Other workers deliver in the middle.
+    let nested = [give(b(3), 32), chain(0), chain(0), vec![b(10), 0, 0, 3, 60, 0, 61, 0, 62, 0, 63, 0, 5], give(b(3), 9)].concat();
+    let edits = [&[7, 64, 0xff, 0xff][..], &server(5, 0), &server(5, 0), &traffic].concat();
+    vec![
+        ("memif_rings", "server-server", world(&server(5, 0), &server(5, 0), &traffic)),
+        ("memif_rings", "client-server", world(&client(5), &server(5, 0), &traffic)),
+        ("memif_rings", "client-client", world(&client(4), &client(6), &traffic)),
+        ("memif_rings", "wrap", world(&server(3, 0xfffc), &server(2, 0xfffe), &traffic)),
+        ("memif_rings", "edits", edits),
+        ("memif_rings", "head-goes-back", world(&server(5, 0), &server(3, 0), &backwards)),
+        ("memif_rings", "two-workers", world(&server(5, 0), &server(5, 0), &nested)),
+    ]
+}
