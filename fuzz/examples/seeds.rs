@@ -8,7 +8,7 @@ use std::path::Path;
 
 fn main() -> io::Result<()> {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
-    for (target, name, bytes) in packet().into_iter().chain(forward()).chain(memif_control()).chain(memif_rings()) {
+    for (target, name, bytes) in packet().into_iter().chain(forward()).chain(memif_control()).chain(memif_rings()).chain(config()) {
         let folder = seeds.join(target);
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(name), bytes)?;
@@ -135,3 +135,61 @@ fn memif_rings() -> Vec<Seed> {
         ("memif_rings", "two-workers", world(&server(5, 0), &server(5, 0), &nested)),
     ]
 }
+
+fn config() -> Vec<Seed> {
+    let text = |text: &str| [b"\0", text.as_bytes()].concat();
+    vec![
+        ("config", "example", text(EXAMPLE)),
+        ("config", "mistakes", text(MISTAKES)),
+        ("config", "broken", text("[[bridge]\nname = \"br0\n= 5\n")),
+        ("config", "pieces", vec![1, 0, 2, 5, 7, 9, 16, 17, 19, 4, 28, 16, 18, 20, 40]),
+        ("config", "vlan", b"\0trunk:10,20-29,native:1".to_vec()),
+        ("config", "cpus", b"\x000-65535".to_vec()),
+    ]
+}
+
+const EXAMPLE: &str = r#"[daemon]
+workers = "0"
+poll = false
+socket = "/tmp/mswitch.sock"
+
+[[bridge]]
+name = "br0"
+logic = "learning"
+params = { ageing = 60 }
+
+[[bridge.port]]
+name = "vm1"
+type = "memif"
+socket = "/tmp/memif.sock"
+id = 1
+secret = "hush"
+mtu = 9000
+vlan = "trunk:10,20-29,native:1"
+
+[[bridge.port]]
+name = "host"
+type = "tap"
+admin = "down"
+mtu = 1500
+mac = "02:00:00:00:00:01"
+addresses = ["10.0.0.1/24"]
+vlan = "access:10"
+"#;
+
+const MISTAKES: &str = r#"[daemon]
+worker = "0"
+[[bridge]]
+name = "br 0"
+logic = "lerning"
+[[bridge.port]]
+name = "ä"
+type = "memfi"
+[[bridge.port]]
+name = "p"
+type = "memif"
+socket = "/no/such/dir/a.sock"
+id = "seven"
+mtu = 3
+vlan = "access:5000"
+"#;

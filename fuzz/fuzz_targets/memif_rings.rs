@@ -347,9 +347,8 @@ impl Peer {
         let mut packet = Vec::new();
         for i in 0..end.wrapping_sub(first) {
             let d = self.read_descriptor(&self.down, first.wrapping_add(i));
-            let memory = self.memory.borrow();
-            packet.extend((0..d.length).flat_map(|at| memory.peek::<1>(usize::from(d.region), d.offset.wrapping_add(at) as usize)));
-            drop(memory);
+            let (at, len) = (d.offset as usize, d.length as usize);
+            self.memory.borrow().read(usize::from(d.region), at, len, &mut packet);
             if d.flags & FLAG_NEXT == 0 {
                 let rest = if ordered { &sent[self.found..] } else { sent };
                 match rest.iter().position(|sent| *sent == packet) {

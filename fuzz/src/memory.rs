@@ -130,6 +130,17 @@ impl ClientMemory {
         out
     }
 
+    /// Appends what a client reads there, as far as the region goes.
+    pub fn read(&self, region: usize, at: usize, len: usize, out: &mut Vec<u8>) {
+        let shadow = &self.shadows[region % self.shadows.len()];
+        let at = at.min(shadow.len);
+        let len = len.min(shadow.len - at);
+        let start = out.len();
+        out.resize(start + len, 0);
+        // SAFETY: in bounds; see `reset`.
+        unsafe { out[start..].as_mut_ptr().copy_from(shadow.base.add(at), len) };
+    }
+
     /// The region and offset of an address, which must lie in one with all `len` bytes.
     pub fn place(&self, at: *const u8, len: usize) -> (usize, usize) {
         for (index, (shadow, region)) in self.shadows.iter().zip(self.memory.regions()).enumerate() {

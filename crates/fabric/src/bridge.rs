@@ -15,8 +15,10 @@ use crate::worker::OnFault;
 /// A port in the picture.
 #[derive(Clone)]
 pub struct PortEntry {
+    /// Whether a client is connected and the port administratively up: only then are its packets switched.
+    pub(crate) up: bool,
     pub(crate) first_lane: u32,
-    /// Transmit queues; none while no client is connected or the port is down.
+    /// Transmit queues; none while the port is not up or its client only sends.
     pub(crate) lanes: u32,
     pub(crate) caps: Caps,
     /// Longest frame it takes, bytes with link header.

@@ -258,7 +258,7 @@ fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
 #[test]
 fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
     let (ones, twos) = (packets(&[11, 12]), packets(&[21, 22]));
-    explore("reuse", 4, move || {
+    explore("reuse", 3, move || {
         let shared = Ring::new(2, 2, LEN as u32);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
         let counters = std::sync::Arc::new(QueueCounters::default());
@@ -417,7 +417,7 @@ fn nothing_is_dropped_under_a_waking_worker() {
 /// Two workers, one that works and one that wakes.
 #[test]
 fn nothing_is_dropped_under_either_of_two_workers() {
-    explore("two workers", 3, || {
+    explore("two workers", 2, || {
         let (cell, quiescence) = (Arc::new(BridgeCell::new(picture())), Arc::new(Quiescence::new(2)));
         let workers = [0, 1].map(|i| {
             let (cell, quiescence) = (cell.clone(), quiescence.clone());

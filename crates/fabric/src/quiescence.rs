@@ -60,16 +60,19 @@ impl Quiescence {
         fence(Ordering::SeqCst);
         let target = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         for worker in &self.workers {
+            #[cfg(not(loom))]
             let mut tries = 0u32;
             loop {
                 let at = worker.0.load(Ordering::Acquire);
                 if at == ASLEEP || at >= target {
                     break;
                 }
-                tries += 1;
                 #[cfg(not(loom))]
-                if tries > 1000 {
-                    std::thread::sleep(std::time::Duration::from_micros(20));
+                {
+                    tries += 1;
+                    if tries > 1000 {
+                        std::thread::sleep(std::time::Duration::from_micros(20));
+                    }
                 }
                 relax();
             }

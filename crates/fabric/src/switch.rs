@@ -430,17 +430,17 @@ const LINK_HEADER: u32 = 14 + 4 + 4;
 fn picture_of(port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
     let first_lane = lanes.len() as u32;
     let settings = port.settings.clone();
-    let (mut caps, mut max_frame) = (Caps::default(), 0);
+    let (mut up, mut caps, mut max_frame) = (false, Caps::default(), 0);
     if let Some(attached) = port.attached.as_ref().filter(|_| settings.admin_up) {
         let mtu = if settings.mtu > 0 { settings.mtu.min(attached.mtu) } else { attached.mtu };
-        (caps, max_frame) = (attached.caps, mtu.saturating_add(LINK_HEADER));
+        (up, caps, max_frame) = (true, attached.caps, mtu.saturating_add(LINK_HEADER));
         lanes.extend(attached.tx.iter().zip(&port.tx).map(|(egress, counters)| Lane {
             egress: egress.clone(),
             counters: counters.clone(),
             on_fault: attached.on_fault.clone(),
         }));
     }
-    PortEntry { first_lane, lanes: lanes.len() as u32 - first_lane, caps, max_frame, settings }
+    PortEntry { up, first_lane, lanes: lanes.len() as u32 - first_lane, caps, max_frame, settings }
 }
 
 fn port_mut(bridge: &mut Bridge, at: PortIndex) -> Result<&mut Port, SwitchError> {

@@ -439,7 +439,7 @@ pub(crate) fn forward(
     bridge: &BridgeState,
     ingress: PortIndex,
 ) {
-    if bridge.port(ingress).is_none_or(|port| port.lanes == 0) {
+    if bridge.port(ingress).is_none_or(|port| !port.up) {
         pad.drops.add(DropReason::PortDown, batch.len() as u32);
         return;
     }

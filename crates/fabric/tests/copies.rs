@@ -34,8 +34,9 @@ fn payload_is_copied_once_into_each_ring() {
         let feed = Feed::new();
         let home: Arc<dyn Egress> = MemRing::new(0, &[2048; 4]).tx();
         rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![home]);
-        let rings: Vec<_> = rings.iter().map(|capacities| MemRing::new(0, capacities)).collect();
-        for (i, ring) in rings.iter().enumerate() {
+        let rings: Vec<_> =
+            rings.iter().map(|capacities| (MemRing::new(0, capacities), capacities[0])).collect();
+        for (i, (ring, _)) in rings.iter().enumerate() {
             rig::plug(&switch, bridge, &format!("to{i}"), vec![], vec![ring.tx()]);
         }
         for (id, len) in (0..).zip(&lens) {
@@ -45,8 +46,8 @@ fn payload_is_copied_once_into_each_ring() {
             feed.send([Sent::cut(&packet, &cuts)]);
             wait_until("it is returned", || feed.returned() == id + 1);
             let mut arrived = 0;
-            for ring in &rings {
-                for got in ring.take(|| 1 << 16) {
+            for (ring, capacity) in &rings {
+                for got in ring.take(|| *capacity) {
                     assert_eq!(got, packet);
                     arrived += got.len().saturating_sub(HEADER) as u64;
                 }

@@ -116,15 +116,20 @@ impl MemRing {
             // SAFETY: published entries are the receiver's.
             let memory = unsafe { &mut *entry.memory.get() };
             packet.extend_from_slice(&memory[..len.min(capacity) as usize]);
-            if memory[len as usize..].iter().any(|b| *b != POISON) {
+            if memory[len.min(capacity) as usize..].iter().any(|b| *b != POISON) {
                 self.wrong(format!("entry {consumed}: bytes behind the {len} filled were written"));
             }
             if state == FILLED {
                 packets.push(std::mem::take(&mut packet));
             }
+            let before = capacity;
             let capacity = next();
-            *memory = vec![POISON; capacity as usize + CANARY].into();
-            entry.capacity.store(capacity, Ordering::Release);
+            if capacity == before {
+                memory[..len.min(capacity) as usize].fill(POISON);
+            } else {
+                *memory = vec![POISON; capacity as usize + CANARY].into();
+                entry.capacity.store(capacity, Ordering::Release);
+            }
             *consumed = consumed.wrapping_add(1);
         }
         if !packet.is_empty() {
