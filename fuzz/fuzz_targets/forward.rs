@@ -100,14 +100,16 @@ fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
         (3, native) => VlanMode::Trunk { native, allowed: VidSet::all() },
         _ => VlanMode::Transparent,
     };
+    let up = shape & 0x80 == 0;
     let lanes = match shape >> 4 & 7 {
+        _ if !up => 0,
         0 => 0,
         1 => 2,
         2 => 3,
         _ => 1,
     };
     let check = |_| Arc::new(Check { index, caps, max_frame, ingress: ingress.clone() }) as Arc<dyn Egress>;
-    Port { settings, tx: (0..lanes).map(check).collect(), caps, max_frame }
+    Port { up, settings, tx: (0..lanes).map(check).collect(), caps, max_frame }
 }
 
 /// Frames from memory.

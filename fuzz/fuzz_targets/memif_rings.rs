@@ -413,6 +413,7 @@ impl<'f, 'd> World<'f, 'd> {
         }
         let sink = Arc::new(Sink::default());
         let port = |name: &str, egress: Arc<dyn Egress>| Port {
+            up: true,
             settings: PortSettings::new(name),
             tx: vec![egress],
             caps: Caps::default(),

@@ -17,7 +17,11 @@ use support::frame::{self, sum_of_words};
 
 fuzz_target!(|data: &[u8]| {
     let mut from = Bytes::new(data);
-    let private = usize::from(from.u16()) % 513;
+    // What workers copy at first, most often.
+    let private = match usize::from(from.u16()) % 1024 {
+        n @ 0..=512 => n,
+        n => [128, 192][n % 2],
+    };
     let tag = VlanTag::from_tci(from.u16());
     let header: [u8; virtio_net::HEADER_LEN] = from.array();
     if let Ok(claim) = virtio_net::decode(&header) {
@@ -25,7 +29,6 @@ fuzz_target!(|data: &[u8]| {
     }
     let frame = frame::read(&mut from);
     everything(&frame.bytes, private, &frame.claim);
-    everything(&frame.bytes, 192, &frame.claim);
     vlan(&frame.bytes, &frame.claim, tag);
 });
 

@@ -28,9 +28,16 @@ pub use testpmd::{Memory, Testpmd};
 pub use wait::until;
 
 /// Why a part of the harness gave up: a sentence for whoever reads the failed test.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{0}")]
 pub struct Error(pub String);
+
+impl std::fmt::Debug for Error {
+    /// What a failed `unwrap` shows: the text as it is.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 impl Error {
     /// The error with this text.

@@ -33,10 +33,10 @@ impl Testpmd {
         let log = tempfile::NamedTempFile::new()?;
         let output = File::options().append(true).open(log.path())?;
         let mut command = Command::new("dpdk-testpmd");
-        command.args(["--lcores", "(0)@1,(1)@1", "--main-lcore", "0", "--no-pci", "--in-memory"]);
+        command.args(["--lcores", "(0)@1,(1)@1", "--main-lcore", "0", "--no-pci"]);
         match memory {
-            Memory::Common => command.args(["--no-huge", "-m", "256"]),
-            Memory::Huge => command.arg("--single-file-segments"),
+            Memory::Common => command.args(["--no-huge", "--no-shconf", "-m", "256"]),
+            Memory::Huge => command.args(["--in-memory", "--single-file-segments"]),
         };
         command.arg("--file-prefix").arg(unique("e2e"));
         for device in devices {
@@ -63,7 +63,11 @@ impl Testpmd {
                 return Ok(Some(()));
             }
             match self.process.ended()? {
-                Some(status) => Err(Error(format!("testpmd ended, {status}: {output}"))),
+                Some(status) => {
+                    // What went wrong stands among pages of help.
+                    let wrong = output.lines().filter(|line| line.contains("EAL: ") || line.contains("rror"));
+                    Err(Error(format!("testpmd ended, {status}: {}", wrong.collect::<Vec<_>>().join("; "))))
+                }
                 None => Ok(None),
             }
         })

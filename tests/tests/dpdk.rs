@@ -11,12 +11,12 @@ use e2e::{Daemon, HugePages, Memory, Testpmd, config, exclusive, seconds};
 const TESTPMD: &str = "02:00:00:00:77:01";
 
 /// Sends packets to testpmd on port `dpdk`, which swaps their addresses and sends them back.
-fn reflect(daemon: &Daemon, testpmd: &mut Testpmd, queues: u16) {
+fn reflect(daemon: &Daemon, testpmd: &mut Testpmd, rings: Rings) {
     testpmd.command("start").unwrap();
     daemon.wait_up("br0", "dpdk").unwrap();
     let mut options = Options::new(vec![daemon.memif("memif", 0)]);
     options.traffic = Traffic::Reflected(TESTPMD.parse().unwrap());
-    options.rings = Rings { queues, ..Rings::default() };
+    options.rings = rings;
     // testpmd keeps to an MTU of 1500.
     options.sizes = "60-1514".parse().unwrap();
     options.segments = "1-4".parse().unwrap();
@@ -45,7 +45,7 @@ fn testpmd_as_client() {
     let daemon = daemon(&config::memif("dpdk", 1, ""));
     let device = client(&daemon, "");
     let mut testpmd = Testpmd::start(Memory::Common, &[device], &["--forward-mode=macswap"]).unwrap();
-    reflect(&daemon, &mut testpmd, 1);
+    reflect(&daemon, &mut testpmd, Rings::default());
 }
 
 #[test]
@@ -55,7 +55,8 @@ fn testpmd_as_client_with_queues_and_a_secret() {
     let device = client(&daemon, ",secret=hush,rsize=8");
     let arguments = ["--forward-mode=macswap", "--rxq=2", "--txq=2"];
     let mut testpmd = Testpmd::start(Memory::Common, &[device], &arguments).unwrap();
-    reflect(&daemon, &mut testpmd, 2);
+    // Rings as small as testpmd's: no more is under way than it has room for.
+    reflect(&daemon, &mut testpmd, Rings { queues: 2, log2_size: 8, ..Rings::default() });
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn testpmd_as_client_without_copying() {
     let daemon = daemon(&config::memif("dpdk", 1, ""));
     let device = client(&daemon, ",zero-copy=yes");
     let mut testpmd = Testpmd::start(Memory::Huge, &[device], &["--forward-mode=macswap"]).unwrap();
-    reflect(&daemon, &mut testpmd, 1);
+    reflect(&daemon, &mut testpmd, Rings::default());
 }
 
 #[test]
@@ -81,9 +82,9 @@ fn testpmd_as_server() {
         Testpmd::start(Memory::Common, std::slice::from_ref(&device), &["--forward-mode=macswap"]).unwrap()
     };
     let mut testpmd = start();
-    reflect(&daemon, &mut testpmd, 1);
+    reflect(&daemon, &mut testpmd, Rings::default());
     // The switch finds a server that comes back.
     drop(testpmd);
     daemon.wait_down("br0", "dpdk", "").unwrap();
-    reflect(&daemon, &mut start(), 1);
+    reflect(&daemon, &mut start(), Rings::default());
 }

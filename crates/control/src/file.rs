@@ -16,8 +16,8 @@ use toml::de::DeTable;
 pub use report::{Context, FileError, Problem};
 
 use crate::check::Ours;
-use crate::cpulist;
 use crate::model::{Config, DaemonConfig};
+use crate::{cpulist, socket};
 use port::Shared;
 use report::Report;
 use section::Section;
@@ -73,7 +73,8 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
     }
     let root = Section { table: root.get_ref(), span: 0..0, context: Context::default() };
     root.only(&["daemon", "bridge"], report);
-    let daemon = daemon(&root, report);
+    // A socket that the command line overrides is nobody's.
+    let daemon = daemon(&root, depth == Depth::Machine && socket.is_none(), report);
     let ours = match depth {
         Depth::Machine => Ours::of_daemon(socket.unwrap_or(daemon.socket())),
         Depth::Text => Ours::default(),
@@ -88,8 +89,8 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
     Config { daemon, bridges }
 }
 
-/// `[daemon]`: the daemon's own settings.
-fn daemon(root: &Section<'_>, report: &mut Report<'_>) -> DaemonConfig {
+/// `[daemon]`: the daemon's own settings; whether its socket could be made if `look`.
+fn daemon(root: &Section<'_>, look: bool, report: &mut Report<'_>) -> DaemonConfig {
     let mut config = DaemonConfig::default();
     let Some((table, span)) = root.table("daemon", "a table that begins with `[daemon]`", report) else {
         return config;
@@ -105,8 +106,11 @@ fn daemon(root: &Section<'_>, report: &mut Report<'_>) -> DaemonConfig {
     if let Some((poll, _)) = section.boolean("poll", report) {
         config.poll = poll;
     }
-    if let Some((path, _)) = section.text("socket", "a path", report) {
+    if let Some((path, span)) = section.text("socket", "a path", report) {
         config.socket = Some(path.into());
+        if look && let Err(error) = socket::could_bind(Path::new(path)) {
+            report.add(&span, &section.context, format!("`socket`: {error}"));
+        }
     }
     config
 }

@@ -18,6 +18,8 @@ use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 
+use crate::model::DEFAULT_SOCKET;
+
 /// A process that listens on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
@@ -124,10 +126,7 @@ impl ControlSocket {
     /// `make_directory`.
     pub fn bind(path: &Path, make_directory: bool) -> Result<(Self, UnixListener), SocketError> {
         let io = |error: io::Error| SocketError::Io { path: path.into(), error };
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
+        let directory = directory(path);
         if make_directory {
             std::fs::create_dir_all(directory).map_err(io)?;
         }
@@ -159,6 +158,23 @@ impl ControlSocket {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether a control socket could be bound at `path` by the daemon that may be there already, or else by a new one.
+pub fn could_bind(path: &Path) -> Result<(), SocketError> {
+    let directory = directory(path);
+    if path != Path::new(DEFAULT_SOCKET) && !directory.is_dir() {
+        return Err(SocketError::NoDirectory(directory.into()));
+    }
+    match occupant(path) {
+        Ok(Occupant::OtherFile) => Err(SocketError::OtherFile(path.into())),
+        Ok(_) => Ok(()),
+        Err(error) => Err(SocketError::Io { path: path.into(), error }),
     }
 }
 

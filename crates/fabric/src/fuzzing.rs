@@ -18,9 +18,11 @@ use crate::worker::forward;
 
 /// A port of a [`Picture`].
 pub struct Port {
-    /// What would come from the configuration; the MTU is not used.
+    /// Whether its packets are switched.
+    pub up: bool,
+    /// What would come from the configuration; admin state and MTU are not used.
     pub settings: PortSettings,
-    /// Transmit queues; without any the port is down.
+    /// Transmit queues; none of a port that is down or whose client only sends.
     pub tx: Vec<Arc<dyn Egress>>,
     /// What it takes as it is.
     pub caps: Caps,
@@ -51,9 +53,9 @@ impl Picture {
                 lanes.push(Lane { egress, counters: counter, on_fault });
             }
             named.push((PortIndex(index), settings.clone()));
-            let (caps, max_frame) = (port.caps, port.max_frame);
+            let (up, caps, max_frame) = (port.up, port.caps, port.max_frame);
             let lanes = lanes.len() as u32 - first_lane;
-            entries.push(Some(PortEntry { first_lane, lanes, caps, max_frame, settings }));
+            entries.push(Some(PortEntry { up, first_lane, lanes, caps, max_frame, settings }));
         }
         logic.ports_changed(&named);
         Self { state: BridgeState::new(logic, entries, lanes), counters, faults }

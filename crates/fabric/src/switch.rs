@@ -286,6 +286,7 @@ impl Switch {
                 counters: counters.clone(),
                 on_fault: on_fault.clone(),
                 token,
+                dead: false,
             };
             intakes.push((worker, Box::new(intake)));
         }

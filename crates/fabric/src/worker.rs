@@ -99,6 +99,8 @@ pub(crate) struct Intake {
     pub(crate) on_fault: OnFault,
     /// Names it among all queues of the switch.
     pub(crate) token: u64,
+    /// Its client broke the rules: it is not used again, on whatever worker it is.
+    pub(crate) dead: bool,
 }
 
 pub(crate) enum Command {
@@ -376,6 +378,7 @@ impl Worker {
         intake.counters.add_drops(&mut self.pad.drops);
         if let Err(fault) = received.and_then(|()| intake.queue.complete()) {
             slot.phase = Phase::Dead;
+            intake.dead = true;
             (intake.on_fault)(fault);
         }
         if !self.tools.notifier.is_empty() {
@@ -415,10 +418,15 @@ impl Worker {
         {
             return (intake.on_fault)(Fault::Notify(error));
         }
-        // Packets may have come before anyone listened.
-        intake.queue.set_signalled(false);
-        self.slots[s] = Some(Slot { intake, phase: Phase::Polled, last_packets: clock::cycles() });
-        self.awake.push(s);
+        let phase = if intake.dead {
+            Phase::Dead
+        } else {
+            // Packets may have come before anyone listened.
+            intake.queue.set_signalled(false);
+            self.awake.push(s);
+            Phase::Polled
+        };
+        self.slots[s] = Some(Slot { intake, phase, last_packets: clock::cycles() });
     }
 
     fn remove(&mut self, token: u64) -> Option<Box<Intake>> {

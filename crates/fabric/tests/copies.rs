@@ -1,7 +1,8 @@
 //! Each payload byte is copied once on its way into a ring: `cargo test --features count-copies --test copies`.
 //!
 //! The counts are the process's, so everything is in one test.
-#![cfg(all(test, feature = "count-copies", not(loom)))]
+#![cfg(test)]
+#![cfg(all(feature = "count-copies", not(loom)))]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! The fabric against a naive model: every packet, every decision, every ring, byte for byte and in order.
-#![cfg(all(test, not(loom)))]
+#![cfg(test)]
+#![cfg(not(loom))]
 
 mod support;
 
@@ -543,11 +544,11 @@ proptest! {
     }
 }
 
+/// The switch, the feed, its port, and the rings with theirs.
+type Small = (Switch, Arc<Feed>, PortRef, Vec<(PortRef, Arc<MemRing>)>);
+
 /// A bridge of one feed (port 0) and one ring (port 1) per list of capacities.
-fn small(
-    logic: Arc<dyn SwitchLogic>,
-    rings: &[&[u32]],
-) -> (Switch, Arc<Feed>, PortRef, Vec<(PortRef, Arc<MemRing>)>) {
+fn small(logic: Arc<dyn SwitchLogic>, rings: &[&[u32]]) -> Small {
     let switch = rig::switch(1);
     let bridge = switch.add_bridge("b", logic).unwrap();
     let feed = Feed::new();
@@ -740,7 +741,8 @@ fn pulling_gives_as_much_as_there_is_and_never_more_than_512() {
     }
     let puller = Arc::new(Puller(Mutex::default()));
     let (_switch, feed, _, rings) = small(puller.clone(), &[&[2048; 16]]);
-    let packets: Vec<_> = (0..).zip([14, 127, 128, 129, 511, 512, 513, 2000]).map(|(i, n)| frame(i, n)).collect();
+    let packets: Vec<_> =
+        (0..).zip([14, 127, 128, 129, 511, 512, 513, 2000]).map(|(i, n)| frame(i, n)).collect();
     feed.send(packets.iter().zip(0..).map(|(bytes, i)| Sent::cut(bytes, &[40 * i, 131, 130])));
     wait_until("all are returned", || feed.returned() == packets.len() as u64);
     assert_eq!(*puller.0.lock().unwrap(), [""; 0]);

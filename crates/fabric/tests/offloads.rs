@@ -2,7 +2,8 @@
 //!
 //! What a plain receiver must get is made here by hand from the RFCs, with no code of the switch: each segment
 //! is built anew and its checksums are added up over its own bytes.
-#![cfg(all(test, not(loom)))]
+#![cfg(test)]
+#![cfg(not(loom))]
 
 mod support;
 
@@ -36,7 +37,8 @@ struct Spec {
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
-    let shape = (0..=2usize, any::<bool>(), 0..=4usize, any::<bool>(), 0..=10usize, prop::bool::weighted(0.2));
+    let shape =
+        (0..=2usize, any::<bool>(), 0..=4usize, any::<bool>(), 0..=10usize, prop::bool::weighted(0.2));
     let payload = prop_oneof![1 => 0usize..200, 3 => 200usize..9000, 1 => 9000usize..65_300];
     let fields = (any::<u8>(), any::<u32>(), any::<u16>(), 1..9000u16, payload, any::<u64>());
     (shape, fields).prop_map(|((vlan_tags, v6, ip_options, tcp, tcp_options, csum_only), fields)| {
@@ -390,17 +392,13 @@ fn the_mtu_is_that_of_segments() {
     // Only the last, shorter segment fits.
     assert_eq!(got[3].iter().map(|c| &c.bytes).collect::<Vec<_>>(), [&plain[3]]);
     assert_eq!(got[4].iter().map(|c| &c.bytes).collect::<Vec<_>>(), [&plain[3]]);
-    wait_until("all are counted", || {
-        rig::drops(&rig.switch, rig.from, DropReason::ExceedsMtu) == 1 + 3 + 3
-    });
+    wait_until("all are counted", || rig::drops(&rig.switch, rig.from, DropReason::ExceedsMtu) == 1 + 3 + 3);
 
     let spec = Spec { csum_only: true, ..tso(1600, 1) };
     let (bytes, offload) = spec.sent();
     rig.send([Sent::whole(&bytes).with_offload(offload)]);
     assert!(rig.calls.iter().all(|(_, call)| call.take().is_empty()));
-    wait_until("all are counted", || {
-        rig::drops(&rig.switch, rig.from, DropReason::ExceedsMtu) == 7 + 5
-    });
+    wait_until("all are counted", || rig::drops(&rig.switch, rig.from, DropReason::ExceedsMtu) == 7 + 5);
 }
 
 /// Whole, then tagged, then untagged again, to receivers of both kinds: each gets the version it was sent.

@@ -1,18 +1,19 @@
 //! Workers: when they sleep, what wakes them, what they do about faults, and what may come and go while
 //! packets pass.
-#![cfg(all(test, not(loom)))]
+#![cfg(test)]
+#![cfg(not(loom))]
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fabric::switch::{BridgeId, PortRef};
 use fabric::worker::Pace;
 use fabric::{
-    Batch, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Switch, SwitchError, SwitchLogic,
-    SwitchOptions, Tools,
+    Batch, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Switch, SwitchError,
+    SwitchLogic, SwitchOptions, Tools,
 };
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
@@ -276,7 +277,11 @@ fn faults_are_told_once_and_cost_only_their_port() {
                 assert!(sender.returned() > 0, "sender {i}");
             }
             assert_eq!(faults.seen().len(), 1, "{name}: {:?}", faults.seen());
-            assert_eq!(feed.trespasses.load(Ordering::Acquire), 0, "{name}: the queue was used after its fault");
+            assert_eq!(
+                feed.trespasses.load(Ordering::Acquire),
+                0,
+                "{name}: the queue was used after its fault"
+            );
             let drops = rig::all_drops(&switch, good.from);
             assert_eq!(drops, 0, "{name}: the good pair lost packets");
 
@@ -291,6 +296,34 @@ fn faults_are_told_once_and_cost_only_their_port() {
             assert_eq!(faults.seen(), []);
         }
     }
+}
+
+/// A queue that is moved after its fault is not used on the other side either.
+#[test]
+fn a_dead_queue_stays_dead_wherever_it_is_pinned() {
+    let Some((a, b)) = two_cpus() else {
+        eprintln!("one CPU: nothing to move between");
+        return;
+    };
+    let workers = vec![Some(a), Some(b)];
+    let switch = Switch::start(&SwitchOptions { workers, ..SwitchOptions::default() }).unwrap();
+    let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
+    let feed = Feed::new();
+    let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+    let (at, faults) = rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![home]);
+    feed.fail_receive(Fault::Chain { max: 1 });
+    feed.send([Sent::whole(&frame(1, 60))]);
+    wait_until("the fault is told", || !faults.seen().is_empty());
+    let looks = feed.looks();
+    for round in 0..20 {
+        feed.send([Sent::whole(&frame(2, 60))]);
+        feed.signal();
+        switch.pin(at, 0, if round % 2 == 0 { b } else { a }).unwrap();
+    }
+    // What is asked of a worker later is done later: by now it has looked, if it does.
+    switch.detach(at).unwrap();
+    assert_eq!((feed.looks(), feed.trespasses.load(Ordering::Acquire)), (looks, 0));
+    assert_eq!(faults.seen().len(), 1);
 }
 
 /// A client found out by several queues at once is one fault.

@@ -1,5 +1,7 @@
 //! The real binary: a daemon in a directory of its own, and every command against it.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows test functions, but not what they call")]
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -309,3 +309,20 @@ fn a_file_that_is_not_there() {
     let error = read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
     assert!(error.starts_with("/no/such/file.toml:1:1: cannot read the file: "), "{error}");
 }
+
+#[test]
+fn a_control_socket_that_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let found = mistakes(&format!("[daemon]\nsocket = {file:?}\n"), Depth::Machine);
+    assert!(
+        found[0].starts_with("f.toml:2:10: `socket`: ") && found[0].contains("is not a socket"),
+        "{found:?}"
+    );
+    let text = "[daemon]\nsocket = \"/no/dir/s\"\n";
+    let found = mistakes(text, Depth::Machine);
+    assert!(found[0].starts_with("f.toml:2:10: `socket`: the directory /no/dir does not exist"), "{found:?}");
+    // Not where the command line says otherwise.
+    parse_for(text, Path::new("f.toml"), Depth::Machine, Some(&dir.path().join("s"))).unwrap();
+}

@@ -242,6 +242,7 @@ impl RxQueue for FeedQueue {
     }
 
     fn set_signalled(&mut self, on: bool) {
+        self.used();
         if self.feed.cheap {
             self.feed.wants_signal.store(on, Ordering::Relaxed);
             // See `RxQueue`'s other implementations: the flag, a full fence, and then the index again.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use fabric::switch::{BridgeId, PortRef};
 use fabric::worker::Pace;
 use fabric::{
-    Attachment, Batch, Caps, DropReason, Egress, Fault, PortIndex, PortSettings, RxQueue, Switch, SwitchLogic,
-    SwitchOptions,
+    Attachment, Batch, Caps, DropReason, Egress, Fault, PortIndex, PortSettings, RxQueue, Switch,
+    SwitchLogic, SwitchOptions,
 };
 
 /// Faults that a port was told of.

@@ -1,0 +1,135 @@
+#!/bin/bash
+# demo.sh: mswitch at work, in about twenty seconds. Run it with `make demo`.
+#
+# Builds the switch, starts it in a temporary folder with two network namespaces on TAP ports and one program on a memif
+# port, sends traffic between them, shows what the switch knows, and removes everything again.
+#
+# MSWITCH and MEMIF_CHECK name the binaries (default: those in target/release, built first). Needs root.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")/.." && pwd)
+seconds=${DEMO_SECONDS:-2}
+
+fail() {
+  echo "demo: $*" >&2
+  exit 1
+}
+[ "$(id -u)" = 0 ] || fail "needs root: it makes network namespaces and TAP interfaces"
+for tool in ip ping iperf3; do
+  command -v "$tool" >/dev/null || fail "$tool is missing: apt-get install iproute2 iputils-ping iperf3"
+done
+[ -c /dev/net/tun ] || fail "/dev/net/tun is missing: modprobe tun"
+
+if [ -n "${MSWITCH:-}" ] && [ -n "${MEMIF_CHECK:-}" ]; then
+  mswitch=$MSWITCH check=$MEMIF_CHECK
+else
+  (cd "$here" && cargo build --release --quiet -p mswitch -p mswitch-bench)
+  target=${CARGO_TARGET_DIR:-$here/target}
+  mswitch=$target/release/mswitch check=$target/release/memif-check
+fi
+
+dir=$(mktemp -d)
+# Names that nothing else has.
+red=demo-red-$$ blue=demo-blue-$$
+daemon='' client='' server=''
+clean_up() {
+  local pid
+  for pid in $client $server $daemon; do
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  for pid in $red $blue; do ip netns del "$pid" 2>/dev/null || true; done
+  rm -rf "$dir"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+step() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+# show COMMAND...: the command as one would type it, and what it says.
+show() {
+  printf '\n  $ mswitch %s\n' "$*"
+  "$mswitch" "$@" --socket "$dir/ctl" | sed 's/^/  /'
+}
+in_red() { ip netns exec "$red" "$@"; }
+in_blue() { ip netns exec "$blue" "$@"; }
+# waits_for WHAT COMMAND...: until the command succeeds.
+waits_for() {
+  local what=$1
+  shift
+  for _ in $(seq 200); do
+    if "$@" >/dev/null 2>&1; then return 0; fi
+    sleep 0.05
+  done
+  fail "waited in vain for $what; the switch's log: $(tail -5 "$dir/log")"
+}
+
+step "1. Two network namespaces stand in for two machines: red and blue."
+ip netns add "$red"
+ip netns add "$blue"
+
+step "2. The switch starts with this configuration: one bridge that learns addresses, three ports."
+cat >"$dir/demo.toml" <<EOF
+[[bridge]]
+name = "br0"
+logic = "learning"
+
+[[bridge.port]]            # an interface in red, with the host's network stack behind it
+name = "red"
+type = "tap"
+netns = "$red"
+addresses = ["10.0.0.1/24"]
+
+[[bridge.port]]            # the same in blue
+name = "blue"
+type = "tap"
+netns = "$blue"
+addresses = ["10.0.0.2/24"]
+
+[[bridge.port]]            # shared memory for a program that brings its own network stack
+name = "program"
+type = "memif"
+socket = "$dir/memif.sock"
+EOF
+sed 's/^/  /' "$dir/demo.toml"
+"$mswitch" daemon --config "$dir/demo.toml" --socket "$dir/ctl" >"$dir/log" 2>&1 &
+daemon=$!
+waits_for "the switch" "$mswitch" status --socket "$dir/ctl"
+
+step "3. A program connects to the memif port. It has an IP stack of its own, at 10.0.0.3."
+"$check" host --port "$dir/memif.sock,mac=02:00:00:00:00:03" --address 10.0.0.3/24 >"$dir/client.log" 2>&1 &
+client=$!
+is_up() { "$mswitch" port show br0 program --json --socket "$dir/ctl" | grep -q '"link": *"up"'; }
+waits_for "the program" is_up
+
+step "4. Red pings blue, from interface to interface, and the program, from interface to shared memory."
+in_red ping -q -c 20 -i 0.02 10.0.0.2 | sed 's/^/  /'
+in_red ping -q -c 20 -i 0.02 10.0.0.3 | sed 's/^/  /'
+
+step "5. iperf3 sends TCP from red to blue, then from blue to red, $seconds s each."
+in_blue iperf3 -s -B 10.0.0.2 >"$dir/iperf3" 2>&1 &
+server=$!
+listens() { in_blue ss -Hltn | grep -q ':5201'; }
+waits_for "iperf3" listens
+for way in "red to blue:" "blue to red:-R"; do
+  # shellcheck disable=SC2086 # no argument at all in the first round
+  in_red iperf3 -c 10.0.0.2 -t "$seconds" ${way#*:} |
+    awk -v way="${way%:*}" '/receiver/ { print "  " way ": " $5, $6 ", " $7, $8 }'
+done
+
+step "6. What the switch saw. The ports:"
+show port list br0
+step "   Where it has learned that addresses are:"
+show fdb show br0
+step "   What the ports carried, and what was dropped and why:"
+show port stats br0
+step "   The thread that did it; asleep when there is nothing to do:"
+show worker show
+
+step "7. The switch is asked to stop. It takes its interfaces and sockets with it."
+kill "$daemon"
+wait "$daemon" || fail "the switch ended with an error: $(tail -5 "$dir/log")"
+daemon=''
+left=$( (in_red ip -o link; in_blue ip -o link) | grep -cv ' lo: ' || true)
+[ "$left" = 0 ] || fail "$left interfaces are left"
+[ ! -e "$dir/memif.sock" ] || fail "a socket is left"
+echo "  Nothing is left of it. docs/ shows how to go on."
