@@ -220,7 +220,13 @@ impl Writer {
         let mut expected = std::mem::take(&mut self.expected);
         expected.clear();
         if usize::from(stamp.length) >= MIN_LEN {
-            self.fill(&template.arrives, stamp.flow, stamp.sequence, usize::from(stamp.length), &mut expected);
+            self.fill(
+                &template.arrives,
+                stamp.flow,
+                stamp.sequence,
+                usize::from(stamp.length),
+                &mut expected,
+            );
         }
         self.expected = expected;
         match self.expected == packet {
@@ -322,7 +328,8 @@ mod tests {
 
     #[test]
     fn reflected_packets_have_their_addresses_swapped() {
-        let mut writer = Writer::new(1, Headers::Udp, &[Route { source: A, destination: B, reflected: true }]);
+        let mut writer =
+            Writer::new(1, Headers::Udp, &[Route { source: A, destination: B, reflected: true }]);
         let mut packet = Vec::new();
         writer.write(0, 5, 100, &mut packet);
         assert_eq!(writer.read(&packet), Verdict::Corrupted { flow: Some(0) });

@@ -68,8 +68,10 @@ pub struct PortReport {
 impl Report {
     /// What went wrong, loss aside.
     pub fn faults(&self) -> u64 {
-        let directions =
-            self.directions.iter().map(|d| d.duplicated + d.reordered + d.stale + d.corrupted + d.misdelivered);
+        let directions = self
+            .directions
+            .iter()
+            .map(|d| d.duplicated + d.reordered + d.stale + d.corrupted + d.misdelivered);
         directions.sum::<u64>() + self.ports.iter().map(|p| p.corrupted + p.malformed).sum::<u64>()
     }
 

@@ -469,8 +469,11 @@ impl Session {
     }
 
     fn report(&self, seconds: f64, capacity_pps: Option<f64>) -> Report {
-        let mut directions: Vec<Direction> =
-            self.directions.iter().map(|&(from, to, _)| Direction { from, to, ..Direction::default() }).collect();
+        let mut directions: Vec<Direction> = self
+            .directions
+            .iter()
+            .map(|&(from, to, _)| Direction { from, to, ..Direction::default() })
+            .collect();
         for flow in &self.flows {
             let sums = &mut directions[flow.direction];
             sums.sent += flow.sent;
@@ -536,6 +539,8 @@ impl Background {
 
     /// Waits until the time is over, and tells what happened.
     pub fn wait(self) -> Result<Report, Error> {
-        self.thread.join().unwrap_or_else(|_| Err(Error::Options("the session's thread panicked".to_string())))
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(Error::Options("the session's thread panicked".to_string())))
     }
 }

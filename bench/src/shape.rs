@@ -61,7 +61,8 @@ impl FromStr for Sizes {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Sizes, SpecError> {
-        let wrong = || SpecError::new(text, "a list of lengths or ranges within 60 and 65535, such as 64,1500-9000");
+        let wrong =
+            || SpecError::new(text, "a list of lengths or ranges within 60 and 65535, such as 64,1500-9000");
         let ranges = text.split(',').map(|part| range(part, MIN_LEN, MAX_LEN).ok_or_else(wrong));
         Ok(Sizes(ranges.collect::<Result<_, _>>()?))
     }
@@ -107,8 +108,9 @@ impl FromStr for Segments {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Segments, SpecError> {
-        let (low, high) = range(text, 1, MAX_DESCRIPTORS)
-            .ok_or_else(|| SpecError::new(text, "a number or range of segments within 1 and 64, such as 1-64"))?;
+        let (low, high) = range(text, 1, MAX_DESCRIPTORS).ok_or_else(|| {
+            SpecError::new(text, "a number or range of segments within 1 and 64, such as 1-64")
+        })?;
         Ok(Segments { low, high })
     }
 }

@@ -156,11 +156,14 @@ fn take(connection: &Connection, ring: &Ring) -> Option<Vec<u8>> {
     while tail != head {
         let descriptor = ring.desc(tail);
         tail = tail.wrapping_add(1);
-        let from = connection.memory.translate(descriptor.region, descriptor.offset, descriptor.length).unwrap();
+        let from =
+            connection.memory.translate(descriptor.region, descriptor.offset, descriptor.length).unwrap();
         let start = packet.len();
         packet.resize(start + descriptor.length as usize, 0);
         // SAFETY: `translate` checked the bytes.
-        unsafe { packet[start..].as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), descriptor.length as usize) };
+        unsafe {
+            packet[start..].as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), descriptor.length as usize)
+        };
         if !descriptor.has_next() {
             ring.set_tail(tail);
             return Some(packet);
@@ -177,7 +180,8 @@ fn put(connection: &Connection, ring: &Ring, mut packet: &[u8]) {
         }
         let descriptor = ring.desc(tail);
         let (part, rest) = packet.split_at(packet.len().min(descriptor.length as usize));
-        let to = connection.memory.translate(descriptor.region, descriptor.offset, part.len() as u32).unwrap();
+        let to =
+            connection.memory.translate(descriptor.region, descriptor.offset, part.len() as u32).unwrap();
         // SAFETY: `translate` checked the bytes.
         unsafe { to.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
         ring.set_used(tail, part.len() as u32, !rest.is_empty());

@@ -8,7 +8,9 @@ use std::path::Path;
 
 fn main() -> io::Result<()> {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
-    for (target, name, bytes) in packet().into_iter().chain(forward()).chain(memif_control()).chain(memif_rings()).chain(config()) {
+    for (target, name, bytes) in
+        packet().into_iter().chain(forward()).chain(memif_control()).chain(memif_rings()).chain(config())
+    {
         let folder = seeds.join(target);
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(name), bytes)?;
@@ -77,7 +79,11 @@ fn memif_control() -> Vec<Seed> {
         ("memif_control", "honest", session(&[&init, &region, &s2m, &m2s, &connect])),
         ("memif_control", "secret-two-regions", session(&[&secret, &region, &region, &m2s, &connect])),
         ("memif_control", "no-rings", session(&[&init, &region, &connect])),
-        ("memif_control", "truncated", session(&[&init, &[6, 3, 170, 0], &[9, 0, 4, 0, 0, 0, 0xa5, 0, 0], &connect])),
+        (
+            "memif_control",
+            "truncated",
+            session(&[&init, &[6, 3, 170, 0], &[9, 0, 4, 0, 0, 0, 0xa5, 0, 0], &connect]),
+        ),
     ];
     for (name, acks) in server {
         let hello = [4, 4, 0, 3, 3, 14];
@@ -115,15 +121,18 @@ fn memif_rings() -> Vec<Seed> {
     .concat();
     let world = |a: &[u8], c: &[u8], ops: &[u8]| [&bounds, a, c, ops].concat();
     // B posts four buffers and takes two back while they are being used (`after` counts the moments).
-    let backwards = [
-        give(b(3), 4),
-        (0..6).flat_map(|_| push(0, 60)).collect(),
-        vec![b(10), 5, 1, 0x41, 0xfe],
-        vec![5],
+    let backwards =
+        [give(b(3), 4), (0..6).flat_map(|_| push(0, 60)).collect(), vec![b(10), 5, 1, 0x41, 0xfe], vec![5]]
+            .concat();
+    // Other workers deliver in the middle.
+    let nested = [
+        give(b(3), 32),
+        chain(0),
+        chain(0),
+        vec![b(10), 0, 0, 3, 60, 0, 61, 0, 62, 0, 63, 0, 5],
+        give(b(3), 9),
     ]
     .concat();
-    // Other workers deliver in the middle.
-    let nested = [give(b(3), 32), chain(0), chain(0), vec![b(10), 0, 0, 3, 60, 0, 61, 0, 62, 0, 63, 0, 5], give(b(3), 9)].concat();
     let edits = [&[7, 64, 0xff, 0xff][..], &server(5, 0), &server(5, 0), &traffic].concat();
     vec![
         ("memif_rings", "server-server", world(&server(5, 0), &server(5, 0), &traffic)),

@@ -77,7 +77,8 @@ fn grammars(text: &str) {
     let _ = cpulist::parse(text);
     for type_name in ["memif", "tap"] {
         let pairs = text.lines().filter_map(|line| line.split_once('='));
-        let given: BTreeMap<_, _> = pairs.map(|(key, value)| (key.trim().into(), value.trim().into())).collect();
+        let given: BTreeMap<_, _> =
+            pairs.map(|(key, value)| (key.trim().into(), value.trim().into())).collect();
         if let Ok(spec) = options::from_text(type_name, &given) {
             assert_eq!(spec.type_name(), type_name);
         }

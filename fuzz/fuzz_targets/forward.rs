@@ -19,8 +19,8 @@ use fabric::fuzzing::{Picture, Port, Steps};
 use fabric::port::VidSet;
 use fabric::rx::BatchLimits;
 use fabric::{
-    Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue, SwitchLogic, Tools,
-    VlanMode,
+    Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue, SwitchLogic,
+    Tools, VlanMode,
 };
 use libfuzzer_sys::fuzz_target;
 use packet::{Gso, Offload, Vid};
@@ -81,12 +81,7 @@ fn build(name: &str, params: &[(&str, &str)]) -> Arc<dyn SwitchLogic> {
 
 fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
     let [shape, vlan, mtu] = from.array();
-    let caps = Caps {
-        csum: shape & 1 != 0,
-        tso4: shape & 2 != 0,
-        tso6: shape & 4 != 0,
-        uso: shape & 8 != 0,
-    };
+    let caps = Caps { csum: shape & 1 != 0, tso4: shape & 2 != 0, tso6: shape & 4 != 0, uso: shape & 8 != 0 };
     let max_frame = if mtu == 0 { 65_535 + 22 } else { u32::from(mtu) * 32 };
     let mut settings = PortSettings::new(format!("p{index}"));
     let vid = Vid::new(u16::from(vlan >> 2) % 8);

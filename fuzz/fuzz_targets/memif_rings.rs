@@ -22,8 +22,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use fabric::fuzzing::{Picture, Port, Steps};
 use fabric::rx::BatchLimits;
 use fabric::{
-    Batch, Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue, SwitchLogic,
-    Tools, TxRing,
+    Batch, Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue,
+    SwitchLogic, Tools, TxRing,
 };
 use libfuzzer_sys::fuzz_target;
 use memif::RingParts;
@@ -185,7 +185,11 @@ struct Peer {
 
 impl Peer {
     /// The peer and the switch's way to it.
-    fn new(memory: Shared<ClientMemory>, from: &mut Bytes<'_>, honest: &mut bool) -> Option<(Self, Arc<dyn Egress>)> {
+    fn new(
+        memory: Shared<ClientMemory>,
+        from: &mut Bytes<'_>,
+        honest: &mut bool,
+    ) -> Option<(Self, Arc<dyn Egress>)> {
         memory.borrow_mut().reset();
         let [what, log2, size] = from.array();
         let log2 = 1 + log2 % 6;
@@ -221,7 +225,8 @@ impl Peer {
             peer.write_index(&ring, 6, start);
             peer.write_index(&ring, 64, start);
         }
-        let parts = |ring| RingParts { ring, eventfd: EVENT.with(|fd| fd.try_clone().unwrap_or_else(|_| event())) };
+        let parts =
+            |ring| RingParts { ring, eventfd: EVENT.with(|fd| fd.try_clone().unwrap_or_else(|_| event())) };
         peer.rx = Some(Box::new(fuzzing::rx(parts(up_ring), role)));
         let (backing, first) = fuzzing::tx(parts(down_ring), role);
         let memory = peer.memory.clone();
@@ -295,7 +300,8 @@ impl Peer {
                 Role::Client(layout, _) => {
                     let buffer = self.read_descriptor(&self.up, self.up_next);
                     let length = 1 + u32::from(length) % layout.buffer_size();
-                    let fill: Vec<u8> = (0..length).map(|i| (i as u8).wrapping_mul(29) ^ offset as u8).collect();
+                    let fill: Vec<u8> =
+                        (0..length).map(|i| (i as u8).wrapping_mul(29) ^ offset as u8).collect();
                     self.poke(usize::from(buffer.region), buffer.offset as usize, &fill);
                     Descriptor { flags, length, ..buffer }
                 }
@@ -330,7 +336,8 @@ impl Peer {
                     let index = head.wrapping_add(i);
                     let offset = BUFFERS_AT + usize::from(index & (size - 1)) * stride;
                     let length = 1 + usize::from(capacity) * 37 % stride;
-                    let d = Descriptor { length: length as u32, offset: offset as u32, ..Descriptor::default() };
+                    let d =
+                        Descriptor { length: length as u32, offset: offset as u32, ..Descriptor::default() };
                     self.write_descriptor(&self.down, index, &d);
                 }
                 self.write_index(&self.down, 6, head.wrapping_add(n));
@@ -419,8 +426,12 @@ impl<'f, 'd> World<'f, 'd> {
             caps: Caps::default(),
             max_frame: 65_535 + 22,
         };
-        let ports =
-            vec![port("sink", sink.clone()), port("a", to_a), port("b", to_b), port("others", Arc::new(Sink::default()))];
+        let ports = vec![
+            port("sink", sink.clone()),
+            port("a", to_a),
+            port("b", to_b),
+            port("others", Arc::new(Sink::default())),
+        ];
         debug_assert_eq!(ports.len(), usize::from(OTHERS.0) + 1);
         let picture = Rc::new(Picture::new(Arc::new(Flood(edits)), ports));
         Some(Self { from, peers: [a, b], picture, sink, limits, honest, ordered: true })
@@ -499,7 +510,9 @@ impl<'f, 'd> World<'f, 'd> {
         });
         match received {
             // A queue that failed is not used again.
-            Err(fault) => assert!(!self.honest && !fault.to_string().is_empty(), "an honest peer, and yet: {fault}"),
+            Err(fault) => {
+                assert!(!self.honest && !fault.to_string().is_empty(), "an honest peer, and yet: {fault}")
+            }
             Ok(()) => self.peers[who].rx = Some(rx),
         }
     }
@@ -578,7 +591,8 @@ impl Write {
                     _ => {
                         let [flags, of] = from.array();
                         let (length, offset) = (u32::from(from.u16()), u32::from(from.u16()));
-                        let d = [&[flags, 0, of & 1, 0][..], &length.to_le_bytes(), &offset.to_le_bytes()].concat();
+                        let d = [&[flags, 0, of & 1, 0][..], &length.to_le_bytes(), &offset.to_le_bytes()]
+                            .concat();
                         Self { region, at, bytes: d }
                     }
                 }

@@ -11,7 +11,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use packet::offload::MAX_SEGMENTS;
-use packet::{Gso, IpVersion, Layers, Offload, Plan, SegmentError, Sum, VlanTag, edit, flow, segment, virtio_net};
+use packet::{
+    Gso, IpVersion, Layers, Offload, Plan, SegmentError, Sum, VlanTag, edit, flow, segment, virtio_net,
+};
 use support::Bytes;
 use support::frame::{self, sum_of_words};
 
@@ -87,7 +89,10 @@ fn completed(packet: &[u8], headers: &[u8], layers: &Layers, offload: &Offload) 
         assert!(new == old || offload.needs_csum && (field..field + 2).contains(&at), "byte {at} changed");
     }
     if offload.needs_csum {
-        assert!(start >= usize::from(layers.l4.unwrap_or(u16::MAX)), "a checksum before the transport header");
+        assert!(
+            start >= usize::from(layers.l4.unwrap_or(u16::MAX)),
+            "a checksum before the transport header"
+        );
         // What the sender left in the field counts as the pseudo-header's sum.
         let mut checked = whole[start..].to_vec();
         let left = &packet[field..field + 2];
@@ -119,7 +124,11 @@ fn segmented(packet: &[u8], headers: &[u8], layers: &Layers, offload: &Offload) 
         match layers.ip {
             Some(IpVersion::V4) => {
                 assert_eq!(number(l3 + 2), segment.len() - l3);
-                assert_eq!(sum_of_words(&segment[l3..l4]), 0xffff, "the IPv4 header's checksum does not hold");
+                assert_eq!(
+                    sum_of_words(&segment[l3..l4]),
+                    0xffff,
+                    "the IPv4 header's checksum does not hold"
+                );
             }
             _ => assert_eq!(number(l3 + 4), segment.len() - l3 - 40),
         }

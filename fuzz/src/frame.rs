@@ -6,7 +6,8 @@ use packet::{Gso, Offload, virtio_net};
 
 use crate::Bytes;
 
-static PAYLOAD: LazyLock<Vec<u8>> = LazyLock::new(|| (0..=u16::MAX).map(|i| (i as u8).wrapping_mul(31)).collect());
+static PAYLOAD: LazyLock<Vec<u8>> =
+    LazyLock::new(|| (0..=u16::MAX).map(|i| (i as u8).wrapping_mul(31)).collect());
 
 /// A frame and what its sender claims remains to be done.
 pub struct Frame {

@@ -23,7 +23,9 @@ pub fn binary(name: &str, variable: &str) -> Result<PathBuf> {
     let beside = this.ancestors().nth(2).map(|folder| folder.join(name));
     match beside.filter(|path| path.exists()) {
         Some(path) => Ok(path),
-        None => Err(Error(format!("`{name}` is not built: `cargo build --workspace`, or name it in {variable}"))),
+        None => {
+            Err(Error(format!("`{name}` is not built: `cargo build --workspace`, or name it in {variable}")))
+        }
     }
 }
 

@@ -185,7 +185,8 @@ impl Daemon {
     /// How often workers have returned from sleep.
     pub fn wakeups(&self) -> Result<u64> {
         let reply = self.json(&["worker", "show"])?;
-        let workers = reply["workers"].as_array().ok_or_else(|| Error(format!("no list of workers: {reply}")))?;
+        let workers =
+            reply["workers"].as_array().ok_or_else(|| Error(format!("no list of workers: {reply}")))?;
         Ok(workers.iter().map(|worker| number(&worker["wakeups"])).sum())
     }
 

@@ -185,7 +185,8 @@ impl HostileConfig {
             Ok(region) => {
                 let memory = Arc::new(Memory::new(vec![region]));
                 let ring = |direction| -> Result<Ring> {
-                    let ring = Ring::new(memory.clone(), &layout.ring(direction, 0)).map_err(|e| Error(e.to_string()))?;
+                    let ring = Ring::new(memory.clone(), &layout.ring(direction, 0))
+                        .map_err(|e| Error(e.to_string()))?;
                     ring.initialise();
                     Ok(ring)
                 };
@@ -194,8 +195,11 @@ impl HostileConfig {
             Err(_) => None,
         };
         step(Message::AddRegion(add), Some(file.as_fd()))?;
-        let (tx, rx, memory) = rings.ok_or_else(|| Error::new("the server took a file that we could not map"))?;
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::while_doing("eventfd"));
+        let (tx, rx, memory) =
+            rings.ok_or_else(|| Error::new("the server took a file that we could not map"))?;
+        let event = || {
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::while_doing("eventfd"))
+        };
         let (tx_event, rx_event) = (event()?, event()?);
         for (direction, event) in [(Direction::S2m, &tx_event), (Direction::M2s, &rx_event)] {
             let add = AddRing { private_hdr_size: self.private_hdr_size, ..layout.ring(direction, 0) };

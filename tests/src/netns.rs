@@ -37,7 +37,9 @@ impl Netns {
 
     /// Starts a program in it whose output is a pipe to us.
     pub fn start(&self, command: &[&str]) -> Result<Running> {
-        Running::start(self.command(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+        Running::start(
+            self.command(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()),
+        )
     }
 
     /// A program in it, not yet started.

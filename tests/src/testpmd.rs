@@ -42,7 +42,10 @@ impl Testpmd {
         for device in devices {
             command.arg("--vdev").arg(device);
         }
-        command.args(["--", "-i", "--no-mlockall", "--total-num-mbufs=8192"]).args(arguments);
+        // Without --no-flush-rx it throws away what arrives while it starts to forward.
+        command
+            .args(["--", "-i", "--no-mlockall", "--no-flush-rx", "--total-num-mbufs=8192"])
+            .args(arguments);
         command.stdin(Stdio::piped()).stdout(output.try_clone()?).stderr(output);
         let mut testpmd = Testpmd { process: Running::start(&mut command)?, log };
         testpmd.wait_for("testpmd> ")?;

@@ -24,7 +24,15 @@ fn reflect(daemon: &Daemon, testpmd: &mut Testpmd, rings: Rings) {
     options.rate = Rate::Pps(20_000.0);
     options.duration = seconds(2, 30);
     let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
-    assert!(report.ok, "{report}");
+    if !report.ok {
+        testpmd.command("show port stats all\nshow fwd stats all\nquit").unwrap();
+        testpmd.wait_for("Bye").unwrap();
+        panic!(
+            "{report}\n{}\n{}",
+            daemon.run(&["port", "stats", "--queues"]).unwrap(),
+            testpmd.output().unwrap()
+        );
+    }
     assert!(report.received() > 5000, "{report}");
     // testpmd was not idle either.
     let dpdk = daemon.port("br0", "dpdk").unwrap();
@@ -36,7 +44,10 @@ fn daemon(dpdk: &str) -> Daemon {
 }
 
 fn client(daemon: &Daemon, more: &str) -> String {
-    format!("net_memif0,role=client,socket={},socket-abstract=no,id=1,mac={TESTPMD}{more}", daemon.path("memif"))
+    format!(
+        "net_memif0,role=client,socket={},socket-abstract=no,id=1,mac={TESTPMD}{more}",
+        daemon.path("memif")
+    )
 }
 
 #[test]
@@ -76,8 +87,10 @@ fn testpmd_as_server() {
     let daemon = daemon(&config::port("dpdk", "memif", keys));
     let down = daemon.port("br0", "dpdk").unwrap();
     assert!(!down.is_up() && !down.reason().is_empty(), "{:?}", down.json());
-    let device =
-        format!("net_memif0,role=server,socket={},socket-abstract=no,id=5,mac={TESTPMD}", daemon.path("theirs"));
+    let device = format!(
+        "net_memif0,role=server,socket={},socket-abstract=no,id=5,mac={TESTPMD}",
+        daemon.path("theirs")
+    );
     let start = || {
         Testpmd::start(Memory::Common, std::slice::from_ref(&device), &["--forward-mode=macswap"]).unwrap()
     };

@@ -60,7 +60,8 @@ fn namespaces_ping_through_a_wire_and_without_offloads() {
 /// Runs iperf3 from a to b and returns its report.
 fn iperf(two: &Two, to: &str, arguments: &[&str]) -> Value {
     let server = two.b.start(&["iperf3", "-s", "-1", "-B", to]).unwrap();
-    until("iperf3 to listen", LIMIT, || Ok(two.b.run(&["ss", "-Hltn"])?.contains(":5201").then_some(()))).unwrap();
+    until("iperf3 to listen", LIMIT, || Ok(two.b.run(&["ss", "-Hltn"])?.contains(":5201").then_some(())))
+        .unwrap();
     let output = two.a.run(&[&["iperf3", "-J", "-c", to], arguments].concat()).unwrap();
     server.output().unwrap();
     serde_json::from_str(&output).unwrap()
@@ -89,8 +90,20 @@ fn large_tcp_segments_cross_uncut() {
     let two = two("learning", "");
     for (to, filter) in [(B4, "ip and tcp and greater 3000"), (B6, "ip6 and tcp and greater 3000")] {
         let capture = [
-            "tcpdump", "-n", "-e", "-l", "--immediate-mode", "-Q", "in", "-s", "128", "-c", "20", "-i",
-            &two.interface_b, filter,
+            "tcpdump",
+            "-n",
+            "-e",
+            "-l",
+            "--immediate-mode",
+            "-Q",
+            "in",
+            "-s",
+            "128",
+            "-c",
+            "20",
+            "-i",
+            &two.interface_b,
+            filter,
         ];
         let tcpdump = two.b.start(&capture).unwrap();
         iperf(&two, to, &["-t", "3"]);
@@ -102,7 +115,8 @@ fn large_tcp_segments_cross_uncut() {
 #[test]
 fn a_namespace_pings_testpmd() {
     let netns = Netns::new().unwrap();
-    let ports = config::tap("host", &unique("t"), netns.name(), &["10.77.0.1/24"], "") + &config::memif("dpdk", 0, "");
+    let ports = config::tap("host", &unique("t"), netns.name(), &["10.77.0.1/24"], "")
+        + &config::memif("dpdk", 0, "");
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     let device = format!("net_memif0,role=client,socket={},socket-abstract=no,id=0", daemon.path("memif"));
     let mut testpmd = Testpmd::start(Memory::Common, &[device], &["--forward-mode=icmpecho"]).unwrap();
@@ -137,7 +151,8 @@ fn a_client_without_offloads_gets_whole_segments() {
     let stop = Arc::new(AtomicBool::new(false));
     let (seen, spec) = (stop.clone(), daemon.memif("memif", 0));
     let addresses = ["10.77.0.3/24", "fd77::3/64"].map(|address| address.parse().unwrap());
-    let host = std::thread::spawn(move || bench::host::serve(&spec, Rings::default(), &addresses, 1500, &seen));
+    let host =
+        std::thread::spawn(move || bench::host::serve(&spec, Rings::default(), &addresses, 1500, &seen));
     daemon.wait_up("br0", "small").unwrap();
     ping(&netns, "10.77.0.3", 10);
     ping(&netns, "fd77::3", 10);

@@ -43,7 +43,10 @@ fn half(queues: u16, logic: &str) {
     assert!(report.ok, "{report}");
     assert!(report.received() > 1000, "{report}");
     for port in &report.ports {
-        assert!(port.received_by_queue.iter().all(|received| *received > 0), "queues without packets: {report}");
+        assert!(
+            port.received_by_queue.iter().all(|received| *received > 0),
+            "queues without packets: {report}"
+        );
     }
 }
 

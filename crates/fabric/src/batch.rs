@@ -185,17 +185,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Sends a version to every live port but the one it came from.
+    /// Sends a version to every live port but the one it came from. If there is none, nothing was said of it.
     pub fn broadcast(&mut self, v: VersionId) {
-        let mut heard = false;
         for &port in self.bridge.live() {
             if port != self.ingress {
-                heard = true;
                 self.send_anywhere(v, port);
             }
-        }
-        if !heard {
-            self.drop_output(v, DropReason::NoDestination);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::logic::SwitchLogic;
 use crate::notify::Notifier;
 use crate::output::Scratchpad;
 use crate::port::{Caps, PortIndex, PortSettings};
-use crate::rx::{BatchLimits, RxBatch, RxQueue};
+use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
 use crate::worker::forward;
 
 /// A port of a [`Picture`].
@@ -77,21 +77,21 @@ pub struct Steps {
     batch: RxBatch,
     pad: Scratchpad,
     tools: Tools,
+    /// Bytes that a batch may have at most: the memory that lands packets was made for so many.
+    room: usize,
 }
 
 impl Steps {
     /// Fails where a worker would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
         let tools = Tools { notifier: Notifier::new()? };
-        Ok(Self { batch: RxBatch::new(limits), pad: Scratchpad::default(), tools })
+        Ok(Self { batch: RxBatch::new(limits), pad: Scratchpad::default(), tools, room: limits.bytes })
     }
 
-    /// Changes the bounds of the next batch.
+    /// Changes the bounds of the next batch, down from those at the start.
     pub fn set_limits(&mut self, limits: BatchLimits) {
-        let room = self.batch.limits.bytes;
-        self.batch.limits.packets = limits.packets.clamp(1, crate::rx::MAX_BATCH);
-        // The memory that lands packets was made for the first bounds.
-        self.batch.limits.bytes = limits.bytes.min(room);
+        let packets = limits.packets.clamp(1, MAX_BATCH);
+        self.batch.limits = BatchLimits { packets, bytes: limits.bytes.min(self.room) };
     }
 
     /// Takes descriptors from a queue into an empty batch.

@@ -24,7 +24,8 @@ pub mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod logic;
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom_models;
 pub mod notify;
 mod offloads;

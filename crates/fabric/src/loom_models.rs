@@ -51,6 +51,24 @@ fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static)
 
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
 
+/// Which of a few outcomes some order had: a model in which a thing never happens shows nothing about it.
+struct Seen(StdAtomicU32);
+
+impl Seen {
+    const fn nothing() -> Self {
+        Self(StdAtomicU32::new(0))
+    }
+
+    fn add(&self, outcome: usize) {
+        self.0.fetch_or(1 << outcome, RELAXED);
+    }
+
+    #[track_caller]
+    fn assert_all(&self, n: u32) {
+        assert_eq!(self.0.load(RELAXED), (1 << n) - 1, "some outcome was in no order");
+    }
+}
+
 /// Length of a packet: it does not fit into one buffer of [`SHORT`] bytes.
 const LEN: usize = 20;
 const SHORT: u32 = 12;
@@ -73,7 +91,8 @@ struct Ring {
     published: AtomicU32,
     wants_signal: AtomicBool,
     told: AtomicU32,
-    /// Most entries published at once; loom does not look at it.
+    /// What was published last, and most entries published at once. Kept from loom.
+    before: StdAtomicU32,
     leap: StdAtomicU32,
 }
 
@@ -92,6 +111,7 @@ impl Ring {
             published: AtomicU32::new(0),
             wants_signal: AtomicBool::new(false),
             told: AtomicU32::new(0),
+            before: StdAtomicU32::new(0),
             leap: StdAtomicU32::new(0),
         })
     }
@@ -147,7 +167,8 @@ impl RingBacking for Backing {
     }
 
     fn publish(&self, seq: u32) {
-        let before = self.0.published.load(Ordering::Relaxed);
+        // Without a look at loom's atomic: of several looks at one, loom tries other orders for the last alone.
+        let before = self.0.before.swap(seq, RELAXED);
         self.0.leap.fetch_max(seq.wrapping_sub(before), RELAXED);
         self.0.published.store(seq, Ordering::Release);
     }
@@ -231,6 +252,7 @@ fn assert_in_order(got: &[u8]) {
 fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
     let (ones, twos) = (packets(&[11, 12]), packets(&[21, 22]));
     static LEAP: StdAtomicU32 = StdAtomicU32::new(0);
+    static SEEN: Seen = Seen::nothing();
     explore("two senders", 5, move || {
         let shared = Ring::new(4, 4, LEN as u32);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
@@ -244,12 +266,14 @@ fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
         shared.take(&mut next, false, &mut got);
         // A packet is published with its run: two at a time.
         assert!(got.len() % 2 == 0);
+        SEEN.add(got.len() / 2);
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         shared.take(&mut next, false, &mut got);
         let got = whole(&got);
         assert!(got == [11, 12, 21, 22] || got == [21, 22, 11, 12], "{got:?}");
         LEAP.fetch_max(shared.leap.load(RELAXED), RELAXED);
     });
+    SEEN.assert_all(3);
     assert_eq!(LEAP.load(RELAXED), 4, "no order in which the later run was complete first");
 }
 
@@ -258,6 +282,7 @@ fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
 #[test]
 fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
     let (ones, twos) = (packets(&[11, 12]), packets(&[21, 22]));
+    static SEEN: Seen = Seen::nothing();
     explore("reuse", 3, move || {
         let shared = Ring::new(2, 2, LEN as u32);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
@@ -277,13 +302,16 @@ fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
         let snapshot = counters.snapshot();
         assert_eq!(snapshot.packets, got.len() as u64);
         assert_eq!(snapshot.drops[DropReason::RingFull as usize], 4 - got.len() as u64);
+        SEEN.add(got.len() - 2);
     });
+    SEEN.assert_all(3);
 }
 
 /// Packets in chains of two short buffers: no half of one is ever seen.
 #[test]
 fn chains_are_seen_whole() {
     let (ones, twos) = (packets(&[11]), packets(&[21]));
+    static SEEN: Seen = Seen::nothing();
     explore("chains", 5, move || {
         let shared = Ring::new(4, 4, SHORT);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
@@ -297,18 +325,20 @@ fn chains_are_seen_whole() {
         });
         deliver(&ring, &QueueCounters::default(), ones);
         let (mut next, mut got) = receiver.join().unwrap();
-        drop(whole(&got));
+        SEEN.add(whole(&got).len());
         sender.join().unwrap();
         shared.take(&mut next, false, &mut got);
         let got = whole(&got);
         assert!(got == [11, 21] || got == [21, 11], "{got:?}");
     });
+    SEEN.assert_all(3);
 }
 
 /// The receiver asks to be told, fences, looks, and sleeps if it saw nothing: then whoever publishes tells it.
 #[test]
 fn no_wake_up_is_lost() {
     let (ones, twos) = (packets(&[11]), packets(&[21]));
+    static SEEN: Seen = Seen::nothing();
     explore("wake-up", 5, move || {
         let shared = Ring::new(2, 2, LEN as u32);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
@@ -324,7 +354,9 @@ fn no_wake_up_is_lost() {
         assert_eq!(shared.published.load(Ordering::Acquire), 2);
         let told = shared.told.load(Ordering::Relaxed);
         assert!(seen == 2 || told > 0, "the receiver saw {seen} of 2 and sleeps for ever");
+        SEEN.add(seen as usize);
     });
+    SEEN.assert_all(3);
 }
 
 /// A logic that knows whether it may still be used; loom checks that being used and being dropped do not meet.

@@ -227,7 +227,9 @@ impl RxBatch {
         }
         let (i, len) = (self.packets, len as u32);
         self.sources[i] = Source { first: first as u32, count: (self.used_segments - first) as u32, len };
-        self.versions[i].offload = offload;
+        // Of metadata that asks for nothing, only what means something is passed on.
+        let nothing = Offload { csum_valid: offload.csum_valid, ..Offload::NONE };
+        self.versions[i].offload = if offload.is_none() { nothing } else { offload };
         self.open_first = self.used_segments;
         self.bytes += u64::from(len);
         self.packets = i + 1;
@@ -373,4 +375,19 @@ pub trait RxQueue: Send {
     /// Whether looking for packets is only a memory access. If it costs a system call, the queue is left
     /// to its signal as soon as it runs dry.
     fn cheap_to_poll(&self) -> bool;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_without_a_job_arrives_in_its_normal_form() {
+        // Found by fuzzing: fields that mean nothing went from client to client unchecked.
+        let claim = Offload { ecn: true, csum_valid: true, gso_size: 9, csum_start: 7, ..Offload::NONE };
+        let mut batch = RxBatch::new(BatchLimits::default());
+        assert_eq!(batch.landed(0, 60, claim), Ok(()));
+        batch.load_headers();
+        assert_eq!(batch.versions[0].offload, claim.validate(&[0; 60], 60).unwrap());
+    }
 }

@@ -139,7 +139,7 @@ impl MemRing {
         packets
     }
 
-    /// Takes what is published and posts nothing in its place.
+    /// Entries that the switch has handed over.
     pub(crate) fn published(&self) -> u32 {
         self.published.load(Ordering::Acquire).wrapping_sub(self.start)
     }
@@ -147,6 +147,13 @@ impl MemRing {
     /// Takes back `n` of the entries it posted, as an honest receiver never does.
     pub(crate) fn rewind(&self, n: u32) {
         self.posted.fetch_sub(n, Ordering::AcqRel);
+    }
+
+    /// Plays no fault any more.
+    pub(crate) fn heal(&self) {
+        for fault in [&self.index_fault, &self.bad_descriptor, &self.memory_gone] {
+            fault.store(false, Ordering::Release);
+        }
     }
 
     /// Asks to be signalled, fences, and says whether there is something to take already.
