@@ -12,7 +12,7 @@ PAIRS ?= 5
 
 BUILD_PACKAGES := build-essential
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
-TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump dpdk ethtool procps
+TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump dpdk dpdk-dev ethtool procps
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 
 # install-packages,LIST: installs what of LIST is missing; asks the network only then.
@@ -36,7 +36,7 @@ build: ## the release binary, target/release/mswitch
 .PHONY: demo
 demo: ## two namespaces and a memif client on a switch: ping, iperf3, tables
 	@$(call install-packages,$(BUILD_PACKAGES) $(DEMO_PACKAGES))
-	./demo/run.sh
+	demo/demo.sh
 
 .PHONY: test
 test: lint unit loom copies e2e fuzz-short ## everything but the long runs
@@ -56,7 +56,7 @@ unit: ## unit and property tests of every crate
 .PHONY: loom
 loom: ## model checking of reservation, publication and reclamation
 	@$(call install-packages,$(BUILD_PACKAGES))
-	RUSTFLAGS="--cfg loom" $(CARGO) test -p mswitch-fabric --locked --release --target-dir target/loom --test loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p mswitch-fabric --locked --release --target-dir target/loom --lib loom_models
 
 .PHONY: copies
 copies: ## payload bytes copied per byte delivered, counted

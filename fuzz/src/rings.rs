@@ -94,7 +94,8 @@ impl<B: RingBacking> Meddled<B> {
     }
 }
 
-impl<B: RingBacking> RingBacking for Meddled<B> {
+// SAFETY: buffers are those of the backing within, which is unsafe to implement for the same reason.
+unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
     fn size(&self) -> u32 {
         self.inner.size()
     }

@@ -190,16 +190,9 @@ impl Daemon {
         Ok(workers.iter().map(|worker| number(&worker["wakeups"])).sum())
     }
 
-    /// The CPU time that all its threads have used.
+    /// The CPU time that it has used.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let mut sum = 0;
-        for task in std::fs::read_dir(format!("/proc/{}/task", self.pid()))? {
-            // Threads come and go: one that has gone uses no time any more.
-            let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) else { continue };
-            let first = text.split_whitespace().next().and_then(|number| number.parse::<u64>().ok());
-            sum += first.ok_or_else(|| Error::new("the kernel does not tell threads' CPU time"))?;
-        }
-        Ok(Duration::from_nanos(sum))
+        Ok(bench::cpu::process_time(self.pid())?)
     }
 
     /// Asks it to end (SIGTERM) and waits.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use bench::cpu::process_time;
 use bench::host::Address;
 use bench::idle::Idle;
 use bench::pace::Rate;
@@ -61,6 +62,9 @@ enum Command {
         /// For how many seconds.
         #[arg(long, default_value_t = 30.0)]
         seconds: f64,
+        /// Tell how much CPU time this process uses meanwhile: the switch's.
+        #[arg(long)]
+        watch: Option<u32>,
         #[command(flatten)]
         rings: RingArgs,
     },
@@ -195,6 +199,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// How long a switch may be busy with clients that have just connected.
+const SETTLE: Duration = Duration::from_secs(1);
+
+fn cpu_time(pid: u32) -> Result<Duration, Error> {
+    process_time(pid).map_err(|source| Error::System { what: "cannot tell the process's CPU time", source })
+}
+
 /// Whether all was as it should be.
 fn execute(command: Command) -> Result<bool, Error> {
     let never = AtomicBool::new(false);
@@ -213,11 +224,17 @@ fn execute(command: Command) -> Result<bool, Error> {
         Command::Host { port, address, mtu, rings } => {
             until_gone(bench::host::serve(&port, rings.into(), &address, mtu, &never).map(drop))
         }
-        Command::Idle { port, count, seconds: wanted, rings } => {
+        Command::Idle { port, count, seconds: wanted, watch, rings } => {
             let duration = seconds(wanted)?;
             let mut idle = Idle::connect(&port, count, rings.into())?;
             println!("{count} clients are connected");
+            // What connecting has set off may go on for a moment.
+            idle.hold(SETTLE)?;
+            let before = watch.map(cpu_time).transpose()?;
             idle.hold(duration)?;
+            if let (Some(before), Some(pid)) = (before, watch) {
+                println!("CPU time: {} ns", (cpu_time(pid)? - before).as_nanos());
+            }
             Ok(true)
         }
     }

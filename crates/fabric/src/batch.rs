@@ -222,13 +222,13 @@ impl<'a> Batch<'a> {
             return self.pad.drops.add(DropReason::PortDown, 1);
         }
         if !version.offload.is_none() {
-            return offloads::output(self.rx, self.pad, i, entry);
+            return offloads::output(self.rx, self.pad, self.bridge, i, entry);
         }
         if version.outputs == u16::MAX {
             return self.drop_output(v, DropReason::BatchLimit);
         }
         if version.len() > entry.max_frame {
-            return self.pad.drops.add(DropReason::ExceedsMtu, 1);
+            return self.bridge.refuse(entry, DropReason::ExceedsMtu);
         }
         version.outputs += 1;
         let lane = entry.lane(|| packet::flow::hash(self.rx.header(i)));

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::counters::QueueCounters;
+use crate::counters::{DropReason, QueueCounters};
 use crate::egress::Egress;
 use crate::logic::SwitchLogic;
 use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
@@ -74,6 +74,14 @@ impl BridgeState {
     #[inline]
     pub(crate) fn lane(&self, index: usize) -> Option<&Lane> {
         self.lanes.get(index)
+    }
+
+    /// Counts a packet that a port cannot take, at the port's first queue.
+    #[cold]
+    pub(crate) fn refuse(&self, entry: &PortEntry, reason: DropReason) {
+        if let Some(lane) = self.lane(entry.first_lane as usize) {
+            lane.counters.add_drop(reason);
+        }
     }
 
     pub(crate) fn lane_count(&self) -> usize {

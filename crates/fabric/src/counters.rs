@@ -133,6 +133,14 @@ impl QueueCounters {
         *drops = Drops::default();
     }
 
+    /// Counts one packet dropped on its way to this queue: for what is too rare to be tallied.
+    #[cold]
+    pub(crate) fn add_drop(&self, reason: DropReason) {
+        if let Some(counter) = self.drops.get(reason as usize) {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Reads all counters.
     pub fn snapshot(&self) -> QueueSnapshot {
         QueueSnapshot {

@@ -41,7 +41,8 @@ impl Picture {
     /// A bridge with these ports, numbered from 0. The logic is told of them.
     pub fn new(logic: Arc<dyn SwitchLogic>, ports: Vec<Port>) -> Self {
         let faults = Arc::new(Mutex::new(Vec::new()));
-        let (mut entries, mut lanes, mut counters, mut named) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut entries, mut lanes, mut counters, mut named) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (index, port) in (0u16..).zip(ports) {
             let (first_lane, settings) = (lanes.len() as u32, Arc::new(port.settings));
             for egress in port.tx {

@@ -8,14 +8,20 @@ use packet::checksum::Sum;
 use packet::offload::{Gso, Offload};
 use packet::segment::{self, Plan};
 
-use crate::bridge::PortEntry;
+use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::DropReason;
 use crate::output::Scratchpad;
 use crate::rx::{HEADROOM, PULL_MAX, RxBatch, Version, read_range};
 
 /// Puts version `v`, which has offload metadata, on the list of `entry` in a form that it takes.
 #[cold]
-pub(crate) fn output(rx: &mut RxBatch, pad: &mut Scratchpad, v: usize, entry: &PortEntry) {
+pub(crate) fn output(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    bridge: &BridgeState,
+    v: usize,
+    entry: &PortEntry,
+) {
     let version = rx.versions[v];
     let Ok(offload) = version.offload.validate(rx.header(v), version.len()) else {
         return pad.drops.add(DropReason::BadOffload, 1);
@@ -32,7 +38,7 @@ pub(crate) fn output(rx: &mut RxBatch, pad: &mut Scratchpad, v: usize, entry: &P
             Gso::None => version.len(),
             _ => version.len().min(u32::from(offload.hdr_len) + u32::from(offload.gso_size)),
         };
-        return append(rx, pad, v, frame, entry);
+        return append(rx, pad, bridge, v, frame, entry);
     }
     if version.plain_count == 0
         && let Err(reason) = make_plain(rx, v)
@@ -44,13 +50,20 @@ pub(crate) fn output(rx: &mut RxBatch, pad: &mut Scratchpad, v: usize, entry: &P
     rx.versions[v].outputs = rx.versions[v].outputs.saturating_add(1);
     for segment in first..first + count {
         let len = rx.versions[usize::from(segment)].len();
-        append(rx, pad, usize::from(segment), len, entry);
+        append(rx, pad, bridge, usize::from(segment), len, entry);
     }
 }
 
-fn append(rx: &mut RxBatch, pad: &mut Scratchpad, v: usize, frame: u32, entry: &PortEntry) {
+fn append(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    bridge: &BridgeState,
+    v: usize,
+    frame: u32,
+    entry: &PortEntry,
+) {
     if frame > entry.max_frame {
-        return pad.drops.add(DropReason::ExceedsMtu, 1);
+        return bridge.refuse(entry, DropReason::ExceedsMtu);
     }
     rx.versions[v].outputs = rx.versions[v].outputs.saturating_add(1);
     // All segments of a packet hash alike: the hash leaves lengths and sequence numbers out.

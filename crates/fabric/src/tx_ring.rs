@@ -25,7 +25,11 @@ pub struct Buffer {
 
 /// What differs between kinds of rings. Sequence numbers are modulo 2^32; a ring of 2^k entries uses the low
 /// bits.
-pub trait RingBacking: Send + Sync {
+///
+/// # Safety
+/// A [`Buffer`] that [`RingBacking::buffer`] returns is writable for its whole capacity until the backing is dropped,
+/// where a fault that the process catches counts as writable, and overlaps no memory that Rust code refers to.
+pub unsafe trait RingBacking: Send + Sync {
     /// Entries in the ring, a power of two.
     fn size(&self) -> u32;
 

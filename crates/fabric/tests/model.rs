@@ -152,7 +152,8 @@ struct PortModel {
 
 type Tally = HashMap<DropReason, u64>;
 
-/// What should become of one packet: outputs by (port, queue), and drops counted at the ingress.
+/// What should become of one packet: outputs by (port, queue), and drops: counted at the ingress, but for those by
+/// MTU, which are counted at the destination.
 fn expected(
     packet: &Packet,
     id: u64,
@@ -392,11 +393,13 @@ proptest! {
         // A queue's counters are written after its packets were given back.
         wait_until("the counters agree", || {
             rig::packets(&switch, ports[0].at).0 == sent
-                && drops.values().sum::<u64>()
-                    == rig::all_drops(&switch, ports[0].at) - ports[0].models.iter().map(|m| m.full).sum::<u64>()
+                && at_ingress(&drops)
+                    == switch.counters(ports[0].at).unwrap().rx[0].drops.iter().sum::<u64>()
         });
         prop_assert_eq!(script.strangers.load(Ordering::Relaxed), 0);
         prop_assert_eq!(switch.counters(ports[0].at).unwrap().rx[0].bytes, sent_bytes);
+        let exceeding: u64 = ports.iter().map(|port| port.at).chain([call_at]).map(too_long(&switch)).sum();
+        prop_assert_eq!(exceeding, drops.remove(&DropReason::ExceedsMtu).unwrap_or(0));
         for reason in DropReason::ALL {
             let counted = switch.counters(ports[0].at).unwrap().rx[0].drops[*reason as usize];
             prop_assert_eq!(counted, drops.get(reason).copied().unwrap_or(0), "{}", reason.name());
@@ -405,12 +408,23 @@ proptest! {
             let counters = switch.counters(port.at).unwrap();
             for (queue, model) in counters.tx.iter().zip(&port.models) {
                 prop_assert_eq!(queue.drops[DropReason::RingFull as usize], model.full);
-                prop_assert_eq!(queue.drops.iter().sum::<u64>(), model.full);
+                let others = queue.drops.iter().sum::<u64>() - queue.drops[DropReason::ExceedsMtu as usize];
+                prop_assert_eq!(others, model.full);
             }
         }
         prop_assert_eq!(rig::packets(&switch, call_at).1, called);
         prop_assert_eq!(call_index, destinations.len());
     }
+}
+
+/// Drops of a tally that are counted where the packets came from.
+fn at_ingress(drops: &Tally) -> u64 {
+    drops.iter().filter(|(reason, _)| **reason != DropReason::ExceedsMtu).map(|(_, n)| n).sum()
+}
+
+/// Packets that were too long for a port.
+fn too_long(switch: &Switch) -> impl Fn(PortRef) -> u64 + '_ {
+    |port| rig::drops(switch, port, DropReason::ExceedsMtu)
 }
 
 /// What a port should get from one feed, and whether what its queues got is that, in order, less the drops.
@@ -533,7 +547,7 @@ proptest! {
             prop_assert_eq!(lost, full, "sent = received + drops, port {}", p);
             let received = got[p].iter().map(|queue| queue.len() as u64).sum::<u64>();
             wait_until("the drops are counted", || {
-                rig::all_drops(&switch, port.at) - full == drops[p].values().sum::<u64>()
+                rig::all_drops(&switch, port.at) - full - too_long(&switch)(port.at) == at_ingress(&drops[p])
             });
             prop_assert_eq!(rig::packets(&switch, port.at).1, received);
             for ring in &port.rings {

@@ -192,7 +192,8 @@ impl Drop for Backing {
     }
 }
 
-impl RingBacking for Backing {
+// SAFETY: buffers lie in vectors that the backing keeps and nobody refers to while the ring has them.
+unsafe impl RingBacking for Backing {
     fn size(&self) -> u32 {
         self.0.entries.len() as u32
     }

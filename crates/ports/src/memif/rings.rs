@@ -194,7 +194,9 @@ impl Tx {
     }
 }
 
-impl RingBacking for Tx {
+// SAFETY: `buffer` gives only what `Memory::translate` found within a region, which `self.memory` keeps mapped; faults
+// there are caught, and client memory is never referred to, only copied to and from.
+unsafe impl RingBacking for Tx {
     #[inline]
     fn size(&self) -> u32 {
         u32::from(self.ring.size())
