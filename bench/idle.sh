@@ -86,10 +86,9 @@ up=$(ask status | jq '.ports_up')
 [ "$up" = "$clients" ] || fail "$up of $clients ports are up"
 memory_after=$(memory)
 wakeups_before=$(wakeups)
-wait "$idle" || fail "a client was disconnected: $(cat "$dir/idle.log")"
-idle=''
-cpu=$(awk '/^CPU time:/ { print $3 }' "$dir/idle.log")
+waits_for $((seconds + 30)) grep -q '^CPU time:' "$dir/idle.log" || fail "a client was disconnected: $(cat "$dir/idle.log")"
 wakeups_after=$(wakeups)
+cpu=$(awk '/^CPU time:/ { print $3 }' "$dir/idle.log")
 
 jq -n --argjson clients "$clients" --argjson seconds "$seconds" --argjson cpu "$cpu" \
   --argjson wakeups "$((wakeups_after - wakeups_before))" --argjson kib "$((memory_after - memory_before))" \

@@ -106,7 +106,8 @@ in_red ping -q -c 20 -i 0.02 10.0.0.2 | sed 's/^/  /'
 in_red ping -q -c 20 -i 0.02 10.0.0.3 | sed 's/^/  /'
 
 step "5. iperf3 sends TCP from red to blue, then from blue to red, $seconds s each."
-in_blue iperf3 -s -B 10.0.0.2 >"$dir/iperf3" 2>&1 &
+# Not in_blue: what is started is to be the program itself, so that it can be ended.
+ip netns exec "$blue" iperf3 -s -B 10.0.0.2 >"$dir/iperf3" 2>&1 &
 server=$!
 listens() { in_blue ss -Hltn | grep -q ':5201'; }
 waits_for "iperf3" listens

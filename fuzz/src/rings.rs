@@ -111,19 +111,21 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
 
     fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
         pass(Moment::Buffer);
+        let slot = self.slot(seq);
+        {
+            let seen = self.seen.borrow();
+            let (posted, published) = (seen.posted, seen.published);
+            assert!(
+                seq.wrapping_sub(published) < posted.wrapping_sub(published),
+                "entry {seq} is not among those posted: {published} to {posted}"
+            );
+            if let Some((other, _, false)) = seen.entries[slot] {
+                panic!("entry {seq} is read while {other} in the same place has not been filled");
+            }
+        }
         let buffer = self.inner.buffer(seq)?;
         assert!(buffer.capacity > 0, "a buffer for nothing");
-        let mut seen = self.seen.borrow_mut();
-        let (posted, published) = (seen.posted, seen.published);
-        assert!(
-            seq.wrapping_sub(published) < posted.wrapping_sub(published),
-            "entry {seq} is not among those posted: {published} to {posted}"
-        );
-        let slot = self.slot(seq);
-        if let Some((other, _, false)) = seen.entries[slot] {
-            panic!("entry {seq} is read while {other} in the same place has not been filled");
-        }
-        seen.entries[slot] = Some((seq, buffer, false));
+        self.seen.borrow_mut().entries[slot] = Some((seq, buffer, false));
         Ok(buffer)
     }
 

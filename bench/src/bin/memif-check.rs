@@ -200,7 +200,7 @@ fn main() -> ExitCode {
 }
 
 /// How long a switch may be busy with clients that have just connected.
-const SETTLE: Duration = Duration::from_secs(1);
+const SETTLE: Duration = Duration::from_secs(2);
 
 fn cpu_time(pid: u32) -> Result<Duration, Error> {
     process_time(pid).map_err(|source| Error::System { what: "cannot tell the process's CPU time", source })
@@ -234,6 +234,8 @@ fn execute(command: Command) -> Result<bool, Error> {
             idle.hold(duration)?;
             if let (Some(before), Some(pid)) = (before, watch) {
                 println!("CPU time: {} ns", (cpu_time(pid)? - before).as_nanos());
+                // Who watches may want to look at the switch before it is busy with clients that leave.
+                idle.hold(SETTLE)?;
             }
             Ok(true)
         }

@@ -6,7 +6,7 @@ use crate::counters::QueueCounters;
 use crate::fault::Fault;
 use crate::notify::Notifier;
 use crate::output::{NIL, Node};
-use crate::rx::{RxBatch, Segment, Version, for_each_piece};
+use crate::rx::{RxBatch, Version, for_each_piece};
 
 /// A transmit queue of a port. Any worker may call it, several at once.
 pub trait Egress: Send + Sync {
@@ -28,9 +28,10 @@ pub struct Tools {
 
 /// One packet in one header version, as a destination sees it.
 pub struct Output<'a> {
+    // Bytes are looked up when asked for: reserving needs no more than lengths.
+    batch: &'a RxBatch,
     version: &'a Version,
-    header: &'a [u8],
-    pieces: &'a [Segment],
+    v: u16,
 }
 
 impl<'a> Output<'a> {
@@ -54,7 +55,7 @@ impl<'a> Output<'a> {
     /// Private header bytes.
     #[inline]
     pub fn header(&self) -> &'a [u8] {
-        self.header
+        self.batch.header(usize::from(self.v))
     }
 
     /// Bytes that still lie with the sender.
@@ -66,7 +67,7 @@ impl<'a> Output<'a> {
     /// Calls `f` with each stretch of payload in order. The memory is the sender's and may change.
     #[inline]
     pub fn for_each_payload(&self, f: impl FnMut(*const u8, usize)) {
-        for_each_piece(self.pieces, self.version.from, self.version.to, f);
+        for_each_piece(self.batch.pieces(self.version.packet), self.version.from, self.version.to, f);
     }
 }
 
@@ -122,6 +123,5 @@ impl OutputList<'_> {
 
 #[inline(always)]
 fn output(batch: &RxBatch, v: u16) -> Output<'_> {
-    let version = &batch.versions[usize::from(v)];
-    Output { version, header: batch.header(usize::from(v)), pieces: batch.pieces(version.packet) }
+    Output { batch, version: &batch.versions[usize::from(v)], v }
 }

@@ -269,11 +269,11 @@ impl RxBatch {
     #[inline]
     pub(crate) fn load_headers(&mut self) {
         let n = self.packets;
-        for i in 0..n {
-            let source = self.sources[i];
-            let offload = self.versions[i].offload;
+        let packets = self.sources[..n].iter().zip(&mut self.slots).zip(&mut self.versions);
+        for (i, ((source, slot), version)) in (0u16..).zip(packets) {
+            let offload = version.offload;
             let want = (source.len as usize).min(if offload.is_none() { HEADER_COPY } else { OFFLOAD_COPY });
-            let slot = &mut self.slots[i].0;
+            let slot = &mut slot.0;
             let to = slot[HEADROOM..HEADROOM + OFFLOAD_COPY].as_mut_ptr();
             let piece = self.segments[source.first as usize];
             if piece.len as usize >= want {
@@ -283,10 +283,10 @@ impl RxBatch {
                 let pieces = &self.segments[source.first as usize..(source.first + source.count) as usize];
                 read_range(pieces, 0, &mut slot[HEADROOM..HEADROOM + want]);
             }
-            self.versions[i] = Version {
+            *version = Version {
                 start: HEADROOM as u16,
                 header_len: want as u16,
-                packet: i as u16,
+                packet: i,
                 outputs: 0,
                 plain: 0,
                 plain_count: 0,

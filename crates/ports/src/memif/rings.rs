@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use fabric::{Buffer, Fault, RingBacking, RxBatch, RxQueue, prefetch_read};
+use fabric::{Buffer, Fault, RingBacking, RxBatch, RxQueue, prefetch_read, prefetch_write};
 use memif::Memory;
 use memif::RingParts;
 use memif::client::{Direction, Layout};
@@ -217,7 +217,8 @@ unsafe impl RingBacking for Tx {
         let index = seq as u16;
         let d = match self.side {
             Side::Server => {
-                prefetch_read(self.ring.desc_ptr(index.wrapping_add(AHEAD)));
+                // Read now, written when the buffer is filled.
+                prefetch_write(self.ring.desc_ptr(index.wrapping_add(AHEAD)));
                 self.ring.desc(index)
             }
             Side::Client(layout, queue) => Descriptor {
