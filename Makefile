@@ -12,7 +12,7 @@ PAIRS ?= 5
 
 BUILD_PACKAGES := build-essential
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
-TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump dpdk dpdk-dev ethtool procps
+TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump dpdk dpdk-dev ethtool procps jq
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 
 # install-packages,LIST: installs what of LIST is missing; asks the network only then.
@@ -45,6 +45,7 @@ test: lint unit loom copies e2e fuzz-short ## everything but the long runs
 lint: ## formatting, clippy and documentation, without a warning
 	@$(call install-packages,$(BUILD_PACKAGES))
 	$(CARGO) fmt --all --check
+	cd fuzz && $(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
@@ -87,10 +88,11 @@ soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s id
 	MSWITCH_LONG=1 MSWITCH_BIN=$(CURDIR)/target/release/mswitch $(CARGO) test --release --locked -p mswitch-e2e
 
 .PHONY: bench
-bench: ## against Open vSwitch with DPDK, interleaved (PAIRS)
+bench: ## against Open vSwitch with DPDK, interleaved (PAIRS); idle cost
 	@$(call install-packages,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
 	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
-	bench/pairs.sh $(PAIRS)
+	bench/pairs.sh --pairs $(PAIRS)
+	bench/idle.sh
 
 .PHONY: clean
 clean: ## remove what was built

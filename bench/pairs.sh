@@ -98,8 +98,10 @@ fi
 
 # Programs to be measured start with the highest priority, in sessions of their own: where the kernel groups threads by
 # session, priorities count within one, and the session has to be favoured too.
-first=(setsid nice -n -20)
 favour() { if [ -w "/proc/$1/autogroup" ]; then echo -20 >"/proc/$1/autogroup"; fi; }
+export -f favour
+# shellcheck disable=SC2016 # for the other shell to expand
+first=(setsid nice -n -20 bash -c 'favour self; exec "$@"' -)
 
 # waits_for SECONDS COMMAND...: until the command succeeds.
 waits_for() {
@@ -130,6 +132,7 @@ start_ovs() {
   "${first[@]}" "$vswitchd" "$db" --pidfile="$dir/ovs/vswitchd.pid" --detach --log-file="$dir/ovs/vswitchd.log" \
     --unixctl="$dir/ovs/vswitchd.ctl" 2>/dev/null || fail "Open vSwitch did not start: $(tail -3 "$dir/ovs/vswitchd.log")"
   ovs_pids+=("$(cat "$dir/ovs/vswitchd.pid")")
+  # It has made itself another session.
   favour "${ovs_pids[-1]}"
   ovs-vsctl --db="$db" add-br br0 -- set bridge br0 datapath_type=netdev
   local i
@@ -160,7 +163,6 @@ start_ours() {
   } >"$dir/ours/config.toml"
   "${first[@]}" "$mswitch" daemon --socket "$dir/ours/ctl" --config "$dir/ours/config.toml" --workers 0 2>"$dir/ours/log" &
   ours=$!
-  favour "$ours"
   waits_for 10 "$mswitch" status --socket "$dir/ours/ctl" || fail "mswitch did not start: $(tail -3 "$dir/ours/log")"
 }
 ask() { "$mswitch" "$@" --json --socket "$dir/ours/ctl"; }
@@ -176,7 +178,6 @@ load() {
     --vdev="net_memif1,$options,socket=$4,mac=${eth}2" -- -i --no-mlockall --total-num-mbufs=32768 \
     --rxq="$queues" --txq="$queues" --eth-peer="0,${eth}2" --eth-peer="1,${eth}1" <"$dir/commands" >"$log" 2>&1 &
   client=$!
-  favour "$client"
   exec 7>"$dir/commands"
   waits_for 20 grep -q 'testpmd> ' "$log" || fail "testpmd did not start: $(tail -3 "$log")"
   links_up || fail "testpmd did not connect: $(tail -3 "$log")"

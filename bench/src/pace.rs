@@ -1,6 +1,6 @@
 //! When the next packet is due.
 //!
-//! Invariant: what was missed while the thread did not run is made up for by at most [`CATCH_UP`] packets, so that a
+//! Invariant: what was missed while the thread did not run is made up for by at most `CATCH_UP` packets, so that a
 //! switch is never hit by a burst that its rings cannot hold.
 
 use std::str::FromStr;

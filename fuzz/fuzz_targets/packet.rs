@@ -96,7 +96,7 @@ fn completed(packet: &[u8], headers: &[u8], layers: &Layers, offload: &Offload) 
         // What the sender left in the field counts as the pseudo-header's sum.
         let mut checked = whole[start..].to_vec();
         let left = &packet[field..field + 2];
-        if offload.csum_offset % 2 == 0 {
+        if offload.csum_offset.is_multiple_of(2) {
             checked.resize(checked.len().next_multiple_of(2), 0);
             checked.extend(left);
             assert_eq!(sum_of_words(&checked), 0xffff, "the completed checksum does not hold");

@@ -107,7 +107,7 @@ enum HeaderArg {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// A port: SOCKET[,id=NUMBER][,secret=TEXT][,mac=ADDRESS]. Two or more, in pairs.
+    /// A port: `SOCKET[,id=NUMBER][,secret=TEXT][,mac=ADDRESS]`. Two or more, in pairs.
     #[arg(long, required = true)]
     port: Vec<PortSpec>,
     #[command(flatten)]

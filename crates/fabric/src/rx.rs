@@ -1,7 +1,7 @@
 //! Taking packets: the batch a port fills, and the contract of a receive queue.
 //!
 //! A batch holds descriptors of where packets lie (up to [`MAX_SEGMENTS`] pieces each) and, once
-//! [`RxBatch::load_headers`] ran, a private copy of the first [`HEADER_COPY`] bytes of each. It is bounded in
+//! `RxBatch::load_headers` ran, a private copy of the first [`HEADER_COPY`] bytes of each. It is bounded in
 //! packets and in bytes. It belongs to one worker and is reused for every batch; nothing in it is allocated
 //! while traffic flows.
 

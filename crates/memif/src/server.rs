@@ -354,10 +354,11 @@ impl Session {
     }
 
     fn init(&self, init: Init, lookup: &dyn Lookup) -> Result<Building, Refusal> {
+        // First of all whom it is for, so that the owner learns of every refusal.
+        let interface = lookup.interface(init.id)?;
         if init.version != VERSION {
             return Err(Refusal::Version { version: init.version });
         }
-        let interface = lookup.interface(init.id)?;
         if init.mode != MODE_ETHERNET {
             return Err(Refusal::Mode { mode: init.mode });
         }

@@ -86,6 +86,11 @@ impl PortState {
         won.then(|| Turn(self.clone()))
     }
 
+    /// Whether a connection has the port.
+    pub(super) fn is_taken(&self) -> bool {
+        *self.taken.borrow()
+    }
+
     /// Ends this port's connection and waits until nothing of it is left.
     pub(super) async fn close(&self) {
         self.closing.send_replace(true);

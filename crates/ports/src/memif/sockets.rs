@@ -158,9 +158,12 @@ async fn shake_hands(control: AsyncFd<OwnedFd>, socket: Weak<Socket>, permit: Ow
     if let Some(reason) = refused {
         let _ = send(control.get_ref().as_fd(), &Message::disconnect(reason.as_str()), None);
         match &asked {
-            Some((port, _)) => {
+            Some((port, turn)) => {
                 tracing::info!(port = port.name(), reason, "memif client refused");
-                port.set_down(format!("a client was refused: {reason}"));
+                // A stranger's failure says nothing about the port of a client that is connected.
+                if turn.is_some() || !port.is_taken() {
+                    port.set_down(format!("a client was refused: {reason}"));
+                }
             }
             None => tracing::info!(reason, "memif client refused"),
         }
