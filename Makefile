@@ -85,6 +85,9 @@ fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)
 soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
 	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
+	before=$$(cat /proc/sys/vm/nr_hugepages); trap "echo $$before >/proc/sys/vm/nr_hugepages" EXIT; \
+	  echo $$((before + 4)) >/proc/sys/vm/nr_hugepages; \
+	  $(CARGO) test --locked -p mswitch-clientmem --test hostile -- --ignored
 	MSWITCH_LONG=1 MSWITCH_BIN=$(CURDIR)/target/release/mswitch $(CARGO) test --release --locked -p mswitch-e2e
 
 .PHONY: bench
