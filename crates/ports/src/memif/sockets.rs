@@ -24,8 +24,6 @@ use crate::{Environment, OpenError, Port, Status};
 
 /// Connections of one socket that may be shaking hands.
 const MOST_PENDING: usize = 64;
-/// Regions of a client: huge-page clients that share their own packet memory bring one for each of its files.
-const MOST_REGIONS: u16 = 64;
 /// Time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a failed connection keeps its place among the pending.
@@ -190,8 +188,7 @@ async fn handshake(
         }
         None => return Ok(None),
     };
-    let mut session =
-        Session::new(Limits { max_rings: most, max_regions: MOST_REGIONS, ..Limits::default() }, "mswitch");
+    let mut session = Session::new(Limits { max_rings: most, ..Limits::default() }, "mswitch");
     send(fd, &session.hello(), None).map_err(|e| e.to_string())?;
     loop {
         let received = match asked {
