@@ -4,6 +4,9 @@ use crate::{Error, Result};
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
+/// How often the kernel is asked for them.
+const TRIES: u32 = 5;
+
 /// Huge pages of 2 MiB that nobody uses yet. Dropping it gives back what it added to the pool.
 #[derive(Debug)]
 pub struct HugePages {
@@ -20,11 +23,17 @@ impl HugePages {
         }
         let before = read(POOL)?;
         let pages = HugePages { before: Some(before) };
-        std::fs::write(POOL, (before + count - free).to_string())?;
-        match self::free()? {
-            enough if enough >= count => Ok(pages),
-            few => Err(Error(format!("the kernel has room for {few} huge pages, not for {count}"))),
+        for _ in 0..TRIES {
+            std::fs::write(POOL, (before + count - free).to_string())?;
+            if self::free()? >= count {
+                return Ok(pages);
+            }
+            // Memory that is full of cached files is in small pieces: the kernel makes whole ones of it if told to.
+            std::fs::write("/proc/sys/vm/drop_caches", "1")?;
+            std::fs::write("/proc/sys/vm/compact_memory", "1")?;
         }
+        let few = self::free()?;
+        Err(Error(format!("the kernel has room for {few} huge pages, not for {count}")))
     }
 }
 

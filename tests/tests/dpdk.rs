@@ -73,7 +73,7 @@ fn testpmd_as_client_with_queues_and_a_secret() {
 #[test]
 fn testpmd_as_client_without_copying() {
     let _machine = exclusive();
-    let _pages = HugePages::reserve(128).unwrap();
+    let _pages = HugePages::reserve(64).unwrap();
     let daemon = daemon(&config::memif("dpdk", 1, ""));
     let device = client(&daemon, ",zero-copy=yes");
     let mut testpmd = Testpmd::start(Memory::Huge, &[device], &["--forward-mode=macswap"]).unwrap();
