@@ -6,27 +6,31 @@ use fabric::counters::{DropReason, QueueSnapshot};
 use fabric::switch::{PortRef, PortSnapshot, WorkerReport};
 use ports::Link;
 
+use crate::desired::Applied;
+use crate::diff::{Difference, Object};
 use crate::model::format_admin;
-use crate::state::{Bridge, Bridges, Port, Refusal, State, every};
+use crate::reconcile::Outcome;
+use crate::refusal::Refusal;
+use crate::state::{Bridge, Bridges, Port, State, every};
 use crate::{options, proto, vlan};
 
 /// A port.
 pub fn port(state: &State, bridge: &str, name: &str, port: &Port) -> Result<proto::Port, Refusal> {
-    let settings = state.switch().settings(port.at)?;
+    let settings = &port.config.settings;
     let counters = state.switch().counters(port.at)?;
-    let status = port.open.status();
+    let status = port.status();
     let (link, reason) = link(settings.admin_up, status.link);
     Ok(proto::Port {
         bridge: bridge.into(),
         name: name.into(),
-        r#type: port.spec.type_name().into(),
+        r#type: port.config.spec.type_name().into(),
         index: port.at.port.0.into(),
         admin: format_admin(settings.admin_up).into(),
         link: link.into(),
         reason,
         mtu: settings.mtu,
         vlan: vlan::format(&settings.vlan),
-        options: options::to_text(&port.spec),
+        options: options::to_text(&port.config.spec),
         details: status.details.into_iter().map(|(name, value)| proto::Detail { name, value }).collect(),
         totals: Some(totals(std::slice::from_ref(&counters))),
         rx_queues: counters.rx.iter().map(queue).collect(),
@@ -49,7 +53,7 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
     let mut up = 0;
     for port in bridge.ports.values() {
         counters.push(state.switch().counters(port.at)?);
-        up += u32::from(down_reason(state, port)?.is_none());
+        up += u32::from(down_reason(port).is_none());
     }
     Ok(proto::Bridge {
         name: name.into(),
@@ -75,10 +79,10 @@ fn logic(bridge: &Bridge) -> proto::Logic {
     proto::Logic { name: bridge.logic.name().into(), params: bridge.logic.params().into_iter().collect() }
 }
 
-fn down_reason(state: &State, port: &Port) -> Result<Option<String>, Refusal> {
-    let settings = state.switch().settings(port.at)?;
-    let (link, reason) = link(settings.admin_up, port.open.status().link);
-    Ok((link == "down").then_some(reason))
+/// Why no traffic can pass a port; `None` if it can.
+pub fn down_reason(port: &Port) -> Option<String> {
+    let (link, reason) = link(port.config.settings.admin_up, port.status().link);
+    (link == "down").then_some(reason)
 }
 
 /// The parts of a status that are about bridges, ports and workers.
@@ -87,7 +91,7 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
     let mut counters = Vec::new();
     for (bridge, name, port) in every(bridges) {
         counters.push(state.switch().counters(port.at)?);
-        if let Some(reason) = down_reason(state, port)? {
+        if let Some(reason) = down_reason(port) {
             down.push(proto::DownPort { bridge: bridge.into(), port: name.into(), reason });
         }
     }
@@ -102,6 +106,47 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
         totals: Some(totals(&counters)),
         ..proto::Status::default()
     })
+}
+
+/// What a whole configuration changed or would change.
+pub fn applied(applied: &Applied) -> proto::Applied {
+    proto::Applied {
+        differences: applied.differences.iter().map(difference).collect(),
+        outcomes: applied.outcomes.iter().map(outcome).collect(),
+        notes: applied.notes(),
+    }
+}
+
+fn port_of(object: &Object) -> String {
+    match object {
+        Object::Port { port, .. } => port.clone(),
+        _ => String::new(),
+    }
+}
+
+fn difference(difference: &Difference) -> proto::Difference {
+    let keys = difference.keys.iter().map(|change| proto::KeyChange {
+        key: change.key.clone(),
+        from: change.from.clone(),
+        to: change.to.clone(),
+    });
+    proto::Difference {
+        object: difference.object.to_string(),
+        bridge: difference.object.bridge().unwrap_or_default().into(),
+        port: port_of(&difference.object),
+        kind: difference.kind.name().into(),
+        keys: keys.collect(),
+    }
+}
+
+fn outcome(outcome: &Outcome) -> proto::Outcome {
+    proto::Outcome {
+        object: outcome.object.to_string(),
+        bridge: outcome.object.bridge().unwrap_or_default().into(),
+        port: port_of(&outcome.object),
+        action: outcome.action.name().into(),
+        trouble: outcome.trouble.clone().unwrap_or_default(),
+    }
 }
 
 /// The workers.

@@ -2,24 +2,31 @@
 //! behind.
 
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fabric::switch::LinkChange;
 use fabric::worker::Pace;
 use fabric::{Switch, SwitchOptions};
 use ports::Environment;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::UnixListenerStream;
 
+use crate::desired::Desired;
 use crate::limits::{self, LimitError};
-use crate::model::{Config, DEFAULT_SOCKET};
+use crate::model::{Config, DEFAULT_SOCKET, DaemonConfig};
 use crate::proto::switch_server::SwitchServer;
+use crate::reconcile::Effort;
+use crate::refusal::Refusal;
 use crate::server::Server;
 use crate::socket::{ControlSocket, SocketError};
-use crate::state::{Refusal, State};
+use crate::state::{State, find_port};
+use crate::{convert, file};
 
 /// How often logics learn that time passes.
 const TICK: Duration = Duration::from_secs(5);
@@ -55,11 +62,12 @@ pub enum DaemonError {
     Serve(#[from] tonic::transport::Error),
 }
 
-/// Runs a daemon until SIGTERM, SIGINT or SIGHUP. `file` is where `config` came from.
-pub fn run(config: &Config, file: Option<PathBuf>) -> Result<(), DaemonError> {
-    let ports = config.bridges.iter().map(|bridge| bridge.ports.len()).sum();
+/// Runs a daemon until SIGTERM or SIGINT. `config` is what `file` says, `settings` how the daemon runs: as there, unless
+/// the command line said otherwise. SIGHUP applies the file anew.
+pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> Result<(), DaemonError> {
+    let ports = config.ports();
     limits::raise_for(ports)?;
-    let path = config.daemon.socket();
+    let path = settings.socket();
     // Held to the end: the file goes when this function returns.
     let (socket, listener) = ControlSocket::bind(path, path == std::path::Path::new(DEFAULT_SOCKET))?;
 
@@ -73,57 +81,62 @@ pub fn run(config: &Config, file: Option<PathBuf>) -> Result<(), DaemonError> {
         let _entered = runtime.enter();
         Signals::new().map_err(|error| DaemonError::Io { what: "cannot listen to signals", error })?
     };
-    let switch = Arc::new(Switch::start(&switch_options(config)).map_err(DaemonError::Workers)?);
+    let switch = Arc::new(Switch::start(&switch_options(settings)).map_err(DaemonError::Workers)?);
+    let (changes, links) = tokio::sync::mpsc::unbounded_channel();
+    // Whoever hears them is gone only when nothing runs any more.
+    switch.on_link(Box::new(move |change| drop(changes.send(change))));
     let environment =
         Environment { switch, runtime: runtime.handle().clone(), sockets: ports::memif::Sockets::default() };
     let state = Arc::new(State::new(environment));
-    let served = apply(&state, config).and_then(|()| {
+    let desired = Arc::new(Desired::new(state.clone(), config.daemon.clone(), path.into()));
+    let served = desired.replace(config.clone()).map_err(DaemonError::from).and_then(|applied| {
+        for (object, trouble) in applied.troubles() {
+            tracing::warn!("{object}: {trouble}; it is tried again until it works");
+        }
         tracing::info!(
             socket = %socket.path().display(),
-            workers = config.daemon.workers.len().max(1),
+            workers = settings.workers.len().max(1),
             bridges = config.bridges.len(),
             ports,
             "mswitch {} is ready",
             env!("CARGO_PKG_VERSION")
         );
-        serve(&runtime, &state, listener, signals, file)
+        serve(&runtime, &desired, listener, links, signals, file)
     });
     // Ports first, while their tasks still run; then tasks; then, with the last reference, the workers.
-    state.clear();
+    state.reconcile(&Config::default(), Effort::Changes);
     runtime.shutdown_timeout(GOODBYE);
-    drop(state);
+    drop((state, desired));
     drop(socket);
     served
 }
 
-fn switch_options(config: &Config) -> SwitchOptions {
-    let workers = match config.daemon.workers.as_slice() {
+fn switch_options(settings: &DaemonConfig) -> SwitchOptions {
+    let workers = match settings.workers.as_slice() {
         [] => vec![None],
         cpus => cpus.iter().copied().map(Some).collect(),
     };
-    let pace = Pace { poll_forever: config.daemon.poll, ..Pace::default() };
+    let pace = Pace { poll_forever: settings.poll, ..Pace::default() };
     SwitchOptions { workers, pace, ..SwitchOptions::default() }
-}
-
-fn apply(state: &State, config: &Config) -> Result<(), DaemonError> {
-    for bridge in &config.bridges {
-        state.add_bridge(bridge)?;
-    }
-    Ok(())
 }
 
 fn serve(
     runtime: &Runtime,
-    state: &Arc<State>,
+    desired: &Arc<Desired>,
     listener: UnixListener,
+    links: UnboundedReceiver<LinkChange>,
     mut signals: Signals,
     file: Option<PathBuf>,
 ) -> Result<(), DaemonError> {
-    let server = Server::new(state.clone(), file);
+    let server = Server::new(desired.clone(), file.clone());
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)
             .map_err(|error| DaemonError::Io { what: "cannot serve the control socket", error })?;
-        let ageing = tokio::spawn(tick(state.clone()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(tick(desired.clone()));
+        tasks.spawn(desired.clone().keep());
+        tasks.spawn(tell_links(desired.clone(), links));
+        tasks.spawn(desired.events().clone().collect(desired.clone()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tonic::transport::Server::builder()
             .add_service(SwitchServer::new(server))
@@ -132,34 +145,110 @@ fn serve(
                 let _ = stopped.await;
             });
         tokio::pin!(serving);
-        let result = tokio::select! {
-            result = &mut serving => result,
-            name = signals.any() => {
-                tracing::info!(signal = name, "stopping");
-                let _ = stop.send(());
-                // A caller that never hangs up does not keep the daemon.
-                tokio::time::timeout(GOODBYE, &mut serving).await.unwrap_or(Ok(()))
+        let result = loop {
+            tokio::select! {
+                result = &mut serving => break result,
+                wish = signals.any() => match wish {
+                    Wish::Reload => {
+                        let (desired, file) = (desired.clone(), file.clone());
+                        tasks.spawn_blocking(move || reload(&desired, file.as_deref()));
+                    }
+                    Wish::Stop(name) => {
+                        tracing::info!(signal = name, "stopping");
+                        let _ = stop.send(());
+                        // A caller that never hangs up does not keep the daemon.
+                        break tokio::time::timeout(GOODBYE, &mut serving).await.unwrap_or(Ok(()));
+                    }
+                },
             }
         };
-        ageing.abort();
+        tasks.shutdown().await;
         Ok(result?)
     })
 }
 
-async fn tick(state: Arc<State>) {
+/// Makes the switch match the file again, and says what that overrode.
+fn reload(desired: &Desired, file: Option<&Path>) {
+    let Some(file) = file else {
+        tracing::warn!("SIGHUP: the daemon was started without a configuration file; nothing is changed");
+        return;
+    };
+    let applied = file::text_of(file)
+        .and_then(|text| desired.read(&text, file))
+        .map_err(Refusal::from)
+        .and_then(|config| desired.replace(config));
+    let applied = match applied {
+        Ok(applied) => applied,
+        Err(refusal) => {
+            for line in refusal.to_string().lines() {
+                tracing::error!("{line}");
+            }
+            tracing::error!("{} is not applied; nothing is changed", file.display());
+            return;
+        }
+    };
+    for difference in &applied.differences {
+        let keys: Vec<String> =
+            difference.keys.iter().map(|k| format!("{}: {:?} to {:?}", k.key, k.from, k.to)).collect();
+        tracing::info!("{} {} ({})", difference.object, difference.kind.name(), keys.join(", "));
+    }
+    for (object, trouble) in applied.troubles() {
+        tracing::warn!("{object}: {trouble}; it is tried again until it works");
+    }
+    for note in applied.notes() {
+        tracing::warn!("{note}");
+    }
+    tracing::info!(differences = applied.differences.len(), "{} is applied", file.display());
+}
+
+/// Passes on which ports went up and down.
+async fn tell_links(desired: Arc<Desired>, mut links: UnboundedReceiver<LinkChange>) {
+    while let Some(change) = links.recv().await {
+        let desired = desired.clone();
+        let told = tokio::task::spawn_blocking(move || {
+            let reason = if change.up { String::new() } else { reason(desired.state(), &change) };
+            desired.events().link(&change, reason);
+            if !change.up {
+                desired.look();
+            }
+        });
+        if told.await.is_err() {
+            tracing::error!("an event could not be told; this is a bug in mswitch");
+        }
+    }
+}
+
+/// Why a port is down, as far as it is known already.
+fn reason(state: &State, change: &LinkChange) -> String {
+    let bridges = state.bridges();
+    match find_port(&bridges, &change.bridge, &change.port) {
+        Ok(port) => convert::down_reason(port).unwrap_or_default(),
+        Err(_) => "the port was removed".into(),
+    }
+}
+
+async fn tick(desired: Arc<Desired>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let state = state.clone();
+        let desired = desired.clone();
         // The table may be large and its lock busy.
-        if tokio::task::spawn_blocking(move || state.tick()).await.is_err() {
+        if tokio::task::spawn_blocking(move || desired.state().tick()).await.is_err() {
             tracing::error!("a logic failed while ageing; this is a bug in mswitch");
         }
     }
 }
 
-/// What ends a daemon.
+/// What a signal asks for.
+enum Wish {
+    /// To end; the signal's name.
+    Stop(&'static str),
+    /// To apply the configuration file.
+    Reload,
+}
+
+/// What ends a daemon, and what makes it read its file again.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -175,11 +264,11 @@ impl Signals {
         })
     }
 
-    async fn any(&mut self) -> &'static str {
+    async fn any(&mut self) -> Wish {
         tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.hangup.recv() => "SIGHUP",
+            _ = self.terminate.recv() => Wish::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Wish::Stop("SIGINT"),
+            _ = self.hangup.recv() => Wish::Reload,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a configuration from TOML.
+//! Reads a configuration from TOML, and writes it.
 //!
 //! Every mistake in the file is found in one go and told with its line and column, the bridge and port it is in, and
 //! what would be right. A file with a mistake yields no configuration at all, so nothing is ever half applied.
@@ -7,6 +7,7 @@ mod bridge;
 mod port;
 mod report;
 mod section;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,6 +15,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use report::{Context, FileError, Problem};
+pub use write::{Secrets, write};
 
 use crate::check::Ours;
 use crate::model::{Config, DaemonConfig};
@@ -38,7 +40,12 @@ pub fn read(path: &Path) -> Result<Config, FileError> {
 
 /// Like [`read`], for a daemon whose control socket is not the file's but `socket`.
 pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Config, FileError> {
-    let text = std::fs::read_to_string(path).map_err(|error| FileError {
+    parse_for(&text_of(path)?, path, Depth::Machine, socket)
+}
+
+/// What the file at `path` says.
+pub fn text_of(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path).map_err(|error| FileError {
         file: path.into(),
         problems: vec![Problem {
             line: 1,
@@ -46,8 +53,7 @@ pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Config, FileError>
             context: Context::default(),
             message: format!("cannot read the file: {error}"),
         }],
-    })?;
-    parse_for(&text, path, Depth::Machine, socket)
+    })
 }
 
 /// Reads a configuration from `text`; `path` is for the messages.
@@ -55,7 +61,8 @@ pub fn parse(text: &str, path: &Path, depth: Depth) -> Result<Config, FileError>
     parse_for(text, path, depth, None)
 }
 
-fn parse_for(text: &str, path: &Path, depth: Depth, socket: Option<&Path>) -> Result<Config, FileError> {
+/// Like [`parse`], for a daemon whose control socket is not the text's but `socket`.
+pub fn parse_for(text: &str, path: &Path, depth: Depth, socket: Option<&Path>) -> Result<Config, FileError> {
     let mut report = Report::new(text);
     let config = parse_reporting(text, depth, socket, &mut report);
     let problems = report.finish();

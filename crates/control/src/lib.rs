@@ -5,7 +5,9 @@
 //! - [`daemon`] starts and stops everything, on [`limits`] of the process and on the control [`socket`];
 //! - [`server`] answers the calls of [`proto`] (gRPC), [`client`] makes them, [`convert`] turns what the switch
 //!   reports into replies;
-//! - [`state`] holds the bridges and ports that run;
+//! - [`desired`] holds the configuration that is wanted, [`edit`] changes it, [`diff`] compares;
+//! - [`reconcile`] makes what runs, [`state`], match it; [`refusal`] says why not;
+//! - [`events`] tells what happens;
 //! - [`model`] says what a configuration is, [`file`](mod@file) reads it from TOML with the position of every mistake,
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
 //! - [`options`] reads a port type's own options, [`vlan`] and [`cpulist`] the two little grammars,
@@ -18,11 +20,17 @@ pub mod client;
 pub mod convert;
 pub mod cpulist;
 pub mod daemon;
+pub mod desired;
+pub mod diff;
+pub mod edit;
+pub mod events;
 pub mod file;
 pub mod limits;
 pub mod model;
 pub mod options;
 pub mod proto;
+pub mod reconcile;
+pub mod refusal;
 pub mod server;
 pub mod socket;
 pub mod state;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fabric::PortSettings;
+use packet::ether::MacAddr;
 use ports::Spec;
 
 /// Where the control socket is unless something else is said.
@@ -18,6 +19,23 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// The bridges.
     pub bridges: Vec<BridgeConfig>,
+}
+
+impl Config {
+    /// The bridge of this name.
+    pub fn bridge(&self, name: &str) -> Option<&BridgeConfig> {
+        self.bridges.iter().find(|bridge| bridge.name == name)
+    }
+
+    /// The port of this name.
+    pub fn port(&self, bridge: &str, name: &str) -> Option<&PortConfig> {
+        self.bridge(bridge)?.port(name)
+    }
+
+    /// Number of ports.
+    pub fn ports(&self) -> usize {
+        self.bridges.iter().map(|bridge| bridge.ports.len()).sum()
+    }
 }
 
 /// The daemon's own settings.
@@ -47,6 +65,46 @@ pub struct BridgeConfig {
     pub logic: LogicConfig,
     /// Its ports.
     pub ports: Vec<PortConfig>,
+    /// Stations that stay where they are put, in logics that have a MAC table.
+    pub stations: Vec<StationConfig>,
+}
+
+impl BridgeConfig {
+    /// An empty bridge with the usual logic.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), logic: LogicConfig::default(), ports: Vec::new(), stations: Vec::new() }
+    }
+
+    /// The port of this name.
+    pub fn port(&self, name: &str) -> Option<&PortConfig> {
+        self.ports.iter().find(|port| port.settings.name == name)
+    }
+}
+
+/// A static entry of a bridge's filtering database (IEEE 802.1Q §8.8.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StationConfig {
+    /// The station's address.
+    pub mac: MacAddr,
+    /// Its VLAN, 0 for none.
+    pub vlan: u16,
+    /// The name of the port that it is behind.
+    pub port: String,
+}
+
+impl StationConfig {
+    /// Whether it is about this address in this VLAN.
+    pub fn is(&self, mac: MacAddr, vlan: u16) -> bool {
+        self.mac == mac && self.vlan == vlan
+    }
+
+    /// Whether a station can have this address and be in this VLAN.
+    pub fn check(&self) -> Result<(), ValueError> {
+        if self.mac.is_multicast() {
+            return Err(ValueError::Group(self.mac));
+        }
+        check_vlan(self.vlan.into()).map(drop)
+    }
 }
 
 /// A logic and its parameters.
@@ -73,6 +131,27 @@ pub struct PortConfig {
     pub spec: Spec,
 }
 
+impl PortConfig {
+    /// A port; an MTU that only its type's options name is the port's.
+    pub fn new(settings: PortSettings, spec: Spec) -> Self {
+        let mut port = Self { settings, spec };
+        let mut usual = port.spec.clone();
+        usual.set_mtu(0);
+        match port.spec.mtu() {
+            _ if port.settings.mtu != 0 => port.set_mtu(port.settings.mtu),
+            Some(mtu) if usual.mtu() != Some(mtu) => port.set_mtu(mtu),
+            _ => {}
+        }
+        port
+    }
+
+    /// Sets the largest packet, 0 for what the type allows, at both ends if the type has a say in the other.
+    pub fn set_mtu(&mut self, mtu: u32) {
+        self.settings.mtu = mtu;
+        self.spec.set_mtu(mtu);
+    }
+}
+
 /// Why a value that all ports or bridges have is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
@@ -87,6 +166,12 @@ pub enum ValueError {
     /// Neither up nor down.
     #[error("`{0}` is not an admin state; expected `up` or `down`")]
     Admin(String),
+    /// Not a VLAN that frames can belong to.
+    #[error("{0} is not a VLAN; expected 1 to 4094, or 0 for none")]
+    Vlan(i64),
+    /// Not a station's address.
+    #[error("{0} is a group address, which goes to all ports; only a station's address can have a port")]
+    Group(MacAddr),
 }
 
 /// The smallest packet that every IPv4 host must take (RFC 791).
@@ -108,6 +193,11 @@ pub fn check_mtu(mtu: i64) -> Result<u32, ValueError> {
         .ok()
         .filter(|mtu| *mtu == 0 || (MIN_MTU..=MAX_MTU).contains(mtu))
         .ok_or(ValueError::Mtu(mtu))
+}
+
+/// Checks the VLAN of a station; 0 means none.
+pub fn check_vlan(vlan: i64) -> Result<u16, ValueError> {
+    u16::try_from(vlan).ok().filter(|vid| *vid <= 4094).ok_or(ValueError::Vlan(vlan))
 }
 
 /// Reads an admin state; true is up.

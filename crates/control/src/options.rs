@@ -104,18 +104,40 @@ fn plain(message: &str) -> String {
     }
 }
 
-/// Writes options as text; what is not set is left out, a secret is not told.
-pub fn to_text(spec: &Spec) -> BTreeMap<String, String> {
+/// What stands for a secret where it is not told.
+pub const HIDDEN: &str = "(set)";
+
+/// Options as TOML, in which what is not set is left out.
+pub fn to_toml(spec: &Spec) -> toml::Table {
     let value = match spec {
         Spec::Memif(options) => toml::Table::try_from(options),
         Spec::Tap(options) => toml::Table::try_from(options),
     };
     // Option structs are plain tables, which TOML can always hold.
-    value
-        .unwrap_or_default()
+    value.unwrap_or_default()
+}
+
+/// What holds for the type's options when only those are given that must be.
+pub fn defaults(spec: &Spec) -> toml::Table {
+    let required = ["socket"].map(|key| (key.to_owned(), to_toml(spec).get(key).map(value_to_text)));
+    let required = required.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let mut table = from_text(spec.type_name(), &required).map(|usual| to_toml(&usual)).unwrap_or_default();
+    // What must be given is never what holds anyway.
+    table.retain(|key, _| !required.contains_key(key));
+    table
+}
+
+/// The secret among the options, if one is set.
+pub fn secret(spec: &Spec) -> Option<String> {
+    to_toml(spec).get("secret").map(value_to_text)
+}
+
+/// Writes options as text; what is not set is left out, a secret is not told.
+pub fn to_text(spec: &Spec) -> BTreeMap<String, String> {
+    to_toml(spec)
         .into_iter()
         .map(|(key, value)| {
-            let text = if key == "secret" { "(set)".into() } else { value_to_text(&value) };
+            let text = if key == "secret" { HIDDEN.into() } else { value_to_text(&value) };
             (key, text)
         })
         .collect()

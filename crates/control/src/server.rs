@@ -3,24 +3,35 @@
 //! Each call runs on a thread for blocking work: see [`crate::state`].
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use fabric::PortSettings;
 use logic::Fdb;
 use packet::ether::MacAddr;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use crate::model::{BridgeConfig, LogicConfig, PortConfig, check_mtu, parse_admin};
+use crate::desired::{Applied, Desired};
+use crate::edit::{Edit, PortChange};
+use crate::events;
+use crate::file::{self, Secrets};
+use crate::model::{
+    BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_mtu, check_vlan, parse_admin,
+};
 use crate::proto::switch_server::Switch;
-use crate::state::{Bridge, PortChange, Refusal, State, every, find, find_port};
-use crate::{convert, options, proto, vlan};
+use crate::refusal::Refusal;
+use crate::state::{Bridge, State, every, find, find_port};
+use crate::{convert, options, proto, suggest, vlan};
 
 /// The service.
 #[derive(Clone)]
 pub struct Server {
-    state: Arc<State>,
+    desired: Arc<Desired>,
     config_file: Option<PathBuf>,
     started: Instant,
 }
@@ -28,17 +39,33 @@ pub struct Server {
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Server {
-    /// Serves `state`, which came from `config_file`.
-    pub fn new(state: Arc<State>, config_file: Option<PathBuf>) -> Self {
-        Self { state, config_file, started: Instant::now() }
+    /// Serves a switch that was started with `config_file`.
+    pub fn new(desired: Arc<Desired>, config_file: Option<PathBuf>) -> Self {
+        Self { desired, config_file, started: Instant::now() }
     }
 
+    /// Looks at what runs.
     async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce(&State) -> Result<T, Refusal> + Send + 'static,
     ) -> Reply<T> {
-        let state = self.state.clone();
-        match tokio::task::spawn_blocking(move || call(&state)).await {
+        self.ask(move |desired| call(desired.state())).await
+    }
+
+    /// Makes a change.
+    async fn edit(
+        &self,
+        edit: impl FnOnce() -> Result<Edit, Refusal> + Send + 'static,
+    ) -> Reply<proto::Done> {
+        self.ask(move |desired| desired.edit(edit()?).map(|()| proto::Done {})).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Desired) -> Result<T, Refusal> + Send + 'static,
+    ) -> Reply<T> {
+        let desired = self.desired.clone();
+        match tokio::task::spawn_blocking(move || call(&desired)).await {
             Ok(Ok(reply)) => Ok(Response::new(reply)),
             Ok(Err(refusal)) => Err(status(&refusal)),
             Err(error) => {
@@ -55,7 +82,7 @@ fn status(refusal: &Refusal) -> Status {
         Refusal::BridgeExists(_) | Refusal::PortExists { .. } | Refusal::Shared { .. } => {
             Status::already_exists(message)
         }
-        Refusal::Value(_) | Refusal::Logic(_) => Status::invalid_argument(message),
+        Refusal::Value(_) | Refusal::Logic(_) | Refusal::File(_) => Status::invalid_argument(message),
         Refusal::Limit(_) => Status::resource_exhausted(message),
         Refusal::Port { .. } | Refusal::Switch(_) | Refusal::Other(_) => Status::failed_precondition(message),
     }
@@ -86,16 +113,12 @@ fn port_config(request: &proto::AddPortRequest) -> Result<PortConfig, Refusal> {
     if !request.vlan.is_empty() {
         settings.vlan = vlan::parse(&request.vlan).map_err(|error| refused(error.to_string()))?;
     }
-    let mut own = request.options.clone();
     if let Some(mtu) = request.mtu {
         settings.mtu = check_mtu(mtu.into())?;
-        // A type whose clients have an MTU to set is told.
-        if options::known(&request.r#type).is_ok_and(|known| known.contains(&"mtu")) {
-            own.insert("mtu".into(), mtu.to_string());
-        }
     }
-    let spec = options::from_text(&request.r#type, &own).map_err(|error| refused(error.to_string()))?;
-    Ok(PortConfig { settings, spec })
+    let spec =
+        options::from_text(&request.r#type, &request.options).map_err(|error| refused(error.to_string()))?;
+    Ok(PortConfig::new(settings, spec))
 }
 
 fn fdb<'a>(bridge: &'a Bridge, name: &str) -> Result<&'a Fdb, Refusal> {
@@ -108,10 +131,7 @@ fn fdb<'a>(bridge: &'a Bridge, name: &str) -> Result<&'a Fdb, Refusal> {
 }
 
 fn vid(vlan: u32) -> Result<u16, Refusal> {
-    u16::try_from(vlan)
-        .ok()
-        .filter(|vid| *vid <= 4094)
-        .ok_or_else(|| other(format!("{vlan} is not a VLAN; expected 1 to 4094, or 0 for none")))
+    Ok(check_vlan(vlan.into())?)
 }
 
 fn mac(text: &str) -> Result<MacAddr, Refusal> {
@@ -132,13 +152,13 @@ impl Switch for Server {
 
     async fn add_bridge(&self, request: Request<proto::AddBridgeRequest>) -> Reply<proto::Done> {
         let proto::AddBridgeRequest { name, logic, params } = request.into_inner();
-        let config = BridgeConfig { name, logic: logic_config(logic, params), ports: Vec::new() };
-        self.run(move |state| state.add_bridge(&config).map(|()| proto::Done {})).await
+        let config = BridgeConfig { logic: logic_config(logic, params), ..BridgeConfig::new(&name) };
+        self.edit(move || Ok(Edit::AddBridge(config))).await
     }
 
     async fn delete_bridge(&self, request: Request<proto::DeleteBridgeRequest>) -> Reply<proto::Done> {
         let name = request.into_inner().name;
-        self.run(move |state| state.remove_bridge(&name).map(|()| proto::Done {})).await
+        self.edit(move || Ok(Edit::RemoveBridge(name))).await
     }
 
     async fn list_bridges(&self, request: Request<proto::ListBridgesRequest>) -> Reply<proto::Bridges> {
@@ -160,29 +180,29 @@ impl Switch for Server {
 
     async fn add_port(&self, request: Request<proto::AddPortRequest>) -> Reply<proto::Done> {
         let request = request.into_inner();
-        self.run(move |state| {
-            let config = port_config(&request)?;
-            state.add_port(&request.bridge, &config).map(|()| proto::Done {})
+        self.edit(move || {
+            let port = Box::new(port_config(&request)?);
+            Ok(Edit::AddPort { bridge: request.bridge, port })
         })
         .await
     }
 
     async fn set_port(&self, request: Request<proto::SetPortRequest>) -> Reply<proto::Done> {
         let request = request.into_inner();
-        self.run(move |state| {
+        self.edit(move || {
             let change = PortChange {
                 admin_up: request.admin.as_deref().map(parse_admin).transpose()?,
                 mtu: request.mtu.map(|mtu| check_mtu(mtu.into())).transpose()?,
                 vlan: request.vlan.as_deref().map(vlan::parse).transpose().map_err(other)?,
             };
-            state.set_port(&request.bridge, &request.name, change).map(|()| proto::Done {})
+            Ok(Edit::SetPort { bridge: request.bridge, port: request.name, change })
         })
         .await
     }
 
     async fn delete_port(&self, request: Request<proto::DeletePortRequest>) -> Reply<proto::Done> {
         let proto::DeletePortRequest { bridge, name } = request.into_inner();
-        self.run(move |state| state.remove_port(&bridge, &name).map(|()| proto::Done {})).await
+        self.edit(move || Ok(Edit::RemovePort { bridge, port: name })).await
     }
 
     async fn list_ports(&self, request: Request<proto::ListPortsRequest>) -> Reply<proto::Ports> {
@@ -226,8 +246,8 @@ impl Switch for Server {
 
     async fn set_logic(&self, request: Request<proto::SetLogicRequest>) -> Reply<proto::Done> {
         let proto::SetLogicRequest { bridge, logic, params } = request.into_inner();
-        let config = logic_config(logic, params);
-        self.run(move |state| state.set_logic(&bridge, &config).map(|()| proto::Done {})).await
+        let logic = logic_config(logic, params);
+        self.edit(move || Ok(Edit::SetLogic { bridge, logic })).await
     }
 
     async fn list_logics(&self, _: Request<proto::ListLogicsRequest>) -> Reply<proto::LogicTypes> {
@@ -282,38 +302,107 @@ impl Switch for Server {
     }
 
     async fn add_fdb_entry(&self, request: Request<proto::AddFdbEntryRequest>) -> Reply<proto::Done> {
-        let request = request.into_inner();
-        self.run(move |state| {
-            let bridges = state.bridges();
-            let table = fdb(find(&bridges, &request.bridge)?, &request.bridge)?;
-            let port = find_port(&bridges, &request.bridge, &request.port)?.at.port;
-            table.add_static(vid(request.vlan)?, mac(&request.mac)?, port).map_err(other)?;
-            Ok(proto::Done {})
+        let proto::AddFdbEntryRequest { bridge, mac: address, vlan, port } = request.into_inner();
+        self.ask(move |desired| {
+            fdb(find(&desired.state().bridges(), &bridge)?, &bridge)?;
+            let station = StationConfig { mac: mac(&address)?, vlan: vid(vlan)?, port };
+            desired.edit(Edit::AddStation { bridge, station }).map(|()| proto::Done {})
         })
         .await
     }
 
     async fn delete_fdb_entry(&self, request: Request<proto::DeleteFdbEntryRequest>) -> Reply<proto::Done> {
         let request = request.into_inner();
-        self.run(move |state| {
-            let bridges = state.bridges();
-            let table = fdb(find(&bridges, &request.bridge)?, &request.bridge)?;
-            let (vid, mac) = (vid(request.vlan)?, mac(&request.mac)?);
-            let only = match request.port.as_str() {
-                "" => None,
-                port => Some(find_port(&bridges, &request.bridge, port)?.at.port),
-            };
-            let there = only.is_none_or(|port| {
-                table.snapshot().iter().any(|e| e.vid == vid && e.mac == mac && e.port == port)
-            });
-            if there && table.remove(vid, mac) {
-                return Ok(proto::Done {});
+        self.ask(move |desired| {
+            let (vlan, mac) = (vid(request.vlan)?, mac(&request.mac)?);
+            let bridge = request.bridge;
+            if !is_known(desired.state(), &bridge, mac, vlan, &request.port)? {
+                return Err(other(format!(
+                    "bridge \"{bridge}\" has no such address: {mac}, VLAN {vlan}; `mswitch fdb show {bridge}` shows those it has"
+                )));
             }
-            let bridge = &request.bridge;
-            Err(other(format!(
-                "bridge \"{bridge}\" has no such address: {mac}, VLAN {vid}; `mswitch fdb show {bridge}` shows those it has"
-            )))
+            desired.edit(Edit::RemoveStation { bridge: bridge.clone(), mac, vlan })?;
+            // One that was learned is in no configuration.
+            fdb(find(&desired.state().bridges(), &bridge)?, &bridge)?.remove(vlan, mac);
+            Ok(proto::Done {})
         })
         .await
     }
+
+    async fn apply_config(&self, request: Request<proto::ApplyConfigRequest>) -> Reply<proto::Applied> {
+        let proto::ApplyConfigRequest { toml, name, dry_run } = request.into_inner();
+        self.ask(move |desired| {
+            let config = desired.read(&toml, Path::new(&name))?;
+            let applied = match dry_run {
+                true => Applied { differences: desired.compare(&config), ..Applied::default() },
+                false => desired.replace(config)?,
+            };
+            Ok(convert::applied(&applied))
+        })
+        .await
+    }
+
+    async fn get_config(&self, request: Request<proto::GetConfigRequest>) -> Reply<proto::Config> {
+        let secrets = if request.into_inner().secrets { Secrets::Written } else { Secrets::Hidden };
+        let file = self.config_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        self.ask(move |desired| Ok(proto::Config { toml: file::write(&desired.wanted(), secrets), file }))
+            .await
+    }
+
+    async fn diff_config(&self, request: Request<proto::DiffConfigRequest>) -> Reply<proto::Applied> {
+        let proto::DiffConfigRequest { toml, name } = request.into_inner();
+        let started_with = self.config_file.clone();
+        self.ask(move |desired| {
+            let config: Config = match (toml, started_with) {
+                (Some(text), _) => desired.read(&text, Path::new(&name))?,
+                (None, Some(path)) => desired.read(&file::text_of(&path)?, &path)?,
+                (None, None) => {
+                    return Err(other(
+                        "the daemon was started without a configuration file; name one to compare with",
+                    ));
+                }
+            };
+            Ok(convert::applied(&Applied { differences: desired.compare(&config), ..Applied::default() }))
+        })
+        .await
+    }
+
+    type WatchEventsStream = Pin<Box<dyn Stream<Item = Result<proto::Event, Status>> + Send>>;
+
+    async fn watch_events(
+        &self,
+        request: Request<proto::WatchEventsRequest>,
+    ) -> Reply<Self::WatchEventsStream> {
+        let proto::WatchEventsRequest { bridge, kinds } = request.into_inner();
+        if let Some(kind) = kinds.iter().find(|kind| !events::KINDS.contains(&kind.as_str())) {
+            let expected = suggest::instead(kind, events::KINDS);
+            return Err(Status::invalid_argument(format!(
+                "there are no events of kind `{kind}`; {expected}"
+            )));
+        }
+        let events = BroadcastStream::new(self.desired.events().listen());
+        let wanted = move |event: &proto::Event| {
+            let here = bridge.is_empty() || event.bridge == bridge || event.bridge.is_empty();
+            here && (kinds.is_empty() || event.kind == "lost" || kinds.contains(&event.kind))
+        };
+        let stream = events.filter_map(move |received| match received {
+            Ok(event) => wanted(&event).then_some(Ok(event)),
+            Err(BroadcastStreamRecvError::Lagged(count)) => Some(Ok(events::lost(count))),
+        });
+        Ok(Response::new(Box::pin(stream)))
+    }
+}
+
+/// Whether a bridge knows a station, behind `port` if that is not empty.
+fn is_known(state: &State, bridge: &str, mac: MacAddr, vlan: u16, port: &str) -> Result<bool, Refusal> {
+    let bridges = state.bridges();
+    let table = fdb(find(&bridges, bridge)?, bridge)?;
+    let only = match port {
+        "" => None,
+        port => Some(find_port(&bridges, bridge, port)?.at.port),
+    };
+    let is = |entry: &logic::FdbEntry| {
+        entry.vid == vlan && entry.mac == mac && only.is_none_or(|port| entry.port == port)
+    };
+    Ok(table.snapshot().iter().any(is))
 }

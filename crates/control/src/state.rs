@@ -1,115 +1,74 @@
 //! The bridges and ports that run: names on top of the fabric's indexes, and the clients' side of each port.
 //!
-//! Every change is made whole or not at all: what was done before a step that fails is undone. Calls block (a port
-//! opens sockets, the fabric waits for its workers), so async tasks make them on threads for blocking work.
+//! What is to run is [`crate::desired`]'s business; here is what does, and the steps by which [`crate::reconcile`]
+//! changes it. Calls block (a port opens sockets, the fabric waits for its workers), so async tasks make them
+//! on threads for blocking work.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use fabric::switch::{BridgeId, PortRef};
-use fabric::{PortSettings, Switch, SwitchError, SwitchLogic, VlanMode};
-use logic::{Logic, LogicError};
-use ports::{Environment, Spec};
+use fabric::{Switch, SwitchError, SwitchLogic};
+use logic::Logic;
+use ports::{Environment, Link, Status};
 
-use crate::check::{self, Ours};
-use crate::limits::{self, LimitError};
-use crate::model::{BridgeConfig, LogicConfig, PortConfig, ValueError, check_name};
-
-/// Why a request is refused. Messages name the thing and say what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// No such bridge.
-    #[error("there is no bridge \"{0}\"; `mswitch bridge list` shows those there are")]
-    NoBridge(String),
-    /// No such port.
-    #[error("bridge \"{bridge}\" has no port \"{port}\"; `mswitch port list {bridge}` shows those it has")]
-    NoPort {
-        /// The bridge.
-        bridge: String,
-        /// The port.
-        port: String,
-    },
-    /// The name is taken.
-    #[error("there is a bridge \"{0}\" already; choose another name")]
-    BridgeExists(String),
-    /// The name is taken.
-    #[error("bridge \"{bridge}\" has a port \"{port}\" already; choose another name")]
-    PortExists {
-        /// The bridge.
-        bridge: String,
-        /// The port.
-        port: String,
-    },
-    /// Only one port can have it.
-    #[error("bridge \"{bridge}\", port \"{port}\" has {what} already; two ports cannot share it")]
-    Shared {
-        /// The bridge of the port that has it.
-        bridge: String,
-        /// The port that has it.
-        port: String,
-        /// What it has.
-        what: String,
-    },
-    /// A port that cannot be.
-    #[error("bridge \"{bridge}\", port \"{port}\": {message}")]
-    Port {
-        /// The bridge.
-        bridge: String,
-        /// The port.
-        port: String,
-        /// Why.
-        message: String,
-    },
-    /// A value that cannot be.
-    #[error(transparent)]
-    Value(#[from] ValueError),
-    /// A logic that cannot be.
-    #[error(transparent)]
-    Logic(#[from] LogicError),
-    /// The fabric refused.
-    #[error(transparent)]
-    Switch(#[from] SwitchError),
-    /// Too many files.
-    #[error(transparent)]
-    Limit(#[from] LimitError),
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
-}
+use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
+use crate::refusal::Refusal;
 
 /// A bridge that runs.
 pub struct Bridge {
     /// Its id in the fabric.
     pub id: BridgeId,
+    /// What its logic was made from.
+    pub config: LogicConfig,
     /// Its logic.
     pub logic: Arc<dyn Logic>,
     /// Its ports by name.
     pub ports: BTreeMap<String, Port>,
+    /// The static stations that its logic knows.
+    pub stations: Vec<StationConfig>,
 }
 
 /// A port that runs.
 pub struct Port {
     /// Its place in the fabric.
     pub at: PortRef,
-    /// Its type and options.
-    pub spec: Spec,
-    /// The clients' side.
-    pub open: Box<dyn ports::Port>,
+    /// How it runs.
+    pub config: PortConfig,
+    /// The clients' side; `None` when it could not be opened.
+    pub open: Option<Box<dyn ports::Port>>,
+    /// Why it could not be opened, if it was tried in vain.
+    pub trouble: Option<Trouble>,
+}
+
+/// Why a port is not open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// What went wrong last, and what to do about it.
+    pub message: String,
+    /// How often it was tried.
+    pub tries: u32,
+    /// When it is tried again.
+    pub next: Instant,
+}
+
+impl Port {
+    /// How it is.
+    pub fn status(&self) -> Status {
+        match (&self.open, &self.trouble) {
+            (Some(open), _) => open.status(),
+            (None, Some(trouble)) => Status {
+                link: Link::Down(trouble.message.clone()),
+                details: vec![("tries".into(), format!("{} in vain, and goes on", trouble.tries))],
+            },
+            (None, None) => Status { link: Link::Down("it is being opened".into()), details: Vec::new() },
+        }
+    }
 }
 
 /// The bridges by name.
 pub type Bridges = BTreeMap<String, Bridge>;
-
-/// What `port set` changes; what is `None` stays.
-#[derive(Debug, Clone, Default)]
-pub struct PortChange {
-    /// Whether traffic may pass.
-    pub admin_up: Option<bool>,
-    /// Largest packet.
-    pub mtu: Option<u32>,
-    /// VLAN membership.
-    pub vlan: Option<VlanMode>,
-}
 
 /// Everything that runs. See the module.
 pub struct State {
@@ -134,119 +93,45 @@ impl State {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a bridge with its ports.
-    pub fn add_bridge(&self, config: &BridgeConfig) -> Result<(), Refusal> {
-        check_name(&config.name)?;
+    /// Adds an empty bridge.
+    pub(crate) fn add_bridge(&self, config: &BridgeConfig) -> Result<Bridge, Refusal> {
         let logic = logic::build(&config.logic.name, &config.logic.params)?;
-        {
-            let mut bridges = self.bridges();
-            if bridges.contains_key(&config.name) {
-                return Err(Refusal::BridgeExists(config.name.clone()));
-            }
-            let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
-            bridges.insert(config.name.clone(), Bridge { id, logic, ports: BTreeMap::new() });
-        }
-        for port in &config.ports {
-            if let Err(refusal) = self.add_port(&config.name, port) {
-                self.remove_bridge(&config.name)?;
-                return Err(refusal);
-            }
-        }
-        Ok(())
+        let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
+        let (ports, stations) = (BTreeMap::new(), Vec::new());
+        Ok(Bridge { id, config: config.logic.clone(), logic, ports, stations })
     }
 
     /// Removes a bridge and its ports.
-    pub fn remove_bridge(&self, name: &str) -> Result<(), Refusal> {
-        let mut bridges = self.bridges();
-        let bridge = bridges.remove(name).ok_or_else(|| Refusal::NoBridge(name.into()))?;
+    pub(crate) fn remove_bridge(&self, bridge: Bridge) -> Result<(), Refusal> {
         for port in bridge.ports.values() {
-            port.open.close();
+            if let Some(open) = &port.open {
+                open.close();
+            }
         }
         Ok(self.switch.remove_bridge(bridge.id)?)
     }
 
-    /// Removes everything.
-    pub fn clear(&self) {
-        let names: Vec<String> = self.bridges().keys().cloned().collect();
-        for name in names {
-            if let Err(error) = self.remove_bridge(&name) {
-                tracing::warn!(bridge = name, %error, "could not be removed");
-            }
-        }
-    }
-
-    /// Adds a port and opens it.
-    pub fn add_port(&self, bridge: &str, config: &PortConfig) -> Result<(), Refusal> {
-        let name = &config.settings.name;
-        check_name(name)?;
-        let mut bridges = self.bridges();
-        let there = find(&bridges, bridge)?;
-        if there.ports.contains_key(name) {
-            return Err(Refusal::PortExists { bridge: bridge.into(), port: name.clone() });
-        }
-        let refused = |message: String| Refusal::Port { bridge: bridge.into(), port: name.clone(), message };
-        check::options(&config.spec).map_err(|fault| refused(fault.message))?;
-        let (what, _) = check::exclusive(&config.spec, name);
-        let mut ours = Ours { process: Some(std::process::id()), ..Ours::default() };
-        for (other_bridge, other, port) in every(&bridges) {
-            if check::exclusive(&port.spec, other).0 == what {
-                return Err(Refusal::Shared { bridge: other_bridge.into(), port: other.into(), what });
-            }
-            ours.sockets.extend(check::listens_on(&port.spec).map(Into::into));
-        }
-        check::in_use(&config.spec, &ours).map_err(|fault| refused(fault.message))?;
-        limits::raise_for(every(&bridges).count() + 1)?;
-
-        let at = self.switch.add_port(there.id, config.settings.clone())?;
-        let open = match ports::open(&config.spec, at, &self.environment) {
-            Ok(open) => open,
-            Err(error) => {
-                self.switch.remove_port(at)?;
-                return Err(refused(error.to_string()));
-            }
-        };
-        if let Some(bridge) = bridges.get_mut(bridge) {
-            bridge.ports.insert(name.clone(), Port { at, spec: config.spec.clone(), open });
-        }
+    /// Replaces a bridge's logic. The new one knows no stations.
+    pub(crate) fn set_logic(&self, bridge: &mut Bridge, config: &LogicConfig) -> Result<(), Refusal> {
+        let logic = logic::build(&config.name, &config.params)?;
+        self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)?;
+        bridge.logic = logic;
+        bridge.config = config.clone();
+        bridge.stations.clear();
         Ok(())
     }
 
-    /// Changes a port's settings.
-    pub fn set_port(&self, bridge: &str, name: &str, change: PortChange) -> Result<(), Refusal> {
-        let bridges = self.bridges();
-        let port = find_port(&bridges, bridge, name)?;
-        let mut settings: PortSettings = self.switch.settings(port.at)?;
-        if let Some(up) = change.admin_up {
-            settings.admin_up = up;
-        }
-        if let Some(mtu) = change.mtu {
-            settings.mtu = mtu;
-        }
-        if let Some(vlan) = change.vlan {
-            settings.vlan = vlan;
-        }
-        Ok(self.switch.set_port(port.at, settings)?)
+    /// Opens a port's side of the clients.
+    pub(crate) fn open(&self, port: &Port) -> Result<Box<dyn ports::Port>, String> {
+        ports::open(&port.config.spec, port.at, &self.environment).map_err(|error| error.to_string())
     }
 
     /// Removes a port and what it opened.
-    pub fn remove_port(&self, bridge: &str, name: &str) -> Result<(), Refusal> {
-        let mut bridges = self.bridges();
-        find_port(&bridges, bridge, name)?;
-        let Some(port) = bridges.get_mut(bridge).and_then(|bridge| bridge.ports.remove(name)) else {
-            return Ok(());
-        };
-        port.open.close();
+    pub(crate) fn remove_port(&self, port: Port) -> Result<(), Refusal> {
+        if let Some(open) = &port.open {
+            open.close();
+        }
         Ok(self.switch.remove_port(port.at)?)
-    }
-
-    /// Replaces a bridge's logic.
-    pub fn set_logic(&self, bridge: &str, config: &LogicConfig) -> Result<(), Refusal> {
-        let logic = logic::build(&config.name, &config.params)?;
-        let mut bridges = self.bridges();
-        let there = bridges.get_mut(bridge).ok_or_else(|| Refusal::NoBridge(bridge.into()))?;
-        self.switch.set_logic(there.id, logic.clone() as Arc<dyn SwitchLogic>)?;
-        there.logic = logic;
-        Ok(())
     }
 
     /// Moves a receive queue to the worker on `cpu`.

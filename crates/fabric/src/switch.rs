@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::clock;
@@ -100,6 +100,12 @@ struct Port {
     attached: Option<Attached>,
 }
 
+impl Port {
+    fn is_up(&self) -> bool {
+        self.settings.admin_up && self.attached.is_some()
+    }
+}
+
 struct Bridge {
     name: String,
     cell: Arc<BridgeCell>,
@@ -144,7 +150,23 @@ pub struct Switch {
     quiescence: Arc<Quiescence>,
     state: Mutex<State>,
     started: u64,
+    link_listener: OnceLock<LinkListener>,
 }
+
+/// A port's way for traffic opened or closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkChange {
+    /// The bridge's name.
+    pub bridge: String,
+    /// The port's name.
+    pub port: String,
+    /// Whether traffic can pass now.
+    pub up: bool,
+}
+
+/// Told of every [`LinkChange`], on the thread that makes it and while the switch is locked: it must return at once
+/// and not call the switch.
+pub type LinkListener = Box<dyn Fn(LinkChange) + Send + Sync>;
 
 impl Switch {
     /// Starts the workers.
@@ -158,7 +180,23 @@ impl Switch {
             })
             .collect::<std::io::Result<Vec<_>>>()?;
         let load = workers.iter().map(|_| AtomicU32::new(0)).collect();
-        Ok(Self { workers, load, quiescence, state: Mutex::default(), started: clock::cycles() })
+        let (state, link_listener) = (Mutex::default(), OnceLock::new());
+        Ok(Self { workers, load, quiescence, state, started: clock::cycles(), link_listener })
+    }
+
+    /// Names who is told when ports go up and down; only the first one named is.
+    pub fn on_link(&self, listener: LinkListener) {
+        let _ = self.link_listener.set(listener);
+    }
+
+    fn tell(&self, bridge: &Bridge, at: PortIndex, was_up: bool) {
+        let Some(port) = bridge.ports.get(usize::from(at.0)).and_then(Option::as_ref) else { return };
+        if was_up != port.is_up()
+            && let Some(listener) = self.link_listener.get()
+        {
+            let (bridge, port_name) = (bridge.name.clone(), port.settings.name.clone());
+            listener(LinkChange { bridge, port: port_name, up: port.is_up() });
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -233,7 +271,18 @@ impl Switch {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
+        let was_up = port.is_up();
         port.settings = Arc::new(settings);
+        self.publish(bridge);
+        self.tell(bridge, at.port, was_up);
+        Ok(())
+    }
+
+    /// Changes the largest packet that a port's client takes, bytes without link header.
+    pub fn set_client_mtu(&self, at: PortRef, mtu: u32) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        port_mut(bridge, at.port)?.attached.as_mut().ok_or(SwitchError::Gone("client"))?.mtu = mtu;
         self.publish(bridge);
         Ok(())
     }
@@ -298,6 +347,7 @@ impl Switch {
             on_fault,
         });
         self.publish(bridge);
+        self.tell(bridge, at.port, false);
         // The port is in the picture before its first packet can be.
         for (worker, intake) in intakes {
             if let Some(worker) = self.workers.get(worker) {
@@ -311,7 +361,9 @@ impl Switch {
     pub fn detach(&self, at: PortRef) -> Result<(), SwitchError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
-        let Some(attached) = port_mut(bridge, at.port)?.attached.take() else { return Ok(()) };
+        let port = port_mut(bridge, at.port)?;
+        let was_up = port.is_up();
+        let Some(attached) = port.attached.take() else { return Ok(()) };
         let mut intakes = Vec::new();
         for (worker, token) in &attached.rx {
             intakes.push(self.workers.get(*worker).and_then(|w| w.take(*token)));
@@ -322,6 +374,7 @@ impl Switch {
         self.publish(bridge);
         drop(intakes);
         drop(attached);
+        self.tell(bridge, at.port, was_up);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ mod static_pairs;
 mod vlan;
 
 pub use error::LogicError;
-pub use fdb::{Fdb, FdbEntry, FdbError, FdbStats};
+pub use fdb::{Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats};
 pub use learning::Learning;
 pub use static_pairs::StaticPairs;
 

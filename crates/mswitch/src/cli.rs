@@ -40,9 +40,11 @@ pub(crate) enum Command {
     /// MAC tables of learning bridges
     #[command(subcommand)]
     Fdb(FdbCommand),
-    /// Configuration files
+    /// The configuration: running and saved
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Show what happens, as it happens, until Ctrl-C
+    Events(EventsArgs),
 }
 
 /// How to answer.
@@ -370,6 +372,21 @@ pub(crate) enum FdbCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
+    /// Show the running configuration, as a file would say it
+    Show {
+        /// Show secrets, too
+        #[arg(long)]
+        secrets: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show what a file, applied, would change
+    Diff {
+        /// The file [default: the one that the daemon was started with]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Look for mistakes in a configuration file; changes nothing and needs no daemon
     Check {
         /// The file
@@ -377,6 +394,36 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Make the switch match a file; what stays the same is not touched
+    Apply {
+        /// The file
+        file: PathBuf,
+        /// Only say what would change
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Write the running configuration, secrets included, to a file that only its owner may read
+    Save {
+        /// The file [default: the one that the daemon was started with]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// Those of this bridge only
+    pub(crate) bridge: Option<String>,
+    /// Of this kind only, such as port-down; may be repeated
+    #[arg(long = "kind", value_name = "KIND")]
+    pub(crate) kinds: Vec<String>,
+    /// Stop after so many events
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// Print JSON, an event a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

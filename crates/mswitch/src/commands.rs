@@ -3,6 +3,7 @@
 mod bridge;
 mod config;
 mod daemon;
+mod events;
 mod fdb;
 mod logic;
 mod port;
@@ -17,14 +18,14 @@ use control::client::connect;
 use control::model::DEFAULT_SOCKET;
 use serde::Serialize;
 
-use crate::cli::{Cli, Command, Output};
+use crate::cli::{Cli, Command, ConfigCommand, Output};
 use crate::failure::Failure;
 
 /// Runs one command.
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Daemon(args) => daemon::run(&args, cli.socket),
-        Command::Config(command) => config::run(command),
+        Command::Config(ConfigCommand::Check { file, output }) => config::check(&file, output),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(ask(command, cli.socket))
@@ -42,8 +43,10 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Worker(command) => worker::run(&mut client, command).await,
         Command::Logic(command) => logic::run(&mut client, command).await,
         Command::Fdb(command) => fdb::run(&mut client, command).await,
+        Command::Config(command) => config::run(&mut client, command).await,
+        Command::Events(args) => events::run(&mut client, args).await,
         // Handled by `run`, without a daemon.
-        Command::Daemon(_) | Command::Config(_) => Ok(()),
+        Command::Daemon(_) => Ok(()),
     }
 }
 

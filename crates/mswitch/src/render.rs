@@ -1,6 +1,8 @@
 //! Replies, for people: tables and sentences with units.
 
 pub(crate) mod bridge;
+pub(crate) mod config;
+pub(crate) mod events;
 pub(crate) mod fdb;
 pub(crate) mod logic;
 pub(crate) mod port;

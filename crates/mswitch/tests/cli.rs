@@ -86,6 +86,15 @@ impl Place {
         text(&output.stdout)
     }
 
+    /// The same with a path that may hold blanks.
+    fn ok_with(&self, words: &[&str], path: &Path) -> String {
+        let mut command = mswitch();
+        command.arg("--socket").arg(self.path("control.sock")).args(words).arg(path);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
     fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
     }
@@ -400,16 +409,203 @@ fn a_configuration_with_mistakes_changes_nothing() {
     }
 }
 
+/// Waits until a command prints something.
+fn await_answer(place: &Place, line: &str, wanted: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let output = text(&place.run(line).stdout);
+        if output.contains(wanted) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{line} does not say {wanted:?} but {output}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A network namespace that can come and go.
+struct Netns(String);
+
+impl Netns {
+    fn name() -> Self {
+        Self(interface())
+    }
+
+    fn ip(&self, verb: &str) -> bool {
+        Command::new("ip").args(["netns", verb, &self.0]).output().unwrap().status.success()
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        self.ip("del");
+    }
+}
+
 #[test]
-fn a_port_that_cannot_be_opened_undoes_the_start() {
+fn a_port_that_cannot_be_opened_is_reported_and_healed() {
     let place = Place::new();
-    place.configure("netns = \"no-such-namespace\"\n");
-    let output = place.daemon().output().unwrap();
+    let netns = Netns::name();
+    place.configure(&format!("netns = \"{}\"\n", netns.0));
+    let _daemon = Daemon::start(&place);
+    let port = place.json("port show br0 host");
+    assert_eq!(port["link"], "down");
+    let reason = port["reason"].as_str().unwrap();
+    assert!(reason.contains(&format!("`ip netns add {}` makes it", netns.0)), "{reason}");
+    assert!(place.ok("status").contains(reason), "the status names it");
+    assert_eq!(
+        place.json("port show br0 vm1")["reason"],
+        "no client has connected yet",
+        "nothing else is hurt"
+    );
+
+    // Its cause goes.
+    let mut events = mswitch();
+    events.arg("--socket").arg(place.path("control.sock"));
+    events.args(["events", "br0", "--kind", "config", "--kind", "port-up", "--json"]).stdout(Stdio::piped());
+    let mut events = events.spawn().unwrap();
+    assert!(netns.ip("add"));
+    await_answer(&place, "port show br0 host", "up");
+    let seen = BufReader::new(events.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let healed = seen
+        .map(|line| serde_json::from_str::<Value>(&line).unwrap())
+        .find(|event| event["kind"] == "config" && event["port"] == "host" && event["reason"] == "");
+    assert_eq!(healed.unwrap()["action"], "reopen");
+    events.kill().unwrap();
+    events.wait().unwrap();
+
+    // What is taken away comes back.
+    let output = Command::new("ip").args(["-n", &netns.0, "link", "del", &place.tap]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let exists = || {
+        let there = Command::new("ip").args(["-n", &netns.0, "link", "show", &place.tap]).output().unwrap();
+        there.status.success()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while !exists() {
+        assert!(Instant::now() < deadline, "{}", place.ok("port show br0 host"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    await_answer(&place, "port show br0 host", "up");
+}
+
+#[test]
+fn a_file_is_applied_compared_and_saved() {
+    let place = Place::new();
+    let mut daemon = Daemon::start(&place);
+    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    let running = place.ok("config show");
+    assert!(running.contains("name = \"vm1\""), "{running}");
+
+    // The command line and the file drift apart.
+    place.ok("port set br0 vm1 --vlan access:7");
+    place.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 7");
+    place.ok("bridge add br1 --logic static");
+    let differences = place.json("config diff");
+    let mut found: Vec<_> = differences["differences"].as_array().unwrap().iter().collect();
+    found.sort_by_key(|difference| difference["object"].as_str());
+    let found: Vec<_> =
+        found.iter().map(|d| (d["kind"].as_str().unwrap(), d["object"].as_str().unwrap())).collect();
+    assert_eq!(
+        found,
+        [
+            ("changed", "bridge \"br0\", port \"vm1\""),
+            ("removed", "bridge \"br0\", station 02:00:00:00:00:01, VLAN 7"),
+            ("removed", "bridge \"br1\""),
+        ]
+    );
+    let text_of = place.ok("config diff");
+    assert!(
+        text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> transparent\n"),
+        "{text_of}"
+    );
+
+    // Saved, it is the same; the daemon's own file is the default.
+    let copy = place.path("copy.toml");
+    assert!(place.ok_with(&["config", "save"], &copy).starts_with("saved to "));
+    assert_eq!(place.ok_with(&["config", "diff"], &copy), "nothing differs\n");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&copy).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "it may hold secrets");
+
+    // A dry run changes nothing; applying the old file takes the changes back.
+    let file = place.path("config.toml");
+    assert!(place.ok_with(&["config", "apply", "--dry-run"], &file).contains("- bridge \"br1\""));
+    assert!(place.ok("bridge list").contains("br1"));
+    place.ok_with(&["config", "apply"], &file);
+    assert!(!place.ok("bridge list").contains("br1"));
+    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    // The host has said a word on its interface: that was learned.
+    assert!(!place.ok("fdb show br0").contains("02:00:00:00:00:01"));
+
+    // A station outlives its bridge's logic.
+    place.ok("fdb add br0 02:00:00:00:00:02 --port vm1");
+    place.ok("logic set br0 learning --param ageing=7");
+    assert!(place.ok("fdb show br0").contains("02:00:00:00:00:02"));
+
+    // SIGHUP applies the file and says what that overrode; a file with mistakes changes nothing.
+    kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
+    daemon.await_line("params.ageing: \"7\" to \"\"");
+    daemon.await_line("is applied");
+    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    std::fs::write(&file, "[[bridge]]\nnam = \"br0\"\n").unwrap();
+    kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
+    daemon.await_line("unknown key `nam`; did you mean `name`?");
+    daemon.await_line("nothing is changed");
+    assert!(place.ok("port list br0").contains("vm1"));
+    let refused = place.refused("config diff");
+    assert!(refused.contains("2:1: ") && refused.contains("unknown key `nam`"), "{refused}");
+    place.ok("config save");
+    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    assert!(daemon.signal(Signal::TERM).success());
+}
+
+#[test]
+fn part_of_a_configuration_can_fail() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place);
+    let netns = Netns::name();
+    place.configure(&format!("netns = \"{}\"\n[[bridge]]\nname = \"br1\"\n", netns.0));
+    let mut apply = mswitch();
+    apply
+        .arg("--socket")
+        .arg(place.path("control.sock"))
+        .args(["config", "apply"])
+        .arg(place.path("config.toml"));
+    let output = apply.output().unwrap();
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains("mswitch: bridge \"br0\", port \"host\": "), "{complaint}");
-    assert!(complaint.contains("no-such-namespace"), "{complaint}");
-    assert!(!place.path("control.sock").exists() && !place.path("vm1.sock").exists());
+    let expected = format!("mswitch: bridge \"br0\", port \"host\": network namespace `{}`: ", netns.0);
+    assert!(
+        complaint.starts_with(&expected) && complaint.contains("the daemon tries it again"),
+        "{complaint}"
+    );
+    assert!(place.ok("bridge list").contains("br1"), "the rest is done");
+    assert!(!interface_exists(&place.tap), "it was closed to be opened elsewhere");
+    assert!(netns.ip("add"));
+    await_answer(&place, "port show br0 host", "up");
+
+    // What is refused by itself leaves nothing behind.
+    let complaint = place.refused("port add br1 x --type tap --netns no-such-namespace");
+    assert!(
+        complaint.contains("bridge \"br1\", port \"x\": network namespace `no-such-namespace`"),
+        "{complaint}"
+    );
+    assert_eq!(place.json("port list br1")["ports"].as_array().unwrap().len(), 0);
+    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    drop(daemon);
+}
+
+#[test]
+fn the_mtu_of_a_tap_is_its_interface_s() {
+    let place = Place::new();
+    let _daemon = Daemon::start(&place);
+    let mtu = || std::fs::read_to_string(format!("/sys/class/net/{}/mtu", place.tap)).unwrap();
+    let index = || std::fs::read_to_string(format!("/sys/class/net/{}/ifindex", place.tap)).unwrap();
+    let before = (mtu(), index());
+    for (set, expected) in [("9000", "9000\n"), ("1280", "1280\n"), ("0", "1500\n")] {
+        place.ok(&format!("port set br0 host --mtu {set}"));
+        assert_eq!(mtu(), expected);
+    }
+    assert_eq!((mtu(), index()), before, "it is the same interface");
 }
 
 #[test]

@@ -44,6 +44,22 @@ impl Spec {
             Spec::Tap(_) => "tap",
         }
     }
+
+    /// The MTU that the client's end is given, for types that give it one: bytes without link header.
+    pub fn mtu(&self) -> Option<u32> {
+        match self {
+            Spec::Memif(_) => None,
+            Spec::Tap(options) => Some(options.mtu),
+        }
+    }
+
+    /// Gives the client's end an MTU, 0 for the type's default; nothing for types that give it none.
+    pub fn set_mtu(&mut self, mtu: u32) {
+        match self {
+            Spec::Memif(_) => {}
+            Spec::Tap(options) => options.mtu = if mtu == 0 { tap::Options::default().mtu } else { mtu },
+        }
+    }
 }
 
 /// Opens a port and serves it until it is closed. Blocks for as long as the system takes to make a socket or
@@ -64,6 +80,17 @@ pub struct OpenError(pub String);
 pub trait Port: Send + Sync {
     /// How it is.
     fn status(&self) -> Status;
+
+    /// Makes the open port what `spec` says while its client stays. False, with nothing changed, when only closing
+    /// and opening it anew can do that. Blocks as [`open`] does.
+    fn reconfigure(&self, _spec: &Spec) -> Result<bool, OpenError> {
+        Ok(false)
+    }
+
+    /// Why only opening the port anew can bring it back: what it made was taken away. `None` while it is whole.
+    fn lost(&self) -> Option<String> {
+        None
+    }
 
     /// Detaches the client and removes what `open` made: sockets, interfaces. Blocks until no worker uses them;
     /// must not be called from an async task. A second call does nothing.

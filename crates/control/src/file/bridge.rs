@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use logic::LogicError;
+use packet::ether::MacAddr;
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::port::{self, Shared};
 use super::report::Report;
 use super::section::Section;
-use crate::model::{BridgeConfig, LogicConfig, check_name};
+use crate::model::{BridgeConfig, LogicConfig, StationConfig, check_name, check_vlan};
+use crate::suggest;
 
-const KEYS: &[&str] = &["name", "logic", "params", "port"];
+const KEYS: &[&str] = &["name", "logic", "params", "port", "station"];
 
 /// Reads one bridge. `None` when it has no usable name; its mistakes are reported all the same.
 pub(super) fn read(
@@ -40,7 +42,58 @@ pub(super) fn read(
     for table in section.tables("port", "bridge.port", report) {
         ports.extend(port::read(table, &mut port_names, shared, report));
     }
-    Some(BridgeConfig { name: name?.0.to_owned(), logic, ports })
+    let mut stations: Vec<StationConfig> = Vec::new();
+    for table in section.tables("station", "bridge.station", report) {
+        if let Some(station) = station(&table, &port_names, report) {
+            if stations.iter().any(|other| other.is(station.mac, station.vlan)) {
+                let message = format!("station {} is there twice in VLAN {}", station.mac, station.vlan);
+                report.add(&table.span, &table.context, message);
+            }
+            stations.push(station);
+        }
+    }
+    Some(BridgeConfig { name: name?.0.to_owned(), logic, ports, stations })
+}
+
+/// `[[bridge.station]]`: a static entry of the MAC table.
+fn station(
+    section: &Section<'_>,
+    ports: &BTreeMap<String, usize>,
+    report: &mut Report<'_>,
+) -> Option<StationConfig> {
+    section.only(&["mac", "vlan", "port"], report);
+    let mac = section.required("mac", "the station's address", report);
+    let port = section.required("port", "the port that it is behind", report);
+    let vlan = section.integer("vlan", report);
+    let ((mac, mac_at), (port, port_at)) = (mac?, port?);
+    if !ports.contains_key(port) {
+        let message = format!("the bridge has no port `{port}`; {}", suggest::instead(port, &names(ports)));
+        report.add(&port_at, &section.context, message);
+    }
+    let mac = match mac.parse::<MacAddr>() {
+        Ok(mac) => mac,
+        Err(error) => {
+            report.add(&mac_at, &section.context, error);
+            return None;
+        }
+    };
+    let (vlan, vlan_at) = vlan.unwrap_or((0, mac_at.clone()));
+    let vlan = match check_vlan(vlan) {
+        Ok(vlan) => vlan,
+        Err(error) => {
+            report.add(&vlan_at, &section.context, error);
+            return None;
+        }
+    };
+    let station = StationConfig { mac, vlan, port: port.to_owned() };
+    if let Err(error) = station.check() {
+        report.add(&mac_at, &section.context, error);
+    }
+    Some(station)
+}
+
+fn names(ports: &BTreeMap<String, usize>) -> Vec<&str> {
+    ports.keys().map(String::as_str).collect()
 }
 
 fn logic(section: &Section<'_>, report: &mut Report<'_>) -> LogicConfig {

@@ -53,7 +53,7 @@ pub(super) fn read(
     let mut settings = PortSettings::new(name.as_ref().map_or("", |(name, _)| name));
     common(&section, &mut settings, report);
     let spec = spec(&section, &settings.name, shared, report)?;
-    name.map(|_| PortConfig { settings, spec })
+    name.map(|_| PortConfig::new(settings, spec))
 }
 
 /// The settings that every port has.

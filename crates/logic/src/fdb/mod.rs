@@ -28,8 +28,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use fabric::PortIndex;
 use packet::MacAddr;
 
+mod events;
 mod word;
 
+pub use events::{FdbChange, FdbEvent};
 pub use word::Key;
 use word::{MIN_BUCKET_BITS, Place, Placer, STATIC};
 
@@ -154,6 +156,7 @@ pub struct Fdb {
     placer: Placer,
     capacity: usize,
     counters: Counters,
+    watch: events::Watch,
 }
 
 impl Fdb {
@@ -166,7 +169,25 @@ impl Fdb {
             placer: Placer::new(bucket_bits),
             capacity: max_stations as usize,
             counters: Counters::default(),
+            watch: events::Watch::default(),
         }
+    }
+
+    /// Whether what happens is kept for [`Fdb::drain_events`].
+    pub fn watch(&self, on: bool) {
+        self.watch.set(on);
+    }
+
+    /// What happened since the last call, in order, and how many events found no room.
+    pub fn drain_events(&self) -> (Vec<FdbEvent>, u64) {
+        self.watch.drain()
+    }
+
+    /// Tells a watcher what happened to the station of a word.
+    #[inline]
+    fn note(&self, change: FdbChange, bucket: usize, word: u64) {
+        self.watch
+            .note(|| Some(FdbEvent { change, key: self.placer.key(bucket, word)?, port: word::port(word) }));
     }
 
     /// The port of a station (IEEE 802.1Q §8.8.9).
@@ -203,9 +224,12 @@ impl Fdb {
     #[cold]
     fn learn_slowly(&self, first: Place, port: PortIndex, now: u32) -> bool {
         let Some(port) = word::pack_port(port) else { return false };
-        let Some((slot, word)) = self.find(first) else {
+        let Some((place, slot, word)) = self.find(first) else {
             let inserted = self.insert(first, port, now, SWEEP);
             count(if inserted { &self.counters.learned } else { &self.counters.refused });
+            if inserted {
+                self.note(FdbChange::Learned, first.bucket, first.tag | port);
+            }
             return true; // a station may have made room in vain
         };
         if word & STATIC != 0 {
@@ -217,6 +241,7 @@ impl Fdb {
             return false;
         }
         count(&self.counters.moved);
+        self.note(FdbChange::Moved, place.bucket, moved);
         true
     }
 
@@ -229,14 +254,14 @@ impl Fdb {
     }
 
     /// A key's slots and words: one at most, unless workers are just inserting it.
-    fn words(&self, first: Place) -> impl Iterator<Item = (Slot<'_>, u64)> {
+    fn words(&self, first: Place) -> impl Iterator<Item = (Place, Slot<'_>, u64)> {
         self.candidates(first).filter_map(|(place, slot)| {
             let word = slot.word.load(Ordering::SeqCst);
-            place.is_of(word).then_some((slot, word))
+            place.is_of(word).then_some((place, slot, word))
         })
     }
 
-    fn find(&self, first: Place) -> Option<(Slot<'_>, u64)> {
+    fn find(&self, first: Place) -> Option<(Place, Slot<'_>, u64)> {
         self.words(first).next()
     }
 
@@ -279,6 +304,7 @@ impl Fdb {
         let done = slot.replace(old, place.tag | low);
         if done {
             count(&self.counters.evicted);
+            self.note(FdbChange::Evicted, place.bucket, old);
         }
         done
     }
@@ -287,11 +313,13 @@ impl Fdb {
     fn evict_any(&self, sweep: usize) -> bool {
         let from = self.counters.hand.fetch_add(sweep, Ordering::Relaxed);
         let swept = (0..sweep).map(|i| from.wrapping_add(i) % self.buckets.len());
-        let slots = swept.filter_map(|i| self.buckets.get(i)).flat_map(Bucket::slots);
-        let Some(((), slot, word)) = oldest(slots.map(|slot| ((), slot)), u32::MAX) else { return false };
+        let slots = swept.filter_map(|i| Some((i, self.buckets.get(i)?)));
+        let slots = slots.flat_map(|(i, bucket)| bucket.slots().map(move |slot| (i, slot)));
+        let Some((bucket, slot, word)) = oldest(slots, u32::MAX) else { return false };
         let done = self.take(slot, word);
         if done {
             count(&self.counters.evicted);
+            self.note(FdbChange::Evicted, bucket, word);
         }
         done
     }
@@ -307,11 +335,9 @@ impl Fdb {
 
     /// Leaves one word of a key: a static one, else the first. See the module's documentation.
     fn remove_twins(&self, first: Place) {
-        let Some((keep, kept)) = self.words(first).find(|(_, word)| word & STATIC != 0).or(self.find(first))
-        else {
-            return;
-        };
-        for (slot, word) in self.words(first) {
+        let statics = self.words(first).find(|(_, _, word)| word & STATIC != 0);
+        let Some((_, keep, kept)) = statics.or(self.find(first)) else { return };
+        for (_, slot, word) in self.words(first) {
             // A static word that came meanwhile stays: who put it there removes its twins.
             if !std::ptr::eq(slot.word, keep.word) && (kept | !word) & STATIC != 0 {
                 self.take(slot, word);
@@ -332,7 +358,7 @@ impl Fdb {
         // What gets between is a worker that learns, moves or evicts in these very slots: hardly ever twice.
         for _ in 0..64 {
             let done = match self.find(first) {
-                Some((slot, word)) => slot.replace(word, word::with_port(word, low)),
+                Some((_, slot, word)) => slot.replace(word, word::with_port(word, low)),
                 None => self.insert(first, low, 0, self.buckets.len()),
             };
             if done {
@@ -346,12 +372,12 @@ impl Fdb {
     /// Forgets a station, static or not. Returns whether it was known.
     pub fn remove(&self, vid: u16, mac: MacAddr) -> bool {
         let first = self.placer.first(Key::new(vid, mac));
-        self.words(first).filter(|(slot, word)| self.take(*slot, *word)).count() > 0
+        self.words(first).filter(|(_, slot, word)| self.take(*slot, *word)).count() > 0
     }
 
     /// Forgets the stations of a port, or all. Returns how many there were.
     pub fn flush(&self, port: Option<PortIndex>, keep_static: bool) -> usize {
-        self.remove_where(|_, word| {
+        self.remove_where(None, |_, word| {
             port.is_none_or(|port| word::port(word) == port) && !(keep_static && word & STATIC != 0)
         })
     }
@@ -359,17 +385,24 @@ impl Fdb {
     /// Forgets the stations that were not heard for `ageing` seconds (IEEE 802.1Q §8.8.3). Returns how many there
     /// were.
     pub fn expire(&self, now: u32, ageing: u32) -> usize {
-        let expired = self.remove_where(|slot, word| word & STATIC == 0 && age(slot, now) >= ageing);
+        let expired = self.remove_where(Some(FdbChange::Expired), |slot, word| {
+            word & STATIC == 0 && age(slot, now) >= ageing
+        });
         self.counters.expired.fetch_add(expired as u64, Ordering::Relaxed);
         expired
     }
 
-    fn remove_where(&self, mut which: impl FnMut(Slot<'_>, u64) -> bool) -> usize {
-        let slots = self.buckets.iter().flat_map(Bucket::slots);
+    fn remove_where(&self, change: Option<FdbChange>, mut which: impl FnMut(Slot<'_>, u64) -> bool) -> usize {
+        let buckets = self.buckets.iter().enumerate();
+        let slots = buckets.flat_map(|(i, bucket)| bucket.slots().map(move |slot| (i, slot)));
         slots
-            .filter(|slot| {
+            .filter(|(bucket, slot)| {
                 let word = slot.word.load(Ordering::Acquire);
-                word != 0 && which(*slot, word) && self.take(*slot, word)
+                let removed = word != 0 && which(*slot, word) && self.take(*slot, word);
+                if let (true, Some(change)) = (removed, change) {
+                    self.note(change, *bucket, word);
+                }
+                removed
             })
             .count()
     }

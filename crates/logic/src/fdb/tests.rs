@@ -31,6 +31,44 @@ fn learns_and_moves() {
 }
 
 #[test]
+fn a_watcher_is_told_what_happens() {
+    let fdb = Fdb::new(2);
+    fdb.learn(key(9), A, 1);
+    fdb.flush(None, false);
+    assert_eq!(fdb.drain_events(), (Vec::new(), 0), "nobody watched");
+    fdb.watch(true);
+    let mut seen = Vec::new();
+    fdb.learn(key(1), A, 10);
+    fdb.learn(key(1), A, 11);
+    fdb.learn(key(1), B, 12);
+    fdb.learn(key(2), A, 13);
+    fdb.learn(key(3), A, 14);
+    fdb.expire(400, 300);
+    let (events, lost) = fdb.drain_events();
+    assert_eq!(lost, 0);
+    seen.extend(events.iter().map(|e| (e.change, e.key.mac(), e.port)));
+    use FdbChange::*;
+    assert_eq!(seen[..3], [(Learned, mac(1), A), (Moved, mac(1), B), (Learned, mac(2), A)]);
+    let changes: Vec<_> = seen[3..].iter().map(|(change, ..)| *change).collect();
+    assert_eq!(changes, [Evicted, Learned, Expired, Expired], "{seen:?}");
+    fdb.watch(false);
+    fdb.learn(key(1), A, 500);
+    assert_eq!(fdb.drain_events(), (Vec::new(), 0));
+}
+
+#[test]
+fn a_watcher_that_is_slow_is_told_how_much_it_missed() {
+    let fdb = Fdb::new(10);
+    fdb.watch(true);
+    for i in 0..10_000 {
+        fdb.learn(key(1), if i % 2 == 0 { A } else { B }, 0);
+    }
+    let (events, lost) = fdb.drain_events();
+    assert_eq!(events.len() as u64 + lost, 10_000);
+    assert!(lost > 0);
+}
+
+#[test]
 fn ages() {
     let fdb = Fdb::new(100);
     fdb.learn(key(1), A, 10);

@@ -1,11 +1,17 @@
 //! `mswitch config`.
 
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use control::client::Client;
 use control::file::{FileError, Problem};
+use control::proto;
 use serde::Serialize;
 
-use super::answer;
-use crate::cli::ConfigCommand;
+use super::{answer, print};
+use crate::cli::{ConfigCommand, Output};
 use crate::failure::Failure;
+use crate::render;
 
 /// What `config check --json` prints.
 #[derive(Debug, Serialize)]
@@ -44,12 +50,67 @@ impl From<&Problem> for Mistake {
     }
 }
 
-pub(super) fn run(command: ConfigCommand) -> Result<(), Failure> {
-    let ConfigCommand::Check { file, output } = command;
-    let read = control::file::read(&file);
-    let (bridges, ports) = read.as_ref().map_or((0, 0), |config| {
-        (config.bridges.len(), config.bridges.iter().map(|bridge| bridge.ports.len()).sum())
-    });
+pub(super) async fn run(client: &mut Client, command: ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Check { file, output } => check(&file, output),
+        ConfigCommand::Show { secrets, output } => {
+            let config = client.get_config(proto::GetConfigRequest { secrets }).await?.into_inner();
+            answer(output, &config, |config| config.toml.clone())
+        }
+        ConfigCommand::Diff { file, output } => {
+            let toml = file.as_deref().map(control::file::text_of).transpose()?;
+            let request = proto::DiffConfigRequest { toml, name: name(file.as_deref()) };
+            let applied = client.diff_config(request).await?.into_inner();
+            answer(output, &applied, render::config::differences)
+        }
+        ConfigCommand::Apply { file, dry_run, output } => apply(client, &file, dry_run, output).await,
+        ConfigCommand::Save { file } => save(client, file).await,
+    }
+}
+
+fn name(file: Option<&Path>) -> String {
+    file.map(|file| file.display().to_string()).unwrap_or_default()
+}
+
+async fn apply(client: &mut Client, file: &Path, dry_run: bool, output: Output) -> Result<(), Failure> {
+    let toml = control::file::text_of(file)?;
+    let request = proto::ApplyConfigRequest { toml, name: name(Some(file)), dry_run };
+    let applied = client.apply_config(request).await?.into_inner();
+    answer(output, &applied, render::config::differences)?;
+    let troubles: Vec<String> = applied
+        .outcomes
+        .iter()
+        .filter(|outcome| !outcome.trouble.is_empty())
+        .map(|outcome| format!("{}: {}; the daemon tries it again", outcome.object, outcome.trouble))
+        .collect();
+    if troubles.is_empty() { Ok(()) } else { Err(Failure::new(troubles.join("\n"))) }
+}
+
+/// Writes beside the file and renames, so that it is whole at every moment.
+async fn save(client: &mut Client, file: Option<PathBuf>) -> Result<(), Failure> {
+    let config = client.get_config(proto::GetConfigRequest { secrets: true }).await?.into_inner();
+    let file = match file {
+        Some(file) => file,
+        None if config.file.is_empty() => {
+            return Err(Failure::new(
+                "the daemon was started without a configuration file; say where to save: `mswitch config save FILE`",
+            ));
+        }
+        None => config.file.into(),
+    };
+    let refused =
+        |error: std::io::Error| Failure::new(format_args!("{}: cannot be written: {error}", file.display()));
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut beside = tempfile::NamedTempFile::new_in(folder).map_err(refused)?;
+    beside.write_all(config.toml.as_bytes()).map_err(refused)?;
+    beside.as_file().sync_all().map_err(refused)?;
+    beside.persist(&file).map_err(|error| refused(error.error))?;
+    print(&format!("saved to {}\n", file.display()))
+}
+
+pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
+    let read = control::file::read(file);
+    let (bridges, ports) = read.as_ref().map_or((0, 0), |config| (config.bridges.len(), config.ports()));
     let problems: &[Problem] = match &read {
         Ok(_) => &[],
         Err(FileError { problems, .. }) => problems,

@@ -18,15 +18,16 @@ pub(super) fn run(args: &DaemonArgs, socket: Option<PathBuf>) -> Result<(), Fail
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
-    let mut config = match &args.config {
+    let config = match &args.config {
         Some(file) => control::file::read_for(file, socket.as_deref())?,
         None => Config::default(),
     };
+    let mut settings = config.daemon.clone();
     if let Some(list) = &args.workers {
-        config.daemon.workers = control::cpulist::parse_online(list)
+        settings.workers = control::cpulist::parse_online(list)
             .map_err(|error| Failure::new(format_args!("--workers: {error}")))?;
     }
-    config.daemon.poll |= args.poll;
-    config.daemon.socket = socket.or(config.daemon.socket);
-    Ok(control::daemon::run(&config, args.config.clone())?)
+    settings.poll |= args.poll;
+    settings.socket = socket.or(settings.socket);
+    Ok(control::daemon::run(&config, &settings, args.config.clone())?)
 }

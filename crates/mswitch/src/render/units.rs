@@ -58,6 +58,13 @@ pub(crate) fn ratio(value: f64) -> String {
     if value > 0.0 { format!("{value:.1}") } else { "-".into() }
 }
 
+/// 13:05:09.123, the time of day (UTC) of nanoseconds since 1970-01-01.
+pub(crate) fn time_of_day(unix_nanoseconds: u64) -> String {
+    let (seconds, millis) = (unix_nanoseconds / 1_000_000_000, unix_nanoseconds / 1_000_000 % 1000);
+    let (h, m, s) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{h:02}:{m:02}:{s:02}.{millis:03}")
+}
+
 /// 3 min 12 s
 pub(crate) fn duration(d: Duration) -> String {
     let s = d.as_secs();

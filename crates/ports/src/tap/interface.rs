@@ -14,24 +14,39 @@ const GSO_MAX_SIZE: u32 = fabric::rx::MAX_PACKET;
 
 /// Configures interface `name`, whose index is `index`, and sets it up.
 pub(super) fn configure(name: &str, index: u32, options: &Options) -> Result<(), OpenError> {
+    ask(name, async |handle| configure_with(&handle, name, index, options).await)
+}
+
+/// Gives interface `name`, whose index is `index`, another MTU.
+pub(super) fn set_mtu(name: &str, index: u32, mtu: u32) -> Result<(), OpenError> {
+    ask(name, async |handle| {
+        let set = LinkUnspec::new_with_index(index).mtu(mtu).build();
+        handle.link().set(set).execute().await.map_err(|e| refused(name, format!("set its MTU {mtu}"), e))
+    })
+}
+
+/// Talks to the kernel about interface `name`.
+fn ask(name: &str, talk: impl AsyncFnOnce(Handle) -> Result<(), OpenError>) -> Result<(), OpenError> {
     let netlink =
         |error: std::io::Error| OpenError(format!("interface `{name}`: cannot talk to the kernel: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(netlink)?;
     runtime.block_on(async {
         let (connection, handle, _) = rtnetlink::new_connection().map_err(netlink)?;
         tokio::spawn(connection);
-        configure_with(&handle, name, index, options).await
+        talk(handle).await
     })
 }
 
-async fn configure_with(handle: &Handle, name: &str, index: u32, options: &Options) -> Result<(), OpenError> {
-    let refused = |what: String, error: rtnetlink::Error| {
-        let why = match error {
-            rtnetlink::Error::NetlinkError(message) => message.to_io().to_string(),
-            other => other.to_string(),
-        };
-        OpenError(format!("interface `{name}`: cannot {what}: {why}"))
+fn refused(name: &str, what: String, error: rtnetlink::Error) -> OpenError {
+    let why = match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io().to_string(),
+        other => other.to_string(),
     };
+    OpenError(format!("interface `{name}`: cannot {what}: {why}"))
+}
+
+async fn configure_with(handle: &Handle, name: &str, index: u32, options: &Options) -> Result<(), OpenError> {
+    let refused = |what: String, error: rtnetlink::Error| refused(name, what, error);
     let link = || LinkUnspec::new_with_index(index);
     if let Some(mac) = options.mac {
         let set = link().address(mac.0.to_vec()).build();

@@ -22,7 +22,7 @@ use fabric::switch::PortRef;
 use fabric::worker::OnFault;
 use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch};
 
-use crate::{Environment, Link, OpenError, Port, Status};
+use crate::{Environment, Link, OpenError, Port, Spec, Status};
 use device::{Device, State};
 pub use options::{Address, Netns, Options};
 
@@ -43,7 +43,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         switch: env.switch.clone(),
         at,
         name,
-        options: options.clone(),
+        options: Mutex::new(options.clone()),
         caps,
         fault: OnceLock::new(),
         device: Mutex::new(Some(device)),
@@ -78,7 +78,7 @@ struct Inner {
     at: PortRef,
     /// The interface's name when it was made.
     name: String,
-    options: Options,
+    options: Mutex<Options>,
     caps: Caps,
     /// What ended it.
     fault: OnceLock<Fault>,
@@ -89,6 +89,33 @@ struct Inner {
 impl Inner {
     fn device(&self) -> MutexGuard<'_, Option<Device>> {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn options(&self) -> MutexGuard<'_, Options> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the interface another MTU, and the switch with it: first the one that will take more.
+    fn set_mtu(&self, mtu: u32) -> Result<(), OpenError> {
+        let mut options = self.options();
+        let held = self.device();
+        // Where the interface was moved to, nobody knows; it is looked for where it was made.
+        let Some(device) = held.as_ref() else {
+            return Err(OpenError(format!("interface `{}` is gone", self.name)));
+        };
+        let index = device.index(&self.name)?;
+        let name = self.name.clone();
+        let set = move || interface::set_mtu(&name, index, mtu);
+        let tell = || self.switch.set_client_mtu(self.at, mtu).map_err(|error| OpenError(error.to_string()));
+        if mtu > options.mtu {
+            namespace::run_in(options.netns.as_ref(), set)?;
+            tell()?;
+        } else {
+            tell()?;
+            namespace::run_in(options.netns.as_ref(), set)?;
+        }
+        options.mtu = mtu;
+        Ok(())
     }
 
     /// Takes the queues from the switch and closes them, once: later another port may be attached there.
@@ -132,7 +159,7 @@ struct TapPort(Arc<Inner>);
 impl Port for TapPort {
     fn status(&self) -> Status {
         let (link, interface) = self.0.link();
-        let options = &self.0.options;
+        let options = self.0.options().clone();
         let netns = options.netns.as_ref().map_or_else(|| "the switch's".to_owned(), ToString::to_string);
         let details = [
             ("interface", interface),
@@ -142,6 +169,25 @@ impl Port for TapPort {
             ("mtu", options.mtu.to_string()),
         ];
         Status { link, details: details.map(|(name, value)| (name.to_owned(), value)).into() }
+    }
+
+    fn reconfigure(&self, spec: &Spec) -> Result<bool, OpenError> {
+        let Spec::Tap(wanted) = spec else { return Ok(false) };
+        let but_mtu = Options { mtu: wanted.mtu, ..self.0.options().clone() };
+        if but_mtu != *wanted {
+            return Ok(false);
+        }
+        self.0.set_mtu(wanted.mtu)?;
+        Ok(true)
+    }
+
+    fn lost(&self) -> Option<String> {
+        let gone = self.0.fault.get().is_some()
+            || self.0.device().as_ref().is_some_and(|device| matches!(device.state(), State::Gone));
+        match self.0.link().0 {
+            Link::Down(reason) if gone => Some(reason),
+            _ => None,
+        }
     }
 
     fn close(&self) {

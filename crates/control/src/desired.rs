@@ -1,0 +1,200 @@
+//! The configuration that the switch is to match, and the one way to change it.
+//!
+//! File, command line and API all end here: an [`Edit`] or a whole [`Config`] changes what is wanted, and a
+//! [reconcile](crate::reconcile) pass makes the switch match. An edit by itself is made whole or not at all: when the
+//! switch cannot follow, it is taken back and refused. A whole configuration stays wanted even if part of it cannot be
+//! done yet; what failed is reported and tried again until its cause goes.
+//!
+//! Calls block: see [`crate::state`].
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::check::{self, Ours};
+use crate::diff::{self, Difference, Object};
+use crate::edit::Edit;
+use crate::events::Events;
+use crate::file::{self, FileError};
+use crate::limits;
+use crate::model::{Config, DaemonConfig};
+use crate::reconcile::{Effort, Outcome};
+use crate::refusal::Refusal;
+use crate::state::{State, every};
+
+/// See the module.
+pub struct Desired {
+    state: Arc<State>,
+    events: Arc<Events>,
+    wanted: Mutex<Config>,
+    socket: PathBuf,
+    /// Something may be due for another try sooner than thought.
+    wake: Notify,
+}
+
+/// What a whole configuration changed.
+#[derive(Debug, Clone, Default)]
+pub struct Applied {
+    /// What differs from what was wanted before.
+    pub differences: Vec<Difference>,
+    /// What was done about it.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Applied {
+    /// What could not be done.
+    pub fn troubles(&self) -> impl Iterator<Item = (&Object, &str)> {
+        self.outcomes.iter().filter_map(|outcome| Some((&outcome.object, outcome.trouble.as_deref()?)))
+    }
+
+    /// What takes effect only when the daemon starts again.
+    pub fn notes(&self) -> Vec<String> {
+        let daemon = self.differences.iter().find(|difference| difference.object == Object::Daemon);
+        let keys = daemon.into_iter().flat_map(|difference| &difference.keys);
+        keys.map(|change| format!("`{}` of the daemon takes effect when it is started again", change.key))
+            .collect()
+    }
+}
+
+impl Desired {
+    /// Nothing wanted yet but the daemon's own settings, those of the command line excepted; the control socket is
+    /// at `socket`.
+    pub fn new(state: Arc<State>, daemon: DaemonConfig, socket: PathBuf) -> Self {
+        let wanted = Mutex::new(Config { daemon, bridges: Vec::new() });
+        Self { state, events: Arc::default(), wanted, socket, wake: Notify::new() }
+    }
+
+    /// What runs.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What happens.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
+    }
+
+    /// The configuration that is wanted.
+    pub fn wanted(&self) -> Config {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Config> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change, whole or not at all.
+    pub fn edit(&self, edit: Edit) -> Result<(), Refusal> {
+        let mut wanted = self.lock();
+        let mut next = wanted.clone();
+        self.check_machine(&edit)?;
+        edit.apply(&mut next)?;
+        limits::raise_for(next.ports())?;
+        let before = self.state.in_trouble();
+        let outcomes = self.state.reconcile(&next, Effort::Changes);
+        // What failed before and fails still is not the edit's fault.
+        let failed = |outcome: &&Outcome| outcome.trouble.is_some() && !before.contains(&outcome.object);
+        if let Some(failed) = outcomes.iter().find(failed) {
+            let refusal = refusal(failed);
+            // What was made for the change goes again. Nobody has seen it, so nobody is told.
+            self.state.reconcile(&wanted, Effort::Changes);
+            return Err(refusal);
+        }
+        *wanted = next;
+        drop(wanted);
+        self.events.outcomes(&outcomes);
+        Ok(())
+    }
+
+    /// Whether somebody else uses what a new port wants to make.
+    fn check_machine(&self, edit: &Edit) -> Result<(), Refusal> {
+        let Edit::AddPort { bridge, port } = edit else { return Ok(()) };
+        let bridges = self.state.bridges();
+        let sockets = every(&bridges).filter_map(|(_, _, port)| check::listens_on(&port.config.spec));
+        let ours = Ours { sockets: sockets.map(Into::into).collect(), process: Some(std::process::id()) };
+        check::in_use(&port.spec, &ours).map_err(|fault| Refusal::Port {
+            bridge: bridge.clone(),
+            port: port.settings.name.clone(),
+            message: fault.message,
+        })
+    }
+
+    /// Reads a configuration meant for this daemon from `text`, called `name` in messages.
+    pub fn read(&self, text: &str, name: &Path) -> Result<Config, FileError> {
+        file::parse_for(text, name, file::Depth::Machine, Some(&self.socket))
+    }
+
+    /// What would change if `config` were wanted.
+    pub fn compare(&self, config: &Config) -> Vec<Difference> {
+        diff::between(&self.lock(), config)
+    }
+
+    /// Makes `config` wanted in place of what was, the daemon's own settings excepted.
+    pub fn replace(&self, config: Config) -> Result<Applied, Refusal> {
+        limits::raise_for(config.ports())?;
+        let mut wanted = self.lock();
+        let differences = diff::between(&wanted, &config);
+        wanted.bridges = config.bridges;
+        let outcomes = self.state.reconcile(&wanted, Effort::All);
+        drop(wanted);
+        self.events.outcomes(&outcomes);
+        self.wake.notify_one();
+        Ok(Applied { differences, outcomes })
+    }
+
+    /// Tries again what is due. Returns when the next is.
+    fn retry(&self) -> Option<Instant> {
+        let wanted = self.lock();
+        let outcomes = self.state.reconcile(&wanted, Effort::Due);
+        drop(wanted);
+        for outcome in &outcomes {
+            match &outcome.trouble {
+                None => tracing::info!("{}: {} done", outcome.object, outcome.action.name()),
+                Some(trouble) => tracing::debug!("{}: {trouble}", outcome.object),
+            }
+        }
+        self.events.outcomes(&outcomes);
+        self.state.next_retry()
+    }
+
+    /// Looks again soon: a port may have lost what it had opened.
+    pub fn look(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Tries again what failed, for ever.
+    pub async fn keep(self: Arc<Self>) {
+        loop {
+            let this = self.clone();
+            let next = match tokio::task::spawn_blocking(move || this.retry()).await {
+                Ok(next) => next,
+                Err(error) => {
+                    tracing::error!("reconciling failed: {error}; this is a bug in mswitch");
+                    Some(Instant::now() + Duration::from_secs(10))
+                }
+            };
+            match next {
+                Some(next) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(next.into()) => {}
+                        () = self.wake.notified() => {}
+                    }
+                }
+                None => self.wake.notified().await,
+            }
+        }
+    }
+}
+
+/// Why an edit was taken back.
+fn refusal(failed: &Outcome) -> Refusal {
+    let message = failed.trouble.clone().unwrap_or_default();
+    match &failed.object {
+        Object::Port { bridge, port } => {
+            Refusal::Port { bridge: bridge.clone(), port: port.clone(), message }
+        }
+        object => Refusal::Other(format!("{object}: {message}")),
+    }
+}

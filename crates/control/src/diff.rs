@@ -1,0 +1,237 @@
+//! What two configurations differ in, object by object and key by key.
+//!
+//! Values are compared as they are written in the file; a secret is never among them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use packet::ether::MacAddr;
+
+use crate::model::{BridgeConfig, Config, DaemonConfig, PortConfig, format_admin};
+use crate::{options, vlan};
+
+/// Something that a configuration says something about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Object {
+    /// The daemon itself.
+    Daemon,
+    /// A bridge, by name.
+    Bridge(String),
+    /// A port.
+    Port {
+        /// The bridge.
+        bridge: String,
+        /// The port.
+        port: String,
+    },
+    /// A static station of a bridge.
+    Station {
+        /// The bridge.
+        bridge: String,
+        /// Its VLAN, 0 for none.
+        vlan: u16,
+        /// Its address.
+        mac: MacAddr,
+    },
+}
+
+impl Object {
+    /// The bridge that it is or belongs to.
+    pub fn bridge(&self) -> Option<&str> {
+        match self {
+            Object::Daemon => None,
+            Object::Bridge(bridge) | Object::Port { bridge, .. } | Object::Station { bridge, .. } => {
+                Some(bridge)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Object::Daemon => out.write_str("daemon"),
+            Object::Bridge(bridge) => write!(out, "bridge \"{bridge}\""),
+            Object::Port { bridge, port } => write!(out, "bridge \"{bridge}\", port \"{port}\""),
+            Object::Station { bridge, vlan: 0, mac } => write!(out, "bridge \"{bridge}\", station {mac}"),
+            Object::Station { bridge, vlan, mac } => {
+                write!(out, "bridge \"{bridge}\", station {mac}, VLAN {vlan}")
+            }
+        }
+    }
+}
+
+/// How an object differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only the second configuration has it.
+    Added,
+    /// Only the first configuration has it.
+    Removed,
+    /// Both have it, with other values.
+    Changed,
+}
+
+impl Kind {
+    /// Its name in replies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Added => "added",
+            Kind::Removed => "removed",
+            Kind::Changed => "changed",
+        }
+    }
+}
+
+/// A key with another value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyChange {
+    /// The key.
+    pub key: String,
+    /// Its value in the first configuration; empty when it is not set there.
+    pub from: String,
+    /// Its value in the second.
+    pub to: String,
+}
+
+/// An object that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// Which.
+    pub object: Object,
+    /// How.
+    pub kind: Kind,
+    /// The keys that differ; all that are set when it was added or removed.
+    pub keys: Vec<KeyChange>,
+}
+
+type Keys = BTreeMap<String, String>;
+
+/// What must be done to the first configuration to get the second.
+pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
+    let (old, new) = (objects(from), objects(to));
+    let mut found = Vec::new();
+    for (object, (keys, secret)) in &new {
+        let difference = |kind, keys| Difference { object: object.clone(), kind, keys };
+        match old.get(object) {
+            None => found.push(difference(Kind::Added, changes(&Keys::new(), keys))),
+            Some((before, secret_before)) => {
+                let mut keys = changes(before, keys);
+                if secret != secret_before && !keys.iter().any(|change| change.key == "secret") {
+                    let (from, to) = ("(set)".into(), "(set to another)".into());
+                    keys.push(KeyChange { key: "secret".into(), from, to });
+                }
+                if !keys.is_empty() {
+                    found.push(difference(Kind::Changed, keys));
+                }
+            }
+        }
+    }
+    for (object, (keys, _)) in old.iter().filter(|(object, _)| !new.contains_key(object)) {
+        let keys = changes(keys, &Keys::new());
+        found.push(Difference { object: object.clone(), kind: Kind::Removed, keys });
+    }
+    found.sort_by(|a, b| a.object.cmp(&b.object));
+    found
+}
+
+fn changes(from: &Keys, to: &Keys) -> Vec<KeyChange> {
+    let value = |keys: &Keys, key: &str| keys.get(key).cloned().unwrap_or_default();
+    let mut names: Vec<&String> = from.keys().chain(to.keys()).collect();
+    names.sort();
+    names.dedup();
+    names
+        .into_iter()
+        .filter(|key| from.get(*key) != to.get(*key))
+        .map(|key| KeyChange { key: key.clone(), from: value(from, key), to: value(to, key) })
+        .collect()
+}
+
+/// Every object with its keys, and what is secret about it.
+fn objects(config: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
+    let mut found = BTreeMap::from([(Object::Daemon, (daemon(&config.daemon), None))]);
+    for bridge in &config.bridges {
+        let name = &bridge.name;
+        found.insert(Object::Bridge(name.clone()), (bridge_keys(bridge), None));
+        for port in &bridge.ports {
+            let object = Object::Port { bridge: name.clone(), port: port.settings.name.clone() };
+            found.insert(object, (port_keys(port), options::secret(&port.spec)));
+        }
+        for station in &bridge.stations {
+            let object = Object::Station { bridge: name.clone(), vlan: station.vlan, mac: station.mac };
+            found.insert(object, (Keys::from([("port".into(), station.port.clone())]), None));
+        }
+    }
+    found
+}
+
+fn daemon(config: &DaemonConfig) -> Keys {
+    let cpus: Vec<String> = config.workers.iter().map(ToString::to_string).collect();
+    Keys::from([
+        ("workers".into(), cpus.join(",")),
+        ("poll".into(), config.poll.to_string()),
+        ("socket".into(), config.socket().display().to_string()),
+    ])
+}
+
+fn bridge_keys(bridge: &BridgeConfig) -> Keys {
+    let params = bridge.logic.params.iter().map(|(key, value)| (format!("params.{key}"), value.clone()));
+    params.chain([("logic".into(), bridge.logic.name.clone())]).collect()
+}
+
+fn port_keys(port: &PortConfig) -> Keys {
+    let mut keys = options::to_text(&port.spec);
+    let settings = &port.settings;
+    keys.insert("type".into(), port.spec.type_name().into());
+    keys.insert("admin".into(), format_admin(settings.admin_up).into());
+    keys.insert("vlan".into(), vlan::format(&settings.vlan));
+    if settings.mtu > 0 {
+        keys.insert("mtu".into(), settings.mtu.to_string());
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::file::{Depth, parse};
+
+    fn config(text: &str) -> Config {
+        parse(text, Path::new("f.toml"), Depth::Text).unwrap()
+    }
+
+    const BASE: &str = "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"a\"\ntype = \"memif\"\n\
+                        socket = \"/tmp/a.sock\"\n";
+
+    #[test]
+    fn nothing_differs_from_itself() {
+        assert_eq!(between(&config(BASE), &config(BASE)), []);
+    }
+
+    #[test]
+    fn added_changed_removed() {
+        let to = config(&format!(
+            "{BASE}mtu = 9000\nsecret = \"x\"\n[[bridge]]\nname = \"br1\"\nlogic = \"static\"\n"
+        ));
+        let found = between(&config(BASE), &to);
+        let [added, changed] = found.as_slice() else { panic!("{found:#?}") };
+        assert_eq!((added.object.to_string().as_str(), added.kind), ("bridge \"br1\"", Kind::Added));
+        assert_eq!(changed.object.to_string(), "bridge \"br0\", port \"a\"");
+        let keys: Vec<_> =
+            changed.keys.iter().map(|k| (k.key.as_str(), k.from.as_str(), k.to.as_str())).collect();
+        assert_eq!(keys, [("mtu", "", "9000"), ("secret", "", "(set)")]);
+        let back = between(&to, &config(BASE));
+        assert_eq!(back[0].kind, Kind::Removed);
+    }
+
+    #[test]
+    fn another_secret_is_a_difference_that_is_not_told() {
+        let with = |secret: &str| config(&format!("{BASE}secret = \"{secret}\"\n"));
+        let found = between(&with("first"), &with("second"));
+        let [changed] = found.as_slice() else { panic!("{found:#?}") };
+        assert_eq!(changed.keys.len(), 1);
+        assert!(!format!("{found:?}").contains("first") && !format!("{found:?}").contains("second"));
+    }
+}

@@ -1,0 +1,274 @@
+//! What users may ask to be changed, one change at a time.
+//!
+//! An edit changes the model and nothing else; [`crate::desired`] then makes the switch match. So the same change is
+//! the same wherever it comes from, and what is refused here has touched nothing.
+
+use fabric::VlanMode;
+use packet::ether::MacAddr;
+
+use crate::check;
+use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
+use crate::refusal::Refusal;
+
+/// A change of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// Adds a bridge with its ports.
+    AddBridge(BridgeConfig),
+    /// Removes a bridge with its ports.
+    RemoveBridge(String),
+    /// Gives a bridge another logic.
+    SetLogic {
+        /// The bridge.
+        bridge: String,
+        /// Its logic from now on.
+        logic: LogicConfig,
+    },
+    /// Adds a port to a bridge.
+    AddPort {
+        /// The bridge.
+        bridge: String,
+        /// The port.
+        port: Box<PortConfig>,
+    },
+    /// Changes what all ports have.
+    SetPort {
+        /// The bridge.
+        bridge: String,
+        /// The port.
+        port: String,
+        /// What changes.
+        change: PortChange,
+    },
+    /// Removes a port.
+    RemovePort {
+        /// The bridge.
+        bridge: String,
+        /// The port.
+        port: String,
+    },
+    /// Puts a station at a port for good, wherever it was before.
+    AddStation {
+        /// The bridge.
+        bridge: String,
+        /// The station.
+        station: StationConfig,
+    },
+    /// Forgets a static station.
+    RemoveStation {
+        /// The bridge.
+        bridge: String,
+        /// Its address.
+        mac: MacAddr,
+        /// Its VLAN, 0 for none.
+        vlan: u16,
+    },
+}
+
+/// What `port set` changes; what is `None` stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortChange {
+    /// Whether traffic may pass.
+    pub admin_up: Option<bool>,
+    /// Largest packet.
+    pub mtu: Option<u32>,
+    /// VLAN membership.
+    pub vlan: Option<VlanMode>,
+}
+
+impl Edit {
+    /// Makes the change. On a refusal the configuration may be half changed: work on a copy.
+    pub fn apply(self, config: &mut Config) -> Result<(), Refusal> {
+        match self {
+            Edit::AddBridge(bridge) => add_bridge(config, bridge),
+            Edit::RemoveBridge(name) => {
+                find(config, &name)?;
+                config.bridges.retain(|bridge| bridge.name != name);
+                Ok(())
+            }
+            Edit::SetLogic { bridge, logic } => {
+                check_logic(&logic)?;
+                find(config, &bridge)?.logic = logic;
+                Ok(())
+            }
+            Edit::AddPort { bridge, port } => add_port(config, &bridge, *port),
+            Edit::SetPort { bridge, port, change } => set_port(find_port(config, &bridge, &port)?, change),
+            Edit::RemovePort { bridge, port } => {
+                find_port(config, &bridge, &port)?;
+                let bridge = find(config, &bridge)?;
+                bridge.ports.retain(|there| there.settings.name != port);
+                bridge.stations.retain(|station| station.port != port);
+                Ok(())
+            }
+            Edit::AddStation { bridge, station } => {
+                find_port(config, &bridge, &station.port)?;
+                station.check()?;
+                let stations = &mut find(config, &bridge)?.stations;
+                stations.retain(|there| !there.is(station.mac, station.vlan));
+                stations.push(station);
+                Ok(())
+            }
+            Edit::RemoveStation { bridge, mac, vlan } => {
+                find(config, &bridge)?.stations.retain(|station| !station.is(mac, vlan));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn find<'a>(config: &'a mut Config, name: &str) -> Result<&'a mut BridgeConfig, Refusal> {
+    let found = config.bridges.iter_mut().find(|bridge| bridge.name == name);
+    found.ok_or_else(|| Refusal::NoBridge(name.into()))
+}
+
+fn find_port<'a>(config: &'a mut Config, bridge: &str, name: &str) -> Result<&'a mut PortConfig, Refusal> {
+    let found = find(config, bridge)?.ports.iter_mut().find(|port| port.settings.name == name);
+    found.ok_or_else(|| Refusal::NoPort { bridge: bridge.into(), port: name.into() })
+}
+
+/// Whether there is such a logic with such parameters.
+fn check_logic(logic: &LogicConfig) -> Result<(), Refusal> {
+    Ok(logic::build(&logic.name, &logic.params).map(drop)?)
+}
+
+fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> {
+    check_name(&bridge.name)?;
+    check_logic(&bridge.logic)?;
+    if config.bridge(&bridge.name).is_some() {
+        return Err(Refusal::BridgeExists(bridge.name));
+    }
+    let BridgeConfig { name, logic, ports, stations } = bridge;
+    config.bridges.push(BridgeConfig { logic, ..BridgeConfig::new(&name) });
+    for port in ports {
+        add_port(config, &name, port)?;
+    }
+    for station in stations {
+        Edit::AddStation { bridge: name.clone(), station }.apply(config)?;
+    }
+    Ok(())
+}
+
+fn add_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<(), Refusal> {
+    let name = port.settings.name.clone();
+    check_name(&name)?;
+    if find(config, bridge)?.port(&name).is_some() {
+        return Err(Refusal::PortExists { bridge: bridge.into(), port: name });
+    }
+    check::options(&port.spec).map_err(|fault| Refusal::Port {
+        bridge: bridge.into(),
+        port: name.clone(),
+        message: fault.message,
+    })?;
+    let (what, _) = check::exclusive(&port.spec, &name);
+    for there in &config.bridges {
+        if let Some(other) =
+            there.ports.iter().find(|p| check::exclusive(&p.spec, &p.settings.name).0 == what)
+        {
+            let (bridge, port) = (there.name.clone(), other.settings.name.clone());
+            return Err(Refusal::Shared { bridge, port, what });
+        }
+    }
+    find(config, bridge)?.ports.push(port);
+    Ok(())
+}
+
+fn set_port(port: &mut PortConfig, change: PortChange) -> Result<(), Refusal> {
+    let PortChange { admin_up, mtu, vlan } = change;
+    if let Some(up) = admin_up {
+        port.settings.admin_up = up;
+    }
+    if let Some(mtu) = mtu {
+        port.set_mtu(mtu);
+    }
+    if let Some(vlan) = vlan {
+        port.settings.vlan = vlan;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options;
+
+    fn memif(name: &str, id: &str) -> Box<PortConfig> {
+        let own = [("socket".into(), "/tmp/edit.sock".into()), ("id".into(), id.into())].into();
+        Box::new(PortConfig::new(fabric::PortSettings::new(name), options::from_text("memif", &own).unwrap()))
+    }
+
+    fn bridge() -> Config {
+        let mut config = Config::default();
+        Edit::AddBridge(BridgeConfig::new("br0")).apply(&mut config).unwrap();
+        Edit::AddPort { bridge: "br0".into(), port: memif("a", "0") }.apply(&mut config).unwrap();
+        config
+    }
+
+    fn refused(config: &Config, edit: Edit) -> String {
+        edit.apply(&mut config.clone()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_there_is_twice_is_refused() {
+        let config = bridge();
+        let again = Edit::AddBridge(BridgeConfig::new("br0"));
+        assert!(refused(&config, again).contains("there is a bridge \"br0\" already"));
+        let again = Edit::AddPort { bridge: "br0".into(), port: memif("a", "1") };
+        assert!(refused(&config, again).contains("has a port \"a\" already"));
+        let shared = Edit::AddPort { bridge: "br0".into(), port: memif("b", "0") };
+        assert!(refused(&config, shared).contains("two ports cannot share it"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let config = bridge();
+        for edit in [
+            Edit::RemoveBridge("br1".into()),
+            Edit::SetLogic { bridge: "br1".into(), logic: LogicConfig::default() },
+            Edit::AddPort { bridge: "br1".into(), port: memif("b", "1") },
+        ] {
+            assert!(refused(&config, edit).contains("there is no bridge \"br1\""));
+        }
+        let station = StationConfig { mac: "02:00:00:00:00:01".parse().unwrap(), vlan: 0, port: "b".into() };
+        for edit in [
+            Edit::RemovePort { bridge: "br0".into(), port: "b".into() },
+            Edit::SetPort { bridge: "br0".into(), port: "b".into(), change: PortChange::default() },
+            Edit::AddStation { bridge: "br0".into(), station },
+        ] {
+            assert!(refused(&config, edit).contains("has no port \"b\""));
+        }
+    }
+
+    #[test]
+    fn a_station_is_where_it_was_put_last_and_goes_with_its_port() {
+        let mut config = bridge();
+        Edit::AddPort { bridge: "br0".into(), port: memif("b", "1") }.apply(&mut config).unwrap();
+        for port in ["a", "b"] {
+            let station =
+                StationConfig { mac: "02:00:00:00:00:01".parse().unwrap(), vlan: 7, port: port.into() };
+            Edit::AddStation { bridge: "br0".into(), station }.apply(&mut config).unwrap();
+        }
+        let stations = &config.bridges[0].stations;
+        assert_eq!(stations.iter().map(|s| s.port.as_str()).collect::<Vec<_>>(), ["b"]);
+        Edit::RemovePort { bridge: "br0".into(), port: "b".into() }.apply(&mut config).unwrap();
+        assert_eq!(config, bridge());
+    }
+
+    #[test]
+    fn a_tap_port_has_one_mtu() {
+        let mut config = bridge();
+        let tap = options::from_text("tap", &Default::default()).unwrap();
+        let port = Box::new(PortConfig::new(fabric::PortSettings::new("t"), tap));
+        Edit::AddPort { bridge: "br0".into(), port }.apply(&mut config).unwrap();
+        let set = |mtu| Edit::SetPort {
+            bridge: "br0".into(),
+            port: "t".into(),
+            change: PortChange { mtu: Some(mtu), ..PortChange::default() },
+        };
+        set(9000).apply(&mut config).unwrap();
+        let port = config.bridges[0].port("t").unwrap();
+        assert_eq!((port.settings.mtu, port.spec.mtu()), (9000, Some(9000)));
+        set(0).apply(&mut config).unwrap();
+        let port = config.bridges[0].port("t").unwrap();
+        assert_eq!((port.settings.mtu, port.spec.mtu()), (0, Some(1500)));
+    }
+}

@@ -1,0 +1,155 @@
+//! What happens in the switch, for whoever listens.
+//!
+//! Nobody is waited for: each listener has room for [`ROOM`] events, and one that falls behind is told how many it
+//! missed. Stations come and go on workers, which leave what they see in a queue of each MAC table; it is emptied
+//! [`BEAT`] after [`BEAT`] while anybody listens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fabric::PortIndex;
+use fabric::switch::LinkChange;
+use logic::FdbChange;
+use tokio::sync::{Notify, broadcast};
+
+use crate::desired::Desired;
+use crate::diff::Object;
+use crate::proto::Event;
+use crate::reconcile::Outcome;
+use crate::state::{Bridge, State};
+
+/// Events that a listener may be behind.
+const ROOM: usize = 4096;
+
+/// How often stations' events are collected.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// The kinds of events, as in their `kind`.
+pub const KINDS: &[&str] =
+    &["port-up", "port-down", "fdb-learned", "fdb-moved", "fdb-expired", "fdb-evicted", "config", "lost"];
+
+/// Where events are told.
+pub struct Events {
+    sender: broadcast::Sender<Event>,
+    /// Somebody began to listen.
+    came: Notify,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { sender: broadcast::Sender::new(ROOM), came: Notify::new() }
+    }
+}
+
+/// An event of now.
+fn event(kind: &str) -> Event {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Event {
+        at_unix_nanoseconds: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+        kind: kind.into(),
+        ..Event::default()
+    }
+}
+
+/// Events were lost.
+pub fn lost(count: u64) -> Event {
+    Event { lost: count, ..event("lost") }
+}
+
+impl Events {
+    /// Listens from now on.
+    pub fn listen(&self) -> broadcast::Receiver<Event> {
+        let listener = self.sender.subscribe();
+        self.came.notify_one();
+        listener
+    }
+
+    fn tell(&self, event: Event) {
+        // Without listeners there is nobody to tell.
+        let _ = self.sender.send(event);
+    }
+
+    /// A port went up or down.
+    pub fn link(&self, change: &LinkChange, reason: String) {
+        let kind = if change.up { "port-up" } else { "port-down" };
+        let (bridge, port) = (change.bridge.clone(), change.port.clone());
+        self.tell(Event { bridge, port, reason, ..event(kind) });
+    }
+
+    /// A pass did something.
+    pub fn outcomes(&self, outcomes: &[Outcome]) {
+        for Outcome { object, action, trouble } in outcomes {
+            let port = match object {
+                Object::Port { port, .. } => port.clone(),
+                _ => String::new(),
+            };
+            self.tell(Event {
+                bridge: object.bridge().unwrap_or_default().into(),
+                port,
+                reason: trouble.clone().unwrap_or_default(),
+                action: action.name().into(),
+                object: object.to_string(),
+                ..event("config")
+            });
+        }
+    }
+
+    /// Collects stations' events while anybody listens, for ever.
+    pub async fn collect(self: Arc<Self>, desired: Arc<Desired>) {
+        let mut watched = false;
+        let mut beat = tokio::time::interval(BEAT);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            if !watched {
+                self.somebody().await;
+            }
+            beat.tick().await;
+            watched = self.sender.receiver_count() > 0;
+            let (this, desired) = (self.clone(), desired.clone());
+            let _ = tokio::task::spawn_blocking(move || this.stations(desired.state(), watched)).await;
+        }
+    }
+
+    /// Waits until somebody listens.
+    async fn somebody(&self) {
+        while self.sender.receiver_count() == 0 {
+            self.came.notified().await;
+        }
+    }
+
+    /// Tells what happened to stations, and whether to go on noting it.
+    fn stations(&self, state: &State, watch: bool) {
+        for (name, bridge) in state.bridges().iter() {
+            let Some(fdb) = bridge.logic.fdb() else { continue };
+            fdb.watch(watch);
+            let (events, missed) = fdb.drain_events();
+            if events.is_empty() && missed == 0 {
+                continue;
+            }
+            let ports = names(bridge);
+            for happened in events {
+                let kind = match happened.change {
+                    FdbChange::Learned => "fdb-learned",
+                    FdbChange::Moved => "fdb-moved",
+                    FdbChange::Evicted => "fdb-evicted",
+                    FdbChange::Expired => "fdb-expired",
+                };
+                self.tell(Event {
+                    bridge: name.clone(),
+                    port: ports.get(&happened.port).map(|port| (*port).to_owned()).unwrap_or_default(),
+                    mac: happened.key.mac().to_string(),
+                    vlan: happened.key.vid().into(),
+                    ..event(kind)
+                });
+            }
+            if missed > 0 {
+                self.tell(Event { bridge: name.clone(), ..lost(missed) });
+            }
+        }
+    }
+}
+
+fn names(bridge: &Bridge) -> BTreeMap<PortIndex, &str> {
+    bridge.ports.iter().map(|(name, port)| (port.at.port, name.as_str())).collect()
+}

@@ -1,0 +1,179 @@
+//! Writes a configuration as the file says it: only what differs from what holds anyway.
+//!
+//! Invariant: reading what was written (secrets included) gives the same configuration.
+
+use toml::{Table, Value};
+
+use crate::model::{
+    BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
+};
+use crate::{options, vlan};
+use fabric::VlanMode;
+
+/// Whether a text is for other eyes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Secrets {
+    /// Secrets are written.
+    Written,
+    /// A placeholder stands for each.
+    Hidden,
+}
+
+/// The configuration as TOML.
+pub fn write(config: &Config, secrets: Secrets) -> String {
+    let mut root = Table::new();
+    let daemon = daemon(&config.daemon);
+    if !daemon.is_empty() {
+        root.insert("daemon".into(), Value::Table(daemon));
+    }
+    let bridges: Vec<Value> = config.bridges.iter().map(|b| Value::Table(bridge(b, secrets))).collect();
+    if !bridges.is_empty() {
+        root.insert("bridge".into(), Value::Array(bridges));
+    }
+    // Tables of texts, numbers and lists are always TOML.
+    toml::to_string(&root).unwrap_or_default()
+}
+
+fn daemon(config: &DaemonConfig) -> Table {
+    let mut table = Table::new();
+    if !config.workers.is_empty() {
+        let cpus: Vec<String> = config.workers.iter().map(ToString::to_string).collect();
+        table.insert("workers".into(), cpus.join(",").into());
+    }
+    if config.poll {
+        table.insert("poll".into(), true.into());
+    }
+    if let Some(socket) = &config.socket {
+        table.insert("socket".into(), socket.display().to_string().into());
+    }
+    table
+}
+
+fn bridge(config: &BridgeConfig, secrets: Secrets) -> Table {
+    let mut table = Table::from_iter([("name".to_owned(), Value::from(config.name.clone()))]);
+    if config.logic.name != DEFAULT_LOGIC {
+        table.insert("logic".into(), config.logic.name.clone().into());
+    }
+    let params = config.logic.params.iter().map(|(key, value)| (key.clone(), Value::from(value.clone())));
+    let params: Table = params.collect();
+    if !params.is_empty() {
+        table.insert("params".into(), Value::Table(params));
+    }
+    let ports: Vec<Value> = config.ports.iter().map(|p| Value::Table(port(p, secrets))).collect();
+    if !ports.is_empty() {
+        table.insert("port".into(), Value::Array(ports));
+    }
+    let stations: Vec<Value> = config.stations.iter().map(|s| Value::Table(station(s))).collect();
+    if !stations.is_empty() {
+        table.insert("station".into(), Value::Array(stations));
+    }
+    table
+}
+
+fn port(config: &PortConfig, secrets: Secrets) -> Table {
+    let settings = &config.settings;
+    let mut table = Table::from_iter([
+        ("name".to_owned(), Value::from(settings.name.clone())),
+        ("type".to_owned(), Value::from(config.spec.type_name())),
+    ]);
+    let usual = options::defaults(&config.spec);
+    let own = options::to_toml(&config.spec);
+    table.extend(own.into_iter().filter(|(key, value)| usual.get(key) != Some(value)));
+    if secrets == Secrets::Hidden
+        && let Some(secret) = table.get_mut("secret")
+    {
+        *secret = options::HIDDEN.into();
+    }
+    if !settings.admin_up {
+        table.insert("admin".into(), format_admin(false).into());
+    }
+    if settings.mtu > 0 {
+        table.insert("mtu".into(), i64::from(settings.mtu).into());
+    }
+    if settings.vlan != VlanMode::Transparent {
+        table.insert("vlan".into(), vlan::format(&settings.vlan).into());
+    }
+    table
+}
+
+fn station(config: &StationConfig) -> Table {
+    let mut table = Table::from_iter([
+        ("mac".to_owned(), Value::from(config.mac.to_string())),
+        ("port".to_owned(), Value::from(config.port.clone())),
+    ]);
+    if config.vlan > 0 {
+        table.insert("vlan".into(), i64::from(config.vlan).into());
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::file::{Depth, parse};
+
+    const WHOLE: &str = r#"
+        [daemon]
+        workers = "0"
+        poll = true
+        socket = "/run/x.sock"
+
+        [[bridge]]
+        name = "br0"
+        params = { ageing = 60 }
+
+        [[bridge.port]]
+        name = "vm1"
+        type = "memif"
+        socket = "/tmp/write.sock"
+        id = 3
+        secret = "hush"
+        vlan = "trunk:10,20-29,native:20"
+
+        [[bridge.port]]
+        name = "host"
+        type = "tap"
+        mtu = 9000
+        admin = "down"
+        addresses = ["10.0.0.1/24", "fd00::1/64"]
+
+        [[bridge.station]]
+        mac = "02:00:00:00:00:01"
+        vlan = 20
+        port = "vm1"
+
+        [[bridge]]
+        name = "wire"
+        logic = "static"
+        params = { a = "b" }
+    "#;
+
+    fn read(text: &str) -> Config {
+        parse(text, Path::new("f.toml"), Depth::Text).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let config = read(WHOLE);
+        let text = write(&config, Secrets::Written);
+        assert_eq!(read(&text), config, "{text}");
+        assert_eq!(write(&read(&text), Secrets::Written), text, "it is stable");
+        assert_eq!(write(&Config::default(), Secrets::Written), "");
+    }
+
+    #[test]
+    fn what_holds_anyway_is_not_written() {
+        let text = write(&read(WHOLE), Secrets::Written);
+        for usual in ["ring-size", "buffer-size", "queues", "offloads", "role"] {
+            assert!(!text.contains(usual), "{usual}: {text}");
+        }
+    }
+
+    #[test]
+    fn secrets_can_be_hidden() {
+        let text = write(&read(WHOLE), Secrets::Hidden);
+        assert!(!text.contains("hush") && text.contains("secret = \"(set)\""), "{text}");
+    }
+}

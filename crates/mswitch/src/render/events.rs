@@ -1,0 +1,51 @@
+//! Events, a line each.
+
+use control::proto::Event;
+
+use super::units;
+
+/// One event: when (UTC), where, what.
+pub(crate) fn line(event: &Event) -> String {
+    let when = units::time_of_day(event.at_unix_nanoseconds);
+    let what = match event.kind.as_str() {
+        "config" if event.reason.is_empty() => format!("{}: {} done", event.object, event.action),
+        "config" => format!("{}: {} failed: {}", event.object, event.action, event.reason),
+        "lost" => format!("{} events were lost", units::count(event.lost)),
+        kind if event.mac.is_empty() => {
+            let reason = if event.reason.is_empty() { String::new() } else { format!(": {}", event.reason) };
+            format!("{} {}: {kind}{reason}", event.bridge, event.port)
+        }
+        kind => {
+            let vlan = if event.vlan == 0 { String::new() } else { format!(" VLAN {}", event.vlan) };
+            format!("{} {}: {kind} {}{vlan}", event.bridge, event.port, event.mac)
+        }
+    };
+    format!("{when} {what}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_words() {
+        let event = |kind: &str| Event {
+            at_unix_nanoseconds: 1_700_000_000_123_456_789,
+            kind: kind.into(),
+            bridge: "br0".into(),
+            port: "vm1".into(),
+            ..Event::default()
+        };
+        assert_eq!(line(&event("port-up")), "22:13:20.123 br0 vm1: port-up\n");
+        let down = Event { reason: "the client left".into(), ..event("port-down") };
+        assert_eq!(line(&down), "22:13:20.123 br0 vm1: port-down: the client left\n");
+        let learned = Event { mac: "02:00:00:00:00:01".into(), vlan: 7, ..event("fdb-learned") };
+        assert_eq!(line(&learned), "22:13:20.123 br0 vm1: fdb-learned 02:00:00:00:00:01 VLAN 7\n");
+        let object = "bridge \"br0\", port \"vm1\"".to_owned();
+        let config = Event { object, action: "add".into(), ..event("config") };
+        assert_eq!(line(&config), "22:13:20.123 bridge \"br0\", port \"vm1\": add done\n");
+        let failed = Event { reason: "no such namespace".into(), ..config };
+        assert!(line(&failed).ends_with("add failed: no such namespace\n"));
+        assert!(line(&Event { lost: 3, ..event("lost") }).ends_with("3 events were lost\n"));
+    }
+}
