@@ -97,6 +97,10 @@ bench: ## against Open vSwitch with DPDK, interleaved (PAIRS); idle cost
 	bench/pairs.sh --pairs $(PAIRS)
 	bench/idle.sh
 
+.PHONY: docs
+docs: ## make docs/configuration.md anew from the program
+	$(CARGO) run --locked --quiet -p mswitch -- config reference >docs/configuration.md
+
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean

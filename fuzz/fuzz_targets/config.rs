@@ -4,13 +4,14 @@
 //! - No panic, and an answer in a time that grows with the text.
 //! - A refusal names at least one mistake; each has a message and a position within the text, in the text's order.
 //! - What is read satisfies what is asked of every value: names, MTUs, each name once.
+//! - A configuration that is written reads back.
 //! - The little grammars (VLANs, CPU lists, port options) write what they read: written and read again it is the same.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use control::file::{self, Depth, FileError};
+use control::file::{self, Depth, FileError, Secrets};
 use control::model::{self, Config};
 use control::{cpulist, options, vlan};
 use libfuzzer_sys::fuzz_target;
@@ -49,6 +50,9 @@ fn refused(text: &str, error: &FileError) {
 fn accepted(text: &str, config: &Config) {
     let again = file::parse(text, Path::new("fuzz.toml"), Depth::Text);
     assert_eq!(again.as_ref(), Ok(config), "the same text is read in another way");
+    let written = file::write(config, Secrets::Written);
+    let again = file::parse(&written, Path::new("fuzz.toml"), Depth::Text);
+    assert_eq!(again.as_ref(), Ok(config), "what is written reads in another way: {written}");
     let mut bridges = BTreeSet::new();
     for bridge in &config.bridges {
         assert!(bridges.insert(&bridge.name) && model::check_name(&bridge.name).is_ok());

@@ -19,7 +19,7 @@ pub use write::{Secrets, write};
 
 use crate::check::Ours;
 use crate::model::{Config, DaemonConfig};
-use crate::{cpulist, socket};
+use crate::{cpulist, keys, socket};
 use port::Shared;
 use report::Report;
 use section::Section;
@@ -103,7 +103,7 @@ fn daemon(root: &Section<'_>, look: bool, report: &mut Report<'_>) -> DaemonConf
         return config;
     };
     let section = Section { table, span, context: Context::default() };
-    section.only(&["workers", "poll", "socket"], report);
+    section.only(&keys::names(keys::DAEMON), report);
     if let Some((text, span)) = section.text("workers", "a CPU list such as `0,2-3`", report) {
         match cpulist::parse_online(text) {
             Ok(cpus) => config.workers = cpus,

@@ -9,6 +9,7 @@
 //! - [`reconcile`] makes what runs, [`state`], match it; [`refusal`] says why not;
 //! - [`events`] tells what happens;
 //! - [`model`] says what a configuration is, [`file`](mod@file) reads it from TOML with the position of every mistake,
+//!   [`keys`] lists what can stand in it,
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
 //! - [`options`] reads a port type's own options, [`vlan`] and [`cpulist`] the two little grammars,
 //!   [`suggest`] words what would have been right.
@@ -25,6 +26,7 @@ pub mod diff;
 pub mod edit;
 pub mod events;
 pub mod file;
+pub mod keys;
 pub mod limits;
 pub mod model;
 pub mod options;

@@ -394,6 +394,8 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Print the reference of every key, in Markdown; needs no daemon
+    Reference,
     /// Make the switch match a file; what stays the same is not touched
     Apply {
         /// The file

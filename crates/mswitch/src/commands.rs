@@ -26,6 +26,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Daemon(args) => daemon::run(&args, cli.socket),
         Command::Config(ConfigCommand::Check { file, output }) => config::check(&file, output),
+        Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(ask(command, cli.socket))

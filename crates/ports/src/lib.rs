@@ -45,6 +45,15 @@ impl Spec {
         }
     }
 
+    /// The schema of a port type's options, for documentation; `None` if there is no such type.
+    pub fn schema(type_name: &str) -> Option<schemars::Schema> {
+        match type_name {
+            "memif" => Some(schemars::schema_for!(memif::Options)),
+            "tap" => Some(schemars::schema_for!(tap::Options)),
+            _ => None,
+        }
+    }
+
     /// The MTU that the client's end is given, for types that give it one: bytes without link header.
     pub fn mtu(&self) -> Option<u32> {
         match self {

@@ -11,9 +11,7 @@ use super::port::{self, Shared};
 use super::report::Report;
 use super::section::Section;
 use crate::model::{BridgeConfig, LogicConfig, StationConfig, check_name, check_vlan};
-use crate::suggest;
-
-const KEYS: &[&str] = &["name", "logic", "params", "port", "station"];
+use crate::{keys, suggest};
 
 /// Reads one bridge. `None` when it has no usable name; its mistakes are reported all the same.
 pub(super) fn read(
@@ -34,7 +32,7 @@ pub(super) fn read(
             names.insert((*name).to_owned(), first);
         }
     }
-    section.only(KEYS, report);
+    section.only(&keys::names(keys::BRIDGE), report);
     let logic = logic(&section, report);
 
     let mut ports = Vec::new();
@@ -61,7 +59,7 @@ fn station(
     ports: &BTreeMap<String, usize>,
     report: &mut Report<'_>,
 ) -> Option<StationConfig> {
-    section.only(&["mac", "vlan", "port"], report);
+    section.only(&keys::names(keys::STATION), report);
     let mac = section.required("mac", "the station's address", report);
     let port = section.required("port", "the port that it is behind", report);
     let vlan = section.integer("vlan", report);

@@ -13,10 +13,7 @@ use super::report::Report;
 use super::section::Section;
 use crate::check::{self, Fault, Ours};
 use crate::model::{PortConfig, check_mtu, check_name, parse_admin};
-use crate::{options, suggest, vlan};
-
-/// Keys of every port.
-const KEYS: &[&str] = &["name", "type", "admin", "mtu", "vlan"];
+use crate::{keys, options, suggest, vlan};
 
 /// What ports must not have in common, and how far to look.
 pub(super) struct Shared<'a> {
@@ -89,7 +86,9 @@ fn spec(section: &Section<'_>, name: &str, shared: &mut Shared<'_>, report: &mut
             return None;
         }
     };
-    let all: Vec<&str> = KEYS.iter().chain(known.iter().filter(|key| !KEYS.contains(key))).copied().collect();
+    let mut all = keys::names(keys::PORT);
+    let own: Vec<&str> = known.iter().filter(|key| !all.contains(key)).copied().collect();
+    all.extend(own);
     section.only(&all, report);
 
     let spec = typed(section, type_name, known, report)?;

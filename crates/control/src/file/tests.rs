@@ -75,6 +75,33 @@ fn a_whole_configuration() {
 }
 
 #[test]
+fn stations() {
+    let port = "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"vm1\"\ntype = \"tap\"\n";
+    let station = |keys: &str| format!("{port}[[bridge.station]]\n{keys}");
+    let good = station("mac = \"02:00:00:00:00:01\"\nvlan = 7\nport = \"vm1\"\n");
+    let config = parse(&good, Path::new("f.toml"), Depth::Text).unwrap();
+    let [found] = config.bridges[0].stations.as_slice() else { panic!("{config:?}") };
+    assert_eq!(
+        (found.mac.to_string().as_str(), found.vlan, found.port.as_str()),
+        ("02:00:00:00:00:01", 7, "vm1")
+    );
+
+    let line = |keys: &str| mistake(&station(keys));
+    let at = "f.toml:7:7: bridge \"br0\": ";
+    assert!(line("mac = \"02\"\nport = \"vm1\"\n").starts_with(&format!("{at}`02` is not a MAC address")));
+    let group = line("mac = \"01:00:00:00:00:01\"\nport = \"vm1\"\n");
+    assert!(group.starts_with(&format!("{at}01:00:00:00:00:01 is a group address")), "{group}");
+    let vlan = line("mac = \"02:00:00:00:00:01\"\nport = \"vm1\"\nvlan = 4095\n");
+    assert!(vlan.contains("f.toml:9:8: bridge \"br0\": 4095 is not a VLAN"), "{vlan}");
+    let nowhere = line("mac = \"02:00:00:00:00:01\"\nport = \"vm2\"\n");
+    assert!(nowhere.contains("8:8: bridge \"br0\": the bridge has no port `vm2`"), "{nowhere}");
+    let twice = "mac = \"02:00:00:00:00:01\"\nport = \"vm1\"\n";
+    let twice = line(&format!("{twice}[[bridge.station]]\n{twice}"));
+    assert!(twice.contains("f.toml:9:") && twice.contains("is there twice"), "{twice}");
+    assert!(line("port = \"vm1\"\n").contains("key `mac` is missing"));
+}
+
+#[test]
 fn an_empty_file_is_a_daemon_with_nothing() {
     let config = parse("", Path::new("f.toml"), Depth::Text).unwrap();
     assert_eq!(config, Config::default());
@@ -100,7 +127,7 @@ fn unknown_keys() {
     assert_eq!(
         mistake("[[bridge]]\nname = \"br0\"\nlogik = \"x\"\n"),
         "f.toml:3:1: bridge \"br0\": unknown key `logik`; did you mean `logic`? \
-         (expected `name`, `logic`, `params` or `port`)"
+         (expected `name`, `logic`, `params`, `port` or `station`)"
     );
     let found = port_mistake("type = \"memif\"\nsocket = \"/tmp/a\"\nrign-size = 8\n");
     assert!(

@@ -52,7 +52,8 @@ impl From<&Problem> for Mistake {
 
 pub(super) async fn run(client: &mut Client, command: ConfigCommand) -> Result<(), Failure> {
     match command {
-        ConfigCommand::Check { file, output } => check(&file, output),
+        // These need no daemon: see `super::run`.
+        ConfigCommand::Check { .. } | ConfigCommand::Reference => Ok(()),
         ConfigCommand::Show { secrets, output } => {
             let config = client.get_config(proto::GetConfigRequest { secrets }).await?.into_inner();
             answer(output, &config, |config| config.toml.clone())

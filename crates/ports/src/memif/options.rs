@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use memif::message::Secret;
 use memif::socket::Address;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::OpenError;
 
 /// Which side of the protocol the switch takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The switch listens; clients bring the memory.
@@ -20,7 +21,7 @@ pub enum Role {
 }
 
 /// Options of a memif port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Options {
     /// Path of the control socket; with a leading `@` a name in the abstract namespace.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use packet::ether::MacAddr;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::OpenError;
@@ -25,7 +26,7 @@ const MIN_MTU_IPV6: u32 = 1280;
 const MAX_NAME: usize = libc::IFNAMSIZ - 1;
 
 /// Options of a TAP port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Options {
     /// Name of the interface; the port's name if not given. At most 15 bytes.
@@ -37,14 +38,17 @@ pub struct Options {
     pub mtu: u32,
     /// Address of the host's end; the kernel picks one at random if not given.
     #[serde(with = "mac_text", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub mac: Option<MacAddr>,
     /// Network namespace to put the interface into; the switch's own if not given. As long as the port is open
     /// the namespace stays, even if its last process ends.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub netns: Option<Netns>,
     /// Addresses of the host's end, such as `10.0.0.1/24`. IPv6 ones are usable at once: duplicates are not
     /// looked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub addresses: Vec<Address>,
     /// Whether packets with checksums to complete or segments to cut may cross. Without, host and switch do that
     /// work for each packet.
