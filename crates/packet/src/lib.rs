@@ -2,6 +2,7 @@
 //!
 //! | module         | idea                                                                          |
 //! |----------------|-------------------------------------------------------------------------------|
+//! | [`bpf`]        | packet filters: checked and run                                               |
 //! | [`ether`]      | MAC addresses, EtherTypes, VLAN tags (IEEE 802.3, 802.1Q)                     |
 //! | [`headers`]    | where each layer starts (RFC 791, RFC 8200)                                   |
 //! | [`edit`]       | pushing, popping and rewriting a VLAN tag in place                            |
@@ -18,6 +19,7 @@
 //! - A frame starts at its destination address: no preamble, no frame check sequence.
 #![forbid(unsafe_code)]
 
+pub mod bpf;
 mod bytes;
 pub mod checksum;
 pub mod edit;

@@ -1,0 +1,457 @@
+//! Packet filters in the classic BPF instruction set (McCanne and Jacobson, "The BSD Packet Filter", 1993, §3): what a
+//! `tcpdump` expression is compiled to.
+//!
+//! A [`Program`] exists only for code that passed [`Program::new`]: known instructions, jumps forward and within the
+//! program, a return at its end. So running one ends after at most as many steps as it has instructions, whatever the
+//! packet. A load from beyond the end of the packet rejects it, as it does everywhere.
+
+use crate::bytes::chunk;
+
+/// Most instructions of a program: the kernel's bound (`BPF_MAXINSNS`).
+pub const MAX_INSTRUCTIONS: usize = 4096;
+
+/// Words of scratch memory.
+const SCRATCH: usize = 16;
+
+/// An instruction as it is passed around (`struct bpf_insn`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Instruction {
+    /// What to do: class, size, mode, operation.
+    pub code: u16,
+    /// Instructions to skip if the condition holds.
+    pub jt: u8,
+    /// Instructions to skip if it does not.
+    pub jf: u8,
+    /// The operand.
+    pub k: u32,
+}
+
+/// Why code is not a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramError {
+    /// Nothing to run.
+    #[error("the filter has no instructions")]
+    Empty,
+    /// More than [`MAX_INSTRUCTIONS`].
+    #[error("the filter has {0} instructions; {MAX_INSTRUCTIONS} are possible")]
+    TooLong(usize),
+    /// No such instruction.
+    #[error("instruction {at} of the filter, {code:#06x}, is not known")]
+    Unknown {
+        /// Its position, from 0.
+        at: usize,
+        /// Its code.
+        code: u16,
+    },
+    /// A jump to nowhere.
+    #[error("instruction {0} of the filter jumps past its end")]
+    Jump(usize),
+    /// A word that scratch memory does not have.
+    #[error("instruction {0} of the filter uses a word that scratch memory does not have")]
+    Scratch(usize),
+    /// By a constant.
+    #[error("instruction {0} of the filter divides by zero")]
+    Division(usize),
+    /// Execution would run out of the code.
+    #[error("the filter does not end in a return")]
+    NoReturn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Word,
+    Half,
+    Byte,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    And,
+    Or,
+    Xor,
+    ShiftLeft,
+    ShiftRight,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Test {
+    Equal,
+    Greater,
+    GreaterOrEqual,
+    AnyBit,
+}
+
+/// The second operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operand {
+    Constant(u32),
+    X,
+}
+
+/// A checked instruction. A is the accumulator, X the index register; `usize` operands are in bounds.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A = packet[offset], `indexed`: packet[X + offset].
+    Load {
+        size: Size,
+        offset: u32,
+        indexed: bool,
+    },
+    LoadConstant(u32),
+    LoadLength,
+    LoadScratch(usize),
+    IndexConstant(u32),
+    IndexLength,
+    IndexScratch(usize),
+    /// X = 4 * (packet[offset] & 15): the length of an IPv4 header.
+    IndexHeaderLength(u32),
+    Store(usize),
+    StoreIndex(usize),
+    Compute(Operation, Operand),
+    Negate,
+    /// Skips this many steps.
+    Jump(usize),
+    Branch {
+        test: Test,
+        operand: Operand,
+        then: usize,
+        otherwise: usize,
+    },
+    ReturnConstant(u32),
+    ReturnAccumulator,
+    IndexFromAccumulator,
+    AccumulatorFromIndex,
+}
+
+/// A load reached beyond the bytes at hand, but not beyond the packet: its verdict takes more bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeedsMore;
+
+/// A filter that can be run.
+#[derive(Clone, Debug)]
+pub struct Program(Box<[Step]>);
+
+impl Program {
+    /// Checks code.
+    pub fn new(code: &[Instruction]) -> Result<Self, ProgramError> {
+        if code.is_empty() {
+            return Err(ProgramError::Empty);
+        }
+        if code.len() > MAX_INSTRUCTIONS {
+            return Err(ProgramError::TooLong(code.len()));
+        }
+        let steps = code.iter().enumerate().map(|(at, instruction)| check(at, instruction, code.len()));
+        let steps = steps.collect::<Result<Box<[Step]>, _>>()?;
+        match steps.last() {
+            Some(Step::ReturnConstant(_) | Step::ReturnAccumulator) => Ok(Self(steps)),
+            _ => Err(ProgramError::NoReturn),
+        }
+    }
+
+    /// Whether the filter keeps a packet that is `len` bytes long and starts with `bytes`. With fewer than `len` bytes the
+    /// answer may be that it [takes more](NeedsMore).
+    #[inline]
+    pub fn keeps(&self, bytes: &[u8], len: u32) -> Result<bool, NeedsMore> {
+        Ok(self.run(bytes, len)? != 0)
+    }
+
+    /// The filter's verdict: how many bytes of the packet to keep, 0 for none of it. As [`Program::keeps`].
+    pub fn run(&self, bytes: &[u8], len: u32) -> Result<u32, NeedsMore> {
+        let (mut a, mut x, mut scratch) = (0u32, 0u32, [0u32; SCRATCH]);
+        let mut steps = self.0.iter();
+        while let Some(step) = steps.next() {
+            match *step {
+                Step::Load { size, offset, indexed } => {
+                    let at = u64::from(offset) + if indexed { u64::from(x) } else { 0 };
+                    match load(bytes, at, size) {
+                        Some(value) => a = value,
+                        None => return beyond(bytes, len, at, size),
+                    }
+                }
+                Step::LoadConstant(k) => a = k,
+                Step::LoadLength => a = len,
+                Step::LoadScratch(word) => a = scratch.get(word).copied().unwrap_or(0),
+                Step::IndexConstant(k) => x = k,
+                Step::IndexLength => x = len,
+                Step::IndexScratch(word) => x = scratch.get(word).copied().unwrap_or(0),
+                Step::IndexHeaderLength(offset) => match load(bytes, offset.into(), Size::Byte) {
+                    Some(value) => x = (value & 15) * 4,
+                    None => return beyond(bytes, len, offset.into(), Size::Byte),
+                },
+                Step::Store(word) => put(&mut scratch, word, a),
+                Step::StoreIndex(word) => put(&mut scratch, word, x),
+                Step::Compute(operation, operand) => match compute(operation, a, value(operand, x)) {
+                    Some(result) => a = result,
+                    // A division by zero rejects the packet.
+                    None => return Ok(0),
+                },
+                Step::Negate => a = a.wrapping_neg(),
+                Step::Jump(skip) => skip_steps(&mut steps, skip),
+                Step::Branch { test, operand, then, otherwise } => {
+                    let with = value(operand, x);
+                    let holds = match test {
+                        Test::Equal => a == with,
+                        Test::Greater => a > with,
+                        Test::GreaterOrEqual => a >= with,
+                        Test::AnyBit => a & with != 0,
+                    };
+                    skip_steps(&mut steps, if holds { then } else { otherwise });
+                }
+                Step::ReturnConstant(k) => return Ok(k),
+                Step::ReturnAccumulator => return Ok(a),
+                Step::IndexFromAccumulator => x = a,
+                Step::AccumulatorFromIndex => a = x,
+            }
+        }
+        // Not reached: the last step returns.
+        Ok(0)
+    }
+}
+
+#[inline(always)]
+fn skip_steps(steps: &mut std::slice::Iter<'_, Step>, skip: usize) {
+    if let Some(last) = skip.checked_sub(1) {
+        steps.nth(last);
+    }
+}
+
+#[inline(always)]
+fn value(operand: Operand, x: u32) -> u32 {
+    match operand {
+        Operand::Constant(k) => k,
+        Operand::X => x,
+    }
+}
+
+#[inline(always)]
+fn put(scratch: &mut [u32; SCRATCH], word: usize, value: u32) {
+    if let Some(to) = scratch.get_mut(word) {
+        *to = value;
+    }
+}
+
+#[inline(always)]
+fn load(bytes: &[u8], at: u64, size: Size) -> Option<u32> {
+    let at = usize::try_from(at).ok()?;
+    match size {
+        Size::Word => chunk(bytes, at).map(|word| u32::from_be_bytes(*word)),
+        Size::Half => chunk(bytes, at).map(|half| u16::from_be_bytes(*half).into()),
+        Size::Byte => bytes.get(at).map(|byte| (*byte).into()),
+    }
+}
+
+/// The verdict when a load found nothing at `at`.
+#[cold]
+fn beyond(bytes: &[u8], len: u32, at: u64, size: Size) -> Result<u32, NeedsMore> {
+    let width = match size {
+        Size::Word => 4,
+        Size::Half => 2,
+        Size::Byte => 1,
+    };
+    let in_packet = (bytes.len() as u64) < u64::from(len) && at + width <= u64::from(len);
+    if in_packet { Err(NeedsMore) } else { Ok(0) }
+}
+
+#[inline]
+fn compute(operation: Operation, a: u32, with: u32) -> Option<u32> {
+    Some(match operation {
+        Operation::Add => a.wrapping_add(with),
+        Operation::Sub => a.wrapping_sub(with),
+        Operation::Mul => a.wrapping_mul(with),
+        Operation::Div => a.checked_div(with)?,
+        Operation::Mod => a.checked_rem(with)?,
+        Operation::And => a & with,
+        Operation::Or => a | with,
+        Operation::Xor => a ^ with,
+        Operation::ShiftLeft => a.checked_shl(with).unwrap_or(0),
+        Operation::ShiftRight => a.checked_shr(with).unwrap_or(0),
+    })
+}
+
+// The fields of an instruction's code.
+const CLASS: u16 = 0x07;
+const SIZE: u16 = 0x18;
+const MODE: u16 = 0xe0;
+const OPERATION: u16 = 0xf0;
+const FROM_X: u16 = 0x08;
+
+/// Makes a step of instruction `at` of `len`.
+fn check(at: usize, instruction: &Instruction, len: usize) -> Result<Step, ProgramError> {
+    let Instruction { code, jt, jf, k } = *instruction;
+    let unknown = Err(ProgramError::Unknown { at, code });
+    let word = || match usize::try_from(k) {
+        Ok(word) if word < SCRATCH => Ok(word),
+        _ => Err(ProgramError::Scratch(at)),
+    };
+    // The last instruction of the program may be jumped to.
+    let target = |skip: u32| match usize::try_from(skip) {
+        Ok(skip) if skip < len - 1 - at => Ok(skip),
+        _ => Err(ProgramError::Jump(at)),
+    };
+    if code & !0xff != 0 {
+        return unknown;
+    }
+    let operand = if code & FROM_X != 0 { Operand::X } else { Operand::Constant(k) };
+    Ok(match code & CLASS {
+        0x00 => match (code & MODE, code & SIZE) {
+            (0x00, 0x00) => Step::LoadConstant(k),
+            (0x80, 0x00) => Step::LoadLength,
+            (0x60, 0x00) => Step::LoadScratch(word()?),
+            (mode @ (0x20 | 0x40), size) => {
+                let size = match size {
+                    0x00 => Size::Word,
+                    0x08 => Size::Half,
+                    0x10 => Size::Byte,
+                    _ => return unknown,
+                };
+                Step::Load { size, offset: k, indexed: mode == 0x40 }
+            }
+            _ => return unknown,
+        },
+        0x01 => match code {
+            0x01 => Step::IndexConstant(k),
+            0x81 => Step::IndexLength,
+            0x61 => Step::IndexScratch(word()?),
+            0xb1 => Step::IndexHeaderLength(k),
+            _ => return unknown,
+        },
+        0x02 if code == 0x02 => Step::Store(word()?),
+        0x03 if code == 0x03 => Step::StoreIndex(word()?),
+        0x04 => {
+            let operation = match code & OPERATION {
+                0x00 => Operation::Add,
+                0x10 => Operation::Sub,
+                0x20 => Operation::Mul,
+                0x30 => Operation::Div,
+                0x40 => Operation::Or,
+                0x50 => Operation::And,
+                0x60 => Operation::ShiftLeft,
+                0x70 => Operation::ShiftRight,
+                0x80 if code == 0x84 => return Ok(Step::Negate),
+                0x90 => Operation::Mod,
+                0xa0 => Operation::Xor,
+                _ => return unknown,
+            };
+            if matches!(operation, Operation::Div | Operation::Mod) && operand == Operand::Constant(0) {
+                return Err(ProgramError::Division(at));
+            }
+            Step::Compute(operation, operand)
+        }
+        0x05 => {
+            let test = match code & OPERATION {
+                0x00 if code == 0x05 => return Ok(Step::Jump(target(k)?)),
+                0x10 => Test::Equal,
+                0x20 => Test::Greater,
+                0x30 => Test::GreaterOrEqual,
+                0x40 => Test::AnyBit,
+                _ => return unknown,
+            };
+            Step::Branch { test, operand, then: target(jt.into())?, otherwise: target(jf.into())? }
+        }
+        0x06 => match code {
+            0x06 => Step::ReturnConstant(k),
+            0x16 => Step::ReturnAccumulator,
+            _ => return unknown,
+        },
+        0x07 => match code {
+            0x07 => Step::IndexFromAccumulator,
+            0x87 => Step::AccumulatorFromIndex,
+            _ => return unknown,
+        },
+        _ => return unknown,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(code: u16, k: u32) -> Instruction {
+        Instruction { code, k, ..Instruction::default() }
+    }
+
+    fn branch(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
+        Instruction { code, jt, jf, k }
+    }
+
+    const KEEP: Instruction = Instruction { code: 0x06, jt: 0, jf: 0, k: u32::MAX };
+    const DROP: Instruction = Instruction { code: 0x06, jt: 0, jf: 0, k: 0 };
+
+    fn run(code: &[Instruction], bytes: &[u8]) -> u32 {
+        Program::new(code).unwrap().run(bytes, bytes.len() as u32).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_program_is_refused() {
+        let refused = |code: &[Instruction]| Program::new(code).unwrap_err();
+        assert_eq!(refused(&[]), ProgramError::Empty);
+        assert_eq!(refused(&[KEEP; 4097]), ProgramError::TooLong(4097));
+        assert!(Program::new(&[KEEP; 4096]).is_ok());
+        assert_eq!(refused(&[op(0x00, 0)]), ProgramError::NoReturn);
+        for code in [0x18, 0x38, 0xff, 0x0e, 0x100, 0x8c, 0x0d, 0x09, 0xa1, 0x0a, 0x08, 0x16 | 0x08, 0xb4] {
+            assert_eq!(refused(&[op(code, 1), KEEP]), ProgramError::Unknown { at: 0, code });
+        }
+        assert_eq!(refused(&[op(0x05, 1), KEEP]), ProgramError::Jump(0));
+        assert_eq!(refused(&[op(0x05, u32::MAX), KEEP]), ProgramError::Jump(0));
+        assert_eq!(refused(&[branch(0x15, 0, 0, 1), KEEP]), ProgramError::Jump(0));
+        assert_eq!(refused(&[KEEP, branch(0x15, 0, 0, 0)]), ProgramError::Jump(1));
+        for code in [0x02, 0x03, 0x60, 0x61] {
+            assert_eq!(refused(&[op(code, 16), KEEP]), ProgramError::Scratch(0));
+        }
+        for code in [0x34, 0x94] {
+            assert_eq!(refused(&[op(code, 0), KEEP]), ProgramError::Division(0));
+        }
+        assert!(refused(&[op(0x05, 1), KEEP]).to_string().contains("instruction 0 of the filter jumps"));
+    }
+
+    #[test]
+    fn loads_and_their_bounds() {
+        let bytes = [1, 2, 3, 4, 5];
+        assert_eq!(run(&[op(0x20, 1), op(0x16, 0)], &bytes), 0x0203_0405);
+        assert_eq!(run(&[op(0x28, 3), op(0x16, 0)], &bytes), 0x0405);
+        assert_eq!(run(&[op(0x30, 4), op(0x16, 0)], &bytes), 5);
+        assert_eq!(run(&[op(0x80, 0), op(0x16, 0)], &bytes), 5);
+        assert_eq!(run(&[op(0x01, 2), op(0x50, 1), op(0x16, 0)], &bytes), 4);
+        assert_eq!(run(&[op(0xb1, 4), op(0x87, 0), op(0x16, 0)], &bytes), 20);
+        for load in [op(0x20, 2), op(0x28, 4), op(0x30, 5), op(0x20, u32::MAX), op(0xb1, 5)] {
+            assert_eq!(run(&[load, KEEP], &bytes), 0, "{load:?}");
+        }
+        // X + k does not wrap around.
+        assert_eq!(run(&[op(0x01, u32::MAX), op(0x50, 2), KEEP], &bytes), 0);
+    }
+
+    #[test]
+    fn arithmetic() {
+        let result = |code, k| run(&[op(0x00, 7), op(code, k), op(0x16, 0)], &[]);
+        assert_eq!((result(0x04, 3), result(0x14, 8), result(0x24, 3)), (10, u32::MAX, 21));
+        assert_eq!((result(0x34, 2), result(0x94, 4), result(0x44, 8)), (3, 3, 15));
+        assert_eq!((result(0x54, 5), result(0xa4, 5), result(0x84, 0)), (5, 2, 7u32.wrapping_neg()));
+        assert_eq!((result(0x64, 1), result(0x64, 32), result(0x74, 1), result(0x74, 99)), (14, 0, 3, 0));
+        for by_x in [0x3c, 0x9c] {
+            assert_eq!(run(&[op(0x00, 7), op(by_x, 0), KEEP], &[]), 0, "X is zero");
+        }
+    }
+
+    #[test]
+    fn jumps_and_scratch() {
+        let code = [op(0x00, 9), op(0x02, 15), op(0x00, 1), op(0x61, 15), branch(0x3d, 0, 0, 1), DROP, KEEP];
+        assert_eq!(run(&code, &[]), u32::MAX, "1 >= 9 does not hold");
+        assert_eq!(run(&[op(0x05, 1), DROP, KEEP], &[]), u32::MAX);
+        assert_eq!(run(&[op(0x00, 6), branch(0x45, 4, 0, 1), KEEP, DROP], &[]), u32::MAX);
+        assert_eq!(run(&[op(0x00, 6), branch(0x25, 6, 0, 1), KEEP, DROP], &[]), 0);
+    }
+
+    #[test]
+    fn a_verdict_that_takes_more_bytes_says_so() {
+        let program = Program::new(&[op(0x28, 12), KEEP]).unwrap();
+        assert_eq!(program.keeps(&[0; 13], 60), Err(NeedsMore));
+        assert_eq!(program.keeps(&[0; 14], 60), Ok(true));
+        assert_eq!(program.keeps(&[0; 13], 13), Ok(false), "the packet is as short as that");
+        assert_eq!(program.keeps(&[0; 10], 13), Ok(false), "nor are there more");
+    }
+}
