@@ -210,7 +210,7 @@ impl<'a> Batch<'a> {
 
     fn drop_output(&mut self, v: VersionId, reason: DropReason) {
         self.mark(v);
-        self.pad.drops.add(reason, 1);
+        self.pad.drop_packet(self.rx.versions[usize::from(v.0)].packet, reason);
     }
 
     #[inline(always)]
@@ -219,7 +219,7 @@ impl<'a> Batch<'a> {
         self.mark(v);
         let version = &mut self.rx.versions[i];
         if entry.lanes == 0 {
-            return self.pad.drops.add(DropReason::PortDown, 1);
+            return self.pad.drop_packet(version.packet, DropReason::PortDown);
         }
         if !version.offload.is_none() {
             return offloads::output(self.rx, self.pad, self.bridge, i, entry);
@@ -228,7 +228,7 @@ impl<'a> Batch<'a> {
             return self.drop_output(v, DropReason::BatchLimit);
         }
         if version.len() > entry.max_frame {
-            return self.bridge.refuse(entry, DropReason::ExceedsMtu);
+            return self.pad.refuse(self.rx, self.bridge, v.0, entry, DropReason::ExceedsMtu);
         }
         version.outputs += 1;
         let lane = entry.lane(|| packet::flow::hash(self.rx.header(i)));

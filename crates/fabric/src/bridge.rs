@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::counters::{DropReason, QueueCounters};
 use crate::egress::Egress;
 use crate::logic::SwitchLogic;
+use crate::observe::Watch;
 use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
 use crate::worker::OnFault;
 
@@ -53,6 +54,7 @@ pub struct BridgeState {
     lanes: Box<[Lane]>,
     live: Box<[PortIndex]>,
     vlan_aware: bool,
+    watch: Option<Box<Watch>>,
 }
 
 impl BridgeState {
@@ -63,7 +65,19 @@ impl BridgeState {
             .map(|(i, _)| PortIndex(i))
             .collect();
         let vlan_aware = ports.iter().flatten().any(|e| e.settings.vlan != VlanMode::Transparent);
-        Self { logic, ports: ports.into(), lanes: lanes.into(), live, vlan_aware }
+        Self { logic, ports: ports.into(), lanes: lanes.into(), live, vlan_aware, watch: None }
+    }
+
+    /// The same, observed.
+    pub(crate) fn watched(mut self, watch: Option<Watch>) -> Self {
+        self.watch = watch.map(Box::new);
+        self
+    }
+
+    /// Who observes the bridge.
+    #[inline(always)]
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
     }
 
     #[inline(always)]

@@ -37,6 +37,13 @@ pub fn from_duration(d: Duration) -> u64 {
     u64::try_from(u128::from(frequency()) * d.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
+/// Nanoseconds since 1970-01-01 00:00:00 UTC: the time of a packet that is observed. Costs a vDSO call.
+#[inline]
+pub fn since_epoch() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
 /// Whole seconds on the monotonic clock: the unit of ageing. Costs a vDSO call; used once a batch.
 #[inline]
 pub fn seconds() -> u32 {

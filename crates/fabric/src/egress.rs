@@ -2,7 +2,7 @@
 
 use packet::offload::Offload;
 
-use crate::counters::QueueCounters;
+use crate::counters::{DropReason, QueueCounters};
 use crate::fault::Fault;
 use crate::notify::Notifier;
 use crate::output::{NIL, Node};
@@ -11,7 +11,8 @@ use crate::rx::{RxBatch, Version, for_each_piece};
 /// A transmit queue of a port. Any worker may call it, several at once.
 pub trait Egress: Send + Sync {
     /// Delivers what can be delivered now, in order, and counts both that and the rest. Never waits for the
-    /// receiver. On an error the queue is dead: the port goes down.
+    /// receiver. What it does not deliver it refuses in the list ([`OutputList::retain`]), for whoever observes the
+    /// bridge. On an error the queue is dead: the port goes down.
     fn deliver(
         &self,
         list: &mut OutputList<'_>,
@@ -79,9 +80,6 @@ pub struct OutputList<'a> {
     pub(crate) count: u32,
 }
 
-/// Marks a node whose packet was dropped between reservation and copy.
-const DROPPED: u16 = u16::MAX;
-
 impl OutputList<'_> {
     /// Outputs in the list.
     #[inline]
@@ -94,17 +92,25 @@ impl OutputList<'_> {
         self.count == 0
     }
 
-    /// Calls `f` with each output; what `f` refuses by returning false is not shown again.
+    /// Calls `f` with each output that was not refused; what `f` refuses is not shown again.
     #[inline]
-    pub fn retain(&mut self, mut f: impl FnMut(&Output<'_>) -> bool) {
+    pub fn retain(&mut self, mut f: impl FnMut(&Output<'_>) -> Result<(), DropReason>) {
         let mut at = self.head;
         while at != NIL {
             let node = self.nodes[at as usize];
-            if node.version != DROPPED && !f(&output(self.batch, node.version)) {
-                self.nodes[at as usize].version = DROPPED;
+            if !node.is_refused()
+                && let Err(reason) = f(&output(self.batch, node.version))
+            {
+                self.nodes[at as usize].refuse(reason);
             }
             at = node.next;
         }
+    }
+
+    /// Refuses all that was not refused yet.
+    #[cold]
+    pub fn refuse_rest(&mut self, reason: DropReason) {
+        self.retain(|_| Err(reason));
     }
 
     /// Calls `f` with each output that was not refused.
@@ -113,7 +119,7 @@ impl OutputList<'_> {
         let mut at = self.head;
         while at != NIL {
             let node = self.nodes[at as usize];
-            if node.version != DROPPED {
+            if !node.is_refused() {
                 f(&output(self.batch, node.version));
             }
             at = node.next;

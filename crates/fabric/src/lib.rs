@@ -28,6 +28,7 @@ pub mod logic;
 #[cfg(loom)]
 mod loom_models;
 pub mod notify;
+pub mod observe;
 mod offloads;
 pub mod output;
 pub mod port;
@@ -46,6 +47,7 @@ pub use counters::{DropReason, QueueCounters};
 pub use egress::{Egress, Output, OutputList, Tools};
 pub use fault::Fault;
 pub use logic::SwitchLogic;
+pub use observe::{Interest, Observer, Sighting, Sightings, Way};
 pub use port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use rx::{RxBatch, RxQueue};
 pub use switch::{Attachment, Switch, SwitchError, SwitchOptions};

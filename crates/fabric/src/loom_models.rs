@@ -217,7 +217,7 @@ fn with_tools<R>(f: impl FnOnce(&mut Tools) -> R) -> R {
 
 fn deliver(ring: &TxRing<Backing>, counters: &QueueCounters, packets: &Packets) {
     let n = packets.0.len();
-    let mut nodes: Vec<Node> = (0..n as u16).map(|v| Node { next: u32::from(v) + 1, version: v }).collect();
+    let mut nodes: Vec<Node> = (0..n as u16).map(|v| Node::new(v, u32::from(v) + 1)).collect();
     nodes[n - 1].next = NIL;
     let mut list = OutputList { batch: &packets.0, nodes: &mut nodes, head: 0, count: n as u32 };
     with_tools(|tools| ring.deliver(&mut list, counters, tools)).unwrap();

@@ -24,7 +24,7 @@ pub(crate) fn output(
 ) {
     let version = rx.versions[v];
     let Ok(offload) = version.offload.validate(rx.header(v), version.len()) else {
-        return pad.drops.add(DropReason::BadOffload, 1);
+        return pad.drop_packet(version.packet, DropReason::BadOffload);
     };
     rx.versions[v].offload = offload;
     let takes = match offload.gso {
@@ -43,7 +43,7 @@ pub(crate) fn output(
     if version.plain_count == 0
         && let Err(reason) = make_plain(rx, v)
     {
-        return pad.drops.add(reason, 1);
+        return pad.drop_packet(version.packet, reason);
     }
     let (first, count) = (rx.versions[v].plain, rx.versions[v].plain_count);
     // The original must not change either: its plain form was made from it.
@@ -63,7 +63,7 @@ fn append(
     entry: &PortEntry,
 ) {
     if frame > entry.max_frame {
-        return bridge.refuse(entry, DropReason::ExceedsMtu);
+        return pad.refuse(rx, bridge, v as u16, entry, DropReason::ExceedsMtu);
     }
     rx.versions[v].outputs = rx.versions[v].outputs.saturating_add(1);
     // All segments of a packet hash alike: the hash leaves lengths and sequence numbers out.

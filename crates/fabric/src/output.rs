@@ -4,10 +4,11 @@
 //! spoke, unicast and flooded packets alike. Nodes are outputs, not packets: one packet may be on many
 //! lists, and on one list more than once.
 
-use crate::bridge::BridgeState;
+use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::{DropReason, Drops};
 use crate::egress::{OutputList, Tools};
 use crate::fault::Fault;
+use crate::observe::{Notes, Watch};
 use crate::rx::RxBatch;
 
 /// Outputs one batch may have in all: every packet of a full batch flooded to 1,024 ports.
@@ -19,6 +20,31 @@ pub(crate) const NIL: u32 = u32::MAX;
 pub(crate) struct Node {
     pub(crate) next: u32,
     pub(crate) version: u16,
+    /// Why the destination did not take it: one more than the reason, 0 while nothing is against it. Not an `Option`: a
+    /// node of zeroes costs no memory until it is used.
+    refused: u8,
+}
+
+impl Node {
+    #[inline(always)]
+    pub(crate) fn new(version: u16, next: u32) -> Self {
+        Self { next, version, refused: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused != 0
+    }
+
+    #[inline]
+    pub(crate) fn refuse(&mut self, reason: DropReason) {
+        self.refused = reason as u8 + 1;
+    }
+
+    /// Why the destination did not take it, if it did not.
+    pub(crate) fn refusal(&self) -> Option<DropReason> {
+        DropReason::ALL.get(usize::from(self.refused).checked_sub(1)?).copied()
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +63,7 @@ pub struct Scratchpad {
     lists: Vec<List>,
     active: Vec<u32>,
     pub(crate) drops: Drops,
+    pub(crate) notes: Notes,
 }
 
 impl Default for Scratchpad {
@@ -48,11 +75,17 @@ impl Default for Scratchpad {
             lists: Vec::new(),
             active: Vec::new(),
             drops: Drops::default(),
+            notes: Notes::default(),
         }
     }
 }
 
 impl Scratchpad {
+    /// That of worker `index`.
+    pub(crate) fn of_worker(index: usize) -> Self {
+        Self { notes: Notes::of_worker(index), ..Self::default() }
+    }
+
     /// Makes room for a bridge's queues. Allocates only after the bridge grew.
     #[inline]
     pub(crate) fn begin(&mut self, lanes: usize) {
@@ -69,9 +102,9 @@ impl Scratchpad {
         let n = self.used;
         let (Some(node), Some(list)) = (self.nodes.get_mut(n), self.lists.get_mut(lane as usize)) else {
             self.drops.add(DropReason::BatchLimit, 1);
-            return;
+            return self.notes.refused(v, lane, DropReason::BatchLimit);
         };
-        *node = Node { next: NIL, version: v };
+        *node = Node::new(v, NIL);
         let n = n as u32;
         if list.count == 0 {
             list.head = n;
@@ -82,6 +115,48 @@ impl Scratchpad {
         list.tail = n;
         list.count += 1;
         self.used += 1;
+    }
+
+    /// Counts a packet that goes nowhere, or not everywhere, at the queue that it came from.
+    #[inline]
+    pub(crate) fn drop_packet(&mut self, packet: u16, reason: DropReason) {
+        self.drops.add(reason, 1);
+        self.notes.dropped(packet, reason);
+    }
+
+    /// Counts version `v` as something that a port cannot take, at the port.
+    #[cold]
+    pub(crate) fn refuse(
+        &mut self,
+        rx: &mut RxBatch,
+        bridge: &BridgeState,
+        v: u16,
+        entry: &PortEntry,
+        reason: DropReason,
+    ) {
+        bridge.refuse(entry, reason);
+        if self.notes.are_taken() {
+            // It is shown at the end of the batch and must not change until then.
+            let version = &mut rx.versions[usize::from(v)];
+            version.outputs = version.outputs.saturating_add(1);
+            self.notes.refused(v, entry.first_lane, reason);
+        }
+    }
+
+    /// Remembers where the lists start, for observers who look when they have been delivered.
+    pub(crate) fn note_lists(&mut self, watch: &Watch) {
+        let lists = self.active.iter().filter_map(|lane| Some((*lane, self.lists.get(*lane as usize)?.head)));
+        self.notes.listed(watch, lists);
+    }
+
+    /// The nodes of the list that starts at `head`, delivered or not.
+    pub(crate) fn nodes_from(&self, head: u32) -> impl Iterator<Item = Node> {
+        let mut at = head;
+        std::iter::from_fn(move || {
+            let node = *self.nodes.get(at as usize)?;
+            at = node.next;
+            Some(node)
+        })
     }
 
     /// Delivers every list once, in the order in which destinations were first named, and empties them.

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 pub const HEADER_COPY: usize = 128;
 /// The same for packets with offload metadata: every header that segmentation may have to repeat (two VLAN
 /// tags, IPv4 and TCP with all options are 142 bytes).
-const OFFLOAD_COPY: usize = 192;
+pub(crate) const OFFLOAD_COPY: usize = 192;
 /// Bytes free in front of a private header, for tags and encapsulation.
 pub const HEADROOM: usize = 64;
 /// Most bytes of a packet that a logic can ask to have in its private header.

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::counters::{QueueCounters, QueueSnapshot, WorkerSnapshot};
 use crate::egress::Egress;
 use crate::logic::SwitchLogic;
+use crate::observe::{Observer, Watch};
 use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxQueue};
@@ -29,6 +30,10 @@ pub struct PortRef {
     /// Its index there.
     pub port: PortIndex,
 }
+
+/// An observer of a bridge, so that it can be taken away again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ObserverId(u64);
 
 /// Why the switch refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,6 +116,7 @@ struct Bridge {
     cell: Arc<BridgeCell>,
     logic: Arc<dyn SwitchLogic>,
     ports: Vec<Option<Port>>,
+    observers: Vec<(ObserverId, Arc<dyn Observer>)>,
 }
 
 #[derive(Default)]
@@ -118,6 +124,7 @@ struct State {
     bridges: BTreeMap<BridgeId, Bridge>,
     next_bridge: u32,
     next_token: u64,
+    next_observer: u64,
 }
 
 /// Counters of a port, by queue; they last from client to client.
@@ -212,7 +219,8 @@ impl Switch {
         let id = BridgeId(state.next_bridge);
         state.next_bridge += 1;
         let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
-        state.bridges.insert(id, Bridge { name: name.into(), cell, logic, ports: Vec::new() });
+        let bridge = Bridge { name: name.into(), cell, logic, ports: Vec::new(), observers: Vec::new() };
+        state.bridges.insert(id, bridge);
         Ok(id)
     }
 
@@ -224,6 +232,9 @@ impl Switch {
         }
         let bridge = self.lock().bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
         self.quiescence.wait();
+        for (_, observer) in &bridge.observers {
+            observer.bridge_removed();
+        }
         drop(bridge);
         Ok(())
     }
@@ -235,6 +246,28 @@ impl Switch {
         let old = std::mem::replace(&mut bridge.logic, logic);
         self.publish(bridge);
         drop(old);
+        Ok(())
+    }
+
+    /// Lets `observer` see the packets of a bridge from its next batch on.
+    pub fn observe(&self, id: BridgeId, observer: Arc<dyn Observer>) -> Result<ObserverId, SwitchError> {
+        let mut state = self.lock();
+        let added = ObserverId(state.next_observer);
+        state.next_observer += 1;
+        let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        bridge.observers.push((added, observer));
+        self.publish(bridge);
+        Ok(added)
+    }
+
+    /// Takes an observer away. When this returns no worker will call it again.
+    pub fn unobserve(&self, id: BridgeId, observer: ObserverId) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        let at = bridge.observers.iter().position(|(other, _)| *other == observer);
+        let gone = bridge.observers.remove(at.ok_or(SwitchError::Gone("observer"))?);
+        self.publish(bridge);
+        drop(gone);
         Ok(())
     }
 
@@ -460,9 +493,10 @@ impl Switch {
             .collect();
         bridge.logic.ports_changed(&named);
         let mut lanes = Vec::new();
-        let ports =
+        let ports: Vec<_> =
             bridge.ports.iter().map(|port| port.as_ref().map(|port| picture_of(port, &mut lanes))).collect();
-        let old = bridge.cell.swap(BridgeState::new(bridge.logic.clone(), ports, lanes));
+        let watch = Watch::new(bridge.observers.iter().map(|(_, observer)| observer), &ports);
+        let old = bridge.cell.swap(BridgeState::new(bridge.logic.clone(), ports, lanes).watched(watch));
         self.quiescence.wait();
         drop(old);
     }

@@ -214,12 +214,12 @@ impl<B: RingBacking> Egress for TxRing<B> {
                             Ok(false) => {
                                 end = first;
                                 full += 1;
-                                return false;
+                                return Err(DropReason::RingFull);
                             }
                             Err(bad) => {
                                 fault = Some(bad);
                                 end = first;
-                                return false;
+                                return Err(DropReason::PortDown);
                             }
                         }
                     }
@@ -229,7 +229,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
                 wanted = wanted.saturating_sub(1);
                 packets += 1;
                 bytes += u64::from(len);
-                true
+                Ok(())
             });
             state.dead = fault.is_some();
             match state.reservation.reserve_to(end) {
@@ -241,6 +241,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
         let mut drops = Drops::default();
         let Some((start, ticket)) = reserved else {
             drops.add(DropReason::PortDown, list.len() as u32);
+            list.refuse_rest(DropReason::PortDown);
             counters.add_drops(&mut drops);
             // Memory that was taken away reads as zeros, which looks like any other fault.
             return fault

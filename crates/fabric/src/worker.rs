@@ -24,6 +24,7 @@ use crate::counters::{DropReason, QueueCounters, WorkerCounters, bump};
 use crate::egress::Tools;
 use crate::fault::Fault;
 use crate::notify::Notifier;
+use crate::observe;
 use crate::output::Scratchpad;
 use crate::port::PortIndex;
 use crate::quiescence::Quiescence;
@@ -210,7 +211,7 @@ pub(crate) fn start(
         slots: Vec::new(),
         awake: Vec::new(),
         batch: RxBatch::new(limits),
-        pad: Scratchpad::default(),
+        pad: Scratchpad::of_worker(index),
         tools: Tools { notifier: Notifier::new()? },
         linger: clock::from_duration(pace.linger),
         watch: clock::from_duration(pace.watch),
@@ -447,6 +448,22 @@ pub(crate) fn forward(
     bridge: &BridgeState,
     ingress: PortIndex,
 ) {
+    match bridge.watch() {
+        None => forward_then(batch, pad, tools, bridge, ingress, |_| ()),
+        Some(watch) => observe::forward(batch, pad, tools, bridge, ingress, watch),
+    }
+}
+
+/// [`forward`], with `listed` called when all lists stand and nothing is delivered.
+#[inline(always)]
+pub(crate) fn forward_then(
+    batch: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+    listed: impl FnOnce(&mut Scratchpad),
+) {
     if bridge.port(ingress).is_none_or(|port| !port.up) {
         pad.drops.add(DropReason::PortDown, batch.len() as u32);
         return;
@@ -455,6 +472,7 @@ pub(crate) fn forward(
     let mut view = Batch { rx: &mut *batch, pad: &mut *pad, bridge, ingress, now: clock::seconds() };
     bridge.logic.forward(&mut view);
     view.finish();
+    listed(pad);
     pad.deliver(batch, bridge, tools, |lane, fault| {
         if let Some(lane) = bridge.lane(lane) {
             (lane.on_fault)(fault);

@@ -32,23 +32,26 @@ impl Egress for TapEgress {
         let mut drops = Drops::default();
         let (mut packets, mut bytes) = (0, 0);
         let mut down = None;
-        list.for_each(|output| {
-            if down.is_some() {
-                return drops.add(DropReason::PortDown, 1);
-            }
-            match self.write(output, &mut vector) {
-                Ok(()) => {
-                    packets += 1;
-                    bytes += u64::from(output.len());
-                }
-                Err(Errno::AGAIN) => drops.add(DropReason::RingFull, 1),
-                // Administratively down, or gone: it will be so for the rest of the list.
-                Err(error @ (Errno::IO | Errno::BADFD)) => {
-                    down = Some(error);
-                    drops.add(DropReason::PortDown, 1);
-                }
-                Err(_) => drops.add(DropReason::Device, 1),
-            }
+        list.retain(|output| {
+            let reason = match down {
+                Some(_) => DropReason::PortDown,
+                None => match self.write(output, &mut vector) {
+                    Ok(()) => {
+                        packets += 1;
+                        bytes += u64::from(output.len());
+                        return Ok(());
+                    }
+                    Err(Errno::AGAIN) => DropReason::RingFull,
+                    // Administratively down, or gone: it will be so for the rest of the list.
+                    Err(error @ (Errno::IO | Errno::BADFD)) => {
+                        down = Some(error);
+                        DropReason::PortDown
+                    }
+                    Err(_) => DropReason::Device,
+                },
+            };
+            drops.add(reason, 1);
+            Err(reason)
         });
         if packets > 0 {
             counters.add_batch(packets, bytes);

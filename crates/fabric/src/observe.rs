@@ -1,0 +1,415 @@
+//! Watching a bridge: every packet that enters or leaves a port, shown to those who asked.
+//!
+//! A worker asks once a batch whether its bridge has observers; without any, nothing else is different. With some it
+//! takes notes: the headers as they came in, before the logic edits them, what was dropped and why, and which lists
+//! there were. When the batch has been delivered and its payload still lies where the sender put it, each observer is
+//! called once and looks at the packets of the ports that it cares for:
+//!
+//! - at its ingress port, as it came in, with where it went or why it went nowhere;
+//! - at each egress port, in the header version and form that was sent there, or that the port refused.
+//!
+//! Invariants: nothing here allocates, but for a bridge that grew. The sender's memory is read only by
+//! [`Sighting::copy`], each byte once if each is asked for once; whatever an observer decides by, it reads in its copy.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::bridge::{BridgeState, PortEntry};
+use crate::clock;
+use crate::counters::DropReason;
+use crate::egress::Tools;
+use crate::output::Scratchpad;
+use crate::port::PortIndex;
+use crate::rx::{MAX_BATCH, OFFLOAD_COPY, RxBatch, Segment, read_range};
+use crate::worker::forward_then;
+
+/// Packets that ports refused before they were on a list, kept of one batch; more are only counted.
+const REFUSALS: usize = 1024;
+
+/// What an observer wants to see of a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Packets that come from its client.
+    pub received: bool,
+    /// Packets that go to its client, those that it could not take included.
+    pub sent: bool,
+}
+
+/// Is shown the packets of a bridge.
+pub trait Observer: Send + Sync {
+    /// What it wants to see of a port. Called from the control plane for every port of the bridge, in the order of their
+    /// indexes, whenever the bridge changes; an index that is used again was not there in a change between.
+    fn interest(&self, port: PortIndex, name: &str) -> Interest;
+
+    /// One batch of worker `worker`. Called between delivery and the sender's getting its packets back: it must not
+    /// block, allocate, or wait for anyone.
+    fn observe(&self, worker: usize, batch: &Sightings<'_>);
+
+    /// The bridge is gone: nothing more will be shown. Called from the control plane.
+    fn bridge_removed(&self) {}
+}
+
+/// Which way a packet was going.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the port's client into the switch.
+    In,
+    /// To the port's client.
+    Out,
+}
+
+/// A packet, as it was at one port.
+pub struct Sighting<'a> {
+    /// The port.
+    pub port: PortIndex,
+    /// Which way it was going there.
+    pub way: Way,
+    /// The port that it came from.
+    pub ingress: PortIndex,
+    /// The first port that it was sent to, if there was one; for [`Way::Out`], the port itself.
+    pub egress: Option<PortIndex>,
+    /// To how many queues it was delivered.
+    pub deliveries: u32,
+    /// Why it went no further, or not everywhere.
+    pub dropped: Option<DropReason>,
+    header: &'a [u8],
+    pieces: &'a [Segment],
+    payload: Range<u32>,
+}
+
+impl Sighting<'_> {
+    /// Bytes in all.
+    pub fn len(&self) -> u32 {
+        self.header.len() as u32 + (self.payload.end - self.payload.start)
+    }
+
+    /// Never true: every packet has a header.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the packet from byte `from` on into `out`; returns how many bytes that were. What the sender still has in
+    /// its memory it may change until then.
+    pub fn copy(&self, from: usize, out: &mut [u8]) -> usize {
+        let whole = out.len().min((self.len() as usize).saturating_sub(from));
+        let Some(out) = out.get_mut(..whole) else { return 0 };
+        let private = self.header.get(from..).unwrap_or_default();
+        let (own, rest) = out.split_at_mut(private.len().min(out.len()));
+        own.copy_from_slice(&private[..own.len()]);
+        if !rest.is_empty() {
+            let behind = (from + own.len() - self.header.len()) as u32;
+            read_range(self.pieces, self.payload.start + behind, rest);
+        }
+        whole
+    }
+}
+
+/// What an observer is shown of one batch.
+pub struct Sightings<'a> {
+    /// When the batch was switched: nanoseconds since 1970-01-01 00:00:00 UTC.
+    pub at: u64,
+    /// Packets that ports refused and that are not shown, for they were too many.
+    pub omitted: u32,
+    eye: &'a Eye,
+    watch: &'a Watch,
+    rx: &'a RxBatch,
+    pad: &'a Scratchpad,
+    ingress: PortIndex,
+}
+
+impl Sightings<'_> {
+    /// Calls `f` with each packet that came in, then with each that went out, in the order of their ports' lists.
+    pub fn for_each(&self, mut f: impl FnMut(&Sighting<'_>)) {
+        let notes = &self.pad.notes;
+        if self.eye.interest(self.ingress).received {
+            for ((i, fate), header) in (0u16..).zip(&notes.fates).zip(&notes.headers).take(self.rx.packets) {
+                let source = self.rx.sources[usize::from(i)];
+                let header = &header[..usize::from(fate.header_len)];
+                f(&Sighting {
+                    port: self.ingress,
+                    way: Way::In,
+                    ingress: self.ingress,
+                    egress: fate.egress,
+                    deliveries: fate.deliveries,
+                    dropped: fate.dropped,
+                    header,
+                    pieces: self.rx.pieces(i),
+                    payload: header.len() as u32..source.len,
+                });
+            }
+        }
+        for (lane, head) in &notes.lists {
+            if self.sends(*lane) {
+                for node in self.pad.nodes_from(*head) {
+                    self.show_output(*lane, node.version, node.refusal(), &mut f);
+                }
+            }
+        }
+        for refusal in &notes.refusals {
+            if self.sends(refusal.lane) {
+                self.show_output(refusal.lane, refusal.version, Some(refusal.reason), &mut f);
+            }
+        }
+    }
+
+    fn sends(&self, lane: u32) -> bool {
+        self.watch.port_of(lane).is_some_and(|port| self.eye.interest(port).sent)
+    }
+
+    fn show_output(
+        &self,
+        lane: u32,
+        version: u16,
+        dropped: Option<DropReason>,
+        f: &mut impl FnMut(&Sighting<'_>),
+    ) {
+        let Some(port) = self.watch.port_of(lane) else { return };
+        let v = &self.rx.versions[usize::from(version)];
+        f(&Sighting {
+            port,
+            way: Way::Out,
+            ingress: self.ingress,
+            egress: Some(port),
+            deliveries: u32::from(dropped.is_none()),
+            dropped,
+            header: self.rx.header(usize::from(version)),
+            pieces: self.rx.pieces(v.packet),
+            payload: v.from..v.to,
+        });
+    }
+}
+
+/// An observer, and what it wants to see of each port.
+struct Eye {
+    observer: Arc<dyn Observer>,
+    interests: Box<[Interest]>,
+}
+
+impl Eye {
+    fn interest(&self, port: PortIndex) -> Interest {
+        self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+}
+
+/// The observers in a picture of a bridge.
+pub(crate) struct Watch {
+    eyes: Box<[Eye]>,
+    /// The port of each queue.
+    ports_of_lanes: Box<[PortIndex]>,
+    /// What any of them wants to see.
+    interests: Box<[Interest]>,
+}
+
+impl Watch {
+    /// None without observers.
+    pub(crate) fn new<'a>(
+        observers: impl Iterator<Item = &'a Arc<dyn Observer>>,
+        ports: &[Option<PortEntry>],
+    ) -> Option<Self> {
+        let interest = |observer: &Arc<dyn Observer>, index, entry: &Option<PortEntry>| {
+            entry
+                .as_ref()
+                .map_or(Interest::default(), |e| observer.interest(PortIndex(index), &e.settings.name))
+        };
+        let eyes: Box<[Eye]> = observers
+            .map(|observer| Eye {
+                observer: observer.clone(),
+                interests: (0..).zip(ports).map(|(index, entry)| interest(observer, index, entry)).collect(),
+            })
+            .collect();
+        let any = |index: u16| {
+            let of_port = eyes.iter().map(|eye| eye.interest(PortIndex(index)));
+            of_port.fold(Interest::default(), |any, one| Interest {
+                received: any.received || one.received,
+                sent: any.sent || one.sent,
+            })
+        };
+        let interests = (0..).zip(ports).map(|(index, _)| any(index)).collect();
+        // Queues are numbered in the order of their ports.
+        let lanes = (0..).zip(ports).flat_map(|(index, entry)| {
+            let count = entry.as_ref().map_or(0, |entry| entry.lanes as usize);
+            std::iter::repeat_n(PortIndex(index), count)
+        });
+        (!eyes.is_empty()).then(|| Self { ports_of_lanes: lanes.collect(), interests, eyes })
+    }
+
+    fn port_of(&self, lane: u32) -> Option<PortIndex> {
+        self.ports_of_lanes.get(lane as usize).copied()
+    }
+
+    fn interest(&self, port: PortIndex) -> Interest {
+        self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+}
+
+/// What became of a received packet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fate {
+    header_len: u16,
+    egress: Option<PortIndex>,
+    deliveries: u32,
+    /// The list that it was last found on: its segments on one list are one delivery.
+    list: Option<u32>,
+    dropped: Option<DropReason>,
+}
+
+/// A version that a port could not take.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    version: u16,
+    lane: u32,
+    reason: DropReason,
+}
+
+/// A worker's notes on the batch that it is at.
+#[derive(Default)]
+pub(crate) struct Notes {
+    worker: usize,
+    taken: bool,
+    at: Option<u64>,
+    omitted: u32,
+    /// Headers as they came in, and what became of them, if somebody wants to see the ingress port.
+    headers: Box<[[u8; OFFLOAD_COPY]]>,
+    fates: Box<[Fate]>,
+    lists: Vec<(u32, u32)>,
+    refusals: Vec<Refusal>,
+}
+
+impl Notes {
+    /// Those of worker `index`.
+    pub(crate) fn of_worker(index: usize) -> Self {
+        Self {
+            worker: index,
+            // Of zeroes: no memory is used until somebody observes.
+            headers: vec![[0; OFFLOAD_COPY]; MAX_BATCH].into(),
+            fates: vec![Fate::default(); MAX_BATCH].into(),
+            refusals: Vec::with_capacity(REFUSALS),
+            ..Self::default()
+        }
+    }
+
+    /// Whether this batch is observed.
+    #[inline]
+    pub(crate) fn are_taken(&self) -> bool {
+        self.taken
+    }
+
+    /// Received packet `packet` was dropped.
+    #[inline]
+    pub(crate) fn dropped(&mut self, packet: u16, reason: DropReason) {
+        if self.taken
+            && let Some(fate) = self.fates.get_mut(usize::from(packet))
+        {
+            fate.dropped = Some(reason);
+        }
+    }
+
+    /// Version `version` could not be put on the list of queue `lane`.
+    #[inline]
+    pub(crate) fn refused(&mut self, version: u16, lane: u32, reason: DropReason) {
+        if !self.taken {
+            return;
+        }
+        if self.refusals.len() < self.refusals.capacity() {
+            self.refusals.push(Refusal { version, lane, reason });
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// Before the logic sees the batch.
+    fn begin(&mut self, rx: &RxBatch, lanes: usize, wanted: Interest, up: bool) {
+        self.taken = true;
+        self.at = None;
+        self.omitted = 0;
+        self.lists.clear();
+        self.lists.reserve(lanes);
+        self.refusals.clear();
+        if wanted.received {
+            self.at = Some(clock::since_epoch());
+            let dropped = (!up).then_some(DropReason::PortDown);
+            for ((i, to), fate) in (0..rx.packets).zip(&mut self.headers).zip(&mut self.fates) {
+                let header = rx.header(i);
+                if let Some(to) = to.get_mut(..header.len()) {
+                    to.copy_from_slice(header);
+                }
+                *fate = Fate { header_len: header.len() as u16, dropped, ..Fate::default() };
+            }
+        }
+    }
+
+    /// All lists stand: each queue and where its list starts.
+    pub(crate) fn listed(&mut self, watch: &Watch, lists: impl Iterator<Item = (u32, u32)>) {
+        let mut wanted = false;
+        for (lane, head) in lists {
+            wanted |= watch.port_of(lane).is_some_and(|port| watch.interest(port).sent);
+            if self.lists.len() < self.lists.capacity() {
+                self.lists.push((lane, head));
+            }
+        }
+        if wanted && self.at.is_none() {
+            self.at = Some(clock::since_epoch());
+        }
+    }
+}
+
+/// A worker's `forward`, with notes taken and shown.
+#[inline(never)]
+pub(crate) fn forward(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+    watch: &Watch,
+) {
+    let wanted = watch.interest(ingress);
+    let up = bridge.port(ingress).is_some_and(|port| port.up);
+    pad.notes.begin(rx, bridge.lane_count(), wanted, up);
+    forward_then(rx, pad, tools, bridge, ingress, |pad| pad.note_lists(watch));
+    pad.notes.taken = false;
+    if wanted.received {
+        settle(rx, pad, watch);
+    }
+    let refused =
+        pad.notes.refusals.iter().any(|r| watch.port_of(r.lane).is_some_and(|p| watch.interest(p).sent));
+    let Some(at) = pad.notes.at.or_else(|| refused.then(clock::since_epoch)) else { return };
+    for eye in &watch.eyes {
+        let (pad, omitted) = (&*pad, pad.notes.omitted);
+        eye.observer.observe(pad.notes.worker, &Sightings { at, omitted, eye, watch, rx, pad, ingress });
+    }
+}
+
+/// Where received packets went, by the lists as they are after delivery.
+fn settle(rx: &RxBatch, pad: &mut Scratchpad, watch: &Watch) {
+    let mut fates = std::mem::take(&mut pad.notes.fates);
+    let mut went = |version: u16, lane: u32, refusal: Option<DropReason>| {
+        let packet = rx.versions.get(usize::from(version)).map_or(usize::MAX, |v| usize::from(v.packet));
+        let Some(fate) = fates.get_mut(packet) else { return };
+        if fate.deliveries == 0 {
+            fate.egress = watch.port_of(lane);
+        }
+        match refusal {
+            Some(reason) => fate.dropped = Some(reason),
+            None if fate.list != Some(lane) => {
+                fate.list = Some(lane);
+                fate.deliveries += 1;
+            }
+            None => {}
+        }
+    };
+    for (lane, head) in &pad.notes.lists {
+        for node in pad.nodes_from(*head) {
+            went(node.version, *lane, node.refusal());
+        }
+    }
+    for refusal in &pad.notes.refusals {
+        went(refusal.version, refusal.lane, Some(refusal.reason));
+    }
+    for (fate, handled) in fates.iter_mut().zip(&rx.handled).take(rx.packets) {
+        if !handled && fate.dropped.is_none() {
+            fate.dropped = Some(DropReason::NoDestination);
+        }
+    }
+    pad.notes.fates = fates;
+}

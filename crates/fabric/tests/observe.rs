@@ -1,0 +1,339 @@
+//! Observers: what they are shown of each packet, what they are not, and that they come and go under traffic.
+#![cfg(test)]
+#![cfg(not(loom))]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fabric::switch::{BridgeId, PortRef};
+use fabric::{
+    Attachment, Batch, Caps, DropReason, Egress, Interest, Observer, PortIndex, PortSettings, Sightings,
+    Switch, SwitchError, SwitchLogic, Way,
+};
+use packet::checksum::pseudo_header_v4;
+use packet::ether::VlanTag;
+use packet::offload::{Gso, Offload};
+use support::feed::{Feed, Sent};
+use support::mem_ring::MemRing;
+use support::rig::{self, ByFirstByte, Hub};
+use support::{CallPort, frame, wait_until};
+
+/// A packet as it was shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shown {
+    port: u16,
+    way: Way,
+    ingress: u16,
+    egress: Option<u16>,
+    deliveries: u32,
+    dropped: Option<DropReason>,
+    bytes: Vec<u8>,
+}
+
+/// Writes down what it is shown of some ports.
+struct Scribe {
+    interest: Box<dyn Fn(&str) -> Interest + Send + Sync>,
+    shown: Mutex<Vec<Shown>>,
+    times: Mutex<Vec<u64>>,
+    removed: AtomicBool,
+}
+
+const ALL: Interest = Interest { received: true, sent: true };
+
+impl Scribe {
+    fn of(interest: impl Fn(&str) -> Interest + Send + Sync + 'static) -> Arc<Self> {
+        let (shown, times, removed) = Default::default();
+        Arc::new(Self { interest: Box::new(interest), shown, times, removed })
+    }
+
+    fn of_all() -> Arc<Self> {
+        Self::of(|_| ALL)
+    }
+
+    fn wait_for(&self, count: usize) -> Vec<Shown> {
+        wait_until("enough was shown", || self.shown.lock().unwrap().len() >= count);
+        std::mem::take(&mut *self.shown.lock().unwrap())
+    }
+}
+
+impl Observer for Scribe {
+    fn interest(&self, _: PortIndex, name: &str) -> Interest {
+        (self.interest)(name)
+    }
+
+    fn observe(&self, worker: usize, batch: &Sightings<'_>) {
+        assert_eq!((worker, batch.omitted), (0, 0));
+        self.times.lock().unwrap().push(batch.at);
+        batch.for_each(|seen| {
+            // In two parts, as one that looks at the front first.
+            let mut bytes = vec![0; seen.len() as usize + 9];
+            let front = bytes.len().min(70);
+            let n = seen.copy(0, &mut bytes[..front]);
+            let n = n + seen.copy(n, &mut bytes[n..]);
+            bytes.truncate(n);
+            assert_eq!(n as u32, seen.len());
+            self.shown.lock().unwrap().push(Shown {
+                port: seen.port.0,
+                way: seen.way,
+                ingress: seen.ingress.0,
+                egress: seen.egress.map(|port| port.0),
+                deliveries: seen.deliveries,
+                dropped: seen.dropped,
+                bytes,
+            });
+        });
+    }
+
+    fn bridge_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+}
+
+/// A bridge with a sender, port 0, and call ports behind it.
+struct Rig {
+    switch: Switch,
+    bridge: BridgeId,
+    feed: Arc<Feed>,
+    ports: Vec<(PortRef, Arc<CallPort>)>,
+}
+
+fn rig(logic: Arc<dyn SwitchLogic>, receivers: usize) -> Rig {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", logic).unwrap();
+    let feed = Feed::new();
+    let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+    rig::plug(&switch, bridge, "0", vec![feed.queue()], vec![home]);
+    let ports = (1..=receivers)
+        .map(|i| {
+            let port = Arc::new(CallPort::default());
+            (rig::plug(&switch, bridge, &i.to_string(), vec![], vec![port.clone()]).0, port)
+        })
+        .collect();
+    Rig { switch, bridge, feed, ports }
+}
+
+fn to(port: u8, id: u64, len: usize) -> Vec<u8> {
+    let mut bytes = frame(id, len);
+    bytes[0] = port;
+    bytes
+}
+
+#[test]
+fn packets_are_shown_where_they_come_in_and_where_they_leave() {
+    let rig = rig(Arc::new(ByFirstByte), 2);
+    let scribe = Scribe::of_all();
+    rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
+    let packet = to(2, 1, 900);
+    rig.feed.send([Sent::cut(&packet, &[3, 130, 500])]);
+    let expected = |port, way| Shown {
+        port,
+        way,
+        ingress: 0,
+        egress: Some(2),
+        deliveries: 1,
+        dropped: None,
+        bytes: packet.clone(),
+    };
+    assert_eq!(scribe.wait_for(2), [expected(0, Way::In), expected(2, Way::Out)]);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let shown = scribe.times.lock().unwrap()[0];
+    assert!(now.as_nanos() as u64 - shown < 60_000_000_000, "{shown}");
+}
+
+#[test]
+fn every_drop_has_its_reason() {
+    let rig = rig(Arc::new(ByFirstByte), 1);
+    // Port 2 has room for one packet, port 3 takes short ones only, port 4 is down.
+    let full = MemRing::new(0, &[2048]);
+    rig::plug(&rig.switch, rig.bridge, "2", vec![], vec![full.tx()]);
+    let (mut short, _) = rig::attachment(vec![], vec![Arc::new(CallPort::default()) as Arc<dyn Egress>]);
+    short.mtu = 100;
+    let three = rig.switch.add_port(rig.bridge, PortSettings::new("3")).unwrap();
+    rig.switch.attach(three, short).unwrap();
+    rig.switch.add_port(rig.bridge, PortSettings::new("4")).unwrap();
+    let scribe = Scribe::of_all();
+    rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
+
+    let of = |shown: &[Shown]| {
+        let brief = |s: &Shown| (s.port, s.way, s.egress, s.deliveries, s.dropped.map(DropReason::name));
+        shown.iter().map(brief).collect::<Vec<_>>()
+    };
+    rig.feed.send([Sent::whole(&to(2, 1, 60)), Sent::whole(&to(2, 2, 60))]);
+    let two = of(&scribe.wait_for(4));
+    for expected in [
+        (0, Way::In, Some(2), 1, None),
+        (0, Way::In, Some(2), 0, Some("ring-full")),
+        (2, Way::Out, Some(2), 1, None),
+        (2, Way::Out, Some(2), 0, Some("ring-full")),
+    ] {
+        assert!(two.contains(&expected), "{expected:?} is not in {two:?}");
+    }
+    rig.feed.send([Sent::whole(&to(3, 3, 300))]);
+    let long =
+        [(0, Way::In, Some(3), 0, Some("exceeds-mtu")), (3, Way::Out, Some(3), 0, Some("exceeds-mtu"))];
+    assert_eq!(of(&scribe.wait_for(2)), long);
+    rig.feed.send([Sent::whole(&to(4, 4, 60))]);
+    assert_eq!(of(&scribe.wait_for(1)), [(0, Way::In, None, 0, Some("port-down"))]);
+    rig.feed.send([Sent::whole(&to(0, 5, 60))]);
+    assert_eq!(of(&scribe.wait_for(1)), [(0, Way::In, None, 0, Some("same-port"))]);
+
+    struct Silence;
+    impl SwitchLogic for Silence {
+        fn forward(&self, _: &mut Batch<'_>) {}
+    }
+    rig.switch.set_logic(rig.bridge, Arc::new(Silence)).unwrap();
+    rig.feed.send([Sent::whole(&to(1, 6, 60))]);
+    assert_eq!(of(&scribe.wait_for(1)), [(0, Way::In, None, 0, Some("no-destination"))]);
+
+    let zero = PortRef { port: PortIndex(0), ..three };
+    let mut settings = rig.switch.settings(zero).unwrap();
+    settings.admin_up = false;
+    rig.switch.set_port(zero, settings).unwrap();
+    rig.feed.send([Sent::whole(&to(1, 7, 60))]);
+    assert_eq!(of(&scribe.wait_for(1)), [(0, Way::In, None, 0, Some("port-down"))]);
+}
+
+/// Sends to port 1, and with a tag to port 2.
+struct Tagging;
+
+impl SwitchLogic for Tagging {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        for v in batch.packets() {
+            if batch.len(v) < 400 {
+                batch.send(v, PortIndex(1));
+            }
+            let tag = VlanTag { vid: 7, ..VlanTag::default() };
+            if let Some(tagged) = batch.push_vlan(v, tag) {
+                batch.send(tagged, PortIndex(2));
+            }
+        }
+    }
+}
+
+#[test]
+fn each_port_sees_its_own_form() {
+    let rig = rig(Arc::new(Tagging), 2);
+    let scribe = Scribe::of_all();
+    rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
+    // The longer one is edited in place: what came in must be shown all the same.
+    for (len, deliveries, egress) in [(300, 2, 1), (500, 1, 2)] {
+        let packet = frame(9, len);
+        rig.feed.send([Sent::whole(&packet)]);
+        let shown = scribe.wait_for(1 + deliveries as usize);
+        assert_eq!((shown[0].way, shown[0].deliveries, shown[0].egress), (Way::In, deliveries, Some(egress)));
+        assert_eq!(shown[0].bytes, packet);
+        for (port, receiver) in &rig.ports {
+            let got = receiver.take();
+            let seen: Vec<_> = shown.iter().filter(|s| s.way == Way::Out && s.port == port.port.0).collect();
+            assert_eq!(seen.len(), got.len());
+            for (seen, got) in seen.iter().zip(&got) {
+                assert_eq!(seen.bytes, got.bytes);
+            }
+        }
+    }
+}
+
+#[test]
+fn segments_are_shown_as_they_left() {
+    let rig = rig(Arc::new(Hub), 1);
+    let whole = Arc::new(CallPort::default());
+    let (attachment, _) = rig::attachment(vec![], vec![whole.clone() as Arc<dyn Egress>]);
+    let caps = Caps { csum: true, tso4: true, tso6: true, uso: true };
+    let port = rig.switch.add_port(rig.bridge, PortSettings::new("whole")).unwrap();
+    rig.switch.attach(port, Attachment { caps, ..attachment }).unwrap();
+    let scribe = Scribe::of_all();
+    rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
+
+    let payload = 3000u16;
+    let mut packet = vec![2; 12];
+    packet.extend([8, 0, 0x45, 0]);
+    packet.extend((40 + payload).to_be_bytes());
+    packet.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet.extend([0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    let pseudo = pseudo_header_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, 20 + payload).partial();
+    packet[50..52].copy_from_slice(&pseudo.to_be_bytes());
+    packet.extend((0..payload).map(|i| i as u8));
+    let offload = Offload {
+        gso: Gso::Tcp4,
+        needs_csum: true,
+        gso_size: 1000,
+        csum_start: 34,
+        csum_offset: 16,
+        hdr_len: 54,
+        ..Offload::NONE
+    };
+    rig.feed.send([Sent::whole(&packet).with_offload(offload)]);
+    let shown = scribe.wait_for(5);
+    assert_eq!((shown[0].way, shown[0].deliveries), (Way::In, 2));
+    let segments: Vec<_> = rig.ports[0].1.take().into_iter().map(|called| called.bytes).collect();
+    assert_eq!(segments.len(), 3);
+    let at = |port: u16| {
+        let out = shown.iter().filter(|s| s.way == Way::Out && s.port == port);
+        out.map(|s| s.bytes.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(at(1), segments);
+    assert_eq!(at(2), [packet]);
+}
+
+#[test]
+fn nothing_is_shown_that_nobody_cares_for() {
+    let rig = rig(Arc::new(Hub), 2);
+    let only = |name: &'static str, interest| {
+        Scribe::of(move |n| if n == name { interest } else { Interest::default() })
+    };
+    let sent = only("2", Interest { sent: true, received: false });
+    let received = only("0", Interest { received: true, sent: false });
+    let none = Scribe::of(|_| Interest::default());
+    let all = Scribe::of_all();
+    for scribe in [&sent, &received, &none, &all] {
+        rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
+    }
+    for id in 0..100 {
+        rig.feed.send([Sent::whole(&frame(id, 60))]);
+    }
+    assert_eq!(all.wait_for(300).len(), 300);
+    let (sent, received) = (sent.wait_for(100), received.wait_for(100));
+    assert!(sent.len() == 100 && sent.iter().all(|s| (s.port, s.way) == (2, Way::Out)));
+    assert!(received.len() == 100 && received.iter().all(|s| (s.port, s.way) == (0, Way::In)));
+    assert_eq!(received[0].deliveries, 2, "also to ports that nobody cares for");
+    assert!(none.shown.lock().unwrap().is_empty());
+}
+
+#[test]
+fn observers_come_and_go_under_traffic() {
+    let rig = rig(Arc::new(Hub), 1);
+    let mut sent = 0;
+    for _ in 0..50 {
+        let scribe = Scribe::of_all();
+        let id = rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
+        rig.feed.send((sent..sent + 40).map(|id| Sent::whole(&frame(id, 60))));
+        sent += 40;
+        wait_until("something is shown", || !scribe.shown.lock().unwrap().is_empty());
+        rig.switch.unobserve(rig.bridge, id).unwrap();
+        let shown = scribe.shown.lock().unwrap().len();
+        assert_eq!(Arc::strong_count(&scribe), 1, "no worker has it any more");
+        rig.feed.send([Sent::whole(&frame(sent, 60))]);
+        sent += 1;
+        wait_until("all were switched", || rig.feed.returned() == sent);
+        assert_eq!(scribe.shown.lock().unwrap().len(), shown);
+        assert_eq!(rig.switch.unobserve(rig.bridge, id), Err(SwitchError::Gone("observer")));
+    }
+    assert_eq!(rig.ports[0].1.take().len() as u64, sent, "observing loses nothing");
+}
+
+#[test]
+fn an_observer_hears_of_new_ports_and_of_the_end() {
+    let rig = rig(Arc::new(Hub), 0);
+    let scribe = Scribe::of(|name| if name == "late" { ALL } else { Interest::default() });
+    rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
+    let late: Arc<dyn Egress> = Arc::new(CallPort::default());
+    rig::plug(&rig.switch, rig.bridge, "late", vec![], vec![late]);
+    rig.feed.send([Sent::whole(&frame(1, 60))]);
+    assert_eq!(scribe.wait_for(1)[0].port, 1);
+    assert!(!scribe.removed.load(Ordering::Acquire));
+    rig.switch.remove_bridge(rig.bridge).unwrap();
+    assert!(scribe.removed.load(Ordering::Acquire));
+    assert_eq!(Arc::strong_count(&scribe), 1);
+}
