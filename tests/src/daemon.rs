@@ -128,13 +128,14 @@ impl Daemon {
 
     /// Runs the command line client, whatever becomes of it.
     pub fn cli(&self, arguments: &[&str]) -> Result<Output> {
-        let output = Command::new(mswitch()?)
-            .args(arguments)
-            .arg("--socket")
-            .arg(self.folder.path().join("ctl"))
-            .stdin(Stdio::null())
-            .output()?;
-        Ok(output)
+        Ok(self.command(arguments)?.output()?)
+    }
+
+    /// The command line client, not yet started.
+    pub fn command(&self, arguments: &[&str]) -> Result<Command> {
+        let mut command = Command::new(mswitch()?);
+        command.args(arguments).arg("--socket").arg(self.folder.path().join("ctl")).stdin(Stdio::null());
+        Ok(command)
     }
 
     /// Runs the command line client, which must succeed, and returns what it wrote.

@@ -11,11 +11,13 @@
 //! - [`model`] says what a configuration is, [`file`](mod@file) reads it from TOML with the position of every mistake,
 //!   [`keys`] lists what can stand in it,
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
+//! - [`capture`](mod@capture) hands packets from the workers to whoever asked to see them;
 //! - [`options`] reads a port type's own options, [`vlan`] and [`cpulist`] the two little grammars,
 //!   [`suggest`] words what would have been right.
 //!
 //! The file and the command line meet in the same functions, so that the same mistake is answered in the same words.
 
+pub mod capture;
 pub mod check;
 pub mod client;
 pub mod convert;

@@ -26,7 +26,7 @@ use crate::model::{
 use crate::proto::switch_server::Switch;
 use crate::refusal::Refusal;
 use crate::state::{Bridge, State, every, find, find_port};
-use crate::{convert, options, proto, suggest, vlan};
+use crate::{capture, convert, options, proto, suggest, vlan};
 
 /// The service.
 #[derive(Clone)]
@@ -327,6 +327,14 @@ impl Switch for Server {
             Ok(proto::Done {})
         })
         .await
+    }
+
+    type CaptureStream = capture::Batches;
+
+    async fn capture(&self, request: Request<proto::CaptureRequest>) -> Reply<Self::CaptureStream> {
+        let request = request.into_inner();
+        let begun = self.run(move |state| capture::begin(state, &request)).await?;
+        Ok(begun.map(capture::follow))
     }
 
     async fn apply_config(&self, request: Request<proto::ApplyConfigRequest>) -> Reply<proto::Applied> {

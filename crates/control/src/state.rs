@@ -88,6 +88,11 @@ impl State {
         &self.switch
     }
 
+    /// The switch, for what outlives a call.
+    pub fn switch_handle(&self) -> Arc<Switch> {
+        self.switch.clone()
+    }
+
     /// The bridges as they are; nothing changes while the guard lives.
     pub fn bridges(&self) -> MutexGuard<'_, Bridges> {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner)

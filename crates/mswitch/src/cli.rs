@@ -40,6 +40,8 @@ pub(crate) enum Command {
     /// MAC tables of learning bridges
     #[command(subcommand)]
     Fdb(FdbCommand),
+    /// Show packets as they pass, or record them
+    Capture(CaptureArgs),
     /// The configuration: running and saved
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -370,6 +372,57 @@ pub(crate) enum FdbCommand {
     },
 }
 
+/// Which way packets go, seen from the switch.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Direction {
+    /// From the ports' clients
+    In,
+    /// To the ports' clients
+    Out,
+    /// Both ways
+    Both,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mswitch capture br0                                        a line for each packet, until Ctrl-C
+  mswitch capture br0 --port vm1 --filter 'tcp port 80'      one port, tcpdump's language
+  mswitch capture br0 --write - | tshark -r -                decoded as it flows (or: | wireshark -k -i -)
+  mswitch capture br0 --direction out --count 100 --write out.pcapng
+  mswitch capture br0 --snaplen 128 --write ring.pcapng --ring-size 100M --ring-files 10")]
+pub(crate) struct CaptureArgs {
+    /// The bridge
+    pub(crate) bridge: String,
+    /// At this port only; may be repeated
+    #[arg(long = "port", value_name = "PORT")]
+    pub(crate) ports: Vec<String>,
+    /// Packets that come from clients, that go to them, or both
+    #[arg(long, value_enum, default_value_t = Direction::Both)]
+    pub(crate) direction: Direction,
+    /// Only packets that match, in tcpdump's language (`man 7 pcap-filter`)
+    #[arg(long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
+    /// Keep only the first bytes of each packet
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    pub(crate) snaplen: Option<u32>,
+    /// Stop after this many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Write pcapng to a file, or with - to standard output, instead of a line for each packet
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) write: Option<PathBuf>,
+    /// Begin another file when one has reached this size: bytes, or with K, M or G
+    #[arg(long, value_name = "SIZE", requires_all = ["write", "ring_files"], value_parser = size)]
+    pub(crate) ring_size: Option<u64>,
+    /// Keep this many files, FILE with a number in its name; then overwrite the oldest
+    #[arg(long, value_name = "N", requires = "ring_size", value_parser = clap::value_parser!(u32).range(2..=9999))]
+    pub(crate) ring_files: Option<u32>,
+    /// Print a JSON object for each packet, a line each
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Show the running configuration, as a file would say it
@@ -433,6 +486,21 @@ fn key_value(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
         _ => Err("expected KEY=VALUE".into()),
     }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.strip_suffix(['K', 'M', 'G']) {
+        Some(digits) if text.ends_with('K') => (digits, 1u64 << 10),
+        Some(digits) if text.ends_with('M') => (digits, 1 << 20),
+        Some(digits) => (digits, 1 << 30),
+        None => (text, 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|size| *size >= 4096)
+        .ok_or_else(|| "expected bytes, or a number with K, M or G; at least 4K".into())
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -1,6 +1,7 @@
 //! Does what was typed: one file per noun.
 
 mod bridge;
+pub(crate) mod capture;
 mod config;
 mod daemon;
 mod events;
@@ -44,6 +45,7 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Worker(command) => worker::run(&mut client, command).await,
         Command::Logic(command) => logic::run(&mut client, command).await,
         Command::Fdb(command) => fdb::run(&mut client, command).await,
+        Command::Capture(args) => capture::run(&mut client, args).await,
         Command::Config(command) => config::run(&mut client, command).await,
         Command::Events(args) => events::run(&mut client, args).await,
         // Handled by `run`, without a daemon.

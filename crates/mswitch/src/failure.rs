@@ -53,6 +53,7 @@ from_errors!(
     control::cpulist::CpuListError,
     control::daemon::DaemonError,
     control::file::FileError,
+    crate::commands::capture::FilterError,
     std::io::Error,
 );
 
