@@ -49,12 +49,12 @@ impl Capture {
         Capture { process, file, errors }
     }
 
-    /// The same, and waits until it has its first interfaces.
+    /// The same, and waits until it has its first interfaces, which are behind the section header of 60 bytes.
     fn watching(daemon: &Daemon, name: &str, arguments: &[&str]) -> Capture {
         let mut capture = Capture::to_file(daemon, name, arguments);
         until("the capture to watch", LIMIT, || {
             assert!(capture.process.ended()?.is_none(), "{}", capture.errors());
-            Ok(std::fs::metadata(&capture.file).is_ok_and(|meta| meta.len() > 150).then_some(()))
+            Ok(std::fs::metadata(&capture.file).is_ok_and(|meta| meta.len() > 100).then_some(()))
         })
         .unwrap();
         capture
@@ -309,7 +309,7 @@ fn a_ring_of_files() {
     let mut capture = Capture::to_file(&daemon, "ring.pcapng", &ring);
     let first = daemon.folder().join("ring-0000.pcapng");
     until("the capture to watch", LIMIT, || {
-        Ok(std::fs::metadata(&first).is_ok_and(|meta| meta.len() > 150).then_some(()))
+        Ok(std::fs::metadata(&first).is_ok_and(|meta| meta.len() > 100).then_some(()))
     })
     .unwrap();
     ping(&a, "10.79.0.2", 120);

@@ -45,7 +45,7 @@ const FILTERS: &[&str] = &[
     "ether[12:2] = 0x0800 and ether[0] & 1 = 0",
     "ip proto 17 or ip6 proto 6",
     "ip6[6] = 17 and ip6[40:2] = 53",
-    "(len * 3 + 1) / 2 % 7 = 1",
+    "(len * 3 + 1) / 2 & 7 = 1 or len ^ 60 = 2",
     "tcp[((tcp[12] & 0xf0) >> 2):4] = 0x47455420",
     "ip[2:2] << 2 > 400 and -1 != ip[1]",
     "ether[14:4] ^ 0x45000000 < 0x10000",
