@@ -1,7 +1,7 @@
 //! Captures: packets on their way from the workers to whoever asked to see them.
 //!
 //! A capture observes a bridge ([`fabric::Observer`]). Each worker has two pages of memory in it, made beforehand: it
-//! writes to one while a thread of the capture's own reads the other, and the two change places every [`ROUND`]. A worker
+//! writes to one while a thread of the capture's own reads the other; the two change places after a [`pause`]. A worker
 //! copies what the filter may need, lets it decide on the copy, and copies the rest of what it keeps; when its page is full
 //! it counts. It never waits: a page is taken with a lock that is tried once a batch, and the one that it is to write to
 //! is held by nobody else.
@@ -25,16 +25,16 @@ use tonic::Status;
 use crate::proto;
 use crate::state::{Refusal, State, find, find_port};
 
-/// How often pages change places: what a capture shows is at most about this old.
-const ROUND: Duration = Duration::from_millis(20);
+/// After how long pages change places, at the latest: what a capture shows is at most about this old.
+const ROUND: Duration = Duration::from_millis(50);
+/// The same while there is much to read.
+const QUICK_ROUND: Duration = Duration::from_millis(5);
 /// How often counters are told when there is no packet to show.
 const TELL: Duration = Duration::from_millis(500);
 /// Bytes of packets that a page holds.
 const PAGE: usize = 8 << 20;
 /// Packets that a page holds.
 const RECORDS: usize = PAGE / 128;
-/// What a page may hold when pages change places at once, without waiting for the next round.
-const BUSY: usize = PAGE / 4;
 /// Bytes of a packet that are copied for the filter, before it asks for more.
 const FRONT: usize = 256;
 /// Ports, by name, that one capture can tell apart.
@@ -332,12 +332,20 @@ pub fn follow(begun: Begun) -> Batches {
                 let _ = to.blocking_send(Err(Status::aborted(gone)));
                 return;
             }
-            if used < BUSY {
-                std::thread::sleep(ROUND);
-            }
+            std::thread::sleep(pause(used));
         }
     });
     ReceiverStream::new(batches)
+}
+
+/// For how long to let the workers write after a page was found to hold `used` bytes: as few wake-ups as can be, and a page
+/// that is full seldom.
+fn pause(used: usize) -> Duration {
+    match used {
+        0..0x2_0000 => ROUND,
+        0x2_0000..0x20_0000 => QUICK_ROUND,
+        _ => Duration::ZERO,
+    }
 }
 
 /// The reading side of a capture.
