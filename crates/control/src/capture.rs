@@ -1,7 +1,7 @@
 //! Captures: packets on their way from the workers to whoever asked to see them.
 //!
 //! A capture observes a bridge ([`fabric::Observer`]). Each worker has two pages of memory in it, made beforehand: it
-//! writes to one while a thread of the capture's own reads the other; the two change places after a [`pause`]. A worker
+//! writes to one while a thread of the capture's own reads the other; the two change places after a `pause`. A worker
 //! copies what the filter may need, lets it decide on the copy, and copies the rest of what it keeps; when its page is full
 //! it counts. It never waits: a page is taken with a lock that is tried once a batch, and the one that it is to write to
 //! is held by nobody else.
@@ -23,7 +23,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::proto;
-use crate::state::{Refusal, State, find, find_port};
+use crate::refusal::Refusal;
+use crate::state::{State, find, find_port};
 
 /// After how long pages change places, at the latest: what a capture shows is at most about this old.
 const ROUND: Duration = Duration::from_millis(50);
