@@ -19,6 +19,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 
 use crate::desired::Desired;
 use crate::limits::{self, LimitError};
+use crate::metrics::{Endpoint, EndpointError};
 use crate::model::{Config, DEFAULT_SOCKET, DaemonConfig};
 use crate::proto::switch_server::SwitchServer;
 use crate::reconcile::Effort;
@@ -40,6 +41,9 @@ pub enum DaemonError {
     /// The control socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The address for metrics.
+    #[error(transparent)]
+    Metrics(#[from] EndpointError),
     /// A bridge or port.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -70,6 +74,7 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
     let path = settings.socket();
     // Held to the end: the file goes when this function returns.
     let (socket, listener) = ControlSocket::bind(path, path == std::path::Path::new(DEFAULT_SOCKET))?;
+    let metrics = settings.metrics.map(Endpoint::bind).transpose()?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -88,6 +93,14 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
     let environment =
         Environment { switch, runtime: runtime.handle().clone(), sockets: ports::memif::Sockets::default() };
     let state = Arc::new(State::new(environment));
+    if let Some(metrics) = metrics {
+        let address = metrics.address();
+        tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
+        if !address.is_loopback() {
+            tracing::warn!(%address, "metrics can be read by everyone who reaches this address");
+        }
+        runtime.spawn(metrics.serve(state.clone()));
+    }
     let desired = Arc::new(Desired::new(state.clone(), config.daemon.clone(), path.into()));
     let served = desired.replace(config.clone()).map_err(DaemonError::from).and_then(|applied| {
         for (object, trouble) in applied.troubles() {

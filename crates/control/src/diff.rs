@@ -167,11 +167,13 @@ fn objects(config: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
 
 fn daemon(config: &DaemonConfig) -> Keys {
     let cpus: Vec<String> = config.workers.iter().map(ToString::to_string).collect();
-    Keys::from([
+    let mut keys = Keys::from([
         ("workers".into(), cpus.join(",")),
         ("poll".into(), config.poll.to_string()),
         ("socket".into(), config.socket().display().to_string()),
-    ])
+    ]);
+    keys.extend(config.metrics.map(|address| ("metrics".into(), address.to_string())));
+    keys
 }
 
 fn bridge_keys(bridge: &BridgeConfig) -> Keys {

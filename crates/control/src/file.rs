@@ -119,6 +119,12 @@ fn daemon(root: &Section<'_>, look: bool, report: &mut Report<'_>) -> DaemonConf
             report.add(&span, &section.context, format!("`socket`: {error}"));
         }
     }
+    if let Some((text, span)) = section.text("metrics", "a text such as `127.0.0.1:9090` or `9090`", report) {
+        match text.parse() {
+            Ok(address) => config.metrics = Some(address),
+            Err(error) => report.add(&span, &section.context, format!("`metrics`: {error}")),
+        }
+    }
     config
 }
 

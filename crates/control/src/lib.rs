@@ -12,6 +12,7 @@
 //!   [`keys`] lists what can stand in it,
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
 //! - [`capture`](mod@capture) hands packets from the workers to whoever asked to see them;
+//! - [`metrics`] serves the counters to Prometheus;
 //! - [`options`] reads a port type's own options, [`vlan`] and [`cpulist`] the two little grammars,
 //!   [`suggest`] words what would have been right.
 //!
@@ -30,6 +31,7 @@ pub mod events;
 pub mod file;
 pub mod keys;
 pub mod limits;
+pub mod metrics;
 pub mod model;
 pub mod options;
 pub mod proto;

@@ -6,6 +6,8 @@ use fabric::PortSettings;
 use packet::ether::MacAddr;
 use ports::Spec;
 
+use crate::metrics;
+
 /// Where the control socket is unless something else is said.
 pub const DEFAULT_SOCKET: &str = "/run/mswitch/mswitch.sock";
 
@@ -47,6 +49,8 @@ pub struct DaemonConfig {
     pub poll: bool,
     /// The control socket, if not the default.
     pub socket: Option<PathBuf>,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<metrics::Address>,
 }
 
 impl DaemonConfig {

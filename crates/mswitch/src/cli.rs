@@ -68,6 +68,9 @@ pub(crate) struct DaemonArgs {
     /// Let workers poll for ever: the lowest latency, for all of their CPUs' time
     #[arg(long)]
     pub(crate) poll: bool,
+    /// Serve metrics for Prometheus: ADDRESS:PORT, or a port alone for 127.0.0.1 [default: not served]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<String>,
 }
 
 /// A logic's parameters.

@@ -122,7 +122,7 @@ fn unknown_keys() {
     );
     assert_eq!(
         mistake("[daemon]\n  pol = true\n"),
-        "f.toml:2:3: unknown key `pol`; did you mean `poll`? (expected `workers`, `poll` or `socket`)"
+        "f.toml:2:3: unknown key `pol`; did you mean `poll`? (expected `workers`, `poll`, `socket` or `metrics`)"
     );
     assert_eq!(
         mistake("[[bridge]]\nname = \"br0\"\nlogik = \"x\"\n"),
@@ -352,4 +352,19 @@ fn a_control_socket_that_cannot_be() {
     assert!(found[0].starts_with("f.toml:2:10: `socket`: the directory /no/dir does not exist"), "{found:?}");
     // Not where the command line says otherwise.
     parse_for(text, Path::new("f.toml"), Depth::Machine, Some(&dir.path().join("s"))).unwrap();
+}
+
+#[test]
+fn an_address_for_metrics() {
+    let config = parse("[daemon]\nmetrics = \"9090\"\n", Path::new("f.toml"), Depth::Text).unwrap();
+    assert_eq!(config.daemon.metrics.map(|address| address.to_string()).as_deref(), Some("127.0.0.1:9090"));
+    assert_eq!(
+        mistake("[daemon]\nmetrics = \":9090\"\n"),
+        "f.toml:2:11: `metrics`: `:9090` is not an address for metrics; expected ADDRESS:PORT such as 127.0.0.1:9090 \
+         or [::1]:9090, or a port alone for 127.0.0.1"
+    );
+    assert_eq!(
+        mistake("[daemon]\nmetrics = 9090\n"),
+        "f.toml:2:11: `metrics` is an integer; expected a text such as `127.0.0.1:9090` or `9090`"
+    );
 }

@@ -46,6 +46,9 @@ fn daemon(config: &DaemonConfig) -> Table {
     if let Some(socket) = &config.socket {
         table.insert("socket".into(), socket.display().to_string().into());
     }
+    if let Some(address) = config.metrics {
+        table.insert("metrics".into(), address.to_string().into());
+    }
     table
 }
 

@@ -28,6 +28,10 @@ pub(super) fn run(args: &DaemonArgs, socket: Option<PathBuf>) -> Result<(), Fail
             .map_err(|error| Failure::new(format_args!("--workers: {error}")))?;
     }
     settings.poll |= args.poll;
+    if let Some(address) = &args.metrics {
+        let address = address.parse().map_err(|error| Failure::new(format_args!("--metrics: {error}")))?;
+        settings.metrics = Some(address);
+    }
     settings.socket = socket.or(settings.socket);
     Ok(control::daemon::run(&config, &settings, args.config.clone())?)
 }

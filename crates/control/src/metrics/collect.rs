@@ -1,0 +1,256 @@
+//! Which numbers there are. A name here is a promise to everyone's dashboards: add, do not rename.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::exposition::{Document, Kind, Labels};
+use crate::state::{Refusal, State, every};
+use crate::{convert, proto};
+
+/// All numbers of the switch, in the text format. `started` is when the daemon did.
+pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refusal> {
+    let mut document = Document::default();
+    process(&mut document, started);
+    let (bridges, ports, workers) = {
+        let all = state.bridges();
+        let bridges: Vec<_> = all
+            .iter()
+            .map(|(name, bridge)| convert::bridge(state, name, bridge))
+            .collect::<Result<_, _>>()?;
+        let ports: Vec<_> = every(&all)
+            .map(|(bridge, name, port)| convert::port(state, bridge, name, port))
+            .collect::<Result<_, _>>()?;
+        (bridges, ports, convert::workers(state, &all))
+    };
+    write_bridges(&mut document, &bridges);
+    write_ports(&mut document, &ports);
+    write_workers(&mut document, &workers, fabric::clock::frequency());
+    Ok(document.finish())
+}
+
+/// The daemon itself; the `process_` names are Prometheus' own for every program.
+fn process(document: &mut Document, started: SystemTime) {
+    let build = Labels::new(&[("version", env!("CARGO_PKG_VERSION"))]);
+    document.family("mswitch_build_info", Kind::Gauge, "The version that runs; always 1.").sample(&build, 1);
+    let started = started.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    document
+        .family(
+            "process_start_time_seconds",
+            Kind::Gauge,
+            "When the daemon started, since the epoch, in seconds.",
+        )
+        .sample(&Labels::default(), format_args!("{:.3}", started.as_secs_f64()));
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    document
+        .family(
+            "process_cpu_seconds_total",
+            Kind::Counter,
+            "CPU time of all of the daemon's threads, in seconds.",
+        )
+        .sample(&Labels::default(), format_args!("{}.{:09}", used.tv_sec, used.tv_nsec));
+}
+
+fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
+    let labels: Vec<Labels> = bridges.iter().map(|bridge| Labels::new(&[("bridge", &bridge.name)])).collect();
+    let mut info = document.family("mswitch_bridge_info", Kind::Gauge, "A bridge and its logic; always 1.");
+    for (bridge, labels) in bridges.iter().zip(&labels) {
+        let logic = bridge.logic.as_ref().map_or("", |logic| logic.name.as_str());
+        info.sample(&labels.and("logic", logic), 1);
+    }
+    let mut ports = document.family("mswitch_bridge_ports", Kind::Gauge, "Ports of a bridge.");
+    for (bridge, labels) in bridges.iter().zip(&labels) {
+        ports.sample(labels, bridge.ports);
+    }
+    let mut entries =
+        document.family("mswitch_bridge_fdb_entries", Kind::Gauge, "Addresses in a bridge's MAC table.");
+    for (bridge, labels) in bridges.iter().zip(&labels) {
+        if let Some(n) = bridge.fdb_entries {
+            entries.sample(labels, n);
+        }
+    }
+    type Field = fn(&proto::FdbStats) -> u64;
+    let counters: [(&str, &str, Field); 5] = [
+        ("mswitch_bridge_fdb_learned_total", "Addresses learned.", |fdb| fdb.learned),
+        ("mswitch_bridge_fdb_moved_total", "Addresses seen behind another port than before.", |fdb| {
+            fdb.moved
+        }),
+        ("mswitch_bridge_fdb_evicted_total", "Addresses that made room for others.", |fdb| fdb.evicted),
+        ("mswitch_bridge_fdb_expired_total", "Addresses that grew too old.", |fdb| fdb.expired),
+        ("mswitch_bridge_fdb_refused_total", "Addresses that found no room.", |fdb| fdb.refused),
+    ];
+    for (name, help, field) in counters {
+        let mut family = document.family(name, Kind::Counter, help);
+        for (bridge, labels) in bridges.iter().zip(&labels) {
+            if let Some(fdb) = &bridge.fdb {
+                family.sample(labels, field(fdb));
+            }
+        }
+    }
+}
+
+fn write_ports(document: &mut Document, ports: &[proto::Port]) {
+    let labels: Vec<Labels> =
+        ports.iter().map(|port| Labels::new(&[("bridge", &port.bridge), ("port", &port.name)])).collect();
+    let mut info = document.family("mswitch_port_info", Kind::Gauge, "A port and its type; always 1.");
+    for (port, labels) in ports.iter().zip(&labels) {
+        info.sample(&labels.and("type", &port.r#type), 1);
+    }
+    let mut up = document.family("mswitch_port_up", Kind::Gauge, "1 when traffic can pass the port, else 0.");
+    for (port, labels) in ports.iter().zip(&labels) {
+        up.sample(labels, u8::from(port.link == "up"));
+    }
+    let none = proto::QueueCounters::default();
+    for (direction, verb, of) in [
+        ("receive", "taken from a port's client", rx as Side),
+        ("transmit", "delivered to a port's client", tx),
+    ] {
+        let counters: Vec<&proto::QueueCounters> =
+            ports.iter().map(|port| of(port).unwrap_or(&none)).collect();
+        type Field = fn(&proto::QueueCounters) -> u64;
+        let families: [(&str, String, Field); 4] = [
+            ("packets", format!("Packets {verb}."), |c| c.packets),
+            ("bytes", format!("Bytes {verb}, from destination address to the end of the payload."), |c| {
+                c.bytes
+            }),
+            ("batches", format!("Batches in which packets were {verb}."), |c| c.batches),
+            ("dropped_packets", "Packets dropped at a port, for whatever reason.".into(), |c| c.dropped),
+        ];
+        for (what, help, field) in families {
+            let name = format!("mswitch_port_{direction}_{what}_total");
+            let mut family = document.family(&name, Kind::Counter, &help);
+            for (counters, labels) in counters.iter().zip(&labels) {
+                family.sample(labels, field(counters));
+            }
+        }
+        // Two dozen reasons of a thousand ports, nearly all of them zero, would be most of a scrape.
+        let name = format!("mswitch_port_{direction}_drop_reasons_total");
+        let help = "Packets dropped at a port, by reason; reasons that never happened are left out.";
+        let mut family = document.family(&name, Kind::Counter, help);
+        for (counters, labels) in counters.iter().zip(&labels) {
+            for (reason, n) in &counters.drops {
+                family.sample(&labels.and("reason", reason), n);
+            }
+        }
+    }
+}
+
+type Side = fn(&proto::Port) -> Option<&proto::QueueCounters>;
+
+fn rx(port: &proto::Port) -> Option<&proto::QueueCounters> {
+    port.totals.as_ref()?.rx.as_ref()
+}
+
+fn tx(port: &proto::Port) -> Option<&proto::QueueCounters> {
+    port.totals.as_ref()?.tx.as_ref()
+}
+
+fn write_workers(document: &mut Document, workers: &[proto::Worker], cycles_per_second: u64) {
+    let labels: Vec<Labels> =
+        workers.iter().map(|worker| Labels::new(&[("worker", &worker.index.to_string())])).collect();
+    let mut info = document.family(
+        "mswitch_worker_info",
+        Kind::Gauge,
+        "A worker and the CPU that it is pinned to; always 1.",
+    );
+    for (worker, labels) in workers.iter().zip(&labels) {
+        let cpu = worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string());
+        info.sample(&labels.and("cpu", &cpu), 1);
+    }
+    let mut queues =
+        document.family("mswitch_worker_queues", Kind::Gauge, "Receive queues that a worker serves.");
+    for (worker, labels) in workers.iter().zip(&labels) {
+        queues.sample(labels, worker.queues.len());
+    }
+    type Field = fn(&proto::Worker) -> u64;
+    let counters: [(&str, &str, Field); 5] = [
+        ("mswitch_worker_packets_total", "Packets switched.", |w| w.packets),
+        ("mswitch_worker_batches_total", "Batches in which packets were switched.", |w| w.batches),
+        ("mswitch_worker_wakeups_total", "Returns from sleep.", |w| w.wakeups),
+        ("mswitch_worker_notifications_total", "Receivers notified.", |w| w.notifications),
+        (
+            "mswitch_worker_busy_cycles_total",
+            "Cycles of the CPU's counter spent on batches that held packets.",
+            |w| w.busy_cycles,
+        ),
+    ];
+    for (name, help, field) in counters {
+        let mut family = document.family(name, Kind::Counter, help);
+        for (worker, labels) in workers.iter().zip(&labels) {
+            family.sample(labels, field(worker));
+        }
+    }
+    let mut busy = document.family(
+        "mswitch_worker_busy_seconds_total",
+        Kind::Counter,
+        "Time spent on batches that held packets, in seconds.",
+    );
+    for (worker, labels) in workers.iter().zip(&labels) {
+        busy.sample(labels, worker.busy_cycles as f64 / cycles_per_second.max(1) as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(packets: u64, drops: &[(&str, u64)]) -> Option<proto::QueueCounters> {
+        Some(proto::QueueCounters {
+            packets,
+            dropped: drops.iter().map(|(_, n)| n).sum(),
+            drops: drops.iter().map(|(why, n)| ((*why).into(), *n)).collect(),
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn a_port() {
+        let port = proto::Port {
+            bridge: "br0".into(),
+            name: "vm1".into(),
+            r#type: "memif".into(),
+            link: "up".into(),
+            totals: Some(proto::PortTotals {
+                rx: counters(7, &[]),
+                tx: counters(9, &[("ring-full", 2), ("vlan", 1)]),
+            }),
+            ..Default::default()
+        };
+        let mut document = Document::default();
+        write_ports(&mut document, &[port]);
+        let text = document.finish();
+        for line in [
+            "mswitch_port_info{bridge=\"br0\",port=\"vm1\",type=\"memif\"} 1",
+            "mswitch_port_up{bridge=\"br0\",port=\"vm1\"} 1",
+            "# TYPE mswitch_port_receive_packets_total counter",
+            "mswitch_port_receive_packets_total{bridge=\"br0\",port=\"vm1\"} 7",
+            "mswitch_port_receive_dropped_packets_total{bridge=\"br0\",port=\"vm1\"} 0",
+            "mswitch_port_transmit_dropped_packets_total{bridge=\"br0\",port=\"vm1\"} 3",
+            "mswitch_port_transmit_drop_reasons_total{bridge=\"br0\",port=\"vm1\",reason=\"ring-full\"} 2",
+            "mswitch_port_transmit_drop_reasons_total{bridge=\"br0\",port=\"vm1\",reason=\"vlan\"} 1",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("receive_drop_reasons_total{"), "{text}");
+    }
+
+    #[test]
+    fn a_worker_in_seconds() {
+        let worker = proto::Worker { index: 1, busy_cycles: 500, ..Default::default() };
+        let mut document = Document::default();
+        write_workers(&mut document, &[worker], 1000);
+        let text = document.finish();
+        assert!(text.contains("mswitch_worker_busy_seconds_total{worker=\"1\"} 0.5\n"), "{text}");
+        assert!(text.contains("mswitch_worker_info{worker=\"1\",cpu=\"any\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn a_bridge_without_a_table_has_no_numbers_of_one() {
+        let bridge = proto::Bridge { name: "wire".into(), ports: 2, ..Default::default() };
+        let mut document = Document::default();
+        write_bridges(&mut document, &[bridge]);
+        let text = document.finish();
+        assert!(text.contains("mswitch_bridge_ports{bridge=\"wire\"} 2\n"), "{text}");
+        assert!(!text.contains("fdb_entries{") && !text.contains("learned_total{"), "{text}");
+    }
+}
