@@ -9,7 +9,7 @@ use std::time::Duration;
 use fabric::switch::LinkChange;
 use fabric::worker::Pace;
 use fabric::{Switch, SwitchOptions};
-use ports::Environment;
+use ports::{Environment, OpenError};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -21,6 +21,7 @@ use crate::desired::Desired;
 use crate::limits::{self, LimitError};
 use crate::metrics::{Endpoint, EndpointError};
 use crate::model::{Config, DEFAULT_SOCKET, DaemonConfig};
+use crate::notify;
 use crate::proto::switch_server::SwitchServer;
 use crate::reconcile::Effort;
 use crate::refusal::Refusal;
@@ -41,6 +42,9 @@ pub enum DaemonError {
     /// The control socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// Who may use the control socket.
+    #[error("the control socket: {0}; see owner, group and mode in `[daemon]`")]
+    Access(OpenError),
     /// The address for metrics.
     #[error(transparent)]
     Metrics(#[from] EndpointError),
@@ -74,6 +78,7 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
     let path = settings.socket();
     // Held to the end: the file goes when this function returns.
     let (socket, listener) = ControlSocket::bind(path, path == std::path::Path::new(DEFAULT_SOCKET))?;
+    settings.access().and_then(|access| socket.restrict(&access)).map_err(DaemonError::Access)?;
     let metrics = settings.metrics.map(Endpoint::bind).transpose()?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -114,6 +119,7 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
             "mswitch {} is ready",
             env!("CARGO_PKG_VERSION")
         );
+        notify::tell(notify::State::Ready);
         serve(&runtime, &desired, listener, links, signals, file)
     });
     // Ports first, while their tasks still run; then tasks; then, with the last reference, the workers.
@@ -168,6 +174,7 @@ fn serve(
                     }
                     Wish::Stop(name) => {
                         tracing::info!(signal = name, "stopping");
+                        notify::tell(notify::State::Stopping);
                         let _ = stop.send(());
                         // A caller that never hangs up does not keep the daemon.
                         break tokio::time::timeout(GOODBYE, &mut serving).await.unwrap_or(Ok(()));

@@ -172,6 +172,9 @@ fn daemon(config: &DaemonConfig) -> Keys {
         ("poll".into(), config.poll.to_string()),
         ("socket".into(), config.socket().display().to_string()),
     ]);
+    for (key, value) in [("owner", &config.owner), ("group", &config.group), ("mode", &config.mode)] {
+        keys.extend(value.iter().map(|value| (key.to_owned(), value.clone())));
+    }
     keys.extend(config.metrics.map(|address| ("metrics".into(), address.to_string())));
     keys
 }

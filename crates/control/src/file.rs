@@ -119,6 +119,18 @@ fn daemon(root: &Section<'_>, look: bool, report: &mut Report<'_>) -> DaemonConf
             report.add(&span, &section.context, format!("`socket`: {error}"));
         }
     }
+    for (key, expected, value) in [
+        ("owner", "a user's name or number as text", &mut config.owner),
+        ("group", "a group's name or number as text", &mut config.group),
+        ("mode", "an octal mode such as \"0660\"", &mut config.mode),
+    ] {
+        *value = section.text(key, expected, report).map(|(text, _)| text.to_owned());
+    }
+    if let Err(error) = config.access() {
+        // The sentence begins with the key that it is about.
+        let key = error.0.split(':').next().unwrap_or_default();
+        report.add(&section.span_of(key), &section.context, format!("`[daemon]`: {error}"));
+    }
     if let Some((text, span)) = section.text("metrics", "a text such as `127.0.0.1:9090` or `9090`", report) {
         match text.parse() {
             Ok(address) => config.metrics = Some(address),

@@ -2,7 +2,8 @@
 //!
 //! The rooms, from the outside in:
 //!
-//! - [`daemon`] starts and stops everything, on [`limits`] of the process and on the control [`socket`];
+//! - [`daemon`] starts and stops everything, on [`limits`] of the process and on the control [`socket`],
+//!   and [`notify`] tells the service manager;
 //! - [`server`] answers the calls of [`proto`] (gRPC), [`client`] makes them, [`convert`] turns what the switch
 //!   reports into replies;
 //! - [`desired`] holds the configuration that is wanted, [`edit`] changes it, [`diff`] compares;
@@ -33,6 +34,7 @@ pub mod keys;
 pub mod limits;
 pub mod metrics;
 pub mod model;
+pub mod notify;
 pub mod options;
 pub mod proto;
 pub mod reconcile;

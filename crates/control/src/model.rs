@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use fabric::PortSettings;
 use packet::ether::MacAddr;
-use ports::Spec;
+use ports::{Access, OpenError, Spec};
 
 use crate::metrics;
 
@@ -49,6 +49,12 @@ pub struct DaemonConfig {
     pub poll: bool,
     /// The control socket, if not the default.
     pub socket: Option<PathBuf>,
+    /// User that owns the control socket, by name or number.
+    pub owner: Option<String>,
+    /// Group of the control socket, by name or number.
+    pub group: Option<String>,
+    /// Access mode of the control socket, octal; 0660 if not set.
+    pub mode: Option<String>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<metrics::Address>,
 }
@@ -57,6 +63,11 @@ impl DaemonConfig {
     /// The control socket.
     pub fn socket(&self) -> &Path {
         self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
+    }
+
+    /// Who may use the control socket.
+    pub fn access(&self) -> Result<Access, OpenError> {
+        Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
 }
 

@@ -14,6 +14,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ports::{Access, OpenError};
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
@@ -158,6 +159,13 @@ impl ControlSocket {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Gives it to whom it is for.
+    pub fn restrict(&self, access: &Access) -> Result<(), OpenError> {
+        access.apply(&self.path).map_err(|error| {
+            OpenError(format!("cannot set mode, owner or group of {}: {error}", self.path.display()))
+        })
     }
 }
 

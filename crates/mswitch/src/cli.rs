@@ -7,6 +7,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// What a command's help ends with: lines of a shell that a test runs, in the order of the commands, beside a daemon
+/// with the bridge `br0` and its ports `vm1` (memif), `host` (TAP) and a namespace `blue` (tests/examples.rs).
+macro_rules! examples {
+    ($($line:literal),+ $(,)?) => { concat!("Examples:", $("\n  ", $line),+) };
+}
+
 /// A modular software switch.
 #[derive(Debug, Parser)]
 #[command(name = "mswitch", version, about, arg_required_else_help = true)]
@@ -22,8 +28,13 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the switch in the foreground, until SIGTERM or Ctrl-C
+    #[command(after_help = examples!(
+        "mswitch daemon --config /etc/mswitch/mswitch.toml",
+        "mswitch daemon --workers 0 --metrics 9090",
+    ))]
     Daemon(DaemonArgs),
     /// Show the daemon's health in ten lines
+    #[command(after_help = examples!("mswitch status", "mswitch status --json | jq .ports_up"))]
     Status(Output),
     /// Bridges: sets of ports that share a logic
     #[command(subcommand)]
@@ -46,7 +57,38 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Show what happens, as it happens, until Ctrl-C
+    #[command(after_help = examples!("mswitch events br0 --kind fdb-learned --count 1"))]
     Events(EventsArgs),
+    /// Watch ports and workers live
+    #[command(after_help = examples!(
+        "mswitch top",
+        "mswitch top br0 --interval 0.5",
+        "mswitch top --once --json",
+    ))]
+    Top(TopArgs),
+    /// Print what makes a shell complete mswitch's commands and options
+    #[command(after_help = examples!(
+        "source <(mswitch completion bash)",
+        "mswitch completion fish >mswitch.fish",
+    ))]
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write manual pages, one for each command
+    #[command(after_help = examples!("mswitch man man1"))]
+    Man {
+        /// Where to; made if it is not there
+        directory: PathBuf,
+    },
+}
+
+/// Shells that completion is made for.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// How to answer.
@@ -84,6 +126,10 @@ pub(crate) struct Params {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BridgeCommand {
     /// Add an empty bridge
+    #[command(after_help = examples!(
+        "mswitch bridge add br1",
+        "mswitch bridge add br2 --logic learning --param ageing=60",
+    ))]
     Add {
         /// Its name
         name: String,
@@ -94,11 +140,13 @@ pub(crate) enum BridgeCommand {
         params: Params,
     },
     /// Remove a bridge with its ports
+    #[command(after_help = examples!("mswitch bridge del br2"))]
     Del {
         /// Its name
         name: String,
     },
     /// Show a bridge and its ports
+    #[command(after_help = examples!("mswitch bridge show br0"))]
     Show {
         /// Its name
         name: String,
@@ -106,6 +154,7 @@ pub(crate) enum BridgeCommand {
         output: Output,
     },
     /// List the bridges
+    #[command(after_help = examples!("mswitch bridge list"))]
     List(Output),
 }
 
@@ -121,12 +170,22 @@ pub(crate) struct PortName {
 #[derive(Debug, Subcommand)]
 pub(crate) enum PortCommand {
     /// Add a port and open it
+    #[command(after_help = examples!(
+        "mswitch port add br0 vm2 --type memif --path /run/mswitch/vm2.sock --vlan access:10",
+        "mswitch port add br0 blue --type tap --netns blue --address 10.0.0.1/24",
+    ))]
     Add(Box<PortAdd>),
     /// Change a port's settings; its client stays connected
+    #[command(after_help = examples!(
+        "mswitch port set br0 vm2 --mtu 1400 --vlan trunk:10,20-29",
+        "mswitch port set br0 vm2 --admin down",
+    ))]
     Set(PortSet),
     /// Remove a port and what it opened
+    #[command(after_help = examples!("mswitch port del br0 vm2"))]
     Del(PortName),
     /// Show all that is known of a port
+    #[command(after_help = examples!("mswitch port show br0 vm1"))]
     Show {
         #[command(flatten)]
         port: PortName,
@@ -134,6 +193,10 @@ pub(crate) enum PortCommand {
         output: Output,
     },
     /// List ports
+    #[command(after_help = examples!(
+        "mswitch port list",
+        "mswitch port list br0 --json | jq -r .ports[].name",
+    ))]
     List {
         /// Those of this bridge only
         bridge: Option<String>,
@@ -141,6 +204,11 @@ pub(crate) enum PortCommand {
         output: Output,
     },
     /// Show what ports have carried and dropped
+    #[command(after_help = examples!(
+        "mswitch port stats",
+        "mswitch port stats br0 host --queues",
+        "mswitch port stats --watch --count 2",
+    ))]
     Stats(PortStats),
 }
 
@@ -290,6 +358,7 @@ pub(crate) struct PortStats {
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
     /// Show the workers: CPU, load, queues
+    #[command(after_help = examples!("mswitch worker show", "mswitch worker show --interval 1"))]
     Show {
         /// Count over this many seconds from now instead of since the start
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -298,6 +367,7 @@ pub(crate) enum WorkerCommand {
         output: Output,
     },
     /// Let the worker on a CPU serve a port's receive queue
+    #[command(after_help = examples!("mswitch worker pin br0 host 0 0"))]
     Pin {
         #[command(flatten)]
         port: PortName,
@@ -311,6 +381,10 @@ pub(crate) enum WorkerCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogicCommand {
     /// Replace a bridge's logic while traffic flows
+    #[command(after_help = examples!(
+        "mswitch logic set br0 static --param vm1=host",
+        "mswitch logic set br0 learning --param ageing=60",
+    ))]
     Set {
         /// The bridge
         bridge: String,
@@ -320,6 +394,7 @@ pub(crate) enum LogicCommand {
         params: Params,
     },
     /// Show a bridge's logic
+    #[command(after_help = examples!("mswitch logic show br0"))]
     Show {
         /// The bridge
         bridge: String,
@@ -327,12 +402,14 @@ pub(crate) enum LogicCommand {
         output: Output,
     },
     /// List the logics that exist
+    #[command(after_help = examples!("mswitch logic list"))]
     List(Output),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FdbCommand {
     /// Show a bridge's MAC table
+    #[command(after_help = examples!("mswitch fdb show br0"))]
     Show {
         /// The bridge
         bridge: String,
@@ -340,6 +417,7 @@ pub(crate) enum FdbCommand {
         output: Output,
     },
     /// Forget learned addresses
+    #[command(after_help = examples!("mswitch fdb flush br0", "mswitch fdb flush br0 --port host"))]
     Flush {
         /// The bridge
         bridge: String,
@@ -348,6 +426,7 @@ pub(crate) enum FdbCommand {
         port: Option<String>,
     },
     /// Add an address that does not age or move
+    #[command(after_help = examples!("mswitch fdb add br0 52:54:00:12:34:56 --port vm1 --vlan 10"))]
     Add {
         /// The bridge
         bridge: String,
@@ -361,6 +440,7 @@ pub(crate) enum FdbCommand {
         vlan: u32,
     },
     /// Forget an address
+    #[command(after_help = examples!("mswitch fdb del br0 52:54:00:12:34:56 --vlan 10"))]
     Del {
         /// The bridge
         bridge: String,
@@ -429,6 +509,7 @@ pub(crate) struct CaptureArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Show the running configuration, as a file would say it
+    #[command(after_help = examples!("mswitch config show"))]
     Show {
         /// Show secrets, too
         #[arg(long)]
@@ -437,6 +518,7 @@ pub(crate) enum ConfigCommand {
         output: Output,
     },
     /// Show what a file, applied, would change
+    #[command(after_help = examples!("mswitch config diff", "mswitch config diff /etc/mswitch/mswitch.toml"))]
     Diff {
         /// The file [default: the one that the daemon was started with]
         file: Option<PathBuf>,
@@ -444,6 +526,7 @@ pub(crate) enum ConfigCommand {
         output: Output,
     },
     /// Look for mistakes in a configuration file; changes nothing and needs no daemon
+    #[command(after_help = examples!("mswitch config check /etc/mswitch/mswitch.toml"))]
     Check {
         /// The file
         file: PathBuf,
@@ -453,6 +536,10 @@ pub(crate) enum ConfigCommand {
     /// Print the reference of every key, in Markdown; needs no daemon
     Reference,
     /// Make the switch match a file; what stays the same is not touched
+    #[command(after_help = examples!(
+        "mswitch config apply /etc/mswitch/mswitch.toml --dry-run",
+        "mswitch config apply /etc/mswitch/mswitch.toml",
+    ))]
     Apply {
         /// The file
         file: PathBuf,
@@ -463,6 +550,7 @@ pub(crate) enum ConfigCommand {
         output: Output,
     },
     /// Write the running configuration, secrets included, to a file that only its owner may read
+    #[command(after_help = examples!("mswitch config save /etc/mswitch/saved.toml"))]
     Save {
         /// The file [default: the one that the daemon was started with]
         file: Option<PathBuf>,
@@ -481,6 +569,21 @@ pub(crate) struct EventsArgs {
     pub(crate) count: Option<u64>,
     /// Print JSON, an event a line
     #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Ports of this bridge only, to begin with
+    pub(crate) bridge: Option<String>,
+    /// Seconds from one look to the next
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    pub(crate) interval: f64,
+    /// Print one interval as text and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print that interval as JSON
+    #[arg(long, requires = "once")]
     pub(crate) json: bool,
 }
 

@@ -7,6 +7,7 @@ mod daemon;
 mod events;
 mod fdb;
 mod logic;
+mod manual;
 mod port;
 mod status;
 mod worker;
@@ -28,6 +29,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Daemon(args) => daemon::run(&args, cli.socket),
         Command::Config(ConfigCommand::Check { file, output }) => config::check(&file, output),
         Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
+        Command::Completion { shell } => manual::completion(shell),
+        Command::Man { directory } => manual::pages(&directory),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(ask(command, cli.socket))
@@ -48,13 +51,18 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Capture(args) => capture::run(&mut client, args).await,
         Command::Config(command) => config::run(&mut client, command).await,
         Command::Events(args) => events::run(&mut client, args).await,
+        Command::Top(args) => crate::top::run(&mut client, args).await,
         // Handled by `run`, without a daemon.
-        Command::Daemon(_) => Ok(()),
+        Command::Daemon(_) | Command::Completion { .. } | Command::Man { .. } => Ok(()),
     }
 }
 
 /// Prints a reply: itself as JSON, or what `people` makes of it.
-fn answer<T: Serialize>(output: Output, reply: &T, people: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+pub(crate) fn answer<T: Serialize>(
+    output: Output,
+    reply: &T,
+    people: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
     if output.json {
         let json = serde_json::to_string_pretty(reply).map_err(Failure::new)?;
         print(&format!("{json}\n"))

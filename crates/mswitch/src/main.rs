@@ -3,6 +3,8 @@
 //! - [`cli`] says what can be typed;
 //! - [`commands`] does it, a file per noun;
 //! - [`render`] turns replies into tables for people (`--json` prints the replies themselves);
+//! - [`top`] is the live view;
+//! - [`log`] is how the daemon's log looks;
 //! - [`failure`] is what goes to standard error.
 //!
 //! Exit codes: 0 done, 1 refused or failed, 2 wrong usage.
@@ -10,7 +12,9 @@
 mod cli;
 mod commands;
 mod failure;
+mod log;
 mod render;
+mod top;
 
 use std::process::ExitCode;
 

@@ -623,3 +623,88 @@ fn flags_of_the_daemon() {
     assert_eq!(no_dir.status.code(), Some(1));
     assert!(text(&no_dir.stderr).contains("the directory /no/such/dir does not exist"));
 }
+
+#[test]
+fn the_journal_gets_priorities_instead_of_times() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let file = std::fs::File::create(place.path("journal")).unwrap();
+    let meta = file.metadata().unwrap();
+    let log = |stream: String| {
+        let mut daemon = place.daemon();
+        let start = std::fs::read_to_string(place.path("journal")).unwrap().len();
+        daemon.env("JOURNAL_STREAM", stream).stderr(file.try_clone().unwrap());
+        let mut child = daemon.spawn().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while !place.run("status").status.success() {
+            assert!(
+                Instant::now() < deadline && child.try_wait().unwrap().is_none(),
+                "the daemon does not serve"
+            );
+        }
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert!(child.wait().unwrap().success());
+        std::fs::read_to_string(place.path("journal")).unwrap().split_off(start)
+    };
+    let ours = log(format!("{}:{}", meta.dev(), meta.ino()));
+    assert!(
+        ours.lines().any(|line| line.starts_with("<6>mswitch ") && line.contains(" is ready socket=")),
+        "{ours}"
+    );
+    assert!(ours.lines().all(|line| line.starts_with('<')), "{ours}");
+    let elsewhere = log(format!("{}:{}", meta.dev(), meta.ino() + 1));
+    assert!(elsewhere.contains(" INFO mswitch ") && !elsewhere.contains('<'), "{elsewhere}");
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let abstract_name = format!("mswitch-notify-{}", std::process::id());
+    let place = Place::new();
+    let path = place.path("notify");
+    for (name, manager) in [
+        (path.display().to_string(), UnixDatagram::bind(&path)),
+        (
+            format!("@{abstract_name}"),
+            UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&abstract_name).unwrap()),
+        ),
+    ] {
+        let manager = manager.unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let heard = || {
+            let mut bytes = [0; 64];
+            let n = manager.recv(&mut bytes).unwrap();
+            text(&bytes[..n])
+        };
+        let mut daemon = place.daemon().env("NOTIFY_SOCKET", &name).stderr(Stdio::null()).spawn().unwrap();
+        assert_eq!(heard(), "READY=1");
+        place.ok("status");
+        kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+        assert_eq!(heard(), "STOPPING=1");
+        assert!(daemon.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn the_control_socket_is_given_to_whom_the_file_names() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let config = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    let with = |keys: &str| {
+        std::fs::write(place.path("config.toml"), config.replace("[daemon]\n", &format!("[daemon]\n{keys}")))
+            .unwrap();
+    };
+    with("owner = \"nobody\"\ngroup = \"nogroup\"\nmode = \"0600\"\n");
+    let _daemon = Daemon::start(&place);
+    let meta = std::fs::metadata(place.path("control.sock")).unwrap();
+    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o777), (65_534, 65_534, 0o600));
+    place.ok("status");
+    with("owner = \"nobody-here\"\n");
+    let check = mswitch().args(["config", "check"]).arg(place.path("config.toml")).output().unwrap();
+    let complaint = text(&check.stderr);
+    assert!(
+        complaint.contains("owner: there is no user \"nobody-here\"; give a name or a number"),
+        "{complaint}"
+    );
+}

@@ -5,10 +5,14 @@
 //! switch; when the client goes, is thrown out, or the port is closed, it detaches them. Fabric and
 //! logic know nothing of port types.
 
+mod access;
+mod log_limit;
 pub mod memif;
 pub mod tap;
 
 use std::sync::{Arc, Mutex, PoisonError};
+
+pub use access::Access;
 
 use fabric::Switch;
 use fabric::switch::PortRef;

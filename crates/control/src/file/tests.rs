@@ -122,7 +122,7 @@ fn unknown_keys() {
     );
     assert_eq!(
         mistake("[daemon]\n  pol = true\n"),
-        "f.toml:2:3: unknown key `pol`; did you mean `poll`? (expected `workers`, `poll`, `socket` or `metrics`)"
+        "f.toml:2:3: unknown key `pol`; did you mean `poll`? (expected `workers`, `poll`, `socket`, `owner`, `group`, `mode` or `metrics`)"
     );
     assert_eq!(
         mistake("[[bridge]]\nname = \"br0\"\nlogik = \"x\"\n"),
@@ -366,5 +366,20 @@ fn an_address_for_metrics() {
     assert_eq!(
         mistake("[daemon]\nmetrics = 9090\n"),
         "f.toml:2:11: `metrics` is an integer; expected a text such as `127.0.0.1:9090` or `9090`"
+    );
+}
+
+#[test]
+fn who_may_use_the_control_socket() {
+    let text = "[daemon]\nowner = \"root\"\ngroup = \"0\"\nmode = \"0600\"\n";
+    let config = parse(text, Path::new("f.toml"), Depth::Text).unwrap();
+    assert_eq!(config.daemon.access(), ports::Access::read(Some("0"), Some("root"), Some("600")));
+    assert_eq!(
+        mistake("[daemon]\npoll = true\nmode = \"rw\"\n"),
+        "f.toml:3:8: `[daemon]`: mode: \"rw\" is not an octal mode such as \"0660\""
+    );
+    assert_eq!(
+        mistake("[daemon]\ngroup = \"nobody-here\"\n"),
+        "f.toml:2:9: `[daemon]`: group: there is no group \"nobody-here\"; give a name or a number"
     );
 }

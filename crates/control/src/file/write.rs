@@ -46,6 +46,11 @@ fn daemon(config: &DaemonConfig) -> Table {
     if let Some(socket) = &config.socket {
         table.insert("socket".into(), socket.display().to_string().into());
     }
+    for (key, value) in [("owner", &config.owner), ("group", &config.group), ("mode", &config.mode)] {
+        if let Some(value) = value {
+            table.insert(key.into(), value.clone().into());
+        }
+    }
     if let Some(address) = config.metrics {
         table.insert("metrics".into(), address.to_string().into());
     }

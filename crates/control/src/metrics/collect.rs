@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::exposition::{Document, Kind, Labels};
-use crate::state::{Refusal, State, every};
+use crate::refusal::Refusal;
+use crate::state::{State, every};
 use crate::{convert, proto};
 
 /// All numbers of the switch, in the text format. `started` is when the daemon did.

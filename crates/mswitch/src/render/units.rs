@@ -30,6 +30,11 @@ pub(crate) fn bit_rate(per_second: f64) -> String {
     scaled(per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
+/// 1.24 M: a rate whose unit is in the column's title.
+pub(crate) fn short(per_second: f64) -> String {
+    scaled(per_second, 1000.0, &["", "k", "M", "G", "T"]).trim_end().into()
+}
+
 /// Three digits and the unit in which they are a number from 1 to the next unit.
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;

@@ -15,12 +15,14 @@ use tokio::sync::{mpsc, watch};
 
 use super::options::Settings;
 use super::rings::{Rx, Side, Tx};
+use crate::log_limit::{Admitted, LogLimit};
 use crate::{Link, Status, StatusCell};
 
 /// A memif port, whether or not anyone is connected.
 pub(super) struct PortState {
     pub(super) at: PortRef,
     pub(super) settings: Settings,
+    pub(super) log: LogLimit,
     switch: Arc<Switch>,
     status: StatusCell,
     /// True once the port is being closed.
@@ -59,6 +61,7 @@ impl PortState {
         let port = Self {
             at,
             settings,
+            log: LogLimit::default(),
             switch,
             status: StatusCell::default(),
             closing: watch::Sender::new(false),
@@ -135,7 +138,9 @@ impl PortState {
             return End::Ours(error.to_string());
         }
         self.status.set(Status { link: Link::Up, details });
-        tracing::info!(port = self.name(), "memif connected");
+        if let Some(Admitted { suppressed }) = self.log.admit() {
+            tracing::info!(port = self.name(), suppressed, "memif connected");
+        }
 
         let end = tokio::select! {
             fault = faults.recv() => End::Ours(fault.map_or_else(|| "gone".to_owned(), |f: Fault| f.to_string())),
@@ -158,7 +163,9 @@ impl PortState {
                 reason
             }
         };
-        tracing::info!(port = self.name(), reason, "memif disconnected");
+        if let Some(Admitted { suppressed }) = self.log.admit() {
+            tracing::info!(port = self.name(), reason, suppressed, "memif disconnected");
+        }
         self.set_down(reason);
     }
 }

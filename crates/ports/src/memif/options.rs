@@ -7,7 +7,7 @@ use memif::socket::Address;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::OpenError;
+use crate::{Access, OpenError};
 
 /// Which side of the protocol the switch takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -125,28 +125,7 @@ impl Options {
 
     /// Mode, user and group of the socket file, as far as they are set.
     pub(super) fn access(&self) -> Result<Access, OpenError> {
-        let mode = match &self.mode {
-            None => None,
-            Some(text) => Some(
-                u32::from_str_radix(text.trim_start_matches("0o"), 8)
-                    .ok()
-                    .filter(|mode| *mode <= 0o777)
-                    .ok_or_else(|| {
-                        OpenError(format!("mode: {text:?} is not an octal mode such as \"0660\""))
-                    })?,
-            ),
-        };
-        let owner = self.owner.as_deref().map(|name| {
-            name.parse().ok().or_else(|| uzers::get_user_by_name(name).map(|user| user.uid())).ok_or_else(
-                || OpenError(format!("owner: there is no user {name:?}; give a name or a number")),
-            )
-        });
-        let group = self.group.as_deref().map(|name| {
-            name.parse().ok().or_else(|| uzers::get_group_by_name(name).map(|group| group.gid())).ok_or_else(
-                || OpenError(format!("group: there is no group {name:?}; give a name or a number")),
-            )
-        });
-        Ok(Access { mode, owner: owner.transpose()?, group: group.transpose()? })
+        Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
 }
 
@@ -162,28 +141,6 @@ fn check_directory(socket: &Path) -> Result<(), OpenError> {
         "socket: {} is not a directory; create it first, or choose another path",
         directory.display()
     )))
-}
-
-/// Who may reach a socket file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Access {
-    mode: Option<u32>,
-    owner: Option<u32>,
-    group: Option<u32>,
-}
-
-impl Access {
-    /// Applies it to the file.
-    pub(super) fn apply(&self, path: &Path) -> std::io::Result<()> {
-        use std::os::unix::fs::PermissionsExt;
-        if self.owner.is_some() || self.group.is_some() {
-            std::os::unix::fs::chown(path, self.owner, self.group)?;
-        }
-        if let Some(mode) = self.mode {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

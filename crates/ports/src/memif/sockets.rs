@@ -18,9 +18,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::link::{Mine, PortState, Turn, receive};
-use super::options::{Access, Options};
+use super::options::Options;
 use super::watch::{watch, watch_copy};
-use crate::{Environment, OpenError, Port, Status};
+use crate::log_limit::{Admitted, LogLimit};
+use crate::{Access, Environment, OpenError, Port, Status};
 
 /// Connections of one socket that may be shaking hands.
 const MOST_PENDING: usize = 64;
@@ -38,6 +39,8 @@ struct Socket {
     access: Access,
     ports: Mutex<HashMap<u32, Arc<PortState>>>,
     accepting: Mutex<Option<JoinHandle<()>>>,
+    /// Of what nobody knows which port it is about.
+    log: LogLimit,
 }
 
 impl Drop for Socket {
@@ -102,7 +105,13 @@ fn listen(address: Address, access: Access, env: &Environment) -> Result<Arc<Soc
     let _runtime = env.runtime.enter();
     let watched = watch_copy(listener.as_fd())
         .map_err(|e| OpenError(format!("socket: cannot wait for connections at {address}: {e}")))?;
-    let socket = Arc::new(Socket { address, access, ports: Mutex::default(), accepting: Mutex::new(None) });
+    let socket = Arc::new(Socket {
+        address,
+        access,
+        ports: Mutex::default(),
+        accepting: Mutex::new(None),
+        log: LogLimit::default(),
+    });
     let task = env.runtime.spawn(accept(listener, watched, Arc::downgrade(&socket)));
     *socket.accepting.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     Ok(socket)
@@ -123,7 +132,10 @@ async fn accept(listener: Listener, watched: AsyncFd<OwnedFd>, socket: Weak<Sock
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => ready.clear_ready(),
             Err(error) => {
                 // Out of descriptors or memory: others must free some first.
-                tracing::warn!(%error, "cannot accept a memif connection");
+                let line = socket.upgrade().and_then(|socket| socket.log.admit());
+                if let Some(Admitted { suppressed }) = line {
+                    tracing::warn!(%error, suppressed, "cannot accept a memif connection");
+                }
                 tokio::time::sleep(PENALTY).await;
             }
         }
@@ -157,13 +169,20 @@ async fn shake_hands(control: AsyncFd<OwnedFd>, socket: Weak<Socket>, permit: Ow
         let _ = send(control.get_ref().as_fd(), &Message::disconnect(reason.as_str()), None);
         match &asked {
             Some((port, turn)) => {
-                tracing::info!(port = port.name(), reason, "memif client refused");
+                if let Some(Admitted { suppressed }) = port.log.admit() {
+                    tracing::info!(port = port.name(), reason, suppressed, "memif client refused");
+                }
                 // A stranger's failure says nothing about the port of a client that is connected.
                 if turn.is_some() || !port.is_taken() {
                     port.set_down(format!("a client was refused: {reason}"));
                 }
             }
-            None => tracing::info!(reason, "memif client refused"),
+            None => {
+                let line = socket.upgrade().and_then(|socket| socket.log.admit());
+                if let Some(Admitted { suppressed }) = line {
+                    tracing::info!(reason, suppressed, "memif client refused");
+                }
+            }
         }
     }
     drop(asked);

@@ -1,0 +1,203 @@
+//! Every example in every command's help, run in order: what the help shows works.
+//!
+//! Examples are lines of a shell. They meet a daemon with the bridge `br0`, its ports `vm1` (memif) and `host` (TAP,
+//! with pings that nobody answers), and a namespace `blue`, and are run in the order in which commands are listed. Paths below
+//! /run/mswitch and /etc/mswitch become ones of the test's own, and so does the name `blue`. One that runs until it is
+//! stopped is `mswitch daemon`, which gets a signal once it is ready, or `mswitch top`, which is typed `q`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows test functions, but not what they call")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+const MSWITCH: &str = env!("CARGO_BIN_EXE_mswitch");
+
+/// The help of a command, as on a wide terminal.
+fn help(command: &[String]) -> String {
+    let output = Command::new(MSWITCH).args(command).arg("--help").env("COLUMNS", "1000").output().unwrap();
+    assert!(output.status.success(), "{command:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The lines of a part of a help.
+fn part<'h>(help: &'h str, title: &str) -> Vec<&'h str> {
+    let lines = help.lines().skip_while(|line| *line != title).skip(1);
+    lines.take_while(|line| line.starts_with("  ")).map(str::trim).collect()
+}
+
+/// The commands that do something, in the order of the help.
+fn commands(above: Vec<String>) -> Vec<Vec<String>> {
+    let text = help(&above);
+    let below = part(&text, "Commands:");
+    if below.is_empty() {
+        return vec![above];
+    }
+    let names = below.iter().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+    names.flat_map(|name| commands([above.clone(), vec![name.into()]].concat())).collect()
+}
+
+/// Where examples run: a directory, and two network namespaces.
+struct Place {
+    dir: TempDir,
+    home: String,
+    blue: String,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::Builder::new().prefix("mswitch-examples-").tempdir().unwrap();
+        let id = std::process::id();
+        let place = Place { dir, home: format!("msx{id}h"), blue: format!("msx{id}b") };
+        for folder in ["etc", "run"] {
+            std::fs::create_dir(place.path(folder)).unwrap();
+        }
+        let config = "[daemon]\nworkers = \"0\"\nsocket = \"/run/mswitch/mswitch.sock\"\n\n[[bridge]]\nname = \"br0\"\n\n\
+                      [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\nsocket = \"/run/mswitch/vm1.sock\"\n\n\
+                      [[bridge.port]]\nname = \"host\"\ntype = \"tap\"\naddresses = [\"10.213.77.1/24\"]\n";
+        std::fs::write(place.path("etc/mswitch.toml"), place.own(config)).unwrap();
+        for name in [&place.home, &place.blue] {
+            assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
+        }
+        assert!(place.shell("ip link set lo up").status().unwrap().success());
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A text with the test's own names.
+    fn own(&self, text: &str) -> String {
+        let dir = self.dir.path().display();
+        text.replace("/run/mswitch/", &format!("{dir}/run/"))
+            .replace("/etc/mswitch/", &format!("{dir}/etc/"))
+            .replace("blue", &self.blue)
+    }
+
+    /// A line of a shell, in the first namespace, for two minutes at most.
+    fn shell(&self, line: &str) -> Command {
+        let mut command = Command::new("ip");
+        let script = format!("set -euo pipefail; {}", self.own(line));
+        command.args(["netns", "exec", &self.home, "timeout", "120", "bash", "-c", &script]);
+        let programs = PathBuf::from(MSWITCH);
+        let path = format!("{}:{}", programs.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        command.env("PATH", path).env("MSWITCH_SOCKET", self.path("run/mswitch.sock")).env_remove("RUST_LOG");
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts a line that is a daemon, and waits until it is ready.
+    fn daemon(&self, line: &str) -> Process {
+        let mut child = self.shell(line).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let mut said = Vec::new();
+        while !said.last().is_some_and(|line: &String| line.contains("is ready")) {
+            said.push(log.next().unwrap_or_else(|| panic!("{line}: the daemon ended: {said:#?}")));
+        }
+        // What it says later must not meet a closed pipe.
+        std::thread::spawn(move || log.for_each(drop));
+        Process(child)
+    }
+
+    /// Runs an example to its end.
+    fn run(&self, line: &str) -> Output {
+        if line.starts_with("mswitch top") && !line.contains("--once") {
+            let viewer = format!("script -qec '{line}' /dev/null");
+            let mut child = self.shell(&viewer).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            child.stdin.as_mut().unwrap().write_all(b"q").unwrap();
+            return child.wait_with_output().unwrap();
+        }
+        self.shell(line).output().unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for name in [&self.home, &self.blue] {
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+/// A program that runs until it is told to end.
+struct Process(Child);
+
+impl Process {
+    fn end(&mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
+        let status = self.0.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn every_example_works() {
+    let mut examples = Vec::new();
+    for command in commands(Vec::new()) {
+        let text = help(&command);
+        let lines = part(&text, "Examples:");
+        let typed = format!("mswitch {}", command.join(" "));
+        assert!(!lines.is_empty(), "the help of `{typed}` has no examples; see `examples!` in cli.rs");
+        for line in lines {
+            assert!(line.contains(&typed), "an example of `{typed}` is not about it: {line}");
+            assert!(line.chars().count() <= 96, "would be broken on a terminal of 100 columns: {line}");
+            examples.push(line.to_owned());
+        }
+    }
+    assert!(examples.len() >= 30, "{examples:#?}");
+
+    let place = Place::new();
+    let (daemons, others): (Vec<_>, Vec<_>) =
+        examples.into_iter().partition(|line| line.starts_with("mswitch daemon"));
+    for line in daemons {
+        place.daemon(&line).end();
+    }
+    let _daemon = place.daemon("exec mswitch daemon --config /etc/mswitch/mswitch.toml");
+    let mut pings = place.shell("exec ping -i 0.2 10.213.77.2");
+    let _pings = Process(pings.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    // Something for `mswitch events` to tell: the host is learned again and again.
+    let mut forgetting = place.shell("while mswitch fdb flush br0; do sleep 0.5; done");
+    let _forgetting = Process(forgetting.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    for line in others {
+        let output = place.run(&line);
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        assert!(
+            output.status.success(),
+            "{line}: {}\n{}{}",
+            output.status,
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+    }
+
+    // What the examples of `man` and `completion` made, in the hands of those it is for.
+    let accepts = |line: &str| {
+        let output = place.shell(line).stderr(Stdio::piped()).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && complaint.is_empty(), "{line}: {complaint}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let page = accepts("groff -man -Tascii -ww -P-cbou man1/mswitch-port-add.1");
+    for expected in ["mswitch port add", "--vlan", "EXAMPLES", "mswitch port add br0 vm2 --type memif --path"]
+    {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let pages = accepts("for page in man1/*.1; do groff -man -Tascii -ww $page >/dev/null; echo $page; done");
+    assert!(pages.contains("man1/mswitch.1\n") && pages.lines().count() > 30, "{pages}");
+    let completed = "COMP_WORDS=(mswitch po) COMP_CWORD=1; _mswitch mswitch po mswitch; echo ${COMPREPLY[*]}";
+    assert_eq!(accepts(&format!("source <(mswitch completion bash); {completed}")), "port\n");
+    let completed = "fish --no-config -c 'source mswitch.fish; complete -C \"mswitch port st\"'";
+    assert!(accepts(completed).starts_with("stats\t"));
+    accepts("mswitch completion zsh >_mswitch; zsh -n _mswitch");
+}

@@ -1,0 +1,49 @@
+//! Who may reach a socket file: its owner, group and mode, as users write them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::OpenError;
+
+/// See the module. What is `None` stays as the system makes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Access {
+    owner: Option<u32>,
+    group: Option<u32>,
+    mode: Option<u32>,
+}
+
+impl Access {
+    /// Owner and group by name or number, mode in octal.
+    pub fn read(owner: Option<&str>, group: Option<&str>, mode: Option<&str>) -> Result<Self, OpenError> {
+        let owner = owner.map(|name| {
+            name.parse().ok().or_else(|| uzers::get_user_by_name(name).map(|user| user.uid())).ok_or_else(
+                || OpenError(format!("owner: there is no user {name:?}; give a name or a number")),
+            )
+        });
+        let group = group.map(|name| {
+            name.parse().ok().or_else(|| uzers::get_group_by_name(name).map(|group| group.gid())).ok_or_else(
+                || OpenError(format!("group: there is no group {name:?}; give a name or a number")),
+            )
+        });
+        let mode = mode.map(|text| {
+            u32::from_str_radix(text.trim_start_matches("0o"), 8)
+                .ok()
+                .filter(|mode| *mode <= 0o777)
+                .ok_or_else(|| OpenError(format!("mode: {text:?} is not an octal mode such as \"0660\"")))
+        });
+        Ok(Self { owner: owner.transpose()?, group: group.transpose()?, mode: mode.transpose()? })
+    }
+
+    /// Applies it to the file. The mode comes first: who has given a file away may not change it any more, unless
+    /// they are root.
+    pub fn apply(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(mode) = self.mode {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        }
+        if self.owner.is_some() || self.group.is_some() {
+            std::os::unix::fs::chown(path, self.owner, self.group)?;
+        }
+        Ok(())
+    }
+}
