@@ -9,10 +9,15 @@ SHELL := bash
 CARGO := cargo
 SECONDS_PER_FUZZ_TARGET ?= 300
 PAIRS ?= 5
+PREFIX ?= /usr/local
+STRIP ?= strip
+# What is installed: built by `make build`, unless another is named.
+BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
 
 BUILD_PACKAGES := build-essential libpcap-dev
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
-TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump tshark dpdk-dev ethtool procps jq curl prometheus
+TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump tshark dpdk-dev ethtool procps jq curl prometheus groff-base fish zsh
+PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 
 # install-packages,LIST: installs what of LIST is missing; asks the network only then.
@@ -32,6 +37,33 @@ help: ## this list
 build: ## the release binary, target/release/mswitch
 	@$(call install-packages,$(BUILD_PACKAGES))
 	$(CARGO) build --release --locked -p mswitch
+
+.PHONY: install
+install: $(if $(MSWITCH_BIN),,build) ## program, service, configuration, manual pages, completion (DESTDIR, PREFIX)
+	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/mswitch
+	$(if $(STRIP),$(STRIP) $(DESTDIR)$(PREFIX)/bin/mswitch)
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|=/usr/bin/mswitch|=$(PREFIX)/bin/mswitch|' packaging/mswitch.service \
+	  >$(DESTDIR)$(PREFIX)/lib/systemd/system/mswitch.service
+	install -d $(DESTDIR)/etc/mswitch
+	test -e $(DESTDIR)/etc/mswitch/mswitch.toml || install -m 644 packaging/mswitch.toml $(DESTDIR)/etc/mswitch/
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/mswitch*.1.gz
+	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
+	gzip -9n $(DESTDIR)$(PREFIX)/share/man/man1/mswitch*.1
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/vendor-completions fish/vendor_completions.d)
+	$(BINARY) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mswitch
+	$(BINARY) completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_mswitch
+	$(BINARY) completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/mswitch.fish
+
+.PHONY: deb
+deb: $(if $(MSWITCH_BIN),,build) ## a Debian package, target/mswitch_VERSION_ARCHITECTURE.deb
+	packaging/deb.sh target
+
+.PHONY: package-test
+package-test: deb ## the package in a bare Debian root: installed, run without root as the service would, removed
+	@$(call install-packages,$(PACKAGE_PACKAGES))
+	$(if $(MEMIF_CHECK_BIN),,$(CARGO) build --locked -p mswitch-bench)
+	packaging/test.sh target/mswitch_*.deb
 
 .PHONY: demo
 demo: ## two namespaces and a memif client on a switch: ping, iperf3, tables

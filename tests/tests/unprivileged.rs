@@ -1,0 +1,143 @@
+//! The daemon without root, as packaging/mswitch.service starts it: with the capabilities that the unit names, each of
+//! which it needs, and no other.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs::File;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bench::port::PortSpec;
+use bench::session::{Options, Session};
+use e2e::{Netns, Running, binary, config, unique, until};
+use tempfile::TempDir;
+
+/// `nobody` and `nogroup`.
+const USER: u32 = 65_534;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What the unit says of a key.
+fn of_unit(key: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/mswitch.service");
+    let text = std::fs::read_to_string(path).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    line.unwrap_or_else(|| panic!("the unit has no {key}")).to_owned()
+}
+
+fn capabilities() -> Vec<String> {
+    of_unit("AmbientCapabilities").split_whitespace().map(str::to_owned).collect()
+}
+
+/// A daemon of `nobody`, in a folder of theirs.
+struct Service {
+    process: Running,
+    folder: TempDir,
+    program: PathBuf,
+}
+
+impl Service {
+    /// Starts one with this configuration, in which `{dir}` stands for the folder, and these capabilities.
+    fn start(config: &str, capabilities: &[String]) -> Service {
+        let folder = tempfile::Builder::new().prefix("mswitch-nobody-").tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        chown(folder.path(), Some(USER), Some(USER)).unwrap();
+        // Where it was built may be out of nobody's reach.
+        let (built, program) = (binary("mswitch", "MSWITCH_BIN").unwrap(), folder.path().join("mswitch"));
+        std::fs::hard_link(&built, &program).or_else(|_| std::fs::copy(&built, &program).map(drop)).unwrap();
+        let config = config.replace("{dir}", &folder.path().display().to_string());
+        std::fs::write(folder.path().join("config.toml"), config).unwrap();
+
+        let caps: String = capabilities
+            .iter()
+            .map(|cap| format!(",+{}", cap.trim_start_matches("CAP_").to_lowercase()))
+            .collect();
+        let user = USER.to_string();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--no-new-privs"]);
+        for set in ["--inh-caps", "--ambient-caps", "--bounding-set"] {
+            command.arg(set).arg(format!("-all{caps}"));
+        }
+        command
+            .arg(&program)
+            .args(["daemon", "--workers", "0", "--config"])
+            .arg(folder.path().join("config.toml"));
+        command.arg("--socket").arg(folder.path().join("ctl"));
+        let log = File::create(folder.path().join("log")).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let process = Running::start(&mut command).unwrap();
+        Service { process, folder, program }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    fn serves(&self) -> bool {
+        let mut command = Command::new(&self.program);
+        command.arg("status").arg("--socket").arg(self.folder.path().join("ctl"));
+        command.output().unwrap().status.success()
+    }
+}
+
+/// Two TAP ports in namespaces, and two memif ports with sockets of another user's.
+fn everything(a: &Netns, b: &Netns) -> String {
+    let access = "owner = \"root\"\ngroup = \"root\"\nmode = \"0600\"";
+    "[daemon]\ngroup = \"root\"\n".to_owned()
+        + &config::bridge("br0", "learning")
+        + &config::tap("a", &unique("t"), a.name(), &["10.77.0.1/24"], "mtu = 1400")
+        + &config::tap("b", &unique("t"), b.name(), &["10.77.0.2/24"], "mtu = 1400")
+        + &config::memif("c", 0, access)
+        + &config::memif("d", 1, "")
+}
+
+#[test]
+fn the_capabilities_of_the_unit_suffice() {
+    assert_eq!(of_unit("AmbientCapabilities"), of_unit("CapabilityBoundingSet"));
+    let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
+    let mut service = Service::start(&everything(&a, &b), &capabilities());
+    until("the daemon to serve", LIMIT, || match service.process.ended()? {
+        Some(status) => Err(e2e::Error::new(format!("it ended, {status}: {}", service.log()))),
+        None => Ok(service.serves().then_some(())),
+    })
+    .unwrap();
+
+    let status = std::fs::read_to_string(format!("/proc/{}/status", service.process.pid())).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+        line.unwrap().split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!((field("Uid"), field("NoNewPrivs")), (USER.to_string(), "1".into()));
+    let effective = u64::from_str_radix(&field("CapEff"), 16).unwrap();
+    assert_eq!(effective.count_ones() as usize, capabilities().len(), "{status}");
+
+    a.run(&["ping", "-q", "-c", "20", "-i", "0.02", "-W", "5", "10.77.0.2"]).unwrap();
+    let socket = service.folder.path().join("memif").display().to_string();
+    let options = Options::new(vec![PortSpec::new(&socket, 0), PortSpec::new(&socket, 1)]);
+    let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+    assert!(report.ok, "{report}");
+
+    assert!(service.process.terminate().unwrap().success(), "{}", service.log());
+    assert!(!Path::new(&socket).exists(), "{}", service.log());
+}
+
+#[test]
+fn each_capability_of_the_unit_is_needed() {
+    let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
+    for capability in capabilities() {
+        let others: Vec<String> = capabilities().into_iter().filter(|other| *other != capability).collect();
+        let mut service = Service::start(&everything(&a, &b), &others);
+        let status = service.process.wait(LIMIT).unwrap();
+        let log = service.log();
+        assert_eq!(status.code(), Some(1), "without {capability}: {log}");
+        let expected = match capability.as_str() {
+            "CAP_NET_ADMIN" => "making a TAP interface needs CAP_NET_ADMIN",
+            "CAP_SYS_ADMIN" => "entering it needs CAP_SYS_ADMIN",
+            "CAP_CHOWN" => "cannot set mode, owner or group of",
+            other => panic!("nobody knows what {other} is for"),
+        };
+        assert!(log.contains(expected), "without {capability}: {log}");
+    }
+}
