@@ -1,14 +1,17 @@
 //! What two configurations differ in, object by object and key by key.
 //!
-//! Values are compared as they are written in the file; a secret is never among them.
+//! Values are compared as the file would say them, so what holds anyway is not set; a secret is never among them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use packet::ether::MacAddr;
+use toml::{Table, Value};
 
-use crate::model::{BridgeConfig, Config, DaemonConfig, PortConfig, format_admin};
-use crate::{options, vlan};
+use crate::file::Secrets;
+use crate::file::write;
+use crate::model::Config;
+use crate::options;
 
 /// Something that a configuration says something about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,49 +152,36 @@ fn changes(from: &Keys, to: &Keys) -> Vec<KeyChange> {
 
 /// Every object with its keys, and what is secret about it.
 fn objects(config: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
-    let mut found = BTreeMap::from([(Object::Daemon, (daemon(&config.daemon), None))]);
+    let mut found = BTreeMap::from([(Object::Daemon, (keys(write::daemon(&config.daemon)), None))]);
     for bridge in &config.bridges {
         let name = &bridge.name;
-        found.insert(Object::Bridge(name.clone()), (bridge_keys(bridge), None));
+        found.insert(Object::Bridge(name.clone()), (keys(write::bridge_alone(bridge)), None));
         for port in &bridge.ports {
             let object = Object::Port { bridge: name.clone(), port: port.settings.name.clone() };
-            found.insert(object, (port_keys(port), options::secret(&port.spec)));
+            found.insert(object, (keys(write::port(port, Secrets::Hidden)), options::secret(&port.spec)));
         }
         for station in &bridge.stations {
             let object = Object::Station { bridge: name.clone(), vlan: station.vlan, mac: station.mac };
-            found.insert(object, (Keys::from([("port".into(), station.port.clone())]), None));
+            found.insert(object, (keys(write::station(station)), None));
         }
     }
     found
 }
 
-fn daemon(config: &DaemonConfig) -> Keys {
-    let cpus: Vec<String> = config.workers.iter().map(ToString::to_string).collect();
-    let mut keys = Keys::from([
-        ("workers".into(), cpus.join(",")),
-        ("poll".into(), config.poll.to_string()),
-        ("socket".into(), config.socket().display().to_string()),
-    ]);
-    for (key, value) in [("owner", &config.owner), ("group", &config.group), ("mode", &config.mode)] {
-        keys.extend(value.iter().map(|value| (key.to_owned(), value.clone())));
-    }
-    keys.extend(config.metrics.map(|address| ("metrics".into(), address.to_string())));
-    keys
-}
-
-fn bridge_keys(bridge: &BridgeConfig) -> Keys {
-    let params = bridge.logic.params.iter().map(|(key, value)| (format!("params.{key}"), value.clone()));
-    params.chain([("logic".into(), bridge.logic.name.clone())]).collect()
-}
-
-fn port_keys(port: &PortConfig) -> Keys {
-    let mut keys = options::to_text(&port.spec);
-    let settings = &port.settings;
-    keys.insert("type".into(), port.spec.type_name().into());
-    keys.insert("admin".into(), format_admin(settings.admin_up).into());
-    keys.insert("vlan".into(), vlan::format(&settings.vlan));
-    if settings.mtu > 0 {
-        keys.insert("mtu".into(), settings.mtu.to_string());
+/// What is written of an object, as text.
+fn keys(table: Table) -> Keys {
+    let mut keys = Keys::new();
+    for (key, value) in table {
+        match value {
+            Value::Table(inner) => {
+                keys.extend(
+                    self::keys(inner).into_iter().map(|(name, text)| (format!("{key}.{name}"), text)),
+                );
+            }
+            value => {
+                keys.insert(key, options::value_to_text(&value));
+            }
+        }
     }
     keys
 }

@@ -7,7 +7,7 @@ mod bridge;
 mod port;
 mod report;
 mod section;
-mod write;
+pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

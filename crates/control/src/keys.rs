@@ -37,6 +37,15 @@ pub const DAEMON: &[Key] = &[
         "Workers never sleep: the lowest latency, for all of their CPUs' time.",
     ),
     key("socket", "path", "`/run/mswitch/mswitch.sock`", "The control socket."),
+    key("owner", "text", "whoever runs the daemon", "User that owns the control socket, by name or number."),
+    key("group", "text", "whoever runs the daemon", "Group of the control socket, by name or number."),
+    key("mode", "octal", "`0660`", "Access mode of the control socket."),
+    key(
+        "metrics",
+        "`9090`, `127.0.0.1:9090`, `[::]:9090`",
+        "not served",
+        "Where metrics are served to Prometheus; a port alone is that of 127.0.0.1.",
+    ),
 ];
 
 /// `[[bridge]]`.

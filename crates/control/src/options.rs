@@ -143,7 +143,8 @@ pub fn to_text(spec: &Spec) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn value_to_text(value: &toml::Value) -> String {
+/// A value as the command line would say it; lists with commas.
+pub fn value_to_text(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
         toml::Value::Array(items) => items.iter().map(value_to_text).collect::<Vec<_>>().join(","),

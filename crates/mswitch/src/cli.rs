@@ -467,13 +467,13 @@ pub(crate) enum Direction {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  mswitch capture br0                                        a line for each packet, until Ctrl-C
-  mswitch capture br0 --port vm1 --filter 'tcp port 80'      one port, tcpdump's language
-  mswitch capture br0 --write - | tshark -r -                decoded as it flows (or: | wireshark -k -i -)
-  mswitch capture br0 --direction out --count 100 --write out.pcapng
-  mswitch capture br0 --snaplen 128 --write ring.pcapng --ring-size 100M --ring-files 10")]
+#[command(after_help = examples!(
+    "mswitch capture br0 --count 3",
+    "mswitch capture br0 --port host --filter 'arp or tcp port 80' --count 1",
+    "mswitch capture br0 --count 2 --write - | tshark -r -",
+    "mswitch capture br0 --direction in --count 2 --write out.pcapng",
+    "mswitch capture br0 --count 2 --snaplen 128 --write ring.pcapng --ring-size 100M --ring-files 10",
+))]
 pub(crate) struct CaptureArgs {
     /// The bridge
     pub(crate) bridge: String,
@@ -534,6 +534,7 @@ pub(crate) enum ConfigCommand {
         output: Output,
     },
     /// Print the reference of every key, in Markdown; needs no daemon
+    #[command(after_help = examples!("mswitch config reference"))]
     Reference,
     /// Make the switch match a file; what stays the same is not touched
     #[command(after_help = examples!(

@@ -514,10 +514,7 @@ fn a_file_is_applied_compared_and_saved() {
         ]
     );
     let text_of = place.ok("config diff");
-    assert!(
-        text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> transparent\n"),
-        "{text_of}"
-    );
+    assert!(text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> not set\n"), "{text_of}");
 
     // Saved, it is the same; the daemon's own file is the default.
     let copy = place.path("copy.toml");

@@ -34,7 +34,8 @@ pub fn write(config: &Config, secrets: Secrets) -> String {
     toml::to_string(&root).unwrap_or_default()
 }
 
-fn daemon(config: &DaemonConfig) -> Table {
+/// `[daemon]`.
+pub(crate) fn daemon(config: &DaemonConfig) -> Table {
     let mut table = Table::new();
     if !config.workers.is_empty() {
         let cpus: Vec<String> = config.workers.iter().map(ToString::to_string).collect();
@@ -57,7 +58,8 @@ fn daemon(config: &DaemonConfig) -> Table {
     table
 }
 
-fn bridge(config: &BridgeConfig, secrets: Secrets) -> Table {
+/// `[[bridge]]` without what is in it.
+pub(crate) fn bridge_alone(config: &BridgeConfig) -> Table {
     let mut table = Table::from_iter([("name".to_owned(), Value::from(config.name.clone()))]);
     if config.logic.name != DEFAULT_LOGIC {
         table.insert("logic".into(), config.logic.name.clone().into());
@@ -67,6 +69,11 @@ fn bridge(config: &BridgeConfig, secrets: Secrets) -> Table {
     if !params.is_empty() {
         table.insert("params".into(), Value::Table(params));
     }
+    table
+}
+
+fn bridge(config: &BridgeConfig, secrets: Secrets) -> Table {
+    let mut table = bridge_alone(config);
     let ports: Vec<Value> = config.ports.iter().map(|p| Value::Table(port(p, secrets))).collect();
     if !ports.is_empty() {
         table.insert("port".into(), Value::Array(ports));
@@ -78,7 +85,8 @@ fn bridge(config: &BridgeConfig, secrets: Secrets) -> Table {
     table
 }
 
-fn port(config: &PortConfig, secrets: Secrets) -> Table {
+/// `[[bridge.port]]`.
+pub(crate) fn port(config: &PortConfig, secrets: Secrets) -> Table {
     let settings = &config.settings;
     let mut table = Table::from_iter([
         ("name".to_owned(), Value::from(settings.name.clone())),
@@ -104,7 +112,8 @@ fn port(config: &PortConfig, secrets: Secrets) -> Table {
     table
 }
 
-fn station(config: &StationConfig) -> Table {
+/// `[[bridge.station]]`.
+pub(crate) fn station(config: &StationConfig) -> Table {
     let mut table = Table::from_iter([
         ("mac".to_owned(), Value::from(config.mac.to_string())),
         ("port".to_owned(), Value::from(config.port.clone())),
@@ -127,6 +136,8 @@ mod tests {
         workers = "0"
         poll = true
         socket = "/run/x.sock"
+        mode = "0600"
+        metrics = "9090"
 
         [[bridge]]
         name = "br0"
