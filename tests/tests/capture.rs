@@ -197,28 +197,33 @@ fn a_memif_port_is_shown_live_under_iperf3_and_with_an_ip_host() {
     host.join().unwrap().unwrap();
 }
 
-#[test]
-fn everything_that_passes_is_in_the_capture_once() {
-    let _machine = exclusive();
+/// Two memif ports, and what a verifying client sends between them.
+fn verified(workers: &str, rate: f64, seconds: u64) -> (Daemon, Options) {
     let ports = config::memif("x", 0, "") + &config::memif("y", 1, "");
-    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
-    let mut capture = Capture::watching(&daemon, "all.pcapng", &[]);
+    let daemon = Daemon::start_with(&(config::bridge("br0", "learning") + &ports), workers).unwrap();
     let mut options = Options::new(vec![daemon.memif("memif", 0), daemon.memif("memif", 1)]);
-    options.rate = Rate::Pps(2000.0);
+    options.rate = Rate::Pps(rate);
     options.sizes = "60-9000".parse().unwrap();
     options.segments = "1-4".parse().unwrap();
-    options.duration = Duration::from_secs(2);
+    options.duration = Duration::from_secs(seconds);
+    (daemon, options)
+}
+
+fn everything_is_captured_once(workers: &str) {
+    let _machine = exclusive();
+    let (daemon, options) = verified(workers, 2000.0, 2);
+    let mut capture = Capture::watching(&daemon, "all.pcapng", &[]);
     let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
     assert!(report.ok, "{report}");
     let counted = ["x", "y"].map(|name| daemon.port("br0", name).unwrap());
     let expected: u64 = counted.iter().map(|port| port.received() + port.delivered()).sum();
     assert!(report.received() > 4000 && expected >= 2 * report.received(), "{report}");
-    // The last packets are on their way for a moment.
     let fields = ["frame.interface_name", "frame.packet_flags_direction", "frame.len", "frame.cap_len"];
+    // The last packets are on their way for a moment.
+    let mut packets = Vec::new();
     until("all packets to be in the file", LIMIT, || {
-        let done = std::fs::metadata(&capture.file)?.len();
-        std::thread::sleep(Duration::from_millis(100));
-        Ok((std::fs::metadata(&capture.file)?.len() == done).then_some(()))
+        packets = tshark(&capture.file, &fields);
+        Ok((packets.len() as u64 >= expected).then_some(()))
     })
     .unwrap();
     let errors = capture.end();
@@ -226,7 +231,6 @@ fn everything_that_passes_is_in_the_capture_once() {
         errors.contains(&format!("{expected} packets captured, of {expected} seen; ports: 2")),
         "{errors}"
     );
-    let packets = tshark(&capture.file, &fields);
     assert_eq!(packets.len() as u64, expected);
     for port in &counted {
         let name = port.json()["name"].as_str().unwrap();
@@ -239,6 +243,51 @@ fn everything_that_passes_is_in_the_capture_once() {
         assert_eq!((of("1") as u64, of("2") as u64), (port.received(), port.delivered()), "{name}");
     }
     assert!(packets.iter().all(|packet| packet[2] == packet[3]), "packets are whole");
+}
+
+#[test]
+fn everything_that_passes_is_captured_once() {
+    everything_is_captured_once("0");
+}
+
+#[test]
+fn everything_that_passes_two_workers_is_captured_once() {
+    everything_is_captured_once("0-1");
+}
+
+#[test]
+fn a_reader_that_stops_costs_the_capture_packets_and_nobody_else() {
+    let _machine = exclusive();
+    let (daemon, options) = verified("0", 10_000.0, 3);
+    let mut capture = Capture::watching(&daemon, "some.pcapng", &[]);
+    capture.process.signal(rustix::process::Signal::STOP).unwrap();
+    let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+    capture.process.signal(rustix::process::Signal::CONT).unwrap();
+    assert!(report.ok, "the data plane lost something: {report}");
+    let counted = ["x", "y"].map(|name| daemon.port("br0", name).unwrap());
+    let passed: u64 = counted.iter().map(|port| port.received() + port.delivered()).sum();
+    // Whatever was kept comes, and then what was counted.
+    until("the capture to notice", LIMIT, || {
+        Ok(capture.errors().contains("the capture does not keep up").then_some(()))
+    })
+    .unwrap();
+    let mut last = 0;
+    until("the capture to have caught up", LIMIT, || {
+        let packets = tshark(&capture.file, &["frame.number"]).len();
+        Ok((std::mem::replace(&mut last, packets) == packets).then_some(()))
+    })
+    .unwrap();
+    let errors = capture.end();
+    let number = |before: &str| -> u64 {
+        let words: Vec<_> = errors.split_whitespace().collect();
+        let at = words.windows(2).position(|w| format!("{} {}", w[0], w[1]).starts_with(before));
+        words[at.unwrap_or_else(|| panic!("{before}: {errors}")) - 1].parse().unwrap()
+    };
+    let (shown, missed) = (number("packets captured"), number("packets are"));
+    assert_eq!(shown, tshark(&capture.file, &["frame.number"]).len() as u64);
+    assert!(missed > 0);
+    assert_eq!(shown + missed, passed, "{errors}");
+    assert!(errors.contains(&format!("of {passed} seen")), "{errors}");
 }
 
 #[test]
