@@ -469,10 +469,9 @@ pub(crate) enum Direction {
 #[derive(Debug, Args)]
 #[command(after_help = examples!(
     "mswitch capture br0 --count 3",
-    "mswitch capture br0 --port host --filter 'arp or tcp port 80' --count 1",
-    "mswitch capture br0 --count 2 --write - | tshark -r -",
-    "mswitch capture br0 --direction in --count 2 --write out.pcapng",
-    "mswitch capture br0 --count 2 --snaplen 128 --write ring.pcapng --ring-size 100M --ring-files 10",
+    "mswitch capture br0 --port host --direction in --filter 'arp or icmp' --count 2",
+    "mswitch capture br0 --count 3 --write - | tshark -r -",
+    "mswitch capture br0 --snaplen 64 --count 3 --write ring.pcapng --ring-size 100M --ring-files 10",
 ))]
 pub(crate) struct CaptureArgs {
     /// The bridge
