@@ -280,7 +280,7 @@ fn a_reader_that_stops_costs_the_capture_packets_and_nobody_else() {
     let errors = capture.end();
     let number = |before: &str| -> u64 {
         let words: Vec<_> = errors.split_whitespace().collect();
-        let at = words.windows(2).position(|w| format!("{} {}", w[0], w[1]).starts_with(before));
+        let at = words.windows(2).rposition(|w| format!("{} {}", w[0], w[1]).starts_with(before));
         words[at.unwrap_or_else(|| panic!("{before}: {errors}")) - 1].parse().unwrap()
     };
     let (shown, missed) = (number("packets captured"), number("packets are"));
