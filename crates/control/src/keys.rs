@@ -37,14 +37,14 @@ pub const DAEMON: &[Key] = &[
         "Workers never sleep: the lowest latency, for all of their CPUs' time.",
     ),
     key("socket", "path", "`/run/mswitch/mswitch.sock`", "The control socket."),
-    key("owner", "text", "whoever runs the daemon", "User that owns the control socket, by name or number."),
-    key("group", "text", "whoever runs the daemon", "Group of the control socket, by name or number."),
-    key("mode", "octal", "`0660`", "Access mode of the control socket."),
+    key("owner", "user, by name or number", "not set", "User that owns the control socket."),
+    key("group", "group, by name or number", "not set", "Group of the control socket."),
+    key("mode", "octal mode, `\"0660\"`", "`\"0660\"`", "Access mode of the control socket."),
     key(
         "metrics",
-        "`9090`, `127.0.0.1:9090`, `[::]:9090`",
+        "`ADDRESS:PORT`, or a port of 127.0.0.1",
         "not served",
-        "Where metrics are served to Prometheus; a port alone is that of 127.0.0.1.",
+        "Where metrics are served to Prometheus, over HTTP at `/metrics`.",
     ),
 ];
 

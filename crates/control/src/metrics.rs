@@ -4,9 +4,9 @@
 //! worker takes and makes none of them do more. Time series are per bridge, port and worker, not per queue, so that
 //! their number stays a small multiple of the number of ports; `mswitch port stats --queues` has the queues.
 //!
-//! - [`collect`] says which numbers there are and where they come from;
-//! - [`exposition`] writes them;
-//! - [`endpoint`] answers HTTP.
+//! - `collect` says which numbers there are and where they come from;
+//! - `exposition` writes them;
+//! - `endpoint` answers HTTP.
 
 mod collect;
 mod endpoint;

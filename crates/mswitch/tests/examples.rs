@@ -1,7 +1,7 @@
 //! Every example in every command's help, run in order: what the help shows works.
 //!
 //! Examples are lines of a shell. They meet a daemon with the bridge `br0`, its ports `vm1` (memif) and `host` (TAP,
-//! with pings that nobody answers), and a namespace `blue`, and are run in the order in which commands are listed. Paths below
+//! with pings to everyone that nobody answers), and a namespace `blue`, and are run in the order in which commands are listed. Paths below
 //! /run/mswitch and /etc/mswitch become ones of the test's own, and so does the name `blue`. One that runs until it is
 //! stopped is `mswitch daemon`, which gets a signal once it is ready, or `mswitch top`, which is typed `q`.
 
@@ -164,7 +164,7 @@ fn every_example_works() {
         place.daemon(&line).end();
     }
     let _daemon = place.daemon("exec mswitch daemon --config /etc/mswitch/mswitch.toml");
-    let mut pings = place.shell("exec ping -i 0.2 10.213.77.2");
+    let mut pings = place.shell("exec ping -b -i 0.02 10.213.77.255");
     let _pings = Process(pings.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     // Something for `mswitch events` to tell: the host is learned again and again.
     let mut forgetting = place.shell("while mswitch fdb flush br0; do sleep 0.5; done");
