@@ -12,7 +12,7 @@ use crate::model::format_admin;
 use crate::reconcile::Outcome;
 use crate::refusal::Refusal;
 use crate::state::{Bridge, Bridges, Port, State, every};
-use crate::{options, proto, vlan};
+use crate::{options, protection, proto, vlan};
 
 /// A port.
 pub fn port(state: &State, bridge: &str, name: &str, port: &Port) -> Result<proto::Port, Refusal> {
@@ -31,6 +31,7 @@ pub fn port(state: &State, bridge: &str, name: &str, port: &Port) -> Result<prot
         mtu: settings.mtu,
         vlan: vlan::format(&settings.vlan),
         options: options::to_text(&port.config.spec),
+        protection: protection::given(settings),
         details: status.details.into_iter().map(|(name, value)| proto::Detail { name, value }).collect(),
         totals: Some(totals(std::slice::from_ref(&counters))),
         rx_queues: counters.rx.iter().map(queue).collect(),
@@ -77,6 +78,28 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
 
 fn logic(bridge: &Bridge) -> proto::Logic {
     proto::Logic { name: bridge.logic.name().into(), params: bridge.logic.params().into_iter().collect() }
+}
+
+/// Where a bridge's packets to groups go.
+pub fn groups(name: &str, bridge: &Bridge) -> Result<proto::Groups, Refusal> {
+    let found = bridge.logic.groups().ok_or_else(|| {
+        Refusal::Other(format!(
+            "bridge \"{name}\" does not listen to IGMP and MLD; `mswitch logic set {name} learning --param snooping=on` \
+             makes it"
+        ))
+    })?;
+    let entries = found.into_iter().filter_map(|entry| {
+        // An entry whose port was just removed is about to go as well.
+        let (port, _) = bridge.ports.iter().find(|(_, port)| port.at.port == entry.port)?;
+        Some(proto::Group {
+            mac: entry.group.map(|mac| mac.to_string()).unwrap_or_default(),
+            family: if entry.version == packet::IpVersion::V4 { "ipv4" } else { "ipv6" }.into(),
+            vlan: entry.vid.into(),
+            port: port.clone(),
+            expires_seconds: entry.expires_seconds,
+        })
+    });
+    Ok(proto::Groups { entries: entries.collect() })
 }
 
 /// Why no traffic can pass a port; `None` if it can.

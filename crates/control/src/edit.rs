@@ -3,11 +3,14 @@
 //! An edit changes the model and nothing else; [`crate::desired`] then makes the switch match. So the same change is
 //! the same wherever it comes from, and what is refused here has touched nothing.
 
+use std::collections::BTreeMap;
+
 use fabric::VlanMode;
 use packet::ether::MacAddr;
 
 use crate::check;
 use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
+use crate::protection;
 use crate::refusal::Refusal;
 
 /// A change of the configuration.
@@ -74,6 +77,8 @@ pub struct PortChange {
     pub mtu: Option<u32>,
     /// VLAN membership.
     pub vlan: Option<VlanMode>,
+    /// Protections by their keys in the file.
+    pub protection: BTreeMap<String, String>,
 }
 
 impl Edit {
@@ -92,7 +97,8 @@ impl Edit {
                 Ok(())
             }
             Edit::AddPort { bridge, port } => add_port(config, &bridge, *port),
-            Edit::SetPort { bridge, port, change } => set_port(find_port(config, &bridge, &port)?, change),
+            Edit::SetPort { bridge, port, change } => set_port(find_port(config, &bridge, &port)?, change)
+                .map_err(|message| Refusal::Port { bridge, port, message }),
             Edit::RemovePort { bridge, port } => {
                 find_port(config, &bridge, &port)?;
                 let bridge = find(config, &bridge)?;
@@ -172,8 +178,8 @@ fn add_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<(), R
     Ok(())
 }
 
-fn set_port(port: &mut PortConfig, change: PortChange) -> Result<(), Refusal> {
-    let PortChange { admin_up, mtu, vlan } = change;
+fn set_port(port: &mut PortConfig, change: PortChange) -> Result<(), String> {
+    let PortChange { admin_up, mtu, vlan, protection } = change;
     if let Some(up) = admin_up {
         port.settings.admin_up = up;
     }
@@ -183,7 +189,7 @@ fn set_port(port: &mut PortConfig, change: PortChange) -> Result<(), Refusal> {
     if let Some(vlan) = vlan {
         port.settings.vlan = vlan;
     }
-    Ok(())
+    protection::apply(&mut port.settings, &protection).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

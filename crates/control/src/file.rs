@@ -5,6 +5,7 @@
 
 mod bridge;
 mod port;
+mod protection;
 mod report;
 mod section;
 pub(crate) mod write;

@@ -79,6 +79,35 @@ pub const PORT: &[Key] = &[
         "`transparent`",
         "The VLANs that it is a member of (IEEE 802.1Q).",
     ),
+    key(
+        "isolated",
+        "boolean",
+        "`false`",
+        "Its packets never go to another isolated port (docs/protection.md).",
+    ),
+    key(
+        "police",
+        "`100Mbit burst 64KiB`, `1000pps`, `off`",
+        "`off`",
+        "The rate that packets from it are held to.",
+    ),
+    key("storm-broadcast", "a rate as for `police`", "`off`", "The same for its broadcasts."),
+    key("storm-multicast", "a rate as for `police`", "`off`", "The same for its multicasts."),
+    key(
+        "storm-unknown",
+        "a rate as for `police`",
+        "`off`",
+        "The same for packets to stations that are not known.",
+    ),
+    key("max-stations", "1 to 8192, `off`", "`off`", "Stations that may be behind it at once."),
+    key("stations", "list of MAC addresses", "any", "The only stations that may speak there."),
+    key("sticky", "boolean", "`false`", "Stations learned there neither age nor move."),
+    key(
+        "sources",
+        "list of addresses, `10.0.0.5`, `fe80::/64@52:54:00:12:34:56`",
+        "any",
+        "The only addresses that packets from it may come from, in ARP and neighbour discovery too.",
+    ),
 ];
 
 /// `[[bridge.station]]`.

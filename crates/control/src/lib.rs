@@ -14,8 +14,8 @@
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
 //! - [`capture`](mod@capture) hands packets from the workers to whoever asked to see them;
 //! - [`metrics`] serves the counters to Prometheus;
-//! - [`options`] reads a port type's own options, [`vlan`] and [`cpulist`] the two little grammars,
-//!   [`suggest`] words what would have been right.
+//! - [`options`] reads a port type's own options, [`protection`] what a port is protected against, [`vlan`], [`rate`]
+//!   and [`cpulist`] the little grammars, [`suggest`] words what would have been right.
 //!
 //! The file and the command line meet in the same functions, so that the same mistake is answered in the same words.
 
@@ -36,7 +36,9 @@ pub mod metrics;
 pub mod model;
 pub mod notify;
 pub mod options;
+pub mod protection;
 pub mod proto;
+pub mod rate;
 pub mod reconcile;
 pub mod refusal;
 pub mod server;

@@ -26,7 +26,7 @@ use crate::model::{
 use crate::proto::switch_server::Switch;
 use crate::refusal::Refusal;
 use crate::state::{Bridge, State, every, find, find_port};
-use crate::{capture, convert, options, proto, suggest, vlan};
+use crate::{capture, convert, options, protection, proto, suggest, vlan};
 
 /// The service.
 #[derive(Clone)]
@@ -113,6 +113,7 @@ fn port_config(request: &proto::AddPortRequest) -> Result<PortConfig, Refusal> {
     if !request.vlan.is_empty() {
         settings.vlan = vlan::parse(&request.vlan).map_err(|error| refused(error.to_string()))?;
     }
+    protection::apply(&mut settings, &request.protection).map_err(|error| refused(error.to_string()))?;
     if let Some(mtu) = request.mtu {
         settings.mtu = check_mtu(mtu.into())?;
     }
@@ -194,6 +195,7 @@ impl Switch for Server {
                 admin_up: request.admin.as_deref().map(parse_admin).transpose()?,
                 mtu: request.mtu.map(|mtu| check_mtu(mtu.into())).transpose()?,
                 vlan: request.vlan.as_deref().map(vlan::parse).transpose().map_err(other)?,
+                protection: request.protection,
             };
             Ok(Edit::SetPort { bridge: request.bridge, port: request.name, change })
         })
@@ -264,6 +266,11 @@ impl Switch for Server {
         Ok(Response::new(proto::LogicTypes { logics: logics.collect() }))
     }
 
+    async fn list_groups(&self, request: Request<proto::ListGroupsRequest>) -> Reply<proto::Groups> {
+        let name = request.into_inner().bridge;
+        self.run(move |state| convert::groups(&name, find(&state.bridges(), &name)?)).await
+    }
+
     async fn list_fdb(&self, request: Request<proto::ListFdbRequest>) -> Reply<proto::Fdb> {
         let name = request.into_inner().bridge;
         self.run(move |state| {
@@ -280,6 +287,7 @@ impl Switch for Server {
                     port: port.clone(),
                     age_seconds: entry.age_seconds,
                     r#static: entry.is_static,
+                    sticky: entry.is_sticky,
                 })
             });
             Ok(proto::Fdb { entries: entries.collect() })

@@ -3,11 +3,12 @@
 use packet::edit;
 use packet::ether::{VLAN_TAG_LEN, VlanTag};
 
-use crate::bridge::{BridgeState, PortEntry};
+use crate::bridge::{BridgeState, PortEntry, View};
 use crate::counters::DropReason;
 use crate::offloads;
 use crate::output::Scratchpad;
 use crate::port::{PortIndex, VlanMode};
+use crate::protection::Security;
 use crate::rx::{HEADROOM, PULL_MAX, RxBatch, read_range};
 
 /// A header version: one packet with one set of private header bytes. The received packets are versions too.
@@ -19,6 +20,8 @@ pub struct Batch<'a> {
     pub(crate) rx: &'a mut RxBatch,
     pub(crate) pad: &'a mut Scratchpad,
     pub(crate) bridge: &'a BridgeState,
+    /// Where these packets may go.
+    pub(crate) view: &'a View,
     pub(crate) ingress: PortIndex,
     pub(crate) now: u32,
 }
@@ -42,10 +45,24 @@ impl<'a> Batch<'a> {
         self.now
     }
 
-    /// The ports that have a client, the ingress port included.
+    /// The ports that have a client and that packets from this one may go to; the ingress port is included, unless it
+    /// is isolated.
     #[inline]
     pub fn live_ports(&self) -> &'a [PortIndex] {
-        self.bridge.live()
+        self.view.live()
+    }
+
+    /// Whether a port is among [`Batch::live_ports`].
+    #[inline]
+    pub fn reaches(&self, port: PortIndex) -> bool {
+        self.view.port(port).is_some_and(|entry| entry.lanes > 0)
+    }
+
+    /// Who may speak at the port that the packets came from; `None`: anybody.
+    #[inline]
+    pub fn security(&self) -> Option<&'a Security> {
+        let entry = self.bridge.port(self.ingress).filter(|entry| entry.secured)?;
+        Some(&entry.settings.security)
     }
 
     /// Whether any port has VLAN settings of its own; if none has, frames pass as they are.
@@ -174,12 +191,15 @@ impl<'a> Batch<'a> {
 
     /// Sends a version back to the port it came from.
     pub fn reflect(&mut self, v: VersionId) {
-        self.send_anywhere(v, self.ingress);
+        match self.bridge.port(self.ingress) {
+            Some(entry) => self.output(v, entry),
+            None => self.drop_output(v, DropReason::PortDown),
+        }
     }
 
     #[inline(always)]
     fn send_anywhere(&mut self, v: VersionId, port: PortIndex) {
-        match self.bridge.port(port) {
+        match self.view.port(port) {
             Some(entry) => self.output(v, entry),
             None => self.drop_output(v, DropReason::PortDown),
         }
@@ -187,11 +207,23 @@ impl<'a> Batch<'a> {
 
     /// Sends a version to every live port but the one it came from. If there is none, nothing was said of it.
     pub fn broadcast(&mut self, v: VersionId) {
-        for &port in self.bridge.live() {
+        for &port in self.view.live() {
             if port != self.ingress {
                 self.send_anywhere(v, port);
             }
         }
+    }
+
+    /// To be asked before a packet to one station is flooded because nobody knows where that station is. If false, the
+    /// port has used up what storm control grants it: the packet was dropped and counted.
+    #[inline]
+    pub fn may_flood_unknown(&mut self, v: VersionId) -> bool {
+        let guards = self.bridge.port(self.ingress).and_then(|entry| entry.guards.as_deref());
+        if guards.is_none_or(|guards| guards.admits_unknown(self.len(v))) {
+            return true;
+        }
+        self.drop_output(v, DropReason::StormControl);
+        false
     }
 
     /// Drops a packet for a reason.
@@ -219,7 +251,7 @@ impl<'a> Batch<'a> {
         self.mark(v);
         let version = &mut self.rx.versions[i];
         if entry.lanes == 0 {
-            return self.pad.drop_packet(version.packet, DropReason::PortDown);
+            return self.pad.drop_packet(version.packet, entry.closed);
         }
         if !version.offload.is_none() {
             return offloads::output(self.rx, self.pad, self.bridge, i, entry);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::counters::{DropReason, QueueCounters};
 use crate::egress::Egress;
+use crate::guards::Guards;
 use crate::logic::SwitchLogic;
 use crate::observe::Watch;
 use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
@@ -24,6 +25,12 @@ pub struct PortEntry {
     pub(crate) caps: Caps,
     /// Longest frame it takes, bytes with link header.
     pub(crate) max_frame: u32,
+    /// Why it takes nothing when it has no lanes.
+    pub(crate) closed: DropReason,
+    /// Whether the settings say who may speak.
+    pub(crate) secured: bool,
+    /// What its own packets are held to, if anything.
+    pub(crate) guards: Option<Arc<Guards>>,
     pub(crate) settings: Arc<PortSettings>,
 }
 
@@ -47,25 +54,60 @@ pub struct Lane {
     pub(crate) on_fault: OnFault,
 }
 
+/// The ports as their packets' destinations.
+pub(crate) struct View {
+    ports: Box<[Option<PortEntry>]>,
+    live: Box<[PortIndex]>,
+}
+
+impl View {
+    fn new(ports: Vec<Option<PortEntry>>) -> Self {
+        let live = (0u16..)
+            .zip(&ports)
+            .filter(|(_, entry)| entry.as_ref().is_some_and(|e| e.lanes > 0))
+            .map(|(i, _)| PortIndex(i))
+            .collect();
+        Self { ports: ports.into(), live }
+    }
+
+    /// The same ports as an isolated one sees them: others of its kind take nothing.
+    fn of_isolated(&self) -> Self {
+        let close = |entry: &PortEntry| match entry.settings.isolated && entry.lanes > 0 {
+            true => PortEntry { lanes: 0, closed: DropReason::Isolated, ..entry.clone() },
+            false => entry.clone(),
+        };
+        Self::new(self.ports.iter().map(|entry| entry.as_ref().map(close)).collect())
+    }
+
+    #[inline(always)]
+    pub(crate) fn port(&self, index: PortIndex) -> Option<&PortEntry> {
+        self.ports.get(usize::from(index.0))?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn live(&self) -> &[PortIndex] {
+        &self.live
+    }
+}
+
 /// See the module.
 pub struct BridgeState {
     pub(crate) logic: Arc<dyn SwitchLogic>,
-    ports: Box<[Option<PortEntry>]>,
+    all: View,
+    /// What packets from isolated ports meet; only where there are such.
+    isolated: Option<View>,
     lanes: Box<[Lane]>,
-    live: Box<[PortIndex]>,
     vlan_aware: bool,
     watch: Option<Box<Watch>>,
 }
 
 impl BridgeState {
     pub(crate) fn new(logic: Arc<dyn SwitchLogic>, ports: Vec<Option<PortEntry>>, lanes: Vec<Lane>) -> Self {
-        let live = (0u16..)
-            .zip(&ports)
-            .filter(|(_, entry)| entry.as_ref().is_some_and(|e| e.lanes > 0))
-            .map(|(i, _)| PortIndex(i))
-            .collect();
         let vlan_aware = ports.iter().flatten().any(|e| e.settings.vlan != VlanMode::Transparent);
-        Self { logic, ports: ports.into(), lanes: lanes.into(), live, vlan_aware, watch: None }
+        let isolated = ports.iter().flatten().any(|e| e.settings.isolated);
+        let all = View::new(ports);
+        let isolated = isolated.then(|| all.of_isolated());
+        Self { logic, all, isolated, lanes: lanes.into(), vlan_aware, watch: None }
     }
 
     /// The same, observed.
@@ -82,7 +124,16 @@ impl BridgeState {
 
     #[inline(always)]
     pub(crate) fn port(&self, index: PortIndex) -> Option<&PortEntry> {
-        self.ports.get(usize::from(index.0))?.as_ref()
+        self.all.port(index)
+    }
+
+    /// Where packets from a port may go.
+    #[inline]
+    pub(crate) fn view(&self, ingress: &PortEntry) -> &View {
+        match &self.isolated {
+            Some(view) if ingress.settings.isolated => view,
+            _ => &self.all,
+        }
     }
 
     #[inline]
@@ -100,11 +151,6 @@ impl BridgeState {
 
     pub(crate) fn lane_count(&self) -> usize {
         self.lanes.len()
-    }
-
-    #[inline]
-    pub(crate) fn live(&self) -> &[PortIndex] {
-        &self.live
     }
 
     #[inline]

@@ -50,6 +50,16 @@ reasons! {
     BatchLimit = "batch-limit",
     /// The destination's device refused it.
     Device = "device",
+    /// It came from an isolated port and was for another one.
+    Isolated = "isolated",
+    /// Beyond the rate that its port is held to.
+    Policed = "policed",
+    /// Beyond the rate of broadcasts, multicasts or packets to unknown stations that its port is held to.
+    StormControl = "storm-control",
+    /// From a station that may not speak at its port.
+    StationLimit = "station-limit",
+    /// From an IP address that its port may not use.
+    SourceGuard = "source-guard",
 }
 
 /// Number of drop reasons.

@@ -9,6 +9,7 @@ use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::egress::{Egress, Tools};
 use crate::fault::Fault;
+use crate::guards::Guards;
 use crate::logic::SwitchLogic;
 use crate::notify::Notifier;
 use crate::output::Scratchpad;
@@ -56,7 +57,18 @@ impl Picture {
             named.push((PortIndex(index), settings.clone()));
             let (up, caps, max_frame) = (port.up, port.caps, port.max_frame);
             let lanes = lanes.len() as u32 - first_lane;
-            entries.push(Some(PortEntry { up, first_lane, lanes, caps, max_frame, settings }));
+            let (closed, guards) = (DropReason::PortDown, Guards::of(&settings, None));
+            entries.push(Some(PortEntry {
+                up,
+                first_lane,
+                lanes,
+                caps,
+                max_frame,
+                closed,
+                secured: settings.security.is_on(),
+                guards,
+                settings,
+            }));
         }
         logic.ports_changed(&named);
         Self { state: BridgeState::new(logic, entries, lanes), counters, faults }

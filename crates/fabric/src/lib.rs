@@ -16,6 +16,7 @@
 
 pub mod batch;
 pub mod bridge;
+pub mod bucket;
 pub mod clock;
 mod copy;
 pub mod counters;
@@ -23,6 +24,7 @@ pub mod egress;
 pub mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod guards;
 pub mod logic;
 #[cfg(test)]
 #[cfg(loom)]
@@ -32,6 +34,7 @@ pub mod observe;
 mod offloads;
 pub mod output;
 pub mod port;
+pub mod protection;
 pub mod quiescence;
 pub mod reservation;
 pub mod rx;

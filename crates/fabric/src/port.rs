@@ -2,6 +2,8 @@
 
 use packet::ether::{Vid, VlanTag};
 
+use crate::protection::{Limit, Security, Storm};
+
 /// A port's index in its bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortIndex(pub u16);
@@ -136,11 +138,28 @@ pub struct PortSettings {
     pub vlan: VlanMode,
     /// Largest packet towards the client, bytes without link header; 0: whatever the port type allows.
     pub mtu: u32,
+    /// Packets from here never go to another isolated port.
+    pub isolated: bool,
+    /// The rate that packets from here are held to.
+    pub police: Option<Limit>,
+    /// The rates that packets from here which go to many ports are held to.
+    pub storm: Storm,
+    /// Who may speak here; for logics that learn stations.
+    pub security: Security,
 }
 
 impl PortSettings {
     /// A port that is up, transparent to VLANs and of the type's own MTU.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), admin_up: true, vlan: VlanMode::default(), mtu: 0 }
+        Self {
+            name: name.into(),
+            admin_up: true,
+            vlan: VlanMode::default(),
+            mtu: 0,
+            isolated: false,
+            police: None,
+            storm: Storm::default(),
+            security: Security::default(),
+        }
     }
 }

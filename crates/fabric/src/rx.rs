@@ -299,6 +299,30 @@ impl RxBatch {
         self.used_versions = n;
     }
 
+    /// Takes out of a batch just loaded the packets for which `keep`, given header and length, is false; returns how
+    /// many. The sender gets their descriptors back like all others.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&[u8], u32) -> bool) -> u32 {
+        let mut kept = 0;
+        for i in 0..self.packets {
+            if !keep(self.header(i), self.versions[i].len()) {
+                continue;
+            }
+            if kept < i {
+                let version = self.versions[i];
+                self.sources[kept] = self.sources[i];
+                self.versions[kept] = Version { packet: kept as u16, ..version };
+                let range = usize::from(version.start)..usize::from(version.start + version.header_len);
+                let (to, from) = self.slots.split_at_mut(i);
+                to[kept].0[range.clone()].copy_from_slice(&from[0].0[range]);
+            }
+            kept += 1;
+        }
+        let dropped = self.packets - kept;
+        self.packets = kept;
+        self.used_versions = kept;
+        dropped as u32
+    }
+
     /// The private header bytes of a version.
     #[inline]
     pub(crate) fn header(&self, v: usize) -> &[u8] {

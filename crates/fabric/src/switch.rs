@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::clock;
-use crate::counters::{QueueCounters, QueueSnapshot, WorkerSnapshot};
+use crate::counters::{DropReason, QueueCounters, QueueSnapshot, WorkerSnapshot};
 use crate::egress::Egress;
+use crate::guards::Guards;
 use crate::logic::SwitchLogic;
 use crate::observe::{Observer, Watch};
 use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
@@ -100,6 +101,7 @@ struct Attached {
 
 struct Port {
     settings: Arc<PortSettings>,
+    guards: Option<Arc<Guards>>,
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
     attached: Option<Attached>,
@@ -289,7 +291,9 @@ impl Switch {
         if at >= MAX_PORTS {
             return Err(SwitchError::TooManyPorts);
         }
-        let port = Port { settings: Arc::new(settings), rx: Vec::new(), tx: Vec::new(), attached: None };
+        let guards = Guards::of(&settings, None);
+        let settings = Arc::new(settings);
+        let port = Port { settings, guards, rx: Vec::new(), tx: Vec::new(), attached: None };
         if at == bridge.ports.len() {
             bridge.ports.push(Some(port));
         } else {
@@ -305,6 +309,7 @@ impl Switch {
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
+        port.guards = Guards::of(&settings, port.guards.as_deref());
         port.settings = Arc::new(settings);
         self.publish(bridge);
         self.tell(bridge, at.port, was_up);
@@ -528,7 +533,17 @@ fn picture_of(port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
             on_fault: attached.on_fault.clone(),
         }));
     }
-    PortEntry { up, first_lane, lanes: lanes.len() as u32 - first_lane, caps, max_frame, settings }
+    PortEntry {
+        up,
+        first_lane,
+        lanes: lanes.len() as u32 - first_lane,
+        caps,
+        max_frame,
+        closed: DropReason::PortDown,
+        secured: settings.security.is_on(),
+        guards: port.guards.clone(),
+        settings,
+    }
 }
 
 fn port_mut(bridge: &mut Bridge, at: PortIndex) -> Result<&mut Port, SwitchError> {

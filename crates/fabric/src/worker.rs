@@ -448,13 +448,20 @@ pub(crate) fn forward(
     bridge: &BridgeState,
     ingress: PortIndex,
 ) {
+    let up = bridge.port(ingress).filter(|port| port.up);
+    if let Some(guards) = up.and_then(|port| port.guards.as_deref()) {
+        guards.admit(batch, &mut pad.drops);
+        if batch.is_empty() {
+            return;
+        }
+    }
     match bridge.watch() {
         None => forward_then(batch, pad, tools, bridge, ingress, |_| ()),
         Some(watch) => observe::forward(batch, pad, tools, bridge, ingress, watch),
     }
 }
 
-/// [`forward`], with `listed` called when all lists stand and nothing is delivered.
+/// [`forward`] of what may enter, with `listed` called when all lists stand and nothing is delivered.
 #[inline(always)]
 pub(crate) fn forward_then(
     batch: &mut RxBatch,
@@ -464,14 +471,15 @@ pub(crate) fn forward_then(
     ingress: PortIndex,
     listed: impl FnOnce(&mut Scratchpad),
 ) {
-    if bridge.port(ingress).is_none_or(|port| !port.up) {
+    let Some(port) = bridge.port(ingress).filter(|port| port.up) else {
         pad.drops.add(DropReason::PortDown, batch.len() as u32);
         return;
-    }
+    };
     pad.begin(bridge.lane_count());
-    let mut view = Batch { rx: &mut *batch, pad: &mut *pad, bridge, ingress, now: clock::seconds() };
-    bridge.logic.forward(&mut view);
-    view.finish();
+    let (view, now) = (bridge.view(port), clock::seconds());
+    let mut packets = Batch { rx: &mut *batch, pad: &mut *pad, bridge, view, ingress, now };
+    bridge.logic.forward(&mut packets);
+    packets.finish();
     listed(pad);
     pad.deliver(batch, bridge, tools, |lane, fault| {
         if let Some(lane) = bridge.lane(lane) {

@@ -7,13 +7,17 @@
 //! other workers changed meanwhile.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use fabric::{Batch, DropReason, PortIndex, SwitchLogic};
+use fabric::port::MAX_PORTS;
+use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId};
 use packet::MacAddr;
 use packet::ether;
 
 use crate::fdb::{Fdb, Key, MAX_STATIONS};
-use crate::vlan::Vlans;
+use crate::security::{Anybody, Guarded, Heard, Sources};
+use crate::snooping::{GroupEntry, Snooping};
+use crate::vlan::{Frame, Vlans};
 use crate::{Logic, LogicError, LogicInfo, ParamInfo, params};
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
@@ -30,6 +34,21 @@ pub(crate) const INFO: LogicInfo = LogicInfo {
             help: "stations remembered at once (up to 1048576); beyond it a new one replaces an old one",
             default: "8192",
         },
+        ParamInfo {
+            name: "snooping",
+            help: "`on`: packets to IP groups go where IGMP and MLD say that somebody wants them",
+            default: "off",
+        },
+        ParamInfo {
+            name: "snooping-timeout",
+            help: "seconds for which a member of a group, or a router, counts after it was heard (2 to 86400)",
+            default: "260",
+        },
+        ParamInfo {
+            name: "unregistered",
+            help: "where groups that nobody has asked for go: `flood`, or `routers` only",
+            default: "flood",
+        },
     ],
     build: |params| Ok(Arc::new(Learning::new(params)?)),
 };
@@ -38,7 +57,15 @@ pub(crate) const INFO: LogicInfo = LogicInfo {
 pub struct Learning {
     fdb: Fdb,
     ageing: u32,
+    /// Whether stations stay, by port: [`STICKY`], [`NO_LONGER`] or [`NEVER`].
+    sticky: Box<[AtomicU8]>,
+    snooping: Option<Snooping>,
 }
+
+const NEVER: u8 = 0;
+const STICKY: u8 = 1;
+/// Workers may have met the old settings after the new ones were announced: the next tick looks again.
+const NO_LONGER: u8 = 2;
 
 impl Learning {
     /// Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000) and `max-stations`.
@@ -46,30 +73,33 @@ impl Learning {
         params::known(&INFO, given)?;
         let ageing = params::number(&INFO, given, "ageing", 300, 0..=1_000_000)?;
         let stations = params::number(&INFO, given, "max-stations", 8192, 1..=MAX_STATIONS)?;
-        Ok(Self { fdb: Fdb::new(stations), ageing })
+        let timeout = params::number(&INFO, given, "snooping-timeout", 260, 2..=86_400)?;
+        let flood = params::choice(&INFO, given, "unregistered", ["flood", "routers"])? == "flood";
+        let on = params::choice(&INFO, given, "snooping", ["off", "on"])? == "on";
+        let snooping = on.then(|| Snooping::new(timeout, flood));
+        let sticky = (0..MAX_PORTS).map(|_| AtomicU8::new(NEVER)).collect();
+        Ok(Self { fdb: Fdb::new(stations), ageing, sticky, snooping })
     }
 }
 
-impl SwitchLogic for Learning {
-    fn forward(&self, batch: &mut Batch<'_>) {
-        let (ingress, now, vlans) = (batch.ingress(), batch.now(), Vlans::of(batch));
+impl Learning {
+    #[inline(always)]
+    fn switch<S: Sources>(&self, batch: &mut Batch<'_>, mut sources: S) {
+        let vlans = Vlans::of(batch);
         // A run of packets of one flow is looked up once.
-        let mut source: Option<Key> = None;
         let mut destination: Option<(Key, Option<PortIndex>)> = None;
         for v in batch.packets() {
             let Some((dst, src)) = ether::addresses(batch.header(v)) else { continue };
             let Some(frame) = vlans.enter(batch, v) else { continue };
 
-            let key = Key::new(frame.vid, src);
-            if source != Some(key) && !src.is_multicast() {
-                source = Some(key);
-                if self.fdb.learn(key, ingress, now) {
-                    destination = None;
-                }
+            match sources.heard(&self.fdb, batch, v, src, Key::new(frame.vid, src)) {
+                Heard::Enter => {}
+                Heard::Moved => destination = None,
+                Heard::Refused => continue,
             }
 
             if dst.is_multicast() {
-                flood_group(batch, v, dst, &frame);
+                self.send_group(batch, v, dst, &frame);
                 continue;
             }
             let key = Key::new(frame.vid, dst);
@@ -80,22 +110,55 @@ impl SwitchLogic for Learning {
             destination = Some((key, port));
             match port {
                 Some(port) => frame.send(batch, port),
-                None => frame.flood(batch),
+                None if batch.may_flood_unknown(v) => frame.flood(batch),
+                None => {}
+            }
+        }
+    }
+}
+
+impl Learning {
+    /// Group addresses go to all members of the VLAN, or to those that want them; those of the bridges' own protocols
+    /// nowhere (IEEE 802.1Q §8.6.3, table 8-1).
+    fn send_group(&self, batch: &mut Batch<'_>, v: VersionId, dst: MacAddr, frame: &Frame) {
+        if ether::is_reserved_group(dst) {
+            return batch.discard(v, DropReason::ReservedGroup);
+        }
+        match &self.snooping {
+            Some(snooping) if !dst.is_broadcast() => snooping.forward(batch, v, dst, frame),
+            _ => frame.flood(batch),
+        }
+    }
+}
+
+impl SwitchLogic for Learning {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        match batch.security() {
+            None => self.switch(batch, Anybody::of(batch)),
+            Some(security) => self.switch(batch, Guarded::of(batch, security)),
+        }
+    }
+
+    fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
+        for (port, settings) in ports {
+            let Some(sticky) = self.sticky.get(usize::from(port.0)) else { continue };
+            // What stays because of a setting goes with it.
+            if settings.security.sticky {
+                sticky.store(STICKY, Relaxed);
+            } else if sticky.compare_exchange(STICKY, NO_LONGER, Relaxed, Relaxed).is_ok() {
+                self.fdb.flush_sticky(*port);
             }
         }
     }
 
     fn port_removed(&self, port: PortIndex) {
         self.fdb.flush(Some(port), false);
-    }
-}
-
-/// Group addresses go to all members, those of the bridges' own protocols nowhere (IEEE 802.1Q §8.6.3, table 8-1).
-fn flood_group(batch: &mut Batch<'_>, v: fabric::VersionId, dst: MacAddr, frame: &crate::vlan::Frame) {
-    if ether::is_reserved_group(dst) {
-        batch.discard(v, DropReason::ReservedGroup);
-    } else {
-        frame.flood(batch);
+        if let Some(sticky) = self.sticky.get(usize::from(port.0)) {
+            sticky.store(NEVER, Relaxed);
+        }
+        if let Some(snooping) = &self.snooping {
+            snooping.port_removed(port);
+        }
     }
 }
 
@@ -105,19 +168,38 @@ impl Logic for Learning {
     }
 
     fn params(&self) -> Vec<(String, String)> {
-        vec![
+        let mut params = vec![
             ("ageing".into(), self.ageing.to_string()),
             ("max-stations".into(), self.fdb.capacity().to_string()),
-        ]
+            ("snooping".into(), if self.snooping.is_some() { "on" } else { "off" }.into()),
+        ];
+        if let Some(snooping) = &self.snooping {
+            let unregistered = if snooping.flood_unregistered { "flood" } else { "routers" };
+            params.push(("snooping-timeout".into(), snooping.timeout.to_string()));
+            params.push(("unregistered".into(), unregistered.into()));
+        }
+        params
     }
 
     fn fdb(&self) -> Option<&Fdb> {
         Some(&self.fdb)
     }
 
+    fn groups(&self) -> Option<Vec<GroupEntry>> {
+        Some(self.snooping.as_ref()?.list(fabric::clock::seconds()))
+    }
+
     fn tick(&self, now_seconds: u32) {
+        if let Some(snooping) = &self.snooping {
+            snooping.tick(now_seconds);
+        }
         if self.ageing > 0 {
             self.fdb.expire(now_seconds, self.ageing);
+        }
+        for (port, sticky) in (0..).zip(&self.sticky) {
+            if sticky.compare_exchange(NO_LONGER, NEVER, Relaxed, Relaxed).is_ok() {
+                self.fdb.flush_sticky(PortIndex(port));
+            }
         }
     }
 }

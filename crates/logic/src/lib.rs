@@ -13,12 +13,16 @@ mod error;
 pub mod fdb;
 mod learning;
 mod params;
+mod security;
+mod snooping;
+mod source_guard;
 mod static_pairs;
 mod vlan;
 
 pub use error::LogicError;
-pub use fdb::{Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats};
+pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats};
 pub use learning::Learning;
+pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;
 
 /// Every logic there is.
@@ -34,6 +38,11 @@ pub trait Logic: fabric::SwitchLogic {
 
     /// Its filtering database (IEEE 802.1Q §8.8), if it has one.
     fn fdb(&self) -> Option<&Fdb> {
+        None
+    }
+
+    /// Where packets to groups go, if it listens for that; `None`: it does not.
+    fn groups(&self) -> Option<Vec<GroupEntry>> {
         None
     }
 
@@ -99,7 +108,13 @@ mod tests {
     #[test]
     fn parameters_take_effect_and_defaults_show() {
         let logic = build("learning", &params(&[("ageing", "0")])).unwrap();
-        assert_eq!(logic.params(), params(&[("ageing", "0"), ("max-stations", "8192")]));
+        let expected = [("ageing", "0"), ("max-stations", "8192"), ("snooping", "off")];
+        assert_eq!(logic.params(), params(&expected));
+        assert!(logic.groups().is_none());
+        let logic = build("learning", &params(&[("snooping", "on"), ("unregistered", "routers")])).unwrap();
+        let expected = [("snooping", "on"), ("snooping-timeout", "260"), ("unregistered", "routers")];
+        assert_eq!(logic.params()[2..], params(&expected));
+        assert_eq!(logic.groups(), Some(vec![]));
         let logic = build("static", &params(&[("a", "b")])).unwrap();
         assert_eq!(logic.params(), params(&[("a", "b")]));
         assert!(logic.fdb().is_none());
@@ -115,7 +130,7 @@ mod tests {
         assert_eq!(
             refused("learning", &[("aging", "1")]),
             "logic `learning` has no parameter `aging`, did you mean `ageing`? \
-             Its parameters are: ageing, max-stations"
+             Its parameters are: ageing, max-stations, snooping, snooping-timeout, unregistered"
         );
         assert_eq!(
             refused("learning", &[("ageing", "soon")]),
@@ -123,6 +138,10 @@ mod tests {
              a whole number from 0 to 1000000 is expected"
         );
         assert!(refused("learning", &[("max-stations", "0")]).contains("from 1 to"));
+        assert_eq!(
+            refused("learning", &[("snooping", "yes")]),
+            "parameter `snooping` of logic `learning` cannot be `yes`: `off` or `on` is expected"
+        );
         assert!(refused("learning", &[("ageing", "1"), ("ageing", "2")]).contains("given twice"));
         assert!(refused("static", &[("a", "a")]).contains("itself"));
         assert!(refused("static", &[("a", "")]).contains("name of a port"));

@@ -24,6 +24,21 @@ pub(crate) fn once(logic: &LogicInfo, params: &[(String, String)]) -> Result<(),
     Ok(())
 }
 
+/// The one of these texts that parameter `name` has, the first if it is not given.
+pub(crate) fn choice<const N: usize>(
+    logic: &LogicInfo,
+    params: &[(String, String)],
+    name: &str,
+    choices: [&'static str; N],
+) -> Result<&'static str, LogicError> {
+    let given = params.iter().find(|(given, _)| given == name).map(|(_, text)| text.as_str());
+    let Some(text) = given.or(choices.first().copied()) else { return Ok("") };
+    choices.into_iter().find(|choice| *choice == text).ok_or_else(|| {
+        let quoted = choices.map(|choice| format!("`{choice}`")).join(" or ");
+        LogicError::bad_value(logic, name, text, quoted)
+    })
+}
+
 /// The number that parameter `name` has, `default` if it is not given.
 pub(crate) fn number(
     logic: &LogicInfo,

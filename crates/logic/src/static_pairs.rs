@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use fabric::port::MAX_PORTS;
 use fabric::{Batch, PortIndex, PortSettings, SwitchLogic};
+use packet::ether;
 
+use crate::security::admits;
 use crate::vlan::Vlans;
 use crate::{Logic, LogicError, LogicInfo, ParamInfo, params};
 
@@ -75,7 +77,13 @@ impl SwitchLogic for StaticPairs {
             return; // what nothing is said about is dropped and counted as `no-destination`
         }
         let vlans = Vlans::of(batch);
+        let security = batch.security();
         for v in batch.packets() {
+            if let Some(security) = security
+                && !ether::addresses(batch.header(v)).is_some_and(|(_, src)| admits(security, batch, v, src))
+            {
+                continue;
+            }
             if let Some(frame) = vlans.enter(batch, v) {
                 frame.send(batch, PortIndex(partner));
             }

@@ -122,18 +122,34 @@ impl Frame {
     }
 
     fn flood_aware(&self, batch: &mut Batch<'_>) {
-        if self.flood_form(batch, self.v, self.tagged)
+        self.flood_both(batch, batch.live_ports());
+    }
+
+    /// Sends the frame to those of these ports that are members of its VLAN.
+    pub(crate) fn flood_among(&self, batch: &mut Batch<'_>, ports: &[PortIndex]) {
+        if self.aware {
+            return self.flood_both(batch, ports);
+        }
+        for &port in ports {
+            if port != batch.ingress() {
+                batch.send(self.v, port);
+            }
+        }
+    }
+
+    fn flood_both(&self, batch: &mut Batch<'_>, ports: &[PortIndex]) {
+        if self.flood_form(batch, ports, self.v, self.tagged)
             && let Some(converted) = self.converted(batch)
         {
-            self.flood_form(batch, converted, !self.tagged);
+            self.flood_form(batch, ports, converted, !self.tagged);
         }
     }
 
     /// Sends version `v`, which is `tagged` or not, to the members that take this form. Returns whether others take
     /// the other form.
-    fn flood_form(&self, batch: &mut Batch<'_>, v: VersionId, tagged: bool) -> bool {
+    fn flood_form(&self, batch: &mut Batch<'_>, ports: &[PortIndex], v: VersionId, tagged: bool) -> bool {
         let mut others = false;
-        for &port in batch.live_ports() {
+        for &port in ports {
             if port == batch.ingress() {
                 continue;
             }

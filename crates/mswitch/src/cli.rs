@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::protection::Protection;
+
 /// What a command's help ends with: lines of a shell that a test runs, in the order of the commands, beside a daemon
 /// with the bridge `br0` and its ports `vm1` (memif), `host` (TAP) and a namespace `blue` (tests/examples.rs).
 macro_rules! examples {
@@ -153,6 +155,17 @@ pub(crate) enum BridgeCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Show where packets to groups go, as IGMP and MLD tell
+    #[command(after_help = examples!(
+        "mswitch logic set br0 learning --param snooping=on",
+        "mswitch bridge groups br0",
+    ))]
+    Groups {
+        /// The bridge
+        name: String,
+        #[command(flatten)]
+        output: Output,
+    },
     /// List the bridges
     #[command(after_help = examples!("mswitch bridge list"))]
     List(Output),
@@ -179,8 +192,9 @@ pub(crate) enum PortCommand {
     #[command(after_help = examples!(
         "mswitch port set br0 vm2 --mtu 1400 --vlan trunk:10,20-29",
         "mswitch port set br0 vm2 --admin down",
+        "mswitch port set br0 vm2 --isolated on --police 100Mbit --police-burst 64KiB",
     ))]
-    Set(PortSet),
+    Set(Box<PortSet>),
     /// Remove a port and what it opened
     #[command(after_help = examples!("mswitch port del br0 vm2"))]
     Del(PortName),
@@ -231,6 +245,8 @@ pub(crate) struct PortSettings {
     /// transparent, access:10, trunk:10,20-29 or trunk:all,native:1
     #[arg(long, value_name = "VLANS")]
     pub(crate) vlan: Option<String>,
+    #[command(flatten)]
+    pub(crate) protection: Protection,
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ mod cli;
 mod commands;
 mod failure;
 mod log;
+mod protection;
 mod render;
 mod top;
 

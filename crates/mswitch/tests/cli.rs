@@ -306,6 +306,8 @@ fn refusals_say_what_to_do() {
         ("port add br0 x --type memif --path /tmp/a --id many", "`id`: `many` is not a number that fits"),
         ("port set br0 vm1 --mtu 9", "an MTU of 9 is not possible; expected 68 to 65521"),
         ("port set br0 vm1 --vlan access:0", "`0` is not a VLAN"),
+        ("port set br0 vm1 --police fast", "port \"vm1\": `police`: `fast` is not a rate; expected `off`"),
+        ("port set br0 vm1 --isolated yes", "`isolated`: `yes` is neither `on` nor `off`"),
         ("logic set br0 nothing", "there is no logic `nothing`"),
         ("worker pin br0 vm1 0 0", "the workers are not pinned"),
     ] {

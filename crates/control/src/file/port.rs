@@ -8,9 +8,9 @@ use ports::Spec;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::Depth;
 use super::report::Report;
 use super::section::Section;
+use super::{Depth, protection};
 use crate::check::{self, Fault, Ours};
 use crate::model::{PortConfig, check_mtu, check_name, parse_admin};
 use crate::{keys, options, suggest, vlan};
@@ -73,6 +73,7 @@ fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Repor
             Err(error) => report.add(&span, &section.context, error),
         }
     }
+    protection::read(section, settings, report);
 }
 
 /// The type and its own options.

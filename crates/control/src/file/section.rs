@@ -104,7 +104,7 @@ impl<'t> Section<'t> {
     }
 }
 
-fn article(kind: &str) -> String {
+pub(super) fn article(kind: &str) -> String {
     let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
     format!("{} {kind}", if an { "an" } else { "a" })
 }

@@ -133,7 +133,8 @@ fn unknown_keys() {
     assert!(
         found.starts_with(&format!("f.toml:7:1: {VM1} unknown key `rign-size`; did you mean `ring-size`?"))
     );
-    assert!(found.contains("`name`, `type`, `admin`, `mtu`, `vlan`, `socket`, `id`, `role`"), "{found}");
+    assert!(found.contains("`name`, `type`, `admin`, `mtu`, `vlan`, `isolated`, `police`,"), "{found}");
+    assert!(found.contains("`sources`, `socket`, `id`, `role`"), "{found}");
 }
 
 #[test]
@@ -208,6 +209,61 @@ fn values_of_every_port() {
     assert!(
         found
             .starts_with(&format!("f.toml:7:7: {VM1} an MTU of 70000 is not possible; expected 68 to 65521"))
+    );
+}
+
+#[test]
+fn protections_of_a_port() {
+    let text = "[[bridge]]\nname = \"b\"\n[[bridge.port]]\nname = \"p\"\ntype = \"tap\"\nisolated = true\n\
+                police = \"100Mbit burst 64KiB\"\nstorm-broadcast = \"1000pps\"\nstorm-unknown = \"off\"\n\
+                max-stations = 2\nsticky = true\nstations = [\"52:54:00:00:00:02\", \"52:54:00:00:00:01\"]\n\
+                sources = [\"10.0.0.5@52:54:00:00:00:01\", \"fe80::/64\"]\n";
+    let config = parse(text, Path::new("f.toml"), Depth::Text).unwrap();
+    let given = crate::protection::given(&config.bridges[0].ports[0].settings);
+    let given: Vec<_> = given.iter().map(|(key, text)| (key.as_str(), text.as_str())).collect();
+    assert_eq!(
+        given,
+        [
+            ("isolated", "on"),
+            ("max-stations", "2"),
+            ("police", "100Mbit burst 64KiB"),
+            ("sources", "10.0.0.5@52:54:00:00:00:01,fe80::/64"),
+            ("stations", "52:54:00:00:00:01,52:54:00:00:00:02"),
+            ("sticky", "on"),
+            ("storm-broadcast", "1kpps"),
+        ]
+    );
+
+    let port = |line: &str| port_mistake(&format!("type = \"tap\"\n{line}\n"));
+    assert_eq!(
+        port("isolated = 1.5"),
+        format!("f.toml:6:12: {VM1} `isolated` is a float; expected `true` or `false`")
+    );
+    assert_eq!(
+        port("sources = [7]"),
+        format!(
+            "f.toml:6:11: {VM1} `sources` is an array; expected a list of addresses such as \
+             `[\"10.0.0.5\", \"fe80::/64@52:54:00:12:34:56\"]`, or `off`"
+        )
+    );
+    let found = port("sticky = true");
+    assert!(
+        found.starts_with(&format!("f.toml:6:10: {VM1} `sticky`: without a limit one client")),
+        "{found}"
+    );
+    let found = port("max-stations = -1");
+    assert!(
+        found.starts_with(&format!("f.toml:6:16: {VM1} `max-stations`: `-1` is not a number")),
+        "{found}"
+    );
+    let found = port("police = \"fast\"");
+    assert!(
+        found.starts_with(&format!("f.toml:6:10: {VM1} `police`: `fast` is not a rate; expected `off`, "))
+    );
+    let found = port("polise = \"1pps\"");
+    assert!(
+        found.starts_with(&format!("f.toml:6:1: {VM1} unknown key `polise`; did you mean `police`?")),
+        "{found}"
     );
 }
 

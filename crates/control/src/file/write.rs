@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
 };
-use crate::{options, vlan};
+use crate::{options, protection, vlan};
 use fabric::VlanMode;
 
 /// Whether a text is for other eyes.
@@ -109,6 +109,7 @@ pub(crate) fn port(config: &PortConfig, secrets: Secrets) -> Table {
     if settings.vlan != VlanMode::Transparent {
         table.insert("vlan".into(), vlan::format(&settings.vlan).into());
     }
+    table.extend(protection::given(settings).into_iter().map(|(key, text)| (key, text.into())));
     table
 }
 
@@ -150,6 +151,11 @@ mod tests {
         id = 3
         secret = "hush"
         vlan = "trunk:10,20-29,native:20"
+        isolated = true
+        police = "100Mbit burst 64KiB"
+        max-stations = 2
+        sticky = true
+        sources = ["10.0.0.5", "fe80::/64@52:54:00:12:34:56"]
 
         [[bridge.port]]
         name = "host"

@@ -4,7 +4,7 @@
 //! An array of buckets, each one cache line: five words and the second at which each was last seen. A station has two
 //! candidate buckets and lies in the second only when the first was full. Key and port share one word
 //! (`word.rs` shows how), so a lookup reads one cache line, hardly ever two, and executes no locked instruction.
-//! Everything is allocated when the table is made: a bucket per station it may hold (2,048 at least), so that
+//! Everything is allocated when the table is made: a bucket per station it may hold (4,096 at least), so that
 //! a station's buckets all but never fill up.
 //!
 //! # Why no lock is needed
@@ -21,11 +21,13 @@
 //!
 //! # Invariants
 //! The table holds at most [`Fdb::capacity`] stations (a worker in the middle of an insertion may count one more for an
-//! instant); a static entry is changed by [`Fdb::add_static`], [`Fdb::remove`] and [`Fdb::flush`] only.
+//! instant); a static entry is changed by [`Fdb::add_static`], [`Fdb::remove`] and [`Fdb::flush`] only; each word in the
+//! table is counted at its port, before it comes and until after it went.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use fabric::PortIndex;
+use fabric::port::MAX_PORTS;
 use packet::MacAddr;
 
 mod events;
@@ -33,7 +35,7 @@ mod word;
 
 pub use events::{FdbChange, FdbEvent};
 pub use word::Key;
-use word::{MIN_BUCKET_BITS, Place, Placer, STATIC};
+use word::{MIN_BUCKET_BITS, Place, Placer, STATIC, STICKY};
 
 /// Most stations a table can be made for.
 pub const MAX_STATIONS: u32 = 1 << 20;
@@ -96,6 +98,19 @@ pub struct FdbEntry {
     pub age_seconds: u32,
     /// Whether it was put there by hand (IEEE 802.1Q §8.8.1).
     pub is_static: bool,
+    /// Whether it was learned at a port whose stations stay.
+    pub is_sticky: bool,
+}
+
+/// What became of a station that was heard at a port which not everybody may speak at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// It is at this port, and was before.
+    Known,
+    /// It is at this port from now on.
+    Learned,
+    /// It is at another port, or too many are at this one. The table is as it was.
+    Refused,
 }
 
 /// What happened in a table since it was made.
@@ -155,6 +170,8 @@ pub struct Fdb {
     buckets: Box<[Bucket]>,
     placer: Placer,
     capacity: usize,
+    /// Stations by port.
+    stations: Box<[AtomicU32]>,
     counters: Counters,
     watch: events::Watch,
 }
@@ -168,6 +185,7 @@ impl Fdb {
             buckets: (0..1usize << bucket_bits).map(|_| Bucket::default()).collect(),
             placer: Placer::new(bucket_bits),
             capacity: max_stations as usize,
+            stations: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
             counters: Counters::default(),
             watch: events::Watch::default(),
         }
@@ -225,24 +243,93 @@ impl Fdb {
     fn learn_slowly(&self, first: Place, port: PortIndex, now: u32) -> bool {
         let Some(port) = word::pack_port(port) else { return false };
         let Some((place, slot, word)) = self.find(first) else {
-            let inserted = self.insert(first, port, now, SWEEP);
-            count(if inserted { &self.counters.learned } else { &self.counters.refused });
-            if inserted {
-                self.note(FdbChange::Learned, first.bucket, first.tag | port);
-            }
+            self.claim(port, u32::MAX);
+            self.insert_claimed(first, port, now);
             return true; // a station may have made room in vain
         };
         if word & STATIC != 0 {
             return false;
         }
         refresh(slot.seen, now);
-        let moved = word::with_port(word, port);
-        if moved == word || !slot.replace(word, moved) {
+        let moved = word::with_low(word, port);
+        if moved == word || !self.change(slot, word, moved) {
             return false;
         }
         count(&self.counters.moved);
         self.note(FdbChange::Moved, place.bucket, moved);
         true
+    }
+
+    /// A frame of this station came in at `port`, where no more than `most` may be and where none comes from another
+    /// port. What is `sticky` neither ages nor moves from now on. More than `most`, because there was no such limit
+    /// before, become fewer as they are heard.
+    pub fn learn_within(&self, key: Key, port: PortIndex, now: u32, most: u32, sticky: bool) -> Admission {
+        let first = self.placer.first(key);
+        let Some(plain) = word::pack_port(port) else { return Admission::Refused };
+        let low = if sticky { plain | STATIC | STICKY } else { plain };
+        let Some((_, slot, word)) = self.find(first) else {
+            return match self.claim(low, most) && self.insert_claimed(first, low, now) {
+                true => Admission::Learned,
+                false => Admission::Refused,
+            };
+        };
+        if word::port(word) != port {
+            return Admission::Refused;
+        }
+        if word & STATIC == 0 {
+            if self.stations_at(port) > most {
+                self.take(slot, word);
+                return Admission::Refused;
+            }
+            if sticky {
+                // Who loses the race to another worker does it with the next frame.
+                self.change(slot, word, word::with_low(word, low));
+            }
+        }
+        refresh(slot.seen, now);
+        Admission::Known
+    }
+
+    /// Stations at a port.
+    pub fn stations_at(&self, port: PortIndex) -> u32 {
+        self.stations.get(usize::from(port.0)).map_or(0, |stations| stations.load(Ordering::Relaxed))
+    }
+
+    /// Counts a station at the port in `low`, unless `most` are there.
+    fn claim(&self, low: u64, most: u32) -> bool {
+        let Some(stations) = self.stations.get(usize::from(word::port(low).0)) else { return false };
+        let room = stations.fetch_add(1, Ordering::Relaxed) < most;
+        if !room {
+            stations.fetch_sub(1, Ordering::Relaxed);
+        }
+        room
+    }
+
+    /// A word, or one that did not come to be, is gone.
+    fn release(&self, word: u64) {
+        if let Some(stations) = self.stations.get(usize::from(word::port(word).0)) {
+            stations.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Replaces a station's word by another of the same station.
+    fn change(&self, slot: Slot<'_>, old: u64, new: u64) -> bool {
+        self.claim(new, u32::MAX);
+        let done = slot.replace(old, new);
+        self.release(if done { old } else { new });
+        done
+    }
+
+    /// Learns a station that was claimed; if there is no room for it, the claim is void.
+    fn insert_claimed(&self, first: Place, low: u64, now: u32) -> bool {
+        let inserted = self.insert(first, low, now, SWEEP);
+        if inserted {
+            self.note(FdbChange::Learned, first.bucket, first.tag | low);
+        } else {
+            self.release(low);
+        }
+        count(if inserted { &self.counters.learned } else { &self.counters.refused });
+        inserted
     }
 
     /// All slots that a key may use.
@@ -265,7 +352,7 @@ impl Fdb {
         self.words(first).next()
     }
 
-    /// Puts a key that was not found into the table; `low` is its port and flags. In a full table, up to `sweep`
+    /// Puts a key that was not found, and was claimed, into the table; `low` is its port and flags. In a full table, up to `sweep`
     /// buckets beyond its own are searched for a station to evict.
     fn insert(&self, first: Place, low: u64, now: u32, sweep: usize) -> bool {
         let done = self.insert_in_room(first, low, now)
@@ -303,6 +390,7 @@ impl Fdb {
         slot.seen.store(now, Ordering::Relaxed);
         let done = slot.replace(old, place.tag | low);
         if done {
+            self.release(old);
             count(&self.counters.evicted);
             self.note(FdbChange::Evicted, place.bucket, old);
         }
@@ -328,6 +416,7 @@ impl Fdb {
     fn take(&self, slot: Slot<'_>, word: u64) -> bool {
         let done = slot.replace(word, 0);
         if done {
+            self.release(word);
             self.counters.len.fetch_sub(1, Ordering::Relaxed);
         }
         done
@@ -358,8 +447,15 @@ impl Fdb {
         // What gets between is a worker that learns, moves or evicts in these very slots: hardly ever twice.
         for _ in 0..64 {
             let done = match self.find(first) {
-                Some((_, slot, word)) => slot.replace(word, word::with_port(word, low)),
-                None => self.insert(first, low, 0, self.buckets.len()),
+                Some((_, slot, word)) => self.change(slot, word, word::with_low(word, low)),
+                None => {
+                    self.claim(low, u32::MAX);
+                    let inserted = self.insert(first, low, 0, self.buckets.len());
+                    if !inserted {
+                        self.release(low);
+                    }
+                    inserted
+                }
             };
             if done {
                 self.remove_twins(first);
@@ -375,11 +471,17 @@ impl Fdb {
         self.words(first).filter(|(_, slot, word)| self.take(*slot, *word)).count() > 0
     }
 
-    /// Forgets the stations of a port, or all. Returns how many there were.
+    /// Forgets the stations of a port, or all; sticky ones were learned and go too. Returns how many there were.
     pub fn flush(&self, port: Option<PortIndex>, keep_static: bool) -> usize {
         self.remove_where(None, |_, word| {
-            port.is_none_or(|port| word::port(word) == port) && !(keep_static && word & STATIC != 0)
+            let by_hand = word & (STATIC | STICKY) == STATIC;
+            port.is_none_or(|port| word::port(word) == port) && !(keep_static && by_hand)
         })
+    }
+
+    /// Forgets the sticky stations of a port. Returns how many there were.
+    pub fn flush_sticky(&self, port: PortIndex) -> usize {
+        self.remove_where(None, |_, word| word & STICKY != 0 && word::port(word) == port)
     }
 
     /// Forgets the stations that were not heard for `ageing` seconds (IEEE 802.1Q §8.8.3). Returns how many there
@@ -413,9 +515,10 @@ impl Fdb {
         let entry = |bucket, slot: Slot<'_>| {
             let word = slot.word.load(Ordering::Acquire);
             let key = self.placer.key(bucket, word)?;
-            let is_static = word & STATIC != 0;
-            let age_seconds = if is_static { 0 } else { age(slot, now) };
-            Some(FdbEntry { mac: key.mac(), vid: key.vid(), port: word::port(word), age_seconds, is_static })
+            let (fixed, is_sticky) = (word & STATIC != 0, word & STICKY != 0);
+            let age_seconds = if fixed { 0 } else { age(slot, now) };
+            let (port, is_static) = (word::port(word), fixed && !is_sticky);
+            Some(FdbEntry { mac: key.mac(), vid: key.vid(), port, age_seconds, is_static, is_sticky })
         };
         let buckets = self.buckets.iter().enumerate();
         buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| entry(i, slot))).collect()

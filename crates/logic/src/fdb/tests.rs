@@ -93,7 +93,7 @@ fn statics_stay() {
     fdb.add_static(1, mac(1), A).unwrap();
     assert_eq!(fdb.lookup(key(1)), Some(A));
     assert_eq!(fdb.len(), 1);
-    let entry = FdbEntry { mac: mac(1), vid: 1, port: A, age_seconds: 0, is_static: true };
+    let entry = FdbEntry { mac: mac(1), vid: 1, port: A, age_seconds: 0, is_static: true, is_sticky: false };
     assert_eq!(fdb.snapshot(), [entry]);
     assert_eq!(fdb.flush(None, true), 0);
     assert!(fdb.remove(1, mac(1)) && !fdb.remove(1, mac(1)));
@@ -103,6 +103,70 @@ fn statics_stay() {
     assert!(matches!(fdb.add_static(4095, mac(1), A), Err(FdbError::Vid(4095))));
     assert!(matches!(fdb.add_static(1, mac(1), PortIndex(4096)), Err(FdbError::Port(_))));
     assert!(!fdb.learn(key(9), PortIndex(4096), 0));
+}
+
+#[test]
+fn a_guarded_port_learns_no_more_than_it_may() {
+    let fdb = Fdb::new(100);
+    fdb.learn(key(9), B, 0);
+    for n in [1, 2] {
+        assert_eq!(fdb.learn_within(key(n), A, 0, 2, false), Admission::Learned);
+    }
+    assert_eq!(fdb.learn_within(key(3), A, 0, 2, false), Admission::Refused);
+    assert_eq!(fdb.learn_within(key(9), A, 0, 100, false), Admission::Refused, "it is elsewhere");
+    assert_eq!([1, 2, 3, 9].map(|n| fdb.lookup(key(n))), [Some(A), Some(A), None, Some(B)]);
+    assert_eq!((fdb.stations_at(A), fdb.stations_at(B), fdb.len()), (2, 1, 3));
+    // Room comes by ageing, and when an unguarded port hears one of them.
+    assert_eq!(fdb.learn_within(key(1), A, 300, 2, false), Admission::Known);
+    assert_eq!(fdb.expire(310, 300), 2);
+    assert_eq!(fdb.learn_within(key(3), A, 310, 2, false), Admission::Learned);
+    assert!(fdb.learn(key(3), B, 311));
+    assert_eq!((fdb.stations_at(A), fdb.stations_at(B)), (1, 1));
+    // What was learned under a wider limit leaves when it is heard.
+    (20..25).for_each(|n| assert_eq!(fdb.learn_within(key(n), A, 311, 10, false), Admission::Learned));
+    assert_eq!(fdb.learn_within(key(20), A, 311, 5, false), Admission::Refused);
+    assert_eq!(fdb.learn_within(key(21), A, 311, 5, false), Admission::Known);
+    assert_eq!(fdb.stations_at(A), 5);
+}
+
+#[test]
+fn sticky_stations_stay() {
+    let fdb = Fdb::new(100);
+    assert_eq!(fdb.learn_within(key(1), A, 0, 2, true), Admission::Learned);
+    fdb.learn(key(2), A, 0);
+    assert_eq!(fdb.learn_within(key(2), A, 0, 2, true), Admission::Known);
+    assert!(!fdb.learn(key(1), B, 0));
+    assert_eq!((fdb.expire(1000, 300), fdb.stations_at(A)), (0, 2));
+    let listed = fdb.snapshot();
+    assert!(listed.iter().all(|entry| entry.is_sticky && !entry.is_static && entry.port == A));
+    // By hand is stronger, and not undone by a flush.
+    fdb.add_static(1, mac(1), B).unwrap();
+    assert_eq!((fdb.stations_at(A), fdb.stations_at(B)), (1, 1));
+    assert_eq!(fdb.learn_within(key(1), B, 0, 1, true), Admission::Known);
+    assert_eq!(fdb.flush(None, true), 1);
+    assert_eq!(fdb.lookup(key(1)), Some(B));
+    assert_eq!(fdb.learn_within(key(3), A, 0, 2, true), Admission::Learned);
+    assert_eq!((fdb.flush_sticky(B), fdb.flush_sticky(A), fdb.len()), (0, 1, 1));
+}
+
+#[test]
+fn workers_together_keep_the_limit_of_a_port() {
+    for _ in 0..50 {
+        let fdb = Fdb::new(1000);
+        let start = Barrier::new(3);
+        std::thread::scope(|scope| {
+            for t in 0..3 {
+                let (fdb, start) = (&fdb, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for n in 0..100 {
+                        fdb.learn_within(key(t * 50 + n), A, 0, 20, false);
+                    }
+                });
+            }
+        });
+        assert_eq!((fdb.stations_at(A), fdb.snapshot().len()), (20, 20));
+    }
 }
 
 #[test]
@@ -247,6 +311,10 @@ proptest! {
             fdb.snapshot().into_iter().map(|e| ((e.vid, e.mac), (e.port.0, e.is_static))).collect();
         let expected: HashMap<_, _> =
             model.into_iter().map(|((vid, n), (port, _, fixed))| ((vid, mac(n)), (port, fixed))).collect();
+        for port in 0..4 {
+            let at = listed.values().filter(|(there, _)| *there == port).count();
+            prop_assert_eq!(fdb.stations_at(PortIndex(port)) as usize, at);
+        }
         prop_assert_eq!(listed, expected);
     }
 
@@ -268,6 +336,8 @@ proptest! {
         prop_assert_eq!(fdb.snapshot().len(), fdb.len());
         let stats = fdb.stats();
         prop_assert!(stats.learned - stats.evicted <= fdb.len() as u64);
+        let by_port: u32 = (0..4).map(|port| fdb.stations_at(PortIndex(port))).sum();
+        prop_assert_eq!(by_port as usize, fdb.len());
     }
 }
 
@@ -331,6 +401,8 @@ fn many_workers_never_find_a_wrong_port() {
     let listed = fdb.snapshot();
     assert_eq!(listed.len(), fdb.len());
     assert!(fdb.len() <= fdb.capacity());
+    let by_port: u32 = (0..4096).map(|port| fdb.stations_at(PortIndex(port))).sum();
+    assert_eq!(by_port as usize, listed.len());
     let keys: HashSet<_> = listed.iter().map(|entry| (entry.vid, entry.mac)).collect();
     assert_eq!(keys.len(), listed.len(), "a station is listed twice");
 }

@@ -1,13 +1,13 @@
 //! How a station and its port fit into one 64-bit word, and where that word lies.
 //!
-//! A key has 60 bits (VLAN and MAC address) and a port 12; with three flags that is 75. So a keyed permutation mixes
-//! the key, its upper bits choose the bucket, and only the lower 49, the *remainder*, are stored: the bucket that a
+//! A key has 60 bits (VLAN and MAC address) and a port 12; with four flags that is 76. So a keyed permutation mixes
+//! the key, its upper bits choose the bucket, and only the lower 48, the *remainder*, are stored: the bucket that a
 //! word lies in says the bits that the word leaves out. Nothing is lost: the key comes back exactly.
 //!
 //! Keys are kept in the upper 60 bits of a number: multiplying those modulo 2^64 is multiplying keys modulo 2^60.
 //!
 //! Invariants: two keys never have the same (bucket, tag); a word of zero is an empty slot; a tag has the bits of
-//! port and static clear.
+//! port, static and sticky clear; a sticky word is static too.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -20,13 +20,15 @@ const PORT_BITS: u32 = 12;
 const KEY_AT: u32 = 4;
 const KEY_MASK: u64 = u64::MAX << KEY_AT;
 /// Where the remainder begins in a word; it ends where the flags begin.
-const REMAINDER_AT: u32 = PORT_BITS + 1;
+const REMAINDER_AT: u32 = PORT_BITS + 2;
 const REMAINDER: u64 = (SECOND - 1) & u64::MAX << REMAINDER_AT;
 /// Fewest bits that the bucket has to say: those the remainder leaves out.
 pub(super) const MIN_BUCKET_BITS: u32 = 64 - KEY_AT - REMAINDER.count_ones();
 
 /// The entry is static: neither aged, moved nor evicted.
 pub(super) const STATIC: u64 = 1 << PORT_BITS;
+/// The entry was learned, and is static since.
+pub(super) const STICKY: u64 = 1 << (PORT_BITS + 1);
 /// The word lies in the second of its key's buckets.
 const SECOND: u64 = 1 << 62;
 const OCCUPIED: u64 = 1 << 63;
@@ -81,9 +83,9 @@ pub(super) fn port(word: u64) -> PortIndex {
     PortIndex((word & (STATIC - 1)) as u16)
 }
 
-/// A word with another port, and static if `low` says so too.
-pub(super) fn with_port(word: u64, low: u64) -> u64 {
-    word & !(STATIC - 1) | low
+/// A word with the port and the flags of `low`.
+pub(super) fn with_low(word: u64, low: u64) -> u64 {
+    word & u64::MAX << REMAINDER_AT | low
 }
 
 /// Mixes keys and finds their places. Secret per table, so that clients cannot aim at a bucket.
@@ -173,23 +175,23 @@ mod tests {
 
     #[test]
     fn sequential_addresses_spread() {
-        // What a cloud's allocator hands out. Random placement puts 5 or more of 2,048 into one of 2,048 buckets
-        // about 7 times.
+        // What a cloud's allocator hands out. Random placement puts 5 or more of 4,096 into one of 4,096 buckets
+        // about 15 times.
         for _ in 0..20 {
-            let placer = Placer::new(11);
-            let mut load = vec![0; 2048];
-            for i in 0..2048 {
+            let placer = Placer::new(12);
+            let mut load = vec![0; 4096];
+            for i in 0..4096 {
                 load[placer.first(Key::new(1, MacAddr::from_u64(0x5254_0000_0000 + i))).bucket] += 1;
             }
-            assert!(load.iter().filter(|n| **n >= 5).count() < 60);
+            assert!(load.iter().filter(|n| **n >= 5).count() < 90);
         }
     }
 
     #[test]
     fn ports_pack() {
-        let word = Placer::new(11).first(Key::new(0, MacAddr::ZERO)).tag;
+        let word = Placer::new(12).first(Key::new(0, MacAddr::ZERO)).tag;
         for i in [0, 1, 4095] {
-            let packed = with_port(word | STATIC | 0x7ff, pack_port(PortIndex(i)).unwrap());
+            let packed = with_low(word | STICKY | STATIC | 0x7ff, STATIC | pack_port(PortIndex(i)).unwrap());
             assert_eq!(port(packed), PortIndex(i));
             assert_eq!(packed & !(STATIC - 1), word | STATIC);
         }

@@ -5,6 +5,8 @@ mod changes;
 mod frames;
 mod learning;
 mod model;
+mod protection;
 mod rig;
+mod snooping;
 mod vlans;
 mod wires;

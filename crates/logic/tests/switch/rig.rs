@@ -171,7 +171,24 @@ impl Rig {
     }
 
     pub fn port_of(&self, bridge: BridgeId, name: &str, vlan: VlanMode) -> Client {
-        let settings = PortSettings { vlan, ..PortSettings::new(name) };
+        self.port_with(bridge, PortSettings { vlan, ..PortSettings::new(name) })
+    }
+
+    /// A port of the first bridge with settings of its own.
+    pub fn protected(&self, name: &str, change: impl FnOnce(&mut PortSettings)) -> Client {
+        let mut settings = PortSettings::new(name);
+        change(&mut settings);
+        self.port_with(self.bridge, settings)
+    }
+
+    /// Changes the settings of a port while it runs.
+    pub fn set(&self, client: &Client, change: impl FnOnce(&mut PortSettings)) {
+        let mut settings = self.switch.settings(client.at).unwrap();
+        change(&mut settings);
+        self.switch.set_port(client.at, settings).unwrap();
+    }
+
+    fn port_with(&self, bridge: BridgeId, settings: PortSettings) -> Client {
         let client = Client::new(self.switch.add_port(bridge, settings).unwrap());
         self.attach(&client);
         client

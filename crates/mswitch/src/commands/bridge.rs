@@ -27,6 +27,10 @@ pub(super) async fn run(client: &mut Client, command: BridgeCommand) -> Result<(
             let ports = client.list_ports(request).await?.into_inner().ports;
             answer(output, &bridge, |bridge| render::bridge::show(bridge, &ports))
         }
+        BridgeCommand::Groups { name, output } => {
+            let groups = client.list_groups(proto::ListGroupsRequest { bridge: name }).await?.into_inner();
+            answer(output, &groups, |groups| render::bridge::groups(&groups.entries))
+        }
         BridgeCommand::List(output) => {
             let bridges = client.list_bridges(proto::ListBridgesRequest::default()).await?.into_inner();
             answer(output, &bridges, |bridges| render::bridge::list(&bridges.bridges))

@@ -13,7 +13,7 @@ use crate::render;
 pub(super) async fn run(client: &mut Client, command: PortCommand) -> Result<(), Failure> {
     match command {
         PortCommand::Add(args) => add(client, *args).await,
-        PortCommand::Set(args) => set(client, args).await,
+        PortCommand::Set(args) => set(client, *args).await,
         PortCommand::Del(port) => {
             client.delete_port(proto::DeletePortRequest { bridge: port.bridge, name: port.port }).await?;
             Ok(())
@@ -59,6 +59,7 @@ async fn add(client: &mut Client, args: PortAdd) -> Result<(), Failure> {
         admin: args.settings.admin.map(admin).unwrap_or_default(),
         mtu: args.settings.mtu,
         vlan: args.settings.vlan.unwrap_or_default(),
+        protection: args.settings.protection.given(),
     };
     client.add_port(request).await?;
     Ok(())
@@ -72,6 +73,7 @@ async fn set(client: &mut Client, args: PortSet) -> Result<(), Failure> {
         admin: settings.admin.map(admin),
         mtu: settings.mtu,
         vlan: settings.vlan,
+        protection: settings.protection.given(),
     };
     client.set_port(request).await?;
     Ok(())

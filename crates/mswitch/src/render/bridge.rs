@@ -32,6 +32,27 @@ pub(crate) fn list(bridges: &[proto::Bridge]) -> String {
     table(&columns, bridges.iter().map(row).collect(), "no bridges; `mswitch bridge add NAME` adds one")
 }
 
+/// `mswitch bridge groups`.
+pub(crate) fn groups(entries: &[proto::Group]) -> String {
+    let columns = [
+        Column::Left("GROUP"),
+        Column::Left("FAMILY"),
+        Column::Right("VLAN"),
+        Column::Left("PORT"),
+        Column::Right("EXPIRES"),
+    ];
+    let row = |entry: &proto::Group| {
+        vec![
+            if entry.mac.is_empty() { "all (router)".into() } else { entry.mac.clone() },
+            entry.family.clone(),
+            if entry.vlan == 0 { "-".into() } else { entry.vlan.to_string() },
+            entry.port.clone(),
+            format!("{} s", entry.expires_seconds),
+        ]
+    };
+    table(&columns, entries.iter().map(row).collect(), "no groups, and no router that asks for them")
+}
+
 /// `mswitch bridge show`.
 pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
     let logic = bridge.logic.clone().unwrap_or_default();

@@ -18,8 +18,13 @@ pub(crate) fn list(entries: &[proto::FdbEntry]) -> String {
             entry.mac.clone(),
             if entry.vlan == 0 { "-".into() } else { entry.vlan.to_string() },
             entry.port.clone(),
-            if entry.r#static { "-".into() } else { format!("{} s", entry.age_seconds) },
-            if entry.r#static { "static" } else { "learned" }.into(),
+            if entry.r#static || entry.sticky { "-".into() } else { format!("{} s", entry.age_seconds) },
+            match (entry.r#static, entry.sticky) {
+                (true, _) => "static",
+                (false, true) => "sticky",
+                (false, false) => "learned",
+            }
+            .into(),
         ]
     };
     table(&columns, entries.iter().map(row).collect(), "no addresses")

@@ -37,6 +37,10 @@ pub(crate) fn show(port: &proto::Port) -> String {
         ("vlan".into(), port.vlan.clone()),
     ];
     lines.extend(port.options.iter().map(|(key, value)| (format!("  {key}"), value.clone())));
+    if !port.protection.is_empty() {
+        lines.push(("protection".into(), String::new()));
+        lines.extend(port.protection.iter().map(|(key, value)| (format!("  {key}"), value.clone())));
+    }
     if !port.details.is_empty() {
         lines.push(("details".into(), String::new()));
         lines.extend(port.details.iter().map(|detail| (format!("  {}", detail.name), detail.value.clone())));

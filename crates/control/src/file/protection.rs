@@ -1,0 +1,46 @@
+//! A port's protections: values are text, or what TOML has for them.
+
+use fabric::PortSettings;
+use toml::de::DeValue;
+
+use super::report::Report;
+use super::section::{Section, article};
+use crate::protection::{self, KEYS, ProtectionError};
+
+/// Reads the protections that a port has.
+pub(super) fn read(section: &Section<'_>, settings: &mut PortSettings, report: &mut Report<'_>) {
+    for key in KEYS {
+        let Some(value) = section.value(key.name) else { continue };
+        let message = match text(value.get_ref()) {
+            Some(text) => match protection::set(settings, key, &text) {
+                Ok(()) => continue,
+                Err(error) => error.to_string(),
+            },
+            None => {
+                let kind = article(value.get_ref().type_str());
+                format!("`{}` is {kind}; expected {}", key.name, key.expected)
+            }
+        };
+        report.add(&value.span(), &section.context, message);
+    }
+    if let Err(error) = protection::check(settings) {
+        let ProtectionError::Value { key, .. } = &error else { return };
+        report.add(&section.span_of(key), &section.context, error);
+    }
+}
+
+/// A value as the command line has it.
+fn text(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Boolean(on) => Some(if *on { "on" } else { "off" }.into()),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number.to_string())
+        }
+        DeValue::Array(list) => {
+            let entries: Option<Vec<_>> = list.iter().map(|entry| entry.get_ref().as_str()).collect();
+            entries.map(|entries| if entries.is_empty() { "off".into() } else { entries.join(",") })
+        }
+        _ => None,
+    }
+}

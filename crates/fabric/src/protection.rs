@@ -1,0 +1,139 @@
+//! What a port may be limited to: settings, all of them off unless said otherwise.
+//!
+//! [`crate::bucket`] and `guards` enforce rates in the fabric, pictures of a bridge enforce isolation, and a logic
+//! that knows stations enforces [`Security`].
+
+use std::net::IpAddr;
+
+use packet::MacAddr;
+
+/// What a rate counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// Bits a second; bursts are bytes. Counted from destination address to the end of the payload.
+    Bits,
+    /// Packets a second; bursts are packets. A large segment that passes uncut is one packet.
+    Packets,
+}
+
+/// A rate that packets are held to, and how many may come at once after a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Limit {
+    /// What is counted.
+    pub unit: Unit,
+    /// Bits or packets a second.
+    pub rate: u64,
+    /// Bytes or packets; `None`: [`Limit::default_burst`].
+    pub burst: Option<u64>,
+}
+
+impl Limit {
+    /// What passes in 50 ms, but a longest packet of 64 KiB or ten packets at least: less would cut into what senders
+    /// emit in one go, and so hold them far below the rate.
+    pub fn default_burst(&self) -> u64 {
+        match self.unit {
+            Unit::Bits => (self.rate / 8 / 20).max(64 << 10),
+            Unit::Packets => (self.rate / 20).max(10),
+        }
+    }
+
+    /// The burst in effect: bytes or packets, 1 at least.
+    pub fn burst(&self) -> u64 {
+        self.burst.unwrap_or_else(|| self.default_burst()).max(1)
+    }
+}
+
+/// Limits of what goes to many ports (storm control), by why it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Storm {
+    /// Packets to all stations.
+    pub broadcast: Option<Limit>,
+    /// Packets to groups of stations.
+    pub multicast: Option<Limit>,
+    /// Packets to one station that the logic floods because it does not know where that is.
+    pub unknown: Option<Limit>,
+}
+
+/// Which stations may speak at a port, and under which addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Security {
+    /// Stations that may be behind the port at once; `None`: any number.
+    pub max_stations: Option<u32>,
+    /// The only stations that may speak, in ascending order; none: any.
+    pub stations: Vec<MacAddr>,
+    /// What is learned stays: it neither ages nor moves.
+    pub sticky: bool,
+    /// Addresses that IPv4 and IPv6 packets, ARP and neighbour discovery may come from; none: any (source guard).
+    pub sources: Vec<Source>,
+}
+
+impl Security {
+    /// Whether anything is asked for.
+    pub fn is_on(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Whether it matters which stations speak, source addresses aside.
+    pub fn guards_stations(&self) -> bool {
+        self.max_stations.is_some() || !self.stations.is_empty() || self.sticky
+    }
+
+    /// Whether this list lets the station speak.
+    pub fn names(&self, station: MacAddr) -> bool {
+        self.stations.is_empty() || self.stations.binary_search(&station).is_ok()
+    }
+}
+
+/// An address, or the addresses of a network, that packets may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// The address; bits beyond the prefix are zero.
+    pub address: IpAddr,
+    /// How many of its bits count.
+    pub prefix: u8,
+    /// The station that has it; `None`: any.
+    pub mac: Option<MacAddr>,
+}
+
+impl Source {
+    /// Whether packets from `address` may come from station `mac`.
+    pub fn allows(&self, address: IpAddr, mac: MacAddr) -> bool {
+        let same = match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                agree(own.to_bits().into(), other.to_bits().into(), 32, self.prefix)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => agree(own.to_bits(), other.to_bits(), 128, self.prefix),
+            _ => false,
+        };
+        same && self.mac.is_none_or(|own| own == mac)
+    }
+}
+
+/// Whether two numbers of `width` bits have their first `prefix` bits in common.
+fn agree(a: u128, b: u128, width: u32, prefix: u8) -> bool {
+    let rest = width.saturating_sub(prefix.into());
+    (a ^ b).checked_shr(rest).unwrap_or(0) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_allow_their_network_and_station() {
+        let source = |text: &str, prefix, mac| Source { address: text.parse().unwrap(), prefix, mac };
+        let (mac, other) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let allows = |source: &Source, text: &str, mac| source.allows(text.parse().unwrap(), mac);
+        let one = source("10.0.0.5", 32, Some(mac));
+        assert!(allows(&one, "10.0.0.5", mac));
+        assert!(!allows(&one, "10.0.0.5", other) && !allows(&one, "10.0.0.4", mac));
+        assert!(!allows(&one, "::10.0.0.5", mac) && !allows(&one, "::ffff:10.0.0.5", mac));
+        let net = source("10.0.0.0", 9, None);
+        assert!(allows(&net, "10.127.255.255", mac) && !allows(&net, "10.128.0.0", mac));
+        assert!(allows(&source("0.0.0.0", 0, None), "255.0.0.1", mac));
+        let link = source("fe80::", 64, None);
+        assert!(allows(&link, "fe80::1:2:3:4", mac) && !allows(&link, "fe80:0:0:1::1", mac));
+        assert!(allows(&source("::", 0, None), "fd00::1", mac));
+        assert!(!allows(&source("fd00::1", 128, None), "fd00::3", mac));
+    }
+}

@@ -1,0 +1,149 @@
+//! IGMP and MLD snooping (RFC 4541): packets to a group go where somebody wants them, and where routers are.
+//!
+//! In each VLAN, and for IPv4 and IPv6 each, hosts answer the queries of a router (the querier) with the groups that
+//! they want; the bridge listens. Where no querier was heard lately nobody need have answered, and nothing is
+//! pruned. Groups are told apart by MAC address, of which 32 IPv4 groups share one: a packet may go to a port too many,
+//! never to one too few.
+//!
+//! Invariants: queries, groups 224.0.0.x, ff02::1 and addresses of no IP group go everywhere; reports go to routers
+//! only, so that no host keeps silent because another has spoken; what does not fit the tables stops the pruning.
+
+mod message;
+mod table;
+
+use fabric::{Batch, PortIndex, VersionId};
+use packet::{IpVersion, MacAddr};
+
+use crate::vlan::Frame;
+use message::{Change, Kind};
+use table::{Known, Ports, Table};
+
+/// How long packets still go to a port whose member has left, in seconds: time for others behind the port to answer
+/// the router's last question, of which there are two a second apart (RFC 2236 §8.8, §8.9).
+const LAST_MEMBER: u32 = 3;
+
+/// Listens, and knows where packets to groups go.
+#[derive(Debug)]
+pub(crate) struct Snooping {
+    table: Table,
+    /// Seconds for which a member or a router counts after it was heard.
+    pub(crate) timeout: u32,
+    /// Whether groups that nobody has asked for go everywhere, or to routers only.
+    pub(crate) flood_unregistered: bool,
+}
+
+/// A port to which packets to a group go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupEntry {
+    /// The VLAN, 0 for none.
+    pub vid: u16,
+    /// The group's MAC address; `None`: all groups of `version`, because a router is there.
+    pub group: Option<MacAddr>,
+    /// IPv4 or IPv6.
+    pub version: IpVersion,
+    /// The port.
+    pub port: PortIndex,
+    /// Seconds until that ends if nobody is heard.
+    pub expires_seconds: u32,
+}
+
+impl Snooping {
+    pub(crate) fn new(timeout: u32, flood_unregistered: bool) -> Self {
+        Self { table: Table::new(), timeout, flood_unregistered }
+    }
+
+    /// Sends a frame to a group on its way.
+    pub(crate) fn forward(&self, batch: &mut Batch<'_>, v: VersionId, group: MacAddr, frame: &Frame) {
+        let mut ports = Ports::new();
+        if self.everywhere(batch, v, group, frame.vid, &mut ports) {
+            frame.flood(batch);
+        } else {
+            ports.retain(|port| batch.reaches(port));
+            frame.flood_among(batch, ports.as_slice());
+        }
+    }
+
+    /// Whether the frame goes to all ports; else the ports are added that it goes to.
+    fn everywhere(
+        &self,
+        batch: &mut Batch<'_>,
+        v: VersionId,
+        group: MacAddr,
+        vid: u16,
+        ports: &mut Ports,
+    ) -> bool {
+        let Some(version) = version_of(group) else { return true };
+        let now = batch.now();
+        match self.listen(batch, v, version, vid) {
+            Kind::Query | Kind::AnonymousQuery => return true,
+            Kind::Report | Kind::LongReport => {
+                return !self.table.queriers(vid, version, now, ports) || self.table.is_full(now);
+            }
+            Kind::Other | Kind::TooShort => {}
+        }
+        if message::is_local_v4(group) || message::is_all_nodes(group) || self.table.is_full(now) {
+            return true;
+        }
+        if !self.table.queriers(vid, version, now, ports) {
+            return true;
+        }
+        let known = self.table.members(vid, group, now, ports);
+        known == Known::Nobody && self.flood_unregistered
+    }
+
+    /// Learns from a packet what it says.
+    fn listen(&self, batch: &mut Batch<'_>, v: VersionId, version: IpVersion, vid: u16) -> Kind {
+        let mut kind = self.hear(batch, v, version, vid);
+        if kind == Kind::TooShort {
+            batch.pull(v, message::LOOK);
+            kind = self.hear(batch, v, version, vid);
+        }
+        kind
+    }
+
+    fn hear(&self, batch: &Batch<'_>, v: VersionId, version: IpVersion, vid: u16) -> Kind {
+        let (port, now) = (batch.ingress(), batch.now());
+        let until = now.saturating_add(self.timeout);
+        let kind = message::read(batch.header(v), batch.len(v), |group, change| match change {
+            Change::Join => self.table.join(vid, group, port, now, until),
+            Change::Leave => self.table.leave(vid, group, port, now, now.saturating_add(LAST_MEMBER)),
+        });
+        match kind {
+            Kind::Query => self.table.query(vid, version, port, now, until),
+            Kind::LongReport => self.table.overflow(until),
+            _ => {}
+        }
+        kind
+    }
+
+    pub(crate) fn port_removed(&self, port: PortIndex) {
+        self.table.forget(port);
+    }
+
+    pub(crate) fn tick(&self, now: u32) {
+        self.table.sweep(now);
+    }
+
+    /// What is known, in the order of VLAN, group and port.
+    pub(crate) fn list(&self, now: u32) -> Vec<GroupEntry> {
+        let routers = self.table.list_routers(now).into_iter().map(|(vid, version, port, until)| {
+            GroupEntry { vid, group: None, version, port, expires_seconds: until - now }
+        });
+        let members = self.table.list(now).into_iter().filter_map(|(vid, group, port, until)| {
+            let version = version_of(group)?;
+            Some(GroupEntry { vid, group: Some(group), version, port, expires_seconds: until - now })
+        });
+        let mut all: Vec<_> = routers.chain(members).collect();
+        all.sort_by_key(|entry| (entry.vid, entry.group, entry.version == IpVersion::V6, entry.port));
+        all
+    }
+}
+
+/// The IP version whose groups have such addresses (RFC 1112 §6.4, RFC 2464 §7).
+fn version_of(group: MacAddr) -> Option<IpVersion> {
+    match group.0 {
+        [1, 0, 0x5e, high, ..] if high < 0x80 => Some(IpVersion::V4),
+        [0x33, 0x33, ..] => Some(IpVersion::V6),
+        _ => None,
+    }
+}

@@ -1,0 +1,304 @@
+//! Isolation, policing and storm control: who is held back, and that nobody else is.
+
+use fabric::protection::{Limit, Source, Unit};
+use fabric::{DropReason, PortSettings, VlanMode};
+use packet::{MacAddr, Vid};
+use std::net::Ipv4Addr;
+
+use crate::frames::{build, mac, number, plain};
+use crate::rig::{Client, Rig, make};
+
+const NOTHING: Vec<Vec<u8>> = Vec::new();
+
+/// A rate that refills nothing while a test runs: what passes is the burst.
+fn burst(unit: Unit, burst: u64) -> Option<Limit> {
+    let rate = if unit == Unit::Bits { 1000 } else { 1 };
+    Some(Limit { unit, rate, burst: Some(burst) })
+}
+
+fn isolate(settings: &mut PortSettings) {
+    settings.isolated = true;
+}
+
+fn numbers(client: &Client) -> Vec<u32> {
+    client.take().iter().map(|frame| number(frame)).collect()
+}
+
+fn multicast(n: u32) -> Vec<u8> {
+    build(MacAddr([1, 0, 0x5e, 1, 2, 3]), mac(1), None, n, 46)
+}
+
+#[test]
+fn isolated_ports_meet_others_only() {
+    let rig = Rig::new(1, make("learning", &[]));
+    let [a, b] = ["a", "b"].map(|name| rig.protected(name, isolate));
+    let up = rig.port("up", VlanMode::Transparent);
+    // Floods, known stations, unknown ones.
+    a.send_and_settle([plain(0, 1, 0), plain(9, 1, 1)]);
+    b.send_and_settle([plain(0, 2, 2), plain(1, 2, 3)]);
+    assert_eq!((a.take(), b.take()), (NOTHING, NOTHING));
+    assert_eq!(numbers(&up), [0, 1, 2]);
+    assert_eq!(rig.drops(&b, DropReason::Isolated), 1);
+    assert_eq!(rig.drops(&a, DropReason::Isolated), 0);
+    up.send_and_settle([plain(1, 3, 4), plain(2, 3, 5), plain(0, 3, 6)]);
+    assert_eq!((numbers(&a), numbers(&b)), (vec![4, 6], vec![5, 6]));
+    a.send_and_settle([plain(3, 1, 7)]);
+    assert_eq!(numbers(&up), [7]);
+
+    // While it runs, both ways.
+    rig.set(&b, |settings| settings.isolated = false);
+    a.send_and_settle([plain(0, 1, 8), plain(2, 1, 9)]);
+    assert_eq!(numbers(&b), [8, 9]);
+    rig.set(&b, isolate);
+    a.send_and_settle([plain(0, 1, 10), plain(2, 1, 11)]);
+    assert_eq!(b.take(), NOTHING);
+}
+
+#[test]
+fn isolation_holds_within_vlans_and_on_wires() {
+    let rig = Rig::new(1, make("learning", &[]));
+    let access = VlanMode::Access(Vid::new(10).unwrap());
+    let member = |settings: &mut PortSettings| settings.vlan = access.clone();
+    let a = rig.protected("a", |settings| (isolate(settings), member(settings)).0);
+    let b = rig.protected("b", |settings| (isolate(settings), member(settings)).0);
+    let c = rig.protected("c", member);
+    b.send_and_settle([plain(0, 2, 0)]);
+    a.send_and_settle([plain(0, 1, 1), plain(2, 1, 2)]);
+    assert_eq!((b.take(), numbers(&c)), (NOTHING, vec![0, 1]));
+    assert_eq!(rig.drops(&a, DropReason::Isolated), 1);
+
+    let rig = Rig::new(1, make("static", &[]));
+    let [a, b] = ["a", "b"].map(|name| rig.protected(name, isolate));
+    a.send_and_settle([plain(2, 1, 0)]);
+    assert_eq!((b.take(), rig.drops(&a, DropReason::Isolated)), (NOTHING, 1));
+}
+
+#[test]
+fn a_port_that_is_down_is_down_also_for_the_isolated() {
+    let rig = Rig::new(1, make("static", &[]));
+    let [a, b] = ["a", "b"].map(|name| rig.protected(name, isolate));
+    rig.set(&b, |settings| settings.admin_up = false);
+    a.send_and_settle([plain(2, 1, 0)]);
+    assert_eq!((rig.drops(&a, DropReason::PortDown), rig.drops(&a, DropReason::Isolated)), (1, 0));
+}
+
+#[test]
+fn policing_lets_the_burst_pass_in_order() {
+    let rig = Rig::new(1, make("learning", &[]));
+    let a = rig.protected("a", |settings| settings.police = burst(Unit::Packets, 100));
+    let b = rig.port("b", VlanMode::Transparent);
+    a.send_and_settle((0..1000).map(|i| plain(0, 1, i)));
+    assert_eq!(numbers(&b), Vec::from_iter(0..100));
+    assert_eq!(rig.drops(&a, DropReason::Policed), 900);
+    // It is the sender that is policed, not who sends to it.
+    b.send_and_settle((0..500).map(|i| plain(1, 2, i)));
+    assert_eq!(numbers(&a), Vec::from_iter(0..500));
+}
+
+#[test]
+fn policing_counts_bytes_and_small_packets_pass_between_large_ones() {
+    let rig = Rig::new(1, make("static", &[]));
+    let a = rig.protected("a", |settings| settings.police = burst(Unit::Bits, 10_000));
+    let b = rig.port("b", VlanMode::Transparent);
+    let sized = |len: usize, n| build(mac(2), mac(1), None, n, len - 14);
+    // 6,000 and 3,000 fit; 3,000 more do not, 900 do.
+    a.send_and_settle([sized(6000, 0), sized(3000, 1), sized(3000, 2), sized(900, 3), sized(200, 4)]);
+    assert_eq!(b.take(), [sized(6000, 0), sized(3000, 1), sized(900, 3)]);
+    assert_eq!(rig.drops(&a, DropReason::Policed), 2);
+}
+
+#[test]
+fn limits_change_while_running_and_other_changes_fill_no_bucket() {
+    let rig = Rig::new(1, make("static", &[]));
+    let a = rig.protected("a", |settings| settings.police = burst(Unit::Packets, 10));
+    let b = rig.port("b", VlanMode::Transparent);
+    let send = |n: u32| {
+        a.send_and_settle((0..n).map(|i| plain(2, 1, i)));
+        b.take().len()
+    };
+    assert_eq!(send(20), 10);
+    rig.set(&a, |settings| settings.mtu = 1500);
+    assert_eq!(send(20), 0);
+    rig.set(&a, |settings| settings.police = burst(Unit::Packets, 11));
+    assert_eq!(send(20), 11);
+    rig.set(&a, |settings| settings.police = None);
+    assert_eq!(send(2000), 2000);
+}
+
+#[test]
+fn storms_are_held_by_kind() {
+    let rig = Rig::new(1, make("learning", &[]));
+    let a = rig.protected("a", |settings| {
+        settings.storm.broadcast = burst(Unit::Packets, 3);
+        settings.storm.multicast = burst(Unit::Packets, 4);
+        settings.storm.unknown = burst(Unit::Packets, 5);
+    });
+    let b = rig.port("b", VlanMode::Transparent);
+    b.send_and_settle([plain(0, 2, 0)]);
+    a.take();
+    // Of each ten: a broadcast, a multicast, one to an unknown station, the rest to a known one.
+    let mixed = |i: u32| match i % 10 {
+        0 => plain(0, 1, i),
+        1 => multicast(i),
+        2 => plain(9, 1, i),
+        _ => plain(2, 1, i),
+    };
+    a.send_and_settle((0..1000).map(mixed));
+    let expected = (0..1000).filter(|i| match i % 10 {
+        0 => *i < 30,
+        1 => *i < 40,
+        2 => *i < 50,
+        _ => true,
+    });
+    assert_eq!(numbers(&b), Vec::from_iter(expected));
+    assert_eq!(rig.drops(&a, DropReason::StormControl), 97 + 96 + 95);
+    // Others may storm as they like.
+    b.send_and_settle((0..100).map(|i| plain(0, 2, i)));
+    assert_eq!(numbers(&a), Vec::from_iter(0..100));
+}
+
+#[test]
+fn what_storm_control_drops_costs_no_rate() {
+    let rig = Rig::new(1, make("learning", &[]));
+    let a = rig.protected("a", |settings| {
+        settings.storm.broadcast = burst(Unit::Packets, 1);
+        settings.police = burst(Unit::Packets, 10);
+    });
+    let b = rig.port("b", VlanMode::Transparent);
+    b.send_and_settle([plain(0, 2, 0)]);
+    a.send_and_settle((0..64).map(|i| plain(0, 1, i)).chain((64..80).map(|i| plain(2, 1, i))));
+    assert_eq!(numbers(&b), [vec![0], Vec::from_iter(64..73)].concat());
+    assert_eq!((rig.drops(&a, DropReason::StormControl), rig.drops(&a, DropReason::Policed)), (63, 7));
+}
+
+#[test]
+fn a_batch_that_is_thinned_out_can_still_be_edited() {
+    // Tags are pushed into versions behind those received, of which some are gone.
+    let rig = Rig::new(1, make("learning", &[]));
+    let vid = Vid::new(10).unwrap();
+    let a = rig.protected("a", |settings| {
+        settings.vlan = VlanMode::Access(vid);
+        settings.storm.broadcast = burst(Unit::Packets, 2);
+    });
+    let mut allowed = fabric::port::VidSet::empty();
+    allowed.insert(10);
+    let trunk = rig.port("t", VlanMode::Trunk { native: None, allowed });
+    let b = rig.port("b", VlanMode::Access(vid));
+    let frames = (0..60).map(|i| if i % 3 == 0 { plain(0, 1, i) } else { plain(9, 1, i) });
+    a.send_and_settle(frames);
+    let passed: Vec<u32> = (0..60).filter(|i| i % 3 != 0 || *i < 6).collect();
+    assert_eq!(numbers(&b), passed);
+    let tagged: Vec<u32> = trunk
+        .take()
+        .iter()
+        .map(|frame| {
+            assert_eq!(frame[12..16], [0x81, 0, 0, 10]);
+            u32::from_be_bytes(frame[18..22].try_into().unwrap())
+        })
+        .collect();
+    assert_eq!(tagged, passed);
+}
+
+#[test]
+fn a_full_port_refuses_further_stations_and_changes_nothing() {
+    let logic = make("learning", &[]);
+    let rig = Rig::new(1, logic.clone());
+    let a = rig.protected("a", |settings| settings.security.max_stations = Some(2));
+    let [b, c] = ["b", "c"].map(|name| rig.port(name, VlanMode::Transparent));
+    b.send_and_settle([plain(0, 9, 0)]);
+    (a.take(), c.take());
+    // Two of its own; a third, one of another port, and a group: interleaved, in one batch.
+    let from = |src: u64, n| plain(0, src, n);
+    let group = build(mac(0), MacAddr([3, 0, 0, 0, 0, 1]), None, 7, 46);
+    a.send_and_settle([
+        from(1, 0),
+        from(3, 1),
+        from(2, 2),
+        from(3, 3),
+        from(4, 4),
+        from(9, 5),
+        from(1, 6),
+        group,
+    ]);
+    // 3 is the second station; 2, 4, 9 and the group are refused.
+    assert_eq!(numbers(&c), [0, 1, 3, 6]);
+    assert_eq!(rig.drops(&a, DropReason::StationLimit), 4);
+    let stations = |client: &Client| logic.fdb().unwrap().stations_at(client.at.port);
+    assert_eq!((stations(&a), stations(&b)), (2, 1));
+    b.take();
+    c.send_and_settle([plain(9, 8, 10), plain(3, 8, 11), plain(2, 8, 12)]);
+    assert_eq!((numbers(&b), numbers(&a)), (vec![10, 12], vec![11, 12]));
+
+    // More room from the next batch on; less, and the surplus leaves.
+    rig.set(&a, |settings| settings.security.max_stations = Some(3));
+    a.send_and_settle([from(2, 0)]);
+    assert_eq!((numbers(&c), stations(&a)), (vec![0], 3));
+    rig.set(&a, |settings| settings.security.max_stations = Some(1));
+    a.send_and_settle([from(1, 0), from(2, 1), from(3, 2)]);
+    assert_eq!((numbers(&c), stations(&a)), (vec![2], 1));
+    rig.set(&a, |settings| settings.security.max_stations = None);
+    a.send_and_settle((20..40).map(|src| from(src, 0)));
+    assert_eq!((c.take().len(), stations(&a)), (20, 21));
+}
+
+#[test]
+fn only_named_stations_speak() {
+    for logic in ["learning", "static"] {
+        let rig = Rig::new(1, make(logic, &[]));
+        let a = rig.protected("a", |settings| settings.security.stations = vec![mac(1), mac(3)]);
+        let b = rig.port("b", VlanMode::Transparent);
+        a.send_and_settle((0..5).map(|src| build(mac(0), mac(src), None, src as u32, 46)));
+        assert_eq!(numbers(&b), [1, 3], "{logic}");
+        assert_eq!(rig.drops(&a, DropReason::StationLimit), 3);
+    }
+}
+
+#[test]
+fn sticky_stations_do_not_age_or_move_until_told() {
+    let logic = make("learning", &[("ageing", "10")]);
+    let rig = Rig::new(1, logic.clone());
+    let sticky = |settings: &mut PortSettings| {
+        settings.security.sticky = true;
+        settings.security.max_stations = Some(1);
+    };
+    let a = rig.protected("a", sticky);
+    let [b, c] = ["b", "c"].map(|name| rig.port(name, VlanMode::Transparent));
+    a.send_and_settle([plain(0, 1, 0)]);
+    logic.tick(fabric::clock::seconds() + 1000);
+    a.send_and_settle([plain(0, 2, 1)]);
+    assert_eq!((numbers(&c), rig.drops(&a, DropReason::StationLimit)), (vec![0], 1));
+    // Nobody else becomes station 1.
+    b.send_and_settle([plain(0, 1, 2)]);
+    c.take();
+    c.send_and_settle([plain(1, 3, 3)]);
+    assert_eq!(numbers(&a), [2, 3]);
+    rig.set(&a, |settings| settings.security.sticky = false);
+    assert_eq!(logic.fdb().unwrap().stations_at(a.at.port), 0);
+    a.send_and_settle([plain(0, 2, 4)]);
+    assert_eq!(numbers(&c), [4]);
+}
+
+#[test]
+fn a_guarded_source_holds_on_both_logics() {
+    let packet = |from: [u8; 4], n: u32| {
+        let mut frame = build(mac(0), mac(1), None, n, 60);
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14] = 0x45;
+        frame[26..30].copy_from_slice(&from);
+        frame
+    };
+    for logic in ["learning", "static"] {
+        let rig = Rig::new(1, make(logic, &[]));
+        let address = Ipv4Addr::new(10, 0, 0, 5).into();
+        let a = rig.protected("a", |settings| {
+            settings.security.sources = vec![Source { address, prefix: 32, mac: None }];
+        });
+        let b = rig.port("b", VlanMode::Transparent);
+        a.send_and_settle([packet([10, 0, 0, 5], 0), packet([10, 0, 0, 6], 1), plain(0, 1, 2)]);
+        assert_eq!(b.take(), [packet([10, 0, 0, 5], 0), plain(0, 1, 2)], "{logic}");
+        assert_eq!(rig.drops(&a, DropReason::SourceGuard), 1);
+        rig.set(&a, |settings| settings.security.sources.clear());
+        a.send_and_settle([packet([10, 0, 0, 6], 3)]);
+        assert_eq!(b.take().len(), 1);
+    }
+}

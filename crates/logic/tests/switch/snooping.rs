@@ -1,0 +1,245 @@
+//! `learning` that listens to IGMP and MLD.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use fabric::port::VidSet;
+use fabric::{DropReason, VlanMode};
+use packet::checksum::{Sum, pseudo_header_v6};
+use packet::{MacAddr, Vid, VlanTag};
+
+use crate::frames::mac;
+use crate::rig::{Client, Rig, make};
+
+const ALL: [u8; 4] = [0; 4];
+const GROUP: [u8; 4] = [239, 1, 2, 3];
+const QUERY: u8 = 0x11;
+const JOIN: u8 = 0x16;
+const LEAVE: u8 = 0x17;
+const GROUP6: &str = "ff05::77";
+
+fn v4_mac(group: [u8; 4]) -> MacAddr {
+    MacAddr([1, 0, 0x5e, group[1] & 0x7f, group[2], group[3]])
+}
+
+fn ethernet(dst: MacAddr, src: u64, ethertype: [u8; 2], payload: &[u8]) -> Vec<u8> {
+    let mut frame = [&dst.0[..], &mac(src).0, &ethertype, payload].concat();
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+fn ipv4(src: u64, from: Ipv4Addr, group: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let length = (20 + payload.len() as u16).to_be_bytes();
+    let front = [0x45, 0, length[0], length[1], 0, 0, 0, 0, 1, protocol, 0, 0];
+    ethernet(v4_mac(group), src, [8, 0], &[&front[..], &from.octets(), &group, payload].concat())
+}
+
+/// IGMPv2 from station `src`.
+fn igmp(src: u64, kind: u8, group: [u8; 4]) -> Vec<u8> {
+    let mut message = [&[kind, 100, 0, 0][..], &group].concat();
+    let sum = Sum::of(&message).finish();
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let to = if kind == JOIN { group } else { [224, 0, 0, 1] };
+    ipv4(src, Ipv4Addr::new(10, 0, 0, src as u8), to, 2, &message)
+}
+
+/// A datagram to a group.
+fn data(src: u64, group: [u8; 4], number: u8) -> Vec<u8> {
+    ipv4(src, Ipv4Addr::new(10, 0, 0, src as u8), group, 17, &[number; 12])
+}
+
+fn ipv6(src: u64, to: &str, next: u8, hops: u8, payload: &[u8]) -> Vec<u8> {
+    let (from, to): (Ipv6Addr, Ipv6Addr) = ("fe80::1".parse().unwrap(), to.parse().unwrap());
+    let [.., a, b, c, d] = to.octets();
+    let length = (payload.len() as u16).to_be_bytes();
+    let front = [0x60, 0, 0, 0, length[0], length[1], next, hops];
+    let packet = [&front[..], &from.octets(), &to.octets(), payload].concat();
+    ethernet(MacAddr([0x33, 0x33, a, b, c, d]), src, [0x86, 0xdd], &packet)
+}
+
+/// MLDv1 from station `src`.
+fn mld(src: u64, kind: u8, group: &str) -> Vec<u8> {
+    let group: Ipv6Addr = group.parse().unwrap();
+    let mut message = [&[kind, 0, 0, 0, 0, 0, 0, 0][..], &group.octets()].concat();
+    let (from, to): (Ipv6Addr, Ipv6Addr) = ("fe80::1".parse().unwrap(), "ff02::16".parse().unwrap());
+    let mut sum = pseudo_header_v6(from.octets(), to.octets(), 58, 24);
+    sum.add(&message);
+    message[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+    ipv6(src, "ff02::16", 58, 1, &message)
+}
+
+fn counts<const N: usize>(clients: [&Client; N]) -> [usize; N] {
+    clients.map(|client| client.take().len())
+}
+
+#[test]
+fn packets_go_to_members_and_routers() {
+    let rig = Rig::new(1, make("learning", &[("snooping", "on")]));
+    let [sender, member, router, other] = rig.plain_ports();
+    let all = [&sender, &member, &router, &other];
+    // As long as nobody asks, everything goes everywhere, joined or not.
+    member.send_and_settle([igmp(2, JOIN, GROUP)]);
+    sender.send_and_settle([data(1, GROUP, 0)]);
+    assert_eq!(counts(all), [1, 1, 2, 2]);
+
+    // A query goes everywhere, reports go to routers, packets to both.
+    router.send_and_settle([igmp(3, QUERY, ALL)]);
+    assert_eq!(counts(all), [1, 1, 0, 1]);
+    member.send_and_settle([igmp(2, JOIN, GROUP)]);
+    assert_eq!(counts(all), [0, 0, 1, 0]);
+    sender.send_and_settle([data(1, GROUP, 1), data(1, GROUP, 2)]);
+    assert_eq!(counts(all), [0, 2, 2, 0]);
+    // Groups of the link, groups that nobody asked for, and what is no IP group.
+    sender.send_and_settle([data(1, [224, 0, 0, 251], 0), data(1, [239, 9, 9, 9], 0)]);
+    assert_eq!(counts(all), [0, 2, 2, 2]);
+    let odd = ethernet(MacAddr([1, 0, 0x0c, 1, 2, 3]), 1, [0x88, 0xb5], &[]);
+    sender.send_and_settle([odd, ethernet(mac(0), 1, [0x88, 0xb5], &[])]);
+    assert_eq!(counts(all), [0, 2, 2, 2]);
+    // A member may send; to itself nothing comes back.
+    member.send_and_settle([data(2, GROUP, 3)]);
+    assert_eq!(counts(all), [0, 0, 1, 0]);
+
+    // Without its client a member is nobody, and the port's index may become another's.
+    rig.switch.remove_port(member.at).unwrap();
+    let fresh = rig.port("fresh", VlanMode::Transparent);
+    assert_eq!(fresh.at, member.at);
+    sender.send_and_settle([igmp(1, JOIN, GROUP)]);
+    counts([&sender, &router, &other, &fresh]);
+    other.send_and_settle([data(4, GROUP, 4)]);
+    assert_eq!(counts([&sender, &router, &other, &fresh]), [1, 1, 0, 0]);
+}
+
+#[test]
+fn groups_that_nobody_asked_for_go_to_routers_if_so_told() {
+    let rig = Rig::new(1, make("learning", &[("snooping", "on"), ("unregistered", "routers")]));
+    let [sender, router, other] = rig.plain_ports();
+    router.send_and_settle([igmp(3, QUERY, ALL)]);
+    counts([&sender, &router, &other]);
+    sender.send_and_settle([data(1, GROUP, 1)]);
+    assert_eq!(counts([&sender, &router, &other]), [0, 1, 0]);
+    // IPv6 has no querier: nothing is pruned there.
+    sender.send_and_settle([ipv6(1, GROUP6, 17, 8, &[7; 20])]);
+    assert_eq!(counts([&sender, &router, &other]), [0, 1, 1]);
+    // A querier that sends itself: nobody else wants it.
+    router.send_and_settle([data(3, GROUP, 2)]);
+    assert_eq!(counts([&sender, &router, &other]), [0, 0, 0]);
+    assert_eq!(rig.drops(&router, DropReason::NoDestination), 1);
+}
+
+#[test]
+fn members_leave_and_time_out() {
+    let logic = make("learning", &[("snooping", "on"), ("snooping-timeout", "2")]);
+    let rig = Rig::new(1, logic.clone());
+    let [sender, member, router, other] = rig.plain_ports();
+    let all = [&sender, &member, &router, &other];
+    let ask = || router.send_and_settle([igmp(3, QUERY, ALL)]);
+    ask();
+    member.send_and_settle([igmp(2, JOIN, GROUP)]);
+    other.send_and_settle([igmp(4, JOIN, [239, 9, 9, 9])]);
+    counts(all);
+    sender.send_and_settle([data(1, GROUP, 1)]);
+    assert_eq!(counts(all), [0, 1, 1, 0]);
+    let listed = logic.groups().unwrap();
+    assert_eq!(listed.len(), 3);
+    assert_eq!((listed[0].group, listed[0].port), (None, router.at.port));
+    assert_eq!((listed[1].group, listed[1].port), (Some(v4_mac(GROUP)), member.at.port));
+    // Time passes; the router asks on, and nobody answers: the group is nobody's, hence everybody's.
+    crate::rig::wait_for("the member to be forgotten", || {
+        ask();
+        logic.groups().unwrap().len() == 1
+    });
+    counts(all);
+    sender.send_and_settle([data(1, GROUP, 2)]);
+    assert_eq!(counts(all), [0, 1, 1, 1]);
+    crate::rig::wait_for("the router to be forgotten", || logic.groups().unwrap().is_empty());
+
+    // Who leaves goes sooner.
+    let logic = make("learning", &[("snooping", "on"), ("unregistered", "routers")]);
+    rig.switch.set_logic(rig.bridge, logic.clone()).unwrap();
+    ask();
+    member.send_and_settle([igmp(2, JOIN, GROUP), igmp(2, LEAVE, GROUP)]);
+    counts(all);
+    let expires = |entries: Vec<logic::GroupEntry>| entries.last().unwrap().expires_seconds;
+    assert!(expires(logic.groups().unwrap()) <= 3);
+    // Another one behind the port wants it still.
+    member.send_and_settle([igmp(5, JOIN, GROUP)]);
+    assert!(expires(logic.groups().unwrap()) > 200);
+    member.send_and_settle([igmp(5, LEAVE, GROUP)]);
+    crate::rig::wait_for("the member to leave", || logic.groups().unwrap().len() == 1);
+    counts(all);
+    sender.send_and_settle([data(1, GROUP, 3)]);
+    assert_eq!(counts(all), [0, 0, 1, 0]);
+}
+
+#[test]
+fn mld_is_heard_too() {
+    let rig = Rig::new(1, make("learning", &[("snooping", "on")]));
+    let [sender, member, router, other] = rig.plain_ports();
+    let all = [&sender, &member, &router, &other];
+    router.send_and_settle([mld(3, 130, "::")]);
+    member.send_and_settle([mld(2, 131, GROUP6)]);
+    assert_eq!(counts(all), [1, 1, 1, 1]);
+    let datagram = ipv6(1, GROUP6, 17, 8, &[7; 20]);
+    sender.send_and_settle([datagram.clone()]);
+    assert_eq!(
+        (member.take(), router.take(), other.take()),
+        (vec![datagram.clone()], vec![datagram], vec![])
+    );
+    // ff02::1 is everybody's.
+    sender.send_and_settle([ipv6(1, "ff02::1", 17, 8, &[7; 20])]);
+    assert_eq!(counts(all), [0, 1, 1, 1]);
+}
+
+#[test]
+fn vlans_have_groups_of_their_own_and_isolation_holds() {
+    let rig = Rig::new(1, make("learning", &[("snooping", "on")]));
+    let vid = |id| Vid::new(id).unwrap();
+    let mut both = VidSet::empty();
+    [10, 20].iter().for_each(|id| both.insert(*id));
+    let trunk = rig.port("trunk", VlanMode::Trunk { native: None, allowed: both });
+    let ten = ["a", "b"].map(|name| rig.port(name, VlanMode::Access(vid(10))));
+    let twenty = ["c", "d"].map(|name| rig.port(name, VlanMode::Access(vid(20))));
+    let tagged = |frame: Vec<u8>, id| {
+        let tag = VlanTag::new(vid(id)).to_tci().to_be_bytes();
+        [&frame[..12], &[0x81, 0], &tag, &frame[12..]].concat()
+    };
+    // The router behind the trunk asks in VLAN 10 only.
+    trunk.send_and_settle([tagged(igmp(3, QUERY, ALL), 10)]);
+    ten[0].send_and_settle([igmp(1, JOIN, GROUP)]);
+    twenty[0].send_and_settle([igmp(1, JOIN, GROUP)]);
+    let all = [&trunk, &ten[0], &ten[1], &twenty[0], &twenty[1]];
+    counts(all);
+    trunk.send_and_settle([tagged(data(3, GROUP, 1), 10)]);
+    assert_eq!(ten[0].take(), [data(3, GROUP, 1)]);
+    assert_eq!(counts(all), [0; 5]);
+    ten[1].send_and_settle([data(4, GROUP, 2)]);
+    assert_eq!(trunk.take(), [tagged(data(4, GROUP, 2), 10)]);
+    assert_eq!(counts(all), [0, 1, 0, 0, 0]);
+    trunk.send_and_settle([tagged(data(3, GROUP, 1), 20)]);
+    assert_eq!(counts(all), [0, 0, 0, 1, 1]);
+
+    for client in &ten {
+        rig.set(client, |settings| settings.isolated = true);
+    }
+    ten[1].send_and_settle([data(4, GROUP, 2)]);
+    assert_eq!(counts(all), [1, 0, 0, 0, 0]);
+    assert_eq!(rig.drops(&ten[1], DropReason::Isolated), 0, "it was sent to whom it may reach");
+}
+
+#[test]
+fn a_table_that_is_filled_prunes_nothing() {
+    let rig = Rig::new(1, make("learning", &[("snooping", "on")]));
+    let [sender, member, router, other] = rig.plain_ports();
+    let all = [&sender, &member, &router, &other];
+    router.send_and_settle([igmp(3, QUERY, ALL)]);
+    member.send_and_settle([igmp(2, JOIN, GROUP)]);
+    counts(all);
+    sender.send_and_settle([data(1, GROUP, 1)]);
+    assert_eq!(counts(all), [0, 1, 1, 0]);
+    other.send_and_settle((0..4000u16).map(|n| {
+        let [a, b] = n.to_be_bytes();
+        igmp(4, JOIN, [239, 7, a, b])
+    }));
+    counts(all);
+    sender.send_and_settle([data(1, GROUP, 2)]);
+    assert_eq!(counts(all), [0, 1, 1, 1]);
+}

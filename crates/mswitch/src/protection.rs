@@ -1,0 +1,100 @@
+//! Flags of a port's protections. The daemon reads the values, so that flags and file agree.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+
+/// What a port is protected against, and others from it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Protection (docs/protection.md); off takes one away")]
+pub(crate) struct Protection {
+    /// Keep its packets from other isolated ports: on or off
+    #[arg(long, value_name = "ON|OFF")]
+    isolated: Option<String>,
+    /// Hold what it sends to a rate, such as 100Mbit, "100Mbit burst 64KiB" or 1000pps
+    #[arg(long, value_name = "RATE")]
+    police: Option<String>,
+    /// What may come at once after a pause, such as 64KiB, or packets with a rate in pps
+    #[arg(long, value_name = "SIZE", requires = "police")]
+    police_burst: Option<String>,
+    /// Hold its broadcasts to a rate, such as 1000pps
+    #[arg(long, value_name = "RATE")]
+    storm_broadcast: Option<String>,
+    /// Hold its multicasts to a rate
+    #[arg(long, value_name = "RATE")]
+    storm_multicast: Option<String>,
+    /// Hold its packets to unknown stations, which are flooded, to a rate
+    #[arg(long, value_name = "RATE")]
+    storm_unknown: Option<String>,
+    /// Stations that may be behind it at once
+    #[arg(long, value_name = "N")]
+    max_stations: Option<String>,
+    /// The only stations that may speak: MAC addresses, with commas between
+    #[arg(long, value_name = "MACS")]
+    stations: Option<String>,
+    /// Whether its stations stay where they were learned: on or off
+    #[arg(long, value_name = "ON|OFF")]
+    sticky: Option<String>,
+    /// The only addresses it may use, such as 10.0.0.5,fe80::/64@52:54:00:12:34:56
+    #[arg(long, value_name = "ADDRESSES")]
+    sources: Option<String>,
+}
+
+impl Protection {
+    /// What was given, by its name in the file.
+    pub(crate) fn given(self) -> BTreeMap<String, String> {
+        let police = match (self.police, self.police_burst) {
+            (Some(rate), Some(burst)) => Some(format!("{rate} burst {burst}")),
+            (rate, _) => rate,
+        };
+        [
+            ("isolated", self.isolated),
+            ("police", police),
+            ("storm-broadcast", self.storm_broadcast),
+            ("storm-multicast", self.storm_multicast),
+            ("storm-unknown", self.storm_unknown),
+            ("max-stations", self.max_stations),
+            ("stations", self.stations),
+            ("sticky", self.sticky),
+            ("sources", self.sources),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        protection: Protection,
+    }
+
+    fn given(line: &[&str]) -> BTreeMap<String, String> {
+        Line::parse_from([&["x"], line].concat()).protection.given()
+    }
+
+    /// A protection without a flag could not be set by command, a flag without one would promise what nobody keeps.
+    #[test]
+    fn every_protection_has_a_flag() {
+        let names = control::protection::names();
+        let line: Vec<_> = names.iter().flat_map(|name| [format!("--{name}"), "x".into()]).collect();
+        let found = given(&line.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut sorted = names;
+        sorted.sort_unstable();
+        assert_eq!(found.keys().collect::<Vec<_>>(), sorted);
+    }
+
+    #[test]
+    fn the_burst_belongs_to_the_rate() {
+        let found = given(&["--police", "100Mbit", "--police-burst", "64KiB"]);
+        assert_eq!(found["police"], "100Mbit burst 64KiB");
+        assert!(Line::try_parse_from(["x", "--police-burst", "64KiB"]).is_err());
+    }
+}

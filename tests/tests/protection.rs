@@ -1,0 +1,451 @@
+//! What an access switch protects against. Each time an offender tries, on real interfaces or a real memif port; he gets
+//! no more than he was granted, and a pair of bystanders on the same bridge and worker loses nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use bench::pace::{Pacer, Rate};
+use bench::session::{Background, Options};
+use e2e::{Daemon, Netns, config, exclusive, seconds, unique, until};
+
+/// What each bystander sends.
+const BYSTANDER_PPS: f64 = 2000.0;
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A namespace on a TAP port: port `n` of the bridge, with the addresses 10.77.0.n and fd77::n.
+struct Station {
+    netns: Netns,
+    interface: String,
+    port: String,
+    address: String,
+}
+
+/// A bridge with namespaces on it, and bystanders.
+struct Rig {
+    // Dropped in this order: interfaces, then namespaces.
+    bystanders: Background,
+    daemon: Daemon,
+    stations: Vec<Station>,
+}
+
+impl Rig {
+    /// Ports p1, p2, …, one for each entry of `protections`, which are further keys of the port.
+    fn start(logic: &str, protections: &[&str]) -> Rig {
+        Rig::start_with(logic, "", protections)
+    }
+
+    /// The same with further keys of the bridge.
+    fn start_with(logic: &str, more: &str, protections: &[&str]) -> Rig {
+        let mut ports = config::memif("left", 0, "") + &config::memif("right", 1, "");
+        let mut stations = Vec::new();
+        for (i, more) in (1..).zip(protections) {
+            let station = Station {
+                netns: Netns::new().unwrap(),
+                interface: unique("t"),
+                port: format!("p{i}"),
+                address: format!("10.77.0.{i}"),
+            };
+            let addresses = [&*format!("{}/24", station.address), &*format!("fd77::{i}/64")];
+            ports += &config::tap(&station.port, &station.interface, station.netns.name(), &addresses, more);
+            stations.push(station);
+        }
+        let daemon = Daemon::start(&(config::bridge("br0", logic) + more + "\n" + &ports)).unwrap();
+        let mut options = Options::new(vec![daemon.memif("memif", 0), daemon.memif("memif", 1)]);
+        options.rate = Rate::Pps(BYSTANDER_PPS);
+        options.duration = Duration::from_secs(3600);
+        let bystanders = Background::start(options).unwrap();
+        Rig { bystanders, daemon, stations }
+    }
+
+    /// Drops for a reason of what came from station `i`.
+    fn drops(&self, i: usize, reason: &str) -> u64 {
+        let port = self.daemon.port("br0", &self.stations[i].port).unwrap();
+        port.json()["totals"]["rx"]["drops"][reason].as_u64().unwrap_or(0)
+    }
+
+    fn set(&self, i: usize, flags: &[&str]) {
+        let port = &self.stations[i].port;
+        self.daemon.run(&[&["port", "set", "br0", port], flags].concat()).unwrap();
+    }
+
+    /// The bystanders have lost nothing.
+    fn finish(self) {
+        let report = self.bystanders.stop().unwrap();
+        assert!(report.ok && report.received() > 1000, "{report}");
+    }
+}
+
+impl Station {
+    fn pings(&self, to: &Station) -> bool {
+        let ping = ["ping", "-q", "-i", "0.05", "-W", "1", "-c", "5", &to.address];
+        let text = self.netns.command(&ping).output().unwrap();
+        let text = String::from_utf8_lossy(&text.stdout).into_owned();
+        // All or nothing: a protection that lets some through is broken too.
+        match text.split(" packets transmitted, ").nth(1).and_then(|rest| rest.split(' ').next()) {
+            Some("5") => true,
+            Some("0") => false,
+            _ => panic!("{text}"),
+        }
+    }
+
+    /// Frames that its interface has received.
+    fn received(&self) -> u64 {
+        let file = format!("/sys/class/net/{}/statistics/rx_packets", self.interface);
+        self.netns.run(&["cat", &file]).unwrap().trim().parse().unwrap()
+    }
+
+    /// Sends datagrams of `len` bytes to an address at a rate; returns how many, and how long it took.
+    fn blast(&self, to: &str, len: usize, pps: f64, time: Duration) -> (u64, Duration) {
+        let from = format!("{}:0", self.address);
+        self.netns
+            .enter(|| {
+                let socket = UdpSocket::bind(&from).unwrap();
+                socket.set_broadcast(true).unwrap();
+                let (start, mut pacer, mut sent) = (Instant::now(), Pacer::new(Some(pps)), 0);
+                while start.elapsed() < time {
+                    // What a busy machine missed is not made up for: the interface's queue would drop it.
+                    for _ in 0..pacer.due(Instant::now(), 64) {
+                        pacer.sent(1);
+                        sent += u64::from(socket.send_to(&vec![7; len], to).is_ok());
+                    }
+                    std::thread::sleep(pacer.wait());
+                }
+                (sent, start.elapsed())
+            })
+            .unwrap()
+    }
+}
+
+#[test]
+fn isolated_ports_reach_the_others_only() {
+    let rig = Rig::start("learning", &["isolated = true", "isolated = true", ""]);
+    let [a, b, router] = &rig.stations[..] else { panic!() };
+    assert!(a.pings(router) && b.pings(router) && router.pings(a));
+    assert!(!a.pings(b));
+    // Not by telling the stack where it is either: a unicast frame to a station that the switch knows.
+    let mac = b.netns.run(&["cat", &format!("/sys/class/net/{}/address", b.interface)]).unwrap();
+    a.netns.run(&["ip", "neigh", "replace", &b.address, "lladdr", mac.trim(), "dev", &a.interface]).unwrap();
+    assert!(!a.pings(b));
+    assert!(rig.drops(0, "isolated") >= 5);
+
+    let show = rig.daemon.run(&["port", "show", "br0", "p1"]).unwrap();
+    assert!(show.contains("isolated") && show.contains("on"), "{show}");
+    rig.set(0, &["--isolated", "off"]);
+    assert!(a.pings(b));
+    rig.set(0, &["--isolated", "on"]);
+    assert!(!a.pings(b) && a.pings(router));
+    assert_eq!(rig.daemon.port("br0", "p1").unwrap().json()["protection"]["isolated"], "on");
+    rig.finish();
+}
+
+#[test]
+fn a_policed_port_gets_its_rate_and_no_more() {
+    let _machine = exclusive();
+    let rig = Rig::start("learning", &["police = \"10Mbit burst 64KiB\"", ""]);
+    let [a, b] = &rig.stations[..] else { panic!() };
+    assert!(a.pings(b));
+    let time = seconds(2, 10);
+    let sink = b.netns.enter(|| UdpSocket::bind("10.77.0.2:9000").unwrap()).unwrap();
+    sink.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let receiving = std::thread::spawn(move || {
+        let (mut bytes, mut buffer) = (0, [0; 2000]);
+        // Headers count as well: Ethernet, IPv4, UDP.
+        while let Ok(n) = sink.recv(&mut buffer) {
+            bytes += n + 42;
+        }
+        bytes as f64
+    });
+    // About 100 Mbit/s.
+    let (sent, took) = a.blast("10.77.0.2:9000", 1200, 10_000.0, time);
+    let received = receiving.join().unwrap();
+    let offered = sent as f64 * 1242.0;
+    let rate = 10e6 / 8.0 * took.as_secs_f64();
+    assert!(offered > 3.0 * rate, "too little was offered to tell: {offered} bytes");
+    assert!(received <= 1.05 * rate + 65536.0, "{received} bytes of {rate}");
+    assert!(received >= 0.8 * rate, "{received} bytes of {rate}");
+    assert!(rig.drops(0, "policed") > 0);
+
+    // Another rate, while it runs: nothing else changes.
+    rig.set(0, &["--police", "off"]);
+    let before = rig.drops(0, "policed");
+    let received = b.received();
+    let (sent, _) = a.blast("10.77.0.2:9000", 1200, 2000.0, Duration::from_millis(500));
+    let arrive = || Ok((b.received() >= received + sent).then_some(()));
+    until("all of it to arrive", LIMIT, arrive).unwrap();
+    assert_eq!(rig.drops(0, "policed"), before);
+    rig.finish();
+}
+
+#[test]
+fn storms_are_held_and_unicast_is_not() {
+    let _machine = exclusive();
+    let storms = "storm-broadcast = \"200pps burst 50\"\nstorm-multicast = \"100pps burst 50\"\n\
+                  storm-unknown = \"150pps burst 50\"";
+    let rig = Rig::start("learning", &[storms, ""]);
+    let [a, b] = &rig.stations[..] else { panic!() };
+    assert!(a.pings(b));
+    a.netns.run(&["ip", "route", "add", "224.0.0.0/4", "dev", &a.interface]).unwrap();
+    let nobody = ["ip", "neigh", "add", "10.77.0.99", "lladdr", "02:00:00:00:00:99", "dev", &a.interface];
+    a.netns.run(&nobody).unwrap();
+    for (to, pps) in [("10.77.0.255:7000", 200.0), ("239.1.2.3:7000", 100.0), ("10.77.0.99:7000", 150.0)] {
+        let (dropped, before) = (rig.drops(0, "storm-control"), b.received());
+        let (sent, took) = a.blast(to, 100, 5000.0, seconds(2, 10));
+        let received = (b.received() - before) as f64;
+        let rate = pps * took.as_secs_f64();
+        assert!(sent as f64 > 5.0 * rate, "{to}: too little was offered to tell: {sent}");
+        // Some packets more: neighbour discovery and the like.
+        assert!(received <= 1.1 * rate + 50.0 + 20.0, "{to}: {received} of {rate}");
+        assert!(received >= 0.8 * rate, "{to}: {received} of {rate}");
+        assert!(rig.drops(0, "storm-control") > dropped + sent / 2, "{to}");
+        // What is known by now passes beside the storm, at any rate.
+        let before = b.received();
+        let (sent, _) = a.blast("10.77.0.2:7000", 100, 3000.0, Duration::from_millis(500));
+        until("unicast to arrive", LIMIT, || Ok((b.received() >= before + sent).then_some(()))).unwrap();
+    }
+    rig.finish();
+}
+
+/// The address of station `i`'s interface.
+fn mac_of(station: &Station) -> String {
+    let file = format!("/sys/class/net/{}/address", station.interface);
+    station.netns.run(&["cat", &file]).unwrap().trim().to_string()
+}
+
+/// Gives a station's interface another address; what its stack knew of others goes.
+fn become_mac(station: &Station, mac: &str) {
+    station.netns.run(&["ip", "link", "set", &station.interface, "address", mac]).unwrap();
+}
+
+#[test]
+fn a_port_for_one_station_refuses_the_second() {
+    let rig = Rig::start("learning", &["max-stations = 1\nsticky = true", "", ""]);
+    let [a, b, c] = &rig.stations[..] else { panic!() };
+    assert!(a.pings(b) && b.pings(c));
+    let (own, victim) = (mac_of(a), mac_of(c));
+    let kind = |mac: &str| {
+        let table = rig.daemon.json(&["fdb", "show", "br0"]).unwrap();
+        let entry = table["entries"].as_array().unwrap().iter().find(|entry| entry["mac"] == mac).cloned();
+        entry.map(|entry| (entry["port"].as_str().unwrap().to_string(), entry["sticky"] == true))
+    };
+    assert_eq!(kind(&own), Some(("p1".to_string(), true)));
+
+    // As somebody new, and as a station of another port: neither speaks, and the victim stays where it is.
+    become_mac(a, "02:00:00:00:66:66");
+    assert!(!a.pings(b));
+    become_mac(a, &victim);
+    assert!(!a.pings(b));
+    assert_eq!(kind(&victim), Some(("p3".to_string(), false)));
+    assert_eq!(kind("02:00:00:00:66:66"), None);
+    assert!(b.pings(c));
+    assert!(rig.drops(0, "station-limit") >= 4);
+    // Sticky stations are not taken by a flush of somebody else's port, and are by one of their own.
+    rig.daemon.run(&["fdb", "flush", "br0", "--port", "p2"]).unwrap();
+    become_mac(a, &own);
+    assert!(a.pings(b));
+    become_mac(a, "02:00:00:00:66:66");
+    assert!(!a.pings(b));
+    rig.daemon.run(&["fdb", "flush", "br0", "--port", "p1"]).unwrap();
+    assert!(a.pings(b));
+    assert!(rig.daemon.run(&["fdb", "show", "br0"]).unwrap().contains("sticky"));
+
+    // Only those named, from the next packet on.
+    rig.set(0, &["--sticky", "off", "--max-stations", "off", "--stations", &own]);
+    assert!(!a.pings(b));
+    become_mac(a, &own);
+    assert!(a.pings(b));
+    rig.finish();
+}
+
+#[test]
+fn a_guarded_port_speaks_under_its_own_addresses_only() {
+    let rig = Rig::start("learning", &["", "", ""]);
+    let [a, b, c] = &rig.stations[..] else { panic!() };
+    let sources = format!("10.77.0.1@{0},fd77::1@{0},fe80::/64@{0}", mac_of(a));
+    rig.set(0, &["--sources", &sources]);
+    assert!(a.pings(b) && b.pings(a));
+    let ping6 = |from: &Station, to: &str| {
+        let ping = ["ping", "-q", "-i", "0.05", "-W", "1", "-c", "5", to];
+        from.netns.command(&ping).output().unwrap().status.success()
+    };
+    // Duplicate address detection takes its time.
+    until("IPv6 to work", LIMIT, || Ok(ping6(b, "fd77::1").then_some(()))).unwrap();
+
+    // It takes the address of c, IPv4 and IPv6, while c is there: b goes on to talk to c.
+    assert!(b.pings(c));
+    let before = rig.drops(0, "source-guard");
+    for address in ["10.77.0.3/24", "fd77::3/64"] {
+        a.netns.run(&["ip", "addr", "add", address, "dev", &a.interface, "nodad"]).unwrap();
+    }
+    for address in ["10.77.0.3", "fd77::3"] {
+        // With an entry of its own the spoofer need not ask: what it sends is IP alone.
+        let spoof = ["ping", "-q", "-i", "0.05", "-W", "1", "-c", "5", "-I", address];
+        let to = if address.contains(':') { "fd77::2" } else { "10.77.0.2" };
+        let output = a.netns.command(&[&spoof[..], &[to]].concat()).output().unwrap();
+        assert!(!output.status.success(), "{address}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+    assert!(rig.drops(0, "source-guard") >= before + 2);
+    // b asks for c anew: a answers too, in vain.
+    b.netns.run(&["ip", "neigh", "flush", "dev", &b.interface]).unwrap();
+    assert!(b.pings(c) && ping6(b, "fd77::3"));
+    let neighbours = b.netns.run(&["ip", "neigh"]).unwrap();
+    for line in neighbours.lines().filter(|line| line.contains("10.77.0.3 ") || line.contains("fd77::3 ")) {
+        assert!(line.contains(&mac_of(c)), "{neighbours}");
+    }
+    // Without the guard the attack works: the test would notice if it were not there.
+    let dropped = rig.drops(0, "source-guard");
+    rig.set(0, &["--sources", "off"]);
+    assert!(a.pings(b));
+    assert_eq!(rig.drops(0, "source-guard"), dropped);
+    rig.finish();
+}
+
+/// Asks once who is in which groups, as a router does: general queries of IGMPv3 and of MLDv2, the latter from the
+/// interface's own address.
+fn ask(router: &Station) {
+    use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, sendto, socket, sockopt};
+    let protocol = |p: Protocol| Some(p);
+    let link_local = until("a link-local address", LIMIT, || {
+        let text = router.netns.run(&[
+            "ip",
+            "-6",
+            "-o",
+            "addr",
+            "show",
+            "dev",
+            &router.interface,
+            "scope",
+            "link",
+        ])?;
+        Ok((text.contains("fe80::") && !text.contains("tentative")).then_some(()))
+    });
+    link_local.unwrap();
+    let index: u32 = {
+        let file = format!("/sys/class/net/{}/ifindex", router.interface);
+        router.netns.run(&["cat", &file]).unwrap().trim().parse().unwrap()
+    };
+    let from: std::net::Ipv4Addr = router.address.parse().unwrap();
+    router
+        .netns
+        .enter(|| {
+            let v4 = socket(AddressFamily::INET, SocketType::RAW, protocol(ipproto::IGMP)).unwrap();
+            sockopt::set_ip_multicast_if(&v4, &from).unwrap();
+            let mut query = [0x11, 10, 0, 0, 0, 0, 0, 0, 2, 4, 0, 0];
+            let sum = packet::checksum::Sum::of(&query).finish();
+            query[2..4].copy_from_slice(&sum.to_be_bytes());
+            let all: std::net::SocketAddrV4 = "224.0.0.1:0".parse().unwrap();
+            sendto(&v4, &query, rustix::net::SendFlags::empty(), &all).unwrap();
+
+            let v6 = socket(AddressFamily::INET6, SocketType::RAW, protocol(ipproto::ICMPV6)).unwrap();
+            sockopt::set_ipv6_multicast_hops(&v6, 1).unwrap();
+            let mut query = [0; 28];
+            (query[0], query[5], query[24], query[25]) = (130, 100, 2, 4);
+            // The kernel fills in the checksum of ICMPv6.
+            let all = std::net::SocketAddrV6::new("ff02::1".parse().unwrap(), 0, 0, index);
+            sendto(&v6, &query, rustix::net::SendFlags::empty(), &all).unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn groups_go_to_members_that_join_with_sockets() {
+    let rig = Rig::start_with("learning", "params = { snooping = \"on\" }", &["", "", "", ""]);
+    let [sender, member, router, other] = &rig.stations[..] else { panic!() };
+    let groups = || rig.daemon.json(&["bridge", "groups", "br0"]).unwrap()["entries"].clone();
+    let entry = |mac: &str, port: &str| {
+        groups().as_array().unwrap().iter().find(|e| e["mac"] == mac && e["port"] == port).cloned()
+    };
+    let shown = |mac: &str, port: &str, there: bool| {
+        until(&format!("{mac} at {port}: {there}"), LIMIT, || {
+            Ok((entry(mac, port).is_some() == there).then_some(()))
+        })
+        .unwrap();
+    };
+    ask(router);
+    shown("", "p3", true);
+    assert_eq!(
+        groups().as_array().unwrap().iter().filter(|e| e["mac"] == "").count(),
+        2,
+        "of IPv4 and of IPv6"
+    );
+
+    let index: u32 = {
+        let file = format!("/sys/class/net/{}/ifindex", member.interface);
+        member.netns.run(&["cat", &file]).unwrap().trim().parse().unwrap()
+    };
+    let sockets = member
+        .netns
+        .enter(|| {
+            let v4 = UdpSocket::bind("0.0.0.0:7001").unwrap();
+            v4.join_multicast_v4(&"239.1.2.3".parse().unwrap(), &"10.77.0.2".parse().unwrap()).unwrap();
+            let v6 = UdpSocket::bind("[::]:7002").unwrap();
+            v6.join_multicast_v6(&"ff15::1234:5678".parse().unwrap(), index).unwrap();
+            [v4, v6]
+        })
+        .unwrap();
+    for socket in &sockets {
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+    }
+    shown("01:00:5e:01:02:03", "p2", true);
+    shown("33:33:12:34:56:78", "p2", true);
+
+    let index: u32 = {
+        let file = format!("/sys/class/net/{}/ifindex", sender.interface);
+        sender.netns.run(&["cat", &file]).unwrap().trim().parse().unwrap()
+    };
+    let send = |count: u64| {
+        sender
+            .netns
+            .enter(|| {
+                let v6 = UdpSocket::bind("[fd77::1]:0").unwrap();
+                let to = std::net::SocketAddrV6::new("ff15::1234:5678".parse().unwrap(), 7002, 0, index);
+                (0..count).for_each(|_| drop(v6.send_to(&[6; 100], to).unwrap()));
+            })
+            .unwrap();
+        sender.netns.run(&["ip", "route", "replace", "224.0.0.0/4", "dev", &sender.interface]).unwrap();
+        sender.blast("239.1.2.3:7001", 100, 1000.0, Duration::from_millis(count)).0
+    };
+    // The member gets all of it, the router too, the bystander's interface (nearly) nothing: its own discovery aside.
+    until("duplicate address detection", LIMIT, || Ok(sender.pings(member).then_some(()))).unwrap();
+    let (before, before_router) = (other.received(), router.received());
+    let sent = send(300);
+    let mut buffer = [0; 200];
+    for (socket, count) in sockets.iter().zip([sent, 300]) {
+        (0..count).for_each(|_| drop(socket.recv(&mut buffer).unwrap()));
+    }
+    until("the router to get them", LIMIT, || {
+        Ok((router.received() >= before_router + sent + 300).then_some(()))
+    })
+    .unwrap();
+    let strays = other.received() - before;
+    assert!(strays < 30, "{strays} of {}", sent + 300);
+
+    // Both leave: nothing goes there any more, and the group is nobody's.
+    drop(sockets);
+    shown("01:00:5e:01:02:03", "p2", false);
+    shown("33:33:12:34:56:78", "p2", false);
+    rig.daemon.run(&["bridge", "groups", "br0"]).unwrap();
+    rig.daemon
+        .run(&[
+            "logic",
+            "set",
+            "br0",
+            "learning",
+            "--param",
+            "snooping=on",
+            "--param",
+            "unregistered=routers",
+        ])
+        .unwrap();
+    ask(router);
+    shown("", "p3", true);
+    let (before, before_router) = (member.received(), router.received());
+    let sent = send(300);
+    until("the router to get them", LIMIT, || {
+        Ok((router.received() >= before_router + sent + 300).then_some(()))
+    })
+    .unwrap();
+    let strays = member.received() - before;
+    assert!(strays < 30, "{strays} of {}", sent + 300);
+    rig.finish();
+}
