@@ -338,6 +338,7 @@ impl Rig {
                         admin: admin(port.up).into(),
                         mtu: Some(port.mtu),
                         vlan: port.vlan.into(),
+                        ..Default::default()
                     };
                     client.add_port(request).await
                 }
@@ -348,6 +349,7 @@ impl Rig {
                         admin: Some(admin(up).into()),
                         mtu: Some(mtu),
                         vlan: Some(vlan.into()),
+                        ..Default::default()
                     };
                     client.set_port(request).await
                 }

@@ -206,7 +206,8 @@ fn a_full_port_refuses_further_stations_and_changes_nothing() {
     let a = rig.protected("a", |settings| settings.security.max_stations = Some(2));
     let [b, c] = ["b", "c"].map(|name| rig.port(name, VlanMode::Transparent));
     b.send_and_settle([plain(0, 9, 0)]);
-    (a.take(), c.take());
+    a.take();
+    c.take();
     // Two of its own; a third, one of another port, and a group: interleaved, in one batch.
     let from = |src: u64, n| plain(0, src, n);
     let group = build(mac(0), MacAddr([3, 0, 0, 0, 0, 1]), None, 7, 46);
