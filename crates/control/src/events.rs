@@ -1,8 +1,8 @@
 //! What happens in the switch, for whoever listens.
 //!
-//! Nobody is waited for: each listener has room for [`ROOM`] events, and one that falls behind is told how many it
+//! Nobody is waited for: each listener has room for 4,096 events, and one that falls behind is told how many it
 //! missed. Stations come and go on workers, which leave what they see in a queue of each MAC table; it is emptied
-//! [`BEAT`] after [`BEAT`] while anybody listens.
+//! `BEAT` after `BEAT` while anybody listens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

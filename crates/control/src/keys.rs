@@ -2,7 +2,7 @@
 //!
 //! What a port type reads comes from its option struct, by schema; the keys that all bridges and ports have are listed
 //! here, where the reader ([`crate::file`]) takes their names from. So docs/configuration.md cannot miss one: a test
-//! compares it with [`reference`].
+//! compares it with [`reference()`].
 
 use std::fmt::Write;
 
