@@ -6,14 +6,17 @@ cd "$(dirname "$0")/.."
 out=$1
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 architecture=$(dpkg --print-architecture)
-libc=$(dpkg-query -W -f='${Version}' libc6 | sed 's/-.*//')
-tree=$(mktemp -d)
-trap 'rm -rf "$tree"' EXIT
+tree=$(mktemp -d) source=$(mktemp -d)
+trap 'rm -rf "$tree" "$source"' EXIT
 
 make --no-print-directory install DESTDIR="$tree" PREFIX=/usr
 chmod 755 "$tree"
 install -d "$tree/DEBIAN"
-sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" -e "s/@LIBC@/$libc/" packaging/debian/control \
+# The libraries that the program is linked with, by the packages that they come from; dpkg-shlibdeps wants a source.
+mkdir "$source/debian"
+printf 'Source: mswitch\n\nPackage: mswitch\nArchitecture: any\n' >"$source/debian/control"
+libraries=$(cd "$source" && dpkg-shlibdeps -O -e"$tree/usr/bin/mswitch" 2>/dev/null | sed 's/^shlibs:Depends=//')
+sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" -e "s/@LIBRARIES@/$libraries/" packaging/debian/control \
   >"$tree/DEBIAN/control"
 install -m 644 packaging/debian/conffiles "$tree/DEBIAN/"
 install -m 755 packaging/debian/{postinst,prerm,postrm} "$tree/DEBIAN/"

@@ -43,7 +43,12 @@ in_root() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 
 step "install"
 cp "$package" "$root/package.deb"
-in_root dpkg -i /package.deb >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; die "dpkg -i failed"; }
+# With the libraries that it asks for, and nothing else.
+libraries=$(dpkg-deb -f "$package" Depends | sed 's/([^)]*)//g; s/,/ /g')
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+# shellcheck disable=SC2086 # several words are meant
+{ chroot "$root" apt-get update && DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get install -y --no-install-recommends \
+  $libraries && in_root dpkg -i /package.deb; } >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; die "installing failed"; }
 rm "$root/package.deb"
 [ -z "$(in_root dpkg --verify mswitch)" ] || die "files differ from the package's"
 in_root id mswitch >/dev/null || die "there is no user mswitch"
