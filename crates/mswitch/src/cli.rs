@@ -157,8 +157,7 @@ pub(crate) enum BridgeCommand {
     },
     /// Show where packets to groups go, as IGMP and MLD tell
     #[command(after_help = examples!(
-        "mswitch logic set br0 learning --param snooping=on",
-        "mswitch bridge groups br0",
+        "mswitch logic set br0 learning --param snooping=on && mswitch bridge groups br0",
     ))]
     Groups {
         /// The bridge
