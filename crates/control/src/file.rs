@@ -34,12 +34,8 @@ pub enum Depth {
     Machine,
 }
 
-/// Reads the file at `path`, looking at the machine too.
-pub fn read(path: &Path) -> Result<Config, FileError> {
-    read_for(path, None)
-}
-
-/// Like [`read`], for a daemon whose control socket is not the file's but `socket`.
+/// Reads the file at `path`, looking at the machine too, for a daemon whose control socket is the file's unless it is
+/// `socket`.
 pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Config, FileError> {
     parse_for(&text_of(path)?, path, Depth::Machine, socket)
 }

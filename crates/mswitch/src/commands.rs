@@ -27,7 +27,9 @@ use crate::failure::Failure;
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Daemon(args) => daemon::run(&args, cli.socket),
-        Command::Config(ConfigCommand::Check { file, output }) => config::check(&file, output),
+        Command::Config(ConfigCommand::Check { file, output }) => {
+            config::check(&file, cli.socket.as_deref(), output)
+        }
         Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
         Command::Completion { shell } => manual::completion(shell),
         Command::Man { directory } => manual::pages(&directory),

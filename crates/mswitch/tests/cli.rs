@@ -216,6 +216,14 @@ fn every_reading_command_speaks_to_people_and_programs() {
         (&true.into(), &2.into()),
         "the daemon's own sockets are no mistake"
     );
+
+    // Nor in a file that leaves it to the command line where the daemon is.
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let bare = place.path("bare.toml");
+    std::fs::write(&bare, &whole[whole.find("[[bridge]]").unwrap()..]).unwrap();
+    let check = mswitch().args(["config", "check"]).arg(&bare).output().unwrap();
+    assert!(text(&check.stderr).contains("is in use by process"), "{}", text(&check.stderr));
+    assert!(place.ok_with(&["config", "check"], &bare).contains("good; bridges: 1, ports: 2"));
 }
 
 #[test]

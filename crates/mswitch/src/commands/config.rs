@@ -109,8 +109,9 @@ async fn save(client: &mut Client, file: Option<PathBuf>) -> Result<(), Failure>
     print(&format!("saved to {}\n", file.display()))
 }
 
-pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
-    let read = control::file::read(file);
+/// Looks for mistakes, on behalf of the daemon behind `socket` if one is named.
+pub(super) fn check(file: &Path, socket: Option<&Path>, output: Output) -> Result<(), Failure> {
+    let read = control::file::read_for(file, socket);
     let (bridges, ports) = read.as_ref().map_or((0, 0), |config| (config.bridges.len(), config.ports()));
     let problems: &[Problem] = match &read {
         Ok(_) => &[],
