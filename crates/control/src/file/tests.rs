@@ -389,7 +389,7 @@ fn sockets_in_use() {
 
 #[test]
 fn a_file_that_is_not_there() {
-    let error = read(Path::new("/no/such/file.toml")).unwrap_err().to_string();
+    let error = read_for(Path::new("/no/such/file.toml"), None).unwrap_err().to_string();
     assert!(error.starts_with("/no/such/file.toml:1:1: cannot read the file: "), "{error}");
 }
 
