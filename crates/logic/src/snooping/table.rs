@@ -28,6 +28,9 @@ const PATIENCE: u32 = 1000;
 
 const USED: u64 = 1 << 63;
 
+/// An odd number without a pattern: 2^64 divided by the golden ratio.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Ports that a packet is to go to, each once.
 #[derive(Debug)]
 pub(super) struct Ports {
@@ -141,7 +144,13 @@ impl Table {
     }
 
     fn bucket(&self, key: u64) -> &[Group] {
-        let at = (key.wrapping_mul(self.factor) >> 32) as usize % (GROUPS / WAYS) * WAYS;
+        // A product alone would leave the VLAN, in the uppermost bits, without a say, and neighbouring groups together.
+        let mut mixed = key.wrapping_mul(SPREAD);
+        mixed ^= mixed >> 32;
+        mixed = mixed.wrapping_mul(self.factor);
+        mixed ^= mixed >> 29;
+        mixed = mixed.wrapping_mul(SPREAD);
+        let at = (mixed >> 32) as usize % (GROUPS / WAYS) * WAYS;
         self.groups.get(at..at + WAYS).unwrap_or_default()
     }
 
@@ -316,6 +325,17 @@ mod tests {
         let mut found: Vec<_> = ports.as_slice().iter().map(|port| port.0).collect();
         found.sort_unstable();
         found
+    }
+
+    #[test]
+    fn neighbouring_groups_and_vlans_spread() {
+        for _ in 0..50 {
+            let table = Table::new();
+            (0..20).for_each(|n| table.join(1, group(n), PortIndex(1), 10, 100));
+            (0..20).for_each(|vid| table.join(vid, group(100), PortIndex(1), 10, 100));
+            assert!(!table.is_full(10));
+            assert_eq!(table.list(10).len(), 40);
+        }
     }
 
     #[test]
