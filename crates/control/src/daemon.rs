@@ -221,14 +221,16 @@ fn reload(desired: &Desired, file: Option<&Path>) {
     tracing::info!(differences = applied.differences.len(), "{} is applied", file.display());
 }
 
-/// Passes on which ports went up and down.
+/// Passes on which ports went up and down. A port that lost what it had opened is seen to; clients that come and go as fast
+/// as they can cost no look at the others.
 async fn tell_links(desired: Arc<Desired>, mut links: UnboundedReceiver<LinkChange>) {
     while let Some(change) = links.recv().await {
         let desired = desired.clone();
         let told = tokio::task::spawn_blocking(move || {
-            let reason = if change.up { String::new() } else { reason(desired.state(), &change) };
+            let (reason, lost) =
+                if change.up { (String::new(), false) } else { down(desired.state(), &change) };
             desired.events().link(&change, reason);
-            if !change.up {
+            if lost {
                 desired.look();
             }
         });
@@ -238,12 +240,15 @@ async fn tell_links(desired: Arc<Desired>, mut links: UnboundedReceiver<LinkChan
     }
 }
 
-/// Why a port is down, as far as it is known already.
-fn reason(state: &State, change: &LinkChange) -> String {
+/// Why a port is down, as far as it is known already, and whether it lost what it had opened.
+fn down(state: &State, change: &LinkChange) -> (String, bool) {
     let bridges = state.bridges();
     match find_port(&bridges, &change.bridge, &change.port) {
-        Ok(port) => convert::down_reason(port).unwrap_or_default(),
-        Err(_) => "the port was removed".into(),
+        Ok(port) => {
+            let lost = port.open.as_ref().is_some_and(|open| open.lost().is_some());
+            (convert::down_reason(port).unwrap_or_default(), lost)
+        }
+        Err(_) => ("the port was removed".into(), false),
     }
 }
 

@@ -564,7 +564,7 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Write the running configuration, secrets included, to a file that only its owner may read
+    /// Write the running configuration, secrets included, to a file; a new one only its owner may read
     #[command(after_help = examples!("mswitch config save /etc/mswitch/saved.toml"))]
     Save {
         /// The file [default: the one that the daemon was started with]

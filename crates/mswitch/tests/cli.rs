@@ -532,6 +532,21 @@ fn a_file_is_applied_compared_and_saved() {
     assert_eq!(place.ok_with(&["config", "diff"], &copy), "nothing differs\n");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&copy).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600, "it may hold secrets");
+    std::os::unix::fs::chown(&copy, Some(0), Some(65_534)).unwrap();
+    std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    use std::os::unix::fs::MetadataExt;
+    let saved = || {
+        place.ok_with(&["config", "save"], &copy);
+        let meta = std::fs::metadata(&copy).unwrap();
+        (meta.gid(), meta.mode() & 0o777)
+    };
+    assert_eq!(saved(), (65_534, 0o644), "whoever could read it still can");
+    let secret = place.path("secret.sock");
+    place
+        .ok_with(&["port", "add", "br0", "hidden", "--type", "memif", "--secret", "hush", "--path"], &secret);
+    assert_eq!(saved(), (65_534, 0o640), "but not everybody, once it holds a secret");
+    place.ok("port del br0 hidden");
+    saved();
 
     // A dry run changes nothing; applying the old file takes the changes back.
     let file = place.path("config.toml");

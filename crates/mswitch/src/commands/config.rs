@@ -1,6 +1,8 @@
 //! `mswitch config`.
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use control::client::Client;
@@ -87,7 +89,9 @@ async fn apply(client: &mut Client, file: &Path, dry_run: bool, output: Output) 
     if troubles.is_empty() { Ok(()) } else { Err(Failure::new(troubles.join("\n"))) }
 }
 
-/// Writes beside the file and renames, so that it is whole at every moment.
+/// Writes beside the file and renames, so that it is whole at every moment. A file that is there keeps its owner, group and
+/// mode: the daemon may run as another user and must still be able to read it. Only the mode's part for everybody goes when
+/// secrets are written.
 async fn save(client: &mut Client, file: Option<PathBuf>) -> Result<(), Failure> {
     let config = client.get_config(proto::GetConfigRequest { secrets: true }).await?.into_inner();
     let file = match file {
@@ -103,6 +107,14 @@ async fn save(client: &mut Client, file: Option<PathBuf>) -> Result<(), Failure>
         |error: std::io::Error| Failure::new(format_args!("{}: cannot be written: {error}", file.display()));
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut beside = tempfile::NamedTempFile::new_in(folder).map_err(refused)?;
+    if let Ok(there) = std::fs::metadata(&file) {
+        fchown(beside.as_file(), Some(there.uid()), Some(there.gid())).map_err(refused)?;
+        // Secrets are for nobody whom the file's owner and group do not name.
+        let told = client.get_config(proto::GetConfigRequest { secrets: false }).await?.into_inner();
+        let others = if told.toml == config.toml { 0o7 } else { 0 };
+        let mode = Permissions::from_mode(there.mode() & (0o770 | others));
+        beside.as_file().set_permissions(mode).map_err(refused)?;
+    }
     beside.write_all(config.toml.as_bytes()).map_err(refused)?;
     beside.as_file().sync_all().map_err(refused)?;
     beside.persist(&file).map_err(|error| refused(error.error))?;
