@@ -23,7 +23,8 @@ done
 if [ -n "${MSWITCH:-}" ] && [ -n "${MEMIF_CHECK:-}" ]; then
   mswitch=$MSWITCH check=$MEMIF_CHECK
 else
-  (cd "$here" && cargo build --release --quiet -p mswitch -p mswitch-bench)
+  echo "Building mswitch; the first time this takes some minutes."
+  (cd "$here" && cargo build --locked --release -p mswitch -p mswitch-bench)
   target=${CARGO_TARGET_DIR:-$here/target}
   mswitch=$target/release/mswitch check=$target/release/memif-check
 fi
