@@ -157,9 +157,9 @@ struct Capture {
 impl Capture {
     fn new(request: &proto::CaptureRequest, workers: usize) -> Result<Self, Refusal> {
         let interest = match request.direction.as_str() {
-            "" | "both" => Interest { received: true, sent: true },
-            "in" => Interest { received: true, sent: false },
-            "out" => Interest { received: false, sent: true },
+            "" | "both" => Interest { received: true, sent: true, explained: false },
+            "in" => Interest { received: true, sent: false, explained: false },
+            "out" => Interest { received: false, sent: true, explained: false },
             other => {
                 let message = format!("`{other}` is not a direction; expected `in`, `out` or `both`");
                 return Err(Refusal::Other(message));

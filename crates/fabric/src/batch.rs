@@ -5,6 +5,8 @@ use packet::ether::{VLAN_TAG_LEN, VlanTag};
 
 use crate::bridge::{BridgeState, PortEntry, View};
 use crate::counters::DropReason;
+use crate::explain::{Remark, Value};
+use crate::guards::Guards;
 use crate::offloads;
 use crate::output::Scratchpad;
 use crate::port::{PortIndex, VlanMode};
@@ -24,6 +26,7 @@ pub struct Batch<'a> {
     pub(crate) view: &'a View,
     pub(crate) ingress: PortIndex,
     pub(crate) now: u32,
+    pub(crate) rehearsal: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -43,6 +46,20 @@ impl<'a> Batch<'a> {
     #[inline]
     pub fn now(&self) -> u32 {
         self.now
+    }
+
+    /// Whether this is only to find out what would happen: nothing is sent, and nothing may change that outlives the batch.
+    #[inline]
+    pub fn is_rehearsal(&self) -> bool {
+        self.rehearsal
+    }
+
+    /// Says what was found or decided about a packet, for [`crate::SwitchLogic::explain`]; `text` has a `{}` for each of up to
+    /// four values. Costs a look when nobody has asked.
+    #[inline]
+    pub fn remark(&mut self, v: VersionId, text: &'static str, values: &[Value]) {
+        let packet = self.rx.versions[usize::from(v.0)].packet;
+        self.pad.notes.journal.add(|| Remark::new(packet, text, values));
     }
 
     /// The ports that have a client and that packets from this one may go to; the ingress port is included, unless it
@@ -123,15 +140,10 @@ impl<'a> Batch<'a> {
         if self.rx.versions[i].outputs == 0 {
             return Some(v);
         }
-        let Some(fresh) = self.rx.new_version() else {
+        let Some(fresh) = self.rx.copy_version(i) else {
             self.drop_output(v, DropReason::BatchLimit);
             return None;
         };
-        let version = self.rx.versions[i];
-        self.rx.versions[fresh] = crate::rx::Version { outputs: 0, plain_count: 0, ..version };
-        let range = usize::from(version.start)..usize::from(version.start + version.header_len);
-        let (old, new) = self.rx.slots.split_at_mut(fresh);
-        new[0].0[range.clone()].copy_from_slice(&old[i].0[range]);
         Some(VersionId(fresh as u16))
     }
 
@@ -149,18 +161,9 @@ impl<'a> Batch<'a> {
     /// A version with `tag` as the outermost VLAN tag. `None` (counted) when there is no room.
     pub fn push_vlan(&mut self, v: VersionId, tag: VlanTag) -> Option<VersionId> {
         let v = self.edit(v)?;
-        let i = usize::from(v.0);
-        let version = self.rx.versions[i];
-        let Some(start) = usize::from(version.start).checked_sub(VLAN_TAG_LEN) else {
+        if !self.rx.push_vlan(usize::from(v.0), tag) {
             self.drop_output(v, DropReason::BatchLimit);
             return None;
-        };
-        let end = start + VLAN_TAG_LEN + usize::from(version.header_len);
-        if edit::push_vlan(&mut self.rx.slots[i].0[start..end], tag) {
-            let version = &mut self.rx.versions[i];
-            version.start -= VLAN_TAG_LEN as u16;
-            version.header_len += VLAN_TAG_LEN as u16;
-            version.offload.shift(VLAN_TAG_LEN as i16);
         }
         Some(v)
     }
@@ -219,7 +222,11 @@ impl<'a> Batch<'a> {
     #[inline]
     pub fn may_flood_unknown(&mut self, v: VersionId) -> bool {
         let guards = self.bridge.port(self.ingress).and_then(|entry| entry.guards.as_deref());
-        if guards.is_none_or(|guards| guards.admits_unknown(self.len(v))) {
+        let admits = |guards: &Guards| match self.rehearsal {
+            true => guards.would_admit_unknown(self.len(v)),
+            false => guards.admits_unknown(self.len(v)),
+        };
+        if guards.is_none_or(admits) {
             return true;
         }
         self.drop_output(v, DropReason::StormControl);
@@ -247,24 +254,8 @@ impl<'a> Batch<'a> {
 
     #[inline(always)]
     fn output(&mut self, v: VersionId, entry: &PortEntry) {
-        let i = usize::from(v.0);
         self.mark(v);
-        let version = &mut self.rx.versions[i];
-        if entry.lanes == 0 {
-            return self.pad.drop_packet(version.packet, entry.closed);
-        }
-        if !version.offload.is_none() {
-            return offloads::output(self.rx, self.pad, self.bridge, i, entry);
-        }
-        if version.outputs == u16::MAX {
-            return self.drop_output(v, DropReason::BatchLimit);
-        }
-        if version.len() > entry.max_frame {
-            return self.pad.refuse(self.rx, self.bridge, v.0, entry, DropReason::ExceedsMtu);
-        }
-        version.outputs += 1;
-        let lane = entry.lane(|| packet::flow::hash(self.rx.header(i)));
-        self.pad.append(lane, v.0);
+        emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry);
     }
 
     /// Counts packets that the logic said nothing about.
@@ -276,4 +267,31 @@ impl<'a> Batch<'a> {
             self.pad.drops.add(DropReason::NoDestination, forgotten as u32);
         }
     }
+}
+
+/// Puts version `v` on the list of a port, in a form that it takes.
+#[inline(always)]
+pub(crate) fn emit(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    bridge: &BridgeState,
+    v: usize,
+    entry: &PortEntry,
+) {
+    let version = &mut rx.versions[v];
+    if entry.lanes == 0 {
+        return pad.drop_packet(version.packet, entry.closed);
+    }
+    if !version.offload.is_none() {
+        return offloads::output(rx, pad, bridge, v, entry);
+    }
+    if version.outputs == u16::MAX {
+        return pad.drop_packet(version.packet, DropReason::BatchLimit);
+    }
+    if version.len() > entry.max_frame {
+        return pad.refuse(rx, bridge, v as u16, entry, DropReason::ExceedsMtu);
+    }
+    version.outputs += 1;
+    let lane = entry.lane(|| packet::flow::hash(rx.header(v)));
+    pad.append(lane, v as u16);
 }

@@ -10,6 +10,7 @@ use crate::counters::{DropReason, QueueCounters};
 use crate::egress::Egress;
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;
+use crate::mirror::Mirrors;
 use crate::observe::Watch;
 use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
 use crate::worker::OnFault;
@@ -25,7 +26,7 @@ pub struct PortEntry {
     pub(crate) caps: Caps,
     /// Longest frame it takes, bytes with link header.
     pub(crate) max_frame: u32,
-    /// Why it takes nothing when it has no lanes.
+    /// Why it takes nothing when it has no lanes, and gives nothing when it is not up.
     pub(crate) closed: DropReason,
     /// Whether the settings say who may speak.
     pub(crate) secured: bool,
@@ -35,6 +36,14 @@ pub struct PortEntry {
 }
 
 impl PortEntry {
+    /// The same port for everybody but the mirror that it belongs to.
+    pub(crate) fn owned_by_mirror(self) -> Self {
+        match self.up {
+            true => Self { up: false, lanes: 0, closed: DropReason::MirrorPort, ..self },
+            false => self,
+        }
+    }
+
     /// The queue for a packet with this flow hash.
     #[inline(always)]
     pub(crate) fn lane(&self, hash: impl FnOnce() -> u32) -> u32 {
@@ -49,6 +58,7 @@ impl PortEntry {
 /// A transmit queue in the picture.
 #[derive(Clone)]
 pub struct Lane {
+    pub(crate) port: PortIndex,
     pub(crate) egress: Arc<dyn Egress>,
     pub(crate) counters: Arc<QueueCounters>,
     pub(crate) on_fault: OnFault,
@@ -98,7 +108,16 @@ pub struct BridgeState {
     isolated: Option<View>,
     lanes: Box<[Lane]>,
     vlan_aware: bool,
-    watch: Option<Box<Watch>>,
+    aside: Option<Box<Aside>>,
+}
+
+/// What else is done with the packets of some bridges.
+#[derive(Default)]
+pub(crate) struct Aside {
+    /// Who observes them.
+    pub(crate) watch: Option<Watch>,
+    /// Where they are copied to.
+    pub(crate) mirrors: Option<Mirrors>,
 }
 
 impl BridgeState {
@@ -107,19 +126,20 @@ impl BridgeState {
         let isolated = ports.iter().flatten().any(|e| e.settings.isolated);
         let all = View::new(ports);
         let isolated = isolated.then(|| all.of_isolated());
-        Self { logic, all, isolated, lanes: lanes.into(), vlan_aware, watch: None }
+        Self { logic, all, isolated, lanes: lanes.into(), vlan_aware, aside: None }
     }
 
-    /// The same, observed.
-    pub(crate) fn watched(mut self, watch: Option<Watch>) -> Self {
-        self.watch = watch.map(Box::new);
+    /// The same, observed or mirrored.
+    pub(crate) fn with_aside(mut self, aside: Aside) -> Self {
+        let is_there = aside.watch.is_some() || aside.mirrors.is_some();
+        self.aside = is_there.then(|| Box::new(aside));
         self
     }
 
-    /// Who observes the bridge.
+    /// What else is to be done with packets.
     #[inline(always)]
-    pub(crate) fn watch(&self) -> Option<&Watch> {
-        self.watch.as_deref()
+    pub(crate) fn aside(&self) -> Option<&Aside> {
+        self.aside.as_deref()
     }
 
     #[inline(always)]

@@ -80,6 +80,13 @@ impl Bucket {
         self.advance(now, ticks, ticks.min(self.depth))
     }
 
+    /// Whether [`Bucket::take_packet`] would succeed.
+    pub fn has_for_packet(&self, now: u64, len: u32) -> bool {
+        let needed = ticks(self.token, self.cost(len)).min(self.depth);
+        let now = now.saturating_sub(self.epoch).saturating_mul(TICKS_PER_CYCLE);
+        self.full_at.load(Relaxed).saturating_sub(now).saturating_add(needed) <= self.depth
+    }
+
     /// Moves the instant of being full by `ticks` if `needed` of them are there.
     #[inline]
     fn advance(&self, now: u64, ticks: u64, needed: u64) -> bool {
@@ -121,7 +128,9 @@ mod tests {
     #[test]
     fn a_burst_then_the_rate() {
         let bucket = Bucket::at(limit(Unit::Packets, 1000, 10), HZ, 5);
+        assert!((0..20).all(|_| bucket.has_for_packet(5, 60)), "asking takes nothing");
         assert_eq!((0..20).filter(|_| bucket.take_packet(5, 60)).count(), 10);
+        assert!(!bucket.has_for_packet(5, 60));
         let ms = HZ / 1000;
         // A packet each millisecond from now on, give or take the rounding.
         let passed = (1..=100).filter(|i| bucket.take_packet(5 + i * ms + 1, 60)).count();

@@ -6,12 +6,12 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)?) => {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal),* $(,)?) => {
         /// Why a packet went no further. Counted at the ingress queue when the packet had no destination, at
         /// the egress queue when the destination could not take it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum DropReason { $($(#[$doc])* $variant),* }
+        pub enum DropReason { $($(#[doc = $doc])* $variant),* }
 
         impl DropReason {
             /// All reasons, in the order of their counters.
@@ -20,6 +20,11 @@ macro_rules! reasons {
             /// The reason's name as users see it.
             pub const fn name(self) -> &'static str {
                 match self { $(DropReason::$variant => $name),* }
+            }
+
+            /// What it means, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self { $(DropReason::$variant => concat!($($doc),*).trim_start()),* }
             }
         }
     };
@@ -60,6 +65,8 @@ reasons! {
     StationLimit = "station-limit",
     /// From an IP address that its port may not use.
     SourceGuard = "source-guard",
+    /// To or from a port that belongs to a mirror.
+    MirrorPort = "mirror-port",
 }
 
 /// Number of drop reasons.

@@ -52,7 +52,7 @@ impl Picture {
                 let on_fault = Arc::new(move |fault| {
                     faults.lock().unwrap_or_else(PoisonError::into_inner).push((lane, fault));
                 });
-                lanes.push(Lane { egress, counters: counter, on_fault });
+                lanes.push(Lane { port: PortIndex(index), egress, counters: counter, on_fault });
             }
             named.push((PortIndex(index), settings.clone()));
             let (up, caps, max_frame) = (port.up, port.caps, port.max_frame);

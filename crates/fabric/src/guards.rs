@@ -16,6 +16,9 @@ use crate::port::PortSettings;
 use crate::protection::Limit;
 use crate::rx::RxBatch;
 
+/// Whether a packet with this header is meant.
+type Which = fn(&[u8]) -> bool;
+
 /// The limits of one port, shared by all of its queues.
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
@@ -48,22 +51,51 @@ impl Guards {
     /// Takes out of the batch what the port may not send now. What storm control drops costs the port none of its rate.
     #[cold]
     pub(crate) fn admit(&self, batch: &mut RxBatch, drops: &mut Drops) {
+        self.hold_each(batch, false, |reason, held| drops.add(reason, held));
+    }
+
+    /// The same, with what is held back kept behind the rest of the batch for observers: `held` is told how many.
+    pub(crate) fn hold_each(&self, batch: &mut RxBatch, shown: bool, mut held: impl FnMut(DropReason, u32)) {
         let now = clock::cycles();
-        if let Some(bucket) = &self.broadcast {
-            hold(batch, drops, bucket, now, DropReason::StormControl, is_broadcast);
+        for (bucket, which, reason) in self.each() {
+            let count = hold(batch, shown, bucket, now, which);
+            if count > 0 {
+                held(reason, count);
+            }
         }
-        if let Some(bucket) = &self.multicast {
-            let is_multicast = |header: &[u8]| is_group(header) && !is_broadcast(header);
-            hold(batch, drops, bucket, now, DropReason::StormControl, is_multicast);
+    }
+
+    /// What [`Guards::hold_each`] would do now, without anything being taken: for a batch of one.
+    pub(crate) fn rehearse(&self, batch: &mut RxBatch, mut held: impl FnMut(DropReason, u32)) {
+        let now = clock::cycles();
+        for (bucket, which, reason) in self.each() {
+            let count = batch.retain(true, |header, len| !which(header) || bucket.has_for_packet(now, len));
+            if count > 0 {
+                held(reason, count);
+            }
         }
-        if let Some(bucket) = &self.police {
-            hold(batch, drops, bucket, now, DropReason::Policed, |_| true);
-        }
+    }
+
+    /// The limits in their order: each one's bucket, which packets it is for, and why they are dropped.
+    fn each(&self) -> impl Iterator<Item = (&Bucket, Which, DropReason)> {
+        let storm = DropReason::StormControl;
+        [
+            (&self.broadcast, is_broadcast as Which, storm),
+            (&self.multicast, is_multicast, storm),
+            (&self.police, |_| true, DropReason::Policed),
+        ]
+        .into_iter()
+        .filter_map(|(bucket, which, reason)| Some((bucket.as_deref()?, which, reason)))
     }
 
     /// Whether another packet of `len` bytes may be flooded because nobody knows where its destination is.
     pub(crate) fn admits_unknown(&self, len: u32) -> bool {
         self.unknown.as_ref().is_none_or(|bucket| bucket.take_packet(clock::cycles(), len))
+    }
+
+    /// Whether it might be, without its being.
+    pub(crate) fn would_admit_unknown(&self, len: u32) -> bool {
+        self.unknown.as_ref().is_none_or(|bucket| bucket.has_for_packet(clock::cycles(), len))
     }
 }
 
@@ -79,24 +111,17 @@ fn is_broadcast(header: &[u8]) -> bool {
     ether::addresses(header).is_some_and(|(destination, _)| destination.is_broadcast())
 }
 
-fn is_group(header: &[u8]) -> bool {
-    ether::addresses(header).is_some_and(|(destination, _)| destination.is_multicast())
+fn is_multicast(header: &[u8]) -> bool {
+    ether::addresses(header)
+        .is_some_and(|(destination, _)| destination.is_multicast() && !destination.is_broadcast())
 }
 
-/// Lets through what the bucket has tokens for, of the packets whose header is `which`.
-fn hold(
-    batch: &mut RxBatch,
-    drops: &mut Drops,
-    bucket: &Bucket,
-    now: u64,
-    reason: DropReason,
-    which: impl Fn(&[u8]) -> bool,
-) {
+/// Lets through what the bucket has tokens for, of the packets whose header is `which`; how many it did not.
+fn hold(batch: &mut RxBatch, shown: bool, bucket: &Bucket, now: u64, which: Which) -> u32 {
     let asked = (0..batch.len()).filter(|i| which(batch.header(*i)));
     let tokens: u64 = asked.map(|i| bucket.cost(batch.versions[i].len())).sum();
     if tokens == 0 || bucket.take(now, tokens) {
-        return;
+        return 0;
     }
-    let dropped = batch.retain(|header, len| !which(header) || bucket.take_packet(now, len));
-    drops.add(reason, dropped);
+    batch.retain(shown, |header, len| !which(header) || bucket.take_packet(now, len))
 }

@@ -21,6 +21,7 @@ pub mod clock;
 mod copy;
 pub mod counters;
 pub mod egress;
+pub mod explain;
 pub mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -29,6 +30,7 @@ pub mod logic;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
+pub mod mirror;
 pub mod notify;
 pub mod observe;
 mod offloads;
@@ -40,6 +42,7 @@ pub mod reservation;
 pub mod rx;
 pub mod switch;
 mod sync;
+pub mod trace;
 pub mod tx_ring;
 pub mod worker;
 
@@ -48,12 +51,15 @@ pub use bridge::BridgeState;
 pub use copy::{prefetch_read, prefetch_write};
 pub use counters::{DropReason, QueueCounters};
 pub use egress::{Egress, Output, OutputList, Tools};
+pub use explain::{Remark, Value};
 pub use fault::Fault;
 pub use logic::SwitchLogic;
+pub use mirror::{Mirror, MirrorSnapshot};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way};
 pub use port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use rx::{RxBatch, RxQueue};
 pub use switch::{Attachment, Switch, SwitchError, SwitchOptions};
+pub use trace::{Traced, TracedOutput};
 pub use tx_ring::{Buffer, RingBacking, TxRing};
 
 #[cfg(feature = "count-copies")]

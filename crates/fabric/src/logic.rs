@@ -17,6 +17,17 @@ pub trait SwitchLogic: Send + Sync {
     /// Decides for every packet of `batch`.
     fn forward(&self, batch: &mut Batch<'_>);
 
+    /// The same as [`SwitchLogic::forward`], with [`Batch::remark`] saying what is found and decided on the way. If the
+    /// batch is a [rehearsal](Batch::is_rehearsal), nothing may change that outlives it, so that a packet can be followed
+    /// that is never sent. A logic that cannot do that leaves such a batch alone and returns false.
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        if batch.is_rehearsal() {
+            return false;
+        }
+        self.forward(batch);
+        true
+    }
+
     /// The bridge's ports are about to be these. Called from the control plane before the first batch that can
     /// meet a new port, and once when the logic is set.
     fn ports_changed(&self, _ports: &[(PortIndex, Arc<PortSettings>)]) {}

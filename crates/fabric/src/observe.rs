@@ -14,14 +14,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bridge::{BridgeState, PortEntry};
+use crate::bridge::{Aside, BridgeState, PortEntry};
 use crate::clock;
 use crate::counters::DropReason;
 use crate::egress::Tools;
+use crate::explain::{Journal, Remark};
 use crate::output::Scratchpad;
 use crate::port::PortIndex;
 use crate::rx::{MAX_BATCH, OFFLOAD_COPY, RxBatch, Segment, read_range};
-use crate::worker::forward_then;
+use crate::worker;
 
 /// Packets that ports refused before they were on a list, kept of one batch; more are only counted.
 const REFUSALS: usize = 1024;
@@ -33,6 +34,8 @@ pub struct Interest {
     pub received: bool,
     /// Packets that go to its client, those that it could not take included.
     pub sent: bool,
+    /// What the logic has to say about those that come from its client.
+    pub explained: bool,
 }
 
 /// Is shown the packets of a bridge.
@@ -60,6 +63,8 @@ pub enum Way {
 
 /// A packet, as it was at one port.
 pub struct Sighting<'a> {
+    /// Which packet of its batch it is: the same where it came in and where it went.
+    pub packet: u16,
     /// The port.
     pub port: PortIndex,
     /// Which way it was going there.
@@ -75,9 +80,15 @@ pub struct Sighting<'a> {
     header: &'a [u8],
     pieces: &'a [Segment],
     payload: Range<u32>,
+    remarks: &'a [Remark],
 }
 
 impl Sighting<'_> {
+    /// What was found and decided about it, in order, if that was asked for.
+    pub fn remarks(&self) -> impl Iterator<Item = &Remark> {
+        self.remarks.iter().filter(|remark| remark.packet == self.packet)
+    }
+
     /// Bytes in all.
     pub fn len(&self) -> u32 {
         self.header.len() as u32 + (self.payload.end - self.payload.start)
@@ -122,10 +133,11 @@ impl Sightings<'_> {
     pub fn for_each(&self, mut f: impl FnMut(&Sighting<'_>)) {
         let notes = &self.pad.notes;
         if self.eye.interest(self.ingress).received {
-            for ((i, fate), header) in (0u16..).zip(&notes.fates).zip(&notes.headers).take(self.rx.packets) {
+            for ((i, fate), header) in (0u16..).zip(&notes.fates).zip(&notes.headers).take(notes.arrived) {
                 let source = self.rx.sources[usize::from(i)];
                 let header = &header[..usize::from(fate.header_len)];
                 f(&Sighting {
+                    packet: i,
                     port: self.ingress,
                     way: Way::In,
                     ingress: self.ingress,
@@ -135,6 +147,7 @@ impl Sightings<'_> {
                     header,
                     pieces: self.rx.pieces(i),
                     payload: header.len() as u32..source.len,
+                    remarks: notes.journal.remarks(),
                 });
             }
         }
@@ -166,6 +179,7 @@ impl Sightings<'_> {
         let Some(port) = self.watch.port_of(lane) else { return };
         let v = &self.rx.versions[usize::from(version)];
         f(&Sighting {
+            packet: v.packet,
             port,
             way: Way::Out,
             ingress: self.ingress,
@@ -175,6 +189,7 @@ impl Sightings<'_> {
             header: self.rx.header(usize::from(version)),
             pieces: self.rx.pieces(v.packet),
             payload: v.from..v.to,
+            remarks: &[],
         });
     }
 }
@@ -222,6 +237,7 @@ impl Watch {
             of_port.fold(Interest::default(), |any, one| Interest {
                 received: any.received || one.received,
                 sent: any.sent || one.sent,
+                explained: any.explained || one.explained,
             })
         };
         let interests = (0..).zip(ports).map(|(index, _)| any(index)).collect();
@@ -273,6 +289,12 @@ pub(crate) struct Notes {
     fates: Box<[Fate]>,
     lists: Vec<(u32, u32)>,
     refusals: Vec<Refusal>,
+    /// What was held back where it came in, one after the other: why, and how many packets.
+    held: Vec<(DropReason, u32)>,
+    /// Packets that came in, those included.
+    arrived: usize,
+    wanted: Interest,
+    pub(crate) journal: Journal,
 }
 
 impl Notes {
@@ -284,6 +306,8 @@ impl Notes {
             headers: vec![[0; OFFLOAD_COPY]; MAX_BATCH].into(),
             fates: vec![Fate::default(); MAX_BATCH].into(),
             refusals: Vec::with_capacity(REFUSALS),
+            held: Vec::with_capacity(4),
+            journal: Journal::new(),
             ..Self::default()
         }
     }
@@ -301,6 +325,7 @@ impl Notes {
             && let Some(fate) = self.fates.get_mut(usize::from(packet))
         {
             fate.dropped = Some(reason);
+            self.journal.add(|| Remark::of_drop(packet, reason));
         }
     }
 
@@ -317,25 +342,74 @@ impl Notes {
         }
     }
 
-    /// Before the logic sees the batch.
-    fn begin(&mut self, rx: &RxBatch, lanes: usize, wanted: Interest, up: bool) {
+    /// Before anything is done with a batch of whose ingress port this is `wanted`.
+    pub(crate) fn begin(&mut self, wanted: Interest, lanes: usize) {
         self.taken = true;
-        self.at = None;
+        self.wanted = wanted;
+        self.at = wanted.received.then(clock::since_epoch);
         self.omitted = 0;
         self.lists.clear();
         self.lists.reserve(lanes);
         self.refusals.clear();
-        if wanted.received {
-            self.at = Some(clock::since_epoch());
-            let dropped = (!up).then_some(DropReason::PortDown);
-            for ((i, to), fate) in (0..rx.packets).zip(&mut self.headers).zip(&mut self.fates) {
-                let header = rx.header(i);
-                if let Some(to) = to.get_mut(..header.len()) {
-                    to.copy_from_slice(header);
-                }
-                *fate = Fate { header_len: header.len() as u16, dropped, ..Fate::default() };
+        self.held.clear();
+        self.arrived = 0;
+        self.journal.begin(wanted.explained);
+    }
+
+    /// Packets were held back; they follow those of the batch.
+    pub(crate) fn held(&mut self, reason: DropReason, count: u32) {
+        if self.taken && self.held.len() < self.held.capacity() {
+            self.held.push((reason, count));
+        }
+    }
+
+    /// Before the logic sees the batch.
+    pub(crate) fn arrived(&mut self, rx: &RxBatch) {
+        if !self.taken {
+            return;
+        }
+        (0..rx.packets).for_each(|i| self.note_arrival(rx, i));
+        self.arrived = rx.packets;
+        // Who held back last took from what the others had left.
+        while let Some((reason, count)) = self.held.pop() {
+            for _ in 0..count {
+                self.note_arrival(rx, self.arrived);
+                self.dropped(self.arrived as u16, reason);
+                self.arrived += 1;
             }
         }
+    }
+
+    fn note_arrival(&mut self, rx: &RxBatch, i: usize) {
+        let (Some(to), Some(fate)) = (self.headers.get_mut(i), self.fates.get_mut(i)) else { return };
+        *fate = Fate::default();
+        if self.wanted.received {
+            let header = rx.header(i);
+            if let Some(to) = to.get_mut(..header.len()) {
+                to.copy_from_slice(header);
+            }
+            fate.header_len = header.len() as u16;
+        }
+    }
+
+    /// The logic is done: what it said nothing about has no destination.
+    pub(crate) fn forgotten(&mut self, rx: &RxBatch) {
+        for (i, handled) in (0..rx.packets as u16).zip(&rx.handled) {
+            if !handled {
+                self.dropped(i, DropReason::NoDestination);
+            }
+        }
+    }
+
+    /// What ports refused: version, queue and reason.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (u16, u32, DropReason)> {
+        self.refusals.iter().map(|refusal| (refusal.version, refusal.lane, refusal.reason))
+    }
+
+    /// The batch has been delivered.
+    fn end(&mut self) {
+        self.taken = false;
+        self.journal.open = false;
     }
 
     /// All lists stand: each queue and where its list starts.
@@ -353,7 +427,7 @@ impl Notes {
     }
 }
 
-/// A worker's `forward`, with notes taken and shown.
+/// A worker's `forward` for a bridge that is mirrored, or observed: with notes taken and shown.
 #[inline(never)]
 pub(crate) fn forward(
     rx: &mut RxBatch,
@@ -361,13 +435,18 @@ pub(crate) fn forward(
     tools: &mut Tools,
     bridge: &BridgeState,
     ingress: PortIndex,
-    watch: &Watch,
+    aside: &Aside,
 ) {
+    let Some(watch) = &aside.watch else {
+        worker::detour(rx, pad, bridge, ingress);
+        return worker::deliver(rx, pad, tools, bridge);
+    };
     let wanted = watch.interest(ingress);
-    let up = bridge.port(ingress).is_some_and(|port| port.up);
-    pad.notes.begin(rx, bridge.lane_count(), wanted, up);
-    forward_then(rx, pad, tools, bridge, ingress, |pad| pad.note_lists(watch));
-    pad.notes.taken = false;
+    pad.notes.begin(wanted, bridge.lane_count());
+    worker::detour(rx, pad, bridge, ingress);
+    pad.note_lists(watch);
+    worker::deliver(rx, pad, tools, bridge);
+    pad.notes.end();
     if wanted.received {
         settle(rx, pad, watch);
     }
@@ -384,8 +463,9 @@ pub(crate) fn forward(
 fn settle(rx: &RxBatch, pad: &mut Scratchpad, watch: &Watch) {
     let mut fates = std::mem::take(&mut pad.notes.fates);
     let mut went = |version: u16, lane: u32, refusal: Option<DropReason>| {
-        let packet = rx.versions.get(usize::from(version)).map_or(usize::MAX, |v| usize::from(v.packet));
-        let Some(fate) = fates.get_mut(packet) else { return };
+        // What a mirror copied is no delivery of the packet.
+        let version = rx.versions.get(usize::from(version)).filter(|version| !version.mirrored);
+        let Some(fate) = version.and_then(|v| fates.get_mut(usize::from(v.packet))) else { return };
         if fate.deliveries == 0 {
             fate.egress = watch.port_of(lane);
         }
@@ -405,11 +485,6 @@ fn settle(rx: &RxBatch, pad: &mut Scratchpad, watch: &Watch) {
     }
     for refusal in &pad.notes.refusals {
         went(refusal.version, refusal.lane, Some(refusal.reason));
-    }
-    for (fate, handled) in fates.iter_mut().zip(&rx.handled).take(rx.packets) {
-        if !handled && fate.dropped.is_none() {
-            fate.dropped = Some(DropReason::NoDestination);
-        }
     }
     pad.notes.fates = fates;
 }

@@ -131,6 +131,7 @@ fn segments(rx: &mut RxBatch, v: usize) -> Result<(), DropReason> {
             from: version.from + range.start.max(private) - private,
             to: version.from + range.end.max(private) - private,
             offload: Offload::NONE,
+            mirrored: version.mirrored,
         };
     }
     Ok(())

@@ -64,6 +64,8 @@ pub struct Scratchpad {
     active: Vec<u32>,
     pub(crate) drops: Drops,
     pub(crate) notes: Notes,
+    /// Nothing of the batch is counted at ports.
+    pub(crate) rehearsal: bool,
 }
 
 impl Default for Scratchpad {
@@ -76,6 +78,7 @@ impl Default for Scratchpad {
             active: Vec::new(),
             drops: Drops::default(),
             notes: Notes::default(),
+            rehearsal: false,
         }
     }
 }
@@ -84,6 +87,11 @@ impl Scratchpad {
     /// That of worker `index`.
     pub(crate) fn of_worker(index: usize) -> Self {
         Self { notes: Notes::of_worker(index), ..Self::default() }
+    }
+
+    /// One for a batch that is never sent.
+    pub(crate) fn for_rehearsal() -> Self {
+        Self { rehearsal: true, ..Self::of_worker(0) }
     }
 
     /// Makes room for a bridge's queues. Allocates only after the bridge grew.
@@ -134,7 +142,9 @@ impl Scratchpad {
         entry: &PortEntry,
         reason: DropReason,
     ) {
-        bridge.refuse(entry, reason);
+        if !self.rehearsal {
+            bridge.refuse(entry, reason);
+        }
         if self.notes.are_taken() {
             // It is shown at the end of the batch and must not change until then.
             let version = &mut rx.versions[usize::from(v)];
@@ -147,6 +157,21 @@ impl Scratchpad {
     pub(crate) fn note_lists(&mut self, watch: &Watch) {
         let lists = self.active.iter().filter_map(|lane| Some((*lane, self.lists.get(*lane as usize)?.head)));
         self.notes.listed(watch, lists);
+    }
+
+    /// How many lists there are, in the order in which destinations were first named.
+    pub(crate) fn list_count(&self) -> usize {
+        self.active.len()
+    }
+
+    /// The queue and the first node of one of them.
+    pub(crate) fn list(&self, i: usize) -> Option<(u32, u32)> {
+        let lane = *self.active.get(i)?;
+        Some((lane, self.lists.get(lane as usize)?.head))
+    }
+
+    pub(crate) fn node(&self, at: u32) -> Option<Node> {
+        self.nodes.get(at as usize).copied()
     }
 
     /// The nodes of the list that starts at `head`, delivered or not.

@@ -8,6 +8,8 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
+use packet::edit;
+use packet::ether::{VLAN_TAG_LEN, VlanTag};
 use packet::offload::Offload;
 
 use crate::copy;
@@ -84,6 +86,8 @@ pub(crate) struct Version {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) offload: Offload,
+    /// It was made for a mirror.
+    pub(crate) mirrored: bool,
 }
 
 impl Version {
@@ -102,6 +106,7 @@ impl Version {
         from: 0,
         to: 0,
         offload: Offload::NONE,
+        mirrored: false,
     };
 }
 
@@ -293,6 +298,7 @@ impl RxBatch {
                 from: want as u32,
                 to: source.len,
                 offload,
+                mirrored: false,
             };
         }
         self.handled[..n].fill(false);
@@ -300,8 +306,9 @@ impl RxBatch {
     }
 
     /// Takes out of a batch just loaded the packets for which `keep`, given header and length, is false; returns how
-    /// many. The sender gets their descriptors back like all others.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&[u8], u32) -> bool) -> u32 {
+    /// many. The sender gets their descriptors back like all others. If they are `shown`, they follow those that stay,
+    /// in some order, and no version takes their place.
+    pub(crate) fn retain(&mut self, shown: bool, mut keep: impl FnMut(&[u8], u32) -> bool) -> u32 {
         let mut kept = 0;
         for i in 0..self.packets {
             if !keep(self.header(i), self.versions[i].len()) {
@@ -309,17 +316,25 @@ impl RxBatch {
             }
             if kept < i {
                 let version = self.versions[i];
-                self.sources[kept] = self.sources[i];
-                self.versions[kept] = Version { packet: kept as u16, ..version };
                 let range = usize::from(version.start)..usize::from(version.start + version.header_len);
                 let (to, from) = self.slots.split_at_mut(i);
-                to[kept].0[range.clone()].copy_from_slice(&from[0].0[range]);
+                if shown {
+                    self.sources.swap(kept, i);
+                    self.versions[i] = Version { packet: i as u16, ..self.versions[kept] };
+                    std::mem::swap(&mut to[kept], &mut from[0]);
+                } else {
+                    self.sources[kept] = self.sources[i];
+                    to[kept].0[range.clone()].copy_from_slice(&from[0].0[range]);
+                }
+                self.versions[kept] = Version { packet: kept as u16, ..version };
             }
             kept += 1;
         }
         let dropped = self.packets - kept;
         self.packets = kept;
-        self.used_versions = kept;
+        if !shown {
+            self.used_versions = kept;
+        }
         dropped as u32
     }
 
@@ -335,6 +350,31 @@ impl RxBatch {
     pub(crate) fn pieces(&self, packet: u16) -> &[Segment] {
         let source = self.sources[usize::from(packet)];
         &self.segments[source.first as usize..][..source.count as usize]
+    }
+
+    /// A version of the same packet with a header of its own, or none when the batch made too many.
+    pub(crate) fn copy_version(&mut self, v: usize) -> Option<usize> {
+        let fresh = self.new_version()?;
+        let version = self.versions[v];
+        self.versions[fresh] = Version { outputs: 0, plain_count: 0, ..version };
+        let range = usize::from(version.start)..usize::from(version.start + version.header_len);
+        let (old, new) = self.slots.split_at_mut(fresh);
+        new[0].0[range.clone()].copy_from_slice(&old[v].0[range]);
+        Some(fresh)
+    }
+
+    /// Puts a tag in front of those that a version has; false when there is no room. Only for one that no output refers to.
+    pub(crate) fn push_vlan(&mut self, v: usize, tag: VlanTag) -> bool {
+        let version = self.versions[v];
+        let Some(start) = usize::from(version.start).checked_sub(VLAN_TAG_LEN) else { return false };
+        let end = start + VLAN_TAG_LEN + usize::from(version.header_len);
+        if edit::push_vlan(&mut self.slots[v].0[start..end], tag) {
+            let version = &mut self.versions[v];
+            version.start -= VLAN_TAG_LEN as u16;
+            version.header_len += VLAN_TAG_LEN as u16;
+            version.offload.shift(VLAN_TAG_LEN as i16);
+        }
+        true
     }
 
     /// Takes a fresh version, or none when the batch made too many.

@@ -7,16 +7,20 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::bridge::{BridgeState, Lane, PortEntry};
+use packet::offload::Offload;
+
+use crate::bridge::{Aside, BridgeState, Lane, PortEntry};
 use crate::clock;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot, WorkerSnapshot};
 use crate::egress::Egress;
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;
+use crate::mirror::{Copied, Mirror, MirrorSnapshot, Mirrors};
 use crate::observe::{Observer, Watch};
 use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxQueue};
+use crate::trace::{self, TraceError, Traced};
 use crate::worker::{self, BridgeCell, Command, Intake, OnFault, Pace, WorkerHandle};
 
 /// A bridge of a switch.
@@ -119,6 +123,7 @@ struct Bridge {
     logic: Arc<dyn SwitchLogic>,
     ports: Vec<Option<Port>>,
     observers: Vec<(ObserverId, Arc<dyn Observer>)>,
+    mirrors: Vec<(Mirror, Arc<Copied>)>,
 }
 
 #[derive(Default)]
@@ -221,8 +226,8 @@ impl Switch {
         let id = BridgeId(state.next_bridge);
         state.next_bridge += 1;
         let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
-        let bridge = Bridge { name: name.into(), cell, logic, ports: Vec::new(), observers: Vec::new() };
-        state.bridges.insert(id, bridge);
+        let (ports, observers, mirrors) = Default::default();
+        state.bridges.insert(id, Bridge { name: name.into(), cell, logic, ports, observers, mirrors });
         Ok(id)
     }
 
@@ -271,6 +276,40 @@ impl Switch {
         self.publish(bridge);
         drop(gone);
         Ok(())
+    }
+
+    /// Gives a bridge these mirrors in place of those it has; one that stays as it is goes on counting.
+    pub fn set_mirrors(&self, id: BridgeId, mirrors: Vec<Mirror>) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        let before = std::mem::take(&mut bridge.mirrors);
+        let copied = |mirror: &Mirror| {
+            before
+                .iter()
+                .find(|(other, _)| other == mirror)
+                .map(|(_, copied)| copied.clone())
+                .unwrap_or_default()
+        };
+        bridge.mirrors = mirrors.into_iter().map(|mirror| (mirror.clone(), copied(&mirror))).collect();
+        self.publish(bridge);
+        Ok(())
+    }
+
+    /// A bridge's mirrors and what they have copied.
+    pub fn mirrors(&self, id: BridgeId) -> Result<Vec<(Mirror, MirrorSnapshot)>, SwitchError> {
+        let state = self.lock();
+        let bridge = state.bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?;
+        Ok(bridge.mirrors.iter().map(|(mirror, copied)| (mirror.clone(), copied.snapshot())).collect())
+    }
+
+    /// What would become of a packet that came from a port now, and why. Nothing is sent, counted or learned.
+    pub fn trace(&self, at: PortRef, packet: &[u8], offload: Offload) -> Result<Traced, TraceError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        port_mut(bridge, at.port)?;
+        // SAFETY: pictures are replaced by `publish` only, which needs the lock that is held until the end.
+        let picture = unsafe { bridge.cell.get() };
+        trace::rehearse(picture, at.port, packet, offload)
     }
 
     /// The ports of a bridge.
@@ -498,10 +537,23 @@ impl Switch {
             .collect();
         bridge.logic.ports_changed(&named);
         let mut lanes = Vec::new();
-        let ports: Vec<_> =
-            bridge.ports.iter().map(|port| port.as_ref().map(|port| picture_of(port, &mut lanes))).collect();
-        let watch = Watch::new(bridge.observers.iter().map(|(_, observer)| observer), &ports);
-        let old = bridge.cell.swap(BridgeState::new(bridge.logic.clone(), ports, lanes).watched(watch));
+        let mut ports: Vec<_> = (0u16..)
+            .zip(&bridge.ports)
+            .map(|(i, port)| Some(picture_of(PortIndex(i), port.as_ref()?, &mut lanes)))
+            .collect();
+        let aside = Aside {
+            watch: Watch::new(bridge.observers.iter().map(|(_, observer)| observer), &ports),
+            mirrors: Mirrors::new(&bridge.mirrors, &ports),
+        };
+        for slot in &mut ports {
+            let owner = |entry: &PortEntry| {
+                let here = |mirror: &Mirror| mirror.owns_its_port() && mirror.to == entry.settings.name;
+                bridge.mirrors.iter().any(|(mirror, _)| here(mirror))
+            };
+            *slot = slot.take().map(|entry| if owner(&entry) { entry.owned_by_mirror() } else { entry });
+        }
+        let state = BridgeState::new(bridge.logic.clone(), ports, lanes).with_aside(aside);
+        let old = bridge.cell.swap(state);
         self.quiescence.wait();
         drop(old);
     }
@@ -520,7 +572,7 @@ fn once(tell: OnFault) -> OnFault {
 /// Room for the link header and two VLAN tags on top of an MTU.
 const LINK_HEADER: u32 = 14 + 4 + 4;
 
-fn picture_of(port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
+fn picture_of(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
     let first_lane = lanes.len() as u32;
     let settings = port.settings.clone();
     let (mut up, mut caps, mut max_frame) = (false, Caps::default(), 0);
@@ -528,6 +580,7 @@ fn picture_of(port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
         let mtu = if settings.mtu > 0 { settings.mtu.min(attached.mtu) } else { attached.mtu };
         (up, caps, max_frame) = (true, attached.caps, mtu.saturating_add(LINK_HEADER));
         lanes.extend(attached.tx.iter().zip(&port.tx).map(|(egress, counters)| Lane {
+            port: at,
             egress: egress.clone(),
             counters: counters.clone(),
             on_fault: attached.on_fault.clone(),

@@ -18,7 +18,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::batch::Batch;
-use crate::bridge::BridgeState;
+use crate::bridge::{BridgeState, PortEntry};
 use crate::clock;
 use crate::counters::{DropReason, QueueCounters, WorkerCounters, bump};
 use crate::egress::Tools;
@@ -76,7 +76,8 @@ impl BridgeCell {
     /// The current picture.
     ///
     /// # Safety
-    /// The caller is a worker that is awake, and lets go of the reference before its next quiescent point.
+    /// The caller is a worker that is awake, and lets go of the reference before its next quiescent point; or it holds, for
+    /// as long as the reference, the lock that whoever calls `swap` holds.
     pub(crate) unsafe fn get<'a>(&self) -> &'a BridgeState {
         // SAFETY: the pointer is valid until it was swapped out and all workers were quiescent after that.
         unsafe { &*self.0.load(Ordering::Acquire) }
@@ -448,6 +449,9 @@ pub(crate) fn forward(
     bridge: &BridgeState,
     ingress: PortIndex,
 ) {
+    if let Some(aside) = bridge.aside() {
+        return observe::forward(batch, pad, tools, bridge, ingress, aside);
+    }
     let up = bridge.port(ingress).filter(|port| port.up);
     if let Some(guards) = up.and_then(|port| port.guards.as_deref()) {
         guards.admit(batch, &mut pad.drops);
@@ -455,35 +459,104 @@ pub(crate) fn forward(
             return;
         }
     }
-    match bridge.watch() {
-        None => forward_then(batch, pad, tools, bridge, ingress, |_| ()),
-        Some(watch) => observe::forward(batch, pad, tools, bridge, ingress, watch),
+    match open_port(bridge, ingress) {
+        Ok(port) => {
+            pad.begin(bridge.lane_count());
+            let mut packets = packets_of(batch, pad, bridge, ingress, port);
+            bridge.logic.forward(&mut packets);
+            packets.finish();
+            deliver(batch, pad, tools, bridge);
+        }
+        Err(reason) => pad.drops.add(reason, batch.len() as u32),
     }
 }
 
-/// [`forward`] of what may enter, with `listed` called when all lists stand and nothing is delivered.
+/// The port, if it is up; else why its packets are dropped.
 #[inline(always)]
-pub(crate) fn forward_then(
-    batch: &mut RxBatch,
-    pad: &mut Scratchpad,
-    tools: &mut Tools,
-    bridge: &BridgeState,
+fn open_port(bridge: &BridgeState, ingress: PortIndex) -> Result<&PortEntry, DropReason> {
+    match bridge.port(ingress) {
+        Some(port) if port.up => Ok(port),
+        port => Err(port.map_or(DropReason::PortDown, |port| port.closed)),
+    }
+}
+
+/// What the logic sees.
+#[inline(always)]
+fn packets_of<'a>(
+    rx: &'a mut RxBatch,
+    pad: &'a mut Scratchpad,
+    bridge: &'a BridgeState,
     ingress: PortIndex,
-    listed: impl FnOnce(&mut Scratchpad),
-) {
-    let Some(port) = bridge.port(ingress).filter(|port| port.up) else {
-        pad.drops.add(DropReason::PortDown, batch.len() as u32);
-        return;
-    };
-    pad.begin(bridge.lane_count());
-    let (view, now) = (bridge.view(port), clock::seconds());
-    let mut packets = Batch { rx: &mut *batch, pad: &mut *pad, bridge, view, ingress, now };
-    bridge.logic.forward(&mut packets);
-    packets.finish();
-    listed(pad);
+    port: &PortEntry,
+) -> Batch<'a> {
+    let (view, now, rehearsal) = (bridge.view(port), clock::seconds(), pad.rehearsal);
+    Batch { rx, pad, bridge, view, ingress, now, rehearsal }
+}
+
+/// Delivers all lists.
+#[inline(always)]
+pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
     pad.deliver(batch, bridge, tools, |lane, fault| {
         if let Some(lane) = bridge.lane(lane) {
             (lane.on_fault)(fault);
         }
     });
+}
+
+/// The same as [`forward`] up to where lists are delivered, for bridges where more is done: mirrors' copies are put on the
+/// lists, and notes are taken of what is dropped and, if they were begun so, of what the logic says. Returns false where it
+/// was to say something and could not.
+pub(crate) fn detour(
+    batch: &mut RxBatch,
+    pad: &mut Scratchpad,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+) -> bool {
+    hold_back(batch, pad, bridge, ingress);
+    pad.notes.arrived(batch);
+    if batch.is_empty() {
+        return true;
+    }
+    let port = match open_port(bridge, ingress) {
+        Ok(port) => port,
+        Err(reason) => {
+            (0..batch.len() as u16).for_each(|packet| pad.drop_packet(packet, reason));
+            return true;
+        }
+    };
+    pad.begin(bridge.lane_count());
+    let mirrors = bridge.aside().and_then(|aside| aside.mirrors.as_ref());
+    if let Some(mirrors) = mirrors {
+        mirrors.received(batch, pad, bridge, ingress);
+    }
+    let explained = pad.notes.journal.open;
+    let mut packets = packets_of(batch, pad, bridge, ingress, port);
+    let mut said = true;
+    if explained {
+        said = bridge.logic.explain(&mut packets);
+    } else {
+        bridge.logic.forward(&mut packets);
+    }
+    packets.finish();
+    pad.notes.forgotten(batch);
+    if let Some(mirrors) = mirrors {
+        mirrors.sent(batch, pad, bridge, ingress);
+    }
+    said
+}
+
+/// Takes out of the batch what the port may not send now, but keeps it for those who look on.
+fn hold_back(batch: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, ingress: PortIndex) {
+    let up = bridge.port(ingress).filter(|port| port.up);
+    let Some(guards) = up.and_then(|port| port.guards.as_deref()) else { return };
+    let Scratchpad { drops, notes, rehearsal, .. } = pad;
+    let mut held = |reason, count| {
+        drops.add(reason, count);
+        notes.held(reason, count);
+    };
+    if *rehearsal {
+        guards.rehearse(batch, held);
+    } else {
+        guards.hold_each(batch, true, &mut held);
+    }
 }

@@ -7,10 +7,11 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use fabric::protection::{Limit, Unit};
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{
     Attachment, Batch, Caps, DropReason, Egress, Interest, Observer, PortIndex, PortSettings, Sightings,
-    Switch, SwitchError, SwitchLogic, Way,
+    Switch, SwitchError, SwitchLogic, Value, Way,
 };
 use packet::checksum::pseudo_header_v4;
 use packet::ether::VlanTag;
@@ -40,7 +41,7 @@ struct Scribe {
     removed: AtomicBool,
 }
 
-const ALL: Interest = Interest { received: true, sent: true };
+const ALL: Interest = Interest { received: true, sent: true, explained: false };
 
 impl Scribe {
     fn of(interest: impl Fn(&str) -> Interest + Send + Sync + 'static) -> Arc<Self> {
@@ -283,8 +284,8 @@ fn nothing_is_shown_that_nobody_cares_for() {
     let only = |name: &'static str, interest| {
         Scribe::of(move |n| if n == name { interest } else { Interest::default() })
     };
-    let sent = only("2", Interest { sent: true, received: false });
-    let received = only("0", Interest { received: true, sent: false });
+    let sent = only("2", Interest { sent: true, ..Interest::default() });
+    let received = only("0", Interest { received: true, sent: false, ..Interest::default() });
     let none = Scribe::of(|_| Interest::default());
     let all = Scribe::of_all();
     for scribe in [&sent, &received, &none, &all] {
@@ -336,4 +337,104 @@ fn an_observer_hears_of_new_ports_and_of_the_end() {
     rig.switch.remove_bridge(rig.bridge).unwrap();
     assert!(scribe.removed.load(Ordering::Acquire));
     assert_eq!(Arc::strong_count(&scribe), 1);
+}
+
+#[test]
+fn what_is_held_back_at_the_ingress_is_shown_with_the_reason() {
+    let rig = rig(Arc::new(ByFirstByte), 2);
+    let at = PortRef { bridge: rig.bridge, port: PortIndex(0) };
+    let once = |burst| Some(Limit { unit: Unit::Packets, rate: 1, burst: Some(burst) });
+    let mut settings = PortSettings { police: once(3), ..PortSettings::new("0") };
+    settings.storm.broadcast = once(1);
+    rig.switch.set_port(at, settings).unwrap();
+    let scribe = Scribe::of_all();
+    rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
+    let everyone = |id| {
+        let mut bytes = frame(id, 100 + id as usize);
+        bytes[..6].fill(0xff);
+        bytes
+    };
+    // Broadcasts, which go nowhere here, between packets for port 1.
+    let packets: Vec<_> = (0..8).map(|id| if id % 2 == 0 { everyone(id) } else { to(1, id, 100) }).collect();
+    rig.feed.send(packets.iter().map(|packet| Sent::cut(packet, &[30])));
+    let shown = scribe.wait_for(10);
+    let came: Vec<_> = shown.iter().filter(|seen| seen.way == Way::In).collect();
+    let of = |reason| -> Vec<u64> {
+        let mut ids: Vec<_> = came
+            .iter()
+            .filter(|seen| seen.dropped == reason)
+            .map(|seen| support::id_of(&seen.bytes))
+            .collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(of(Some(DropReason::StormControl)), [2, 4, 6]);
+    assert_eq!(of(Some(DropReason::Policed)), [5, 7]);
+    assert_eq!(of(None), [1, 3]);
+    for seen in &came {
+        assert_eq!(seen.bytes, packets[support::id_of(&seen.bytes) as usize], "a packet is shown as it came");
+    }
+    let delivered: Vec<_> = rig.ports[0].1.take().into_iter().map(|called| called.bytes).collect();
+    assert_eq!(delivered, [packets[1].clone(), packets[3].clone()]);
+}
+
+/// Sends everything to port 1, and says so.
+struct Talker;
+
+impl SwitchLogic for Talker {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        batch.packets().for_each(|v| batch.send(v, PortIndex(1)));
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        for v in batch.packets() {
+            let len = Value::Number(batch.len(v).into());
+            batch.remark(v, "{} bytes go to {}", &[len, Value::Port(PortIndex(1))]);
+        }
+        self.forward(batch);
+        true
+    }
+}
+
+/// What it was told of packets of port 0, and where they went.
+#[derive(Default)]
+struct Listener(Mutex<Vec<(u16, String)>>);
+
+impl Observer for Listener {
+    fn interest(&self, _: PortIndex, name: &str) -> Interest {
+        Interest { received: name == "0", sent: true, explained: name == "0" }
+    }
+
+    fn observe(&self, _: usize, batch: &Sightings<'_>) {
+        batch.for_each(|seen| {
+            let mut heard = self.0.lock().unwrap();
+            heard
+                .extend(seen.remarks().map(|r| (seen.packet, r.sentence(|port| format!("port {}", port.0)))));
+            if seen.way == Way::Out {
+                heard.push((seen.packet, format!("out at {}", seen.port.0)));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_logic_explains_itself_to_who_asks() {
+    let rig = rig(Arc::new(Talker), 2);
+    let listener = Arc::new(Listener::default());
+    let id = rig.switch.observe(rig.bridge, listener.clone()).unwrap();
+    rig.feed.send([Sent::whole(&frame(1, 100)), Sent::whole(&frame(2, 200))]);
+    wait_until("both were explained", || listener.0.lock().unwrap().len() == 4);
+    let heard = std::mem::take(&mut *listener.0.lock().unwrap());
+    let expected =
+        [(0, "100 bytes go to port 1"), (1, "200 bytes go to port 1"), (0, "out at 1"), (1, "out at 1")];
+    assert_eq!(heard, expected.map(|(packet, text)| (packet, text.to_owned())));
+    rig.switch.unobserve(rig.bridge, id).unwrap();
+    // A rehearsal sends nothing; who cannot rehearse says so.
+    let at = PortRef { bridge: rig.bridge, port: PortIndex(0) };
+    let traced = rig.switch.trace(at, &frame(3, 300), Offload::NONE).unwrap();
+    assert_eq!(traced.outputs[0].packet, frame(3, 300));
+    rig.switch.set_logic(rig.bridge, Arc::new(Hub)).unwrap();
+    let refused = rig.switch.trace(at, &frame(3, 300), Offload::NONE).unwrap_err();
+    assert!(refused.to_string().contains("cannot tell"), "{refused}");
+    assert_eq!(rig.ports[0].1.take().len(), 2);
 }

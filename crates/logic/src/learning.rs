@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use fabric::port::MAX_PORTS;
-use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId};
+use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Value, VersionId};
 use packet::MacAddr;
 use packet::ether;
 
 use crate::fdb::{Fdb, Key, MAX_STATIONS};
-use crate::security::{Anybody, Guarded, Heard, Sources};
+use crate::security::{Anybody, Explained, Guarded, Heard, Sources};
 use crate::snooping::{GroupEntry, Snooping};
 use crate::vlan::{Frame, Vlans};
 use crate::{Logic, LogicError, LogicInfo, ParamInfo, params};
@@ -91,6 +91,9 @@ impl Learning {
         for v in batch.packets() {
             let Some((dst, src)) = ether::addresses(batch.header(v)) else { continue };
             let Some(frame) = vlans.enter(batch, v) else { continue };
+            if frame.vid != 0 {
+                sources.say(batch, v, "it belongs to VLAN {}", &[Value::Number(frame.vid.into())]);
+            }
 
             match sources.heard(&self.fdb, batch, v, src, Key::new(frame.vid, src)) {
                 Heard::Enter => {}
@@ -99,19 +102,33 @@ impl Learning {
             }
 
             if dst.is_multicast() {
+                sources.say(batch, v, "it is for a group, {}", &[Value::Mac(dst)]);
                 self.send_group(batch, v, dst, &frame);
                 continue;
             }
             let key = Key::new(frame.vid, dst);
             let port = match destination {
                 Some((last, port)) if last == key => port,
-                _ => self.fdb.lookup(key),
+                _ => sources.lookup(&self.fdb, key),
             };
             destination = Some((key, port));
             match port {
-                Some(port) => frame.send(batch, port),
-                None if batch.may_flood_unknown(v) => frame.flood(batch),
-                None => {}
+                Some(port) => {
+                    sources.say(
+                        batch,
+                        v,
+                        "its destination, {}, is at {}",
+                        &[Value::Mac(dst), Value::Port(port)],
+                    );
+                    frame.send(batch, port);
+                }
+                None => {
+                    sources.say(batch, v, "its destination, {}, is not known", &[Value::Mac(dst)]);
+                    if batch.may_flood_unknown(v) {
+                        sources.say(batch, v, "it is flooded", &[]);
+                        frame.flood(batch);
+                    }
+                }
             }
         }
     }
@@ -137,6 +154,11 @@ impl SwitchLogic for Learning {
             None => self.switch(batch, Anybody::of(batch)),
             Some(security) => self.switch(batch, Guarded::of(batch, security)),
         }
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        self.switch(batch, Explained::of(batch));
+        true
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {

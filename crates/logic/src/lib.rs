@@ -20,7 +20,7 @@ mod static_pairs;
 mod vlan;
 
 pub use error::LogicError;
-pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats};
+pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Foresight};
 pub use learning::Learning;
 pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;

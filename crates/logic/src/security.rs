@@ -5,10 +5,10 @@
 //! this, for the loop over its packets is compiled without.
 
 use fabric::protection::Security;
-use fabric::{Batch, DropReason, PortIndex, VersionId};
+use fabric::{Batch, DropReason, PortIndex, Value, VersionId};
 use packet::MacAddr;
 
-use crate::fdb::{Admission, Fdb, Key};
+use crate::fdb::{Admission, Fdb, Foresight, Key};
 use crate::source_guard::{self, Verdict};
 
 /// Most bytes of a packet that are looked at for addresses within.
@@ -28,6 +28,16 @@ pub(crate) enum Heard {
 pub(crate) trait Sources {
     /// Packet `v` came from station `src`, which has this key.
     fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, v: VersionId, src: MacAddr, key: Key) -> Heard;
+
+    /// Where the packet's destination is.
+    #[inline(always)]
+    fn lookup(&self, fdb: &Fdb, key: Key) -> Option<PortIndex> {
+        fdb.lookup(key)
+    }
+
+    /// Says what was found or decided about a packet, if somebody asked.
+    #[inline(always)]
+    fn say(&self, _: &mut Batch<'_>, _: VersionId, _text: &'static str, _values: &[Value]) {}
 }
 
 /// A port that anybody may speak at.
@@ -99,6 +109,108 @@ impl Sources for Guarded<'_> {
                 batch.discard(v, DropReason::StationLimit);
                 Heard::Refused
             }
+        }
+    }
+}
+
+/// The sources of packets that somebody wants explained.
+pub(crate) struct Explained<'a> {
+    guarded: Option<Guarded<'a>>,
+    anybody: Anybody,
+    /// In a rehearsal: what would have become of the table.
+    foreseen: Option<(Key, Foresight)>,
+}
+
+impl<'a> Explained<'a> {
+    pub(crate) fn of(batch: &Batch<'a>) -> Self {
+        let guarded = batch.security().map(|security| Guarded::of(batch, security));
+        Self { guarded, anybody: Anybody::of(batch), foreseen: None }
+    }
+
+    /// What the table makes of the station; `None` if it is not asked.
+    fn foresee(&self, fdb: &Fdb, src: MacAddr, key: Key) -> Option<Foresight> {
+        let Anybody { ingress, now, .. } = self.anybody;
+        match self.guarded.as_ref().filter(|guarded| guarded.stations) {
+            Some(guarded) => {
+                let most = guarded.security.max_stations.unwrap_or(u32::MAX);
+                Some(fdb.foresee_within(key, ingress, now, most))
+            }
+            None => (!src.is_multicast()).then(|| fdb.foresee(key, ingress, now)),
+        }
+    }
+}
+
+impl Sources for Explained<'_> {
+    fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, v: VersionId, src: MacAddr, key: Key) -> Heard {
+        if let Some(guarded) = &self.guarded
+            && !admits(guarded.security, batch, v, src)
+        {
+            return Heard::Refused;
+        }
+        let foreseen = self.foresee(fdb, src, key);
+        remark_station(batch, v, src, foreseen);
+        if !batch.is_rehearsal() {
+            return match &mut self.guarded {
+                Some(guarded) => guarded.heard(fdb, batch, v, src, key),
+                None => self.anybody.heard(fdb, batch, v, src, key),
+            };
+        }
+        self.foreseen = foreseen.map(|foreseen| (key, foreseen));
+        let guards = self.guarded.as_ref().is_some_and(|guarded| guarded.stations);
+        match foreseen {
+            Some(Foresight::Surplus | Foresight::Elsewhere(_) | Foresight::NoRoom) if guards => {
+                batch.discard(v, DropReason::StationLimit);
+                Heard::Refused
+            }
+            _ => Heard::Enter,
+        }
+    }
+
+    fn lookup(&self, fdb: &Fdb, key: Key) -> Option<PortIndex> {
+        match self.foreseen {
+            Some((own, Foresight::Moves(_) | Foresight::Learned(_))) if own == key => {
+                Some(self.anybody.ingress)
+            }
+            Some((_, Foresight::Learned(Some(evicted)))) if evicted == key => None,
+            _ => fdb.lookup(key),
+        }
+    }
+
+    fn say(&self, batch: &mut Batch<'_>, v: VersionId, text: &'static str, values: &[Value]) {
+        batch.remark(v, text, values);
+    }
+}
+
+fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: Option<Foresight>) {
+    let (mac, here) = (Value::Mac(src), Value::Port(batch.ingress()));
+    match foreseen {
+        None => batch.remark(v, "its source, {}, is a group address: nothing is learned", &[mac]),
+        Some(Foresight::Known) => batch.remark(v, "its source, {}, is known at {}", &[mac, here]),
+        Some(Foresight::Surplus) => {
+            batch.remark(v, "its source, {}, is one too many at {} and is forgotten", &[mac, here]);
+        }
+        Some(Foresight::Moves(from)) => {
+            batch.remark(v, "its source, {}, has moved from {} to {}", &[mac, Value::Port(from), here]);
+        }
+        Some(Foresight::Stays(at)) => {
+            batch.remark(v, "its source, {}, stays at {}, where it was put by hand", &[mac, Value::Port(at)]);
+        }
+        Some(Foresight::Elsewhere(at)) => {
+            batch.remark(
+                v,
+                "its source, {}, is at {}, and not to be taken to {}",
+                &[mac, Value::Port(at), here],
+            );
+        }
+        Some(Foresight::Learned(None)) => {
+            batch.remark(v, "its source, {}, is new, and learned at {}", &[mac, here]);
+        }
+        Some(Foresight::Learned(Some(other))) => {
+            let values = [mac, here, Value::Mac(other.mac())];
+            batch.remark(v, "its source, {}, is new, and learned at {}; {} makes room for it", &values);
+        }
+        Some(Foresight::NoRoom) => {
+            batch.remark(v, "its source, {}, is new, and there is no room for it at {}", &[mac, here]);
         }
     }
 }

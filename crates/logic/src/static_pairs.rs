@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use fabric::port::MAX_PORTS;
-use fabric::{Batch, PortIndex, PortSettings, SwitchLogic};
+use fabric::{Batch, PortIndex, PortSettings, SwitchLogic, Value};
 use packet::ether;
 
 use crate::security::admits;
@@ -70,10 +70,15 @@ fn both_ways(given: &[(String, String)]) -> Result<BTreeMap<String, String>, Log
     Ok(both)
 }
 
-impl SwitchLogic for StaticPairs {
-    fn forward(&self, batch: &mut Batch<'_>) {
+impl StaticPairs {
+    #[inline(always)]
+    fn switch<const EXPLAINED: bool>(&self, batch: &mut Batch<'_>) {
         let partner = self.table.get(usize::from(batch.ingress().0)).map_or(NONE, |to| to.load(Relaxed));
         if partner == NONE {
+            if EXPLAINED {
+                let here = Value::Port(batch.ingress());
+                batch.packets().for_each(|v| batch.remark(v, "{} is wired to no port", &[here]));
+            }
             return; // what nothing is said about is dropped and counted as `no-destination`
         }
         let vlans = Vlans::of(batch);
@@ -85,9 +90,24 @@ impl SwitchLogic for StaticPairs {
                 continue;
             }
             if let Some(frame) = vlans.enter(batch, v) {
+                if EXPLAINED {
+                    let wire = [Value::Port(batch.ingress()), Value::Port(PortIndex(partner))];
+                    batch.remark(v, "{} is wired to {}", &wire);
+                }
                 frame.send(batch, PortIndex(partner));
             }
         }
+    }
+}
+
+impl SwitchLogic for StaticPairs {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        self.switch::<false>(batch);
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        self.switch::<true>(batch);
+        true
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {

@@ -31,9 +31,11 @@ use fabric::port::MAX_PORTS;
 use packet::MacAddr;
 
 mod events;
+mod foresee;
 mod word;
 
 pub use events::{FdbChange, FdbEvent};
+pub use foresee::Foresight;
 pub use word::Key;
 use word::{MIN_BUCKET_BITS, Place, Placer, STATIC, STICKY};
 

@@ -11,7 +11,7 @@
 mod message;
 mod table;
 
-use fabric::{Batch, PortIndex, VersionId};
+use fabric::{Batch, PortIndex, Value, VersionId};
 use packet::{IpVersion, MacAddr};
 
 use crate::vlan::Frame;
@@ -56,9 +56,12 @@ impl Snooping {
     pub(crate) fn forward(&self, batch: &mut Batch<'_>, v: VersionId, group: MacAddr, frame: &Frame) {
         let mut ports = Ports::new();
         if self.everywhere(batch, v, group, frame.vid, &mut ports) {
+            batch.remark(v, "snooping leaves it to go everywhere", &[]);
             frame.flood(batch);
         } else {
             ports.retain(|port| batch.reaches(port));
+            let count = Value::Number(ports.as_slice().len() as u64);
+            batch.remark(v, "snooping knows {} ports that want it", &[count]);
             frame.flood_among(batch, ports.as_slice());
         }
     }
@@ -76,6 +79,7 @@ impl Snooping {
         let now = batch.now();
         match self.listen(batch, v, version, vid) {
             Kind::Query | Kind::AnonymousQuery => return true,
+            Kind::LongReport if batch.is_rehearsal() => return true,
             Kind::Report | Kind::LongReport => {
                 return !self.table.queriers(vid, version, now, ports) || self.table.is_full(now);
             }
@@ -104,6 +108,9 @@ impl Snooping {
     fn hear(&self, batch: &Batch<'_>, v: VersionId, version: IpVersion, vid: u16) -> Kind {
         let (port, now) = (batch.ingress(), batch.now());
         let until = now.saturating_add(self.timeout);
+        if batch.is_rehearsal() {
+            return self.rehearse(batch, v, vid);
+        }
         let kind = message::read(batch.header(v), batch.len(v), |group, change| match change {
             Change::Join => self.table.join(vid, group, port, now, until),
             Change::Leave => self.table.leave(vid, group, port, now, now.saturating_add(LAST_MEMBER)),
@@ -114,6 +121,16 @@ impl Snooping {
             _ => {}
         }
         kind
+    }
+
+    /// What [`Snooping::hear`] would find, with nothing learned.
+    fn rehearse(&self, batch: &Batch<'_>, v: VersionId, vid: u16) -> Kind {
+        let (port, now, mut fits) = (batch.ingress(), batch.now(), true);
+        let kind = message::read(batch.header(v), batch.len(v), |group, change| {
+            fits &= change == Change::Leave || self.table.fits(vid, group, port, now);
+        });
+        // A report that the table has no room for stops the pruning like one that could not be read.
+        if kind == Kind::Report && !fits { Kind::LongReport } else { kind }
     }
 
     pub(crate) fn port_removed(&self, port: PortIndex) {

@@ -184,6 +184,19 @@ impl Table {
         self.overflow(until);
     }
 
+    /// Whether there is room for a member.
+    pub(super) fn fits(&self, vid: u16, group: MacAddr, port: PortIndex, now: u32) -> bool {
+        let key = key_of(vid, group);
+        let is_own = |word: u64| word & USED != 0 && who(word) == u64::from(port.0);
+        match self.find(key) {
+            Some(there) => there.members.iter().any(|slot| {
+                let word = slot.load(Relaxed);
+                is_own(word) || !counts(word, now)
+            }),
+            None => self.bucket(key).iter().any(|group| group.key.load(Relaxed) == 0),
+        }
+    }
+
     /// The group's place; a free one of its bucket becomes that. `None` if there is no room, or if another worker that
     /// does the same holds it up: whoever asks goes on without.
     fn insert(&self, key: u64) -> Option<&Group> {
@@ -343,6 +356,8 @@ mod tests {
         let table = Table::new();
         (0..64).for_each(|port| table.join(1, group(1), PortIndex(port), 10, 100));
         assert!(!table.is_full(10));
+        let fits = |port, now| table.fits(1, group(1), PortIndex(port), now);
+        assert!(fits(63, 10) && !fits(64, 10) && fits(64, 101));
         table.join(1, group(1), PortIndex(64), 10, 100);
         assert!(table.is_full(99) && !table.is_full(100));
 

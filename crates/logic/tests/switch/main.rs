@@ -8,5 +8,6 @@ mod model;
 mod protection;
 mod rig;
 mod snooping;
+mod trace;
 mod vlans;
 mod wires;

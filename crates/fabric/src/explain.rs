@@ -1,0 +1,137 @@
+//! Why packets go where they go: remarks that a logic makes when somebody asks ([`crate::SwitchLogic::explain`]).
+//!
+//! A remark is plain data: a text with places for ports, addresses and numbers. So a worker can write it down without
+//! allocating, and who reads it knows the names that ports have.
+//!
+//! Invariant: nothing here allocates while packets pass; what finds no room is counted.
+
+use packet::ether::MacAddr;
+
+use crate::counters::DropReason;
+use crate::port::PortIndex;
+
+/// Remarks kept of one batch.
+const REMARKS: usize = 1024;
+
+/// Most values in a remark.
+pub const VALUES: usize = 4;
+
+/// Something that a remark names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing.
+    #[default]
+    None,
+    /// A port.
+    Port(PortIndex),
+    /// A station or group.
+    Mac(MacAddr),
+    /// A number.
+    Number(u64),
+    /// A word of the logic's own.
+    Word(&'static str),
+}
+
+/// A step of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remark {
+    /// Which packet of its batch it is about.
+    pub(crate) packet: u16,
+    /// What was found or done, with `{}` for each value.
+    pub text: &'static str,
+    /// The values, in the order of their places.
+    pub values: [Value; VALUES],
+}
+
+impl Remark {
+    pub(crate) fn new(packet: u16, text: &'static str, named: &[Value]) -> Self {
+        let mut values = [Value::None; VALUES];
+        values.iter_mut().zip(named).for_each(|(value, named)| *value = *named);
+        Self { packet, text, values }
+    }
+
+    pub(crate) fn of_drop(packet: u16, reason: DropReason) -> Self {
+        Self::new(packet, "dropped ({}): {}", &[Value::Word(reason.name()), Value::Word(reason.meaning())])
+    }
+
+    /// The remark as a sentence, with the ports' names.
+    pub fn sentence(&self, name: impl Fn(PortIndex) -> String) -> String {
+        let mut pieces = self.text.split("{}");
+        let mut sentence = String::from(pieces.next().unwrap_or_default());
+        for (piece, value) in pieces.zip(&self.values) {
+            match value {
+                Value::None => {}
+                Value::Port(port) => sentence.push_str(&name(*port)),
+                Value::Mac(mac) => sentence.push_str(&mac.to_string()),
+                Value::Number(number) => sentence.push_str(&number.to_string()),
+                Value::Word(word) => sentence.push_str(word),
+            }
+            sentence.push_str(piece);
+        }
+        sentence
+    }
+}
+
+/// The remarks on one batch.
+#[derive(Default)]
+pub(crate) struct Journal {
+    remarks: Vec<Remark>,
+    pub(crate) open: bool,
+    pub(crate) omitted: u32,
+}
+
+impl Journal {
+    pub(crate) fn new() -> Self {
+        Self { remarks: Vec::with_capacity(REMARKS), ..Self::default() }
+    }
+
+    /// Begins a batch, of which remarks are kept or not.
+    pub(crate) fn begin(&mut self, open: bool) {
+        self.remarks.clear();
+        self.open = open;
+        self.omitted = 0;
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, remark: impl FnOnce() -> Remark) {
+        if !self.open {
+            return;
+        }
+        if self.remarks.len() < self.remarks.capacity() {
+            self.remarks.push(remark());
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    pub(crate) fn remarks(&self) -> &[Remark] {
+        &self.remarks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_take_their_places() {
+        let values = [Value::Mac(MacAddr([2, 0, 0, 0, 0, 1])), Value::Port(PortIndex(3)), Value::Number(7)];
+        let remark = Remark::new(0, "{} is at {} in VLAN {}", &values);
+        assert_eq!(remark.sentence(|port| format!("p{}", port.0)), "02:00:00:00:00:01 is at p3 in VLAN 7");
+        assert_eq!(Remark::new(0, "plain", &[]).sentence(|_| String::new()), "plain");
+        assert_eq!(Remark::new(0, "{}{}{}{}{}", &[Value::Word("a")]).sentence(|_| String::new()), "a");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut journal = Journal::new();
+        journal.add(|| Remark::new(0, "closed", &[]));
+        assert!(journal.remarks().is_empty());
+        journal.begin(true);
+        let room = journal.remarks.capacity();
+        (0..room + 5).for_each(|_| journal.add(|| Remark::new(0, "x", &[])));
+        assert_eq!((journal.remarks().len(), journal.omitted), (room, 5));
+        journal.begin(true);
+        assert!(journal.remarks().is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+//! Mirrors: copies of what passes at some ports, for one that looks on (SPAN; with a VLAN tag, RSPAN).
+//!
+//! A mirror copies what comes in at its ports as it came in, before the logic sees it, and what goes out as it goes out. It
+//! copies a packet once: one that came in at a port of the mirror is not copied again where it leaves. Copies are outputs like
+//! others: the port that they go to cuts what it does not take whole, and refuses what is too long for it. They are no
+//! business of the logic's, nor of the VLAN settings of the port that they go to.
+//!
+//! Without a tag the port belongs to the mirror: it gets copies only, and nothing that its client sends is switched. With one
+//! it is a trunk like before, and the copies are those packets that have the tag.
+//!
+//! Invariants: a copy is a header version of its own ([`Version::mirrored`]) and is never copied again; a bridge without
+//! mirrors pays nothing, a batch at whose ports nothing is mirrored a look at each of its lists.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use packet::ether::{Vid, VlanTag};
+
+use crate::batch;
+use crate::bridge::{BridgeState, PortEntry};
+use crate::observe::Interest;
+use crate::output::{NIL, Scratchpad};
+use crate::port::PortIndex;
+use crate::rx::{MAX_BATCH, RxBatch, Version};
+
+/// A mirror as it is asked for. Ports go by their names, so that one may come later or come back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// Its name.
+    pub name: String,
+    /// The ports whose packets are copied; empty: all but the one that the copies go to.
+    pub from: Vec<String>,
+    /// Which of their packets.
+    pub what: Interest,
+    /// Where the copies go.
+    pub to: String,
+    /// The tag that copies get.
+    pub vlan: Option<Vid>,
+}
+
+/// What a mirror has copied.
+#[derive(Debug, Default)]
+pub(crate) struct Copied {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What a mirror has copied until now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MirrorSnapshot {
+    /// Packets, whether the port then took them or not.
+    pub packets: u64,
+    /// Their bytes, the tag included.
+    pub bytes: u64,
+}
+
+impl Copied {
+    pub(crate) fn snapshot(&self) -> MirrorSnapshot {
+        MirrorSnapshot { packets: self.packets.load(Relaxed), bytes: self.bytes.load(Relaxed) }
+    }
+}
+
+/// A mirror in the picture.
+struct Glass {
+    to: PortEntry,
+    tag: Option<VlanTag>,
+    /// By port: what is copied of its packets.
+    interests: Box<[Interest]>,
+    copied: Arc<Copied>,
+}
+
+impl Glass {
+    fn interest(&self, port: PortIndex) -> Interest {
+        self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+
+    /// Puts a copy of version `v` on the list of the mirror's port.
+    fn copy(&self, rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, v: usize) {
+        let Some(copy) = rx.copy_version(v) else { return };
+        rx.versions[copy].mirrored = true;
+        if let Some(tag) = self.tag
+            && !rx.push_vlan(copy, tag)
+        {
+            return;
+        }
+        if !pad.rehearsal {
+            self.copied.packets.fetch_add(1, Relaxed);
+            self.copied.bytes.fetch_add(rx.versions[copy].len().into(), Relaxed);
+        }
+        batch::emit(rx, pad, bridge, copy, &self.to);
+    }
+}
+
+/// The mirrors in a picture of a bridge.
+pub(crate) struct Mirrors(Box<[Glass]>);
+
+impl Mirrors {
+    /// Those whose port is there. `None` if there are none.
+    pub(crate) fn new(asked: &[(Mirror, Arc<Copied>)], ports: &[Option<PortEntry>]) -> Option<Self> {
+        let glass = |(mirror, copied): &(Mirror, Arc<Copied>)| {
+            let to = ports.iter().flatten().find(|entry| entry.settings.name == mirror.to)?.clone();
+            let interest = |entry: &Option<PortEntry>| match entry {
+                Some(entry) if mirror.copies(&entry.settings.name) => mirror.what,
+                _ => Interest::default(),
+            };
+            let interests = ports.iter().map(interest).collect();
+            Some(Glass { to, tag: mirror.vlan.map(VlanTag::new), interests, copied: copied.clone() })
+        };
+        let glasses: Box<[Glass]> = asked.iter().filter_map(glass).collect();
+        (!glasses.is_empty()).then_some(Self(glasses))
+    }
+
+    /// Copies what came in. Called before the logic sees it.
+    pub(crate) fn received(
+        &self,
+        rx: &mut RxBatch,
+        pad: &mut Scratchpad,
+        bridge: &BridgeState,
+        ingress: PortIndex,
+    ) {
+        for glass in self.0.iter().filter(|glass| glass.interest(ingress).received) {
+            for v in 0..rx.packets {
+                glass.copy(rx, pad, bridge, v);
+            }
+        }
+    }
+
+    /// Copies what goes out. Called when all lists stand.
+    pub(crate) fn sent(
+        &self,
+        rx: &mut RxBatch,
+        pad: &mut Scratchpad,
+        bridge: &BridgeState,
+        ingress: PortIndex,
+    ) {
+        for glass in self.0.iter().filter(|glass| !glass.interest(ingress).received) {
+            // The list that each packet is copied from: its segments on one list are all copied.
+            let mut from = [NIL; MAX_BATCH];
+            for i in 0..pad.list_count() {
+                let Some((lane, mut at)) = pad.list(i) else { break };
+                if !bridge.lane(lane as usize).is_some_and(|lane| glass.interest(lane.port).sent) {
+                    continue;
+                }
+                while let Some(node) = pad.node(at) {
+                    let v = usize::from(node.version);
+                    let Version { packet, mirrored, .. } = rx.versions[v];
+                    if !mirrored && let Some(from) = from.get_mut(usize::from(packet)) {
+                        if *from == NIL {
+                            *from = lane;
+                        }
+                        if *from == lane {
+                            glass.copy(rx, pad, bridge, v);
+                        }
+                    }
+                    at = node.next;
+                }
+            }
+        }
+    }
+}
+
+impl Mirror {
+    fn copies(&self, port: &str) -> bool {
+        port != self.to && (self.from.is_empty() || self.from.iter().any(|from| from == port))
+    }
+
+    /// Whether the port that copies go to takes nothing else.
+    pub(crate) fn owns_its_port(&self) -> bool {
+        self.vlan.is_none()
+    }
+}

@@ -1,0 +1,114 @@
+//! Following a packet that is never sent: the way of a batch of one, up to where it would be delivered.
+//!
+//! It is the same code as for traffic, on memory of its own, with a logic that was asked to change nothing. What a receiver
+//! would do then (a full ring, a device that refuses) nobody knows beforehand.
+
+use packet::offload::Offload;
+
+use crate::bridge::BridgeState;
+use crate::counters::{DropReason, Drops};
+use crate::explain::Remark;
+use crate::observe::Interest;
+use crate::output::Scratchpad;
+use crate::port::PortIndex;
+use crate::rx::{BatchLimits, MAX_PACKET, RxBatch};
+use crate::switch::SwitchError;
+use crate::worker::detour;
+
+/// What would become of a packet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// What was found and decided, in order.
+    pub remarks: Vec<Remark>,
+    /// What ports would be given, in the order in which they were first named.
+    pub outputs: Vec<TracedOutput>,
+    /// The drops that would be counted where the packet came in.
+    pub drops: Vec<DropReason>,
+    /// The ports that would not be given it, though it was for them, and why.
+    pub refusals: Vec<(PortIndex, DropReason)>,
+}
+
+/// A packet that would be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TracedOutput {
+    /// Where.
+    pub port: PortIndex,
+    /// On which of the port's transmit queues.
+    pub queue: u16,
+    /// All its bytes.
+    pub packet: Vec<u8>,
+    /// Work that is left to the receiver.
+    pub offload: Offload,
+    /// Whether it is a mirror's copy.
+    pub mirrored: bool,
+}
+
+/// Why a packet cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    /// Longer than a packet can be.
+    #[error("the packet has {0} bytes; no packet has more than {MAX_PACKET}")]
+    TooLong(usize),
+    /// The bridge's logic has no [`crate::SwitchLogic::explain`] for what is not sent.
+    #[error("the logic of this bridge cannot tell what it would do with a packet that is not sent")]
+    Unexplained,
+    /// The port or its bridge is gone.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+}
+
+/// What would become of `packet` from `ingress` in this picture.
+pub(crate) fn rehearse(
+    bridge: &BridgeState,
+    ingress: PortIndex,
+    packet: &[u8],
+    offload: Offload,
+) -> Result<Traced, TraceError> {
+    let mut rx = RxBatch::new(BatchLimits { packets: 1, bytes: MAX_PACKET as usize });
+    let mut pad = Scratchpad::for_rehearsal();
+    let room = rx.landing().and_then(|room| room.get_mut(..packet.len()));
+    room.ok_or(TraceError::TooLong(packet.len()))?.copy_from_slice(packet);
+    // One piece is never too many.
+    let _ = rx.landed(0, packet.len(), offload);
+    if rx.is_empty() {
+        return Ok(Traced { drops: counted(&rx.drops), ..Traced::default() });
+    }
+    rx.load_headers();
+    pad.notes.begin(Interest { explained: true, ..Interest::default() }, bridge.lane_count());
+    if !detour(&mut rx, &mut pad, bridge, ingress) {
+        return Err(TraceError::Unexplained);
+    }
+    let outputs = (0..pad.list_count()).flat_map(|i| {
+        let (lane, head) = pad.list(i).unwrap_or_default();
+        pad.nodes_from(head)
+            .filter_map(|node| traced(&rx, bridge, lane, node.version.into()))
+            .collect::<Vec<_>>()
+    });
+    let outputs = outputs.collect();
+    let refusals =
+        pad.notes.refusals().filter_map(|(_, lane, reason)| Some((bridge.lane(lane as usize)?.port, reason)));
+    let refusals = refusals.collect();
+    Ok(Traced {
+        remarks: pad.notes.journal.remarks().to_vec(),
+        outputs,
+        drops: counted(&pad.drops),
+        refusals,
+    })
+}
+
+fn traced(rx: &RxBatch, bridge: &BridgeState, lane: u32, v: usize) -> Option<TracedOutput> {
+    let port = bridge.lane(lane as usize)?.port;
+    let first = bridge.port(port).map_or(lane, |entry| entry.first_lane);
+    let version = rx.versions.get(v)?;
+    let mut packet = rx.header(v).to_vec();
+    let mut payload = vec![0; (version.to - version.from) as usize];
+    crate::rx::read_range(rx.pieces(version.packet), version.from, &mut payload);
+    packet.extend(payload);
+    let queue = lane.saturating_sub(first) as u16;
+    Some(TracedOutput { port, queue, packet, offload: version.offload, mirrored: version.mirrored })
+}
+
+fn counted(drops: &Drops) -> Vec<DropReason> {
+    let times = |reason: &DropReason| std::iter::repeat_n(*reason, drops.get(*reason) as usize);
+    DropReason::ALL.iter().flat_map(times).collect()
+}

@@ -1,0 +1,274 @@
+//! Mirrors: what they copy, in which form and how often, and whose port is whose.
+#![cfg(test)]
+#![cfg(not(loom))]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use fabric::switch::{BridgeId, PortRef};
+use fabric::{
+    Attachment, Batch, Caps, DropReason, Interest, Mirror, MirrorSnapshot, Observer, PortIndex, PortSettings,
+    Sightings, Switch, SwitchLogic, Way,
+};
+use packet::checksum::pseudo_header_v4;
+use packet::ether::{Vid, VlanTag};
+use packet::offload::{Gso, Offload};
+use support::feed::{Feed, Sent};
+use support::rig::{self, ByFirstByte, Hub};
+use support::{CallPort, frame, wait_until};
+
+/// A bridge of four ports with a client each.
+struct Rig {
+    switch: Switch,
+    bridge: BridgeId,
+    feeds: Vec<Arc<Feed>>,
+    ports: Vec<(PortRef, Arc<CallPort>)>,
+}
+
+impl Rig {
+    fn new(logic: Arc<dyn SwitchLogic>) -> Self {
+        let switch = rig::switch(1);
+        let bridge = switch.add_bridge("b", logic).unwrap();
+        let (mut feeds, mut ports) = (Vec::new(), Vec::new());
+        for i in 0..4 {
+            let (feed, port) = (Feed::new(), Arc::new(CallPort::default()));
+            let name = i.to_string();
+            ports.push((rig::plug(&switch, bridge, &name, vec![feed.queue()], vec![port.clone()]).0, port));
+            feeds.push(feed);
+        }
+        Self { switch, bridge, feeds, ports }
+    }
+
+    fn mirror(&self, from: &[&str], what: Interest, to: &str, vlan: Option<u16>) {
+        let mirror = Mirror {
+            name: "m".into(),
+            from: from.iter().map(|name| name.to_string()).collect(),
+            what,
+            to: to.into(),
+            vlan: vlan.and_then(Vid::new),
+        };
+        self.switch.set_mirrors(self.bridge, vec![mirror]).unwrap();
+    }
+
+    /// Sends from a port and waits until the switch is done with it.
+    fn send(&self, from: usize, packets: impl IntoIterator<Item = Sent>) {
+        let packets: Vec<_> = packets.into_iter().collect();
+        let done = self.feeds[from].returned() + packets.len() as u64;
+        self.feeds[from].send(packets);
+        wait_until("the packets were switched", || self.feeds[from].returned() == done);
+    }
+
+    fn take(&self, port: usize) -> Vec<Vec<u8>> {
+        self.ports[port].1.take().into_iter().map(|called| called.bytes).collect()
+    }
+
+    fn copied(&self) -> MirrorSnapshot {
+        self.switch.mirrors(self.bridge).unwrap()[0].1
+    }
+}
+
+const RECEIVED: Interest = Interest { received: true, sent: false, explained: false };
+const SENT: Interest = Interest { received: false, sent: true, explained: false };
+const BOTH: Interest = Interest { received: true, sent: true, explained: false };
+const NOTHING: Vec<Vec<u8>> = Vec::new();
+
+fn to(port: u8, id: u64, len: usize) -> Vec<u8> {
+    let mut bytes = frame(id, len);
+    bytes[0] = port;
+    bytes
+}
+
+fn tagged(bytes: &[u8], vid: u16) -> Vec<u8> {
+    let tci = VlanTag::new(Vid::new(vid).unwrap()).to_tci().to_be_bytes();
+    [&bytes[..12], &[0x81, 0], &tci, &bytes[12..]].concat()
+}
+
+/// Pushes a tag onto everything and sends it to port 1, then asks for more of the packet than is private.
+struct Editor;
+
+impl SwitchLogic for Editor {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        for v in batch.packets() {
+            let whole = (batch.len(v) as usize).min(512);
+            assert_eq!(batch.pull(v, whole), whole, "a mirror takes nothing from the logic");
+            if let Some(v) = batch.push_vlan(v, VlanTag::new(Vid::new(7).unwrap())) {
+                batch.send(v, PortIndex(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_comes_in_is_copied_as_it_came_in() {
+    let rig = Rig::new(Arc::new(Editor));
+    rig.mirror(&["0"], RECEIVED, "3", None);
+    let packets = [frame(1, 400), frame(2, 60)];
+    rig.send(0, packets.iter().map(|packet| Sent::cut(packet, &[20, 200])));
+    assert_eq!(rig.take(1), packets.each_ref().map(|packet| tagged(packet, 7)));
+    assert_eq!(rig.take(3), packets);
+    assert_eq!(rig.copied(), MirrorSnapshot { packets: 2, bytes: 460 });
+    rig.send(2, [Sent::whole(&packets[0])]);
+    assert_eq!((rig.take(1).len(), rig.take(3)), (1, NOTHING), "another port's packets are not copied");
+}
+
+#[test]
+fn what_goes_out_is_copied_as_it_goes_out_and_once() {
+    let rig = Rig::new(Arc::new(Editor));
+    rig.mirror(&["1"], BOTH, "3", Some(99));
+    let packet = frame(1, 400);
+    rig.send(0, [Sent::whole(&packet)]);
+    let out = tagged(&packet, 7);
+    assert_eq!((rig.take(1), rig.take(3)), (vec![out.clone()], vec![tagged(&out, 99)]));
+
+    let rig = Rig::new(Arc::new(Hub));
+    rig.mirror(&[], BOTH, "3", None);
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!((rig.take(1), rig.take(2)), (vec![packet.clone()], vec![packet.clone()]));
+    assert_eq!(rig.take(3), [packet.clone()], "it came in at a port of the mirror and left at two");
+    rig.mirror(&["1", "2"], SENT, "3", None);
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!((rig.take(1).len(), rig.take(2).len(), rig.take(3)), (1, 1, vec![packet.clone()]));
+    rig.send(1, [Sent::whole(&packet)]);
+    assert_eq!((rig.take(0).len(), rig.take(2).len(), rig.take(3)), (1, 1, vec![packet]));
+}
+
+#[test]
+fn a_port_belongs_to_its_mirror_unless_copies_are_tagged() {
+    let rig = Rig::new(Arc::new(Hub));
+    let packet = frame(1, 100);
+    rig.mirror(&["1"], BOTH, "3", None);
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!(rig.take(3), [packet.clone()], "the copy, and not the flooded packet");
+    rig.take(1);
+    rig.send(3, [Sent::whole(&packet)]);
+    assert_eq!((rig.take(0), rig.take(1)), (NOTHING, NOTHING));
+    assert_eq!(rig::drops(&rig.switch, rig.ports[3].0, DropReason::MirrorPort), 1);
+
+    rig.mirror(&["1"], BOTH, "3", Some(5));
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!(rig.take(3), [packet.clone(), tagged(&packet, 5)]);
+    rig.send(3, [Sent::whole(&packet)]);
+    assert_eq!(rig.take(0), [packet.clone()]);
+    rig.take(3);
+
+    rig.switch.set_mirrors(rig.bridge, vec![]).unwrap();
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!(rig.take(3), [packet]);
+}
+
+#[test]
+fn to_a_port_of_a_mirror_nothing_can_be_sent() {
+    let rig = Rig::new(Arc::new(ByFirstByte));
+    rig.mirror(&["1"], BOTH, "3", None);
+    rig.send(0, [Sent::whole(&to(3, 1, 100))]);
+    assert_eq!(rig.take(3), NOTHING);
+    assert_eq!(rig::drops(&rig.switch, rig.ports[0].0, DropReason::MirrorPort), 1);
+}
+
+#[test]
+fn ports_go_by_name_and_may_come_later() {
+    let rig = Rig::new(Arc::new(ByFirstByte));
+    rig.mirror(&["0", "later"], RECEIVED, "watcher", None);
+    let packet = to(1, 1, 100);
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!(rig.copied(), MirrorSnapshot::default());
+    let watcher = Arc::new(CallPort::default());
+    let (at, _) = rig::plug(&rig.switch, rig.bridge, "watcher", vec![], vec![watcher.clone()]);
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!(watcher.take().len(), 1);
+    rig.switch.remove_port(at).unwrap();
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!((rig.copied().packets, rig.take(1).len()), (1, 3));
+}
+
+/// An IPv4/TCP segment of `payload` bytes that somebody else is to cut.
+fn large(payload: usize) -> (Vec<u8>, Offload) {
+    let mut bytes = vec![0; 54 + payload];
+    bytes[0] = 1;
+    bytes[5] = 1;
+    bytes[11] = 2;
+    bytes[12..14].copy_from_slice(&[8, 0]);
+    bytes[14] = 0x45;
+    bytes[16..18].copy_from_slice(&((40 + payload) as u16).to_be_bytes());
+    bytes[22] = 64;
+    bytes[23] = 6;
+    bytes[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes[46] = 0x50;
+    let sum = pseudo_header_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, (20 + payload) as u16);
+    bytes[50..52].copy_from_slice(&sum.partial().to_be_bytes());
+    let offload = Offload {
+        needs_csum: true,
+        csum_start: 34,
+        csum_offset: 16,
+        gso: Gso::Tcp4,
+        gso_size: 1000,
+        hdr_len: 54,
+        ..Offload::NONE
+    };
+    (bytes, offload)
+}
+
+#[test]
+fn large_segments_are_cut_for_a_port_that_takes_none() {
+    let rig = Rig::new(Arc::new(ByFirstByte));
+    // Port 1 takes them whole; the mirror's port does not.
+    let whole = Arc::new(CallPort::default());
+    rig.switch.detach(rig.ports[1].0).unwrap();
+    let caps = Caps { csum: true, tso4: true, tso6: true, uso: true };
+    let (attachment, _faults) = rig::attachment(vec![], vec![whole.clone()]);
+    rig.switch.attach(rig.ports[1].0, Attachment { caps, ..attachment }).unwrap();
+    rig.mirror(&["1"], SENT, "3", Some(9));
+    let (bytes, offload) = large(2500);
+    rig.send(0, [Sent::cut(&bytes, &[100, 1000]).with_offload(offload)]);
+    assert_eq!(whole.take()[0].bytes.len(), bytes.len());
+    let copies = rig.take(3);
+    assert_eq!(copies.iter().map(Vec::len).collect::<Vec<_>>(), [1058, 1058, 558]);
+    assert!(copies.iter().all(|copy| copy[12..16] == [0x81, 0, 0, 9]));
+    let payload: Vec<u8> = copies.iter().flat_map(|copy| copy[58..].to_vec()).collect();
+    assert_eq!(payload, bytes[54..]);
+    // All segments of one that left cut are copied, too.
+    rig.mirror(&["2"], SENT, "3", None);
+    let (mut bytes, offload) = large(2500);
+    bytes[0] = 2;
+    rig.send(0, [Sent::whole(&bytes).with_offload(offload)]);
+    assert_eq!(rig.take(2), rig.take(3));
+}
+
+struct Counter(Mutex<Vec<(u16, Way, u32, Option<u16>)>>);
+
+impl Observer for Counter {
+    fn interest(&self, _: PortIndex, _: &str) -> Interest {
+        BOTH
+    }
+
+    fn observe(&self, _: usize, batch: &Sightings<'_>) {
+        batch.for_each(|seen| {
+            let egress = seen.egress.map(|port| port.0);
+            self.0.lock().unwrap().push((seen.port.0, seen.way, seen.deliveries, egress));
+        });
+    }
+}
+
+#[test]
+fn copies_are_shown_but_are_no_deliveries() {
+    let rig = Rig::new(Arc::new(ByFirstByte));
+    let counter = Arc::new(Counter(Mutex::default()));
+    rig.switch.observe(rig.bridge, counter.clone()).unwrap();
+    rig.mirror(&["0"], BOTH, "3", None);
+    rig.send(0, [Sent::whole(&to(1, 1, 100))]);
+    let mut seen = std::mem::take(&mut *counter.0.lock().unwrap());
+    seen.sort_by_key(|seen| seen.0);
+    assert_eq!(seen, [(0, Way::In, 1, Some(1)), (1, Way::Out, 1, Some(1)), (3, Way::Out, 1, Some(3))]);
+}
+
+#[test]
+fn a_longer_packet_than_the_port_takes_is_counted_there() {
+    let rig = Rig::new(Arc::new(ByFirstByte));
+    let settings = PortSettings { mtu: 500, ..PortSettings::new("3") };
+    rig.switch.set_port(rig.ports[3].0, settings).unwrap();
+    rig.mirror(&["0"], RECEIVED, "3", None);
+    rig.send(0, [Sent::whole(&to(1, 1, 900))]);
+    assert_eq!((rig.take(1).len(), rig.take(3)), (1, NOTHING));
+    assert_eq!(rig::drops(&rig.switch, rig.ports[3].0, DropReason::ExceedsMtu), 1);
+}

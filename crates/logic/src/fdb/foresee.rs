@@ -1,0 +1,154 @@
+//! What learning a station would do, without doing it: for who follows a packet that is never sent.
+//!
+//! Invariant: as long as nobody else changes the table, [`Fdb::learn`] and [`Fdb::learn_within`] do next what is foreseen
+//! here.
+
+use std::sync::atomic::Ordering;
+
+use fabric::PortIndex;
+
+use super::word::{self, Place, STATIC};
+use super::{Bucket, Fdb, Key, SWEEP, Slot, oldest};
+
+/// What would become of a station that is heard at a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foresight {
+    /// It is known at this port: nothing changes.
+    Known,
+    /// It is known at this port, and is one too many there since a limit was set: it is forgotten and may not speak.
+    Surplus,
+    /// It is known at another port, and is at this one from now on.
+    Moves(PortIndex),
+    /// It is known at another port, by hand, and stays there.
+    Stays(PortIndex),
+    /// It is known at another port, and may not speak at this one.
+    Elsewhere(PortIndex),
+    /// It is learned; if the table is full, another one makes room.
+    Learned(Option<Key>),
+    /// It is not known, and there is no room for it: neither in the table nor for so many at this port.
+    NoRoom,
+}
+
+impl Fdb {
+    /// What [`Fdb::learn`] would do.
+    pub fn foresee(&self, key: Key, port: PortIndex, now: u32) -> Foresight {
+        let first = self.placer.first(key);
+        match self.find(first) {
+            None => self.foresee_insertion(first, now),
+            Some((_, _, word)) if word::port(word) == port => Foresight::Known,
+            Some((_, _, word)) if word & STATIC != 0 => Foresight::Stays(word::port(word)),
+            Some((_, _, word)) => Foresight::Moves(word::port(word)),
+        }
+    }
+
+    /// What [`Fdb::learn_within`] would do.
+    pub fn foresee_within(&self, key: Key, port: PortIndex, now: u32, most: u32) -> Foresight {
+        let first = self.placer.first(key);
+        match self.find(first) {
+            None if self.stations_at(port) >= most => Foresight::NoRoom,
+            None => self.foresee_insertion(first, now),
+            Some((_, _, word)) if word::port(word) != port => Foresight::Elsewhere(word::port(word)),
+            Some((_, _, word)) if word & STATIC == 0 && self.stations_at(port) > most => Foresight::Surplus,
+            Some(_) => Foresight::Known,
+        }
+    }
+
+    fn foresee_insertion(&self, first: Place, now: u32) -> Foresight {
+        let free = self.candidates(first).any(|(_, slot)| slot.word.load(Ordering::Relaxed) == 0);
+        if free && !self.is_full() {
+            return Foresight::Learned(None);
+        }
+        let evicted = |bucket, word| Foresight::Learned(self.placer.key(bucket, word));
+        if let Some((place, _, word)) = oldest(self.candidates(first), now) {
+            return evicted(place.bucket, word);
+        }
+        match self.foresee_eviction() {
+            Some((bucket, _, word)) if free && self.is_full() => evicted(bucket, word),
+            _ => Foresight::NoRoom,
+        }
+    }
+
+    /// Whom the next search for somebody to evict would find.
+    fn foresee_eviction(&self) -> Option<(usize, Slot<'_>, u64)> {
+        let from = self.counters.hand.load(Ordering::Relaxed);
+        let swept = (0..SWEEP).map(|i| from.wrapping_add(i) % self.buckets.len());
+        let slots = swept.filter_map(|i| Some((i, self.buckets.get(i)?)));
+        oldest(
+            slots.flat_map(|(i, bucket): (usize, &Bucket)| bucket.slots().map(move |slot| (i, slot))),
+            u32::MAX,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packet::MacAddr;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fdb::{Admission, FdbChange};
+
+    fn key(n: u16) -> Key {
+        let [high, low] = n.to_be_bytes();
+        Key::new(0, MacAddr([2, 0, 0, 0, high, low]))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+        /// Tables that are small or full, so that stations move, make room and find none.
+        #[test]
+        fn what_is_foreseen_happens(
+            (capacity, others) in prop_oneof![(1u32..12, Just(0u16)), Just((4096, 4096))],
+            steps in prop::collection::vec((0u16..24, 0u16..4, prop::option::of((0u32..5, any::<bool>())), 0u8..12), 1..120),
+        ) {
+            let fdb = Fdb::new(capacity);
+            (0..others).for_each(|n| _ = fdb.learn(key(100 + n), PortIndex(5), u32::from(n % 7)));
+            fdb.watch(true);
+            for (now, (station, port, within, by_hand)) in (10u32..).zip(steps) {
+                let (key, port) = (key(station), PortIndex(port));
+                if by_hand == 0 {
+                    let _ = fdb.add_static(0, key.mac(), port);
+                }
+                fdb.drain_events();
+                let before = fdb.lookup(key);
+                let (foreseen, admission) = match within {
+                    None => {
+                        let foreseen = fdb.foresee(key, port, now);
+                        fdb.learn(key, port, now);
+                        (foreseen, None)
+                    }
+                    Some((most, sticky)) => {
+                        let foreseen = fdb.foresee_within(key, port, now, most);
+                        (foreseen, Some(fdb.learn_within(key, port, now, most, sticky)))
+                    }
+                };
+                let evicted = fdb.drain_events().0.into_iter().find(|e| e.change == FdbChange::Evicted);
+                let evicted = evicted.map(|event| event.key);
+                let after = fdb.lookup(key);
+                match foreseen {
+                    Foresight::Known => prop_assert_eq!((before, after), (Some(port), Some(port))),
+                    Foresight::Surplus => prop_assert_eq!((before, after), (Some(port), None)),
+                    Foresight::Moves(from) => prop_assert_eq!((before, after), (Some(from), Some(port))),
+                    Foresight::Stays(at) | Foresight::Elsewhere(at) => {
+                        prop_assert!(at != port);
+                        prop_assert_eq!((before, after), (Some(at), Some(at)));
+                    }
+                    Foresight::Learned(other) => {
+                        prop_assert_eq!((before, after), (None, Some(port)));
+                        prop_assert_eq!(evicted, other);
+                    }
+                    Foresight::NoRoom => prop_assert_eq!((before, after), (None, None)),
+                }
+                if let Some(admission) = admission {
+                    let expected = match foreseen {
+                        Foresight::Known => Admission::Known,
+                        Foresight::Learned(_) => Admission::Learned,
+                        _ => Admission::Refused,
+                    };
+                    prop_assert_eq!(admission, expected);
+                }
+            }
+        }
+    }
+}
