@@ -1,5 +1,8 @@
 //! Compiles the control interface. protox does it without a `protoc` on the machine.
 
+/// Bytes are hexadecimal digits there.
+const HEX: &str = "#[serde(serialize_with = \"crate::hex::serialize\")]";
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto/mswitch.proto");
     let files = protox::compile(["mswitch.proto"], ["proto"])?;
@@ -7,6 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .btree_map(".")
         // The command line prints these messages as JSON.
         .message_attribute(".", "#[derive(serde::Serialize)]")
+        .field_attribute("Trace.packet", HEX)
+        .field_attribute("TraceOutput.packet", HEX)
         .compile_fds(files)?;
     Ok(())
 }

@@ -19,6 +19,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 const BRIDGES: [&str; 3] = ["x0", "x1", "x2"];
 const PORTS: [&str; 4] = ["p0", "p1", "p2", "p3"];
 const VLANS: [&str; 4] = ["transparent", "access:7", "trunk:7,9-12", "trunk:all,native:7"];
+const MIRRORS: [&str; 2] = ["m0", "m1"];
+/// Where mirrors copy to.
+const WATCHER: &str = "p3";
 const STATIONS: [&str; 3] = ["02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"];
 
 /// What a port plugs in.
@@ -46,6 +49,16 @@ struct Bridge {
     ports: BTreeMap<&'static str, Port>,
     /// VLAN and address of static stations, and their ports.
     stations: BTreeMap<(u16, &'static str), &'static str>,
+    /// The port of each mirror, whose packets go to the last port, tagged.
+    mirrors: BTreeMap<&'static str, &'static str>,
+}
+
+impl Bridge {
+    /// What goes with a port.
+    fn forget(&mut self, port: &str) {
+        self.stations.retain(|_, at| *at != port);
+        self.mirrors.retain(|_, from| *from != port && port != WATCHER);
+    }
 }
 
 /// What is wanted, as plainly as it can be said.
@@ -61,6 +74,8 @@ enum Edit {
     SetPort(&'static str, &'static str, bool, u32, &'static str),
     DelPort(&'static str, &'static str),
     AddStation(&'static str, (u16, &'static str), &'static str),
+    AddMirror(&'static str, &'static str, &'static str),
+    DelMirror(&'static str, &'static str),
     DelStation(&'static str, (u16, &'static str)),
 }
 
@@ -90,13 +105,14 @@ fn random_port(rng: &mut Rng, later: bool) -> Port {
 fn random_edit(rng: &mut Rng, model: &mut Model, later: bool) -> Option<Edit> {
     let bridge = pick(rng, &BRIDGES);
     let Some(there) = model.get_mut(bridge) else {
-        let (ports, stations) = (BTreeMap::new(), BTreeMap::new());
-        model.insert(bridge, Bridge { logic: "learning", ageing: None, ports, stations });
+        let (ports, stations, mirrors) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        model.insert(bridge, Bridge { logic: "learning", ageing: None, ports, stations, mirrors });
         return Some(Edit::AddBridge(bridge));
     };
     let port = pick(rng, &PORTS);
     let station = (pick(rng, &[0, 7]), pick(rng, &STATIONS));
-    match rng.u32(0..12) {
+    let mirror = pick(rng, &MIRRORS);
+    match rng.u32(0..14) {
         0 => {
             model.remove(bridge);
             Some(Edit::DelBridge(bridge))
@@ -108,7 +124,7 @@ fn random_edit(rng: &mut Rng, model: &mut Model, later: bool) -> Option<Edit> {
         }
         2 | 3 if there.ports.contains_key(port) => {
             there.ports.remove(port);
-            there.stations.retain(|_, at| *at != port);
+            there.forget(port);
             Some(Edit::DelPort(bridge, port))
         }
         4 | 5 if there.logic == "learning" && there.ports.contains_key(port) => {
@@ -119,7 +135,18 @@ fn random_edit(rng: &mut Rng, model: &mut Model, later: bool) -> Option<Edit> {
             there.stations.remove(&station);
             Some(Edit::DelStation(bridge, station))
         }
-        2..=6 => None,
+        7 if there.mirrors.contains_key(mirror) => {
+            there.mirrors.remove(mirror);
+            Some(Edit::DelMirror(bridge, mirror))
+        }
+        7 | 8 if port != WATCHER && there.ports.contains_key(port) && there.ports.contains_key(WATCHER) => {
+            if there.mirrors.contains_key(mirror) {
+                return None;
+            }
+            there.mirrors.insert(mirror, port);
+            Some(Edit::AddMirror(bridge, mirror, port))
+        }
+        2..=8 => None,
         _ => match there.ports.get_mut(port) {
             Some(port_there) => {
                 let new = random_port(rng, false);
@@ -204,6 +231,11 @@ impl Rig {
                     keys += &format!("mtu = {}\n", it.mtu);
                 }
                 text += &config::port(port, kind(it), &keys);
+            }
+            for (name, from) in &bridge.mirrors {
+                text += &format!(
+                    "[[bridge.mirror]]\nname = {name:?}\nfrom = [{from:?}]\nto = {WATCHER:?}\nvlan = 99\n"
+                );
             }
             for ((vlan, mac), port) in &bridge.stations {
                 text += &format!("[[bridge.station]]\nmac = {mac:?}\nvlan = {vlan}\nport = {port:?}\n");
@@ -293,6 +325,12 @@ impl Rig {
                     .map(String::from)
                     .into()
             }
+            Edit::AddMirror(bridge, name, from) => {
+                ["mirror", "add", bridge, name, "--from", from, "--to", WATCHER, "--vlan", "99"]
+                    .map(String::from)
+                    .into()
+            }
+            Edit::DelMirror(bridge, name) => ["mirror", "del", bridge, name].map(String::from).into(),
             Edit::DelStation(bridge, (vlan, mac)) => {
                 ["fdb", "del", bridge, mac, "--vlan", &vlan.to_string()].map(String::from).into()
             }
@@ -367,6 +405,21 @@ impl Rig {
                     };
                     client.add_fdb_entry(request).await
                 }
+                Edit::AddMirror(bridge, name, from) => {
+                    let mirror = proto::Mirror {
+                        bridge: bridge.into(),
+                        name: name.into(),
+                        from: vec![from.into()],
+                        to: WATCHER.into(),
+                        vlan: 99,
+                        ..Default::default()
+                    };
+                    client.add_mirror(proto::AddMirrorRequest { mirror: Some(mirror) }).await
+                }
+                Edit::DelMirror(bridge, name) => {
+                    let request = proto::DeleteMirrorRequest { bridge: bridge.into(), name: name.into() };
+                    client.delete_mirror(request).await
+                }
                 Edit::DelStation(bridge, (vlan, mac)) => {
                     let request = proto::DeleteFdbEntryRequest {
                         bridge: bridge.into(),
@@ -423,6 +476,16 @@ impl Rig {
             model.keys().copied().collect::<Vec<_>>()
         );
         for (runs, (name, wanted)) in bridges.iter().zip(model) {
+            let mirrors = self.daemon.json(&["mirror", "list", name]).unwrap();
+            let found: Vec<_> = mirrors["mirrors"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|m| (text(&m["name"]), text(&m["from"][0])))
+                .collect();
+            let expected: Vec<_> =
+                wanted.mirrors.iter().map(|(n, from)| ((*n).to_owned(), (*from).to_owned())).collect();
+            assert_eq!(found, expected, "bridge {name}");
             assert_eq!(runs["logic"]["name"], wanted.logic, "{runs}");
             if wanted.logic == "learning" {
                 let ageing = wanted.ageing.unwrap_or(300).to_string();
@@ -471,7 +534,7 @@ impl Rig {
             self.make_by_api(&Edit::DelPort(bridge, port));
             let bridge = model.get_mut(bridge).unwrap();
             bridge.ports.remove(port);
-            bridge.stations.retain(|_, at| *at != port);
+            bridge.forget(port);
         }
         output("ip", &["netns", "del", &self.later]).unwrap();
     }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use fabric::counters::{DropReason, QueueSnapshot};
 use fabric::switch::{PortRef, PortSnapshot, WorkerReport};
+use fabric::{Mirror, MirrorSnapshot};
 use ports::Link;
 
 use crate::desired::Applied;
 use crate::diff::{Difference, Object};
+use crate::mirror::{MirrorError, format_direction, parse_direction, parse_vlan};
 use crate::model::format_admin;
 use crate::reconcile::Outcome;
 use crate::refusal::Refusal;
@@ -222,6 +224,26 @@ impl proto::Worker {
         };
         worker.derive();
         worker
+    }
+}
+
+/// A mirror that somebody asks for.
+pub fn asked_mirror(asked: proto::Mirror) -> Result<Mirror, MirrorError> {
+    let (what, vlan) = (parse_direction(&asked.direction)?, parse_vlan(asked.vlan.into())?);
+    Ok(Mirror { name: asked.name, from: asked.from, what, to: asked.to, vlan })
+}
+
+/// A mirror as it is.
+pub fn mirror(bridge: &str, mirror: Mirror, copied: MirrorSnapshot) -> proto::Mirror {
+    proto::Mirror {
+        bridge: bridge.into(),
+        name: mirror.name,
+        from: mirror.from,
+        direction: format_direction(mirror.what).into(),
+        to: mirror.to,
+        vlan: mirror.vlan.map_or(0, |vlan| vlan.get().into()),
+        packets: copied.packets,
+        bytes: copied.bytes,
     }
 }
 

@@ -36,6 +36,13 @@ pub enum Object {
         /// Its address.
         mac: MacAddr,
     },
+    /// A mirror of a bridge.
+    Mirror {
+        /// The bridge.
+        bridge: String,
+        /// The mirror.
+        name: String,
+    },
 }
 
 impl Object {
@@ -43,9 +50,10 @@ impl Object {
     pub fn bridge(&self) -> Option<&str> {
         match self {
             Object::Daemon => None,
-            Object::Bridge(bridge) | Object::Port { bridge, .. } | Object::Station { bridge, .. } => {
-                Some(bridge)
-            }
+            Object::Bridge(bridge)
+            | Object::Port { bridge, .. }
+            | Object::Station { bridge, .. }
+            | Object::Mirror { bridge, .. } => Some(bridge),
         }
     }
 }
@@ -56,6 +64,7 @@ impl fmt::Display for Object {
             Object::Daemon => out.write_str("daemon"),
             Object::Bridge(bridge) => write!(out, "bridge \"{bridge}\""),
             Object::Port { bridge, port } => write!(out, "bridge \"{bridge}\", port \"{port}\""),
+            Object::Mirror { bridge, name } => write!(out, "bridge \"{bridge}\", mirror \"{name}\""),
             Object::Station { bridge, vlan: 0, mac } => write!(out, "bridge \"{bridge}\", station {mac}"),
             Object::Station { bridge, vlan, mac } => {
                 write!(out, "bridge \"{bridge}\", station {mac}, VLAN {vlan}")
@@ -163,6 +172,10 @@ fn objects(config: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
         for station in &bridge.stations {
             let object = Object::Station { bridge: name.clone(), vlan: station.vlan, mac: station.mac };
             found.insert(object, (keys(write::station(station)), None));
+        }
+        for mirror in &bridge.mirrors {
+            let object = Object::Mirror { bridge: name.clone(), name: mirror.name.clone() };
+            found.insert(object, (keys(write::mirror(mirror)), None));
         }
     }
     found

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use fabric::VlanMode;
+use fabric::{Mirror, VlanMode};
 use packet::ether::MacAddr;
 
 use crate::check;
+use crate::mirror;
 use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
 use crate::protection;
 use crate::refusal::Refusal;
@@ -57,6 +58,20 @@ pub enum Edit {
         /// The station.
         station: StationConfig,
     },
+    /// Copies what passes at ports to another.
+    AddMirror {
+        /// The bridge.
+        bridge: String,
+        /// The mirror.
+        mirror: Mirror,
+    },
+    /// Copies no more.
+    RemoveMirror {
+        /// The bridge.
+        bridge: String,
+        /// The mirror.
+        name: String,
+    },
     /// Forgets a static station.
     RemoveStation {
         /// The bridge.
@@ -104,6 +119,7 @@ impl Edit {
                 let bridge = find(config, &bridge)?;
                 bridge.ports.retain(|there| there.settings.name != port);
                 bridge.stations.retain(|station| station.port != port);
+                mirror::forget_port(bridge, &port);
                 Ok(())
             }
             Edit::AddStation { bridge, station } => {
@@ -112,6 +128,21 @@ impl Edit {
                 let stations = &mut find(config, &bridge)?.stations;
                 stations.retain(|there| !there.is(station.mac, station.vlan));
                 stations.push(station);
+                Ok(())
+            }
+            Edit::AddMirror { bridge, mirror } => {
+                let there = find(config, &bridge)?;
+                mirror::check(there, &mirror).map_err(|error| Refusal::Mirror { bridge, error })?;
+                there.mirrors.push(mirror);
+                Ok(())
+            }
+            Edit::RemoveMirror { bridge, name } => {
+                let there = find(config, &bridge)?;
+                let at = there.mirrors.iter().position(|mirror| mirror.name == name);
+                let error =
+                    || Refusal::Mirror { bridge: bridge.clone(), error: mirror::unknown(there, &name) };
+                let at = at.ok_or_else(error)?;
+                there.mirrors.remove(at);
                 Ok(())
             }
             Edit::RemoveStation { bridge, mac, vlan } => {
@@ -143,13 +174,16 @@ fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> 
     if config.bridge(&bridge.name).is_some() {
         return Err(Refusal::BridgeExists(bridge.name));
     }
-    let BridgeConfig { name, logic, ports, stations } = bridge;
+    let BridgeConfig { name, logic, ports, stations, mirrors } = bridge;
     config.bridges.push(BridgeConfig { logic, ..BridgeConfig::new(&name) });
     for port in ports {
         add_port(config, &name, port)?;
     }
     for station in stations {
         Edit::AddStation { bridge: name.clone(), station }.apply(config)?;
+    }
+    for mirror in mirrors {
+        Edit::AddMirror { bridge: name.clone(), mirror }.apply(config)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! what would be right. A file with a mistake yields no configuration at all, so nothing is ever half applied.
 
 mod bridge;
+mod mirror;
 mod port;
 mod protection;
 mod report;

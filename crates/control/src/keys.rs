@@ -60,6 +60,7 @@ pub const BRIDGE: &[Key] = &[
     key("params", "table of single values", "none", "The logic's parameters, such as `{ ageing = 60 }`."),
     key("port", "tables `[[bridge.port]]`", "none", "Its ports."),
     key("station", "tables `[[bridge.station]]`", "none", "Static entries of its MAC table."),
+    key("mirror", "tables `[[bridge.mirror]]`", "none", "Copies of what passes at its ports."),
 ];
 
 /// `[[bridge.port]]`, without the type's own.
@@ -117,6 +118,15 @@ pub const STATION: &[Key] = &[
     key("vlan", "0 to 4094", "`0`", "Its VLAN; 0: none."),
 ];
 
+/// `[[bridge.mirror]]`.
+pub const MIRROR: &[Key] = &[
+    key("name", "1 to 64 letters, digits, `.`, `_`, `-`", "", "The mirror's name, unique in its bridge."),
+    key("from", "list of ports", "all but `to`", "The ports whose packets are copied."),
+    key("direction", "`both`, `in`, `out`", "`both`", "Those that come in at them, that go out, or both."),
+    key("to", "a port's name", "", "The port that gets the copies, and nothing else unless they are tagged."),
+    key("vlan", "1 to 4094", "no tag", "The VLAN tag that copies get (RSPAN)."),
+];
+
 /// The names of some keys.
 pub fn names(keys: &[Key]) -> Vec<&'static str> {
     keys.iter().map(|key| key.name).collect()
@@ -134,6 +144,7 @@ pub fn reference() -> String {
         ("[[bridge]]", BRIDGE),
         ("[[bridge.port]]", PORT),
         ("[[bridge.station]]", STATION),
+        ("[[bridge.mirror]]", MIRROR),
     ] {
         begin(&mut text, &format!("`{header}`"));
         for key in keys {

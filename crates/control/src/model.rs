@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fabric::PortSettings;
+use fabric::{Mirror, PortSettings};
 use packet::ether::MacAddr;
 use ports::{Access, OpenError, Spec};
 
@@ -82,12 +82,15 @@ pub struct BridgeConfig {
     pub ports: Vec<PortConfig>,
     /// Stations that stay where they are put, in logics that have a MAC table.
     pub stations: Vec<StationConfig>,
+    /// Copies of what passes at ports.
+    pub mirrors: Vec<Mirror>,
 }
 
 impl BridgeConfig {
     /// An empty bridge with the usual logic.
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), logic: LogicConfig::default(), ports: Vec::new(), stations: Vec::new() }
+        let (ports, stations, mirrors) = Default::default();
+        Self { name: name.into(), logic: LogicConfig::default(), ports, stations, mirrors }
     }
 
     /// The port of this name.

@@ -9,6 +9,8 @@
 
 use std::time::{Duration, Instant};
 
+use fabric::Mirror;
+
 use crate::diff::Object;
 use crate::model::{BridgeConfig, Config, PortConfig};
 use crate::refusal::Refusal;
@@ -211,6 +213,31 @@ impl Pass<'_> {
             self.port(running, port, wanted);
         }
         self.add_stations(running, wanted);
+        self.set_mirrors(running, wanted);
+    }
+
+    fn set_mirrors(&mut self, running: &mut Bridge, wanted: &BridgeConfig) {
+        if running.mirrors == wanted.mirrors {
+            return;
+        }
+        let set = self.state.switch().set_mirrors(running.id, wanted.mirrors.clone());
+        let before = match &set {
+            Ok(()) => std::mem::replace(&mut running.mirrors, wanted.mirrors.clone()),
+            Err(_) => running.mirrors.clone(),
+        };
+        let find =
+            |mirrors: &[Mirror], name: &str| mirrors.iter().find(|mirror| mirror.name == name).cloned();
+        let gone = before.iter().filter(|mirror| find(&wanted.mirrors, &mirror.name).is_none());
+        for mirror in gone.chain(&wanted.mirrors) {
+            let action = match (find(&before, &mirror.name), find(&wanted.mirrors, &mirror.name)) {
+                (None, _) => Action::Add,
+                (_, None) => Action::Remove,
+                (old, new) if old == new => continue,
+                _ => Action::Change,
+            };
+            let object = Object::Mirror { bridge: wanted.name.clone(), name: mirror.name.clone() };
+            self.note(object, action, set.clone());
+        }
     }
 
     fn port(&mut self, running: &mut Bridge, wanted: &PortConfig, bridge: &BridgeConfig) {

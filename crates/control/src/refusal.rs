@@ -5,6 +5,7 @@ use logic::LogicError;
 
 use crate::file::FileError;
 use crate::limits::LimitError;
+use crate::mirror::MirrorError;
 use crate::model::ValueError;
 
 /// Why a request is refused. Messages name the thing and say what to do.
@@ -52,6 +53,17 @@ pub enum Refusal {
         /// Why.
         message: String,
     },
+    /// A mirror that cannot be.
+    #[error("bridge \"{bridge}\": {error}")]
+    Mirror {
+        /// The bridge.
+        bridge: String,
+        /// Why.
+        error: MirrorError,
+    },
+    /// A packet that cannot be followed.
+    #[error(transparent)]
+    Trace(#[from] fabric::trace::TraceError),
     /// A value that cannot be.
     #[error(transparent)]
     Value(#[from] ValueError),

@@ -26,7 +26,7 @@ use crate::model::{
 use crate::proto::switch_server::Switch;
 use crate::refusal::Refusal;
 use crate::state::{Bridge, State, every, find, find_port};
-use crate::{capture, convert, options, protection, proto, suggest, vlan};
+use crate::{capture, convert, options, protection, proto, suggest, trace, vlan};
 
 /// The service.
 #[derive(Clone)]
@@ -82,9 +82,13 @@ fn status(refusal: &Refusal) -> Status {
         Refusal::BridgeExists(_) | Refusal::PortExists { .. } | Refusal::Shared { .. } => {
             Status::already_exists(message)
         }
-        Refusal::Value(_) | Refusal::Logic(_) | Refusal::File(_) => Status::invalid_argument(message),
+        Refusal::Value(_) | Refusal::Logic(_) | Refusal::File(_) | Refusal::Mirror { .. } => {
+            Status::invalid_argument(message)
+        }
         Refusal::Limit(_) => Status::resource_exhausted(message),
-        Refusal::Port { .. } | Refusal::Switch(_) | Refusal::Other(_) => Status::failed_precondition(message),
+        Refusal::Port { .. } | Refusal::Switch(_) | Refusal::Trace(_) | Refusal::Other(_) => {
+            Status::failed_precondition(message)
+        }
     }
 }
 
@@ -343,6 +347,54 @@ impl Switch for Server {
         let request = request.into_inner();
         let begun = self.run(move |state| capture::begin(state, &request)).await?;
         Ok(begun.map(capture::follow))
+    }
+
+    async fn trace_packet(&self, request: Request<proto::TracePacketRequest>) -> Reply<proto::Trace> {
+        let request = request.into_inner();
+        self.run(move |state| trace::once(state, &request)).await
+    }
+
+    type TraceLiveStream = trace::Traces;
+
+    async fn trace_live(&self, request: Request<proto::TraceLiveRequest>) -> Reply<Self::TraceLiveStream> {
+        let request = request.into_inner();
+        let begun = self.run(move |state| trace::begin(state, &request)).await?;
+        Ok(begun.map(trace::follow))
+    }
+
+    async fn add_mirror(&self, request: Request<proto::AddMirrorRequest>) -> Reply<proto::Done> {
+        let asked = request.into_inner().mirror.unwrap_or_default();
+        self.edit(move || {
+            let bridge = asked.bridge.clone();
+            let mirror = convert::asked_mirror(asked)
+                .map_err(|error| Refusal::Mirror { bridge: bridge.clone(), error })?;
+            Ok(Edit::AddMirror { bridge, mirror })
+        })
+        .await
+    }
+
+    async fn delete_mirror(&self, request: Request<proto::DeleteMirrorRequest>) -> Reply<proto::Done> {
+        let proto::DeleteMirrorRequest { bridge, name } = request.into_inner();
+        self.edit(move || Ok(Edit::RemoveMirror { bridge, name })).await
+    }
+
+    async fn list_mirrors(&self, request: Request<proto::ListMirrorsRequest>) -> Reply<proto::Mirrors> {
+        let wanted = request.into_inner().bridge;
+        self.run(move |state| {
+            let all = state.bridges();
+            if !wanted.is_empty() {
+                find(&all, &wanted)?;
+            }
+            let mut mirrors = Vec::new();
+            for (name, bridge) in all.iter().filter(|(name, _)| wanted.is_empty() || **name == wanted) {
+                let there = state.switch().mirrors(bridge.id)?;
+                mirrors
+                    .extend(there.into_iter().map(|(mirror, copied)| convert::mirror(name, mirror, copied)));
+            }
+            mirrors.sort_by(|a, b| (&a.bridge, &a.name).cmp(&(&b.bridge, &b.name)));
+            Ok(proto::Mirrors { mirrors })
+        })
+        .await
     }
 
     async fn apply_config(&self, request: Request<proto::ApplyConfigRequest>) -> Reply<proto::Applied> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use fabric::switch::{BridgeId, PortRef};
-use fabric::{Switch, SwitchError, SwitchLogic};
+use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
 use ports::{Environment, Link, Status};
 
@@ -28,6 +28,8 @@ pub struct Bridge {
     pub ports: BTreeMap<String, Port>,
     /// The static stations that its logic knows.
     pub stations: Vec<StationConfig>,
+    /// Its mirrors.
+    pub mirrors: Vec<Mirror>,
 }
 
 /// A port that runs.
@@ -102,8 +104,8 @@ impl State {
     pub(crate) fn add_bridge(&self, config: &BridgeConfig) -> Result<Bridge, Refusal> {
         let logic = logic::build(&config.logic.name, &config.logic.params)?;
         let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
-        let (ports, stations) = (BTreeMap::new(), Vec::new());
-        Ok(Bridge { id, config: config.logic.clone(), logic, ports, stations })
+        let (ports, stations, mirrors) = Default::default();
+        Ok(Bridge { id, config: config.logic.clone(), logic, ports, stations, mirrors })
     }
 
     /// Removes a bridge and its ports.

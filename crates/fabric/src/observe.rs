@@ -77,6 +77,8 @@ pub struct Sighting<'a> {
     pub deliveries: u32,
     /// Why it went no further, or not everywhere.
     pub dropped: Option<DropReason>,
+    /// Whether it is a mirror's copy.
+    pub mirrored: bool,
     header: &'a [u8],
     pieces: &'a [Segment],
     payload: Range<u32>,
@@ -144,6 +146,7 @@ impl Sightings<'_> {
                     egress: fate.egress,
                     deliveries: fate.deliveries,
                     dropped: fate.dropped,
+                    mirrored: false,
                     header,
                     pieces: self.rx.pieces(i),
                     payload: header.len() as u32..source.len,
@@ -186,6 +189,7 @@ impl Sightings<'_> {
             egress: Some(port),
             deliveries: u32::from(dropped.is_none()),
             dropped,
+            mirrored: v.mirrored,
             header: self.rx.header(usize::from(version)),
             pieces: self.rx.pieces(v.packet),
             payload: v.from..v.to,

@@ -125,7 +125,7 @@ fn what_goes_out_is_copied_as_it_goes_out_and_once() {
     rig.mirror(&[], BOTH, "3", None);
     rig.send(0, [Sent::whole(&packet)]);
     assert_eq!((rig.take(1), rig.take(2)), (vec![packet.clone()], vec![packet.clone()]));
-    assert_eq!(rig.take(3), [packet.clone()], "it came in at a port of the mirror and left at two");
+    assert_eq!(rig.take(3), vec![packet.clone()], "it came in at a port of the mirror and left at two");
     rig.mirror(&["1", "2"], SENT, "3", None);
     rig.send(0, [Sent::whole(&packet)]);
     assert_eq!((rig.take(1).len(), rig.take(2).len(), rig.take(3)), (1, 1, vec![packet.clone()]));
@@ -139,7 +139,7 @@ fn a_port_belongs_to_its_mirror_unless_copies_are_tagged() {
     let packet = frame(1, 100);
     rig.mirror(&["1"], BOTH, "3", None);
     rig.send(0, [Sent::whole(&packet)]);
-    assert_eq!(rig.take(3), [packet.clone()], "the copy, and not the flooded packet");
+    assert_eq!(rig.take(3), vec![packet.clone()], "the copy, and not the flooded packet");
     rig.take(1);
     rig.send(3, [Sent::whole(&packet)]);
     assert_eq!((rig.take(0), rig.take(1)), (NOTHING, NOTHING));
@@ -149,7 +149,7 @@ fn a_port_belongs_to_its_mirror_unless_copies_are_tagged() {
     rig.send(0, [Sent::whole(&packet)]);
     assert_eq!(rig.take(3), [packet.clone(), tagged(&packet, 5)]);
     rig.send(3, [Sent::whole(&packet)]);
-    assert_eq!(rig.take(0), [packet.clone()]);
+    assert_eq!(rig.take(0), vec![packet.clone()]);
     rig.take(3);
 
     rig.switch.set_mirrors(rig.bridge, vec![]).unwrap();
@@ -235,7 +235,11 @@ fn large_segments_are_cut_for_a_port_that_takes_none() {
     assert_eq!(rig.take(2), rig.take(3));
 }
 
-struct Counter(Mutex<Vec<(u16, Way, u32, Option<u16>)>>);
+#[derive(Default)]
+struct Counter(Mutex<Vec<Seen>>);
+
+/// Port, way, deliveries and egress.
+type Seen = (u16, Way, u32, Option<u16>);
 
 impl Observer for Counter {
     fn interest(&self, _: PortIndex, _: &str) -> Interest {
@@ -253,7 +257,7 @@ impl Observer for Counter {
 #[test]
 fn copies_are_shown_but_are_no_deliveries() {
     let rig = Rig::new(Arc::new(ByFirstByte));
-    let counter = Arc::new(Counter(Mutex::default()));
+    let counter = Arc::new(Counter::default());
     rig.switch.observe(rig.bridge, counter.clone()).unwrap();
     rig.mirror(&["0"], BOTH, "3", None);
     rig.send(0, [Sent::whole(&to(1, 1, 100))]);

@@ -53,8 +53,13 @@ pub(crate) enum Command {
     /// MAC tables of learning bridges
     #[command(subcommand)]
     Fdb(FdbCommand),
+    /// Mirrors: copies of what passes at ports
+    #[command(subcommand)]
+    Mirror(MirrorCommand),
     /// Show packets as they pass, or record them
     Capture(CaptureArgs),
+    /// Show what would become of a packet, or becomes of the next ones, and why
+    Trace(TraceArgs),
     /// The configuration: running and saved
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -479,6 +484,83 @@ pub(crate) enum Direction {
     Out,
     /// Both ways
     Both,
+}
+
+impl Direction {
+    /// Its name in the configuration.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Direction::In => "in",
+            Direction::Out => "out",
+            Direction::Both => "both",
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MirrorCommand {
+    /// Copy what passes at ports to another port
+    #[command(after_help = examples!(
+        "mswitch mirror add br0 watch --from host --to vm1",
+        "mswitch mirror add br0 remote --from host --direction in --to vm1 --vlan 999",
+    ))]
+    Add {
+        /// The bridge
+        bridge: String,
+        /// The mirror's name
+        name: String,
+        /// Copy the packets of this port; may be repeated [default: all ports but the one copied to]
+        #[arg(long, value_name = "PORT")]
+        from: Vec<String>,
+        /// Copy packets that come from the ports' clients, that go to them, or both
+        #[arg(long, value_enum, default_value_t = Direction::Both)]
+        direction: Direction,
+        /// The port that gets the copies, and nothing else unless they are tagged
+        #[arg(long, value_name = "PORT")]
+        to: String,
+        /// Put this VLAN tag on copies (RSPAN)
+        #[arg(long, value_name = "VID", value_parser = clap::value_parser!(u32).range(1..=4094))]
+        vlan: Option<u32>,
+    },
+    /// Copy no more
+    #[command(after_help = examples!("mswitch mirror del br0 watch"))]
+    Del {
+        /// The bridge
+        bridge: String,
+        /// The mirror
+        name: String,
+    },
+    /// List mirrors and what they have copied
+    #[command(after_help = examples!("mswitch mirror list"))]
+    List {
+        /// Those of this bridge only
+        bridge: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+#[command(after_help = examples!(
+    "mswitch trace br0 --port vm1 --packet 'ffffffffffff 525400123456 0806'",
+    "mswitch trace br0 --port host --live 3",
+))]
+pub(crate) struct TraceArgs {
+    /// The bridge
+    pub(crate) bridge: String,
+    /// The port that the packet comes from
+    #[arg(long)]
+    pub(crate) port: String,
+    /// This packet, in hexadecimal, from the destination address on; it is not sent
+    #[arg(long, value_name = "HEX", group = "what")]
+    pub(crate) packet: Option<String>,
+    /// The next packets that come, this many
+    #[arg(long, value_name = "N", group = "what", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) live: Option<u32>,
+    /// Print JSON; of a live trace, an object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -8,8 +8,10 @@ mod events;
 mod fdb;
 mod logic;
 mod manual;
+mod mirror;
 mod port;
 mod status;
+mod trace;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -50,7 +52,9 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Worker(command) => worker::run(&mut client, command).await,
         Command::Logic(command) => logic::run(&mut client, command).await,
         Command::Fdb(command) => fdb::run(&mut client, command).await,
+        Command::Mirror(command) => mirror::run(&mut client, command).await,
         Command::Capture(args) => capture::run(&mut client, args).await,
+        Command::Trace(args) => trace::run(&mut client, args).await,
         Command::Config(command) => config::run(&mut client, command).await,
         Command::Events(args) => events::run(&mut client, args).await,
         Command::Top(args) => crate::top::run(&mut client, args).await,

@@ -5,10 +5,13 @@ pub(crate) mod config;
 pub(crate) mod events;
 pub(crate) mod fdb;
 pub(crate) mod logic;
+pub(crate) mod mirror;
+pub(crate) mod packet;
 pub(crate) mod port;
 pub(crate) mod rates;
 pub(crate) mod status;
 pub(crate) mod table;
+pub(crate) mod trace;
 pub(crate) mod units;
 pub(crate) mod worker;
 

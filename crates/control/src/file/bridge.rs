@@ -7,6 +7,7 @@ use packet::ether::MacAddr;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::mirror;
 use super::port::{self, Shared};
 use super::report::Report;
 use super::section::Section;
@@ -50,7 +51,15 @@ pub(super) fn read(
             stations.push(station);
         }
     }
-    Some(BridgeConfig { name: name?.0.to_owned(), logic, ports, stations })
+    let name = name.map(|(name, _)| name.to_owned());
+    let mut bridge =
+        BridgeConfig { logic, ports, stations, ..BridgeConfig::new(name.as_deref().unwrap_or_default()) };
+    for table in section.tables("mirror", "bridge.mirror", report) {
+        if let Some(mirror) = mirror::read(&table, &bridge, report) {
+            bridge.mirrors.push(mirror);
+        }
+    }
+    name.map(|_| bridge)
 }
 
 /// `[[bridge.station]]`: a static entry of the MAC table.

@@ -82,6 +82,17 @@ impl<'t> Section<'t> {
         self.typed(key, expected, report, |value| value.as_table())
     }
 
+    /// A list of texts; empty if it is not there.
+    pub(super) fn texts(&self, key: &str, expected: &str, report: &mut Report<'_>) -> Option<Vec<String>> {
+        if self.value(key).is_none() {
+            return Some(Vec::new());
+        }
+        let texts = self.typed(key, expected, report, |value| {
+            value.as_array()?.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect()
+        });
+        texts.map(|(texts, _)| texts)
+    }
+
     /// The tables of `[[key]]`.
     pub(super) fn tables(&self, key: &str, header: &str, report: &mut Report<'_>) -> Vec<Section<'t>> {
         let expected = format!("tables that begin with `[[{header}]]`");

@@ -102,6 +102,50 @@ fn stations() {
 }
 
 #[test]
+fn mirrors() {
+    let port = "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"vm1\"\ntype = \"tap\"\n";
+    let mirror = |keys: &str| format!("{port}[[bridge.mirror]]\n{keys}");
+    let good = mirror("name = \"m\"\nto = \"vm1\"\ndirection = \"out\"\nvlan = 7\n");
+    let config = parse(&good, Path::new("f.toml"), Depth::Text).unwrap();
+    let [found] = config.bridges[0].mirrors.as_slice() else { panic!("{config:?}") };
+    assert_eq!(
+        (found.from.len(), found.what.received, found.vlan.map(|vlan| vlan.get())),
+        (0, false, Some(7))
+    );
+
+    let line = |keys: &str| mistake(&mirror(keys));
+    assert_eq!(
+        line("to = \"vm1\"\n"),
+        "f.toml:6:1: bridge \"br0\": key `name` is missing; expected the mirror's name"
+    );
+    assert!(line("name = \"m\"\n").contains("key `to` is missing; expected the port that gets the copies"));
+    assert_eq!(
+        line("name = \"m\"\nto = \"vm2\"\n"),
+        "f.toml:8:6: bridge \"br0\": the bridge has no port `vm2`; expected `vm1`"
+    );
+    let ours = "name = \"m\"\nto = \"vm1\"\n";
+    assert!(
+        line(&format!("{ours}from = [\"vm1\"]\n"))
+            .starts_with("f.toml:9:8: bridge \"br0\": `vm1` gets the copies")
+    );
+    assert!(
+        line(&format!("{ours}from = \"vm1\"\n")).contains("`from` is a string; expected a list of ports")
+    );
+    assert!(
+        line(&format!("{ours}direction = \"up\"\n"))
+            .starts_with("f.toml:9:13: bridge \"br0\": `up` is not a direction")
+    );
+    assert!(
+        line(&format!("{ours}vlan = 4095\n")).starts_with("f.toml:9:8: bridge \"br0\": 4095 is not a VLAN")
+    );
+    assert!(
+        line(&format!("{ours}[[bridge.mirror]]\n{ours}"))
+            .starts_with("f.toml:10:8: bridge \"br0\": the bridge has a mirror `m` already")
+    );
+    assert!(line("name = \"m m\"\nto = \"vm1\"\n").contains("`m m` is not a name"));
+}
+
+#[test]
 fn an_empty_file_is_a_daemon_with_nothing() {
     let config = parse("", Path::new("f.toml"), Depth::Text).unwrap();
     assert_eq!(config, Config::default());
@@ -127,7 +171,7 @@ fn unknown_keys() {
     assert_eq!(
         mistake("[[bridge]]\nname = \"br0\"\nlogik = \"x\"\n"),
         "f.toml:3:1: bridge \"br0\": unknown key `logik`; did you mean `logic`? \
-         (expected `name`, `logic`, `params`, `port` or `station`)"
+         (expected `name`, `logic`, `params`, `port`, `station` or `mirror`)"
     );
     let found = port_mistake("type = \"memif\"\nsocket = \"/tmp/a\"\nrign-size = 8\n");
     assert!(

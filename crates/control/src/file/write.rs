@@ -4,11 +4,12 @@
 
 use toml::{Table, Value};
 
+use crate::mirror::format_direction;
 use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
 };
 use crate::{options, protection, vlan};
-use fabric::VlanMode;
+use fabric::{Mirror, VlanMode};
 
 /// Whether a text is for other eyes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +83,10 @@ fn bridge(config: &BridgeConfig, secrets: Secrets) -> Table {
     if !stations.is_empty() {
         table.insert("station".into(), Value::Array(stations));
     }
+    let mirrors: Vec<Value> = config.mirrors.iter().map(|m| Value::Table(mirror(m))).collect();
+    if !mirrors.is_empty() {
+        table.insert("mirror".into(), Value::Array(mirrors));
+    }
     table
 }
 
@@ -121,6 +126,25 @@ pub(crate) fn station(config: &StationConfig) -> Table {
     ]);
     if config.vlan > 0 {
         table.insert("vlan".into(), i64::from(config.vlan).into());
+    }
+    table
+}
+
+/// `[[bridge.mirror]]`.
+pub(crate) fn mirror(config: &Mirror) -> Table {
+    let mut table = Table::from_iter([
+        ("name".to_owned(), Value::from(config.name.clone())),
+        ("to".to_owned(), Value::from(config.to.clone())),
+    ]);
+    if !config.from.is_empty() {
+        table.insert("from".into(), config.from.clone().into());
+    }
+    let direction = format_direction(config.what);
+    if direction != "both" {
+        table.insert("direction".into(), direction.into());
+    }
+    if let Some(vlan) = config.vlan {
+        table.insert("vlan".into(), i64::from(vlan.get()).into());
     }
     table
 }
@@ -168,6 +192,17 @@ mod tests {
         mac = "02:00:00:00:00:01"
         vlan = 20
         port = "vm1"
+
+        [[bridge.mirror]]
+        name = "all"
+        to = "host"
+
+        [[bridge.mirror]]
+        name = "m1"
+        from = ["vm1"]
+        direction = "in"
+        to = "host"
+        vlan = 99
 
         [[bridge]]
         name = "wire"

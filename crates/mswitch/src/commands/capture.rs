@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use filter::FilterError;
 
-use crate::cli::{CaptureArgs, Direction};
+use crate::cli::CaptureArgs;
 use crate::failure::Failure;
 use recorder::{Recorder, Ring};
 
@@ -70,11 +70,7 @@ pub(super) async fn run(client: &mut Client, args: CaptureArgs) -> Result<(), Fa
     let request = proto::CaptureRequest {
         bridge: args.bridge.clone(),
         ports: args.ports.clone(),
-        direction: match args.direction {
-            Direction::In => "in".into(),
-            Direction::Out => "out".into(),
-            Direction::Both => "both".into(),
-        },
+        direction: args.direction.name().into(),
         filter: program,
         snaplen: args.snaplen.unwrap_or(0),
     };

@@ -1,0 +1,144 @@
+//! Mirrors as users ask for them: `mirror add`, `[[bridge.mirror]]`.
+
+use fabric::{Interest, Mirror};
+use packet::ether::Vid;
+
+use crate::model::{BridgeConfig, ValueError, check_name};
+use crate::suggest;
+
+/// Which packets of a port are meant, by name; the first is what holds when nothing is said.
+pub const DIRECTIONS: [(&str, Interest); 3] = [
+    ("both", Interest { received: true, sent: true, explained: false }),
+    ("in", Interest { received: true, sent: false, explained: false }),
+    ("out", Interest { received: false, sent: true, explained: false }),
+];
+
+/// Why a mirror cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MirrorError {
+    /// A name that nothing can have.
+    #[error(transparent)]
+    Name(ValueError),
+    /// Not a direction.
+    #[error("`{0}` is not a direction; expected `in`, `out` or `both`")]
+    Direction(String),
+    /// Not a VLAN that a tag can name.
+    #[error("{0} is not a VLAN; expected 1 to 4094, or no VLAN for copies without a tag")]
+    Vlan(i64),
+    /// No such port.
+    #[error("the bridge has no port `{0}`; {1}")]
+    NoPort(String, String),
+    /// It would copy its own copies.
+    #[error(
+        "`{0}` gets the copies, so its own packets cannot be copied; leave it out of the ports copied from"
+    )]
+    Own(String),
+    /// The name is taken.
+    #[error("the bridge has a mirror `{0}` already; choose another name")]
+    Exists(String),
+    /// No such mirror.
+    #[error("the bridge has no mirror `{0}`; {1}")]
+    NoMirror(String, String),
+}
+
+/// Reads a direction; empty is both.
+pub fn parse_direction(text: &str) -> Result<Interest, MirrorError> {
+    let text = if text.is_empty() { "both" } else { text };
+    let found = DIRECTIONS.iter().find(|(name, _)| *name == text);
+    found.map(|(_, interest)| *interest).ok_or_else(|| MirrorError::Direction(text.into()))
+}
+
+/// Writes a direction.
+pub fn format_direction(interest: Interest) -> &'static str {
+    DIRECTIONS.iter().find(|(_, known)| *known == interest).map_or("both", |(name, _)| name)
+}
+
+/// Reads the VLAN of a mirror; 0: none.
+pub fn parse_vlan(vlan: i64) -> Result<Option<Vid>, MirrorError> {
+    if vlan == 0 {
+        return Ok(None);
+    }
+    u16::try_from(vlan).ok().and_then(Vid::new).map(Some).ok_or(MirrorError::Vlan(vlan))
+}
+
+/// Whether a bridge can have this mirror beside those that it has.
+pub fn check(bridge: &BridgeConfig, mirror: &Mirror) -> Result<(), MirrorError> {
+    check_name(&mirror.name).map_err(MirrorError::Name)?;
+    if bridge.mirrors.iter().any(|other| other.name == mirror.name) {
+        return Err(MirrorError::Exists(mirror.name.clone()));
+    }
+    let names: Vec<&str> = bridge.ports.iter().map(|port| port.settings.name.as_str()).collect();
+    let named = mirror.from.iter().chain([&mirror.to]);
+    if let Some(missing) = named.into_iter().find(|name| !names.contains(&name.as_str())) {
+        return Err(MirrorError::NoPort(missing.clone(), suggest::instead(missing, &names)));
+    }
+    if mirror.from.contains(&mirror.to) {
+        return Err(MirrorError::Own(mirror.to.clone()));
+    }
+    Ok(())
+}
+
+/// The bridge has no mirror of this name.
+pub fn unknown(bridge: &BridgeConfig, name: &str) -> MirrorError {
+    let names: Vec<&str> = bridge.mirrors.iter().map(|mirror| mirror.name.as_str()).collect();
+    let there = match names.is_empty() {
+        true => "it has none".into(),
+        false => suggest::instead(name, &names),
+    };
+    MirrorError::NoMirror(name.into(), there)
+}
+
+/// Takes a port that is gone out of a bridge's mirrors; those that are left with nothing to copy or nowhere to copy it
+/// to go with it.
+pub fn forget_port(bridge: &mut BridgeConfig, port: &str) {
+    bridge.mirrors.retain_mut(|mirror| {
+        let copied_all = mirror.from.is_empty();
+        mirror.from.retain(|from| from != port);
+        mirror.to != port && (copied_all || !mirror.from.is_empty())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_and_vlans_read_back() {
+        for (name, interest) in DIRECTIONS {
+            assert_eq!(parse_direction(name), Ok(interest));
+            assert_eq!(format_direction(interest), name);
+        }
+        assert_eq!(parse_direction(""), parse_direction("both"));
+        assert_eq!(
+            parse_direction("inn").unwrap_err().to_string(),
+            "`inn` is not a direction; expected `in`, `out` or `both`"
+        );
+        assert_eq!((parse_vlan(0), parse_vlan(7)), (Ok(None), Ok(Vid::new(7))));
+        for bad in [-1, 4095, 70_000] {
+            assert_eq!(
+                parse_vlan(bad).unwrap_err().to_string(),
+                format!("{bad} is not a VLAN; expected 1 to 4094, or no VLAN for copies without a tag")
+            );
+        }
+    }
+
+    #[test]
+    fn a_mirror_without_its_ports_goes_with_them() {
+        let mirror = |name: &str, from: &[&str], to: &str| Mirror {
+            name: name.into(),
+            from: from.iter().map(|port| port.to_string()).collect(),
+            what: DIRECTIONS[0].1,
+            to: to.into(),
+            vlan: None,
+        };
+        let mut bridge = BridgeConfig::new("br0");
+        bridge.mirrors = vec![
+            mirror("one", &["a"], "x"),
+            mirror("two", &["a", "b"], "x"),
+            mirror("to", &["b"], "a"),
+            mirror("all", &[], "x"),
+        ];
+        forget_port(&mut bridge, "a");
+        assert_eq!(bridge.mirrors, [mirror("two", &["b"], "x"), mirror("all", &[], "x")]);
+    }
+}

@@ -1,0 +1,140 @@
+//! Mirrors between real interfaces: who looks on sees what passes, plain or tagged, and nobody else notices.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use bench::pace::Rate;
+use bench::session::{Background, Options};
+use e2e::{Daemon, Netns, config, output, unique, until};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Two namespaces that talk, one that looks on, and a pair of bystanders.
+struct Rig {
+    bystanders: Background,
+    daemon: Daemon,
+    a: Netns,
+    watcher: Netns,
+    interface: String,
+    _b: Netns,
+}
+
+impl Rig {
+    fn start(more: &str) -> Rig {
+        let [a, b, watcher] = [0; 3].map(|_| Netns::new().unwrap());
+        let interface = unique("t");
+        let ports = config::tap("a", &unique("t"), a.name(), &["10.82.0.1/24"], "")
+            + &config::tap("b", &unique("t"), b.name(), &["10.82.0.2/24"], "")
+            + &config::tap("watcher", &interface, watcher.name(), &["10.82.0.9/24"], "")
+            + &config::memif("left", 0, "")
+            + &config::memif("right", 1, "");
+        let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports + more)).unwrap();
+        let mut options = Options::new(vec![daemon.memif("memif", 0), daemon.memif("memif", 1)]);
+        options.rate = Rate::Pps(2000.0);
+        options.duration = Duration::from_secs(3600);
+        let bystanders = Background::start(options).unwrap();
+        Rig { bystanders, daemon, a, watcher, interface, _b: b }
+    }
+
+    fn ping(&self, count: u32) -> bool {
+        let count = count.to_string();
+        let ping = ["ping", "-q", "-i", "0.02", "-W", "1", "-c", &count, "10.82.0.2"];
+        self.a.command(&ping).output().unwrap().status.success()
+    }
+
+    /// What tshark sees of `packets` packets that the filter lets through, while `act` is done again and again.
+    fn watch(&self, filter: &str, packets: u32, fields: &[&str], mut act: impl FnMut()) -> Vec<String> {
+        let file = self.daemon.path("watched.pcapng");
+        let count = packets.to_string();
+        let dump = ["tshark", "-q", "-n", "-i", &self.interface, "-f", filter, "-c", &count, "-w", &file];
+        let mut dump = self.watcher.start(&dump).unwrap();
+        let status = until("the watcher to see enough", LIMIT, || {
+            act();
+            dump.ended()
+        });
+        assert!(status.unwrap().success());
+        let mut arguments = vec!["-n", "-r", &file, "-T", "fields"];
+        fields.iter().for_each(|field| arguments.extend(["-e", field]));
+        output("tshark", &arguments).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn finish(self) {
+        let report = self.bystanders.stop().unwrap();
+        assert!(report.ok && report.received() > 50, "{report}");
+    }
+}
+
+#[test]
+fn who_looks_on_sees_a_conversation_of_others() {
+    let rig = Rig::start("");
+    rig.daemon.run(&["mirror", "add", "br0", "m1", "--from", "a", "--to", "watcher"]).unwrap();
+    let seen = rig.watch("icmp", 12, &["ip.src", "ip.dst", "icmp.type"], || assert!(rig.ping(10)));
+    // Question and answer in turn, each once, though both pass port a.
+    let question = "10.82.0.1\t10.82.0.2\t8".to_owned();
+    let answer = "10.82.0.2\t10.82.0.1\t0".to_owned();
+    let first = usize::from(seen[0] == answer);
+    for pair in seen[first..].chunks_exact(2) {
+        assert_eq!(pair, [question.clone(), answer.clone()], "{seen:#?}");
+    }
+    // The port belongs to the mirror: it reaches nobody.
+    let ping = ["ping", "-q", "-W", "1", "-c", "2", "-i", "0.1", "10.82.0.1"];
+    assert!(!rig.watcher.command(&ping).output().unwrap().status.success());
+    let list = rig.daemon.json(&["mirror", "list", "br0"]).unwrap();
+    let mirror = &list["mirrors"][0];
+    assert_eq!(
+        (&mirror["name"], &mirror["direction"], &mirror["to"]),
+        (&"m1".into(), &"both".into(), &"watcher".into())
+    );
+    assert!(mirror["packets"].as_u64().unwrap() >= 12, "{list}");
+    let text = rig.daemon.run(&["mirror", "list"]).unwrap();
+    assert!(text.starts_with("BRIDGE  MIRROR  FROM  DIRECTION  TO       VLAN"), "{text}");
+
+    rig.daemon.run(&["mirror", "del", "br0", "m1"]).unwrap();
+    assert_eq!(rig.daemon.run(&["mirror", "list"]).unwrap(), "no mirrors\n");
+    until("the watcher to be reached again", LIMIT, || {
+        Ok(rig.watcher.command(&ping).output()?.status.success().then_some(()))
+    })
+    .unwrap();
+    rig.finish();
+}
+
+#[test]
+fn copies_with_a_tag_share_a_trunk() {
+    let rig = Rig::start(
+        "[[bridge.mirror]]\nname = \"far\"\nfrom = [\"a\"]\ndirection = \"in\"\nto = \"watcher\"\nvlan = 999\n",
+    );
+    let fields = ["vlan.id", "ip.src", "icmp.type"];
+    let seen = rig.watch("vlan 999 and icmp", 5, &fields, || assert!(rig.ping(5)));
+    assert!(seen.iter().all(|line| line == "999\t10.82.0.1\t8"), "what comes from a only: {seen:#?}");
+    // Its other traffic goes on.
+    let ping = ["ping", "-q", "-W", "5", "-c", "2", "-i", "0.1", "10.82.0.1"];
+    rig.watcher.run(&ping).unwrap();
+    let saved = rig.daemon.run(&["config", "show"]).unwrap();
+    assert!(saved.contains("[[bridge.mirror]]") && saved.contains("vlan = 999"), "{saved}");
+    rig.daemon.run(&["port", "del", "br0", "a"]).unwrap();
+    assert_eq!(rig.daemon.run(&["mirror", "list"]).unwrap(), "no mirrors\n", "it had nothing left to copy");
+    rig.finish();
+}
+
+#[test]
+fn what_cannot_be_mirrored_is_said() {
+    let rig = Rig::start("");
+    rig.daemon.run(&["mirror", "add", "br0", "m1", "--to", "watcher"]).unwrap();
+    let complaint = |arguments: &[&str]| {
+        let output = rig.daemon.cli(&[&["mirror"], arguments].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = complaint(&["add", "br0", "m2", "--from", "ab", "--to", "watcher"]);
+    assert!(said.contains("bridge \"br0\": the bridge has no port `ab`"), "{said}");
+    let said = complaint(&["add", "br0", "m2", "--from", "a", "--from", "b", "--to", "b"]);
+    assert!(said.contains("`b` gets the copies, so its own packets cannot be copied"), "{said}");
+    let said = complaint(&["add", "br0", "m1", "--to", "a"]);
+    assert!(said.contains("has a mirror `m1` already"), "{said}");
+    let said = complaint(&["add", "br9", "m1", "--to", "a"]);
+    assert!(said.contains("there is no bridge \"br9\""), "{said}");
+    let said = complaint(&["del", "br0", "m3"]);
+    assert!(said.contains("has no mirror `m3`") && said.contains("`m1`"), "{said}");
+    assert_eq!(rig.daemon.json(&["mirror", "list"]).unwrap()["mirrors"].as_array().unwrap().len(), 1);
+    rig.finish();
+}
