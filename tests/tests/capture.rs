@@ -400,6 +400,31 @@ fn captures_come_and_go_and_end_with_their_bridge() {
     tshark(&capture.file, &["frame.number"]);
 }
 
+/// A capture that is killed, and one whose reader goes away, leave nothing behind in the switch.
+#[test]
+fn captures_that_die_are_forgotten() {
+    let (daemon, a, _b) = two("");
+    let observers = || daemon.json(&["bridge", "show", "br0"]).unwrap()["observers"].as_u64().unwrap();
+    let wait_for = |count| {
+        until(&format!("{count} observers"), LIMIT, || Ok((observers() == count).then_some(()))).unwrap();
+    };
+    let mut killed = Capture::watching(&daemon, "killed.pcapng", &[]);
+    wait_for(1);
+    assert!(daemon.run(&["bridge", "show", "br0"]).unwrap().contains("observed  by 1 captures"));
+    killed.process.kill().unwrap();
+    wait_for(0);
+    let live = Live::start(&daemon, &[], &["frame.number"]);
+    wait_for(1);
+    ping(&a, "10.79.0.2", 5);
+    drop(live);
+    wait_for(0);
+    let mut trace = daemon.command(&["trace", "br0", "--port", "a", "--live", "10000"]).unwrap();
+    let mut trace = Running::start(trace.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
+    wait_for(1);
+    trace.kill().unwrap();
+    wait_for(0);
+}
+
 #[test]
 fn a_port_that_comes_later_is_captured_too() {
     let (daemon, a, _b) = two("");

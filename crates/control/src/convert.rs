@@ -75,6 +75,7 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
             }
         }),
         totals: Some(totals(&counters)),
+        observers: state.switch().observers(bridge.id)? as u32,
     })
 }
 

@@ -372,7 +372,9 @@ impl Notes {
         if !self.taken {
             return;
         }
-        (0..rx.packets).for_each(|i| self.note_arrival(rx, i));
+        if self.wanted.received {
+            (0..rx.packets).for_each(|i| self.note_arrival(rx, i));
+        }
         self.arrived = rx.packets;
         // Who held back last took from what the others had left.
         while let Some((reason, count)) = self.held.pop() {
@@ -398,6 +400,9 @@ impl Notes {
 
     /// The logic is done: what it said nothing about has no destination.
     pub(crate) fn forgotten(&mut self, rx: &RxBatch) {
+        if self.wanted == Interest::default() {
+            return;
+        }
         for (i, handled) in (0..rx.packets as u16).zip(&rx.handled) {
             if !handled {
                 self.dropped(i, DropReason::NoDestination);

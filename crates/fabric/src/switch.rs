@@ -267,6 +267,12 @@ impl Switch {
         Ok(added)
     }
 
+    /// How many observers a bridge has.
+    pub fn observers(&self, id: BridgeId) -> Result<usize, SwitchError> {
+        let state = self.lock();
+        Ok(state.bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.observers.len())
+    }
+
     /// Takes an observer away. When this returns no worker will call it again.
     pub fn unobserve(&self, id: BridgeId, observer: ObserverId) -> Result<(), SwitchError> {
         let mut state = self.lock();

@@ -72,5 +72,8 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
             units::count(stats.refused),
         );
     }
+    if bridge.observers > 0 {
+        out += &format!("observed  by {} captures and live traces\n", bridge.observers);
+    }
     out + &format!("ports     {} of {} up\n\n", bridge.ports_up, bridge.ports) + &port::list(ports)
 }
