@@ -1,26 +1,30 @@
 //! Frames with metadata through a bridge, between ports in memory that differ in what they take.
 //!
-//! The way of a batch is the worker's own: private headers, the logic `learning` or `static`, versions, software
-//! segmentation, lists, lanes.
+//! The way of a batch is the worker's own: private headers, policing and storm control, the logic `learning` or `static`,
+//! versions, software segmentation, lists, lanes; a mirror and an observer where the input says so.
 //!
 //! Held invariant:
 //! - No panic, whatever the frames, the VLANs, the capabilities and the bounds.
-//! - No port gets its own packet, nor one that is longer than it takes, nor metadata for jobs that it cannot do.
+//! - No port gets its own packet unless a mirror copies it there, nor one that is longer than it takes, nor metadata for jobs that it cannot do.
 //! - Metadata that goes with a packet is its own normal form.
 //! - What arrives with full checksums carries the payload that was sent: every payload byte of an output lies within
 //!   what the source has.
+//! - What an observer is shown of a packet it can copy, all of it and no more.
+//! - A trace of a packet says which packets, byte for byte, ports are then given, in order.
 #![no_main]
 
+use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric::fuzzing::{Picture, Port, Steps};
 use fabric::port::VidSet;
+use fabric::protection::{Limit, Source, Storm, Unit};
 use fabric::rx::BatchLimits;
 use fabric::{
-    Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue, SwitchLogic,
-    Tools, VlanMode,
+    Caps, DropReason, Egress, Fault, Interest, Mirror, Observer, OutputList, PortIndex, PortSettings,
+    QueueCounters, RxBatch, RxQueue, Sightings, SwitchLogic, Tools, VlanMode,
 };
 use libfuzzer_sys::fuzz_target;
 use packet::{Gso, Offload, Vid};
@@ -30,7 +34,9 @@ use support::frame::{self, Frame};
 const LIMITS: BatchLimits = BatchLimits { packets: 64, bytes: 256 << 10 };
 
 thread_local! {
-    static STEPS: std::cell::RefCell<Option<Steps>> = const { std::cell::RefCell::new(None) };
+    static STEPS: RefCell<Option<Steps>> = const { RefCell::new(None) };
+    /// What ports were given since the last look.
+    static GIVEN: RefCell<Vec<(u16, Vec<u8>, Offload)>> = const { RefCell::new(Vec::new()) };
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -43,9 +49,14 @@ fuzz_target!(|data: &[u8]| {
     let logic: Arc<dyn SwitchLogic> = match logic % 4 {
         0 => build("static", &[("p0", "p1")]),
         1 => build("learning", &[("max-stations", "2")]),
+        2 => build("learning", &[("snooping", "on")]),
         _ => build("learning", &[]),
     };
-    let picture = Picture::new(logic, ports);
+    let [mirror, observer, explained] = from.array();
+    let mirrors = if mirror == 0 { Vec::new() } else { vec![mirror_of(mirror, n, &mut from)] };
+    let observers: &[Arc<dyn Observer>] =
+        if observer == 0 { &[] } else { &[Arc::new(Look { observer, explained })] };
+    let picture = Picture::watched(logic, ports, mirrors, observers);
 
     STEPS.with_borrow_mut(|steps| {
         let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
@@ -58,14 +69,40 @@ fuzz_target!(|data: &[u8]| {
                 break;
             }
             let at = u16::from(from.u8()) % n;
-            ingress.store(u64::from(at), Ordering::Relaxed);
-            let frames = (0..1 + from.below(8)).map(|_| frame::read(&mut from)).collect();
-            assert_eq!(steps.receive(&mut Source(frames)), Ok(()));
+            // A mirror's port may get copies of what it sent.
+            ingress.store(if mirror == 0 { u64::from(at) } else { u64::MAX }, Ordering::Relaxed);
+            let frames: Vec<_> = (0..1 + from.below(8)).map(|_| frame::read(&mut from)).collect();
+            let traced = match frames.as_slice() {
+                [one] if one.bytes.len() <= 65_535 && limits.bytes > 0 => {
+                    match picture.trace(PortIndex(at), &one.bytes, one.claim) {
+                        Ok(traced) => Some(traced),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                _ => None,
+            };
+            GIVEN.take();
+            assert_eq!(steps.receive(&mut Frames(frames)), Ok(()));
             if steps.packets() > 0 {
                 steps.load();
                 steps.forward(&picture, PortIndex(at));
             }
-            steps.take_drops();
+            let drops = steps.take_drops();
+            if let Some(traced) = traced {
+                let expected: Vec<_> =
+                    traced.outputs.into_iter().map(|o| (o.port.0, o.packet, o.offload)).collect();
+                assert_eq!(GIVEN.take(), expected, "{:?}", traced.remarks);
+                for reason in DropReason::ALL {
+                    let foretold = traced.drops.iter().filter(|r| *r == reason).count();
+                    assert_eq!(
+                        drops.get(*reason) as usize,
+                        foretold,
+                        "{}: {:?}",
+                        reason.name(),
+                        traced.remarks
+                    );
+                }
+            }
         }
     });
     assert!(picture.take_faults().is_empty());
@@ -77,6 +114,48 @@ fn build(name: &str, params: &[(&str, &str)]) -> Arc<dyn SwitchLogic> {
         Ok(logic) => logic,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// A mirror of some ports.
+fn mirror_of(shape: u8, ports: u16, from: &mut Bytes<'_>) -> Mirror {
+    let [of, to, vid] = from.array();
+    let of = (0..ports).filter(|port| of >> port & 1 == 1).map(|port| format!("p{port}"));
+    Mirror {
+        name: "m".into(),
+        from: of.collect(),
+        what: Interest { received: shape & 1 != 0, sent: shape & 2 != 0, explained: false },
+        to: format!("p{}", u16::from(to) % ports),
+        vlan: Vid::new(u16::from(vid)),
+    }
+}
+
+/// An observer that copies what it is shown.
+struct Look {
+    observer: u8,
+    explained: u8,
+}
+
+impl Observer for Look {
+    fn interest(&self, port: PortIndex, _: &str) -> Interest {
+        let bit = |byte: u8| byte >> (port.0 % 8) & 1 == 1;
+        Interest { received: bit(self.observer), sent: bit(!self.observer), explained: bit(self.explained) }
+    }
+
+    fn observe(&self, _: usize, batch: &Sightings<'_>) {
+        batch.for_each(|seen| {
+            let mut bytes = vec![0; seen.len() as usize + 1];
+            assert_eq!(seen.copy(0, &mut bytes), seen.len() as usize);
+            for remark in seen.remarks() {
+                assert!(!remark.sentence(|port| port.0.to_string()).is_empty());
+            }
+        });
+    }
+}
+
+/// A limit that refills nothing while the input is worked on.
+fn limit(byte: u8) -> Option<Limit> {
+    let burst = u64::from(byte & 0x3f) * 64;
+    (byte >= 0xc0).then_some(Limit { unit: Unit::Bits, rate: 1, burst: Some(burst) })
 }
 
 fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
@@ -95,6 +174,16 @@ fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
         (3, native) => VlanMode::Trunk { native, allowed: VidSet::all() },
         _ => VlanMode::Transparent,
     };
+    let [police, broadcast, multicast, unknown, guards] = from.array();
+    settings.police = limit(police);
+    settings.storm =
+        Storm { broadcast: limit(broadcast), multicast: limit(multicast), unknown: limit(unknown) };
+    settings.isolated = guards & 1 != 0;
+    settings.security.max_stations = (guards & 2 != 0).then_some(u32::from(guards >> 6));
+    settings.security.sticky = guards & 4 != 0;
+    if guards & 8 != 0 {
+        settings.security.sources = vec![Source { address: [10, 0, 0, 0].into(), prefix: 8, mac: None }];
+    }
     let up = shape & 0x80 == 0;
     let lanes = match shape >> 4 & 7 {
         _ if !up => 0,
@@ -108,9 +197,9 @@ fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
 }
 
 /// Frames from memory.
-struct Source(Vec<Frame>);
+struct Frames(Vec<Frame>);
 
-impl RxQueue for Source {
+impl RxQueue for Frames {
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         for frame in self.0.drain(..) {
             if !batch.has_room() {
@@ -163,6 +252,7 @@ impl Egress for Check {
                 unsafe { bytes[start..].as_mut_ptr().copy_from(at, n) };
             });
             assert_eq!(bytes.len(), output.len() as usize);
+            GIVEN.with_borrow_mut(|given| given.push((self.index, bytes.clone(), *output.offload())));
             assert!(bytes.len() >= 14, "{} bytes are no frame", bytes.len());
             let offload = *output.offload();
             let (wanted, segment) = match offload.gso {

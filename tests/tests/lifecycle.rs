@@ -3,9 +3,12 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use bench::session::{Options, Session};
-use e2e::{Daemon, Netns, binary, config, unique};
+use e2e::{Daemon, Netns, Running, binary, config, unique, until};
+
+const LIMIT: Duration = Duration::from_secs(20);
 
 struct Rig {
     daemon: Daemon,
@@ -50,6 +53,36 @@ fn sigterm_removes_interfaces_and_sockets() {
     // And it can start again.
     rig.daemon.restart().unwrap();
     rig.traffic_passes();
+}
+
+/// Who watches is told that there is nothing left to watch.
+#[test]
+fn watchers_hear_that_the_daemon_has_ended() {
+    let mut rig = rig();
+    let errors = rig.daemon.folder().join("errors");
+    let mut events = rig.daemon.command(&["events"]).unwrap();
+    events.stdout(std::fs::File::create(rig.daemon.folder().join("events")).unwrap());
+    let mut events = Running::start(events.stderr(std::fs::File::create(&errors).unwrap())).unwrap();
+    // It listens once it tells of something.
+    until("the events to be listened to", LIMIT, || {
+        rig.daemon.run(&["bridge", "add", "x"])?;
+        rig.daemon.run(&["bridge", "del", "x"])?;
+        Ok(std::fs::metadata(rig.daemon.folder().join("events"))
+            .is_ok_and(|file| file.len() > 0)
+            .then_some(()))
+    })
+    .unwrap();
+    rig.daemon.kill().unwrap();
+    let status = until("the events to end", LIMIT, || events.ended()).unwrap();
+    let said = std::fs::read_to_string(&errors).unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("the daemon has ended") || said.contains("the daemon went away"), "{said}");
+    let output = rig.daemon.cli(&["events", "--kind", "port-dwn"]).unwrap();
+    assert_eq!(output.status.code(), Some(1), "there is no daemon");
+    rig.daemon.restart().unwrap();
+    let output = rig.daemon.cli(&["events", "--kind", "port-dwn"]).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("there are no events of kind `port-dwn`; did you mean `port-down`"), "{said}");
 }
 
 #[test]

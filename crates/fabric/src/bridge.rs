@@ -10,8 +10,8 @@ use crate::counters::{DropReason, QueueCounters};
 use crate::egress::Egress;
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;
-use crate::mirror::Mirrors;
-use crate::observe::Watch;
+use crate::mirror::{Copied, Mirror, Mirrors};
+use crate::observe::{Observer, Watch};
 use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
 use crate::worker::OnFault;
 
@@ -112,7 +112,6 @@ pub struct BridgeState {
 }
 
 /// What else is done with the packets of some bridges.
-#[derive(Default)]
 pub(crate) struct Aside {
     /// Who observes them.
     pub(crate) watch: Option<Watch>,
@@ -129,11 +128,23 @@ impl BridgeState {
         Self { logic, all, isolated, lanes: lanes.into(), vlan_aware, aside: None }
     }
 
-    /// The same, observed or mirrored.
-    pub(crate) fn with_aside(mut self, aside: Aside) -> Self {
-        let is_there = aside.watch.is_some() || aside.mirrors.is_some();
-        self.aside = is_there.then(|| Box::new(aside));
-        self
+    /// The same, mirrored and observed.
+    pub(crate) fn with_aside<'o>(
+        logic: Arc<dyn SwitchLogic>,
+        mut ports: Vec<Option<PortEntry>>,
+        lanes: Vec<Lane>,
+        mirrors: &[(Mirror, Arc<Copied>)],
+        observers: impl Iterator<Item = &'o Arc<dyn Observer>>,
+    ) -> Self {
+        let (watch, glasses) = (Watch::new(observers, &ports), Mirrors::new(mirrors, &ports));
+        for slot in &mut ports {
+            let owns =
+                |entry: &PortEntry| mirrors.iter().any(|(mirror, _)| mirror.owns(&entry.settings.name));
+            *slot = slot.take().map(|entry| if owns(&entry) { entry.owned_by_mirror() } else { entry });
+        }
+        let is_there = watch.is_some() || glasses.is_some();
+        let aside = is_there.then(|| Box::new(Aside { watch, mirrors: glasses }));
+        Self { aside, ..Self::new(logic, ports, lanes) }
     }
 
     /// What else is to be done with packets.

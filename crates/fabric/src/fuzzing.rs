@@ -5,16 +5,21 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use packet::offload::Offload;
+
 use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::egress::{Egress, Tools};
 use crate::fault::Fault;
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;
+use crate::mirror::Mirror;
 use crate::notify::Notifier;
+use crate::observe::Observer;
 use crate::output::Scratchpad;
 use crate::port::{Caps, PortIndex, PortSettings};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
+use crate::trace::{self, TraceError, Traced};
 use crate::worker::forward;
 
 /// A port of a [`Picture`].
@@ -41,6 +46,16 @@ pub struct Picture {
 impl Picture {
     /// A bridge with these ports, numbered from 0. The logic is told of them.
     pub fn new(logic: Arc<dyn SwitchLogic>, ports: Vec<Port>) -> Self {
+        Self::watched(logic, ports, Vec::new(), &[])
+    }
+
+    /// The same, with mirrors and observers.
+    pub fn watched(
+        logic: Arc<dyn SwitchLogic>,
+        ports: Vec<Port>,
+        mirrors: Vec<Mirror>,
+        observers: &[Arc<dyn Observer>],
+    ) -> Self {
         let faults = Arc::new(Mutex::new(Vec::new()));
         let (mut entries, mut lanes, mut counters, mut named) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -71,7 +86,14 @@ impl Picture {
             }));
         }
         logic.ports_changed(&named);
-        Self { state: BridgeState::new(logic, entries, lanes), counters, faults }
+        let mirrors: Vec<_> = mirrors.into_iter().map(|mirror| (mirror, Arc::default())).collect();
+        let state = BridgeState::with_aside(logic, entries, lanes, &mirrors, observers.iter());
+        Self { state, counters, faults }
+    }
+
+    /// What [`crate::Switch::trace`] would say.
+    pub fn trace(&self, ingress: PortIndex, packet: &[u8], offload: Offload) -> Result<Traced, TraceError> {
+        trace::rehearse(&self.state, ingress, packet, offload)
     }
 
     /// The counters of transmit queues, all ports' in one row.
@@ -98,7 +120,7 @@ impl Steps {
     /// Fails where a worker would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
         let tools = Tools { notifier: Notifier::new()? };
-        Ok(Self { batch: RxBatch::new(limits), pad: Scratchpad::default(), tools, room: limits.bytes })
+        Ok(Self { batch: RxBatch::new(limits), pad: Scratchpad::of_worker(0), tools, room: limits.bytes })
     }
 
     /// Changes the bounds of the next batch, down from those at the start.

@@ -164,8 +164,8 @@ impl Mirror {
         port != self.to && (self.from.is_empty() || self.from.iter().any(|from| from == port))
     }
 
-    /// Whether the port that copies go to takes nothing else.
-    pub(crate) fn owns_its_port(&self) -> bool {
-        self.vlan.is_none()
+    /// Whether it is this port that copies go to, and nothing else.
+    pub(crate) fn owns(&self, port: &str) -> bool {
+        self.vlan.is_none() && self.to == port
     }
 }

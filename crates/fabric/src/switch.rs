@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use packet::offload::Offload;
 
-use crate::bridge::{Aside, BridgeState, Lane, PortEntry};
+use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::clock;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot, WorkerSnapshot};
 use crate::egress::Egress;
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;
-use crate::mirror::{Copied, Mirror, MirrorSnapshot, Mirrors};
-use crate::observe::{Observer, Watch};
+use crate::mirror::{Copied, Mirror, MirrorSnapshot};
+use crate::observe::Observer;
 use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxQueue};
@@ -543,22 +543,12 @@ impl Switch {
             .collect();
         bridge.logic.ports_changed(&named);
         let mut lanes = Vec::new();
-        let mut ports: Vec<_> = (0u16..)
+        let ports = (0u16..)
             .zip(&bridge.ports)
-            .map(|(i, port)| Some(picture_of(PortIndex(i), port.as_ref()?, &mut lanes)))
-            .collect();
-        let aside = Aside {
-            watch: Watch::new(bridge.observers.iter().map(|(_, observer)| observer), &ports),
-            mirrors: Mirrors::new(&bridge.mirrors, &ports),
-        };
-        for slot in &mut ports {
-            let owner = |entry: &PortEntry| {
-                let here = |mirror: &Mirror| mirror.owns_its_port() && mirror.to == entry.settings.name;
-                bridge.mirrors.iter().any(|(mirror, _)| here(mirror))
-            };
-            *slot = slot.take().map(|entry| if owner(&entry) { entry.owned_by_mirror() } else { entry });
-        }
-        let state = BridgeState::new(bridge.logic.clone(), ports, lanes).with_aside(aside);
+            .map(|(i, port)| Some(picture_of(PortIndex(i), port.as_ref()?, &mut lanes)));
+        let ports = ports.collect();
+        let observers = bridge.observers.iter().map(|(_, observer)| observer);
+        let state = BridgeState::with_aside(bridge.logic.clone(), ports, lanes, &bridge.mirrors, observers);
         let old = bridge.cell.swap(state);
         self.quiescence.wait();
         drop(old);

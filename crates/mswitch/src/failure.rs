@@ -25,17 +25,24 @@ impl fmt::Display for Failure {
 
 impl From<tonic::Status> for Failure {
     fn from(status: tonic::Status) -> Self {
+        // What the daemon says has no source: that is the connection's.
+        let broken = std::error::Error::source(&status).is_some();
         match status.code() {
-            tonic::Code::Unavailable => Self::new(format_args!(
-                "the daemon went away ({}); its log says why, `mswitch daemon` starts it again",
-                status.message()
-            )),
+            tonic::Code::Unavailable => gone(&status),
+            _ if broken => gone(&status),
             tonic::Code::Unimplemented => {
                 Self::new("the daemon is of another version and does not know this command; restart it")
             }
             _ => Self::new(status.message()),
         }
     }
+}
+
+fn gone(status: &tonic::Status) -> Failure {
+    let why = status.message();
+    Failure::new(format_args!(
+        "the daemon went away ({why}); its log says why, `mswitch daemon` starts it again"
+    ))
 }
 
 macro_rules! from_errors {

@@ -406,6 +406,8 @@ mod tests {
         for code in [0x34, 0x94] {
             assert_eq!(refused(&[op(code, 0), KEEP]), ProgramError::Division(0));
         }
+        assert_eq!(refused(&[]).to_string(), "the filter has no instructions");
+        assert_eq!(refused(&[op(0x00, 0)]).to_string(), "the filter does not end in a return");
         assert!(refused(&[op(0x05, 1), KEEP]).to_string().contains("instruction 0 of the filter jumps"));
     }
 
