@@ -53,6 +53,7 @@ rm "$root/package.deb"
 [ -z "$(in_root dpkg --verify mswitch)" ] || die "files differ from the package's"
 in_root id mswitch >/dev/null || die "there is no user mswitch"
 in_root mswitch config check /etc/mswitch/mswitch.toml
+[ "$(in_root stat -c '%U:%G:%a' /etc/mswitch/mswitch.toml)" = root:mswitch:640 ] || die "anybody may read the configuration"
 for file in usr/share/man/man1/mswitch-port-add.1.gz usr/share/bash-completion/completions/mswitch; do
   [ -s "$root/$file" ] || die "$file is missing"
 done
