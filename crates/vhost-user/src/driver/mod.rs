@@ -1,0 +1,1 @@
+//! The driver's side of virtqueues, for tests and tools.

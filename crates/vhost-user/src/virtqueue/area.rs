@@ -1,0 +1,104 @@
+//! Access to a part of a virtqueue: fields by offset, each by one atomic load or store.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::layout::DESCRIPTOR;
+
+/// The start of memory that the other side can write at any time.
+///
+/// Whoever makes one promises that what it is asked for later is in bounds and aligned; hence the unsafe constructor and
+/// the unsafe methods' short arguments.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Area {
+    start: NonNull<u8>,
+}
+
+// SAFETY: the address of shared memory, which belongs to no thread; all access is atomic.
+unsafe impl Send for Area {}
+
+/// A descriptor as it is in memory, in either format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RawDescriptor {
+    /// The guest address.
+    pub(crate) address: u64,
+    /// Length in the low 32 bits, then two fields of 16 bits.
+    pub(crate) rest: u64,
+}
+
+impl RawDescriptor {
+    #[inline]
+    pub(crate) fn len(self) -> u32 {
+        self.rest as u32
+    }
+
+    /// Bits 32 to 47: the flags in a split, the buffer id in a packed virtqueue.
+    #[inline]
+    pub(crate) fn third(self) -> u16 {
+        (self.rest >> 32) as u16
+    }
+
+    /// Bits 48 to 63: the next descriptor in a split, the flags in a packed virtqueue.
+    #[inline]
+    pub(crate) fn fourth(self) -> u16 {
+        (self.rest >> 48) as u16
+    }
+
+    #[inline]
+    pub(crate) fn new(address: u64, len: u32, third: u16, fourth: u16) -> RawDescriptor {
+        let rest = u64::from(len) | u64::from(third) << 32 | u64::from(fourth) << 48;
+        RawDescriptor { address, rest }
+    }
+}
+
+impl Area {
+    /// # Safety
+    ///
+    /// `start` is mapped readable and writable for as long as the result or a copy of it is used, and so are all offsets
+    /// that its methods are given, with the alignment of what is accessed. All access in this process is atomic.
+    #[inline]
+    pub(crate) unsafe fn new(start: NonNull<u8>) -> Area {
+        Area { start }
+    }
+
+    /// The address at an offset, for prefetching and logs.
+    #[inline]
+    pub(crate) fn at(self, offset: usize) -> NonNull<u8> {
+        // SAFETY: in bounds: the promise to `new`.
+        unsafe { self.start.add(offset) }
+    }
+
+    #[inline]
+    pub(crate) fn u16(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: in bounds, aligned, accessed by atomics only: the promise to `new`.
+        unsafe { AtomicU16::from_ptr(self.at(offset).as_ptr().cast()) }
+    }
+
+    #[inline]
+    pub(crate) fn u32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.at(offset).as_ptr().cast()) }
+    }
+
+    #[inline]
+    pub(crate) fn u64(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.at(offset).as_ptr().cast()) }
+    }
+
+    /// Reads a descriptor: first the word with the flags, with `order`, then the address.
+    #[inline]
+    pub(crate) fn descriptor(&self, slot: u16, order: Ordering) -> RawDescriptor {
+        let offset = usize::from(slot) * DESCRIPTOR;
+        let rest = self.u64(offset + 8).load(order);
+        RawDescriptor { address: self.u64(offset).load(Ordering::Relaxed), rest }
+    }
+
+    /// Writes a descriptor: first the address, then the word with the flags, with `order`.
+    #[inline]
+    pub(crate) fn write_descriptor(&self, slot: u16, descriptor: RawDescriptor, order: Ordering) {
+        let offset = usize::from(slot) * DESCRIPTOR;
+        self.u64(offset).store(descriptor.address, Ordering::Relaxed);
+        self.u64(offset + 8).store(descriptor.rest, order);
+    }
+}
