@@ -9,6 +9,9 @@
 //! - [`memory`]: the table of memory regions, and the way from an address of the guest to one of this process.
 //! - [`virtqueue`]: the device's side of one virtqueue, split or packed.
 //! - [`driver`]: the driver's side, for tests and tools.
+//! - [`message`], [`features`]: what front-end and back-end say to each other.
+//! - [`socket`]: listening, connecting, and whole messages out of a stream of bytes.
+//! - [`session`]: the back-end's side of a connection, without I/O. It trusts nothing that the front-end says.
 //!
 //! Invariants:
 //! - Nothing that a peer sends or writes to shared memory leads to a panic, to a loop without end, or to an access
@@ -21,7 +24,11 @@
 compile_error!("virtqueues are little-endian and this crate accesses them natively");
 
 pub mod driver;
+pub mod features;
 pub mod memory;
+pub mod message;
+pub mod session;
+pub mod socket;
 pub mod virtqueue;
 
 pub use memory::{GuestMemory, MemoryError, RegionSpec};

@@ -1,0 +1,123 @@
+//! Feature bits: what back-end and front-end can agree on.
+//!
+//! Bits of the device are those of virtio 1.2 §5.1.3 and §6, protocol bits those of QEMU's vhost-user specification. What
+//! is not offered here cannot be negotiated.
+
+/// Bits of the virtio device.
+pub mod device {
+    /// The driver may leave checksums to the device.
+    pub const CSUM: u64 = 1 << 0;
+    /// The device may leave checksums to the driver.
+    pub const GUEST_CSUM: u64 = 1 << 1;
+    /// The front-end tells the driver an MTU.
+    pub const MTU: u64 = 1 << 3;
+    /// The driver takes large TCP packets over IPv4.
+    pub const GUEST_TSO4: u64 = 1 << 7;
+    /// The driver takes large TCP packets over IPv6.
+    pub const GUEST_TSO6: u64 = 1 << 8;
+    /// The driver takes large TCP packets with CWR set.
+    pub const GUEST_ECN: u64 = 1 << 9;
+    /// The device takes large TCP packets over IPv4.
+    pub const HOST_TSO4: u64 = 1 << 11;
+    /// The device takes large TCP packets over IPv6.
+    pub const HOST_TSO6: u64 = 1 << 12;
+    /// The device takes large TCP packets with CWR set.
+    pub const HOST_ECN: u64 = 1 << 13;
+    /// A packet to the driver may take several buffers.
+    pub const MRG_RXBUF: u64 = 1 << 15;
+    /// There is a control queue, which the front-end serves itself.
+    pub const CTRL_VQ: u64 = 1 << 17;
+    /// Receive modes are set through the control queue.
+    pub const CTRL_RX: u64 = 1 << 18;
+    /// The driver announces itself when told to.
+    pub const GUEST_ANNOUNCE: u64 = 1 << 21;
+    /// Several queue pairs.
+    pub const MQ: u64 = 1 << 22;
+    /// Header and packet may be cut into descriptors anywhere (legacy drivers; always so in virtio 1).
+    pub const ANY_LAYOUT: u64 = 1 << 27;
+    /// Descriptors may refer to tables of descriptors.
+    pub const INDIRECT_DESC: u64 = 1 << 28;
+    /// Notifications are asked for by index.
+    pub const EVENT_IDX: u64 = 1 << 29;
+    /// The front-end knows protocol features (vhost-user's own meaning of this bit).
+    pub const PROTOCOL_FEATURES: u64 = 1 << 30;
+    /// virtio 1, not a legacy device.
+    pub const VERSION_1: u64 = 1 << 32;
+    /// Packed rings.
+    pub const RING_PACKED: u64 = 1 << 34;
+    /// The driver takes large UDP packets over IPv4.
+    pub const GUEST_USO4: u64 = 1 << 54;
+    /// The driver takes large UDP packets over IPv6.
+    pub const GUEST_USO6: u64 = 1 << 55;
+    /// The device takes large UDP packets.
+    pub const HOST_USO: u64 = 1 << 56;
+
+    /// What is offered.
+    pub const OFFERED: u64 = CSUM
+        | GUEST_CSUM
+        | MTU
+        | GUEST_TSO4
+        | GUEST_TSO6
+        | GUEST_ECN
+        | HOST_TSO4
+        | HOST_TSO6
+        | HOST_ECN
+        | MRG_RXBUF
+        | CTRL_VQ
+        | CTRL_RX
+        | GUEST_ANNOUNCE
+        | MQ
+        | ANY_LAYOUT
+        | INDIRECT_DESC
+        | EVENT_IDX
+        | PROTOCOL_FEATURES
+        | VERSION_1
+        | RING_PACKED
+        | GUEST_USO4
+        | GUEST_USO6
+        | HOST_USO;
+
+    /// The names of bits that people ask about, for `port show`.
+    pub const NAMES: &[(u64, &str)] = &[
+        (VERSION_1, "version-1"),
+        (RING_PACKED, "packed"),
+        (MRG_RXBUF, "mergeable"),
+        (EVENT_IDX, "event-idx"),
+        (INDIRECT_DESC, "indirect"),
+        (MQ, "mq"),
+        (CSUM, "csum"),
+        (HOST_TSO4, "tso4"),
+        (HOST_TSO6, "tso6"),
+        (HOST_USO, "uso"),
+        (GUEST_CSUM, "guest-csum"),
+        (GUEST_TSO4, "guest-tso4"),
+        (GUEST_TSO6, "guest-tso6"),
+        (GUEST_USO4, "guest-uso4"),
+        (GUEST_USO6, "guest-uso6"),
+    ];
+}
+
+/// Bits of the protocol.
+pub mod protocol {
+    /// Several queue pairs.
+    pub const MQ: u64 = 1 << 0;
+    /// The back-end announces a guest that has moved.
+    pub const RARP: u64 = 1 << 2;
+    /// Any request can ask for an answer.
+    pub const REPLY_ACK: u64 = 1 << 3;
+    /// The back-end is told the MTU.
+    pub const NET_MTU: u64 = 1 << 4;
+    /// Memory regions come and go one by one.
+    pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+    /// The back-end is told the device status.
+    pub const STATUS: u64 = 1 << 16;
+
+    /// What is offered.
+    pub const OFFERED: u64 = MQ | RARP | REPLY_ACK | NET_MTU | CONFIGURE_MEM_SLOTS | STATUS;
+}
+
+/// Writes down a set of bits, for messages about those that nobody knows.
+pub(crate) fn bits(set: u64) -> String {
+    let bits: Vec<_> = (0..64).filter(|bit| set & (1 << bit) != 0).map(|bit: u32| bit.to_string()).collect();
+    bits.join(", ")
+}

@@ -1,0 +1,91 @@
+//! What a front-end has said of one ring.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::{GuestQueue, Refusal, Running};
+use crate::features::device;
+use crate::memory::GuestMemory;
+use crate::message::RingAddresses;
+use crate::virtqueue::{Addresses, Areas, Config, Features, Format};
+
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    /// 0 until it is known.
+    pub(super) size: u16,
+    pub(super) addresses: Option<RingAddresses>,
+    /// Where it goes on; at its start if nobody said otherwise.
+    pub(super) base: Option<u32>,
+    pub(super) call: Option<Arc<OwnedFd>>,
+    pub(super) enabled: bool,
+    /// Whether it is started, and what the driver signals.
+    started: Option<Option<Arc<OwnedFd>>>,
+}
+
+impl Ring {
+    pub(super) fn is_started(&self) -> bool {
+        self.started.is_some()
+    }
+
+    pub(super) fn start(&mut self, kick: Option<Arc<OwnedFd>>) {
+        self.started = Some(kick);
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.started = None;
+    }
+
+    /// Whether packets pass when it is started.
+    pub(super) fn is_enabled(&self, features: u64) -> bool {
+        self.enabled || features & device::PROTOCOL_FEATURES == 0
+    }
+
+    /// Whether the addresses are those it has, whatever is said of logging.
+    pub(super) fn lies_at(&self, other: &RingAddresses) -> bool {
+        let place = |a: &RingAddresses| (a.descriptors, a.used, a.available);
+        self.addresses.as_ref().map(place) == Some(place(other))
+    }
+
+    /// Where it goes on, as the front-end is told.
+    pub(super) fn position(&self, features: u64) -> u32 {
+        self.base.unwrap_or(match format(features) {
+            Format::Split => 0,
+            // Both wrap counters begin as 1.
+            Format::Packed => 0x8000_8000,
+        })
+    }
+
+    /// The ring as it is to run, if it is started.
+    pub(super) fn running(
+        &self,
+        ring: usize,
+        memory: &Arc<GuestMemory>,
+        features: u64,
+    ) -> Result<Option<Running>, Refusal> {
+        let (Some(kick), Some(at)) = (&self.started, &self.addresses) else { return Ok(None) };
+        let format = format(features);
+        let position = self.position(features);
+        let base = match format {
+            Format::Split => position,
+            // DPDK leaves the upper half out. Between two runs nothing is under way: both halves are the same.
+            Format::Packed => position & 0xffff | position << 16,
+        };
+        let (event_idx, indirect) =
+            (features & device::EVENT_IDX != 0, features & device::INDIRECT_DESC != 0);
+        let addresses = Addresses { descriptors: at.descriptors, driver: at.available, device: at.used };
+        let areas = Areas::locate(memory, format, self.size, &addresses);
+        let queue = areas.and_then(|areas| {
+            let features = Features { event_idx, indirect, in_order: false };
+            let config = Config { format, size: self.size, areas, features, base };
+            // SAFETY: the areas were found in `memory`, which the queue keeps.
+            unsafe { GuestQueue::new(&config, memory.clone()) }
+        });
+        let queue = queue.map_err(|error| Refusal::Queue { ring, error })?;
+        let (kick, call) = (kick.clone(), self.call.clone());
+        Ok(Some(Running { ring, queue, kick, call, enabled: self.is_enabled(features) }))
+    }
+}
+
+fn format(features: u64) -> Format {
+    if features & device::RING_PACKED != 0 { Format::Packed } else { Format::Split }
+}

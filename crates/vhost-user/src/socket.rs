@@ -1,0 +1,315 @@
+//! The control socket: listening, connecting, and whole messages out of a stream of bytes.
+//!
+//! The sockets are of type `SOCK_STREAM`, so a message may come in pieces; its descriptors come with one of them. A
+//! [`Receiver`] reads no further than the end of the message it is at, so that the next one's descriptors stay with it.
+//!
+//! Invariants:
+//! - No descriptor that a peer sends leaks: those that are too many are closed and make the message an error.
+//! - Nothing here blocks: sockets made here are non-blocking.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, recvmsg, sendmsg, socket_with,
+};
+
+use crate::message::{DecodeError, HEADER_LEN, Header, MAX_DESCRIPTORS, MAX_PAYLOAD};
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// A listening socket. Its file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// The device and inode that the socket file had: only this one is ours to remove.
+    file: (u64, u64),
+}
+
+impl Listener {
+    /// Listens at `path`, non-blocking.
+    ///
+    /// A socket file on which nobody listens any more is replaced. Anything else in the way is an error.
+    pub fn bind(path: &Path) -> io::Result<Listener> {
+        let address = SocketAddrUnix::new(path)?;
+        let fd = new_socket()?;
+        match bind(&fd, &address) {
+            Err(Errno::ADDRINUSE) => {
+                remove_stale(path, &address)?;
+                bind(&fd, &address)?;
+            }
+            other => other?,
+        }
+        listen(&fd, BACKLOG)?;
+        Ok(Listener { fd, path: path.into(), file: identity(path)? })
+    }
+
+    /// Accepts one connection, which is non-blocking. `WouldBlock` when there is none.
+    pub fn accept(&self) -> io::Result<OwnedFd> {
+        Ok(accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|found| found == self.file) {
+            // The file may be gone or the directory read-only: then there is nothing to do about it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
+}
+
+/// Removes a socket file on which nobody listens.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+    let in_use = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return in_use("a file that is not a socket is in the way");
+    }
+    match connect(new_socket()?, address) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
+        // Somebody answers, is too busy to, or is out of our reach.
+        _ => in_use("another program listens there"),
+    }
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Connects to whoever listens at `path`, non-blocking. `WouldBlock` when too many others wait to be accepted.
+pub fn dial(path: &Path) -> io::Result<OwnedFd> {
+    let fd = new_socket()?;
+    connect(&fd, &SocketAddrUnix::new(path)?)?;
+    Ok(fd)
+}
+
+/// Sends a message whole. `WouldBlock` when the peer does not read what it is sent.
+pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("no room for so many descriptors"));
+    }
+    match sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)? {
+        sent if sent == message.len() => Ok(()),
+        // A peer that leaves so much unread is not served any further.
+        _ => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+/// Why no message was received.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The socket failed, or has nothing more yet ([`ReceiveError::would_block`]).
+    #[error("control socket: {0}")]
+    Io(#[from] io::Error),
+    /// The peer left in the middle of a message.
+    #[error("the control connection ended within a message")]
+    Cut,
+    /// The message came with more descriptors than any needs.
+    #[error("message with more than {MAX_DESCRIPTORS} file descriptors")]
+    TooManyDescriptors,
+    /// The header cannot be understood.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+impl ReceiveError {
+    /// Whether there is merely nothing more to receive yet.
+    pub fn would_block(&self) -> bool {
+        matches!(self, ReceiveError::Io(e) if e.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// A message as it came.
+#[derive(Debug)]
+pub struct Received {
+    /// Its head.
+    pub header: Header,
+    /// What follows, as long as the head says.
+    pub payload: Vec<u8>,
+    /// The descriptors that came with it.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Puts messages together.
+#[derive(Debug)]
+pub struct Receiver {
+    bytes: [u8; HEADER_LEN + MAX_PAYLOAD],
+    filled: usize,
+    header: Option<Header>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Receiver { bytes: [0; HEADER_LEN + MAX_PAYLOAD], filled: 0, header: None, descriptors: Vec::new() }
+    }
+}
+
+impl Receiver {
+    /// Receives up to the end of the next message. `None` when the peer has closed the connection. After an error other
+    /// than [`ReceiveError::would_block`] the connection is of no more use.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Received>, ReceiveError> {
+        loop {
+            let wanted = HEADER_LEN + self.header.map_or(0, |header| header.size as usize);
+            if self.filled == wanted {
+                let Some(header) = self.header else {
+                    if let Some(bytes) = self.bytes.first_chunk() {
+                        self.header = Some(Header::decode(bytes)?);
+                    }
+                    continue;
+                };
+                let payload = self.bytes.get(HEADER_LEN..wanted).unwrap_or_default().to_vec();
+                (self.header, self.filled) = (None, 0);
+                let descriptors = std::mem::take(&mut self.descriptors);
+                return Ok(Some(Received { header, payload, descriptors }));
+            }
+            // `Header::decode` bounds what is wanted by the buffer's size.
+            let room = self.bytes.get_mut(self.filled..wanted).unwrap_or_default();
+            let n = read(socket, room, &mut self.descriptors)?;
+            self.filled += n;
+            if n == 0 {
+                return if self.filled == 0 { Ok(None) } else { Err(ReceiveError::Cut) };
+            }
+        }
+    }
+}
+
+/// Reads some bytes and the descriptors that lie with them; 0 at the end.
+fn read(
+    socket: BorrowedFd<'_>,
+    room: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<usize, ReceiveError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let result = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(room)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other,
+        }
+    };
+    // A peer that died with messages unread looks the same as one that closed.
+    let received = match result {
+        Err(Errno::CONNRESET) => return Ok(0),
+        other => other.map_err(io::Error::from)?,
+    };
+    // Owning them all before any check makes every way out close them.
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            descriptors.extend(fds);
+        }
+    }
+    // The kernel closes descriptors for which there is no room, and says so.
+    if received.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > MAX_DESCRIPTORS {
+        return Err(ReceiveError::TooManyDescriptors);
+    }
+    Ok(received.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::message::{Request, RingDescriptor};
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (a, b) = UnixStream::pair().unwrap();
+        b.set_nonblocking(true).unwrap();
+        (a, b)
+    }
+
+    fn request(received: Received) -> Request {
+        Request::decode(&received.header, &received.payload).unwrap()
+    }
+
+    #[test]
+    fn messages_in_pieces_keep_their_descriptors() {
+        let (theirs, ours) = pair();
+        let kick = Request::SetVringKick(RingDescriptor { ring: 1, present: true });
+        let bytes = kick.encode(false);
+        let mut receiver = Receiver::default();
+        assert!(receiver.receive(ours.as_fd()).unwrap_err().would_block());
+        send(theirs.as_fd(), &bytes[..5], &[theirs.as_fd()]).unwrap();
+        assert!(receiver.receive(ours.as_fd()).unwrap_err().would_block());
+        send(theirs.as_fd(), &bytes[5..], &[]).unwrap();
+        send(theirs.as_fd(), &Request::SetFeatures(7).encode(true), &[]).unwrap();
+        send(theirs.as_fd(), &bytes, &[ours.as_fd(), theirs.as_fd()]).unwrap();
+        drop(theirs);
+        let first = receiver.receive(ours.as_fd()).unwrap().unwrap();
+        assert_eq!(first.descriptors.len(), 1);
+        assert_eq!(request(first), kick);
+        let second = receiver.receive(ours.as_fd()).unwrap().unwrap();
+        assert!(second.header.need_reply && second.descriptors.is_empty());
+        assert_eq!(request(second), Request::SetFeatures(7));
+        assert_eq!(receiver.receive(ours.as_fd()).unwrap().unwrap().descriptors.len(), 2);
+        assert!(receiver.receive(ours.as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_not_a_message() {
+        let (theirs, ours) = pair();
+        send(theirs.as_fd(), &Request::SetOwner.encode(false)[..7], &[]).unwrap();
+        drop(theirs);
+        let error = Receiver::default().receive(ours.as_fd()).unwrap_err();
+        assert_eq!(error.to_string(), "the control connection ended within a message");
+
+        let (theirs, ours) = pair();
+        send(theirs.as_fd(), &[0xff; 12], &[]).unwrap();
+        let error = Receiver::default().receive(ours.as_fd()).unwrap_err();
+        assert_eq!(error.to_string(), "message of protocol version 3, must be 1");
+
+        let (theirs, ours) = pair();
+        let bytes = Request::SetOwner.encode(false);
+        for byte in bytes.chunks(6) {
+            send(theirs.as_fd(), byte, &[ours.as_fd(); 5]).unwrap();
+        }
+        let error = Receiver::default().receive(ours.as_fd()).unwrap_err();
+        assert_eq!(error.to_string(), "message with more than 8 file descriptors");
+    }
+
+    #[test]
+    fn a_socket_file_that_nobody_serves_is_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let listener = Listener::bind(&path).unwrap();
+        let taken = Listener::bind(&path).unwrap_err();
+        assert_eq!(taken.to_string(), "another program listens there");
+        // What looked whether somebody listens.
+        drop(listener.accept().unwrap());
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(dial(&path).unwrap());
+        assert!(listener.accept().is_ok());
+        drop(listener);
+        assert!(!path.exists());
+
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "std leaves the file");
+        drop(Listener::bind(&path).unwrap());
+
+        std::fs::write(&path, "").unwrap();
+        let file = Listener::bind(&path).unwrap_err();
+        assert_eq!(file.to_string(), "a file that is not a socket is in the way");
+    }
+}
