@@ -213,7 +213,7 @@ impl RxQueue for Frames {
         Ok(())
     }
 
-    fn complete(&mut self) -> Result<(), Fault> {
+    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
         Ok(())
     }
 

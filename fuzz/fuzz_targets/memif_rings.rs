@@ -149,7 +149,7 @@ impl RxQueue for Source {
         Ok(())
     }
 
-    fn complete(&mut self) -> Result<(), Fault> {
+    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -506,7 +506,7 @@ impl<'f, 'd> World<'f, 'd> {
                 steps.forward(&self.picture, PortIndex(1 + who as u16));
             }
             steps.take_drops();
-            received.and_then(|()| rx.complete())
+            received.and_then(|()| steps.complete(&mut *rx))
         });
         match received {
             // A queue that failed is not used again.

@@ -24,6 +24,7 @@ pub fn options(spec: &Spec) -> Result<(), Fault> {
     let checked = match spec {
         Spec::Memif(options) => options.check(),
         Spec::Tap(options) => options.check(),
+        Spec::VhostUser(options) => options.check(),
     };
     checked.map_err(|error| split(&error.0, spec))
 }
@@ -80,6 +81,9 @@ pub fn listens_on(spec: &Spec) -> Option<&Path> {
     match spec {
         Spec::Memif(options) => (options.role == Role::Server).then_some(options.socket.as_path()),
         Spec::Tap(_) => None,
+        Spec::VhostUser(options) => {
+            (options.role == ports::vhost_user::Role::Server).then_some(options.socket.as_path())
+        }
     }
 }
 
@@ -98,6 +102,7 @@ pub fn exclusive(spec: &Spec, port: &str) -> (String, &'static str) {
             };
             (format!("interface {name} in {place}"), "interface")
         }
+        Spec::VhostUser(options) => (format!("vhost-user socket {}", options.socket.display()), "socket"),
     }
 }
 

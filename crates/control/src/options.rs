@@ -43,6 +43,7 @@ macro_rules! by_type {
         match $name {
             "memif" => $f::<ports::memif::Options>($($arg),*).map(Spec::Memif),
             "tap" => $f::<ports::tap::Options>($($arg),*).map(Spec::Tap),
+            "vhost-user" => $f::<ports::vhost_user::Options>($($arg),*).map(Spec::VhostUser),
             other => Err(unknown_type(other).into()),
         }
     };
@@ -57,6 +58,7 @@ pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
     match type_name {
         "memif" => Ok(fields::of::<ports::memif::Options>()),
         "tap" => Ok(fields::of::<ports::tap::Options>()),
+        "vhost-user" => Ok(fields::of::<ports::vhost_user::Options>()),
         other => Err(unknown_type(other)),
     }
 }
@@ -112,6 +114,7 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
     let value = match spec {
         Spec::Memif(options) => toml::Table::try_from(options),
         Spec::Tap(options) => toml::Table::try_from(options),
+        Spec::VhostUser(options) => toml::Table::try_from(options),
     };
     // Option structs are plain tables, which TOML can always hold.
     value.unwrap_or_default()

@@ -41,6 +41,9 @@ pub enum Fault {
     /// The file descriptor to be notified through refused.
     #[error("notification failed: {0}")]
     Notify(rustix::io::Errno),
+    /// A rule of the port type's own; the port knows which.
+    #[error("the client broke the port's protocol")]
+    Protocol,
     /// The device went away.
     #[error("device failed: {0}")]
     Device(rustix::io::Errno),

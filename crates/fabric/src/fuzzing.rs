@@ -161,6 +161,13 @@ impl Steps {
         self.tools.notifier.flush();
     }
 
+    /// Gives a batch's descriptors back to their sender, and tells it.
+    pub fn complete(&mut self, queue: &mut dyn RxQueue) -> Result<(), Fault> {
+        let completed = queue.complete(&mut self.tools);
+        self.tools.notifier.flush();
+        completed
+    }
+
     /// What was dropped before it reached a transmit queue since the last call, by reason.
     pub fn take_drops(&mut self) -> Drops {
         let mut sum = Drops::default();

@@ -14,6 +14,7 @@ use packet::offload::Offload;
 
 use crate::copy;
 use crate::counters::{DropReason, Drops};
+use crate::egress::Tools;
 use crate::fault::Fault;
 
 /// Bytes of each packet that are copied before anything reads them.
@@ -426,9 +427,9 @@ pub trait RxQueue: Send {
     /// queue is not used again; what is already in the batch still goes out.
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault>;
 
-    /// The batch has been delivered: give its descriptors back to the sender. Fails when the memory that the
-    /// batch lay in was taken away meanwhile.
-    fn complete(&mut self) -> Result<(), Fault>;
+    /// The batch has been delivered: give its descriptors back to the sender. A sender that waits for them is told through
+    /// `tools`. Fails when the memory that the batch lay in was taken away meanwhile.
+    fn complete(&mut self, tools: &mut Tools) -> Result<(), Fault>;
 
     /// Asks the sender to signal [`RxQueue::signal`] for packets from now on, or not to bother.
     fn set_signalled(&mut self, on: bool);

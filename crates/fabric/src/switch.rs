@@ -461,6 +461,12 @@ impl Switch {
         Ok(())
     }
 
+    /// Returns when every worker has ended the batch that it was at: what a port type had replaced before, in queues that
+    /// stay attached, is not used any more.
+    pub fn settle(&self) {
+        self.quiescence.wait();
+    }
+
     /// Moves a port's receive queue to the worker on `cpu`; its next batch is taken there.
     pub fn pin(&self, at: PortRef, queue: u16, cpu: usize) -> Result<(), SwitchError> {
         let mut state = self.lock();

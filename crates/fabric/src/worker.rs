@@ -378,7 +378,7 @@ impl Worker {
         }
         intake.counters.add_drops(&mut self.batch.drops);
         intake.counters.add_drops(&mut self.pad.drops);
-        if let Err(fault) = received.and_then(|()| intake.queue.complete()) {
+        if let Err(fault) = received.and_then(|()| intake.queue.complete(&mut self.tools)) {
             slot.phase = Phase::Dead;
             intake.dead = true;
             (intake.on_fault)(fault);

@@ -797,7 +797,7 @@ fn what_was_looked_at_is_what_is_sent() {
             }
             Ok(())
         }
-        fn complete(&mut self) -> Result<(), Fault> {
+        fn complete(&mut self, _: &mut fabric::Tools) -> Result<(), Fault> {
             self.0.returned.store(1, Ordering::Release);
             Ok(())
         }

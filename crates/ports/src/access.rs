@@ -1,4 +1,4 @@
-//! Who may reach a socket file: its owner, group and mode, as users write them.
+//! Where a socket file can be made, and who may reach it: its owner, group and mode, as users write them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -46,4 +46,19 @@ impl Access {
         }
         Ok(())
     }
+}
+
+/// Refuses a socket file whose directory is not there.
+pub(crate) fn check_directory(socket: &Path) -> Result<(), OpenError> {
+    let directory = match socket.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if directory.is_dir() {
+        return Ok(());
+    }
+    Err(OpenError(format!(
+        "socket: {} is not a directory; create it first, or choose another path",
+        directory.display()
+    )))
 }

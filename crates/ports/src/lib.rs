@@ -6,9 +6,12 @@
 //! logic know nothing of port types.
 
 mod access;
+mod claim;
 mod log_limit;
 pub mod memif;
 pub mod tap;
+pub mod vhost_user;
+mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,17 +38,20 @@ pub enum Spec {
     Memif(memif::Options),
     /// The host's stack, through a TAP interface.
     Tap(tap::Options),
+    /// A virtual machine's network device, or DPDK's virtio-user.
+    VhostUser(vhost_user::Options),
 }
 
 impl Spec {
     /// Names of all port types, as users write them.
-    pub const TYPES: &'static [&'static str] = &["memif", "tap"];
+    pub const TYPES: &'static [&'static str] = &["memif", "tap", "vhost-user"];
 
     /// The port type's name.
     pub fn type_name(&self) -> &'static str {
         match self {
             Spec::Memif(_) => "memif",
             Spec::Tap(_) => "tap",
+            Spec::VhostUser(_) => "vhost-user",
         }
     }
 
@@ -54,6 +60,7 @@ impl Spec {
         match type_name {
             "memif" => Some(schemars::schema_for!(memif::Options)),
             "tap" => Some(schemars::schema_for!(tap::Options)),
+            "vhost-user" => Some(schemars::schema_for!(vhost_user::Options)),
             _ => None,
         }
     }
@@ -61,7 +68,7 @@ impl Spec {
     /// The MTU that the client's end is given, for types that give it one: bytes without link header.
     pub fn mtu(&self) -> Option<u32> {
         match self {
-            Spec::Memif(_) => None,
+            Spec::Memif(_) | Spec::VhostUser(_) => None,
             Spec::Tap(options) => Some(options.mtu),
         }
     }
@@ -69,7 +76,7 @@ impl Spec {
     /// Gives the client's end an MTU, 0 for the type's default; nothing for types that give it none.
     pub fn set_mtu(&mut self, mtu: u32) {
         match self {
-            Spec::Memif(_) => {}
+            Spec::Memif(_) | Spec::VhostUser(_) => {}
             Spec::Tap(options) => options.mtu = if mtu == 0 { tap::Options::default().mtu } else { mtu },
         }
     }
@@ -81,6 +88,7 @@ pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>
     match spec {
         Spec::Memif(options) => memif::open(options, at, env),
         Spec::Tap(options) => tap::open(options, at, env),
+        Spec::VhostUser(options) => vhost_user::open(options, at, env),
     }
 }
 

@@ -596,7 +596,7 @@ impl RxQueue for Truncated {
         Ok(())
     }
 
-    fn complete(&mut self) -> Result<(), Fault> {
+    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
-use fabric::{Fault, RxBatch, RxQueue};
+use fabric::{Fault, RxBatch, RxQueue, Tools};
 use packet::offload::Offload;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -229,7 +229,7 @@ impl RxQueue for FeedQueue {
         Ok(())
     }
 
-    fn complete(&mut self) -> Result<(), Fault> {
+    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
         self.used();
         let n = self.lent.len() as u64;
         self.lent.clear();

@@ -49,7 +49,7 @@ impl RxQueue for Queue {
         Ok(())
     }
 
-    fn complete(&mut self) -> Result<(), Fault> {
+    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
         if self.taken > 0 {
             self.inbox.state.lock().unwrap().done += std::mem::take(&mut self.taken);
             self.inbox.progress.notify_all();

@@ -8,7 +8,7 @@ use memif::client::{Advance, Attached, Attaching, ClientConfig};
 use tokio::task::JoinHandle;
 
 use super::link::{Mine, PortState};
-use super::watch::watch_copy;
+use crate::watch::watch_copy;
 use crate::{Environment, Port, Status};
 
 /// First pause between attempts; doubled up to [`LONGEST_PAUSE`].

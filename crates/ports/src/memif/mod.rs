@@ -10,7 +10,6 @@ mod link;
 mod options;
 mod rings;
 mod sockets;
-mod watch;
 
 use std::sync::Arc;
 

@@ -1,13 +1,14 @@
 //! What a user can set on a memif port, and the checks of it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memif::message::Secret;
 use memif::socket::Address;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Access, OpenError};
+use crate::OpenError;
+use crate::access::{Access, check_directory};
 
 /// Which side of the protocol the switch takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -127,20 +128,6 @@ impl Options {
     pub(super) fn access(&self) -> Result<Access, OpenError> {
         Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
-}
-
-fn check_directory(socket: &Path) -> Result<(), OpenError> {
-    let directory = match socket.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    if directory.is_dir() {
-        return Ok(());
-    }
-    Err(OpenError(format!(
-        "socket: {} is not a directory; create it first, or choose another path",
-        directory.display()
-    )))
 }
 
 #[cfg(test)]

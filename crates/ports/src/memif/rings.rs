@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use fabric::{Buffer, Fault, RingBacking, RxBatch, RxQueue, prefetch_read, prefetch_write};
+use fabric::{Buffer, Fault, RingBacking, RxBatch, RxQueue, Tools, prefetch_read, prefetch_write};
 use memif::Memory;
 use memif::RingParts;
 use memif::client::{Direction, Layout};
@@ -143,7 +143,7 @@ impl RxQueue for Rx {
     }
 
     #[inline]
-    fn complete(&mut self) -> Result<(), Fault> {
+    fn complete(&mut self, _tools: &mut Tools) -> Result<(), Fault> {
         if self.next != self.held {
             match self.side {
                 Side::Server => self.ring.set_tail(self.next),

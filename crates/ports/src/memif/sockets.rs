@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 
 use super::link::{Mine, PortState, Turn, receive};
 use super::options::Options;
-use super::watch::{watch, watch_copy};
 use crate::log_limit::{Admitted, LogLimit};
+use crate::watch::{watch, watch_copy};
 use crate::{Access, Environment, OpenError, Port, Status};
 
 /// Connections of one socket that may be shaking hands.

@@ -6,14 +6,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fabric::{Fault, RxBatch, RxQueue};
-use packet::offload::{Gso, Offload};
-use packet::virtio_net::{self, HEADER_LEN};
+use fabric::{Fault, RxBatch, RxQueue, Tools};
+use packet::virtio_net::HEADER_LEN;
 use rustix::io::Errno;
 
-/// Metadata that contradicts itself (segments need checksums), for frames whose own cannot be expressed: where
-/// such a frame would leave the switch it is dropped and counted as `bad-offload`.
-const REFUSED: Offload = Offload { gso: Gso::Udp, ..Offload::NONE };
+use crate::claim::claim;
 
 /// One queue of a TAP device, read.
 pub(super) struct TapQueue(pub(super) Arc<OwnedFd>);
@@ -32,13 +29,13 @@ impl RxQueue for TapQueue {
             let Some(header) = room.first_chunk::<HEADER_LEN>().filter(|_| len >= HEADER_LEN) else {
                 return Ok(());
             };
-            let offload = virtio_net::decode(header).unwrap_or(REFUSED);
+            let offload = claim(header);
             batch.landed(HEADER_LEN, len, offload)?;
         }
         Ok(())
     }
 
-    fn complete(&mut self) -> Result<(), Fault> {
+    fn complete(&mut self, _tools: &mut Tools) -> Result<(), Fault> {
         Ok(())
     }
 

@@ -53,6 +53,8 @@ const MTUS: std::ops::RangeInclusive<u64> = 68..=65_535;
 pub struct Running {
     /// Its number: 2 × pair for packets to the driver, one more for packets from it.
     pub ring: usize,
+    /// Its entries.
+    pub size: u16,
     /// The device's side of it.
     pub queue: GuestQueue,
     /// What the driver signals; `None` if it does not.
@@ -132,6 +134,11 @@ impl Session {
         self.features
     }
 
+    /// Whether requests that ask for an answer get one, whatever they are.
+    pub fn answers_all(&self) -> bool {
+        self.protocol & protocol::REPLY_ACK != 0
+    }
+
     /// Does what a message asks for. Returns the bytes to answer with, if there are any.
     pub fn handle(&mut self, received: Received, rings: &mut dyn Rings) -> Result<Option<Vec<u8>>, Refusal> {
         let Received { header, payload, mut descriptors } = received;
@@ -141,7 +148,7 @@ impl Session {
             return Err(Refusal::Descriptors { name: request.name(), found: descriptors.len(), most });
         }
         let answer = self.carry_out(&request, &mut descriptors, rings)?;
-        let asked = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
+        let asked = header.need_reply && self.answers_all();
         Ok(answer.or(asked.then_some(Answer::Number(0))).map(|answer| answer.encode(header.code)))
     }
 
@@ -245,7 +252,7 @@ impl Session {
                     self.change(rings, |session| session.mtu = Some(valid))?;
                 }
                 // Said to those who ask, and without consequence for others.
-                _ => return Ok((self.protocol & protocol::REPLY_ACK != 0).then_some(Answer::Number(1))),
+                _ => return Ok(self.answers_all().then_some(Answer::Number(1))),
             },
             Request::SetStatus(status) => self.status = status & 0xff,
             Request::GetStatus => return Ok(Some(Answer::Number(self.status))),

@@ -82,7 +82,7 @@ impl Ring {
         });
         let queue = queue.map_err(|error| Refusal::Queue { ring, error })?;
         let (kick, call) = (kick.clone(), self.call.clone());
-        Ok(Some(Running { ring, queue, kick, call, enabled: self.is_enabled(features) }))
+        Ok(Some(Running { ring, size: self.size, queue, kick, call, enabled: self.is_enabled(features) }))
     }
 }
 

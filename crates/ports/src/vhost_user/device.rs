@@ -1,0 +1,198 @@
+//! The rings that a front-end has started, plugged into the switch.
+//!
+//! Ring 2 × pair carries packets to the driver, the one after it packets from the driver. All of a device is attached
+//! at once; when anything of it changes it is detached, and attached anew.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use fabric::rx::MAX_PACKET;
+use fabric::switch::PortRef;
+use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, Tools};
+use tokio::sync::mpsc;
+use vhost_user::features::device;
+use vhost_user::session::{Device, Rings, Running};
+
+use super::rx::Rx;
+use super::tx::Tx;
+
+/// Where a device meets its port of the switch.
+pub(super) struct Plug {
+    switch: Arc<Switch>,
+    at: PortRef,
+    report: mpsc::Sender<Fault>,
+    blame: Arc<Blame>,
+    plugged: Option<Plugged>,
+}
+
+struct Plugged {
+    positions: Vec<(usize, Arc<AtomicU32>)>,
+    calls: BTreeMap<usize, (Arc<Call>, Option<Arc<OwnedFd>>)>,
+    facts: Vec<(String, String)>,
+}
+
+/// What a driver did wrong, in words; the fabric's [`Fault`] has no room for them.
+#[derive(Debug, Default)]
+pub(super) struct Blame(OnceLock<String>);
+
+impl Blame {
+    /// Notes what broke the rules. The first is the reason; more say nothing new.
+    #[cold]
+    pub(super) fn put(&self, ring: usize, what: impl std::fmt::Display) -> Fault {
+        let _ = self.0.set(format!("ring {ring}: {what}"));
+        Fault::Protocol
+    }
+}
+
+/// How packets travel in the rings of a device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    /// Bytes of the header in front of each packet.
+    pub(super) header: u32,
+    /// A packet to the driver may take several buffers.
+    pub(super) mergeable: bool,
+    /// What the driver says about packets is to be listened to.
+    pub(super) claims: bool,
+    /// The driver wants to know that checksums are right.
+    pub(super) verified: bool,
+    /// The driver takes large packets with CWR set as such.
+    pub(super) ecn: bool,
+}
+
+impl Form {
+    fn of(features: u64) -> Form {
+        let has = |bit| features & bit != 0;
+        Form {
+            // Legacy devices without mergeable buffers leave out the number of buffers (virtio 1.2 §5.1.6.1).
+            header: if has(device::VERSION_1 | device::MRG_RXBUF) { 12 } else { 10 },
+            mergeable: has(device::MRG_RXBUF),
+            claims: has(device::CSUM),
+            verified: has(device::GUEST_CSUM),
+            ecn: has(device::GUEST_ECN),
+        }
+    }
+}
+
+/// What a ring's driver waits for: a descriptor that can change while workers use it.
+#[derive(Debug)]
+pub(super) struct Call(AtomicI32);
+
+impl Call {
+    fn new(fd: Option<&OwnedFd>) -> Self {
+        Self(AtomicI32::new(fd.map_or(-1, OwnedFd::as_raw_fd)))
+    }
+
+    /// Has the driver told after the batch.
+    #[inline]
+    pub(super) fn tell(&self, tools: &mut Tools) {
+        // Whoever puts another one here closes this one only after the batch has ended.
+        let fd = self.0.load(Ordering::Acquire);
+        if fd >= 0 {
+            tools.notifier.add(fd);
+        }
+    }
+}
+
+impl Plug {
+    pub(super) fn new(switch: Arc<Switch>, at: PortRef, report: mpsc::Sender<Fault>) -> Self {
+        Self { switch, at, report, blame: Arc::default(), plugged: None }
+    }
+
+    /// A fault in words.
+    pub(super) fn blame(&self, fault: Fault) -> String {
+        match (fault, self.blame.0.get()) {
+            (Fault::Protocol, Some(what)) => what.clone(),
+            (fault, _) => fault.to_string(),
+        }
+    }
+
+    /// What is to be said of the rings that run; `None` if there are none.
+    pub(super) fn facts(&self) -> Option<Vec<(String, String)>> {
+        Some(self.plugged.as_ref()?.facts.clone())
+    }
+}
+
+impl Rings for Plug {
+    fn start(&mut self, device: Device) -> Result<(), String> {
+        let Device { features, mtu, rings, regions, announce } = device;
+        let (form, mut announce) = (Form::of(features), announce);
+        let (mut rx, mut tx) = (Vec::<Box<dyn RxQueue>>::new(), Vec::<Arc<dyn Egress>>::new());
+        let (mut positions, mut calls) = (Vec::new(), BTreeMap::new());
+        let sizes = rings.iter().filter(|ring| ring.enabled).map(|ring| (ring.ring, ring.size));
+        let facts = facts(&sizes.collect::<Vec<_>>(), regions, mtu);
+        for running in rings {
+            let Running { ring, queue, kick, call, enabled, .. } = running;
+            let position = Arc::new(AtomicU32::new(queue.base()));
+            positions.push((ring, position.clone()));
+            let told = Arc::new(Call::new(call.as_deref()));
+            calls.insert(ring, (told.clone(), call));
+            let blame = self.blame.clone();
+            if ring % 2 == 0 {
+                // A ring that is not enabled is left alone: that nothing is delivered is all that shows.
+                if enabled {
+                    tx.push(Arc::new(Tx::new(ring, queue, form, told, position, blame)));
+                }
+            } else if let Some(kick) = kick {
+                let announce = if enabled { announce.take() } else { None };
+                let queue = Rx::new(ring, queue, kick, told, form, enabled, announce, position, blame);
+                rx.push(Box::new(queue));
+            }
+        }
+        let has = |bit| features & bit != 0;
+        let caps = Caps {
+            csum: has(device::GUEST_CSUM),
+            tso4: has(device::GUEST_TSO4),
+            tso6: has(device::GUEST_TSO6),
+            uso: has(device::GUEST_USO4) && has(device::GUEST_USO6),
+        };
+        let report = self.report.clone();
+        let on_fault = Arc::new(move |fault| {
+            // The first fault is the reason; more say nothing new.
+            let _ = report.try_send(fault);
+        });
+        let mtu = mtu.map_or(MAX_PACKET, u32::from);
+        let attachment = Attachment { rx, tx, caps, mtu, on_fault };
+        self.switch.attach(self.at, attachment).map_err(|error| error.to_string())?;
+        self.plugged = Some(Plugged { positions, calls, facts });
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Vec<(usize, u32)> {
+        let Some(plugged) = self.plugged.take() else { return Vec::new() };
+        // Fails only if the port is gone, which has detached it.
+        let _ = self.switch.detach(self.at);
+        // Queues have said where they stand when they were dropped.
+        let place = |(ring, position): (usize, Arc<AtomicU32>)| (ring, position.load(Ordering::Acquire));
+        plugged.positions.into_iter().map(place).collect()
+    }
+
+    fn set_call(&mut self, ring: usize, call: Option<Arc<OwnedFd>>) {
+        let Some(plugged) = &mut self.plugged else { return };
+        if let Some((told, held)) = plugged.calls.get_mut(&ring) {
+            told.0.store(call.as_deref().map_or(-1, OwnedFd::as_raw_fd), Ordering::Release);
+            self.switch.settle();
+            *held = call;
+        }
+    }
+}
+
+fn facts(sizes: &[(usize, u16)], regions: usize, mtu: Option<u16>) -> Vec<(String, String)> {
+    let of = |odd: usize| {
+        let sizes: Vec<_> =
+            sizes.iter().filter(|(ring, _)| ring % 2 == odd).map(|(_, size)| size.to_string()).collect();
+        format!(
+            "{} (ring size {})",
+            sizes.len(),
+            if sizes.is_empty() { "-".into() } else { sizes.join(", ") }
+        )
+    };
+    let mut facts = vec![
+        ("rx-queues".to_owned(), of(1)),
+        ("tx-queues".to_owned(), of(0)),
+        ("memory-regions".to_owned(), regions.to_string()),
+    ];
+    facts.extend(mtu.map(|mtu| ("guest-mtu".to_owned(), mtu.to_string())));
+    facts
+}

@@ -1,0 +1,27 @@
+//! The client role: the switch connects to a front-end that listens, and again whenever it is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vhost_user::socket::dial;
+
+use super::link::PortState;
+use crate::watch::watch;
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(port: Arc<PortState>) {
+    loop {
+        match dial(&port.options.socket).and_then(watch) {
+            Ok(control) => port.serve(control).await,
+            Err(error) => {
+                port.set_down(format!("cannot connect to {}: {error}", port.options.socket.display()));
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = port.closing() => return,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A front-end that is connected: hear what it says, watch over its rings, take it down.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use fabric::switch::PortRef;
+use fabric::{Fault, Switch};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, watch};
+use vhost_user::features::device;
+use vhost_user::session::{Limits, Session};
+use vhost_user::socket::{ReceiveError, Received, Receiver, send};
+
+use super::device::Plug;
+use super::options::Options;
+use crate::log_limit::{Admitted, LogLimit};
+use crate::{Link, Status, StatusCell};
+
+/// A vhost-user port, whether or not anyone is connected.
+pub(super) struct PortState {
+    pub(super) at: PortRef,
+    pub(super) options: Options,
+    pub(super) log: LogLimit,
+    switch: Arc<Switch>,
+    status: StatusCell,
+    /// True once the port is being closed.
+    closing: watch::Sender<bool>,
+}
+
+/// A session and the rings that it runs: what only one thread at a time may have.
+struct Served {
+    session: Session,
+    plug: Plug,
+}
+
+impl PortState {
+    pub(super) fn new(at: PortRef, switch: Arc<Switch>, options: Options) -> Self {
+        let (log, status, closing) = (LogLimit::default(), StatusCell::default(), watch::Sender::new(false));
+        let port = Self { at, options, log, switch, status, closing };
+        port.set_down("no front-end has connected yet".into());
+        port
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.status.get()
+    }
+
+    /// The port's name, for logs.
+    pub(super) fn name(&self) -> String {
+        self.switch.settings(self.at).map(|s| s.name).unwrap_or_default()
+    }
+
+    /// Ends what goes on at this port.
+    pub(super) fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Waits until the port is being closed.
+    pub(super) async fn closing(&self) {
+        // The sender lives as long as `self`: waiting cannot fail.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    pub(super) fn set_down(&self, reason: String) {
+        self.status.set(Status { link: Link::Down(reason), details: self.facts() });
+    }
+
+    fn facts(&self) -> Vec<(String, String)> {
+        vec![("socket".into(), self.options.socket.display().to_string())]
+    }
+
+    /// Serves a front-end until it ends or is thrown out. Returns when no worker uses its memory any more.
+    pub(super) async fn serve(&self, control: AsyncFd<OwnedFd>) {
+        let peer = rustix::net::sockopt::socket_peercred(control.get_ref()).ok();
+        let peer = peer.map(|peer| ("peer".to_owned(), format!("process {}", peer.pid.as_raw_nonzero())));
+        let (report, mut faults) = mpsc::channel(1);
+        let limits = Limits { queue_pairs: self.options.queues, ..Limits::default() };
+        let mut served = Box::new(Served {
+            session: Session::new(limits, self.options.features()),
+            plug: Plug::new(self.switch.clone(), self.at, report),
+        });
+        self.show(&served, peer.as_slice());
+        if let Some(Admitted { suppressed }) = self.log.admit() {
+            tracing::info!(port = self.name(), suppressed, "vhost-user front-end connected");
+        }
+        let mut receiver = Receiver::default();
+        let reason = loop {
+            let received = tokio::select! {
+                fault = faults.recv() => break served.plug.blame(fault.unwrap_or(Fault::Protocol)),
+                received = receive(&control, &mut receiver) => received,
+                () = self.closing() => break "the port is being removed".to_owned(),
+            };
+            let received = match received {
+                Ok(Some(received)) => received,
+                Ok(None) => break "the front-end closed the connection".into(),
+                Err(error) => break error.to_string(),
+            };
+            let (code, asks) = (received.header.code, received.header.need_reply);
+            // Mapping memory takes its time, and stopping rings waits for workers: not on a thread that other ports'
+            // sockets need.
+            let handled = tokio::task::spawn_blocking(move || {
+                let outcome = served.handle(received);
+                (served, outcome)
+            });
+            let (answer, failure) = match handled.await {
+                Ok((back, outcome)) => {
+                    served = back;
+                    match outcome {
+                        Ok(answer) => (answer, None),
+                        Err(reason) => {
+                            // Who asked is told that it went wrong; what did is for the switch's owner.
+                            let asked = asks && served.session.answers_all();
+                            (asked.then(|| vhost_user::message::Answer::Number(1).encode(code)), Some(reason))
+                        }
+                    }
+                }
+                // Only when the runtime is shutting down, which has closed the port before.
+                Err(error) => return self.set_down(error.to_string()),
+            };
+            if let Some(answer) = answer
+                && let Err(error) = send(control.as_fd(), &answer, &[])
+            {
+                break failure.unwrap_or_else(|| format!("cannot answer on the control socket: {error}"));
+            }
+            if let Some(reason) = failure {
+                break reason;
+            }
+            self.show(&served, peer.as_slice());
+        };
+        // As above: it waits for workers.
+        let _ = tokio::task::spawn_blocking(move || served.session.close(&mut served.plug)).await;
+        if let Some(Admitted { suppressed }) = self.log.admit() {
+            tracing::info!(port = self.name(), reason, suppressed, "vhost-user front-end disconnected");
+        }
+        self.set_down(reason);
+    }
+
+    /// Says how it is.
+    fn show(&self, served: &Served, peer: &[(String, String)]) {
+        let mut details = self.facts();
+        details.extend_from_slice(peer);
+        if let Some(features) = served.session.features() {
+            let names = device::NAMES.iter().filter(|(bit, _)| features & bit != 0).map(|(_, name)| *name);
+            details.push(("features".into(), names.collect::<Vec<_>>().join(" ")));
+        }
+        let link = match served.plug.facts() {
+            Some(facts) => {
+                details.extend(facts);
+                Link::Up
+            }
+            None => Link::Down("the front-end is connected and has not started a queue".into()),
+        };
+        self.status.set(Status { link, details });
+    }
+}
+
+impl Served {
+    fn handle(&mut self, received: Received) -> Result<Option<Vec<u8>>, String> {
+        self.session.handle(received, &mut self.plug).map_err(|refusal| refusal.to_string())
+    }
+}
+
+/// Receives one message.
+async fn receive(
+    control: &AsyncFd<OwnedFd>,
+    receiver: &mut Receiver,
+) -> Result<Option<Received>, ReceiveError> {
+    loop {
+        let mut ready = control.readable().await?;
+        match receiver.receive(control.get_ref().as_fd()) {
+            Err(error) if error.would_block() => ready.clear_ready(),
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The server role: the switch listens, and serves one front-end after another.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinHandle;
+use vhost_user::socket::Listener;
+
+use super::link::PortState;
+use crate::log_limit::Admitted;
+use crate::watch::{watch, watch_copy};
+use crate::{Access, Environment, OpenError};
+
+/// How long a connection waits for the one that has the port to end, before it is turned away.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After a failure to accept, for want of descriptors or memory that others must free.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Makes the socket and waits for front-ends.
+pub(super) fn start(
+    access: Access,
+    port: &Arc<PortState>,
+    env: &Environment,
+) -> Result<JoinHandle<()>, OpenError> {
+    let path = &port.options.socket;
+    let wrong = |what: &str, error| OpenError(format!("socket: cannot {what} {}: {error}", path.display()));
+    let listener = Listener::bind(path).map_err(|error| wrong("listen at", error))?;
+    access.apply(path).map_err(|error| wrong("set mode, owner or group of", error))?;
+    let _runtime = env.runtime.enter();
+    let watched = watch_copy(listener.as_fd()).map_err(|error| wrong("wait for connections at", error))?;
+    Ok(env.runtime.spawn(run(listener, watched, port.clone())))
+}
+
+async fn run(listener: Listener, watched: AsyncFd<OwnedFd>, port: Arc<PortState>) {
+    loop {
+        let control = tokio::select! {
+            control = accept(&listener, &watched, &port) => control,
+            () = port.closing() => return,
+        };
+        tokio::select! {
+            () = port.serve(control) => {}
+            never = turn_away(&listener, &watched, &port) => match never {},
+        }
+    }
+}
+
+/// Waits for a connection.
+async fn accept(listener: &Listener, watched: &AsyncFd<OwnedFd>, port: &PortState) -> AsyncFd<OwnedFd> {
+    loop {
+        let Ok(mut ready) = watched.readable().await else {
+            // The runtime is shutting down.
+            return std::future::pending().await;
+        };
+        match listener.accept().and_then(watch) {
+            Ok(control) => return control,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => ready.clear_ready(),
+            Err(error) => {
+                if let Some(Admitted { suppressed }) = port.log.admit() {
+                    tracing::warn!(port = port.name(), %error, suppressed, "cannot accept a vhost-user connection");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Ends connections that come while another has the port. One that follows it at once finds it gone in time.
+async fn turn_away(
+    listener: &Listener,
+    watched: &AsyncFd<OwnedFd>,
+    port: &PortState,
+) -> std::convert::Infallible {
+    loop {
+        // Nothing is taken from the queue before the time is over: whoever waits in it may still be served.
+        if watched.readable().await.is_err() {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(PATIENCE).await;
+        drop(accept(listener, watched, port).await);
+        if let Some(Admitted { suppressed }) = port.log.admit() {
+            let reason = "another one is connected";
+            tracing::info!(port = port.name(), reason, suppressed, "vhost-user front-end refused");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What a user can set on a vhost-user port, and the checks of it.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use vhost_user::features::device;
+
+use crate::OpenError;
+use crate::access::{Access, check_directory};
+
+/// Longest path of a Unix socket (`sun_path` of unix(7), without the zero at its end).
+const MAX_PATH: usize = 107;
+
+/// Which side makes the socket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The switch listens; the front-end connects.
+    #[default]
+    Server,
+    /// The front-end listens; the switch connects, and again when it is gone.
+    Client,
+}
+
+/// Options of a vhost-user port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Options {
+    /// Path of the socket, one for each port.
+    pub socket: PathBuf,
+    /// Server listens, client connects. The front-end (QEMU, virtio-user) takes the other role.
+    #[serde(default)]
+    pub role: Role,
+    /// Most queue pairs that a front-end may use, 1 to 64.
+    #[serde(default = "default_queues")]
+    pub queues: u16,
+    /// Whether packed rings are offered beside split ones.
+    #[serde(default = "yes")]
+    pub packed: bool,
+    /// Whether a packet may take several of the front-end's receive buffers.
+    #[serde(default = "yes")]
+    pub mergeable: bool,
+    /// Whether packets with checksums to complete or segments to cut may cross. Without, guest and switch do that work
+    /// for each packet.
+    #[serde(default = "yes")]
+    pub offloads: bool,
+    /// Access mode of the socket file, octal (server).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// User that owns the socket file, by name or number (server).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Group of the socket file, by name or number (server).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+fn default_queues() -> u16 {
+    16
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Features that ask for work on packets, or spare it.
+const OFFLOADS: u64 = device::CSUM
+    | device::HOST_TSO4
+    | device::HOST_TSO6
+    | device::HOST_ECN
+    | device::HOST_USO
+    | device::GUEST_CSUM
+    | device::GUEST_TSO4
+    | device::GUEST_TSO6
+    | device::GUEST_ECN
+    | device::GUEST_USO4
+    | device::GUEST_USO6;
+
+impl Options {
+    /// Checks everything that can be known without opening anything.
+    pub fn check(&self) -> Result<(), OpenError> {
+        self.checked().map(drop)
+    }
+
+    /// The same, and who may reach the socket file.
+    pub(super) fn checked(&self) -> Result<Access, OpenError> {
+        let length = self.socket.as_os_str().len();
+        if length == 0 || length > MAX_PATH {
+            return Err(OpenError(format!("socket: a path of {length} bytes, must be 1 to {MAX_PATH}")));
+        }
+        check_directory(&self.socket)?;
+        if !(1..=64).contains(&self.queues) {
+            return Err(OpenError(format!("queues: {} is out of range, must be 1 to 64", self.queues)));
+        }
+        Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
+    }
+
+    /// The features that front-ends are offered.
+    pub(super) fn features(&self) -> u64 {
+        let without = [
+            (self.packed, device::RING_PACKED),
+            (self.mergeable, device::MRG_RXBUF),
+            (self.offloads, OFFLOADS),
+        ];
+        without.iter().filter(|(on, _)| !on).fold(device::OFFERED, |offered, (_, bits)| offered & !bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(more: &str) -> Options {
+        toml::from_str(&format!("socket = \"/tmp/x.sock\"\n{more}")).unwrap()
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let error = |more: &str| options(more).check().unwrap_err().0;
+        assert!(error("queues = 0").contains("1 to 64"));
+        assert!(error("mode = \"9\"").contains("not an octal mode"));
+        assert!(error("owner = \"nobody-here\"").contains("no user"));
+        let at = |path: String| Options { socket: path.into(), ..options("") }.check().unwrap_err().0;
+        assert!(at("/no/such/x".into()).contains("/no/such is not a directory"));
+        assert_eq!(at(format!("/tmp/{}", "x".repeat(103))), "socket: a path of 108 bytes, must be 1 to 107");
+        assert_eq!(options("").check(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_off_is_not_offered() {
+        assert_eq!(options("").features(), device::OFFERED);
+        let plain = options("packed = false\nmergeable = false\noffloads = false").features();
+        assert_eq!(plain & (device::RING_PACKED | device::MRG_RXBUF | OFFLOADS), 0);
+        assert_ne!(plain & device::VERSION_1, 0);
+    }
+}

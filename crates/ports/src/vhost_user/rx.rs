@@ -1,0 +1,200 @@
+//! Packets from the driver: one ring as a receive queue of the fabric.
+//!
+//! Invariant: a chain that was taken is given back when its batch is complete, and not before; the fabric reads packets
+//! where the driver put them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use fabric::rx::MAX_BATCH;
+use fabric::{Fault, RxBatch, RxQueue, Tools};
+use packet::offload::Offload;
+use packet::virtio_net::HEADER_LEN;
+use vhost_user::session::GuestQueue;
+use vhost_user::{Chain, Segment};
+
+use super::device::{Blame, Call, Form};
+use crate::claim::claim;
+
+/// The shortest Ethernet frame, without its checksum.
+const ANNOUNCEMENT: usize = 60;
+
+pub(super) struct Rx {
+    ring: usize,
+    queue: GuestQueue,
+    kick: Arc<OwnedFd>,
+    call: Arc<Call>,
+    form: Form,
+    /// Whether packets pass. If not they are taken and forgotten.
+    enabled: bool,
+    /// A station to be announced before anything else.
+    announce: Option<[u8; 6]>,
+    chain: Box<Chain>,
+    /// Chains of the batch: what [`GuestQueue::give_back`] wants to know of each.
+    taken: Vec<(u16, u16)>,
+    /// Told where the ring stands, in the end.
+    position: Arc<AtomicU32>,
+    blame: Arc<Blame>,
+}
+
+impl Rx {
+    #[expect(clippy::too_many_arguments, reason = "all of a ring, in one place")]
+    pub(super) fn new(
+        ring: usize,
+        queue: GuestQueue,
+        kick: Arc<OwnedFd>,
+        call: Arc<Call>,
+        form: Form,
+        enabled: bool,
+        announce: Option<[u8; 6]>,
+        position: Arc<AtomicU32>,
+        blame: Arc<Blame>,
+    ) -> Self {
+        let (chain, taken) = (Box::default(), Vec::with_capacity(MAX_BATCH));
+        Self { ring, queue, kick, call, form, enabled, announce, chain, taken, position, blame }
+    }
+
+    /// Memory that was taken away reads as zeros, which looks like any other fault.
+    #[cold]
+    fn fault(&self, what: impl std::fmt::Display) -> Fault {
+        if self.queue.faulted() { Fault::Memory } else { self.blame.put(self.ring, what) }
+    }
+
+    #[inline]
+    fn take(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        while batch.has_room() && self.taken.len() < MAX_BATCH {
+            if !self.queue.take(&mut self.chain).map_err(|error| self.fault(error))? {
+                break;
+            }
+            self.taken.push((self.chain.id(), self.chain.slots()));
+            let mut header = [0; HEADER_LEN];
+            let head = self.form.header as usize;
+            let Some((skip, within)) =
+                read(self.chain.readable(), header.get_mut(..head).unwrap_or_default())
+            else {
+                return Err(self.fault(format_args!(
+                    "packet of {} bytes, shorter than its header of {head}",
+                    self.chain.readable_bytes()
+                )));
+            };
+            for (i, segment) in self.chain.readable().iter().enumerate().skip(skip) {
+                let inside = if i == skip { within } else { 0 };
+                let len = segment.len - inside;
+                if len > 0 {
+                    // SAFETY: `inside` < the segment's length, so the address is within it. It stays mapped as long as
+                    // `queue` is there, which is dropped only when no worker uses this queue any more; faults on it are caught.
+                    unsafe { batch.add_segment(segment.at.add(inside as usize), len)? };
+                }
+            }
+            // What a driver may not say: that checksums are right (virtio 1.2 §5.1.6.2.1).
+            let offload = if self.form.claims {
+                Offload { csum_valid: false, ..claim(&header) }
+            } else {
+                Offload::NONE
+            };
+            batch.end_packet(offload);
+        }
+        Ok(())
+    }
+
+    /// Takes all that is there and gives it back.
+    fn discard(&mut self) -> Result<(), Fault> {
+        // No more than a ring can hold: a driver that is quicker is not waited for.
+        for _ in 0..=u16::MAX {
+            if !self.queue.take(&mut self.chain).map_err(|error| self.fault(error))? {
+                break;
+            }
+            self.queue.give_back(self.chain.id(), self.chain.slots(), 0);
+        }
+        self.queue.publish();
+        Ok(())
+    }
+
+    /// Puts a request of the reverse ARP (RFC 903) with the station's address into the batch: bridges learn from it where
+    /// the station is now.
+    #[cold]
+    fn announce(&mut self, batch: &mut RxBatch, station: [u8; 6]) -> Result<(), Fault> {
+        let Some(room) = batch.landing().and_then(|room| room.get_mut(..ANNOUNCEMENT)) else { return Ok(()) };
+        room.fill(0);
+        let parts: [(usize, &[u8]); 5] = [
+            (0, &[0xff; 6]),
+            (6, &station),
+            // EtherType; then Ethernet and IPv4 addresses of 6 and 4 bytes, operation 3.
+            (12, &[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]),
+            (22, &station),
+            (32, &station),
+        ];
+        for (at, bytes) in parts {
+            if let Some(to) = room.get_mut(at..at + bytes.len()) {
+                to.copy_from_slice(bytes);
+            }
+        }
+        batch.landed(0, ANNOUNCEMENT, Offload::NONE)
+    }
+}
+
+/// Copies the first bytes of a chain. Returns in which segment and at which byte of it the next ones are, `None` if there
+/// are not so many.
+#[inline]
+fn read(segments: &[Segment], to: &mut [u8]) -> Option<(usize, u32)> {
+    let mut done = 0;
+    for (i, segment) in segments.iter().enumerate() {
+        let left = to.get_mut(done..)?;
+        let n = left.len().min(segment.len as usize);
+        // SAFETY: the segment was translated and its memory is kept; `n` bytes are within it and within `left`, which is
+        // memory of ours.
+        unsafe { std::ptr::copy_nonoverlapping(segment.at.as_ptr(), left.as_mut_ptr(), n) };
+        done += n;
+        if done == to.len() {
+            return Some((i, n as u32));
+        }
+    }
+    None
+}
+
+impl RxQueue for Rx {
+    #[inline]
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        if let Some(station) = self.announce.take() {
+            self.announce(batch, station)?;
+        }
+        if self.enabled { self.take(batch) } else { self.discard() }
+    }
+
+    #[inline]
+    fn complete(&mut self, tools: &mut Tools) -> Result<(), Fault> {
+        if !self.taken.is_empty() {
+            for (id, slots) in self.taken.drain(..) {
+                self.queue.give_back(id, slots, 0);
+            }
+            self.queue.publish();
+            if self.queue.wants_call() {
+                self.call.tell(tools);
+            }
+        }
+        if self.queue.faulted() { Err(Fault::Memory) } else { Ok(()) }
+    }
+
+    fn set_signalled(&mut self, on: bool) {
+        self.queue.set_kicks(on);
+        if on {
+            // The driver publishes and then looks whether to kick; we ask it to and then look for what is published.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn signal(&self) -> BorrowedFd<'_> {
+        self.kick.as_fd()
+    }
+
+    fn cheap_to_poll(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Rx {
+    fn drop(&mut self) {
+        self.position.store(self.queue.base(), Ordering::Release);
+    }
+}
