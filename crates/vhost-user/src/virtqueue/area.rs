@@ -49,6 +49,11 @@ impl RawDescriptor {
         let rest = u64::from(len) | u64::from(third) << 32 | u64::from(fourth) << 48;
         RawDescriptor { address, rest }
     }
+
+    /// As it is in memory.
+    pub(crate) fn to_bytes(self) -> [u8; DESCRIPTOR] {
+        ((u128::from(self.rest) << 64) | u128::from(self.address)).to_le_bytes()
+    }
 }
 
 impl Area {
@@ -92,6 +97,17 @@ impl Area {
         let offset = usize::from(slot) * DESCRIPTOR;
         let rest = self.u64(offset + 8).load(order);
         RawDescriptor { address: self.u64(offset).load(Ordering::Relaxed), rest }
+    }
+
+    /// Fetches a descriptor that will soon be read.
+    #[inline]
+    pub(crate) fn fetch_descriptor(&self, slot: u16) {
+        let _at = self.at(usize::from(slot) * DESCRIPTOR);
+        // SAFETY: a prefetch is a hint; it does not fault whatever the address.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(_at.as_ptr().cast());
+        }
     }
 
     /// Writes a descriptor: first the address, then the word with the flags, with `order`.

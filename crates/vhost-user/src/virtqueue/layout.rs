@@ -136,7 +136,7 @@ impl Areas {
     }
 
     /// Checks what can be told without access.
-    pub(super) fn check(&self, format: Format, size: u16) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self, format: Format, size: u16) -> Result<(), ConfigError> {
         if !format.allows(size) {
             return Err(ConfigError::Size { size, format });
         }

@@ -16,10 +16,11 @@
 
 pub(crate) mod area;
 mod chain;
-mod event;
+pub(crate) mod event;
 pub(crate) mod layout;
 mod packed;
 mod split;
+mod table;
 
 use std::ptr::NonNull;
 
@@ -182,6 +183,14 @@ impl Published {
     pub fn is_empty(&self) -> bool {
         self.slots == 0
     }
+
+    /// The slots as runs that do not wrap: first slot and number.
+    fn runs(self, size: u16) -> [(u16, u16); 2] {
+        // In bounds also for what another queue published.
+        let (first, slots) = (self.first % size, self.slots.min(size));
+        let straight = slots.min(size - first);
+        [(first, straight), (0, slots - straight)]
+    }
 }
 
 /// The device's side of one virtqueue.
@@ -248,14 +257,20 @@ impl Virtqueue {
     /// were taken ahead when the queue stops.
     #[inline]
     pub fn untake(&mut self, slots: u16) {
-        either!(self, ring => ring.untake(slots));
+        match &mut self.ring {
+            Ring::Split(ring) => ring.untake(),
+            Ring::Packed(ring) => ring.untake(slots),
+        }
     }
 
     /// Stages a chain, by its [`id`](Chain::id) and [`slots`](Chain::slots), to be given back to the driver with `len` bytes
     /// written to its start. The driver sees it after [`publish`](Virtqueue::publish).
     #[inline]
     pub fn give_back(&mut self, id: u16, slots: u16, len: u32) {
-        either!(self, ring => ring.give_back(id, slots, len));
+        match &mut self.ring {
+            Ring::Split(ring) => ring.give_back(id, len),
+            Ring::Packed(ring) => ring.give_back(id, slots, len),
+        }
     }
 
     /// Makes all that is staged visible to the driver, and what was written to segments before with it.
@@ -270,6 +285,15 @@ impl Virtqueue {
         match &self.ring {
             Ring::Split(ring) => ring.written(published),
             Ring::Packed(ring) => ring.written(published),
+        }
+    }
+
+    /// The device area, which [`set_kicks`](Virtqueue::set_kicks) writes, as an address of this process and a length: for the
+    /// log of live migration.
+    pub fn device_area(&self) -> (NonNull<u8>, usize) {
+        match &self.ring {
+            Ring::Split(ring) => (ring.device(), ring.device_len()),
+            Ring::Packed(ring) => (ring.device(), ring.device_len()),
         }
     }
 

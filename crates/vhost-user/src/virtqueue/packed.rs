@@ -1,50 +1,288 @@
-//! The device's side of a packed virtqueue.
+//! The device's side of a packed virtqueue: one ring of descriptors. The driver marks a descriptor available by two flags
+//! that tell this lap of the ring from the one before; the device overwrites the first slot of a chain with
+//! what became of it and marks it used.
+//!
+//! Invariants:
+//! - Positions are within the ring.
+//! - `in_flight` slots up to `next` are the device's: taken, and not published as used. The first `staged` of them are given
+//!   back. `staged <= in_flight <= size`.
+//! - The first entry since the last `publish` is held back. The driver looks at slots in order, so it sees none of those
+//!   behind before that one.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
 
-use super::area::Area;
-use super::{Chain, Config, ConfigError, Published, QueueError};
+use super::area::{Area, RawDescriptor};
+use super::event::{Position, Suppression};
+use super::layout::{DESCRIPTOR, INDIRECT, NEXT, PACKED_AVAILABLE, PACKED_USED, WRITE};
+use super::table::Table;
+use super::{Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError};
 use crate::memory::GuestMemory;
+
+/// The entry that is published last.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    position: Position,
+    id: u16,
+    len: u32,
+}
 
 #[derive(Debug)]
 pub(super) struct Packed {
     descriptors: Area,
+    driver: Area,
+    device: Area,
+    size: u16,
+    features: Features,
+    /// The next descriptor to take.
+    next: Position,
+    /// Where the next used entry goes.
+    used: Position,
+    in_flight: u16,
+    held: Option<Held>,
+    staged: u16,
+    /// Whether `held` speaks for all of them.
+    merged: bool,
+    /// The slots published since it was last asked whether to signal.
+    unsignalled: u32,
+    /// Whether it was asked before.
+    signalled: bool,
+    /// Where in the memory table to look first.
+    hint: usize,
 }
 
-#[expect(unused_variables, clippy::todo, reason = "the next commit")]
 impl Packed {
     /// # Safety
     ///
-    /// As [`super::Virtqueue::new`].
+    /// As [`super::Virtqueue::new`]; sizes and alignment were checked.
     pub(super) unsafe fn new(config: &Config) -> Result<Packed, ConfigError> {
-        // SAFETY: the caller's promise.
-        Ok(Packed { descriptors: unsafe { Area::new(config.areas.descriptors) } })
+        let Config { areas, size, base, features, .. } = *config;
+        let (next, used, in_flight) = positions(base, size).ok_or(ConfigError::Base { base, size })?;
+        // SAFETY: the caller's promise, for the lengths that Areas::lengths names; every offset below is within them,
+        // because positions are within the ring, and aligned.
+        let (descriptors, driver, device) =
+            unsafe { (Area::new(areas.descriptors), Area::new(areas.driver), Area::new(areas.device)) };
+        Ok(Packed {
+            descriptors,
+            driver,
+            device,
+            size,
+            features,
+            next,
+            used,
+            in_flight,
+            held: None,
+            staged: 0,
+            merged: false,
+            unsignalled: 0,
+            signalled: false,
+            hint: 0,
+        })
     }
+
+    #[inline]
     pub(super) fn available(&mut self) -> Result<u16, QueueError> {
-        todo!()
+        let descriptor = self.descriptors.descriptor(self.next.slot, Ordering::Acquire);
+        Ok(is_available(descriptor.fourth(), self.next.wrap).into())
     }
+
+    #[inline]
     pub(super) fn take(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, QueueError> {
-        todo!()
+        // The word with the flags is read first: what the driver wrote before it is visible.
+        let descriptor = self.descriptors.descriptor(self.next.slot, Ordering::Acquire);
+        let flags = descriptor.fourth();
+        if !is_available(flags, self.next.wrap) {
+            return Ok(false);
+        }
+        chain.begin(descriptor.third(), 1);
+        if flags & (NEXT | INDIRECT) == 0 {
+            let (address, len) = (descriptor.address, descriptor.len());
+            chain.push(memory, &mut self.hint, address, len, flags & WRITE != 0)?;
+        } else {
+            self.walk(memory, chain, descriptor)?;
+        }
+        let slots = chain.slots();
+        if slots > self.size - self.in_flight {
+            return Err(QueueError::Overrun { slots, in_flight: self.in_flight, size: self.size });
+        }
+        self.in_flight += slots;
+        self.next = self.next.advanced(slots, self.size);
+        Ok(true)
     }
+
+    /// Collects a chain of more than one descriptor. The id that counts is the last one's.
+    fn walk(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+        first: RawDescriptor,
+    ) -> Result<(), QueueError> {
+        let (mut descriptor, mut position) = (first, self.next);
+        // A chain of the whole ring is possible where that is short.
+        for slots in 1..=self.size.min(MAX_CHAIN as u16) {
+            let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.fourth());
+            if flags & INDIRECT != 0 {
+                if !self.features.indirect {
+                    return Err(QueueError::IndirectNotNegotiated);
+                }
+                if flags & NEXT != 0 || slots > 1 {
+                    return Err(QueueError::IndirectInChain);
+                }
+                chain.finish(descriptor.third(), slots);
+                return self.walk_table(memory, chain, address, len);
+            }
+            chain.push(memory, &mut self.hint, address, len, flags & WRITE != 0)?;
+            if flags & NEXT == 0 {
+                chain.finish(descriptor.third(), slots);
+                return Ok(());
+            }
+            position = position.advanced(1, self.size);
+            // What follows was written before the flags of the first.
+            descriptor = self.descriptors.descriptor(position.slot, Ordering::Relaxed);
+        }
+        Err(QueueError::ChainTooLong)
+    }
+
+    /// Collects an indirect table: all of it, in order. Drivers leave flags of the ring in it, which mean nothing here.
+    fn walk_table(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+        address: u64,
+        len: u32,
+    ) -> Result<(), QueueError> {
+        let table = Table::new(memory, &mut self.hint, address, len)?;
+        if table.entries() > MAX_CHAIN as u32 {
+            return Err(QueueError::ChainTooLong);
+        }
+        for index in 0..table.entries() {
+            let descriptor = table.read(index)?;
+            let flags = descriptor.fourth();
+            if flags & INDIRECT != 0 {
+                return Err(QueueError::IndirectNested);
+            }
+            let (address, len) = (descriptor.address, descriptor.len());
+            chain.push(memory, &mut self.hint, address, len, flags & WRITE != 0)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn untake(&mut self, slots: u16) {
-        todo!()
+        let slots = slots.min(self.in_flight - self.staged);
+        self.in_flight -= slots;
+        self.next = self.next.retreated(slots, self.size);
     }
+
+    #[inline]
     pub(super) fn give_back(&mut self, id: u16, slots: u16, len: u32) {
-        todo!()
+        let slots = slots.min(self.in_flight - self.staged);
+        match &mut self.held {
+            None => {
+                self.held = Some(Held { position: self.used, id, len });
+                self.merged = true;
+            }
+            // The driver takes an entry for the last of all chains up to it (virtio 1.2 §2.8.22).
+            Some(held) if self.features.in_order && self.merged && held.len == 0 && len == 0 => held.id = id,
+            Some(_) => {
+                self.merged = false;
+                self.write_used(self.used, id, len, Ordering::Relaxed);
+            }
+        }
+        self.staged += slots;
+        self.used = self.used.advanced(slots, self.size);
     }
+
+    /// Overwrites a descriptor by a used entry: one store, so that the driver sees all of it or nothing.
+    #[inline]
+    fn write_used(&self, position: Position, id: u16, len: u32, order: Ordering) {
+        let mut flags = if position.wrap { PACKED_AVAILABLE | PACKED_USED } else { 0 };
+        if len != 0 {
+            flags |= WRITE;
+        }
+        let entry = RawDescriptor::new(0, len, id, flags);
+        self.descriptors.u64(usize::from(position.slot) * DESCRIPTOR + 8).store(entry.rest, order);
+    }
+
+    #[inline]
     pub(super) fn publish(&mut self) -> Published {
-        todo!()
+        let Some(Held { position, id, len }) = self.held.take() else {
+            return Published { first: self.used.slot, slots: 0 };
+        };
+        self.write_used(position, id, len, Ordering::Release);
+        let slots = std::mem::take(&mut self.staged);
+        self.in_flight -= slots;
+        self.unsignalled = self.unsignalled.saturating_add(slots.into());
+        Published { first: position.slot, slots }
     }
+
     pub(super) fn written(&self, published: Published) -> [(NonNull<u8>, usize); 3] {
-        todo!()
+        let [one, two] = published.runs(self.size).map(|(first, slots)| {
+            (self.descriptors.at(usize::from(first) * DESCRIPTOR), usize::from(slots) * DESCRIPTOR)
+        });
+        [one, two, (self.descriptors.at(0), 0)]
     }
+
     pub(super) fn set_kicks(&mut self, on: bool) {
-        todo!()
+        let wanted = match (on, self.features.event_idx) {
+            (false, _) => Suppression::DISABLE,
+            (true, false) => Suppression::ENABLE,
+            (true, true) => Suppression::at(self.next),
+        };
+        self.device.u32(0).store(wanted.0, Ordering::Relaxed);
+        if on {
+            // Before the caller looks again. The driver publishes, then looks here: one of the two sees the other.
+            fence(Ordering::SeqCst);
+        }
     }
+
+    #[inline]
     pub(super) fn wants_call(&mut self) -> bool {
-        todo!()
+        let moved = std::mem::take(&mut self.unsignalled);
+        if moved == 0 {
+            return false;
+        }
+        // What was published comes before this; see `set_kicks` for the other side of it.
+        fence(Ordering::SeqCst);
+        let wanted = Suppression(self.driver.u32(0).load(Ordering::Relaxed));
+        // Who had this queue before may not have signalled what it published.
+        let first = !std::mem::replace(&mut self.signalled, true);
+        let moved = if first { self.size.into() } else { moved };
+        wanted.wants(self.features.event_idx, self.published(), moved, self.size)
     }
+
+    /// Where the driver knows the used entries to end.
+    fn published(&self) -> Position {
+        self.held.map_or(self.used, |held| held.position)
+    }
+
     pub(super) fn base(&self) -> u32 {
-        todo!()
+        u32::from(self.next.encode()) | u32::from(self.published().encode()) << 16
     }
+
+    pub(super) fn device_len(&self) -> usize {
+        4
+    }
+
+    pub(super) fn device(&self) -> NonNull<u8> {
+        self.device.at(0)
+    }
+}
+
+/// Whether a descriptor's flags say available in the lap with this counter.
+#[inline]
+fn is_available(flags: u16, wrap: bool) -> bool {
+    flags & (PACKED_AVAILABLE | PACKED_USED) == if wrap { PACKED_AVAILABLE } else { PACKED_USED }
+}
+
+/// Where a base says that available and used descriptors go on, and how many slots are in between.
+///
+/// Some front-ends (DPDK's virtio-user) know of no upper half and leave it 0. Beside an available counter of 1 that would
+/// mean a whole lap or more in flight; so there it means that nothing is.
+fn positions(base: u32, size: u16) -> Option<(Position, Position, u16)> {
+    let next = Position::decode(base as u16, size)?;
+    let used = match (base >> 16) as u16 {
+        0 if next.wrap => next,
+        bits => Position::decode(bits, size)?,
+    };
+    Some((next, used, next.distance_from(used, size)?))
 }

@@ -1,50 +1,268 @@
-//! The device's side of a split virtqueue.
+//! The device's side of a split virtqueue: a table of descriptors, a ring of heads that are available, a ring of heads
+//! that are used. Indices are free-running 16-bit counters.
+//!
+//! Invariants:
+//! - `next_available..seen_available` is offered, was so when it was looked at last, and is no longer than the ring.
+//! - Used entries up to `next_used` are written, up to `published` the driver was told of.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
 
-use super::area::Area;
-use super::{Chain, Config, ConfigError, Published, QueueError};
+use super::area::{Area, RawDescriptor};
+use super::layout::{
+    AVAILABLE_ENTRY, INDIRECT, NEXT, SPLIT_ENTRIES, SPLIT_INDEX, SPLIT_NO_SIGNAL, USED_ENTRY, WRITE,
+};
+use super::table::Table;
+use super::{Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError, need_event};
 use crate::memory::GuestMemory;
+
+/// How many chains ahead the first descriptor is fetched.
+const AHEAD: u16 = 4;
 
 #[derive(Debug)]
 pub(super) struct Split {
     descriptors: Area,
+    driver: Area,
+    device: Area,
+    /// The size less one; the size is a power of two.
+    mask: u16,
+    features: Features,
+    next_available: u16,
+    seen_available: u16,
+    next_used: u16,
+    published: u16,
+    /// What was published since it was last asked whether to signal.
+    unsignalled: u32,
+    /// Whether it was asked before.
+    signalled: bool,
+    /// Where in the memory table to look first.
+    hint: usize,
 }
 
-#[expect(unused_variables, clippy::todo, reason = "the next commit")]
 impl Split {
     /// # Safety
     ///
-    /// As [`super::Virtqueue::new`].
+    /// As [`super::Virtqueue::new`]; sizes and alignment were checked.
     pub(super) unsafe fn new(config: &Config) -> Result<Split, ConfigError> {
-        // SAFETY: the caller's promise.
-        Ok(Split { descriptors: unsafe { Area::new(config.areas.descriptors) } })
+        let Config { areas, size, base, features, .. } = *config;
+        let next_available = u16::try_from(base).map_err(|_| ConfigError::Base { base, size })?;
+        // SAFETY: the caller's promise, for the lengths that Areas::lengths names; every offset below is within them,
+        // because slots are masked, and aligned.
+        let (descriptors, driver, device) =
+            unsafe { (Area::new(areas.descriptors), Area::new(areas.driver), Area::new(areas.device)) };
+        // The driver keeps count by it, and the messages of a front-end do not carry it.
+        let used = device.u16(SPLIT_INDEX).load(Ordering::Relaxed);
+        Ok(Split {
+            descriptors,
+            driver,
+            device,
+            mask: size - 1,
+            features,
+            next_available,
+            seen_available: next_available,
+            next_used: used,
+            published: used,
+            unsignalled: 0,
+            signalled: false,
+            hint: 0,
+        })
     }
+
+    fn size(&self) -> u16 {
+        self.mask + 1
+    }
+
+    #[inline]
     pub(super) fn available(&mut self) -> Result<u16, QueueError> {
-        todo!()
+        let index = self.driver.u16(SPLIT_INDEX).load(Ordering::Acquire);
+        let offered = index.wrapping_sub(self.next_available);
+        if offered > self.size() {
+            return Err(QueueError::IndexJumped { offered, size: self.size() });
+        }
+        self.seen_available = index;
+        Ok(offered)
     }
+
+    #[inline]
     pub(super) fn take(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, QueueError> {
-        todo!()
+        if self.next_available == self.seen_available && self.available()? == 0 {
+            return Ok(false);
+        }
+        let head = self.head(self.next_available);
+        if head > self.mask {
+            return Err(QueueError::HeadOutOfRange { head, size: self.size() });
+        }
+        self.fetch_ahead();
+        let descriptor = self.descriptors.descriptor(head, Ordering::Relaxed);
+        let flags = descriptor.third();
+        chain.begin(head, 1);
+        if flags & (NEXT | INDIRECT) == 0 {
+            let (address, len) = (descriptor.address, descriptor.len());
+            chain.push(memory, &mut self.hint, address, len, flags & WRITE != 0)?;
+        } else {
+            self.walk(memory, chain, descriptor)?;
+        }
+        self.next_available = self.next_available.wrapping_add(1);
+        Ok(true)
     }
-    pub(super) fn untake(&mut self, slots: u16) {
-        todo!()
+
+    /// The available entry of an index, which is masked.
+    #[inline]
+    fn head(&self, index: u16) -> u16 {
+        let offset = SPLIT_ENTRIES + usize::from(index & self.mask) * AVAILABLE_ENTRY;
+        self.driver.u16(offset).load(Ordering::Relaxed)
     }
-    pub(super) fn give_back(&mut self, id: u16, slots: u16, len: u32) {
-        todo!()
+
+    /// Fetches a descriptor that will soon be read. Its place is only a guess: what counts is read when it is taken.
+    #[inline]
+    fn fetch_ahead(&self) {
+        if self.seen_available.wrapping_sub(self.next_available) > AHEAD {
+            let head = self.head(self.next_available.wrapping_add(AHEAD));
+            self.descriptors.fetch_descriptor(head & self.mask);
+        }
     }
+
+    /// Collects a chain of more than one descriptor.
+    fn walk(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+        first: RawDescriptor,
+    ) -> Result<(), QueueError> {
+        let mut descriptor = first;
+        for walked in 0..MAX_CHAIN {
+            let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.third());
+            if flags & INDIRECT != 0 {
+                if !self.features.indirect {
+                    return Err(QueueError::IndirectNotNegotiated);
+                }
+                // Behind direct descriptors it may stand, but as the last.
+                if flags & NEXT != 0 {
+                    return Err(QueueError::IndirectInChain);
+                }
+                let table = Table::new(memory, &mut self.hint, address, len)?;
+                return self.walk_table(memory, chain, &table, MAX_CHAIN - walked);
+            }
+            chain.push(memory, &mut self.hint, address, len, flags & WRITE != 0)?;
+            if flags & NEXT == 0 {
+                return Ok(());
+            }
+            let next = descriptor.fourth();
+            if next > self.mask {
+                return Err(QueueError::NextOutOfRange { next, size: self.size().into() });
+            }
+            descriptor = self.descriptors.descriptor(next, Ordering::Relaxed);
+        }
+        Err(QueueError::ChainTooLong)
+    }
+
+    /// Collects the chain of an indirect table, of at most `limit` descriptors.
+    fn walk_table(
+        &mut self,
+        memory: &GuestMemory,
+        chain: &mut Chain,
+        table: &Table<'_>,
+        limit: usize,
+    ) -> Result<(), QueueError> {
+        let mut next = 0;
+        for _ in 0..limit {
+            let descriptor = table.read(next)?;
+            let flags = descriptor.third();
+            if flags & INDIRECT != 0 {
+                return Err(QueueError::IndirectNested);
+            }
+            let (address, len) = (descriptor.address, descriptor.len());
+            chain.push(memory, &mut self.hint, address, len, flags & WRITE != 0)?;
+            if flags & NEXT == 0 {
+                return Ok(());
+            }
+            next = descriptor.fourth().into();
+            if next >= table.entries() {
+                return Err(QueueError::NextOutOfRange { next: descriptor.fourth(), size: table.entries() });
+            }
+        }
+        Err(QueueError::ChainTooLong)
+    }
+
+    pub(super) fn untake(&mut self) {
+        self.next_available = self.next_available.wrapping_sub(1);
+    }
+
+    #[inline]
+    pub(super) fn give_back(&mut self, id: u16, len: u32) {
+        let offset = SPLIT_ENTRIES + usize::from(self.next_used & self.mask) * USED_ENTRY;
+        self.device.u32(offset).store(id.into(), Ordering::Relaxed);
+        self.device.u32(offset + 4).store(len, Ordering::Relaxed);
+        self.next_used = self.next_used.wrapping_add(1);
+    }
+
+    #[inline]
     pub(super) fn publish(&mut self) -> Published {
-        todo!()
+        let slots = self.next_used.wrapping_sub(self.published);
+        let first = self.published & self.mask;
+        if slots != 0 {
+            self.device.u16(SPLIT_INDEX).store(self.next_used, Ordering::Release);
+            self.published = self.next_used;
+            self.unsignalled = self.unsignalled.saturating_add(slots.into());
+        }
+        Published { first, slots }
     }
+
     pub(super) fn written(&self, published: Published) -> [(NonNull<u8>, usize); 3] {
-        todo!()
+        let index = (self.device.at(SPLIT_INDEX), if published.is_empty() { 0 } else { 2 });
+        let [one, two] = published.runs(self.size()).map(|(first, slots)| {
+            let offset = SPLIT_ENTRIES + usize::from(first) * USED_ENTRY;
+            (self.device.at(offset), usize::from(slots) * USED_ENTRY)
+        });
+        [one, two, index]
     }
+
     pub(super) fn set_kicks(&mut self, on: bool) {
-        todo!()
+        if self.features.event_idx {
+            // The entry before the next one is the last that the driver will come to.
+            let event = if on { self.next_available } else { self.next_available.wrapping_sub(1) };
+            let offset = SPLIT_ENTRIES + usize::from(self.size()) * USED_ENTRY;
+            self.device.u16(offset).store(event, Ordering::Relaxed);
+        } else {
+            let flags = if on { 0 } else { SPLIT_NO_SIGNAL };
+            self.device.u16(0).store(flags, Ordering::Relaxed);
+        }
+        if on {
+            // Before the caller looks again. The driver publishes, then looks here: one of the two sees the other.
+            fence(Ordering::SeqCst);
+        }
     }
+
+    #[inline]
     pub(super) fn wants_call(&mut self) -> bool {
-        todo!()
+        let count = std::mem::take(&mut self.unsignalled);
+        if count == 0 {
+            return false;
+        }
+        // What was published comes before this; see `set_kicks` for the other side of it.
+        fence(Ordering::SeqCst);
+        if !self.features.event_idx {
+            return self.driver.u16(0).load(Ordering::Relaxed) & SPLIT_NO_SIGNAL == 0;
+        }
+        let offset = SPLIT_ENTRIES + usize::from(self.size()) * AVAILABLE_ENTRY;
+        let event = self.driver.u16(offset).load(Ordering::Relaxed);
+        // Who had this queue before may not have signalled what it published.
+        let first = !std::mem::replace(&mut self.signalled, true);
+        match u16::try_from(count) {
+            Ok(count) => first || need_event(event, self.published, self.published.wrapping_sub(count)),
+            Err(_) => true,
+        }
     }
+
     pub(super) fn base(&self) -> u32 {
-        todo!()
+        self.next_available.into()
+    }
+
+    pub(super) fn device_len(&self) -> usize {
+        SPLIT_ENTRIES + usize::from(self.size()) * USED_ENTRY + 2
+    }
+
+    pub(super) fn device(&self) -> NonNull<u8> {
+        self.device.at(0)
     }
 }
