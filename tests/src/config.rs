@@ -10,6 +10,11 @@ pub fn memif(name: &str, id: u32, more: &str) -> String {
     port(name, "memif", &format!("socket = \"{{dir}}/memif\"\nid = {id}\n{more}"))
 }
 
+/// A vhost-user port with a socket of its name in the daemon's folder. `more` is further keys, a line each.
+pub fn vhost_user(name: &str, more: &str) -> String {
+    port(name, "vhost-user", &format!("socket = \"{{dir}}/{name}.sock\"\n{more}"))
+}
+
 /// A TAP port. `more` is further keys, a line each.
 pub fn tap(name: &str, interface: &str, netns: &str, addresses: &[&str], more: &str) -> String {
     let addresses: Vec<_> = addresses.iter().map(|address| format!("\"{address}\"")).collect();

@@ -1,4 +1,4 @@
-//! DPDK's testpmd: a memif client or server that others wrote.
+//! DPDK's testpmd: a memif client or server, or a virtio-user device, that others wrote.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,7 +28,7 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts testpmd with these devices (`net_memif0,...`) and further arguments, and waits for its prompt.
+    /// Starts testpmd with these devices (`net_memif0,...`, `net_virtio_user0,...`) and further arguments, and waits for its prompt.
     pub fn start(memory: Memory, devices: &[String], arguments: &[&str]) -> Result<Testpmd> {
         let log = tempfile::NamedTempFile::new()?;
         let output = File::options().append(true).open(log.path())?;
@@ -50,6 +50,11 @@ impl Testpmd {
         let mut testpmd = Testpmd { process: Running::start(&mut command)?, log };
         testpmd.wait_for("testpmd> ")?;
         Ok(testpmd)
+    }
+
+    /// Ends it at once (SIGKILL).
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
     }
 
     /// Gives it a command.

@@ -1,4 +1,5 @@
-//! DPDK's memif driver on the other side, as client and as server; every packet it sends back is verified.
+//! DPDK's memif driver on the other side, as client and as server, and its virtio-user driver as front-end; every packet
+//! that they send back is verified.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::atomic::AtomicBool;
@@ -100,4 +101,31 @@ fn testpmd_as_server() {
     drop(testpmd);
     daemon.wait_down("br0", "dpdk", "").unwrap();
     reflect(&daemon, &mut start(), Rings::default());
+}
+
+/// Sends packets through a virtio-user device, which is given these arguments.
+fn reflect_virtio_user(device: &str, arguments: &[&str]) {
+    let daemon = daemon(&config::vhost_user("dpdk", ""));
+    let device = format!("net_virtio_user0,path={},mac={TESTPMD},{device}", daemon.path("dpdk.sock"));
+    let arguments = [&["--forward-mode=macswap"], arguments].concat();
+    let mut testpmd = Testpmd::start(Memory::Common, &[device], &arguments).unwrap();
+    reflect(&daemon, &mut testpmd, Rings::default());
+}
+
+#[test]
+fn virtio_user_with_split_rings() {
+    let _machine = exclusive();
+    reflect_virtio_user("queues=1,queue_size=1024,packed_vq=0,mrg_rxbuf=1", &[]);
+}
+
+#[test]
+fn virtio_user_with_packed_rings() {
+    let _machine = exclusive();
+    reflect_virtio_user("queues=1,queue_size=1024,packed_vq=1,mrg_rxbuf=0", &[]);
+}
+
+#[test]
+fn virtio_user_with_queues() {
+    let _machine = exclusive();
+    reflect_virtio_user("queues=2,queue_size=1024,packed_vq=1,mrg_rxbuf=1", &["--rxq=2", "--txq=2"]);
 }

@@ -187,7 +187,10 @@ mod tests {
         let role = memif(&[("socket", "/a"), ("role", "boss")]).unwrap_err().to_string();
         assert_eq!(role, "`role`: unknown variant `boss`, expected `server` or `client`");
         let kind = from_text("memfi", &BTreeMap::new()).unwrap_err().to_string();
-        assert_eq!(kind, "unknown port type `memfi`; did you mean `memif`? (expected `memif` or `tap`)");
+        assert_eq!(
+            kind,
+            "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap` or `vhost-user`)"
+        );
     }
 
     #[test]

@@ -190,6 +190,7 @@ pub(crate) enum PortCommand {
     #[command(after_help = examples!(
         "mswitch port add br0 vm2 --type memif --path /run/mswitch/vm2.sock --vlan access:10",
         "mswitch port add br0 blue --type tap --netns blue --address 10.0.0.1/24",
+        "mswitch port add br0 guest --type vhost-user --path /run/mswitch/guest.sock --mode 0660",
     ))]
     Add(Box<PortAdd>),
     /// Change a port's settings; its client stays connected
@@ -257,7 +258,7 @@ pub(crate) struct PortSettings {
 pub(crate) struct PortAdd {
     #[command(flatten)]
     pub(crate) port: PortName,
-    /// What it is: memif or tap
+    /// What it is: memif, tap or vhost-user
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: String,
     #[command(flatten)]
@@ -273,19 +274,19 @@ pub(crate) struct PortAdd {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the port's type")]
 pub(crate) struct PortOptions {
-    /// memif: socket, with a leading @ an abstract one (`socket` in the file)
+    /// memif, vhost-user: socket, for memif with a leading @ an abstract one (`socket` in the file)
     #[arg(long, value_name = "SOCKET")]
     path: Option<String>,
     /// memif: interface of the socket [default: 0]
     #[arg(long)]
     id: Option<String>,
-    /// memif: server or client [default: server]
+    /// memif, vhost-user: server or client [default: server]
     #[arg(long)]
     role: Option<String>,
     /// memif: what a client must present
     #[arg(long)]
     secret: Option<String>,
-    /// memif, tap: queues in each direction
+    /// memif, tap: queues in each direction; vhost-user: most queue pairs
     #[arg(long, value_name = "N")]
     queues: Option<String>,
     /// memif client: entries of each ring, a power of two
@@ -294,13 +295,13 @@ pub(crate) struct PortOptions {
     /// memif client: bytes of each buffer
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<String>,
-    /// memif server: access mode of the socket file, such as 0660
+    /// memif or vhost-user server: access mode of the socket file, such as 0660
     #[arg(long)]
     mode: Option<String>,
-    /// memif server: owner of the socket file
+    /// memif or vhost-user server: owner of the socket file
     #[arg(long, value_name = "USER")]
     owner: Option<String>,
-    /// memif server: group of the socket file
+    /// memif or vhost-user server: group of the socket file
     #[arg(long)]
     group: Option<String>,
     /// tap: name of the interface [default: the port's]
@@ -315,7 +316,7 @@ pub(crate) struct PortOptions {
     /// tap: IP address of the host's end, such as 10.0.0.1/24; may be repeated (`addresses` in the file)
     #[arg(long, value_name = "IP/BITS")]
     address: Vec<String>,
-    /// tap: whether large segments and partial checksums may cross [default: true]
+    /// tap, vhost-user: whether large segments and partial checksums may cross [default: true]
     #[arg(long, value_name = "BOOL")]
     offloads: Option<String>,
 }
@@ -761,7 +762,7 @@ mod tests {
         let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
         let given = add.options.given();
         assert_eq!(given.len(), every.len());
-        let known: Vec<_> = ["memif", "tap"]
+        let known: Vec<_> = ["memif", "tap", "vhost-user"]
             .iter()
             .flat_map(|kind| control::options::known(kind).unwrap_or_default())
             .collect();

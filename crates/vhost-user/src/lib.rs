@@ -12,6 +12,7 @@
 //! - [`message`], [`features`]: what front-end and back-end say to each other.
 //! - [`socket`]: listening, connecting, and whole messages out of a stream of bytes.
 //! - [`session`]: the back-end's side of a connection, without I/O. It trusts nothing that the front-end says.
+//! - [`frontend`]: the front-end's side, for tests and tools.
 //!
 //! Invariants:
 //! - Nothing that a peer sends or writes to shared memory leads to a panic, to a loop without end, or to an access
@@ -25,6 +26,7 @@ compile_error!("virtqueues are little-endian and this crate accesses them native
 
 pub mod driver;
 pub mod features;
+pub mod frontend;
 pub mod memory;
 pub mod message;
 pub mod session;

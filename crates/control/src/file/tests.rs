@@ -225,12 +225,12 @@ fn names() {
 fn types() {
     assert_eq!(
         port_mistake(""),
-        format!("f.toml:3:1: {VM1} key `type` is missing; expected `memif` or `tap`")
+        format!("f.toml:3:1: {VM1} key `type` is missing; expected `memif`, `tap` or `vhost-user`")
     );
     assert_eq!(
         port_mistake("type = \"memfi\"\n"),
         format!(
-            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif` or `tap`)"
+            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap` or `vhost-user`)"
         )
     );
 }

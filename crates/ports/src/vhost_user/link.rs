@@ -117,6 +117,10 @@ impl PortState {
                 // Only when the runtime is shutting down, which has closed the port before.
                 Err(error) => return self.set_down(error.to_string()),
             };
+            if failure.is_none() {
+                // Before the answer: who has it can see what it did.
+                self.show(&served, peer.as_slice());
+            }
             if let Some(answer) = answer
                 && let Err(error) = send(control.as_fd(), &answer, &[])
             {
@@ -125,7 +129,6 @@ impl PortState {
             if let Some(reason) = failure {
                 break reason;
             }
-            self.show(&served, peer.as_slice());
         };
         // As above: it waits for workers.
         let _ = tokio::task::spawn_blocking(move || served.session.close(&mut served.plug)).await;

@@ -1,0 +1,113 @@
+//! The front-end's side, for tests and tools: a [`Connection`] that says what it is told to, and a [`NetDevice`] with a
+//! driver of its own.
+
+mod device;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::ioctl_fionbio;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+pub use device::{DeviceConfig, HEADER_LEN, NetDevice, PacketHeader};
+
+use crate::driver::DriverError;
+use crate::message::{Answer, DecodeError, Request};
+use crate::socket::{ReceiveError, Receiver, dial, send};
+use crate::virtqueue::ConfigError;
+
+/// How long a back-end may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a front-end gave up.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontendError {
+    /// The socket failed.
+    #[error("control socket: {0}")]
+    Io(#[from] io::Error),
+    /// No answer can be had.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    /// An answer cannot be understood.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The back-end has closed the connection.
+    #[error("the back-end closed the connection")]
+    Closed,
+    /// Another answer than was asked for.
+    #[error("{0} was answered with {1:?}")]
+    Answer(&'static str, Answer),
+    /// What was wanted is not offered.
+    #[error("the back-end does not offer features {0:#x}")]
+    NotOffered(u64),
+    /// A queue cannot be made.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The device broke a rule.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The device broke a rule of network devices.
+    #[error("{0}")]
+    Device(&'static str),
+}
+
+/// A connection with a back-end.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    receiver: Receiver,
+}
+
+impl Connection {
+    /// Connects to a back-end that listens.
+    pub fn dial(path: &Path) -> io::Result<Connection> {
+        Connection::new(dial(path)?)
+    }
+
+    /// A connection over a stream socket.
+    pub fn new(socket: OwnedFd) -> io::Result<Connection> {
+        ioctl_fionbio(&socket, false)?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, direction, Some(PATIENCE))?;
+        }
+        Ok(Connection { socket, receiver: Receiver::default() })
+    }
+
+    /// The socket, for messages that no front-end should send.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Sends a request that is not answered.
+    pub fn tell(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), FrontendError> {
+        Ok(send(self.socket.as_fd(), &request.encode(false), descriptors)?)
+    }
+
+    /// Sends a request and waits for its answer; `need_reply` for those that are answered only when asked to.
+    pub fn ask(
+        &mut self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+        need_reply: bool,
+    ) -> Result<Answer, FrontendError> {
+        send(self.socket.as_fd(), &request.encode(need_reply), descriptors)?;
+        let received = self.receiver.receive(self.socket.as_fd())?.ok_or(FrontendError::Closed)?;
+        Ok(Answer::decode(&received.header, &received.payload)?)
+    }
+
+    /// Asks for a number.
+    pub fn number(&mut self, request: &Request, what: &'static str) -> Result<u64, FrontendError> {
+        match self.ask(request, &[], false)? {
+            Answer::Number(number) => Ok(number),
+            other => Err(FrontendError::Answer(what, other)),
+        }
+    }
+
+    /// Waits until the back-end closes the connection.
+    pub fn wait_closed(&mut self) -> Result<(), FrontendError> {
+        while self.receiver.receive(self.socket.as_fd())?.is_some() {}
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! vhost-user ports with DPDK's virtio-user devices: packets that go round, pings, front-ends that die, a switch that does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use e2e::{Daemon, Memory, Netns, Testpmd, config, exclusive, seconds, until};
+
+/// A virtio-user device at the socket of a port.
+fn device(daemon: &Daemon, number: u32, port: &str, more: &str) -> String {
+    let socket = daemon.path(&format!("{port}.sock"));
+    format!("net_virtio_user{number},path={socket},mac=02:00:00:00:00:0{number},queue_size=1024,{more}")
+}
+
+fn forwarded(daemon: &Daemon, port: &str) -> u64 {
+    daemon.port("br0", port).unwrap().received()
+}
+
+/// Some packets go round between two devices of one testpmd; none is lost.
+fn circulate(a: &str, b: &str, arguments: &[&str]) {
+    let ports = config::vhost_user("a", "") + &config::vhost_user("b", "");
+    let daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
+    let devices = [device(&daemon, 0, "a", a), device(&daemon, 1, "b", b)];
+    let mut testpmd = Testpmd::start(Memory::Common, &devices, arguments).unwrap();
+    for port in ["a", "b"] {
+        daemon.wait_up("br0", port).unwrap();
+    }
+    testpmd.command("start tx_first 2").unwrap();
+    until("packets to go round", seconds(20, 60), || {
+        Ok((forwarded(&daemon, "a") > 20_000 && forwarded(&daemon, "b") > 20_000).then_some(()))
+    })
+    .unwrap();
+    testpmd.command("stop").unwrap();
+    testpmd.wait_for("Accumulated forward statistics").unwrap();
+    // What had been sent arrives still.
+    let counts = |port: &str| {
+        let port = daemon.port("br0", port).unwrap();
+        assert_eq!(port.dropped(), 0, "{:?}", port.json());
+        (port.received(), port.delivered())
+    };
+    let ((from_a, to_a), (from_b, to_b)) = (counts("a"), counts("b"));
+    assert_eq!((from_a, from_b), (to_b, to_a));
+}
+
+#[test]
+fn packets_go_round_between_split_and_packed_rings() {
+    let _machine = exclusive();
+    circulate("queues=1,packed_vq=0,mrg_rxbuf=1", "queues=1,packed_vq=1,mrg_rxbuf=0", &[]);
+}
+
+#[test]
+fn packets_go_round_between_queues() {
+    let _machine = exclusive();
+    let arguments = ["--rxq=2", "--txq=2"];
+    circulate("queues=2,packed_vq=0,mrg_rxbuf=0", "queues=2,packed_vq=1,mrg_rxbuf=1", &arguments);
+}
+
+#[test]
+fn a_namespace_pings_a_device_that_dies_and_comes_back_and_a_switch_that_does() {
+    let _machine = exclusive();
+    let blue = Netns::new().unwrap();
+    let keys = "socket = \"{dir}/guest.sock\"\nrole = \"client\"";
+    let tap = config::tap("blue", "eth0", blue.name(), &["10.91.0.1/24"], "");
+    for server in [true, false] {
+        let guest =
+            if server { config::vhost_user("guest", "") } else { config::port("guest", "vhost-user", keys) };
+        let mut daemon = Daemon::start(&(config::bridge("br0", "learning") + &tap + &guest)).unwrap();
+        let role = if server { "queues=1" } else { "queues=1,server=1" };
+        let start = |daemon: &Daemon| {
+            let devices = [device(daemon, 0, "guest", role)];
+            let mut testpmd = Testpmd::start(Memory::Common, &devices, &["--forward-mode=icmpecho"]).unwrap();
+            testpmd.command("start").unwrap();
+            testpmd
+        };
+        let ping = |daemon: &Daemon| {
+            daemon.wait_up("br0", "guest").unwrap();
+            blue.run(&["ping", "-q", "-i", "0.02", "-W", "5", "-c", "20", "10.91.0.2"]).unwrap();
+        };
+        let mut testpmd = start(&daemon);
+        ping(&daemon);
+        testpmd.kill().unwrap();
+        daemon.wait_down("br0", "guest", "").unwrap();
+        let testpmd = start(&daemon);
+        ping(&daemon);
+        if !server {
+            // virtio-user connects again only where it listens.
+            daemon.kill().unwrap();
+            daemon.restart().unwrap();
+            ping(&daemon);
+        }
+        drop(testpmd);
+    }
+}
