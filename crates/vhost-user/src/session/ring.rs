@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::{GuestQueue, Refusal, Running};
 use crate::features::device;
@@ -15,7 +16,9 @@ pub(super) struct Ring {
     pub(super) size: u16,
     pub(super) addresses: Option<RingAddresses>,
     /// Where it goes on; at its start if nobody said otherwise.
-    pub(super) base: Option<u32>,
+    base: Option<u32>,
+    /// Whether that is what the front-end says, not what we know.
+    claimed: bool,
     pub(super) call: Option<Arc<OwnedFd>>,
     pub(super) enabled: bool,
     /// Whether it is started, and what the driver signals.
@@ -33,6 +36,16 @@ impl Ring {
 
     pub(super) fn stop(&mut self) {
         self.started = None;
+    }
+
+    /// The front-end says where it goes on.
+    pub(super) fn claim_base(&mut self, base: u32) {
+        (self.base, self.claimed) = (Some(base), true);
+    }
+
+    /// It has run, and stands here now.
+    pub(super) fn keep_base(&mut self, base: u32) {
+        (self.base, self.claimed) = (Some(base), false);
     }
 
     /// Whether packets pass when it is started.
@@ -65,7 +78,15 @@ impl Ring {
         let (Some(kick), Some(at)) = (&self.started, &self.addresses) else { return Ok(None) };
         let format = format(features);
         let position = self.position(features);
-        let base = match format {
+        let base = |areas: &Areas| match format {
+            // virtio-user as a server says 0 of rings that were in use when the back-end before us died. What was used is
+            // told by the ring: network devices leave nothing behind that was taken and is not used.
+            Format::Split if self.claimed => {
+                // SAFETY: the used ring was found at an even address, its index two bytes behind its start; only virtqueues
+                // access it, by atomics.
+                let used = unsafe { AtomicU16::from_ptr(areas.device.as_ptr().add(2).cast()) };
+                used.load(Ordering::Acquire).into()
+            }
             Format::Split => position,
             // DPDK leaves the upper half out. Between two runs nothing is under way: both halves are the same.
             Format::Packed => position & 0xffff | position << 16,
@@ -76,7 +97,7 @@ impl Ring {
         let areas = Areas::locate(memory, format, self.size, &addresses);
         let queue = areas.and_then(|areas| {
             let features = Features { event_idx, indirect, in_order: false };
-            let config = Config { format, size: self.size, areas, features, base };
+            let config = Config { format, size: self.size, areas, features, base: base(&areas) };
             // SAFETY: the areas were found in `memory`, which the queue keeps.
             unsafe { GuestQueue::new(&config, memory.clone()) }
         });
