@@ -13,6 +13,7 @@ use crate::mirror;
 use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
 use crate::protection;
 use crate::refusal::Refusal;
+use crate::sflow::SflowChange;
 
 /// A change of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +82,10 @@ pub enum Edit {
         /// Its VLAN, 0 for none.
         vlan: u16,
     },
+    /// Switches sFlow export on, or changes it.
+    SetSflow(SflowChange),
+    /// Switches sFlow export off.
+    RemoveSflow,
 }
 
 /// What `port set` changes; what is `None` stays.
@@ -147,6 +152,14 @@ impl Edit {
             }
             Edit::RemoveStation { bridge, mac, vlan } => {
                 find(config, &bridge)?.stations.retain(|station| !station.is(mac, vlan));
+                Ok(())
+            }
+            Edit::SetSflow(change) => {
+                config.sflow = Some(change.apply(config.sflow.as_ref())?);
+                Ok(())
+            }
+            Edit::RemoveSflow => {
+                config.sflow = None;
                 Ok(())
             }
         }

@@ -77,6 +77,9 @@ impl State {
         for bridge in &wanted.bridges {
             pass.bridge(&mut bridges, bridge);
         }
+        if let Some((action, done)) = self.sflow().follow(wanted.sflow.as_ref(), &bridges) {
+            pass.note(Object::Sflow, action, done);
+        }
         pass.outcomes
     }
 
@@ -195,7 +198,7 @@ impl Pass<'_> {
     fn bridge(&mut self, bridges: &mut Bridges, wanted: &BridgeConfig) {
         let object = || Object::Bridge(wanted.name.clone());
         match bridges.get_mut(&wanted.name) {
-            None => match self.state.add_bridge(wanted) {
+            None => match self.state.add_bridge(wanted, bridges) {
                 Ok(bridge) => {
                     bridges.insert(wanted.name.clone(), bridge);
                     self.note::<Refusal>(object(), Action::Add, Ok(()));

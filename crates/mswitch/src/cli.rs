@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Mirrors: copies of what passes at ports
     #[command(subcommand)]
     Mirror(MirrorCommand),
+    /// sFlow: samples of packets, and counters, for collectors
+    #[command(subcommand)]
+    Sflow(SflowCommand),
     /// Show packets as they pass, or record them
     Capture(CaptureArgs),
     /// Show what would become of a packet, or becomes of the next ones, and why
@@ -473,6 +476,39 @@ pub(crate) enum FdbCommand {
         #[arg(long, default_value_t = 0)]
         vlan: u32,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SflowCommand {
+    /// Switch sFlow export on, or change it while it runs; what is not named stays
+    #[command(after_help = examples!(
+        "mswitch sflow set --collector 192.0.2.9 --collector [2001:db8::9]:6344",
+        "mswitch sflow set --sampling 400 --polling 30 --header 64",
+        "mswitch sflow set --agent 192.0.2.1",
+    ))]
+    Set {
+        /// Who is sent datagrams, ADDRESS or ADDRESS:PORT; may be repeated. Replaces those there are
+        #[arg(long = "collector", value_name = "ADDRESS")]
+        collectors: Vec<String>,
+        /// IP address that collectors know this switch by; auto: the one that datagrams go out from
+        #[arg(long, value_name = "ADDRESS")]
+        agent: Option<String>,
+        /// Sample one packet in so many [default: 1000]
+        #[arg(long, value_name = "N")]
+        sampling: Option<u32>,
+        /// Send ports' counters this often; 0: never [default: 20]
+        #[arg(long, value_name = "SECONDS")]
+        polling: Option<u32>,
+        /// Bytes of a packet that its sample holds, 14 to 512 [default: 128]
+        #[arg(long, value_name = "BYTES")]
+        header: Option<u32>,
+    },
+    /// Show settings, what was sent, and what ports are called
+    #[command(after_help = examples!("mswitch sflow show", "mswitch sflow show --json | jq .samples"))]
+    Show(Output),
+    /// Switch sFlow export off
+    #[command(after_help = examples!("mswitch sflow off"))]
+    Off,
 }
 
 /// Which way packets go, seen from the switch.
