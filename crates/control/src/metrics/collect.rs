@@ -199,7 +199,7 @@ fn write_sflow(document: &mut Document, sflow: &Report) {
     let none = Labels::default();
     for (name, help, value) in [
         ("mswitch_sflow_samples_total", "Packets sampled and sent.", sflow.samples),
-        ("mswitch_sflow_counter_samples_total", "Samples of ports' counters sent.", sflow.counter_samples),
+        ("mswitch_sflow_port_samples_total", "Samples of ports' counters sent.", sflow.counter_samples),
         (
             "mswitch_sflow_dropped_samples_total",
             "Packets that were to be sampled and were not.",
