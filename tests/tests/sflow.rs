@@ -502,6 +502,64 @@ fn every_packet_under_load_is_sampled_or_counted() {
 }
 
 #[test]
+fn it_tells_where_packets_went() {
+    const SEVERAL: u32 = 2 << 30;
+    const DISCARDED: u32 = 1 << 30;
+    let _machine = exclusive();
+    let rig = rig("[sflow]\ncollectors = [\"127.0.0.1\"]\nsampling = 1\npolling = 0\n");
+    let collector = Collector::at(&rig.netns, USUAL_PORT);
+    let run = |options: Options| {
+        let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+        assert!(report.ok, "{report}");
+    };
+    // Announcements are broadcasts, and go to all three others; the rest goes where it should.
+    rig.daemon
+        .run(&[
+            "port",
+            "add",
+            "br0",
+            "p3",
+            "--type",
+            "memif",
+            "--path",
+            &rig.daemon.path("memif"),
+            "--id",
+            "3",
+            "--vlan",
+            "access:7",
+        ])
+        .unwrap();
+    let mut options = rig.options(200.0, Duration::from_millis(500));
+    options.ports.extend([2, 3].map(|id| rig.daemon.memif("memif", id)));
+    run(options);
+    let several = |flow: &Flow| flow.output == SEVERAL | 3 && flow.vlans == Some((7, 7));
+    collector.wait_for("a packet to three ports", |flows| flows.iter().any(several));
+    for (input, output) in [(1, 2), (2, 1), (3, 4), (4, 3)] {
+        collector.wait_for("a packet to one port", |flows| {
+            flows.iter().any(|flow| (flow.input, flow.output) == (input, output))
+        });
+    }
+    let sent: u64 = stats(&rig).values().map(|(received, ..)| u64::from(*received)).sum();
+    collector.wait_for("every packet", |flows| flows.len() as u64 == sent);
+    // What goes to a port without a client goes nowhere, for a reason that sFlow has no number for (256), and in no VLAN.
+    rig.daemon.run(&["logic", "set", "br0", "static", "--param", "p0=p2", "--param", "p1=p0"]).unwrap();
+    let before = collector.flows().len();
+    let mut options = rig.options(200.0, Duration::from_millis(500));
+    (options.allow_loss, options.announce) = (true, false);
+    run(options);
+    collector.wait_for("both directions", |flows| {
+        let from = |source| flows[before..].iter().filter(|flow| flow.source == source).count();
+        from(1) > 50 && from(2) > 50
+    });
+    for flow in &collector.flows()[before..] {
+        match flow.source {
+            1 => assert_eq!((flow.output, flow.vlans), (DISCARDED | 256, Some((7, 0))), "{flow:?}"),
+            _ => assert_eq!((flow.output, flow.vlans), (1, Some((7, 7))), "{flow:?}"),
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let rig = rig("");
     let set = |arguments: &[&str]| rig.refused(&[&["sflow", "set"], arguments].concat());
