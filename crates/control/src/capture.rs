@@ -1,6 +1,6 @@
 //! Captures: packets on their way from the workers to whoever asked to see them.
 //!
-//! A capture observes a bridge ([`fabric::Observer`]). Each worker has two [`Pages`] of memory in it, made beforehand: it
+//! A capture observes a bridge ([`fabric::Observer`]). Each worker has two `pages` of memory in it, made beforehand: it
 //! writes to one while a thread of the capture's own reads the other; the two change places after a `pause`. A worker
 //! copies what the filter may need, lets it decide on the copy, and copies the rest of what it keeps; when its page is full
 //! it counts. It never waits.
