@@ -386,6 +386,8 @@ fn it_changes_while_packets_flow() {
     collector.wait_for("samples as the file says", |flows| flows.len() > 10);
     assert!(collector.flows().iter().all(|flow| flow.rate == 100 && flow.header.len() <= 64));
     assert_eq!(rig.daemon.run(&["config", "diff"]).unwrap(), "nothing differs\n");
+    let bridges = rig.daemon.json(&["bridge", "list"]).unwrap();
+    assert_eq!(bridges["bridges"][0]["observers"], 0, "neither a capture nor a trace looks on");
 
     rig.daemon.run(&["sflow", "set", "--sampling", "3", "--header", "96", "--agent", "192.0.2.7"]).unwrap();
     collector.wait_for("samples at another rate", |flows| {
