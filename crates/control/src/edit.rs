@@ -212,13 +212,13 @@ fn add_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<(), R
         port: name.clone(),
         message: fault.message,
     })?;
-    let (what, _) = check::exclusive(&port.spec, &name);
-    for there in &config.bridges {
-        if let Some(other) =
-            there.ports.iter().find(|p| check::exclusive(&p.spec, &p.settings.name).0 == what)
-        {
-            let (bridge, port) = (there.name.clone(), other.settings.name.clone());
-            return Err(Refusal::Shared { bridge, port, what });
+    if let Some(what) = check::exclusive(&port.spec, &name) {
+        for there in &config.bridges {
+            let has = |p: &&PortConfig| check::exclusive(&p.spec, &p.settings.name).as_ref() == Some(&what);
+            if let Some(other) = there.ports.iter().find(has) {
+                let (bridge, port) = (there.name.clone(), other.settings.name.clone());
+                return Err(Refusal::Shared { bridge, port, what: what.0 });
+            }
         }
     }
     find(config, bridge)?.ports.push(port);

@@ -258,10 +258,16 @@ impl Pass<'_> {
         }
         let Some(port) = running.ports.get_mut(name) else { return };
         if port.config.settings != wanted.settings {
+            // A port that is to go down stops before packets from it would be dropped, and starts when they are not.
+            let set_admin = |port: &Port, up| port.open.iter().for_each(|open| open.set_admin(up));
+            if !wanted.settings.admin_up {
+                set_admin(port, false);
+            }
             let changed = self.state.switch().set_port(port.at, wanted.settings.clone());
             if changed.is_ok() {
                 port.config.settings = wanted.settings.clone();
             }
+            set_admin(port, port.config.settings.admin_up);
             self.note(object(bridge, name), Action::Change, changed);
         }
         if port.open.is_none() && self.is_due(port) {

@@ -193,6 +193,8 @@ pub(crate) enum PortCommand {
     #[command(after_help = examples!(
         "mswitch port add br0 vm2 --type memif --path /run/mswitch/vm2.sock --vlan access:10",
         "mswitch port add br0 blue --type tap --netns blue --address 10.0.0.1/24",
+        "mswitch port add br0 tape --type pcap --write /run/mswitch/tape.pcapng --snaplen 96",
+        "mswitch port add br0 replay --type pcap --read /etc/mswitch/trace.pcap --speed 2x",
     ))]
     Add(Box<PortAdd>),
     /// Change a port's settings; its client stays connected
@@ -260,7 +262,7 @@ pub(crate) struct PortSettings {
 pub(crate) struct PortAdd {
     #[command(flatten)]
     pub(crate) port: PortName,
-    /// What it is: memif or tap
+    /// What it is: memif, tap or pcap
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: String,
     #[command(flatten)]
@@ -297,13 +299,13 @@ pub(crate) struct PortOptions {
     /// memif client: bytes of each buffer
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<String>,
-    /// memif server: access mode of the socket file, such as 0660
+    /// memif server, pcap: access mode of the socket or of the recorded file, such as 0660
     #[arg(long)]
     mode: Option<String>,
-    /// memif server: owner of the socket file
+    /// memif server, pcap: owner of that file
     #[arg(long, value_name = "USER")]
     owner: Option<String>,
-    /// memif server: group of the socket file
+    /// memif server, pcap: group of that file
     #[arg(long)]
     group: Option<String>,
     /// tap: name of the interface [default: the port's]
@@ -321,6 +323,21 @@ pub(crate) struct PortOptions {
     /// tap: whether large segments and partial checksums may cross [default: true]
     #[arg(long, value_name = "BOOL")]
     offloads: Option<String>,
+    /// pcap: file to replay into the switch, pcap or pcapng
+    #[arg(long, value_name = "FILE")]
+    read: Option<String>,
+    /// pcap: how fast: recorded, 2x, full, 10000pps or 100Mbit [default: recorded]
+    #[arg(long)]
+    speed: Option<String>,
+    /// pcap: how often, a number or forever [default: 1]
+    #[arg(long = "loop", value_name = "N")]
+    rounds: Option<String>,
+    /// pcap: file to record to what the port is sent; continued if it is there
+    #[arg(long, value_name = "FILE")]
+    write: Option<String>,
+    /// pcap: bytes of each frame to record [default: all]
+    #[arg(long, value_name = "BYTES")]
+    snaplen: Option<String>,
 }
 
 impl PortOptions {
@@ -343,6 +360,11 @@ impl PortOptions {
             ("netns", self.netns),
             ("addresses", addresses),
             ("offloads", self.offloads),
+            ("read", self.read),
+            ("speed", self.speed),
+            ("loop", self.rounds),
+            ("write", self.write),
+            ("snaplen", self.snaplen),
         ]
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)))
@@ -790,6 +812,11 @@ mod tests {
             "netns",
             "address",
             "offloads",
+            "read",
+            "speed",
+            "loop",
+            "write",
+            "snaplen",
         ];
         let flags = every.iter().flat_map(|flag| [format!("--{flag}"), "x".into()]);
         let line = ["mswitch", "port", "add", "b", "p", "--type", "t"].map(String::from);
@@ -797,7 +824,7 @@ mod tests {
         let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
         let given = add.options.given();
         assert_eq!(given.len(), every.len());
-        let known: Vec<_> = ["memif", "tap"]
+        let known: Vec<_> = ["memif", "tap", "pcap"]
             .iter()
             .flat_map(|kind| control::options::known(kind).unwrap_or_default())
             .collect();

@@ -225,12 +225,12 @@ fn names() {
 fn types() {
     assert_eq!(
         port_mistake(""),
-        format!("f.toml:3:1: {VM1} key `type` is missing; expected `memif` or `tap`")
+        format!("f.toml:3:1: {VM1} key `type` is missing; expected `memif`, `tap` or `pcap`")
     );
     assert_eq!(
         port_mistake("type = \"memfi\"\n"),
         format!(
-            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif` or `tap`)"
+            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap` or `pcap`)"
         )
     );
 }
@@ -429,6 +429,32 @@ fn sockets_in_use() {
     // The daemon that the file is for has the socket because of it.
     let _daemon = UnixListener::bind(&control).unwrap();
     assert_eq!(mistakes(&text, Depth::Machine).len(), 1);
+}
+
+#[test]
+fn recordings_have_one_port_each() {
+    let port =
+        |name: &str, keys: &str| format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"pcap\"\n{keys}\n");
+    let text = |first: &str, second: &str| {
+        format!("[[bridge]]\nname = \"b\"\n{}{}", port("p", first), port("q", second))
+    };
+    let read = "read = \"/tmp/in\"";
+    parse(&text(read, read), Path::new("f.toml"), Depth::Text).unwrap();
+    let found = mistake(&text("write = \"/tmp/out\"", "write = \"/tmp/out\""));
+    assert_eq!(
+        found,
+        "f.toml:10:9: bridge \"b\", port \"q\": the port in line 3 has the recording /tmp/out; two ports cannot share it"
+    );
+    let found = mistake(&text(read, "write = \"/tmp/out\"\nsnaplen = 3"));
+    assert_eq!(
+        found,
+        "f.toml:11:11: bridge \"b\", port \"q\": snaplen: 3 is out of range, must be 14 to 65535 bytes"
+    );
+    let found = mistake(&text(read, "read = \"/tmp/in\"\nspeed = \"fast\""));
+    assert!(
+        found.starts_with("f.toml:11:9: bridge \"b\", port \"q\": `speed`: `fast` is not a speed;"),
+        "{found}"
+    );
 }
 
 #[test]
