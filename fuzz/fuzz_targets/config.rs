@@ -89,7 +89,7 @@ fn grammars(text: &str) {
         assert_eq!(collector.to_string().parse(), Ok(collector));
     }
     let _ = cpulist::parse(text);
-    for type_name in ["memif", "tap"] {
+    for type_name in ["memif", "tap", "pcap"] {
         let pairs = text.lines().filter_map(|line| line.split_once('='));
         let given: BTreeMap<_, _> =
             pairs.map(|(key, value)| (key.trim().into(), value.trim().into())).collect();

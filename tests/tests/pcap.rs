@@ -524,6 +524,26 @@ fn what_is_recorded_is_as_on_a_wire() {
 }
 
 #[test]
+fn a_mirror_to_a_recording_keeps_what_passes() {
+    let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
+    let ports = config::tap("a", &unique("t"), a.name(), &["10.80.3.1/24"], "")
+        + &config::tap("b", &unique("t"), b.name(), &["10.80.3.2/24"], "")
+        + &config::port("rec", "pcap", "write = \"{dir}/out\"");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    daemon.run(&["mirror", "add", "br0", "m", "--from", "a", "--to", "rec"]).unwrap();
+    a.run(&["ping", "-q", "-c", "50", "-i", "0.01", "-W", "5", "10.80.3.2"]).unwrap();
+    let mut expected: Vec<Vec<String>> = Vec::new();
+    for number in 1..=50 {
+        expected.extend(["8", "0"].map(|kind| vec![kind.to_owned(), number.to_string()]));
+    }
+    until("both directions of all pings", LIMIT, || {
+        let found = tshark(&daemon.path("out"), &["-Y", "icmp"], &["icmp.type", "icmp.seq"]);
+        Ok((found == expected).then_some(()))
+    })
+    .unwrap();
+}
+
+#[test]
 fn a_full_disk_takes_the_port_down_and_costs_no_frame_that_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let mount = |options: &str| {

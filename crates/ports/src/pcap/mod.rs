@@ -3,9 +3,9 @@
 //! A port replays a capture file into the switch, records what it is sent to another, or both. Files are read and
 //! written by threads of the port's own; workers meet memory only:
 //!
-//! - [`mod@reader`] reads capture files, [`mod@pace`] says when a frame is due, [`mod@replay`] is the thread that does
-//!   both, and puts frames on the [`mod@belt`], the worker's receive queue;
-//! - [`mod@slots`] is the ring that workers fill, [`mod@record`] the thread that empties it to a file of [`pcapng`].
+//! - [`reader`] reads capture files, `pace` says when a frame is due, `replay` is the thread that does both, and puts
+//!   frames on the `belt`, the worker's receive queue;
+//! - `slots` is the ring that workers fill, `record` the thread that empties it to a file of [`pcapng`].
 //!
 //! Invariants: the port is attached unless one of its files is in trouble; it attaches itself again when that is over.
 //! Nothing of it is left when [`Port::close`] returns, and what it was sent until then is in the file.

@@ -2,7 +2,7 @@
 //!
 //! Files are somebody else's: every length is checked before it is believed, what is not needed is skipped without
 //! being stored, and a file that breaks the format ends with a [`Broken`] that says where. Nothing here panics, and no
-//! file makes it use more memory than its interfaces need, of which there may be [`MAX_INTERFACES`].
+//! file makes it use more memory than its interfaces need, of which there may be 65,536 in a section.
 
 mod classic;
 mod ng;
@@ -20,7 +20,7 @@ use source::{Source, Trouble};
 const ETHERNET: u16 = 1;
 /// The most bytes of a frame that libpcap captures (`MAXIMUM_SNAPLEN`); a length beyond is none.
 const MAX_CAPTURED: u32 = 262_144;
-/// Interfaces of a section.
+/// Most interfaces of a section.
 const MAX_INTERFACES: usize = 65_536;
 
 /// What is wrong with a file, and where.
