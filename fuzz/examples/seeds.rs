@@ -35,7 +35,9 @@ fn capture_file() -> Vec<Seed> {
     let enhanced = [6, 48, 0, 1, 2, 16, 60, 1, 2, 3, 4, 48];
     let simple = [3, 32, 16, 1, 2, 3, 4, 32];
     let ng = words(&[&section[..], &interface, &enhanced, &simple].concat());
-    let big: Vec<u8> = classic.chunks(4).flat_map(|word| word.iter().rev().copied()).collect();
+    let version = 2 << 16 | 4;
+    let head = [head[0], version, 0, 0, head[4], head[5]];
+    let big = [&head[..], &frame, &frame].concat().into_iter().flat_map(u32::to_be_bytes).collect();
     vec![
         ("capture_file", "pcap", classic),
         ("capture_file", "pcap-big-endian", big),
