@@ -43,6 +43,7 @@ macro_rules! by_type {
         match $name {
             "memif" => $f::<ports::memif::Options>($($arg),*).map(Spec::Memif),
             "tap" => $f::<ports::tap::Options>($($arg),*).map(Spec::Tap),
+            "pcap" => $f::<ports::pcap::Options>($($arg),*).map(Spec::Pcap),
             "vhost-user" => $f::<ports::vhost_user::Options>($($arg),*).map(Spec::VhostUser),
             other => Err(unknown_type(other).into()),
         }
@@ -58,6 +59,7 @@ pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
     match type_name {
         "memif" => Ok(fields::of::<ports::memif::Options>()),
         "tap" => Ok(fields::of::<ports::tap::Options>()),
+        "pcap" => Ok(fields::of::<ports::pcap::Options>()),
         "vhost-user" => Ok(fields::of::<ports::vhost_user::Options>()),
         other => Err(unknown_type(other)),
     }
@@ -114,6 +116,7 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
     let value = match spec {
         Spec::Memif(options) => toml::Table::try_from(options),
         Spec::Tap(options) => toml::Table::try_from(options),
+        Spec::Pcap(options) => toml::Table::try_from(options),
         Spec::VhostUser(options) => toml::Table::try_from(options),
     };
     // Option structs are plain tables, which TOML can always hold.
@@ -189,7 +192,7 @@ mod tests {
         let kind = from_text("memfi", &BTreeMap::new()).unwrap_err().to_string();
         assert_eq!(
             kind,
-            "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap` or `vhost-user`)"
+            "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `pcap` or `vhost-user`)"
         );
     }
 

@@ -215,7 +215,7 @@ impl Session {
                 ring.addresses = Some(addresses);
             }
             Request::SetVringBase(RingNumber { ring, number }) => {
-                self.idle(ring, request)?.base = Some(number)
+                self.idle(ring, request)?.claim_base(number)
             }
             Request::GetVringBase(RingNumber { ring, .. }) => {
                 let at = self.index(ring)?;
@@ -363,7 +363,7 @@ impl Session {
         }
         for (index, base) in rings.stop() {
             if let Some(ring) = self.rings.get_mut(index) {
-                ring.base = Some(base);
+                ring.keep_base(base);
             }
         }
     }
