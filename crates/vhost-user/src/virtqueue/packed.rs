@@ -246,7 +246,7 @@ impl Packed {
         let wanted = Suppression(self.driver.u32(0).load(Ordering::Relaxed));
         // Who had this queue before may not have signalled what it published.
         let first = !std::mem::replace(&mut self.signalled, true);
-        let moved = if first { self.size.into() } else { moved };
+        let moved = if first { 2 * u32::from(self.size) } else { moved };
         wanted.wants(self.features.event_idx, self.published(), moved, self.size)
     }
 

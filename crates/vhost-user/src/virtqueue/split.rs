@@ -185,7 +185,10 @@ impl Split {
     }
 
     pub(super) fn untake(&mut self) {
-        self.next_available = self.next_available.wrapping_sub(1);
+        // A driver has no more chains under way than the ring is long, so there is nothing to undo beyond that.
+        if self.seen_available.wrapping_sub(self.next_available) <= self.mask {
+            self.next_available = self.next_available.wrapping_sub(1);
+        }
     }
 
     #[inline]
