@@ -15,12 +15,33 @@ fn main() -> io::Result<()> {
         .chain(memif_rings())
         .chain(virtqueue())
         .chain(config())
+        .chain(capture_file())
     {
         let folder = seeds.join(target);
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(name), bytes)?;
     }
     Ok(())
+}
+
+/// Both formats with two frames each, one of them in both byte orders.
+fn capture_file() -> Vec<Seed> {
+    let words = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>();
+    let head = [0xa1b2_3c4d, 4 << 16 | 2, 0, 0, 65_535, 1];
+    let frame = [1_700_000_000, 7, 16, 60, 1, 2, 3, 4];
+    let classic = words(&[&head[..], &frame, &frame].concat());
+    let section = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28];
+    // Nanoseconds, and a time to add.
+    let interface = [1, 44, 1, 0, 1 << 16 | 9, 9, 8 << 16 | 14, 5, 0, 0, 44];
+    let enhanced = [6, 48, 0, 1, 2, 16, 60, 1, 2, 3, 4, 48];
+    let simple = [3, 32, 16, 1, 2, 3, 4, 32];
+    let ng = words(&[&section[..], &interface, &enhanced, &simple].concat());
+    let big: Vec<u8> = classic.chunks(4).flat_map(|word| word.iter().rev().copied()).collect();
+    vec![
+        ("capture_file", "pcap", classic),
+        ("capture_file", "pcap-big-endian", big),
+        ("capture_file", "pcapng", [&ng[..], &ng].concat()),
+    ]
 }
 
 type Seed = (&'static str, &'static str, Vec<u8>);

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use control::file::{self, Depth, FileError, Secrets};
 use control::model::{self, Config};
+use control::sflow::{Collector, settings};
 use control::{cpulist, options, vlan};
 use libfuzzer_sys::fuzz_target;
 use support::Bytes;
@@ -53,6 +54,12 @@ fn accepted(text: &str, config: &Config) {
     let written = file::write(config, Secrets::Written);
     let again = file::parse(&written, Path::new("fuzz.toml"), Depth::Text);
     assert_eq!(again.as_ref(), Ok(config), "what is written reads in another way: {written}");
+    if let Some(sflow) = &config.sflow {
+        assert_eq!(settings::check_collectors(&sflow.collectors), Ok(()));
+        assert_eq!(settings::check_sampling(sflow.sampling.into()), Ok(sflow.sampling));
+        assert_eq!(settings::check_polling(sflow.polling.into()), Ok(sflow.polling));
+        assert_eq!(settings::check_header(sflow.header.into()), Ok(sflow.header));
+    }
     let mut bridges = BTreeSet::new();
     for bridge in &config.bridges {
         assert!(bridges.insert(&bridge.name) && model::check_name(&bridge.name).is_ok());
@@ -78,8 +85,11 @@ fn grammars(text: &str) {
     if let Ok(mode) = vlan::parse(text) {
         assert_eq!(vlan::parse(&vlan::format(&mode)), Ok(mode));
     }
+    if let Ok(collector) = text.parse::<Collector>() {
+        assert_eq!(collector.to_string().parse(), Ok(collector));
+    }
     let _ = cpulist::parse(text);
-    for type_name in ["memif", "tap"] {
+    for type_name in ["memif", "tap", "pcap"] {
         let pairs = text.lines().filter_map(|line| line.split_once('='));
         let given: BTreeMap<_, _> =
             pairs.map(|(key, value)| (key.trim().into(), value.trim().into())).collect();
@@ -153,6 +163,13 @@ const PIECES: &[&str] = &[
     "\r\n",
     "\u{0}",
     "ä",
+    "[sflow]\n",
+    "collectors = [\"192.0.2.9\", \"[2001:db8::9]:6343\"]\n",
+    "collectors = []\n",
+    "agent = \"10.0.0.1\"\n",
+    "sampling = 400\n",
+    "polling = 0\n",
+    "header = 64\n",
 ];
 
 /// Text of such pieces, a byte each, with raw bytes between.

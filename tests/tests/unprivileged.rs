@@ -141,3 +141,21 @@ fn each_capability_of_the_unit_is_needed() {
             .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
     }
 }
+
+#[test]
+fn files_that_the_daemon_may_not_touch_are_named() {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    let path = secret.path().display().to_string();
+    let ports = config::port("in", "pcap", &format!("read = \"{path}\""))
+        + &config::port("out", "pcap", &format!("write = \"{path}\""))
+        + &config::port("own", "pcap", "write = \"{dir}/own\"");
+    let service = Service::start(&(config::bridge("br0", "learning") + &ports), &capabilities());
+    for what in ["read", "write"] {
+        let expected =
+            format!("cannot {what} {path}: Permission denied (os error 13); the daemon runs as user {USER},");
+        until("the complaint", LIMIT, || Ok(service.log().contains(&expected).then_some(())))
+            .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
+    }
+    let own = std::fs::metadata(service.folder.path().join("own")).unwrap();
+    assert_eq!(own.permissions().mode() & 0o777, 0o640);
+}

@@ -1,16 +1,15 @@
 //! Captures: packets on their way from the workers to whoever asked to see them.
 //!
-//! A capture observes a bridge ([`fabric::Observer`]). Each worker has two pages of memory in it, made beforehand: it
+//! A capture observes a bridge ([`fabric::Observer`]). Each worker has two `pages` of memory in it, made beforehand: it
 //! writes to one while a thread of the capture's own reads the other; the two change places after a `pause`. A worker
 //! copies what the filter may need, lets it decide on the copy, and copies the rest of what it keeps; when its page is full
-//! it counts. It never waits: a page is taken with a lock that is tried once a batch, and the one that it is to write to
-//! is held by nobody else.
+//! it counts. It never waits.
 //!
 //! Invariant: what is shown, and what is counted as missed, are together what the filter kept.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fabric::port::MAX_PORTS;
@@ -22,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use crate::pages::Pages;
 use crate::proto;
 use crate::refusal::Refusal;
 use crate::state::{State, find, find_port};
@@ -101,39 +101,6 @@ impl Page {
     }
 }
 
-/// A worker's pages.
-struct Pages {
-    pages: [Mutex<Page>; 2],
-    /// Which one the worker writes to.
-    active: AtomicUsize,
-}
-
-impl Pages {
-    fn new() -> Self {
-        Self { pages: [Mutex::new(Page::new()), Mutex::new(Page::new())], active: AtomicUsize::new(0) }
-    }
-
-    /// The page to write to. It is the other one if they changed places since `active` was read.
-    fn to_write(&self) -> Option<MutexGuard<'_, Page>> {
-        let active = self.active.load(Ordering::Acquire);
-        let page = |i: usize| self.pages.get(i & 1)?.try_lock().ok();
-        page(active).or_else(|| page(active + 1))
-    }
-
-    /// Lets the pages change places; the one to read, and which it is. The worker is through with it within a batch.
-    fn to_read(&self) -> (usize, MutexGuard<'_, Page>) {
-        let old = self.active.fetch_xor(1, Ordering::AcqRel) & 1;
-        loop {
-            match self.pages[old].try_lock() {
-                Ok(page) => return (old, page),
-                Err(TryLockError::Poisoned(page)) => return (old, page.into_inner()),
-                // Who waited in the lock would have to be woken, by the worker.
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
-            }
-        }
-    }
-}
-
 /// The ports by the names that they have, or had.
 #[derive(Default)]
 struct Names {
@@ -147,7 +114,7 @@ struct Capture {
     interest: Interest,
     filter: Option<Program>,
     snaplen: usize,
-    workers: Box<[Pages]>,
+    workers: Box<[Pages<Page>]>,
     names: Mutex<Names>,
     /// The port of each index now.
     ids: Box<[AtomicU32]>,
@@ -173,7 +140,7 @@ impl Capture {
                 0 => MAX_PACKET as usize,
                 bytes => bytes.min(MAX_PACKET) as usize,
             },
-            workers: (0..workers).map(|_| Pages::new()).collect(),
+            workers: (0..workers).map(|_| Pages::new(Page::new)).collect(),
             names: Mutex::default(),
             ids: (0..MAX_PORTS).map(|_| AtomicU32::new(NONE)).collect(),
             over: AtomicBool::new(false),

@@ -24,6 +24,7 @@ pub fn options(spec: &Spec) -> Result<(), Fault> {
     let checked = match spec {
         Spec::Memif(options) => options.check(),
         Spec::Tap(options) => options.check(),
+        Spec::Pcap(options) => options.check(),
     };
     checked.map_err(|error| split(&error.0, spec))
 }
@@ -79,13 +80,13 @@ pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
 pub fn listens_on(spec: &Spec) -> Option<&Path> {
     match spec {
         Spec::Memif(options) => (options.role == Role::Server).then_some(options.socket.as_path()),
-        Spec::Tap(_) => None,
+        Spec::Tap(_) | Spec::Pcap(_) => None,
     }
 }
 
-/// What only one port of a switch can have: in words, and the option that says which.
-pub fn exclusive(spec: &Spec, port: &str) -> (String, &'static str) {
-    match spec {
+/// What only one port of a switch can have, if there is such a thing: in words, and the option that says which.
+pub fn exclusive(spec: &Spec, port: &str) -> Option<(String, &'static str)> {
+    Some(match spec {
         Spec::Memif(options) => {
             let role = if options.role == Role::Server { "interface" } else { "the connection to interface" };
             (format!("{role} {} of memif socket {}", options.id, options.socket.display()), "socket")
@@ -98,7 +99,8 @@ pub fn exclusive(spec: &Spec, port: &str) -> (String, &'static str) {
             };
             (format!("interface {name} in {place}"), "interface")
         }
-    }
+        Spec::Pcap(options) => (format!("the recording {}", options.write.as_ref()?.display()), "write"),
+    })
 }
 
 #[cfg(test)]

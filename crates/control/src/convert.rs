@@ -13,6 +13,7 @@ use crate::mirror::{MirrorError, format_direction, parse_direction, parse_vlan};
 use crate::model::format_admin;
 use crate::reconcile::Outcome;
 use crate::refusal::Refusal;
+use crate::sflow::{CollectorReport, Report};
 use crate::state::{Bridge, Bridges, Port, State, every};
 use crate::{options, protection, proto, vlan};
 
@@ -75,7 +76,8 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
             }
         }),
         totals: Some(totals(&counters)),
-        observers: state.switch().observers(bridge.id)? as u32,
+        observers: state.switch().observers(bridge.id)?.saturating_sub(state.sflow().observes(bridge.id))
+            as u32,
     })
 }
 
@@ -132,6 +134,35 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
         totals: Some(totals(&counters)),
         ..proto::Status::default()
     })
+}
+
+/// sFlow export; `None`: it is off.
+pub fn sflow(report: Option<Report>) -> proto::Sflow {
+    let Some(report) = report else { return proto::Sflow::default() };
+    let collector = |collector: &CollectorReport| proto::SflowCollector {
+        address: collector.collector.to_string(),
+        datagrams: collector.datagrams,
+        errors: collector.errors,
+        last_error: collector.last.as_ref().map(|(message, _)| message.clone()).unwrap_or_default(),
+        seconds_since_error: collector.last.as_ref().map(|(_, at)| at.elapsed().as_secs()),
+    };
+    proto::Sflow {
+        enabled: true,
+        collectors: report.collectors.iter().map(collector).collect(),
+        agent: report.agent.map(|agent| agent.to_string()).unwrap_or_default(),
+        agent_set: report.config.agent.is_some(),
+        sampling: report.config.sampling,
+        polling: report.config.polling,
+        header: report.config.header,
+        samples: report.samples,
+        counter_samples: report.counter_samples,
+        dropped: report.dropped,
+        ports: report
+            .ports
+            .into_iter()
+            .map(|(if_index, bridge, port)| proto::SflowPort { if_index, bridge, port })
+            .collect(),
+    }
 }
 
 /// What a whole configuration changed or would change.

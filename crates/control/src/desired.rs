@@ -62,7 +62,7 @@ impl Desired {
     /// Nothing wanted yet but the daemon's own settings, those of the command line excepted; the control socket is
     /// at `socket`.
     pub fn new(state: Arc<State>, daemon: DaemonConfig, socket: PathBuf) -> Self {
-        let wanted = Mutex::new(Config { daemon, bridges: Vec::new() });
+        let wanted = Mutex::new(Config { daemon, ..Config::default() });
         Self { state, events: Arc::default(), wanted, socket, wake: Notify::new() }
     }
 
@@ -137,6 +137,7 @@ impl Desired {
         let mut wanted = self.lock();
         let differences = diff::between(&wanted, &config);
         wanted.bridges = config.bridges;
+        wanted.sflow = config.sflow;
         let outcomes = self.state.reconcile(&wanted, Effort::All);
         drop(wanted);
         self.events.outcomes(&outcomes);

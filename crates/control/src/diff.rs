@@ -18,6 +18,8 @@ use crate::options;
 pub enum Object {
     /// The daemon itself.
     Daemon,
+    /// sFlow export.
+    Sflow,
     /// A bridge, by name.
     Bridge(String),
     /// A port.
@@ -49,7 +51,7 @@ impl Object {
     /// The bridge that it is or belongs to.
     pub fn bridge(&self) -> Option<&str> {
         match self {
-            Object::Daemon => None,
+            Object::Daemon | Object::Sflow => None,
             Object::Bridge(bridge)
             | Object::Port { bridge, .. }
             | Object::Station { bridge, .. }
@@ -62,6 +64,7 @@ impl fmt::Display for Object {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Object::Daemon => out.write_str("daemon"),
+            Object::Sflow => out.write_str("sflow"),
             Object::Bridge(bridge) => write!(out, "bridge \"{bridge}\""),
             Object::Port { bridge, port } => write!(out, "bridge \"{bridge}\", port \"{port}\""),
             Object::Mirror { bridge, name } => write!(out, "bridge \"{bridge}\", mirror \"{name}\""),
@@ -162,6 +165,9 @@ fn changes(from: &Keys, to: &Keys) -> Vec<KeyChange> {
 /// Every object with its keys, and what is secret about it.
 fn objects(config: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
     let mut found = BTreeMap::from([(Object::Daemon, (keys(write::daemon(&config.daemon)), None))]);
+    if let Some(sflow) = &config.sflow {
+        found.insert(Object::Sflow, (keys(write::sflow(sflow)), None));
+    }
     for bridge in &config.bridges {
         let name = &bridge.name;
         found.insert(Object::Bridge(name.clone()), (keys(write::bridge_alone(bridge)), None));
@@ -241,5 +247,20 @@ mod tests {
         let [changed] = found.as_slice() else { panic!("{found:#?}") };
         assert_eq!(changed.keys.len(), 1);
         assert!(!format!("{found:?}").contains("first") && !format!("{found:?}").contains("second"));
+    }
+
+    #[test]
+    fn sflow_is_an_object() {
+        let with = |more: &str| config(&format!("{BASE}[sflow]\ncollectors = [\"192.0.2.9\"]\n{more}"));
+        let (off, on, other) = (config(BASE), with(""), with("sampling = 10\n"));
+        let [added] = between(&off, &on).try_into().unwrap();
+        assert_eq!((added.object.to_string().as_str(), added.kind), ("sflow", Kind::Added));
+        assert_eq!(added.keys.len(), 1, "what holds anyway is not told");
+        let [changed] = between(&on, &other).try_into().unwrap();
+        let keys: Vec<_> =
+            changed.keys.iter().map(|k| (k.key.as_str(), k.from.as_str(), k.to.as_str())).collect();
+        assert_eq!((changed.kind, keys), (Kind::Changed, vec![("sampling", "", "10")]));
+        let [removed] = between(&other, &off).try_into().unwrap();
+        assert_eq!((removed.object, removed.kind), (Object::Sflow, Kind::Removed));
     }
 }

@@ -13,6 +13,7 @@ use crate::mirror;
 use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
 use crate::protection;
 use crate::refusal::Refusal;
+use crate::sflow::SflowChange;
 
 /// A change of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +82,10 @@ pub enum Edit {
         /// Its VLAN, 0 for none.
         vlan: u16,
     },
+    /// Switches sFlow export on, or changes it.
+    SetSflow(SflowChange),
+    /// Switches sFlow export off.
+    RemoveSflow,
 }
 
 /// What `port set` changes; what is `None` stays.
@@ -149,6 +154,14 @@ impl Edit {
                 find(config, &bridge)?.stations.retain(|station| !station.is(mac, vlan));
                 Ok(())
             }
+            Edit::SetSflow(change) => {
+                config.sflow = Some(change.apply(config.sflow.as_ref())?);
+                Ok(())
+            }
+            Edit::RemoveSflow => {
+                config.sflow = None;
+                Ok(())
+            }
         }
     }
 }
@@ -199,13 +212,13 @@ fn add_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<(), R
         port: name.clone(),
         message: fault.message,
     })?;
-    let (what, _) = check::exclusive(&port.spec, &name);
-    for there in &config.bridges {
-        if let Some(other) =
-            there.ports.iter().find(|p| check::exclusive(&p.spec, &p.settings.name).0 == what)
-        {
-            let (bridge, port) = (there.name.clone(), other.settings.name.clone());
-            return Err(Refusal::Shared { bridge, port, what });
+    if let Some(what) = check::exclusive(&port.spec, &name) {
+        for there in &config.bridges {
+            let has = |p: &&PortConfig| check::exclusive(&p.spec, &p.settings.name).as_ref() == Some(&what);
+            if let Some(other) = there.ports.iter().find(has) {
+                let (bridge, port) = (there.name.clone(), other.settings.name.clone());
+                return Err(Refusal::Shared { bridge, port, what: what.0 });
+            }
         }
     }
     find(config, bridge)?.ports.push(port);

@@ -9,6 +9,7 @@ mod port;
 mod protection;
 mod report;
 mod section;
+mod sflow;
 pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,9 +78,10 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
         return Config::default();
     }
     let root = Section { table: root.get_ref(), span: 0..0, context: Context::default() };
-    root.only(&["daemon", "bridge"], report);
+    root.only(&["daemon", "bridge", "sflow"], report);
     // A socket that the command line overrides is nobody's.
     let daemon = daemon(&root, depth == Depth::Machine && socket.is_none(), report);
+    let sflow = sflow::read(&root, report);
     let ours = match depth {
         Depth::Machine => Ours::of_daemon(socket.unwrap_or(daemon.socket())),
         Depth::Text => Ours::default(),
@@ -91,7 +93,7 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
         .into_iter()
         .filter_map(|section| bridge::read(section, &mut names, &mut shared, report))
         .collect();
-    Config { daemon, bridges }
+    Config { daemon, bridges, sflow }
 }
 
 /// `[daemon]`: the daemon's own settings; whether its socket could be made if `look`.

@@ -48,6 +48,25 @@ pub const DAEMON: &[Key] = &[
     ),
 ];
 
+/// `[sflow]`.
+pub const SFLOW: &[Key] = &[
+    key(
+        "collectors",
+        "list of `ADDRESS` or `ADDRESS:PORT`, `[ADDRESS]:PORT` for IPv6",
+        "",
+        "Who is sent sFlow datagrams; the port is 6343 unless it is named.",
+    ),
+    key(
+        "agent",
+        "IP address, `auto`",
+        "`auto`",
+        "What collectors know this switch by; `auto`: the address that datagrams go out from.",
+    ),
+    key("sampling", "1 to 1000000000", "`1000`", "One packet in so many is sampled, at random."),
+    key("polling", "0 to 86400", "`20`", "Seconds between samples of ports' counters; 0: none are sent."),
+    key("header", "14 to 512", "`128`", "Bytes of a packet that its sample holds, at most."),
+];
+
 /// `[[bridge]]`.
 pub const BRIDGE: &[Key] = &[
     key("name", "1 to 64 letters, digits, `.`, `_`, `-`", "", "The bridge's name."),
@@ -141,6 +160,7 @@ pub fn reference() -> String {
     );
     for (header, keys) in [
         ("[daemon]", DAEMON),
+        ("[sflow]", SFLOW),
         ("[[bridge]]", BRIDGE),
         ("[[bridge.port]]", PORT),
         ("[[bridge.station]]", STATION),

@@ -12,7 +12,8 @@
 //! - [`model`] says what a configuration is, [`file`](mod@file) reads it from TOML with the position of every mistake,
 //!   [`keys`] lists what can stand in it,
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
-//! - [`capture`](mod@capture) hands packets from the workers to whoever asked to see them;
+//! - [`capture`](mod@capture) hands packets from the workers to whoever asked to see them, [`sflow`] samples of them to
+//!   collectors; both read what workers write to `pages`;
 //! - [`metrics`] serves the counters to Prometheus;
 //! - [`options`] reads a port type's own options, [`protection`] what a port is protected against, [`vlan`], [`rate`]
 //!   and [`cpulist`] the little grammars, [`suggest`] words what would have been right.
@@ -38,12 +39,14 @@ pub mod mirror;
 pub mod model;
 pub mod notify;
 pub mod options;
+mod pages;
 pub mod protection;
 pub mod proto;
 pub mod rate;
 pub mod reconcile;
 pub mod refusal;
 pub mod server;
+pub mod sflow;
 pub mod socket;
 pub mod state;
 pub mod suggest;

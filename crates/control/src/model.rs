@@ -7,6 +7,7 @@ use packet::ether::MacAddr;
 use ports::{Access, OpenError, Spec};
 
 use crate::metrics;
+use crate::sflow::SflowConfig;
 
 /// Where the control socket is unless something else is said.
 pub const DEFAULT_SOCKET: &str = "/run/mswitch/mswitch.sock";
@@ -21,6 +22,8 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// The bridges.
     pub bridges: Vec<BridgeConfig>,
+    /// sFlow export, if it is on.
+    pub sflow: Option<SflowConfig>,
 }
 
 impl Config {

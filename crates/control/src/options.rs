@@ -43,6 +43,7 @@ macro_rules! by_type {
         match $name {
             "memif" => $f::<ports::memif::Options>($($arg),*).map(Spec::Memif),
             "tap" => $f::<ports::tap::Options>($($arg),*).map(Spec::Tap),
+            "pcap" => $f::<ports::pcap::Options>($($arg),*).map(Spec::Pcap),
             other => Err(unknown_type(other).into()),
         }
     };
@@ -57,6 +58,7 @@ pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
     match type_name {
         "memif" => Ok(fields::of::<ports::memif::Options>()),
         "tap" => Ok(fields::of::<ports::tap::Options>()),
+        "pcap" => Ok(fields::of::<ports::pcap::Options>()),
         other => Err(unknown_type(other)),
     }
 }
@@ -112,6 +114,7 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
     let value = match spec {
         Spec::Memif(options) => toml::Table::try_from(options),
         Spec::Tap(options) => toml::Table::try_from(options),
+        Spec::Pcap(options) => toml::Table::try_from(options),
     };
     // Option structs are plain tables, which TOML can always hold.
     value.unwrap_or_default()
@@ -184,7 +187,10 @@ mod tests {
         let role = memif(&[("socket", "/a"), ("role", "boss")]).unwrap_err().to_string();
         assert_eq!(role, "`role`: unknown variant `boss`, expected `server` or `client`");
         let kind = from_text("memfi", &BTreeMap::new()).unwrap_err().to_string();
-        assert_eq!(kind, "unknown port type `memfi`; did you mean `memif`? (expected `memif` or `tap`)");
+        assert_eq!(
+            kind,
+            "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap` or `pcap`)"
+        );
     }
 
     #[test]

@@ -77,6 +77,9 @@ impl State {
         for bridge in &wanted.bridges {
             pass.bridge(&mut bridges, bridge);
         }
+        if let Some((action, done)) = self.sflow().follow(wanted.sflow.as_ref(), &bridges) {
+            pass.note(Object::Sflow, action, done);
+        }
         pass.outcomes
     }
 
@@ -195,7 +198,7 @@ impl Pass<'_> {
     fn bridge(&mut self, bridges: &mut Bridges, wanted: &BridgeConfig) {
         let object = || Object::Bridge(wanted.name.clone());
         match bridges.get_mut(&wanted.name) {
-            None => match self.state.add_bridge(wanted) {
+            None => match self.state.add_bridge(wanted, bridges) {
                 Ok(bridge) => {
                     bridges.insert(wanted.name.clone(), bridge);
                     self.note::<Refusal>(object(), Action::Add, Ok(()));
@@ -255,10 +258,16 @@ impl Pass<'_> {
         }
         let Some(port) = running.ports.get_mut(name) else { return };
         if port.config.settings != wanted.settings {
+            // A port that is to go down stops before packets from it would be dropped, and starts when they are not.
+            let set_admin = |port: &Port, up| port.open.iter().for_each(|open| open.set_admin(up));
+            if !wanted.settings.admin_up {
+                set_admin(port, false);
+            }
             let changed = self.state.switch().set_port(port.at, wanted.settings.clone());
             if changed.is_ok() {
                 port.config.settings = wanted.settings.clone();
             }
+            set_admin(port, port.config.settings.admin_up);
             self.note(object(bridge, name), Action::Change, changed);
         }
         if port.open.is_none() && self.is_due(port) {

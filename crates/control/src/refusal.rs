@@ -7,6 +7,7 @@ use crate::file::FileError;
 use crate::limits::LimitError;
 use crate::mirror::MirrorError;
 use crate::model::ValueError;
+use crate::sflow::SflowError;
 
 /// Why a request is refused. Messages name the thing and say what to do.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,9 @@ pub enum Refusal {
     /// A value that cannot be.
     #[error(transparent)]
     Value(#[from] ValueError),
+    /// sFlow export that cannot be.
+    #[error(transparent)]
+    Sflow(#[from] SflowError),
     /// A logic that cannot be.
     #[error(transparent)]
     Logic(#[from] LogicError),

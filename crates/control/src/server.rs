@@ -25,6 +25,8 @@ use crate::model::{
 };
 use crate::proto::switch_server::Switch;
 use crate::refusal::Refusal;
+use crate::sflow::SflowChange;
+use crate::sflow::settings::{check_header, check_polling, check_sampling, parse_agent};
 use crate::state::{Bridge, State, every, find, find_port};
 use crate::{capture, convert, options, protection, proto, suggest, trace, vlan};
 
@@ -82,9 +84,11 @@ fn status(refusal: &Refusal) -> Status {
         Refusal::BridgeExists(_) | Refusal::PortExists { .. } | Refusal::Shared { .. } => {
             Status::already_exists(message)
         }
-        Refusal::Value(_) | Refusal::Logic(_) | Refusal::File(_) | Refusal::Mirror { .. } => {
-            Status::invalid_argument(message)
-        }
+        Refusal::Value(_)
+        | Refusal::Logic(_)
+        | Refusal::File(_)
+        | Refusal::Mirror { .. }
+        | Refusal::Sflow(_) => Status::invalid_argument(message),
         Refusal::Limit(_) => Status::resource_exhausted(message),
         Refusal::Port { .. } | Refusal::Switch(_) | Refusal::Trace(_) | Refusal::Other(_) => {
             Status::failed_precondition(message)
@@ -339,6 +343,30 @@ impl Switch for Server {
             Ok(proto::Done {})
         })
         .await
+    }
+
+    async fn set_sflow(&self, request: Request<proto::SetSflowRequest>) -> Reply<proto::Done> {
+        let request = request.into_inner();
+        self.edit(move || {
+            let named = !request.collectors.is_empty();
+            let collectors: Result<Vec<_>, _> = request.collectors.iter().map(|text| text.parse()).collect();
+            Ok(Edit::SetSflow(SflowChange {
+                collectors: named.then_some(collectors?),
+                agent: request.agent.as_deref().map(parse_agent).transpose()?,
+                sampling: request.sampling.map(|rate| check_sampling(rate.into())).transpose()?,
+                polling: request.polling.map(|seconds| check_polling(seconds.into())).transpose()?,
+                header: request.header.map(|bytes| check_header(bytes.into())).transpose()?,
+            }))
+        })
+        .await
+    }
+
+    async fn delete_sflow(&self, _: Request<proto::DeleteSflowRequest>) -> Reply<proto::Done> {
+        self.edit(|| Ok(Edit::RemoveSflow)).await
+    }
+
+    async fn get_sflow(&self, _: Request<proto::GetSflowRequest>) -> Reply<proto::Sflow> {
+        self.run(|state| Ok(convert::sflow(state.sflow().report()))).await
     }
 
     type CaptureStream = capture::Batches;

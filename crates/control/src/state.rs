@@ -4,7 +4,7 @@
 //! changes it. Calls block (a port opens sockets, the fabric waits for its workers), so async tasks make them
 //! on threads for blocking work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -15,11 +15,14 @@ use ports::{Environment, Link, Status};
 
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
 use crate::refusal::Refusal;
+use crate::sflow::Sflow;
 
 /// A bridge that runs.
 pub struct Bridge {
     /// Its id in the fabric.
     pub id: BridgeId,
+    /// The lowest number, from 0, that no other bridge had when it was added.
+    pub number: u32,
     /// What its logic was made from.
     pub config: LogicConfig,
     /// Its logic.
@@ -77,12 +80,14 @@ pub struct State {
     switch: Arc<Switch>,
     environment: Environment,
     bridges: Mutex<Bridges>,
+    sflow: Sflow,
 }
 
 impl State {
     /// Nothing yet, on a running switch.
     pub fn new(environment: Environment) -> Self {
-        Self { switch: environment.switch.clone(), environment, bridges: Mutex::default() }
+        let switch = environment.switch.clone();
+        Self { sflow: Sflow::new(switch.clone()), switch, environment, bridges: Mutex::default() }
     }
 
     /// The switch.
@@ -95,17 +100,24 @@ impl State {
         self.switch.clone()
     }
 
+    /// sFlow export.
+    pub fn sflow(&self) -> &Sflow {
+        &self.sflow
+    }
+
     /// The bridges as they are; nothing changes while the guard lives.
     pub fn bridges(&self) -> MutexGuard<'_, Bridges> {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an empty bridge.
-    pub(crate) fn add_bridge(&self, config: &BridgeConfig) -> Result<Bridge, Refusal> {
+    /// Adds an empty bridge beside `others`.
+    pub(crate) fn add_bridge(&self, config: &BridgeConfig, others: &Bridges) -> Result<Bridge, Refusal> {
         let logic = logic::build(&config.logic.name, &config.logic.params)?;
         let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
         let (ports, stations, mirrors) = Default::default();
-        Ok(Bridge { id, config: config.logic.clone(), logic, ports, stations, mirrors })
+        let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
+        let number = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
+        Ok(Bridge { id, number, config: config.logic.clone(), logic, ports, stations, mirrors })
     }
 
     /// Removes a bridge and its ports.

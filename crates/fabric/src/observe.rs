@@ -1,9 +1,9 @@
 //! Watching a bridge: every packet that enters or leaves a port, shown to those who asked.
 //!
 //! A worker asks once a batch whether its bridge has observers; without any, nothing else is different. With some it
-//! takes notes: the headers as they came in, before the logic edits them, what was dropped and why, and which lists
-//! there were. When the batch has been delivered and its payload still lies where the sender put it, each observer is
-//! called once and looks at the packets of the ports that it cares for:
+//! asks each of them whether it picks this batch, and if one does, takes notes: the headers as they came in, before the
+//! logic edits them, what was dropped and why, and which lists there were. When the batch has been delivered and its payload still lies where the sender put it, each observer is
+//! that picked it is called once and looks at the packets of the ports that it cares for:
 //!
 //! - at its ingress port, as it came in, with where it went or why it went nowhere;
 //! - at each egress port, in the header version and form that was sent there, or that the port refused.
@@ -13,6 +13,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+
+use packet::ether;
 
 use crate::bridge::{Aside, BridgeState, PortEntry};
 use crate::clock;
@@ -44,7 +46,14 @@ pub trait Observer: Send + Sync {
     /// indexes, whenever the bridge changes; an index that is used again was not there in a change between.
     fn interest(&self, port: PortIndex, name: &str) -> Interest;
 
-    /// One batch of worker `worker`. Called between delivery and the sender's getting its packets back: it must not
+    /// Whether it wants to be shown the `packets` packets that came in at `ingress`: asked by worker `worker` before
+    /// anything is noted of them. One that takes samples says no to most batches, which then cost little more than the
+    /// question. The same rules hold as for [`Observer::observe`].
+    fn picks(&self, _worker: usize, _ingress: PortIndex, _packets: usize) -> bool {
+        true
+    }
+
+    /// One batch of worker `worker` that it picked. Called between delivery and the sender's getting its packets back: it must not
     /// block, allocate, or wait for anyone.
     fn observe(&self, worker: usize, batch: &Sightings<'_>);
 
@@ -127,33 +136,52 @@ pub struct Sightings<'a> {
     watch: &'a Watch,
     rx: &'a RxBatch,
     pad: &'a Scratchpad,
+    bridge: &'a BridgeState,
     ingress: PortIndex,
 }
 
 impl Sightings<'_> {
+    /// How many packets came in, those that were held back included.
+    pub fn packets(&self) -> usize {
+        self.pad.notes.arrived
+    }
+
+    /// Packet `i` of those that came in; `None` beyond the last, and if the observer does not care for them.
+    pub fn received(&self, i: usize) -> Option<Sighting<'_>> {
+        let notes = &self.pad.notes;
+        if i >= notes.arrived || !self.eye.interest(self.ingress).received {
+            return None;
+        }
+        let (packet, fate, source) = (i as u16, notes.fates.get(i)?, self.rx.sources.get(i)?);
+        let header = notes.headers.get(i)?.get(..usize::from(fate.header_len))?;
+        Some(Sighting {
+            packet,
+            port: self.ingress,
+            way: Way::In,
+            ingress: self.ingress,
+            egress: fate.egress,
+            deliveries: fate.deliveries,
+            dropped: fate.dropped,
+            mirrored: false,
+            header,
+            pieces: self.rx.pieces(packet),
+            payload: header.len() as u32..source.len,
+            remarks: notes.journal.remarks(),
+        })
+    }
+
+    /// The VLAN that a packet which came in belongs to, by its tag and its port's settings, and its priority (IEEE
+    /// 802.1p); VLAN 0: none, or none that it may belong to.
+    pub fn vlan(&self, received: &Sighting<'_>) -> (u16, u8) {
+        let tag = ether::vlan_tag(received.header);
+        let vlan = self.bridge.port(self.ingress).and_then(|port| port.settings.vlan.ingress(tag));
+        (vlan.unwrap_or(0), tag.map_or(0, |tag| tag.pcp))
+    }
+
     /// Calls `f` with each packet that came in, then with each that went out, in the order of their ports' lists.
     pub fn for_each(&self, mut f: impl FnMut(&Sighting<'_>)) {
         let notes = &self.pad.notes;
-        if self.eye.interest(self.ingress).received {
-            for ((i, fate), header) in (0u16..).zip(&notes.fates).zip(&notes.headers).take(notes.arrived) {
-                let source = self.rx.sources[usize::from(i)];
-                let header = &header[..usize::from(fate.header_len)];
-                f(&Sighting {
-                    packet: i,
-                    port: self.ingress,
-                    way: Way::In,
-                    ingress: self.ingress,
-                    egress: fate.egress,
-                    deliveries: fate.deliveries,
-                    dropped: fate.dropped,
-                    mirrored: false,
-                    header,
-                    pieces: self.rx.pieces(i),
-                    payload: header.len() as u32..source.len,
-                    remarks: notes.journal.remarks(),
-                });
-            }
-        }
+        (0..notes.arrived).filter_map(|i| self.received(i)).for_each(|seen| f(&seen));
         for (lane, head) in &notes.lists {
             if self.sends(*lane) {
                 for node in self.pad.nodes_from(*head) {
@@ -238,11 +266,7 @@ impl Watch {
             .collect();
         let any = |index: u16| {
             let of_port = eyes.iter().map(|eye| eye.interest(PortIndex(index)));
-            of_port.fold(Interest::default(), |any, one| Interest {
-                received: any.received || one.received,
-                sent: any.sent || one.sent,
-                explained: any.explained || one.explained,
-            })
+            of_port.fold(Interest::default(), either)
         };
         let interests = (0..).zip(ports).map(|(index, _)| any(index)).collect();
         // Queues are numbered in the order of their ports.
@@ -259,6 +283,30 @@ impl Watch {
 
     fn interest(&self, port: PortIndex) -> Interest {
         self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
+    }
+
+    /// Asks who picks a batch, and what they want to see of its ingress port. `None` if nobody does.
+    fn ask(&self, notes: &mut Notes, ingress: PortIndex, packets: usize) -> Option<Interest> {
+        notes.picked.clear();
+        notes.picked.reserve(self.eyes.len());
+        let mut wanted = None;
+        for eye in &self.eyes {
+            let picked = eye.observer.picks(notes.worker, ingress, packets);
+            notes.picked.push(picked);
+            if picked {
+                wanted = Some(either(wanted.unwrap_or_default(), eye.interest(ingress)));
+            }
+        }
+        wanted
+    }
+}
+
+/// What one or the other wants to see.
+fn either(one: Interest, other: Interest) -> Interest {
+    Interest {
+        received: one.received || other.received,
+        sent: one.sent || other.sent,
+        explained: one.explained || other.explained,
     }
 }
 
@@ -288,6 +336,8 @@ pub(crate) struct Notes {
     taken: bool,
     at: Option<u64>,
     omitted: u32,
+    /// Which observers picked the batch.
+    picked: Vec<bool>,
     /// Headers as they came in, and what became of them, if somebody wants to see the ingress port.
     headers: Box<[[u8; OFFLOAD_COPY]]>,
     fates: Box<[Fate]>,
@@ -436,7 +486,7 @@ impl Notes {
     }
 }
 
-/// A worker's `forward` for a bridge that is mirrored, or observed: with notes taken and shown.
+/// A worker's `forward` for a bridge that is mirrored, or observed: with notes taken, and shown to who picks the batch.
 #[inline(never)]
 pub(crate) fn forward(
     rx: &mut RxBatch,
@@ -446,11 +496,17 @@ pub(crate) fn forward(
     ingress: PortIndex,
     aside: &Aside,
 ) {
-    let Some(watch) = &aside.watch else {
+    let picked = aside.watch.as_ref().and_then(|watch| {
+        let wanted = watch.ask(&mut pad.notes, ingress, rx.packets)?;
+        Some((watch, wanted))
+    });
+    let Some((watch, wanted)) = picked else {
+        if aside.mirrors.is_none() {
+            return worker::straight(rx, pad, tools, bridge, ingress);
+        }
         worker::detour(rx, pad, bridge, ingress);
         return worker::deliver(rx, pad, tools, bridge);
     };
-    let wanted = watch.interest(ingress);
     pad.notes.begin(wanted, bridge.lane_count());
     worker::detour(rx, pad, bridge, ingress);
     pad.note_lists(watch);
@@ -462,9 +518,10 @@ pub(crate) fn forward(
     let refused =
         pad.notes.refusals.iter().any(|r| watch.port_of(r.lane).is_some_and(|p| watch.interest(p).sent));
     let Some(at) = pad.notes.at.or_else(|| refused.then(clock::since_epoch)) else { return };
-    for eye in &watch.eyes {
+    for (eye, _) in watch.eyes.iter().zip(&pad.notes.picked).filter(|(_, picked)| **picked) {
         let (pad, omitted) = (&*pad, pad.notes.omitted);
-        eye.observer.observe(pad.notes.worker, &Sightings { at, omitted, eye, watch, rx, pad, ingress });
+        eye.observer
+            .observe(pad.notes.worker, &Sightings { at, omitted, eye, watch, rx, pad, bridge, ingress });
     }
 }
 

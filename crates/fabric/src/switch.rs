@@ -137,6 +137,8 @@ struct State {
 /// Counters of a port, by queue; they last from client to client.
 #[derive(Debug, Clone, Default)]
 pub struct PortSnapshot {
+    /// Whether traffic can pass.
+    pub up: bool,
     /// From the client.
     pub rx: Vec<QueueSnapshot>,
     /// To the client.
@@ -494,6 +496,7 @@ impl Switch {
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
         Ok(PortSnapshot {
+            up: port.is_up(),
             rx: port.rx.iter().map(|c| c.snapshot()).collect(),
             tx: port.tx.iter().map(|c| c.snapshot()).collect(),
         })

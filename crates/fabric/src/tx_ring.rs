@@ -2,7 +2,9 @@
 //!
 //! The ring is looked at through a private view: descriptors that the receiver posted are read once, checked,
 //! and kept as [`Buffer`]s, so that reserving is moving a cursor. A slot belongs to the worker that reserved
-//! it until that worker's run is complete. What a kind of ring does its own way is a [`RingBacking`].
+//! it until that worker's run is complete. What a kind of ring does its own way is a [`RingBacking`]: an entry may be
+//! a chain of buffers, each packet may have a prefix, and a packet may be bound to one entry. A ring that has nothing
+//! of that pays nothing for it.
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -30,6 +32,12 @@ pub struct Buffer {
 /// A [`Buffer`] that [`RingBacking::buffer`] returns is writable for its whole capacity until the backing is dropped,
 /// where a fault that the process catches counts as writable, and overlaps no memory that Rust code refers to.
 pub unsafe trait RingBacking: Send + Sync {
+    /// Bytes in front of each packet, 16 at most: the metadata that goes with it in memory (virtio-net has 12).
+    const PREFIX: usize = 0;
+
+    /// Whether an entry may have more buffers than its first ([`RingBacking::next_buffer`]).
+    const CHAINED: bool = false;
+
     /// Entries in the ring, a power of two.
     fn size(&self) -> u32;
 
@@ -39,6 +47,25 @@ pub unsafe trait RingBacking: Send + Sync {
 
     /// The buffer posted as entry `seq`: reads the descriptor once and checks it.
     fn buffer(&self, seq: u32) -> Result<Buffer, Fault>;
+
+    /// Buffer `i` of entry `seq`, from 1 on; `None` behind the last. What they are was read with the first one, by
+    /// [`RingBacking::buffer`], and does not change until the entry is published.
+    fn next_buffer(&self, _seq: u32, _i: usize) -> Option<Buffer> {
+        None
+    }
+
+    /// Bytes that all buffers of entry `seq`, whose first is `first`, hold.
+    fn capacity(&self, _seq: u32, first: &Buffer) -> u32 {
+        first.capacity
+    }
+
+    /// Whether a packet may go on in the next entry.
+    fn spans_entries(&self) -> bool {
+        true
+    }
+
+    /// Writes the [`RingBacking::PREFIX`] bytes in front of a packet that takes so many entries.
+    fn prefix(&self, _output: &Output<'_>, _entries: u16, _to: &mut [u8]) {}
 
     /// Entry `seq` now holds `len` bytes of a packet that goes on in the next entry if `more`.
     fn fill(&self, seq: u32, len: u32, more: bool);
@@ -52,6 +79,9 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Whether the memory behind the ring is gone.
     fn faulted(&self) -> bool;
 }
+
+/// See [`RingBacking::PREFIX`].
+const MAX_PREFIX: usize = 16;
 
 struct State {
     reservation: Reservation,
@@ -80,6 +110,7 @@ unsafe impl<B: RingBacking> Send for TxRing<B> {}
 impl<B: RingBacking> TxRing<B> {
     /// A queue that starts at entry `start`.
     pub fn new(backing: B, start: u32) -> Self {
+        const { assert!(B::PREFIX <= MAX_PREFIX) };
         let size = backing.size();
         let none = Buffer { at: NonNull::dangling(), capacity: 0 };
         Self {
@@ -136,13 +167,21 @@ impl<B: RingBacking> TxRing<B> {
     fn fill(&self, mut seq: u32, output: &Output<'_>) -> u32 {
         let header = output.header();
         let first = self.buffer(seq);
-        let len = output.len();
+        let len = output.len() + B::PREFIX as u32;
+        let mut prefix = [0; MAX_PREFIX];
         if len <= first.capacity {
+            if B::PREFIX > 0 {
+                self.backing.prefix(output, 1, &mut prefix[..B::PREFIX]);
+            }
             // SAFETY: the entry is reserved by us, its buffer was checked and holds `len` bytes.
             unsafe {
-                copy::bytes(header.as_ptr(), first.at.as_ptr(), header.len());
+                let start = first.at.as_ptr();
+                if B::PREFIX > 0 {
+                    copy::bytes(prefix.as_ptr(), start, B::PREFIX);
+                }
+                copy::bytes(header.as_ptr(), start.add(B::PREFIX), header.len());
                 if output.payload_len() > 0 {
-                    let mut to = first.at.as_ptr().add(header.len());
+                    let mut to = start.add(B::PREFIX + header.len());
                     output.for_each_payload(|from, n| {
                         copy::payload(from, to, n);
                         to = to.add(n);
@@ -152,14 +191,25 @@ impl<B: RingBacking> TxRing<B> {
             self.backing.fill(seq, len, false);
             return seq.wrapping_add(1);
         }
-        let (mut buffer, mut used, mut left) = (first, 0u32, len);
+        if B::PREFIX > 0 {
+            self.backing.prefix(output, self.entries(seq, len), &mut prefix[..B::PREFIX]);
+        }
+        // `used` of `buffer`, which is number `nth` of its entry and has `before` in front of it there.
+        let (mut buffer, mut used, mut nth, mut before, mut left) = (first, 0u32, 0, 0u32, len);
         let mut put = |mut from: *const u8, mut n: usize, is_payload: bool| {
             while n > 0 {
                 if used == buffer.capacity {
-                    self.backing.fill(seq, used, true);
-                    seq = seq.wrapping_add(1);
-                    buffer = self.buffer(seq);
+                    before += used;
                     used = 0;
+                    nth += 1;
+                    let next = if B::CHAINED { self.backing.next_buffer(seq, nth) } else { None };
+                    buffer = next.unwrap_or_else(|| {
+                        self.backing.fill(seq, before, true);
+                        seq = seq.wrapping_add(1);
+                        (nth, before) = (0, 0);
+                        self.buffer(seq)
+                    });
+                    continue;
                 }
                 let now = n.min((buffer.capacity - used) as usize);
                 // SAFETY: the entries of this packet are reserved by us and hold its length in all; `now`
@@ -178,11 +228,30 @@ impl<B: RingBacking> TxRing<B> {
                 left -= now as u32;
             }
         };
+        put(prefix.as_ptr(), B::PREFIX, false);
         put(header.as_ptr(), header.len(), false);
         output.for_each_payload(|from, n| put(from, n, true));
         debug_assert_eq!(left, 0);
-        self.backing.fill(seq, used, false);
+        self.backing.fill(seq, before + used, false);
         seq.wrapping_add(1)
+    }
+
+    /// How many of the entries from `seq` on, all reserved by the caller, hold `len` bytes.
+    fn entries(&self, mut seq: u32, len: u32) -> u16 {
+        let (mut room, mut count) = (0u32, 0u16);
+        while room < len {
+            room = room.saturating_add(self.capacity(seq));
+            seq = seq.wrapping_add(1);
+            count = count.saturating_add(1);
+        }
+        count
+    }
+
+    /// Bytes that entry `seq` holds; the caller holds the lock or reserved it.
+    #[inline(always)]
+    fn capacity(&self, seq: u32) -> u32 {
+        let first = self.buffer(seq);
+        if B::CHAINED { self.backing.capacity(seq, &first) } else { first.capacity }
     }
 }
 
@@ -194,9 +263,10 @@ impl<B: RingBacking> Egress for TxRing<B> {
         counters: &QueueCounters,
         tools: &mut Tools,
     ) -> Result<(), Fault> {
-        let (mut packets, mut bytes, mut full) = (0u64, 0u64, 0u32);
+        let (mut packets, mut bytes, mut full, mut long) = (0u64, 0u64, 0u32, 0u32);
         let mut fault = None;
         let mut wanted = list.len() as u32;
+        let spans = self.backing.spans_entries();
 
         // Reserve: walk the view over the whole list, once.
         let reserved = self.state.with(|state| {
@@ -206,7 +276,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
             let start = state.reservation.next_free();
             let mut end = start;
             list.retain(|output| {
-                let (len, mut room, first) = (output.len(), 0u32, end);
+                let (len, mut room, first) = (output.len() + B::PREFIX as u32, 0u32, end);
                 while room < len {
                     if end == state.viewed {
                         match self.look_further(state, wanted.max(8)) {
@@ -223,12 +293,17 @@ impl<B: RingBacking> Egress for TxRing<B> {
                             }
                         }
                     }
-                    room = room.saturating_add(self.buffer(end).capacity);
+                    room = room.saturating_add(self.capacity(end));
+                    if room < len && !spans {
+                        end = first;
+                        long += 1;
+                        return Err(DropReason::ExceedsMtu);
+                    }
                     end = end.wrapping_add(1);
                 }
                 wanted = wanted.saturating_sub(1);
                 packets += 1;
-                bytes += u64::from(len);
+                bytes += u64::from(output.len());
                 Ok(())
             });
             state.dead = fault.is_some();
@@ -266,8 +341,9 @@ impl<B: RingBacking> Egress for TxRing<B> {
             }
             end
         });
-        if full > 0 {
+        if full + long > 0 {
             drops.add(DropReason::RingFull, full);
+            drops.add(DropReason::ExceedsMtu, long);
             counters.add_drops(&mut drops);
         }
         if published.is_some() {

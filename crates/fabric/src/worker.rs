@@ -452,6 +452,18 @@ pub(crate) fn forward(
     if let Some(aside) = bridge.aside() {
         return observe::forward(batch, pad, tools, bridge, ingress, aside);
     }
+    straight(batch, pad, tools, bridge, ingress);
+}
+
+/// [`forward`] with nothing beside it: no mirror copies, and nobody looks on.
+#[inline]
+pub(crate) fn straight(
+    batch: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+) {
     let up = bridge.port(ingress).filter(|port| port.up);
     if let Some(guards) = up.and_then(|port| port.guards.as_deref()) {
         guards.admit(batch, &mut pad.drops);

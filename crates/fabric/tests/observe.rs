@@ -11,10 +11,10 @@ use fabric::protection::{Limit, Unit};
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{
     Attachment, Batch, Caps, DropReason, Egress, Interest, Observer, PortIndex, PortSettings, Sightings,
-    Switch, SwitchError, SwitchLogic, Value, Way,
+    Switch, SwitchError, SwitchLogic, Value, VlanMode, Way,
 };
 use packet::checksum::pseudo_header_v4;
-use packet::ether::VlanTag;
+use packet::ether::{Vid, VlanTag};
 use packet::offload::{Gso, Offload};
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
@@ -437,4 +437,97 @@ fn a_logic_explains_itself_to_who_asks() {
     let refused = rig.switch.trace(at, &frame(3, 300), Offload::NONE).unwrap_err();
     assert!(refused.to_string().contains("cannot tell"), "{refused}");
     assert_eq!(rig.ports[0].1.take().len(), 2);
+}
+
+/// Picks every second batch, and writes down what it was asked, what it picked and what it was shown.
+#[derive(Default)]
+struct Picky {
+    asked: Mutex<Vec<(usize, bool)>>,
+    shown: Mutex<Vec<Vec<u8>>>,
+    vlans: Mutex<Vec<(u16, u8)>>,
+}
+
+impl Observer for Picky {
+    fn interest(&self, _: PortIndex, _: &str) -> Interest {
+        Interest { received: true, ..Interest::default() }
+    }
+
+    fn picks(&self, worker: usize, ingress: PortIndex, packets: usize) -> bool {
+        assert_eq!((worker, ingress), (0, PortIndex(0)));
+        let mut asked = self.asked.lock().unwrap();
+        let picked = asked.len() % 2 == 1;
+        asked.push((packets, picked));
+        picked
+    }
+
+    fn observe(&self, _: usize, batch: &Sightings<'_>) {
+        assert_eq!(self.asked.lock().unwrap().last(), Some(&(batch.packets(), true)), "it was asked before");
+        assert!(batch.received(batch.packets()).is_none());
+        for i in 0..batch.packets() {
+            let seen = batch.received(i).unwrap();
+            let mut bytes = vec![0; seen.len() as usize];
+            seen.copy(0, &mut bytes);
+            assert_eq!((seen.way, seen.ingress, seen.egress), (Way::In, PortIndex(0), Some(PortIndex(1))));
+            self.vlans.lock().unwrap().push(batch.vlan(&seen));
+            self.shown.lock().unwrap().push(bytes);
+        }
+    }
+}
+
+#[test]
+fn one_that_picks_is_shown_what_it_picked() {
+    const PACKETS: u64 = 60;
+    let rig = rig(Arc::new(Hub), 1);
+    let (picky, all) = (Arc::new(Picky::default()), Scribe::of_all());
+    rig.switch.observe(rig.bridge, picky.clone()).unwrap();
+    // Beside it another sees everything.
+    let scribe = rig.switch.observe(rig.bridge, all.clone()).unwrap();
+    for id in 0..PACKETS {
+        if id == PACKETS / 2 {
+            wait_until("half was switched", || rig.feed.returned() == id);
+            assert_eq!(all.shown.lock().unwrap().len() as u64, 2 * id);
+            rig.switch.unobserve(rig.bridge, scribe).unwrap();
+        }
+        rig.feed.send([Sent::whole(&frame(id, 60 + id as usize))]);
+    }
+    wait_until("all were switched", || rig.feed.returned() == PACKETS);
+    let asked = picky.asked.lock().unwrap();
+    assert_eq!(asked.iter().map(|(packets, _)| *packets as u64).sum::<u64>(), PACKETS, "each batch once");
+    let (mut at, mut expected) = (0, Vec::new());
+    for (packets, picked) in asked.iter() {
+        let batch = at..at + *packets as u64;
+        at = batch.end;
+        expected.extend(batch.filter(|_| *picked).map(|id| frame(id, 60 + id as usize)));
+    }
+    assert!(!expected.is_empty());
+    assert_eq!(*picky.shown.lock().unwrap(), expected);
+    assert_eq!(rig.ports[0].1.take().len() as u64, PACKETS, "what nobody picked is switched all the same");
+}
+
+#[test]
+fn a_packet_belongs_to_the_vlan_of_its_port() {
+    let rig = rig(Arc::new(Hub), 1);
+    let picky = Arc::new(Picky::default());
+    rig.switch.observe(rig.bridge, picky.clone()).unwrap();
+    let mut tagged = frame(1, 60);
+    // Priority 5, VLAN 7.
+    tagged[12..16].copy_from_slice(&[0x81, 0, 0xa0, 7]);
+    let zero = PortRef { port: PortIndex(0), ..rig.ports[0].0 };
+    let vlan = |mode: VlanMode, bytes: &[u8]| {
+        let mut settings = rig.switch.settings(zero).unwrap();
+        settings.vlan = mode;
+        rig.switch.set_port(zero, settings).unwrap();
+        // One of two batches is picked.
+        for _ in 0..2 {
+            let sent = rig.feed.returned();
+            rig.feed.send([Sent::whole(bytes)]);
+            wait_until("it was switched", || rig.feed.returned() == sent + 1);
+        }
+        picky.vlans.lock().unwrap().pop()
+    };
+    let seven = Vid::new(7).unwrap();
+    assert_eq!(vlan(VlanMode::Transparent, &frame(1, 60)), Some((0, 0)));
+    assert_eq!(vlan(VlanMode::Transparent, &tagged), Some((7, 5)));
+    assert_eq!(vlan(VlanMode::Access(seven), &frame(1, 60)), Some((7, 0)));
+    assert_eq!(vlan(VlanMode::Access(seven), &tagged), Some((0, 5)), "refused");
 }

@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Mirrors: copies of what passes at ports
     #[command(subcommand)]
     Mirror(MirrorCommand),
+    /// sFlow: samples of packets, and counters, for collectors
+    #[command(subcommand)]
+    Sflow(SflowCommand),
     /// Show packets as they pass, or record them
     Capture(CaptureArgs),
     /// Show what would become of a packet, or becomes of the next ones, and why
@@ -190,6 +193,8 @@ pub(crate) enum PortCommand {
     #[command(after_help = examples!(
         "mswitch port add br0 vm2 --type memif --path /run/mswitch/vm2.sock --vlan access:10",
         "mswitch port add br0 blue --type tap --netns blue --address 10.0.0.1/24",
+        "mswitch port add br0 tape --type pcap --write /run/mswitch/tape.pcapng --snaplen 96",
+        "mswitch port add br0 replay --type pcap --read /etc/mswitch/trace.pcap --speed 2x",
     ))]
     Add(Box<PortAdd>),
     /// Change a port's settings; its client stays connected
@@ -257,7 +262,7 @@ pub(crate) struct PortSettings {
 pub(crate) struct PortAdd {
     #[command(flatten)]
     pub(crate) port: PortName,
-    /// What it is: memif or tap
+    /// What it is: memif, tap or pcap
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: String,
     #[command(flatten)]
@@ -294,13 +299,13 @@ pub(crate) struct PortOptions {
     /// memif client: bytes of each buffer
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<String>,
-    /// memif server: access mode of the socket file, such as 0660
+    /// memif server, pcap: access mode of the socket or of the recorded file, such as 0660
     #[arg(long)]
     mode: Option<String>,
-    /// memif server: owner of the socket file
+    /// memif server, pcap: owner of that file
     #[arg(long, value_name = "USER")]
     owner: Option<String>,
-    /// memif server: group of the socket file
+    /// memif server, pcap: group of that file
     #[arg(long)]
     group: Option<String>,
     /// tap: name of the interface [default: the port's]
@@ -318,6 +323,21 @@ pub(crate) struct PortOptions {
     /// tap: whether large segments and partial checksums may cross [default: true]
     #[arg(long, value_name = "BOOL")]
     offloads: Option<String>,
+    /// pcap: file to replay into the switch, pcap or pcapng
+    #[arg(long, value_name = "FILE")]
+    read: Option<String>,
+    /// pcap: how fast: recorded, 2x, full, 10000pps or 100Mbit [default: recorded]
+    #[arg(long)]
+    speed: Option<String>,
+    /// pcap: how often, a number or forever [default: 1]
+    #[arg(long = "loop", value_name = "N")]
+    rounds: Option<String>,
+    /// pcap: file to record to what the port is sent; continued if it is there
+    #[arg(long, value_name = "FILE")]
+    write: Option<String>,
+    /// pcap: bytes of each frame to record [default: all]
+    #[arg(long, value_name = "BYTES")]
+    snaplen: Option<String>,
 }
 
 impl PortOptions {
@@ -340,6 +360,11 @@ impl PortOptions {
             ("netns", self.netns),
             ("addresses", addresses),
             ("offloads", self.offloads),
+            ("read", self.read),
+            ("speed", self.speed),
+            ("loop", self.rounds),
+            ("write", self.write),
+            ("snaplen", self.snaplen),
         ]
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)))
@@ -473,6 +498,39 @@ pub(crate) enum FdbCommand {
         #[arg(long, default_value_t = 0)]
         vlan: u32,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SflowCommand {
+    /// Switch sFlow export on, or change it while it runs; what is not named stays
+    #[command(after_help = examples!(
+        "mswitch sflow set --collector 192.0.2.9 --collector [2001:db8::9]:6344",
+        "mswitch sflow set --sampling 400 --polling 30 --header 64",
+        "mswitch sflow set --agent 192.0.2.1",
+    ))]
+    Set {
+        /// Who is sent datagrams, ADDRESS or ADDRESS:PORT; may be repeated. Replaces those there are
+        #[arg(long = "collector", value_name = "ADDRESS")]
+        collectors: Vec<String>,
+        /// IP address that collectors know this switch by; auto: the one that datagrams go out from
+        #[arg(long, value_name = "ADDRESS")]
+        agent: Option<String>,
+        /// Sample one packet in so many [default: 1000]
+        #[arg(long, value_name = "N")]
+        sampling: Option<u32>,
+        /// Send ports' counters this often; 0: never [default: 20]
+        #[arg(long, value_name = "SECONDS")]
+        polling: Option<u32>,
+        /// Bytes of a packet that its sample holds, 14 to 512 [default: 128]
+        #[arg(long, value_name = "BYTES")]
+        header: Option<u32>,
+    },
+    /// Show settings, what was sent, and what ports are called
+    #[command(after_help = examples!("mswitch sflow show", "mswitch sflow show --json | jq .samples"))]
+    Show(Output),
+    /// Switch sFlow export off
+    #[command(after_help = examples!("mswitch sflow off"))]
+    Off,
 }
 
 /// Which way packets go, seen from the switch.
@@ -754,6 +812,11 @@ mod tests {
             "netns",
             "address",
             "offloads",
+            "read",
+            "speed",
+            "loop",
+            "write",
+            "snaplen",
         ];
         let flags = every.iter().flat_map(|flag| [format!("--{flag}"), "x".into()]);
         let line = ["mswitch", "port", "add", "b", "p", "--type", "t"].map(String::from);
@@ -761,7 +824,7 @@ mod tests {
         let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
         let given = add.options.given();
         assert_eq!(given.len(), every.len());
-        let known: Vec<_> = ["memif", "tap"]
+        let known: Vec<_> = ["memif", "tap", "pcap"]
             .iter()
             .flat_map(|kind| control::options::known(kind).unwrap_or_default())
             .collect();

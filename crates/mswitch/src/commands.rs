@@ -10,6 +10,7 @@ mod logic;
 mod manual;
 mod mirror;
 mod port;
+mod sflow;
 mod status;
 mod trace;
 mod worker;
@@ -53,6 +54,7 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Logic(command) => logic::run(&mut client, command).await,
         Command::Fdb(command) => fdb::run(&mut client, command).await,
         Command::Mirror(command) => mirror::run(&mut client, command).await,
+        Command::Sflow(command) => sflow::run(&mut client, command).await,
         Command::Capture(args) => capture::run(&mut client, args).await,
         Command::Trace(args) => trace::run(&mut client, args).await,
         Command::Config(command) => config::run(&mut client, command).await,

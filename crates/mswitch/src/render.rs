@@ -9,6 +9,7 @@ pub(crate) mod mirror;
 pub(crate) mod packet;
 pub(crate) mod port;
 pub(crate) mod rates;
+pub(crate) mod sflow;
 pub(crate) mod status;
 pub(crate) mod table;
 pub(crate) mod trace;

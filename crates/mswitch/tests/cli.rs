@@ -307,7 +307,7 @@ fn refusals_say_what_to_do() {
         ("bridge del br9", "there is no bridge \"br9\"; `mswitch bridge list` shows"),
         ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; `mswitch port list br0` shows"),
         ("port add br0 vm1 --type tap", "has a port \"vm1\" already"),
-        ("port add br0 x --type vhost", "unknown port type `vhost`; expected `memif` or `tap`"),
+        ("port add br0 x --type vhost", "unknown port type `vhost`; expected `memif`, `tap` or `pcap`"),
         ("port add br0 x --type memif", "key `socket` is missing"),
         ("port add br0 x --type tap --path /tmp/a", "unknown key `socket`; expected `interface`"),
         ("port add br0 x --type memif --path /no/dir/a", "/no/dir is not a directory"),

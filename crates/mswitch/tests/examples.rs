@@ -59,6 +59,11 @@ impl Place {
                       [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\nsocket = \"/run/mswitch/vm1.sock\"\n\n\
                       [[bridge.port]]\nname = \"host\"\ntype = \"tap\"\naddresses = [\"10.213.77.1/24\"]\n";
         std::fs::write(place.path("etc/mswitch.toml"), place.own(config)).unwrap();
+        // A broadcast that was captured.
+        let numbers = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1, 1_700_000_000, 0, 60, 60];
+        let frame = [[0xff; 6], [2, 0, 0, 0, 0, 9], [0x88, 0xb5, 0, 0, 0, 0]].concat();
+        let trace: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(frame).collect();
+        std::fs::write(place.path("etc/trace.pcap"), [trace, vec![0; 42]].concat()).unwrap();
         for name in [&place.home, &place.blue] {
             assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
         }

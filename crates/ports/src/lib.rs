@@ -8,6 +8,7 @@
 mod access;
 mod log_limit;
 pub mod memif;
+pub mod pcap;
 pub mod tap;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,17 +36,20 @@ pub enum Spec {
     Memif(memif::Options),
     /// The host's stack, through a TAP interface.
     Tap(tap::Options),
+    /// Capture files, replayed and recorded.
+    Pcap(pcap::Options),
 }
 
 impl Spec {
     /// Names of all port types, as users write them.
-    pub const TYPES: &'static [&'static str] = &["memif", "tap"];
+    pub const TYPES: &'static [&'static str] = &["memif", "tap", "pcap"];
 
     /// The port type's name.
     pub fn type_name(&self) -> &'static str {
         match self {
             Spec::Memif(_) => "memif",
             Spec::Tap(_) => "tap",
+            Spec::Pcap(_) => "pcap",
         }
     }
 
@@ -54,6 +58,7 @@ impl Spec {
         match type_name {
             "memif" => Some(schemars::schema_for!(memif::Options)),
             "tap" => Some(schemars::schema_for!(tap::Options)),
+            "pcap" => Some(schemars::schema_for!(pcap::Options)),
             _ => None,
         }
     }
@@ -61,7 +66,7 @@ impl Spec {
     /// The MTU that the client's end is given, for types that give it one: bytes without link header.
     pub fn mtu(&self) -> Option<u32> {
         match self {
-            Spec::Memif(_) => None,
+            Spec::Memif(_) | Spec::Pcap(_) => None,
             Spec::Tap(options) => Some(options.mtu),
         }
     }
@@ -69,7 +74,7 @@ impl Spec {
     /// Gives the client's end an MTU, 0 for the type's default; nothing for types that give it none.
     pub fn set_mtu(&mut self, mtu: u32) {
         match self {
-            Spec::Memif(_) => {}
+            Spec::Memif(_) | Spec::Pcap(_) => {}
             Spec::Tap(options) => options.mtu = if mtu == 0 { tap::Options::default().mtu } else { mtu },
         }
     }
@@ -81,6 +86,7 @@ pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>
     match spec {
         Spec::Memif(options) => memif::open(options, at, env),
         Spec::Tap(options) => tap::open(options, at, env),
+        Spec::Pcap(options) => pcap::open(options, at, env),
     }
 }
 
@@ -99,6 +105,10 @@ pub trait Port: Send + Sync {
     fn reconfigure(&self, _spec: &Spec) -> Result<bool, OpenError> {
         Ok(false)
     }
+
+    /// The port is about to be set administratively down, or has been set up. Blocks until what the port had given to
+    /// workers is delivered.
+    fn set_admin(&self, _up: bool) {}
 
     /// Why only opening the port anew can bring it back: what it made was taken away. `None` while it is whole.
     fn lost(&self) -> Option<String> {

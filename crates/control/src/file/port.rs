@@ -107,13 +107,14 @@ fn spec(section: &Section<'_>, name: &str, shared: &mut Shared<'_>, report: &mut
     {
         refuse(fault, report);
     }
-    let (what, key) = check::exclusive(&spec, name);
-    let line = report.line(&section.span);
-    if let Some(first) = shared.exclusive.get(&what) {
-        let message = format!("the port in line {first} has {what}; two ports cannot share it");
-        refuse(Fault { key: Some(key.into()), message }, report);
-    } else {
-        shared.exclusive.insert(what, line);
+    if let Some((what, key)) = check::exclusive(&spec, name) {
+        let line = report.line(&section.span);
+        if let Some(first) = shared.exclusive.get(&what) {
+            let message = format!("the port in line {first} has {what}; two ports cannot share it");
+            refuse(Fault { key: Some(key.into()), message }, report);
+        } else {
+            shared.exclusive.insert(what, line);
+        }
     }
     good.then_some(spec)
 }

@@ -73,6 +73,31 @@ impl<'t> Section<'t> {
         })
     }
 
+    /// A list of texts, each with where it is.
+    pub(super) fn each_text(
+        &self,
+        key: &str,
+        expected: &str,
+        report: &mut Report<'_>,
+    ) -> Option<At<Vec<At<&'t str>>>> {
+        let (items, span) = self.typed(key, expected, report, |value| value.as_array())?;
+        let mut texts = Vec::new();
+        for item in items.iter() {
+            match item.get_ref().as_str() {
+                Some(text) => texts.push((text, item.span())),
+                None => {
+                    let kind = article(item.get_ref().type_str());
+                    report.add(
+                        &item.span(),
+                        &self.context,
+                        format!("`{key}` holds {kind}; expected {expected}"),
+                    );
+                }
+            }
+        }
+        Some((texts, span))
+    }
+
     pub(super) fn table(
         &self,
         key: &str,

@@ -162,7 +162,7 @@ fn syntax_errors_have_positions() {
 fn unknown_keys() {
     assert_eq!(
         mistake("[deamon]\n"),
-        "f.toml:1:2: unknown key `deamon`; did you mean `daemon`? (expected `daemon` or `bridge`)"
+        "f.toml:1:2: unknown key `deamon`; did you mean `daemon`? (expected `daemon`, `bridge` or `sflow`)"
     );
     assert_eq!(
         mistake("[daemon]\n  pol = true\n"),
@@ -225,12 +225,12 @@ fn names() {
 fn types() {
     assert_eq!(
         port_mistake(""),
-        format!("f.toml:3:1: {VM1} key `type` is missing; expected `memif` or `tap`")
+        format!("f.toml:3:1: {VM1} key `type` is missing; expected `memif`, `tap` or `pcap`")
     );
     assert_eq!(
         port_mistake("type = \"memfi\"\n"),
         format!(
-            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif` or `tap`)"
+            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap` or `pcap`)"
         )
     );
 }
@@ -432,6 +432,32 @@ fn sockets_in_use() {
 }
 
 #[test]
+fn recordings_have_one_port_each() {
+    let port =
+        |name: &str, keys: &str| format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"pcap\"\n{keys}\n");
+    let text = |first: &str, second: &str| {
+        format!("[[bridge]]\nname = \"b\"\n{}{}", port("p", first), port("q", second))
+    };
+    let read = "read = \"/tmp/in\"";
+    parse(&text(read, read), Path::new("f.toml"), Depth::Text).unwrap();
+    let found = mistake(&text("write = \"/tmp/out\"", "write = \"/tmp/out\""));
+    assert_eq!(
+        found,
+        "f.toml:10:9: bridge \"b\", port \"q\": the port in line 3 has the recording /tmp/out; two ports cannot share it"
+    );
+    let found = mistake(&text(read, "write = \"/tmp/out\"\nsnaplen = 3"));
+    assert_eq!(
+        found,
+        "f.toml:11:11: bridge \"b\", port \"q\": snaplen: 3 is out of range, must be 14 to 65535 bytes"
+    );
+    let found = mistake(&text(read, "read = \"/tmp/in\"\nspeed = \"fast\""));
+    assert!(
+        found.starts_with("f.toml:11:9: bridge \"b\", port \"q\": `speed`: `fast` is not a speed;"),
+        "{found}"
+    );
+}
+
+#[test]
 fn a_file_that_is_not_there() {
     let error = read_for(Path::new("/no/such/file.toml"), None).unwrap_err().to_string();
     assert!(error.starts_with("/no/such/file.toml:1:1: cannot read the file: "), "{error}");
@@ -482,4 +508,44 @@ fn who_may_use_the_control_socket() {
         mistake("[daemon]\ngroup = \"nobody-here\"\n"),
         "f.toml:2:9: `[daemon]`: group: there is no group \"nobody-here\"; give a name or a number"
     );
+}
+
+#[test]
+fn sflow() {
+    let config = parse("[sflow]\ncollectors = [\"192.0.2.9\"]\n", Path::new("f.toml"), Depth::Text).unwrap();
+    let sflow = config.sflow.unwrap();
+    assert_eq!((sflow.sampling, sflow.polling, sflow.header, sflow.agent), (1000, 20, 128, None));
+    let of = |lines: &str| mistake(&format!("[sflow]\ncollectors = [\"192.0.2.9\"]\n{lines}"));
+    for (lines, expected) in [
+        ("agent = \"eth0\"", "3:9: `agent`: `eth0` is not an agent; expected the IP address"),
+        ("agent = 1", "3:9: `agent` is an integer; expected an IP address or `auto`"),
+        ("sampling = 0", "3:12: `sampling`: 1 packet in 0 cannot be sampled; expected 1 in 1 to 1000000000"),
+        ("polling = -1", "3:11: `polling`: counters cannot be sent every -1 s; expected 1 to 86400, or 0"),
+        ("header = 513", "3:10: `header`: a sample cannot hold 513 bytes of a packet; expected 14 to 512"),
+        ("rate = 5", "3:1: unknown key `rate`; expected `collectors`, `agent`,"),
+    ] {
+        assert!(of(lines).contains(expected), "{lines}: {}", of(lines));
+    }
+    for (value, expected) in [
+        ("[]", "2:14: `collectors`: sFlow needs a collector: name one with `collectors`"),
+        (
+            "\"192.0.2.9\"",
+            "2:14: `collectors` is a string; expected a list of addresses such as [\"192.0.2.9\",",
+        ),
+        ("[\"192.0.2.9\", 7]", "2:28: `collectors` holds an integer; expected a list of addresses"),
+        ("[\"a.example\"]", "2:15: `collectors`: `a.example` is not a collector; expected an address"),
+        (
+            "[\"192.0.2.9\", \"192.0.2.9:6343\"]",
+            "2:14: `collectors`: collector 192.0.2.9:6343 is named twice",
+        ),
+    ] {
+        let found = mistake(&format!("[sflow]\ncollectors = {value}\n"));
+        assert!(found.contains(expected), "{value}: {found}");
+    }
+    assert!(mistake("[sflow]\n").contains("1:1: key `collectors` is missing; expected a list of addresses"));
+    assert!(
+        mistake("sflow = 1\n").contains("`sflow` is an integer; expected a table that begins with `[sflow]`")
+    );
+    let several = mistakes("[sflow]\ncollectors = [\"x\"]\nheader = 1\n", Depth::Text);
+    assert_eq!(several.len(), 2, "{several:#?}");
 }

@@ -8,6 +8,7 @@ use crate::mirror::format_direction;
 use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
 };
+use crate::sflow::{SflowConfig, settings};
 use crate::{options, protection, vlan};
 use fabric::{Mirror, VlanMode};
 
@@ -26,6 +27,9 @@ pub fn write(config: &Config, secrets: Secrets) -> String {
     let daemon = daemon(&config.daemon);
     if !daemon.is_empty() {
         root.insert("daemon".into(), Value::Table(daemon));
+    }
+    if let Some(config) = &config.sflow {
+        root.insert("sflow".into(), Value::Table(sflow(config)));
     }
     let bridges: Vec<Value> = config.bridges.iter().map(|b| Value::Table(bridge(b, secrets))).collect();
     if !bridges.is_empty() {
@@ -55,6 +59,25 @@ pub(crate) fn daemon(config: &DaemonConfig) -> Table {
     }
     if let Some(address) = config.metrics {
         table.insert("metrics".into(), address.to_string().into());
+    }
+    table
+}
+
+/// `[sflow]`.
+pub(crate) fn sflow(config: &SflowConfig) -> Table {
+    let collectors: Vec<Value> = config.collectors.iter().map(|c| c.to_string().into()).collect();
+    let mut table = Table::from_iter([("collectors".to_owned(), Value::Array(collectors))]);
+    if let Some(agent) = config.agent {
+        table.insert("agent".into(), agent.to_string().into());
+    }
+    for (key, value, usual) in [
+        ("sampling", config.sampling, settings::DEFAULT_SAMPLING),
+        ("polling", config.polling, settings::DEFAULT_POLLING),
+        ("header", config.header, settings::DEFAULT_HEADER),
+    ] {
+        if value != usual {
+            table.insert(key.into(), i64::from(value).into());
+        }
     }
     table
 }
@@ -163,6 +186,13 @@ mod tests {
         socket = "/run/x.sock"
         mode = "0600"
         metrics = "9090"
+
+        [sflow]
+        collectors = ["192.0.2.9", "[2001:db8::9]:99"]
+        agent = "10.0.0.1"
+        sampling = 400
+        polling = 0
+        header = 64
 
         [[bridge]]
         name = "br0"

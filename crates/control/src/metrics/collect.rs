@@ -6,6 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::exposition::{Document, Kind, Labels};
 use crate::refusal::Refusal;
+use crate::sflow::{CollectorReport, Report};
 use crate::state::{State, every};
 use crate::{convert, proto};
 
@@ -27,6 +28,9 @@ pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refu
     write_bridges(&mut document, &bridges);
     write_ports(&mut document, &ports);
     write_workers(&mut document, &workers, fabric::clock::frequency());
+    if let Some(sflow) = state.sflow().report() {
+        write_sflow(&mut document, &sflow);
+    }
     Ok(document.finish())
 }
 
@@ -188,6 +192,33 @@ fn write_workers(document: &mut Document, workers: &[proto::Worker], cycles_per_
     );
     for (worker, labels) in workers.iter().zip(&labels) {
         busy.sample(labels, worker.busy_cycles as f64 / cycles_per_second.max(1) as f64);
+    }
+}
+
+fn write_sflow(document: &mut Document, sflow: &Report) {
+    let none = Labels::default();
+    for (name, help, value) in [
+        ("mswitch_sflow_samples_total", "Packets sampled and sent.", sflow.samples),
+        ("mswitch_sflow_port_samples_total", "Samples of ports' counters sent.", sflow.counter_samples),
+        (
+            "mswitch_sflow_dropped_samples_total",
+            "Packets that were to be sampled and were not.",
+            sflow.dropped,
+        ),
+    ] {
+        document.family(name, Kind::Counter, help).sample(&none, value);
+    }
+    let labels =
+        |collector: &CollectorReport| Labels::new(&[("collector", &collector.collector.to_string())]);
+    let mut sent =
+        document.family("mswitch_sflow_datagrams_total", Kind::Counter, "Datagrams sent to a collector.");
+    for collector in &sflow.collectors {
+        sent.sample(&labels(collector), collector.datagrams);
+    }
+    let help = "Datagrams that could not be sent to a collector, or were refused there.";
+    let mut errors = document.family("mswitch_sflow_errors_total", Kind::Counter, help);
+    for collector in &sflow.collectors {
+        errors.sample(&labels(collector), collector.errors);
     }
 }
 

@@ -1,12 +1,11 @@
 //! `mswitch capture`: asks the daemon for packets and writes them where they are wanted.
 //!
 //! - [`filter`] compiles tcpdump's language with libpcap, so that it means what it means everywhere; the daemon runs it;
-//! - [`pcapng`] is the file format, [`mod@recorder`] the files in it, one or a ring of them;
+//! - [`ports::pcap::pcapng`] is the file format, [`mod@recorder`] the files in it, one or a ring of them;
 //! - [`line`](mod@line) is a packet in a line, for people and for programs.
 
 mod filter;
 mod line;
-mod pcapng;
 mod recorder;
 
 use std::collections::BTreeMap;

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use control::proto;
-
-use super::pcapng::{self, Packet, Statistics};
+use ports::pcap::pcapng::{self, Packet, Statistics};
 
 const APPLICATION: &str = concat!("mswitch capture ", env!("CARGO_PKG_VERSION"));
 

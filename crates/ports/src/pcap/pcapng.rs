@@ -1,10 +1,10 @@
-//! The pcapng file format, as far as a capture writes it (draft-ietf-opsawg-pcapng).
+//! The pcapng file format, as far as recordings and captures write it (draft-ietf-opsawg-pcapng).
 //!
 //! A file is a row of blocks: a section header, one interface description for each port, then packets as they come
 //! (enhanced packet blocks), at the end the interfaces' statistics. Every block is padded to 32 bits and has its length at
 //! both ends. Numbers are written little-endian, times in nanoseconds.
 
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const INTERFACE_STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
@@ -27,36 +27,37 @@ const STATISTICS_ACCEPTED: u16 = 6;
 const STATISTICS_DELIVERED: u16 = 8;
 
 /// A packet to be written.
-pub(super) struct Packet<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct Packet<'a> {
     /// Number of the interface in its section.
-    pub(super) interface: u32,
+    pub interface: u32,
     /// Nanoseconds since 1970-01-01 00:00:00 UTC.
-    pub(super) at: u64,
+    pub at: u64,
     /// Whether it was leaving the switch.
-    pub(super) outbound: bool,
+    pub outbound: bool,
     /// Bytes that it had.
-    pub(super) length: u32,
+    pub length: u32,
     /// Bytes of it that there are.
-    pub(super) data: &'a [u8],
-    /// For whoever reads.
-    pub(super) comment: &'a str,
+    pub data: &'a [u8],
+    /// For whoever reads; empty: none.
+    pub comment: &'a str,
 }
 
 /// What an interface has seen.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Statistics {
+pub struct Statistics {
     /// Packets at the interface.
-    pub(super) received: u64,
+    pub received: u64,
     /// Packets that the filter kept.
-    pub(super) accepted: u64,
+    pub accepted: u64,
     /// Of those, packets that are missing.
-    pub(super) dropped: u64,
+    pub dropped: u64,
     /// Packets written.
-    pub(super) delivered: u64,
+    pub delivered: u64,
 }
 
 /// Appends a section header: what comes after it has interfaces of its own.
-pub(super) fn section(out: &mut Vec<u8>, application: &str) {
+pub fn section(out: &mut Vec<u8>, application: &str) {
     block(out, SECTION_HEADER, |body| {
         body.extend(0x1a2b_3c4d_u32.to_le_bytes());
         body.extend([1, 0, 0, 0]); // version 1.0
@@ -67,7 +68,7 @@ pub(super) fn section(out: &mut Vec<u8>, application: &str) {
 }
 
 /// Appends the description of the next interface. A `snaplen` of 0: packets are whole.
-pub(super) fn interface(out: &mut Vec<u8>, name: &str, about: &str, snaplen: u32, filter: Option<&str>) {
+pub fn interface(out: &mut Vec<u8>, name: &str, about: &str, snaplen: u32, filter: Option<&str>) {
     block(out, INTERFACE_DESCRIPTION, |body| {
         body.extend(LINKTYPE.to_le_bytes());
         body.extend([0, 0]);
@@ -84,7 +85,7 @@ pub(super) fn interface(out: &mut Vec<u8>, name: &str, about: &str, snaplen: u32
 }
 
 /// Appends a packet.
-pub(super) fn packet(out: &mut Vec<u8>, packet: &Packet<'_>) {
+pub fn packet(out: &mut Vec<u8>, packet: &Packet<'_>) {
     block(out, ENHANCED_PACKET, |body| {
         body.extend(packet.interface.to_le_bytes());
         time(body, packet.at);
@@ -94,13 +95,15 @@ pub(super) fn packet(out: &mut Vec<u8>, packet: &Packet<'_>) {
         pad(body, packet.data.len());
         let direction: u32 = if packet.outbound { 2 } else { 1 };
         option(body, PACKET_FLAGS, &direction.to_le_bytes());
-        option(body, COMMENT, packet.comment.as_bytes());
+        if !packet.comment.is_empty() {
+            option(body, COMMENT, packet.comment.as_bytes());
+        }
         option(body, END_OF_OPTIONS, &[]);
     });
 }
 
 /// Appends an interface's statistics.
-pub(super) fn statistics(out: &mut Vec<u8>, interface: u32, at: u64, statistics: &Statistics) {
+pub fn statistics(out: &mut Vec<u8>, interface: u32, at: u64, statistics: &Statistics) {
     block(out, INTERFACE_STATISTICS, |body| {
         body.extend(interface.to_le_bytes());
         time(body, at);

@@ -1,0 +1,294 @@
+//! What is sampled, how often, and who is told: the values of `[sflow]` and of `mswitch sflow set`.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// The UDP port that collectors listen on unless another is named (IANA: sflow).
+pub const DEFAULT_PORT: u16 = 6343;
+/// One packet in so many is sampled unless something else is said.
+pub const DEFAULT_SAMPLING: u32 = 1000;
+/// Seconds between two samples of a port's counters unless something else is said.
+pub const DEFAULT_POLLING: u32 = 20;
+/// Bytes of a packet that its sample holds unless something else is said.
+pub const DEFAULT_HEADER: u32 = 128;
+
+const MAX_SAMPLING: u32 = 1_000_000_000;
+const MAX_POLLING: u32 = 86_400;
+const MIN_HEADER: u32 = 14;
+/// The most bytes of a packet in a sample.
+pub(super) const MAX_HEADER: u32 = 512;
+const MAX_COLLECTORS: usize = 16;
+
+/// The settings of sFlow export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SflowConfig {
+    /// Who is told; at least one.
+    pub collectors: Vec<Collector>,
+    /// The address that collectors know this switch by; none: that from which datagrams go to the first of them.
+    pub agent: Option<IpAddr>,
+    /// One packet in so many is sampled.
+    pub sampling: u32,
+    /// Seconds between two samples of a port's counters; 0: none are sent.
+    pub polling: u32,
+    /// Bytes of a packet that its sample holds, at most.
+    pub header: u32,
+}
+
+impl SflowConfig {
+    /// To these collectors, the rest as usual.
+    pub fn new(collectors: Vec<Collector>) -> Result<Self, SflowError> {
+        check_collectors(&collectors)?;
+        let (sampling, polling, header) = (DEFAULT_SAMPLING, DEFAULT_POLLING, DEFAULT_HEADER);
+        Ok(Self { collectors, agent: None, sampling, polling, header })
+    }
+}
+
+/// What `sflow set` changes; what is `None` stays, or is as usual if sFlow was off.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SflowChange {
+    /// All collectors from now on.
+    pub collectors: Option<Vec<Collector>>,
+    /// The agent address, see [`SflowConfig::agent`].
+    pub agent: Option<Option<IpAddr>>,
+    /// One packet in so many.
+    pub sampling: Option<u32>,
+    /// Seconds between counters.
+    pub polling: Option<u32>,
+    /// Bytes of a packet.
+    pub header: Option<u32>,
+}
+
+impl SflowChange {
+    /// The settings after the change of those there were, if sFlow was on.
+    pub fn apply(self, before: Option<&SflowConfig>) -> Result<SflowConfig, SflowError> {
+        let mut config = match (before, self.collectors) {
+            (Some(before), None) => before.clone(),
+            (Some(before), Some(collectors)) => {
+                check_collectors(&collectors)?;
+                SflowConfig { collectors, ..before.clone() }
+            }
+            (None, collectors) => SflowConfig::new(collectors.unwrap_or_default())?,
+        };
+        config.agent = self.agent.unwrap_or(config.agent);
+        config.sampling = self.sampling.unwrap_or(config.sampling);
+        config.polling = self.polling.unwrap_or(config.polling);
+        config.header = self.header.unwrap_or(config.header);
+        Ok(config)
+    }
+}
+
+/// Why a setting is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SflowError {
+    /// Not an address.
+    #[error(
+        "`{0}` is not a collector; expected an address such as 192.0.2.9, 192.0.2.9:6343 or [2001:db8::9]:6343; \
+         names are not looked up"
+    )]
+    Collector(String),
+    /// Nobody to tell.
+    #[error(
+        "sFlow needs a collector: name one with `collectors` in `[sflow]`, or with --collector 192.0.2.9"
+    )]
+    NoCollector,
+    /// Told twice.
+    #[error("collector {0} is named twice; name it once")]
+    Twice(Collector),
+    /// More than can be told.
+    #[error("{0} collectors are too many; expected {MAX_COLLECTORS} at most")]
+    TooMany(usize),
+    /// Not an address.
+    #[error("`{0}` is not an agent; expected the IP address that collectors know this switch by, or `auto`")]
+    Agent(String),
+    /// Not a rate.
+    #[error("1 packet in {0} cannot be sampled; expected 1 in 1 to {MAX_SAMPLING}")]
+    Sampling(i64),
+    /// Not an interval.
+    #[error("counters cannot be sent every {0} s; expected 1 to {MAX_POLLING}, or 0 to send none")]
+    Polling(i64),
+    /// Too little or too much of a packet.
+    #[error("a sample cannot hold {0} bytes of a packet; expected {MIN_HEADER} to {MAX_HEADER}")]
+    Header(i64),
+}
+
+/// Where datagrams are sent to: `192.0.2.9:6343`, `[2001:db8::9]:6343`, or an address alone for the usual port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Collector(pub(super) SocketAddr);
+
+impl FromStr for Collector {
+    type Err = SflowError;
+
+    fn from_str(text: &str) -> Result<Self, SflowError> {
+        let alone = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        let alone = alone.map_or_else(|| text.parse().ok(), |inner| inner.parse().ok().map(IpAddr::V6));
+        let address = match alone {
+            Some(address) => Some(SocketAddr::new(address, DEFAULT_PORT)),
+            None => text.parse().ok(),
+        };
+        address
+            .filter(|address| address.port() != 0 && !address.ip().is_unspecified())
+            .map(Self)
+            .ok_or_else(|| SflowError::Collector(text.into()))
+    }
+}
+
+impl fmt::Display for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Checks who is told.
+pub fn check_collectors(collectors: &[Collector]) -> Result<(), SflowError> {
+    let twice =
+        (1..).zip(collectors).find(|(next, one)| collectors.iter().skip(*next).any(|other| other == *one));
+    match (collectors.len(), twice) {
+        (0, _) => Err(SflowError::NoCollector),
+        (n, _) if n > MAX_COLLECTORS => Err(SflowError::TooMany(n)),
+        (_, Some((_, collector))) => Err(SflowError::Twice(*collector)),
+        _ => Ok(()),
+    }
+}
+
+/// Reads an agent's address; `auto` is none.
+pub fn parse_agent(text: &str) -> Result<Option<IpAddr>, SflowError> {
+    match text {
+        "auto" => Ok(None),
+        text => text
+            .parse()
+            .ok()
+            .filter(|address: &IpAddr| !address.is_unspecified())
+            .map(Some)
+            .ok_or_else(|| SflowError::Agent(text.into())),
+    }
+}
+
+/// Checks a sampling rate.
+pub fn check_sampling(rate: i64) -> Result<u32, SflowError> {
+    within(rate, 1, MAX_SAMPLING).ok_or(SflowError::Sampling(rate))
+}
+
+/// Checks the seconds between counters.
+pub fn check_polling(seconds: i64) -> Result<u32, SflowError> {
+    within(seconds, 0, MAX_POLLING).ok_or(SflowError::Polling(seconds))
+}
+
+/// Checks the bytes of a packet in a sample.
+pub fn check_header(bytes: i64) -> Result<u32, SflowError> {
+    within(bytes, MIN_HEADER, MAX_HEADER).ok_or(SflowError::Header(bytes))
+}
+
+fn within(value: i64, least: u32, most: u32) -> Option<u32> {
+    u32::try_from(value).ok().filter(|value| (least..=most).contains(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collector(text: &str) -> Result<String, String> {
+        text.parse::<Collector>().map(|c| c.to_string()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn collectors() {
+        for (text, means) in [
+            ("192.0.2.9", "192.0.2.9:6343"),
+            ("192.0.2.9:99", "192.0.2.9:99"),
+            ("2001:db8::9", "[2001:db8::9]:6343"),
+            ("[2001:db8::9]", "[2001:db8::9]:6343"),
+            ("[2001:db8::9]:99", "[2001:db8::9]:99"),
+        ] {
+            assert_eq!(collector(text).as_deref(), Ok(means));
+            assert_eq!(collector(means).as_deref(), Ok(means), "what is written reads back");
+        }
+        for bad in [
+            "",
+            "collector.example",
+            "192.0.2.9:",
+            "192.0.2.9:0",
+            "[192.0.2.9]",
+            "0.0.0.0",
+            "[::]:1",
+            ":6343",
+        ] {
+            let error = collector(bad).unwrap_err();
+            assert!(
+                error.starts_with(&format!("`{bad}` is not a collector; expected an address such as")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_set_of_collectors() {
+        let one: Collector = "192.0.2.9".parse().unwrap();
+        let other: Collector = "192.0.2.9:1".parse().unwrap();
+        assert_eq!(check_collectors(&[one, other]), Ok(()));
+        assert!(
+            check_collectors(&[]).unwrap_err().to_string().starts_with("sFlow needs a collector: name one")
+        );
+        let twice = check_collectors(&[one, other, one]).unwrap_err().to_string();
+        assert_eq!(twice, "collector 192.0.2.9:6343 is named twice; name it once");
+        let many: Vec<Collector> = (1..=17).map(|n| format!("192.0.2.{n}").parse().unwrap()).collect();
+        assert_eq!(check_collectors(&many[..16]), Ok(()));
+        let many = check_collectors(&many).unwrap_err().to_string();
+        assert_eq!(many, "17 collectors are too many; expected 16 at most");
+    }
+
+    #[test]
+    fn bounds_are_named() {
+        assert_eq!(parse_agent("auto"), Ok(None));
+        assert_eq!(parse_agent("10.0.0.1"), Ok(Some([10, 0, 0, 1].into())));
+        for bad in ["eth0", "10.0.0.1:1", "::", ""] {
+            let error = parse_agent(bad).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("`{bad}` is not an agent; expected the IP address")),
+                "{error}"
+            );
+        }
+        assert_eq!((check_sampling(1), check_sampling(1_000_000_000)), (Ok(1), Ok(1_000_000_000)));
+        assert_eq!((check_polling(0), check_polling(86_400)), (Ok(0), Ok(86_400)));
+        assert_eq!((check_header(14), check_header(512)), (Ok(14), Ok(512)));
+        for (error, text) in [
+            (
+                check_sampling(0).unwrap_err(),
+                "1 packet in 0 cannot be sampled; expected 1 in 1 to 1000000000",
+            ),
+            (
+                check_polling(-1).unwrap_err(),
+                "counters cannot be sent every -1 s; expected 1 to 86400, or 0 to send none",
+            ),
+            (
+                check_header(513).unwrap_err(),
+                "a sample cannot hold 513 bytes of a packet; expected 14 to 512",
+            ),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
+        assert!(
+            check_sampling(1 << 40).is_err() && check_polling(86_401).is_err() && check_header(13).is_err()
+        );
+    }
+
+    #[test]
+    fn a_change_keeps_what_it_does_not_name() {
+        let nothing = SflowChange::default().apply(None);
+        assert_eq!(nothing, Err(SflowError::NoCollector));
+        let collectors = vec!["192.0.2.9".parse().unwrap()];
+        let on = SflowChange { collectors: Some(collectors.clone()), ..SflowChange::default() };
+        let config = on.apply(None).unwrap();
+        assert_eq!(config, SflowConfig { collectors, agent: None, sampling: 1000, polling: 20, header: 128 });
+        let agent = Some([10, 0, 0, 1].into());
+        let change = SflowChange { agent: Some(agent), header: Some(64), ..SflowChange::default() };
+        let changed = change.apply(Some(&config)).unwrap();
+        assert_eq!(changed, SflowConfig { agent, header: 64, ..config.clone() });
+        let auto =
+            SflowChange { agent: Some(None), sampling: Some(7), polling: Some(0), ..SflowChange::default() };
+        let changed = auto.apply(Some(&changed)).unwrap();
+        assert_eq!(changed, SflowConfig { sampling: 7, polling: 0, header: 64, ..config.clone() });
+        let none = SflowChange { collectors: Some(Vec::new()), ..SflowChange::default() };
+        assert_eq!(none.apply(Some(&config)), Err(SflowError::NoCollector));
+    }
+}

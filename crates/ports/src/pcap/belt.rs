@@ -1,0 +1,483 @@
+//! Frames on their way from the thread that reads a file to the worker that switches them.
+//!
+//! A few pages go round: the reader fills a free one and puts it on the belt, the worker takes its frames where they lie
+//! and gives the page back. So the worker makes two queue operations a page, not a packet, and copies nothing; a reader
+//! without a free page waits, which is all that slows a replay at full speed.
+//!
+//! Who waits for whom: the worker asks for a signal (`armed`) and then looks at the belt, the reader puts a page there and
+//! then looks whether it is asked; the same with `hungry` and free pages the other way. A full fence stands between
+//! the two steps on either side, so one of them sees the other.
+//!
+//! While the belt is halted the worker takes nothing, and [`Belt::halt`] returns when what it had taken is delivered:
+//! a replay that is halted and goes on loses no frame.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+use fabric::rx::MAX_PACKET;
+use fabric::{Fault, RxBatch, RxQueue};
+use packet::offload::Offload;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Pages that go round.
+const PAGES: usize = 8;
+/// Bytes of a page: as much as a batch takes, and more than the longest frame.
+const PAGE_BYTES: usize = 128 << 10;
+/// Frames of a page.
+const PAGE_FRAMES: usize = 2048;
+/// Free pages that a waiting reader is woken for.
+const ENOUGH: usize = PAGES / 2;
+/// Between looks whether the worker has delivered what it took.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Where a frame lies in its page.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: u32,
+    len: u32,
+}
+
+/// Some frames, one behind the other.
+#[derive(Debug)]
+pub(super) struct Page {
+    /// Always [`PAGE_BYTES`]; does not move while the page does.
+    bytes: Vec<u8>,
+    used: usize,
+    frames: Vec<Span>,
+}
+
+impl Page {
+    fn new() -> Self {
+        Self { bytes: vec![0; PAGE_BYTES], used: 0, frames: Vec::with_capacity(PAGE_FRAMES) }
+    }
+
+    fn clear(&mut self) {
+        self.used = 0;
+        self.frames.clear();
+    }
+
+    /// Adds a frame, if there is room.
+    pub(super) fn push(&mut self, frame: &[u8]) -> bool {
+        let end = self.used + frame.len();
+        let Some(room) = self.bytes.get_mut(self.used..end).filter(|_| self.frames.len() < PAGE_FRAMES)
+        else {
+            return false;
+        };
+        room.copy_from_slice(frame);
+        // Both are below PAGE_BYTES.
+        self.frames.push(Span { start: self.used as u32, len: frame.len() as u32 });
+        self.used = end.next_multiple_of(64);
+        true
+    }
+
+    /// Adds a frame that is longer than the fabric moves, to be counted; what it held is of no interest.
+    pub(super) fn push_oversize(&mut self) -> bool {
+        if self.frames.len() == PAGE_FRAMES {
+            return false;
+        }
+        self.frames.push(Span { start: 0, len: MAX_PACKET + 1 });
+        true
+    }
+
+    /// Frames in it.
+    pub(super) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The bytes of a frame.
+    fn frame(&self, at: usize) -> Option<&[u8]> {
+        let span = self.frames.get(at)?;
+        self.bytes.get(span.start as usize..)?.get(..span.len as usize)
+    }
+}
+
+/// What the worker has not finished with.
+#[derive(Debug)]
+struct Begun {
+    page: Page,
+    /// Its next frame.
+    next: usize,
+}
+
+/// See the module.
+pub(super) struct Belt {
+    filled: ArrayQueue<Page>,
+    free: ArrayQueue<Page>,
+    /// A page that a worker had begun when its queue was taken away.
+    left: Mutex<Option<Begun>>,
+    signal: OwnedFd,
+    armed: AtomicBool,
+    hungry: AtomicBool,
+    halted: AtomicBool,
+    /// Whether the worker has frames that are not delivered yet.
+    taking: AtomicBool,
+    stopped: AtomicBool,
+    /// How often the belt was set going again.
+    resumed: AtomicU64,
+    reader: OnceLock<Thread>,
+}
+
+impl Belt {
+    pub(super) fn new(halted: bool) -> std::io::Result<Self> {
+        let free = ArrayQueue::new(PAGES);
+        for _ in 0..PAGES {
+            // There is room for all.
+            let _ = free.push(Page::new());
+        }
+        Ok(Self {
+            filled: ArrayQueue::new(PAGES),
+            free,
+            left: Mutex::default(),
+            signal: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            armed: AtomicBool::new(false),
+            hungry: AtomicBool::new(false),
+            halted: AtomicBool::new(halted),
+            taking: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            resumed: AtomicU64::new(0),
+            reader: OnceLock::new(),
+        })
+    }
+
+    // ---- The control side ------------------------------------------------------------------------------------
+
+    /// Lets the reader end, whatever it waits for.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.wake_reader();
+    }
+
+    /// Lets nothing through any more; returns when what was let through is delivered.
+    pub(super) fn halt(&self) {
+        self.halted.store(true, Ordering::SeqCst);
+        while self.taking.load(Ordering::SeqCst) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Lets frames through again.
+    pub(super) fn resume(&self) {
+        if self.halted.swap(false, Ordering::SeqCst) {
+            self.resumed.fetch_add(1, Ordering::SeqCst);
+            self.wake_reader();
+            self.signal();
+        }
+    }
+
+    /// Whether nothing is let through.
+    pub(super) fn is_halted(&self) -> bool {
+        self.halted.load(Ordering::SeqCst)
+    }
+
+    fn wake_reader(&self) {
+        if let Some(reader) = self.reader.get() {
+            reader.unpark();
+        }
+    }
+
+    fn signal(&self) {
+        // Fails only when the counter is full, and then the worker has been signalled.
+        let _ = rustix::io::write(&self.signal, &1u64.to_ne_bytes());
+    }
+
+    // ---- The reader's side -----------------------------------------------------------------------------------
+
+    /// The calling thread is the reader.
+    pub(super) fn begin_reading(&self) {
+        // Only the first thread that says so is.
+        let _ = self.reader.set(std::thread::current());
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// How often the belt was set going again.
+    pub(super) fn resumed(&self) -> u64 {
+        self.resumed.load(Ordering::SeqCst)
+    }
+
+    /// An empty page, as soon as there is one; `None` once the belt is stopped.
+    pub(super) fn empty_page(&self) -> Option<Page> {
+        while !self.is_stopped() {
+            if let Some(page) = self.free.pop() {
+                return Some(page);
+            }
+            self.hungry.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if let Some(page) = self.free.pop() {
+                self.hungry.store(false, Ordering::SeqCst);
+                return Some(page);
+            }
+            std::thread::park();
+        }
+        None
+    }
+
+    /// Puts a page on the belt.
+    pub(super) fn put(&self, page: Page) {
+        // There are not more pages than room.
+        let _ = self.filled.push(page);
+        fence(Ordering::SeqCst);
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::SeqCst) {
+            self.signal();
+        }
+    }
+
+    /// Whether all that was put on the belt has been delivered; `held` pages are with the reader.
+    pub(super) fn is_delivered(&self, held: usize) -> bool {
+        self.free.len() + held == PAGES
+    }
+}
+
+/// The worker's end of the belt.
+pub(super) struct BeltQueue {
+    belt: std::sync::Arc<Belt>,
+    begun: Option<Begun>,
+    /// Pages whose frames are all in the batch.
+    spent: Vec<Page>,
+}
+
+impl BeltQueue {
+    pub(super) fn new(belt: std::sync::Arc<Belt>) -> Self {
+        let begun = belt.left.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Self { belt, begun, spent: Vec::with_capacity(PAGES) }
+    }
+
+    fn take(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        while batch.has_room() {
+            let Some(begun) = &mut self.begun else {
+                let Some(page) = self.belt.filled.pop() else { return Ok(()) };
+                self.begun = Some(Begun { page, next: 0 });
+                continue;
+            };
+            let Some(frame) = begun.page.frame(begun.next) else {
+                self.spent.extend(self.begun.take().map(|begun| begun.page));
+                continue;
+            };
+            begun.next += 1;
+            let (at, len) = (NonNull::from(frame).cast::<u8>(), frame.len() as u32);
+            // SAFETY: the bytes are the page's, which is in `begun` or `spent` until `complete` and unchanged while it
+            // is; they do not move when the page does.
+            unsafe { batch.add_segment(at, len)? };
+            batch.end_packet(Offload::NONE);
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self) {
+        if self.spent.is_empty() {
+            return;
+        }
+        for mut page in self.spent.drain(..) {
+            page.clear();
+            // There is room for all.
+            let _ = self.belt.free.push(page);
+        }
+        fence(Ordering::SeqCst);
+        if self.belt.hungry.load(Ordering::Relaxed)
+            && self.belt.free.len() >= ENOUGH
+            && self.belt.hungry.swap(false, Ordering::SeqCst)
+        {
+            self.belt.wake_reader();
+        }
+    }
+}
+
+impl RxQueue for BeltQueue {
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        // Who halts the belt says so and then looks whether frames are being taken; here it is the other way round.
+        self.belt.taking.store(true, Ordering::SeqCst);
+        if self.belt.halted.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.take(batch)
+    }
+
+    fn complete(&mut self) -> Result<(), Fault> {
+        self.give_back();
+        self.belt.taking.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn set_signalled(&mut self, on: bool) {
+        self.belt.armed.store(on, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    fn signal(&self) -> BorrowedFd<'_> {
+        self.belt.signal.as_fd()
+    }
+
+    fn cheap_to_poll(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for BeltQueue {
+    /// What was not delivered stays for the next queue.
+    fn drop(&mut self) {
+        self.give_back();
+        *self.belt.left.lock().unwrap_or_else(PoisonError::into_inner) = self.begun.take();
+        self.belt.taking.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fabric::rx::BatchLimits;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    fn batch() -> RxBatch {
+        RxBatch::new(BatchLimits::default())
+    }
+
+    /// Takes one batch, and returns how many frames it had.
+    fn take(queue: &mut BeltQueue, batch: &mut RxBatch) -> usize {
+        batch.clear();
+        queue.receive(batch).unwrap();
+        let taken = batch.len();
+        queue.complete().unwrap();
+        taken
+    }
+
+    fn put(belt: &Belt, frames: usize) {
+        let mut page = belt.empty_page().unwrap();
+        for _ in 0..frames {
+            assert!(page.push(&[1; 60]));
+        }
+        belt.put(page);
+    }
+
+    fn is_signalled(queue: &BeltQueue) -> bool {
+        let signal = queue.signal();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(&signal, PollFlags::IN)], Some(&now)).unwrap() > 0;
+        let _ = rustix::io::read(signal, &mut [0; 8]);
+        ready
+    }
+
+    #[test]
+    fn pages_go_round() {
+        let belt = Arc::new(Belt::new(false).unwrap());
+        let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
+        for _ in 0..10 * PAGES {
+            put(&belt, 100);
+            assert!(!belt.is_delivered(0));
+            let taken = [(); 3].map(|()| take(&mut queue, &mut batch));
+            assert_eq!(taken, [64, 36, 0]);
+            assert!(belt.is_delivered(0));
+        }
+    }
+
+    #[test]
+    fn a_page_takes_what_fits() {
+        let mut page = Page::new();
+        assert!(page.push(&[7; MAX_PACKET as usize]) && page.push(&[8; 65_472]));
+        assert!(!page.push(&[9; 65]), "64 bytes are left");
+        assert!(page.push(&[9; 64]) && !page.push(&[9; 1]));
+        let frames = (0..3).map(|at| page.frame(at).map(|frame| (frame.len(), frame[0])));
+        assert_eq!(frames.collect::<Vec<_>>(), [Some((65_535, 7)), Some((65_472, 8)), Some((64, 9))]);
+        page.clear();
+        let mut small = 0;
+        while page.push(&[]) || page.push_oversize() {
+            small += 1;
+        }
+        assert_eq!(small, PAGE_FRAMES);
+    }
+
+    #[test]
+    fn what_is_too_short_or_too_long_is_left_out() {
+        let belt = Arc::new(Belt::new(false).unwrap());
+        let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
+        let mut page = belt.empty_page().unwrap();
+        assert!(page.push(&[1; 13]) && page.push_oversize() && page.push(&[2; 14]) && page.push(&[]));
+        belt.put(page);
+        assert_eq!(take(&mut queue, &mut batch), 1);
+    }
+
+    #[test]
+    fn a_halted_belt_lets_nothing_through() {
+        let belt = Arc::new(Belt::new(true).unwrap());
+        let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
+        put(&belt, 3);
+        assert_eq!(take(&mut queue, &mut batch), 0);
+        belt.resume();
+        assert!(is_signalled(&queue));
+        assert_eq!((take(&mut queue, &mut batch), belt.resumed()), (3, 1));
+        // Nobody is told that it is halted while frames are on their way.
+        put(&belt, 3);
+        batch.clear();
+        queue.receive(&mut batch).unwrap();
+        let halting = std::thread::spawn({
+            let belt = belt.clone();
+            move || belt.halt()
+        });
+        while !belt.is_halted() {
+            std::thread::yield_now();
+        }
+        assert!(!halting.is_finished());
+        queue.complete().unwrap();
+        halting.join().unwrap();
+    }
+
+    #[test]
+    fn a_queue_that_is_taken_away_leaves_its_frames_to_the_next() {
+        let belt = Arc::new(Belt::new(false).unwrap());
+        let (mut first, mut batch) = (BeltQueue::new(belt.clone()), batch());
+        put(&belt, 100);
+        assert_eq!(take(&mut first, &mut batch), 64);
+        drop(first);
+        let mut second = BeltQueue::new(belt.clone());
+        assert_eq!((take(&mut second, &mut batch), take(&mut second, &mut batch)), (36, 0));
+        assert!(belt.is_delivered(0));
+    }
+
+    #[test]
+    fn only_who_asked_is_signalled() {
+        let belt = Arc::new(Belt::new(false).unwrap());
+        let mut queue = BeltQueue::new(belt.clone());
+        put(&belt, 1);
+        assert!(!is_signalled(&queue));
+        queue.set_signalled(true);
+        put(&belt, 1);
+        assert!(is_signalled(&queue));
+        put(&belt, 1);
+        assert!(!is_signalled(&queue), "once is enough");
+    }
+
+    #[test]
+    fn a_reader_waits_for_room_and_ends_when_it_is_told() {
+        let belt = Arc::new(Belt::new(false).unwrap());
+        let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
+        let reader = std::thread::spawn({
+            let belt = belt.clone();
+            move || {
+                belt.begin_reading();
+                let mut pages = 0;
+                while let Some(mut page) = belt.empty_page() {
+                    assert!(page.push(&[0; 60]));
+                    belt.put(page);
+                    pages += 1;
+                }
+                pages
+            }
+        });
+        let mut taken = 0;
+        while taken < 1000 {
+            taken += take(&mut queue, &mut batch);
+        }
+        belt.stop();
+        let put = reader.join().unwrap();
+        assert!((taken..=taken + PAGES).contains(&put), "{put} put, {taken} taken");
+    }
+}

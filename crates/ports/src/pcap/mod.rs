@@ -1,0 +1,324 @@
+//! pcap ports: a file that speaks, and one that listens.
+//!
+//! A port replays a capture file into the switch, records what it is sent to another, or both. Files are read and
+//! written by threads of the port's own; workers meet memory only:
+//!
+//! - [`reader`] reads capture files, `pace` says when a frame is due, `replay` is the thread that does both, and puts
+//!   frames on the `belt`, the worker's receive queue;
+//! - `slots` is the ring that workers fill, `record` the thread that empties it to a file of [`pcapng`].
+//!
+//! Invariants: the port is attached unless one of its files is in trouble; it attaches itself again when that is over.
+//! Nothing of it is left when [`Port::close`] returns, and what it was sent until then is in the file.
+
+mod belt;
+mod options;
+mod pace;
+pub mod pcapng;
+pub mod reader;
+mod record;
+mod replay;
+mod slots;
+mod speed;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use fabric::rx::MAX_PACKET;
+use fabric::switch::PortRef;
+use fabric::worker::OnFault;
+use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, TxRing, clock};
+
+use crate::log_limit::{Admitted, LogLimit};
+use crate::{Environment, Link, OpenError, Port, Status};
+use belt::{Belt, BeltQueue};
+pub use options::Options;
+use record::{Recorded, Recorder, Recording};
+use replay::{Capture, Progress, Replay};
+use slots::{Filling, Slots};
+pub use speed::{Rounds, Speed};
+
+/// Opens a pcap port. A file that cannot be replayed or recorded to is refused; one that breaks later takes the port down.
+pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
+    options.check()?;
+    let settings = env.switch.settings(at).map_err(|error| OpenError(error.to_string()))?;
+    let failed = |what: &str, error: std::io::Error| OpenError(format!("cannot make {what}: {error}"));
+    let replayed = match &options.read {
+        None => None,
+        Some(path) => {
+            let belt = Belt::new(!settings.admin_up).map_err(|error| failed("a replay's queue", error))?;
+            Some((path, Capture::open(path).map_err(OpenError)?, Arc::new(belt)))
+        }
+    };
+    let recorded = match &options.write {
+        None => None,
+        Some(path) => {
+            let slots = Slots::new().map_err(|error| failed("a recording's queue", error))?;
+            // Measured now, once, not while frames wait.
+            clock::frequency();
+            Some((Recording::open(path, options, &settings.name).map_err(OpenError)?, slots))
+        }
+    };
+
+    let state = Arc::new(PortState {
+        switch: env.switch.clone(),
+        runtime: env.runtime.clone(),
+        at,
+        name: settings.name,
+        belt: replayed.as_ref().map(|(_, _, belt)| belt.clone()),
+        egress: recorded.as_ref().map(|(_, slots)| Arc::new(TxRing::new(Filling(slots.clone()), 0))),
+        health: Mutex::default(),
+        fault: OnceLock::new(),
+        log: LogLimit::default(),
+    });
+    let mut port = PcapPort {
+        state: state.clone(),
+        options: options.clone(),
+        progress: Arc::default(),
+        recorded: Arc::default(),
+        recorder: None,
+        stopped: Arc::default(),
+        threads: Mutex::default(),
+    };
+    if let Some((recording, slots)) = recorded {
+        port.recorder = Some(slots.clone());
+        let (recorded, stopped) = (port.recorded.clone(), port.stopped.clone());
+        let recorder = Recorder { recording, slots, recorded, stopped, port: state.clone() };
+        let thread = start("mswitch-record", move || recorder.run())?;
+        port.threads().record = Some(thread);
+    }
+    state.settle(&mut state.health());
+    if let Some(why) = state.health().refused.take() {
+        return Err(OpenError(why));
+    }
+    if let Some((path, capture, belt)) = replayed {
+        let replay = Replay {
+            path: path.clone(),
+            speed: options.speed,
+            rounds: options.rounds,
+            belt,
+            progress: port.progress.clone(),
+            port: state,
+        };
+        let thread = start("mswitch-replay", move || replay.run(capture))?;
+        port.threads().replay = Some(thread);
+    }
+    Ok(Box::new(port))
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(work);
+    started.map_err(|error| OpenError(format!("cannot start the thread {name}: {error}")))
+}
+
+/// Why a file cannot be opened, in words that say what to do.
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        std::io::ErrorKind::NotFound => format!("cannot {what} {path}: there is no such file"),
+        std::io::ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            format!("cannot {what} {path}: {error}; the daemon runs as user {user}, who must be allowed to")
+        }
+        _ => format!("cannot {what} {path}: {error}"),
+    }
+}
+
+/// Which of a port's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Replay,
+    Record,
+}
+
+/// A port as its threads and the switch share it.
+struct PortState {
+    switch: Arc<Switch>,
+    runtime: tokio::runtime::Handle,
+    at: PortRef,
+    name: String,
+    belt: Option<Arc<Belt>>,
+    egress: Option<Arc<TxRing<Filling>>>,
+    /// The lock is held while attaching and detaching, so workers must not take it.
+    health: Mutex<Health>,
+    /// What a worker said that ended it.
+    fault: OnceLock<Fault>,
+    log: LogLimit,
+}
+
+#[derive(Default)]
+struct Health {
+    replay: Option<String>,
+    record: Option<String>,
+    /// Why the switch did not take it.
+    refused: Option<String>,
+    attached: bool,
+    closed: bool,
+}
+
+impl Health {
+    /// Why traffic cannot pass.
+    fn reason(&self) -> Option<String> {
+        if self.closed {
+            return Some("the port is closed".into());
+        }
+        let found: Vec<&str> =
+            [&self.replay, &self.record, &self.refused].into_iter().flatten().map(String::as_str).collect();
+        (!found.is_empty()).then(|| found.join("; "))
+    }
+}
+
+impl PortState {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches the port if all is well with it, else detaches it.
+    fn settle(self: &Arc<Self>, health: &mut Health) {
+        let well = !health.closed && health.replay.is_none() && health.record.is_none();
+        if well == health.attached {
+            return;
+        }
+        if !well {
+            health.attached = false;
+            if let Err(error) = self.switch.detach(self.at) {
+                // The port was removed from the switch, which has detached it.
+                tracing::debug!(port = self.name, %error, "pcap port had no port to be detached from");
+            }
+            return;
+        }
+        health.refused = self.switch.attach(self.at, self.attachment()).err().map(|error| error.to_string());
+        health.attached = health.refused.is_none();
+    }
+
+    fn attachment(self: &Arc<Self>) -> Attachment {
+        let rx = self.belt.iter().map(|belt| Box::new(BeltQueue::new(belt.clone())) as Box<dyn RxQueue>);
+        Attachment {
+            rx: rx.collect(),
+            tx: self.egress.iter().map(|egress| egress.clone() as Arc<dyn Egress>).collect(),
+            // What is recorded is as it would be on a wire.
+            caps: Caps::default(),
+            mtu: MAX_PACKET,
+            on_fault: self.on_fault(),
+        }
+    }
+
+    /// What workers call when a queue cannot go on. They are not kept waiting: the detaching, which waits for them, is done
+    /// elsewhere.
+    fn on_fault(self: &Arc<Self>) -> OnFault {
+        // The switch keeps this as long as the port is attached; the port must not keep itself alive through it.
+        let state = Arc::downgrade(self);
+        Arc::new(move |fault| {
+            let Some(state) = state.upgrade() else { return };
+            if state.fault.set(fault).is_ok() {
+                let runtime = state.runtime.clone();
+                runtime.spawn(async move { tokio::task::spawn_blocking(move || state.close()).await });
+            }
+        })
+    }
+
+    fn close(self: &Arc<Self>) {
+        let mut health = self.health();
+        health.closed = true;
+        self.settle(&mut health);
+    }
+
+    /// What is wrong with a file; `None`: nothing any more. Returns when the port has followed.
+    fn tell(self: &Arc<Self>, side: Side, trouble: Option<String>) {
+        let mut health = self.health();
+        let known = match side {
+            Side::Replay => &mut health.replay,
+            Side::Record => &mut health.record,
+        };
+        if *known == trouble {
+            return;
+        }
+        if let Some(Admitted { suppressed }) = self.log.admit() {
+            match &trouble {
+                Some(reason) => tracing::warn!(port = self.name, reason, suppressed, "pcap port is down"),
+                None => tracing::info!(port = self.name, suppressed, "pcap port goes on"),
+            }
+        }
+        *known = trouble;
+        self.settle(&mut health);
+    }
+}
+
+#[derive(Default)]
+struct Threads {
+    replay: Option<JoinHandle<()>>,
+    record: Option<JoinHandle<()>>,
+}
+
+struct PcapPort {
+    state: Arc<PortState>,
+    options: Options,
+    progress: Arc<Progress>,
+    recorded: Arc<Recorded>,
+    recorder: Option<Arc<Slots>>,
+    /// Nothing more comes for the recorder.
+    stopped: Arc<AtomicBool>,
+    threads: Mutex<Threads>,
+}
+
+impl PcapPort {
+    fn threads(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        let Threads { replay, record } = std::mem::take(&mut *self.threads());
+        if let Some(belt) = &self.state.belt {
+            belt.stop();
+        }
+        // A thread that failed has nothing to wait for.
+        let _ = replay.map(JoinHandle::join);
+        self.state.close();
+        self.stopped.store(true, Ordering::SeqCst);
+        if let Some(slots) = &self.recorder {
+            slots.wake();
+        }
+        let _ = record.map(JoinHandle::join);
+    }
+}
+
+impl Port for PcapPort {
+    fn status(&self) -> Status {
+        let reason = self.lost().or_else(|| self.state.health().reason());
+        let link = reason.map_or(Link::Up, Link::Down);
+        let mut details = Vec::new();
+        if let (Some(path), Some(belt)) = (&self.options.read, &self.state.belt) {
+            details.push(("read".to_owned(), path.display().to_string()));
+            details.push(("speed".to_owned(), self.options.speed.to_string()));
+            details.extend(self.progress.describe(self.options.rounds, belt.is_halted()));
+        }
+        if let Some(path) = &self.options.write {
+            details.push(("write".to_owned(), path.display().to_string()));
+            details.push(self.recorded.describe());
+        }
+        Status { link, details }
+    }
+
+    fn set_admin(&self, up: bool) {
+        match &self.state.belt {
+            Some(belt) if up => belt.resume(),
+            Some(belt) => belt.halt(),
+            None => {}
+        }
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.state.fault.get().map(ToString::to_string)
+    }
+
+    fn close(&self) {
+        self.end();
+    }
+}
+
+impl Drop for PcapPort {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,397 @@
+//! The thread that reads a file and puts its frames on the [`Belt`] when they are due.
+//!
+//! It sleeps until the next frame is due, until there is room, or until somebody wants something; it never spins. A
+//! replay that is over costs nothing until it is started again. A file that turns out to be broken is looked at now and
+//! then, and replayed from its beginning once it has changed.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fabric::rx::{MAX_PACKET, MIN_PACKET};
+
+use super::belt::{Belt, Page};
+use super::pace::Pacer;
+use super::reader::{Frame, Reader};
+use super::speed::{Rounds, Speed};
+use super::{PortState, Side};
+
+/// How far into a file its first frame is looked for before it is opened.
+const FIRST: u64 = 16 << 20;
+/// Between looks at a broken file.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between looks whether the last frames are delivered.
+const DELIVERY: Duration = Duration::from_millis(1);
+
+/// A capture file that begins as one.
+pub(super) struct Capture {
+    file: File,
+    stamp: Stamp,
+}
+
+/// What changes when a file does: device, inode, size, and times of change.
+type Stamp = Option<(u64, u64, u64, [i64; 4])>;
+
+fn stamp(metadata: io::Result<std::fs::Metadata>) -> Stamp {
+    let found = metadata.ok()?;
+    let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+    Some((found.dev(), found.ino(), found.len(), times))
+}
+
+impl Capture {
+    /// Opens a file and reads up to its first frame, so that what is no capture of Ethernet is refused at once.
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        let name = path.display();
+        // Not to wait for a pipe's writer: what is no file is refused below.
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = file.map_err(|error| super::cannot("read", path, &error))?;
+        let metadata = file.metadata().map_err(|error| format!("cannot read {name}: {error}"))?;
+        if !metadata.is_file() {
+            return Err(format!("{name} is not a regular file; only such can be replayed"));
+        }
+        let mut head = (&file).take(FIRST);
+        let first = Reader::new(&mut head).and_then(|mut reader| reader.next(&mut Vec::new()));
+        match first {
+            // Behind what was looked at it may go on well.
+            Err(error) if head.limit() > 0 => Err(format!("{name}: {error}")),
+            _ => Ok(Self { file, stamp: stamp(Ok(metadata)) }),
+        }
+    }
+}
+
+/// How far a replay is, for whoever asks.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    phase: Mutex<Phase>,
+    replayed: AtomicU64,
+    skipped: AtomicU64,
+    cut: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Phase {
+    #[default]
+    Waiting,
+    Round(u64),
+    Finished(u64),
+    Broken,
+}
+
+impl Progress {
+    fn set(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+
+    /// In words, for `port show`.
+    pub(super) fn describe(&self, rounds: Rounds, halted: bool) -> Vec<(String, String)> {
+        let paused = if halted { ", paused" } else { "" };
+        let phase = match *self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
+            Phase::Waiting => format!("not begun{paused}"),
+            Phase::Round(round) => match rounds {
+                Rounds::Forever => format!("round {round}, for ever{paused}"),
+                Rounds::Times(1) => format!("under way{paused}"),
+                Rounds::Times(times) => format!("round {round} of {times}{paused}"),
+            },
+            Phase::Finished(1) => "finished".into(),
+            Phase::Finished(rounds) => format!("finished, {rounds} rounds"),
+            Phase::Broken => "ended by an error".into(),
+        };
+        let mut details = vec![
+            ("replay".to_owned(), phase),
+            ("replayed".to_owned(), format!("{} frames", self.replayed.load(Relaxed))),
+        ];
+        let skipped = self.skipped.load(Relaxed);
+        if skipped > 0 {
+            let why =
+                format!("{skipped} frames, shorter than {MIN_PACKET} or longer than {MAX_PACKET} bytes");
+            details.push(("skipped".to_owned(), why));
+        }
+        let cut = self.cut.load(Relaxed);
+        if cut > 0 {
+            details.push(("cut".to_owned(), format!("{cut} frames, when they were captured")));
+        }
+        details
+    }
+}
+
+/// See the module.
+pub(super) struct Replay {
+    pub(super) path: PathBuf,
+    pub(super) speed: Speed,
+    pub(super) rounds: Rounds,
+    pub(super) belt: Arc<Belt>,
+    pub(super) progress: Arc<Progress>,
+    /// Told of what keeps the file from being replayed, and that nothing does any more.
+    pub(super) port: Arc<PortState>,
+}
+
+/// How a replay ended.
+enum End {
+    Finished,
+    Stopped,
+    Broken(String),
+}
+
+impl Replay {
+    /// Replays the file, and again when the belt is set going after that, until the belt is stopped.
+    pub(super) fn run(self, first: Capture) {
+        self.belt.begin_reading();
+        let mut capture = first;
+        loop {
+            let seen = capture.stamp;
+            let next = match self.replay(capture.file) {
+                End::Stopped => return,
+                End::Finished => self.wait_for_start(),
+                End::Broken(why) => self.wait_for_change(seen, why),
+            };
+            match next {
+                Some(next) => capture = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Waits until the port is set going again, and opens the file. `None`: the belt was stopped.
+    fn wait_for_start(&self) -> Option<Capture> {
+        let seen = self.belt.resumed();
+        while self.belt.resumed() == seen {
+            if self.belt.is_stopped() {
+                return None;
+            }
+            std::thread::park();
+        }
+        let before = stamp(std::fs::metadata(&self.path));
+        match Capture::open(&self.path) {
+            Ok(capture) => Some(capture),
+            Err(why) => self.wait_for_change(before, why),
+        }
+    }
+
+    /// Tells what is wrong with the file, and waits until it can be opened in another form than the one seen.
+    fn wait_for_change(&self, mut seen: Stamp, why: String) -> Option<Capture> {
+        self.progress.set(Phase::Broken);
+        self.port.tell(Side::Replay, Some(why));
+        loop {
+            if self.belt.is_stopped() {
+                return None;
+            }
+            let now = stamp(std::fs::metadata(&self.path));
+            if now == seen {
+                std::thread::park_timeout(LOOK);
+                continue;
+            }
+            seen = now;
+            match Capture::open(&self.path) {
+                Ok(capture) => {
+                    self.port.tell(Side::Replay, None);
+                    return Some(capture);
+                }
+                Err(why) => self.port.tell(Side::Replay, Some(why)),
+            }
+        }
+    }
+
+    fn replay(&self, mut file: File) -> End {
+        let mut feeder =
+            Feeder { belt: &self.belt, progress: &self.progress, page: None, origin: Instant::now() };
+        let mut pacer = Pacer::new(self.speed);
+        let mut round = 0;
+        let broken = loop {
+            round += 1;
+            match self.round(round, &mut file, &mut pacer, &mut feeder) {
+                Ok(Some(frames)) => {
+                    let more = match self.rounds {
+                        Rounds::Forever => true,
+                        Rounds::Times(times) => round < u64::from(times),
+                    };
+                    // A file without frames would be read for ever, and fast.
+                    if !more || frames == 0 {
+                        break None;
+                    }
+                    pacer.next_round();
+                }
+                Ok(None) => return End::Stopped,
+                Err(why) => break Some(why),
+            }
+        };
+        // What was read is delivered before anybody hears that it is over.
+        feeder.flush();
+        if !feeder.wait_for_delivery() {
+            return End::Stopped;
+        }
+        match broken {
+            Some(why) => End::Broken(format!("{}: {why}", self.path.display())),
+            None => {
+                self.progress.set(Phase::Finished(round));
+                End::Finished
+            }
+        }
+    }
+
+    /// Replays the file once; returns how many frames it has, `None` if the belt was stopped.
+    fn round(
+        &self,
+        round: u64,
+        file: &mut File,
+        pacer: &mut Pacer,
+        feeder: &mut Feeder<'_>,
+    ) -> Result<Option<u64>, String> {
+        file.seek(SeekFrom::Start(0)).map_err(|error| format!("cannot go back to the beginning: {error}"))?;
+        let file = Stoppable { file, belt: &self.belt };
+        let mut reader = Reader::new(file).map_err(|error| error.to_string())?;
+        let (mut frames, mut data) = (0, Vec::new());
+        while let Some(frame) = reader.next(&mut data).map_err(|error| error.to_string())? {
+            let due = pacer.due(frame.at, frame.len);
+            if !feeder.wait(due) {
+                return Ok(None);
+            }
+            if frames == 0 {
+                self.progress.set(Phase::Round(round));
+            }
+            if !feeder.push(frame, &data) {
+                return Ok(None);
+            }
+            frames += 1;
+        }
+        Ok(Some(frames))
+    }
+}
+
+/// A file until the belt is stopped: what lies between two frames may be long.
+struct Stoppable<'a> {
+    file: &'a File,
+    belt: &'a Belt,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.belt.is_stopped() {
+            return Err(io::Error::other("the port is being closed"));
+        }
+        self.file.read(out)
+    }
+}
+
+/// Fills pages, and waits.
+struct Feeder<'a> {
+    belt: &'a Belt,
+    progress: &'a Progress,
+    page: Option<Page>,
+    /// When the replay began, later by as long as the belt was halted.
+    origin: Instant,
+}
+
+impl Feeder<'_> {
+    /// Waits until a frame is due and the belt goes. Returns false when it was stopped.
+    fn wait(&mut self, due: Option<Duration>) -> bool {
+        loop {
+            if self.belt.is_stopped() {
+                return false;
+            }
+            if self.belt.is_halted() {
+                self.flush();
+                let since = Instant::now();
+                while self.belt.is_halted() && !self.belt.is_stopped() {
+                    std::thread::park();
+                }
+                self.origin += since.elapsed();
+                continue;
+            }
+            let Some(due) = due else { return true };
+            let early = due.saturating_sub(self.origin.elapsed());
+            if early.is_zero() {
+                return true;
+            }
+            // Those in front were due before.
+            self.flush();
+            std::thread::park_timeout(early);
+        }
+    }
+
+    /// Adds a frame. Returns false when the belt was stopped.
+    fn push(&mut self, frame: Frame, data: &[u8]) -> bool {
+        let skipped = frame.len < MIN_PACKET || frame.len > MAX_PACKET;
+        let counter = if skipped { &self.progress.skipped } else { &self.progress.replayed };
+        counter.fetch_add(1, Relaxed);
+        if frame.len < frame.original {
+            self.progress.cut.fetch_add(1, Relaxed);
+        }
+        loop {
+            if self.page.is_none() {
+                self.page = self.belt.empty_page();
+            }
+            let Some(page) = &mut self.page else { return false };
+            let done = if frame.len > MAX_PACKET { page.push_oversize() } else { page.push(data) };
+            if done {
+                return true;
+            }
+            self.flush();
+        }
+    }
+
+    /// Puts what there is on the belt.
+    fn flush(&mut self) {
+        if let Some(page) = self.page.take_if(|page| page.len() > 0) {
+            self.belt.put(page);
+        }
+    }
+
+    /// Waits until all that was put on the belt is delivered. Returns false when the belt was stopped.
+    fn wait_for_delivery(&mut self) -> bool {
+        while !self.belt.is_delivered(usize::from(self.page.is_some())) {
+            if self.belt.is_stopped() {
+                return false;
+            }
+            if self.belt.is_halted() {
+                std::thread::park();
+            } else {
+                std::thread::park_timeout(DELIVERY);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_between_frames_does_not_keep_the_port() {
+        // Blocks of 4 GiB that hold no frame, in a file without disk blocks: hours to read.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let section: [&[u8]; 5] = [
+            b"\x0a\x0d\x0d\x0a",
+            &28u32.to_le_bytes(),
+            b"\x4d\x3c\x2b\x1a\x01\0\0\0",
+            &[0xff; 8],
+            &28u32.to_le_bytes(),
+        ];
+        std::fs::write(file.path(), section.concat()).unwrap();
+        let long = 0xffff_fffcu64;
+        for block in 0..64 {
+            use std::os::unix::fs::FileExt;
+            let (begin, length) = (28 + block * long, (long as u32).to_le_bytes());
+            file.as_file().write_all_at(&[&0x99u32.to_le_bytes()[..], &length].concat(), begin).unwrap();
+            file.as_file().write_all_at(&length, begin + long - 4).unwrap();
+        }
+        let capture = Capture::open(file.path()).unwrap();
+        let belt = Arc::new(Belt::new(false).unwrap());
+        let stop = std::thread::spawn({
+            let belt = belt.clone();
+            move || {
+                std::thread::sleep(Duration::from_millis(50));
+                belt.stop();
+            }
+        });
+        let stoppable = Stoppable { file: &capture.file, belt: &belt };
+        (&capture.file).seek(SeekFrom::Start(0)).unwrap();
+        let error = Reader::new(stoppable).unwrap().next(&mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("the port is being closed"), "{error}");
+        stop.join().unwrap();
+    }
+}

@@ -1,0 +1,193 @@
+//! Frames on their way from the workers to the thread that records them: a ring in the switch's own memory.
+//!
+//! To the fabric it is a ring like a client's, filled by [`fabric::TxRing`]: several workers at once, one copy, in order,
+//! never waiting; what does not fit is dropped and counted as `ring-full`. Here is the memory, and the other end.
+//!
+//! Invariants: entries before `taken` and after `published` belong to the workers, those between to the recorder.
+//! `published` is stored after what it publishes and loaded before it is read, `taken` the other way round.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+use fabric::{Buffer, Fault, RingBacking, clock};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Entries of the ring, a power of two.
+const SLOTS: u32 = 4096;
+/// Bytes of an entry; a longer frame takes several.
+const SLOT_BYTES: u32 = 2048;
+
+/// Memory that several threads fill at different places, through pointers only. The kernel gives pages as they are
+/// first written.
+struct Memory {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is plain memory, and who may access which part of it when is decided by the ring's indices.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(len: usize) -> Self {
+        let start = NonNull::from(Box::leak(vec![0u8; len].into_boxed_slice())).cast();
+        Self { start, len }
+    }
+
+    /// Where entry `seq` begins.
+    fn slot(&self, seq: u32) -> NonNull<u8> {
+        let at = (seq % SLOTS) as usize * SLOT_BYTES as usize;
+        // SAFETY: `at` is less than SLOTS * SLOT_BYTES, which is `len`.
+        unsafe { self.start.add(at) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let slice = NonNull::slice_from_raw_parts(self.start, self.len);
+        // SAFETY: it is the box that `new` leaked, and nobody has a pointer into it: all users have the ring.
+        drop(unsafe { Box::from_raw(slice.as_ptr()) });
+    }
+}
+
+/// What an entry holds.
+#[derive(Default)]
+struct Entry {
+    /// Bytes, and in the highest bit whether the frame goes on in the next entry.
+    len: AtomicU32,
+    /// The cycle counter when it was filled.
+    at: AtomicU64,
+}
+
+const MORE: u32 = 1 << 31;
+
+/// The ring. See the module.
+pub(super) struct Slots {
+    memory: Memory,
+    entries: Box<[Entry]>,
+    published: AtomicU32,
+    taken: AtomicU32,
+    /// The recorder wants to be told of frames.
+    armed: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Slots {
+    pub(super) fn new() -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            memory: Memory::new((SLOTS * SLOT_BYTES) as usize),
+            entries: (0..SLOTS).map(|_| Entry::default()).collect(),
+            published: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            armed: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        }))
+    }
+
+    fn entry(&self, seq: u32) -> Option<&Entry> {
+        self.entries.get((seq % SLOTS) as usize)
+    }
+
+    /// Appends the next frame to `frame`, which is emptied first. Returns the cycle counter when it came, and how many
+    /// entries it takes; `None` when there is none. Only the recorder may call this; the frame stays until
+    /// [`Slots::release`].
+    pub(super) fn peek(&self, frame: &mut Vec<u8>) -> Option<(u64, u32)> {
+        frame.clear();
+        let published = self.published.load(Ordering::Acquire);
+        let first = self.taken.load(Ordering::Relaxed);
+        let mut seq = first;
+        while seq != published {
+            let entry = self.entry(seq)?;
+            let field = entry.len.load(Ordering::Relaxed);
+            let len = (field & !MORE).min(SLOT_BYTES) as usize;
+            let (from, room) = (self.memory.slot(seq), frame.len());
+            frame.resize(room + len, 0);
+            if let Some(to) = frame.get_mut(room..) {
+                // SAFETY: `len` bytes at `from` are within the entry, which lies between `taken` and `published`: no
+                // worker writes to it. `to` is `len` bytes of ours.
+                unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), len) };
+            }
+            seq = seq.wrapping_add(1);
+            if field & MORE == 0 {
+                return Some((entry.at.load(Ordering::Relaxed), seq.wrapping_sub(first)));
+            }
+        }
+        None
+    }
+
+    /// Gives so many entries back to the workers.
+    pub(super) fn release(&self, entries: u32) {
+        let taken = self.taken.load(Ordering::Relaxed).wrapping_add(entries);
+        self.taken.store(taken, Ordering::Release);
+    }
+
+    /// Asks the workers to tell of frames from now on. Returns false if there are some already.
+    pub(super) fn arm(&self) -> bool {
+        self.armed.store(true, Ordering::SeqCst);
+        // A worker publishes and then looks whether it is to tell; here it is the other way round.
+        fence(Ordering::SeqCst);
+        let idle = self.published.load(Ordering::Relaxed) == self.taken.load(Ordering::Relaxed);
+        if !idle {
+            self.armed.store(false, Ordering::Relaxed);
+        }
+        idle
+    }
+
+    /// What becomes readable when there are frames, or somebody calls [`Slots::wake`].
+    pub(super) fn signal(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Wakes the recorder.
+    pub(super) fn wake(&self) {
+        // Fails only when the counter is full, and then it is awake.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// The workers' end.
+pub(super) struct Filling(pub(super) Arc<Slots>);
+
+// SAFETY: `buffer` gives an entry of the ring's own memory, which lives as long as the ring, has SLOT_BYTES bytes, and is
+// only accessed through pointers.
+unsafe impl RingBacking for Filling {
+    fn size(&self) -> u32 {
+        SLOTS
+    }
+
+    #[inline]
+    fn posted(&self, _published: u32) -> Result<u32, Fault> {
+        Ok(self.0.taken.load(Ordering::Acquire).wrapping_add(SLOTS))
+    }
+
+    #[inline]
+    fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
+        Ok(Buffer { at: self.0.memory.slot(seq), capacity: SLOT_BYTES })
+    }
+
+    #[inline]
+    fn fill(&self, seq: u32, len: u32, more: bool) {
+        if let Some(entry) = self.0.entry(seq) {
+            entry.len.store(if more { len | MORE } else { len }, Ordering::Relaxed);
+            entry.at.store(clock::cycles(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn publish(&self, seq: u32) {
+        self.0.published.store(seq, Ordering::Release);
+    }
+
+    #[inline]
+    fn notify(&self) -> Option<RawFd> {
+        let wanted = self.0.armed.load(Ordering::Relaxed) && self.0.armed.swap(false, Ordering::Relaxed);
+        wanted.then(|| self.0.wake.as_raw_fd())
+    }
+
+    fn faulted(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,597 @@
+//! pcap ports: what is in a file comes out of the port, when it should; what the port is sent is in the file.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use e2e::{Daemon, Netns, Running, config, exclusive, output, unique, until};
+use fastrand::Rng;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Nanoseconds and bytes.
+type Frame = (u64, Vec<u8>);
+
+/// Frames of these sizes that all differ, so many nanoseconds apart.
+fn frames(sizes: impl Iterator<Item = usize>, apart: u64) -> Vec<Frame> {
+    let mut rng = Rng::with_seed(1);
+    let frame = |(i, size): (usize, usize)| {
+        let mut frame = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 7, 0x88, 0xb5];
+        frame.extend((i as u32).to_be_bytes());
+        frame.resize_with(size, || rng.u8(..));
+        (1_700_000_000_000_000_000 + i as u64 * apart, frame)
+    };
+    sizes.enumerate().map(frame).collect()
+}
+
+/// A pcap file with nanoseconds, in the other byte order.
+fn classic(frames: &[Frame]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for number in [0xa1b2_3c4d_u32, 2 << 16 | 4, 0, 0, 65_535, 1] {
+        file.extend(number.to_be_bytes());
+    }
+    for (at, data) in frames {
+        let len = data.len() as u32;
+        for number in [(at / 1_000_000_000) as u32, (at % 1_000_000_000) as u32, len, len] {
+            file.extend(number.to_be_bytes());
+        }
+        file.extend(data);
+    }
+    file
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().unwrap())
+}
+
+/// The frames of what the switch has recorded.
+fn recorded(path: &str) -> Vec<Frame> {
+    let bytes = std::fs::read(path).unwrap();
+    let (mut at, mut frames) = (0, Vec::new());
+    while at < bytes.len() {
+        let block = &bytes[at..at + word(&bytes, at + 4) as usize];
+        if word(block, 0) == 6 {
+            let time = u64::from(word(block, 12)) << 32 | u64::from(word(block, 16));
+            frames.push((time, block[28..28 + word(block, 20) as usize].to_vec()));
+        }
+        at += block.len();
+    }
+    frames
+}
+
+fn bytes(frames: &[Frame]) -> Vec<&[u8]> {
+    frames.iter().map(|(_, data)| data.as_slice()).collect()
+}
+
+/// A bridge on which `replay` sends `{dir}/in` to `rec`, which writes `{dir}/out`. `replay` is down until told.
+fn tape(more: &str) -> String {
+    config::bridge("br0", "static")
+        + &config::port("replay", "pcap", &format!("read = \"{{dir}}/in\"\nadmin = \"down\"\n{more}"))
+        + &config::port("rec", "pcap", "write = \"{dir}/out\"")
+}
+
+/// Starts a daemon that replays these frames to a recording, when it is told to.
+fn taping(frames: &[Frame], more: &str) -> Daemon {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in");
+    std::fs::write(&file, classic(frames)).unwrap();
+    let daemon = Daemon::start(&tape(more).replace("{dir}/in", &file.display().to_string())).unwrap();
+    assert_eq!(detail(&daemon, "replay", "replay"), "not begun, paused");
+    // The port has the file open.
+    drop(folder);
+    daemon
+}
+
+fn admin(daemon: &Daemon, port: &str, to: &str) {
+    daemon.run(&["port", "set", "br0", port, "--admin", to]).unwrap();
+}
+
+/// What `port show` says of a port under this name.
+fn detail(daemon: &Daemon, port: &str, name: &str) -> String {
+    let port = daemon.port("br0", port).unwrap();
+    let details = port.json()["details"].as_array().cloned().unwrap_or_default();
+    let found = details.iter().find(|detail| detail["name"] == name);
+    found.and_then(|detail| detail["value"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn wait_detail(daemon: &Daemon, port: &str, name: &str, value: &str) {
+    let mut last = String::new();
+    until(&format!("{name} of {port} to be `{value}`"), LIMIT, || {
+        last = detail(daemon, port, name);
+        Ok((last == value).then_some(()))
+    })
+    .unwrap_or_else(|error| panic!("{error}; last seen: `{last}`"));
+}
+
+/// Waits until so many frames are in the file of `rec`.
+fn wait_recorded(daemon: &Daemon, frames: u64) {
+    until(&format!("{frames} frames in the file"), LIMIT, || {
+        Ok(detail(daemon, "rec", "recorded").starts_with(&format!("{frames} frames,")).then_some(()))
+    })
+    .unwrap_or_else(|error| panic!("{error}; there are {}", detail(daemon, "rec", "recorded")));
+}
+
+#[test]
+fn every_byte_arrives_in_a_namespace() {
+    // In both formats; tshark makes pcapng of it.
+    let sent = frames((14..1514).step_by(7), 100_000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("in.pcap"), classic(&sent)).unwrap();
+    output("tshark", &["-r", &path("in.pcap"), "-F", "pcapng", "-w", &path("in.pcapng")]).unwrap();
+    for file in ["in.pcap", "in.pcapng"] {
+        let (netns, interface) = (Netns::new().unwrap(), unique("t"));
+        let ports = config::port("replay", "pcap", &format!("read = \"{}\"\nadmin = \"down\"", path(file)))
+            + &config::tap("a", &interface, netns.name(), &[], "");
+        let daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
+        let (got, count) = (path(&format!("{file}.got")), sent.len().to_string());
+        let mut command =
+            netns.command(&["tcpdump", "-Q", "in", "--immediate-mode", "-U", "-Z", "root", "-i"]);
+        command.args([&interface, "-c", &count, "-w", &got]);
+        let log = std::fs::File::create(path("log")).unwrap();
+        let mut tcpdump = Running::start(command.stdin(Stdio::null()).stderr(log)).unwrap();
+        until("tcpdump to listen", LIMIT, || {
+            Ok(std::fs::read_to_string(path("log"))?.contains("listening on").then_some(()))
+        })
+        .unwrap();
+        admin(&daemon, "replay", "up");
+        assert!(tcpdump.wait(LIMIT).unwrap().success());
+        let (got, mut at) = (std::fs::read(got).unwrap(), 24);
+        for (i, (_, frame)) in sent.iter().enumerate() {
+            let len = word(&got, at + 8) as usize;
+            assert!(got[at + 16..at + 16 + len] == frame[..], "{file}: frame {i}");
+            at += 16 + len;
+        }
+        assert_eq!(at, got.len());
+        wait_detail(&daemon, "replay", "replay", "finished");
+        assert_eq!(daemon.port("br0", "replay").unwrap().dropped(), 0);
+    }
+}
+
+#[test]
+fn recorded_times_are_kept() {
+    let _machine = exclusive();
+    let mut rng = Rng::with_seed(3);
+    let mut sent = frames([60; 60].into_iter(), 0);
+    for i in 1..sent.len() {
+        sent[i].0 = sent[i - 1].0 + rng.u64(0..40_000_000);
+    }
+    for (speed, factor) in [("recorded", 1.0), ("2x", 2.0)] {
+        let daemon = taping(&sent, &format!("speed = \"{speed}\""));
+        let begun = Instant::now();
+        admin(&daemon, "replay", "up");
+        wait_recorded(&daemon, 60);
+        let got = recorded(&daemon.path("out"));
+        assert_eq!(bytes(&got), bytes(&sent));
+        let since = |frames: &[Frame], i: usize| (frames[i].0 - frames[0].0) as f64;
+        let mut late: Vec<f64> =
+            (0..60).map(|i| since(&got, i) - since(&sent, i) / factor).map(|ns| ns / 1e3).collect();
+        late.sort_by(f64::total_cmp);
+        // A busy machine delays some, the first one included; most are on time, whatever that is.
+        let half = late.windows(30).map(|some| some[29] - some[0]).min_by(f64::total_cmp).unwrap();
+        assert!(half < 500.0, "{speed}: no half of them is within less than {half} us; late by {late:?}");
+        let whole = Duration::from_nanos((since(&sent, 59) / factor) as u64);
+        assert!(begun.elapsed() > whole - Duration::from_millis(5), "{speed}: too early");
+    }
+}
+
+#[test]
+fn given_rates_are_kept() {
+    let _machine = exclusive();
+    let sent = frames([125; 1000].into_iter(), 0);
+    for speed in ["2000pps", "2Mbit"] {
+        let daemon = taping(&sent, &format!("speed = \"{speed}\""));
+        admin(&daemon, "replay", "up");
+        wait_recorded(&daemon, 1000);
+        let got = recorded(&daemon.path("out"));
+        assert_eq!(bytes(&got), bytes(&sent));
+        // 999 frames after the first, half a millisecond each.
+        let took = (got[999].0 - got[0].0) as f64 / 1e9;
+        assert!((0.47..0.7).contains(&took), "{speed}: {took} s");
+    }
+}
+
+#[test]
+fn at_full_speed_the_file_waits_for_the_switch() {
+    let _machine = exclusive();
+    let sent = frames((0..200_000).map(|i| 60 + i % 200), 0);
+    let daemon = taping(&sent, "speed = \"full\"");
+    admin(&daemon, "replay", "up");
+    wait_detail(&daemon, "replay", "replay", "finished");
+    assert_eq!(detail(&daemon, "replay", "replayed"), "200000 frames");
+    let (replay, rec) = (daemon.port("br0", "replay").unwrap(), daemon.port("br0", "rec").unwrap());
+    assert_eq!((replay.received(), replay.dropped()), (200_000, 0));
+    // A disk may be slower than the switch: what the recording has no room for is counted, the rest is there in order.
+    assert_eq!(rec.delivered() + rec.dropped(), 200_000);
+    wait_recorded(&daemon, rec.delivered());
+    let got = recorded(&daemon.path("out"));
+    let mut rest = sent.iter();
+    for (i, (_, frame)) in got.iter().enumerate() {
+        assert!(
+            rest.any(|(_, other)| other == frame),
+            "frame {i} of the recording was not sent, or not then"
+        );
+    }
+}
+
+#[test]
+fn what_goes_through_the_bridge_is_the_same_file_again() {
+    // As many as the recording holds without its writer, of all lengths that a TAP or a wire has.
+    let sent = frames((0..4000).map(|i| 14 + i * 7 % 1500), 0);
+    let mut daemon = taping(&sent, "speed = \"full\"");
+    admin(&daemon, "replay", "up");
+    wait_recorded(&daemon, 4000);
+    assert_eq!(bytes(&recorded(&daemon.path("out"))), bytes(&sent));
+    // Longer than the ring, slower than the disk; and the largest frames.
+    let sent = frames((0..20_000).map(|i| if i % 1000 == 0 { 65_535 } else { 60 + i % 64 }), 0);
+    drop(std::mem::replace(&mut daemon, taping(&sent, "speed = \"20000pps\"")));
+    admin(&daemon, "replay", "up");
+    wait_recorded(&daemon, 20_000);
+    assert!(bytes(&recorded(&daemon.path("out"))) == bytes(&sent));
+}
+
+#[test]
+fn a_file_is_replayed_as_often_as_wanted() {
+    let sent = frames([60, 100, 1514].into_iter(), 1_000_000);
+    let daemon = taping(&sent, "loop = 3");
+    admin(&daemon, "replay", "up");
+    wait_detail(&daemon, "replay", "replay", "finished, 3 rounds");
+    wait_recorded(&daemon, 9);
+    let three: Vec<Frame> = (0..3).flat_map(|_| sent.clone()).collect();
+    assert_eq!(bytes(&recorded(&daemon.path("out"))), bytes(&three));
+
+    // For ever, until it goes, which it does at once.
+    std::fs::write(daemon.path("again"), classic(&sent)).unwrap();
+    daemon.run(&["port", "del", "br0", "replay"]).unwrap();
+    let path = daemon.path("again");
+    let add = ["port", "add", "br0", "replay", "--type", "pcap", "--read", &path, "--loop", "forever"];
+    daemon.run(&[&add[..], &["--speed", "full"]].concat()).unwrap();
+    until("many rounds", LIMIT, || Ok((daemon.port("br0", "replay")?.received() > 100_000).then_some(())))
+        .unwrap();
+    let shown = daemon.run(&["port", "show", "br0", "replay"]).unwrap();
+    assert!(shown.contains(", for ever"), "{shown}");
+    daemon.run(&["port", "del", "br0", "replay"]).unwrap();
+    assert_eq!(threads(&daemon, "mswitch-replay"), BTreeMap::new());
+}
+
+/// The daemon's threads of this name, and how often each has slept or been made to.
+fn threads(daemon: &Daemon, name: &str) -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for task in std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        if read("comm").trim_end() == name {
+            let switches = read("status");
+            let switches = switches.lines().filter(|line| line.contains("ctxt_switches"));
+            let count = switches.map(|line| line.split_whitespace().last().unwrap().parse::<u64>().unwrap());
+            found.insert(task.file_name().to_string_lossy().into_owned(), count.sum());
+        }
+    }
+    found
+}
+
+#[test]
+fn who_has_nothing_to_do_sleeps() {
+    let daemon = taping(&frames([60; 10].into_iter(), 0), "");
+    admin(&daemon, "replay", "up");
+    wait_detail(&daemon, "replay", "replay", "finished");
+    wait_recorded(&daemon, 10);
+    // Paused in front of its second frame, which is due in an hour.
+    std::fs::write(daemon.path("slow"), classic(&frames([60; 2].into_iter(), 3_600_000_000_000))).unwrap();
+    daemon.run(&["bridge", "add", "br1"]).unwrap();
+    daemon.run(&["port", "add", "br1", "slow", "--type", "pcap", "--read", &daemon.path("slow")]).unwrap();
+    until("its first frame", LIMIT, || Ok((daemon.port("br1", "slow")?.received() == 1).then_some(())))
+        .unwrap();
+    let slept = || [threads(&daemon, "mswitch-replay"), threads(&daemon, "mswitch-record")];
+    let all = |now: &[BTreeMap<String, u64>; 2]| now.iter().map(BTreeMap::len).collect::<Vec<_>>();
+    let (wakeups, before) = (daemon.wakeups().unwrap(), slept());
+    assert_eq!(all(&before), [2, 1]);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(slept(), before, "threads woke up");
+    assert_eq!(daemon.wakeups().unwrap(), wakeups, "workers woke up");
+}
+
+#[test]
+fn a_replay_is_paused_and_goes_on_without_loss() {
+    let sent = frames([60; 3000].into_iter(), 0);
+    let daemon = taping(&sent, "speed = \"3000pps\"");
+    for round in 1..=6 {
+        admin(&daemon, "replay", "up");
+        until("some more", LIMIT, || {
+            Ok((daemon.port("br0", "replay")?.received() > round * 300).then_some(()))
+        })
+        .unwrap();
+        admin(&daemon, "replay", "down");
+        let stopped = daemon.port("br0", "replay").unwrap().received();
+        assert_eq!(detail(&daemon, "replay", "replay"), "under way, paused");
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(daemon.port("br0", "replay").unwrap().received(), stopped, "it goes on while it is down");
+    }
+    admin(&daemon, "replay", "up");
+    wait_recorded(&daemon, 3000);
+    assert!(bytes(&recorded(&daemon.path("out"))) == bytes(&sent));
+    wait_detail(&daemon, "replay", "replay", "finished");
+    assert_eq!(daemon.port("br0", "replay").unwrap().dropped(), 0);
+}
+
+#[test]
+fn a_finished_replay_starts_again_when_it_is_set_up_again() {
+    let sent = frames([60; 5].into_iter(), 0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in");
+    std::fs::write(&file, classic(&sent)).unwrap();
+    let daemon = Daemon::start(&tape("").replace("{dir}/in", &file.display().to_string())).unwrap();
+    for round in 1..=3 {
+        admin(&daemon, "replay", "up");
+        wait_recorded(&daemon, round * 5);
+        wait_detail(&daemon, "replay", "replay", "finished");
+        admin(&daemon, "replay", "down");
+    }
+    assert_eq!(detail(&daemon, "replay", "replayed"), "15 frames");
+}
+
+#[test]
+fn a_broken_file_takes_the_port_down_until_it_is_mended() {
+    let sent = frames([60; 5].into_iter(), 0);
+    let whole = classic(&sent);
+    let (path, broken) = (tempfile::NamedTempFile::new().unwrap(), &whole[..24 + 2 * 76 + 40]);
+    std::fs::write(path.path(), broken).unwrap();
+    let shown = path.path().display().to_string();
+    let daemon = Daemon::start(&tape("").replace("{dir}/in", &shown)).unwrap();
+    admin(&daemon, "replay", "up");
+    let reason = daemon.wait_down("br0", "replay", "frame 3").unwrap();
+    let expected =
+        format!("{shown}: frame 3, at byte 176 of the file: the file ends in the middle of the frame");
+    assert_eq!(reason, expected);
+    // What was in front of it has arrived.
+    wait_recorded(&daemon, 2);
+    assert_eq!(detail(&daemon, "replay", "replay"), "ended by an error");
+    assert!(daemon.port("br0", "rec").unwrap().is_up());
+
+    // Something else that is wrong, then nothing.
+    std::fs::write(path.path(), "text").unwrap();
+    daemon.wait_down("br0", "replay", "as neither pcap nor pcapng does").unwrap();
+    std::fs::write(path.path(), &whole).unwrap();
+    daemon.wait_up("br0", "replay").unwrap();
+    wait_recorded(&daemon, 7);
+    let expected: Vec<_> = [&sent[..2], &sent].concat();
+    assert_eq!(bytes(&recorded(&daemon.path("out"))), bytes(&expected));
+}
+
+#[test]
+fn a_file_that_is_not_there_yet_is_waited_for() {
+    let keys = "read = \"{dir}/in\"";
+    let daemon =
+        Daemon::start(&(config::bridge("br0", "static") + &config::port("replay", "pcap", keys))).unwrap();
+    daemon.wait_down("br0", "replay", "/in: there is no such file").unwrap();
+    std::fs::write(daemon.path("new"), classic(&frames([60; 5].into_iter(), 0))).unwrap();
+    std::fs::rename(daemon.path("new"), daemon.path("in")).unwrap();
+    until("it to be replayed", LIMIT, || {
+        Ok((detail(&daemon, "replay", "replayed") == "5 frames").then_some(()))
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_cannot_be_replayed_or_recorded_is_refused_with_a_reason() {
+    let daemon = Daemon::start(&config::bridge("br0", "static")).unwrap();
+    let path = |name: &str| daemon.path(name);
+    let mut cooked = classic(&frames([60].into_iter(), 0));
+    cooked[23] = 113;
+    std::fs::write(path("cooked"), cooked).unwrap();
+    std::fs::write(path("text"), "a text").unwrap();
+    std::fs::write(path("good"), classic(&frames([60].into_iter(), 0))).unwrap();
+    output("mkfifo", &[path("pipe")]).unwrap();
+    std::os::unix::fs::symlink(path("out"), path("link")).unwrap();
+    daemon.run(&["port", "add", "br0", "rec", "--type", "pcap", "--write", &path("out")]).unwrap();
+    for (flags, expected) in [
+        (vec![], "neither `read` nor `write` is set; name the file to replay".to_owned()),
+        (vec!["--read", "in"], "read: `in` is not an absolute path".into()),
+        (vec!["--read", "/no/file"], "cannot read /no/file: there is no such file".into()),
+        (vec!["--read", "/tmp"], "/tmp is not a regular file; only such can be replayed".into()),
+        (
+            vec!["--read", "PIPE"],
+            format!("{} is not a regular file; only such can be replayed", path("pipe")),
+        ),
+        (
+            vec!["--read", "TEXT"],
+            format!("{}: frame 1, at byte 0 of the file: the file begins with", path("text")),
+        ),
+        (
+            vec!["--read", "COOKED"],
+            "the frame's link type is 113 (Linux cooked capture); only Ethernet (1)".into(),
+        ),
+        (
+            vec!["--read", "GOOD", "--speed", "fast"],
+            "`fast` is not a speed; expected `recorded`, `2x`".into(),
+        ),
+        (vec!["--read", "GOOD", "--loop", "0"], "expected how often, 1 to 4294967295, or `forever`".into()),
+        (vec!["--write", "/no/file"], "write: /no is not a directory; create it first".into()),
+        (vec!["--write", "TEXT"], format!("{} exists and is not a whole pcapng file", path("text"))),
+        (
+            vec!["--write", "PIPE"],
+            format!("{} is not a regular file; only such can be recorded to", path("pipe")),
+        ),
+        (vec!["--write", "OUT"], "has the recording ".into()),
+        (vec!["--write", "LINK"], "is being written by another port or process; record to another".into()),
+        (vec!["--write", "GOOD", "--snaplen", "3"], "snaplen: 3 is out of range, must be 14 to 65535".into()),
+    ] {
+        let flags: Vec<String> = flags
+            .iter()
+            .map(|flag| match *flag {
+                name @ ("PIPE" | "TEXT" | "COOKED" | "GOOD" | "OUT" | "LINK") => path(&name.to_lowercase()),
+                other => other.to_owned(),
+            })
+            .collect();
+        let mut arguments = vec!["port", "add", "br0", "x", "--type", "pcap"];
+        arguments.extend(flags.iter().map(String::as_str));
+        let refused = daemon.cli(&arguments).unwrap();
+        let errors = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{flags:?}: {errors}");
+        assert!(errors.contains(&expected), "{flags:?}: {errors}");
+    }
+    assert_eq!(std::fs::read_to_string(path("text")).unwrap(), "a text", "a refused file stays as it is");
+    assert_eq!(daemon.ports("br0").unwrap().len(), 1);
+}
+
+/// What tshark says of each packet of a file.
+fn tshark(file: &str, options: &[&str], fields: &[&str]) -> Vec<Vec<String>> {
+    let mut arguments = [&["-n", "-r", file], options, &["-T", "fields"]].concat();
+    for field in fields {
+        arguments.extend(["-e", field]);
+    }
+    let text = output("tshark", &arguments).unwrap();
+    text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn tshark_follows_a_recording_that_goes_on_after_a_restart() {
+    let (netns, interface) = (Netns::new().unwrap(), unique("t"));
+    let keys = "write = \"{dir}/out.pcapng\"\nsnaplen = 40\nmode = \"0604\"\ngroup = \"1\"";
+    let ports = config::tap("a", &interface, netns.name(), &["10.80.0.1/24"], "")
+        + &config::port("rec", "pcap", keys);
+    let mut daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
+    let file = daemon.path("out.pcapng");
+    // Who is asked for stands behind the cut, so it is counted how often.
+    let fields = ["frame.len", "frame.cap_len", "frame.interface_name", "frame.packet_flags_direction"];
+    let asked = |before: usize| {
+        netns.run(&["ping", "-q", "-c", "1", "-W", "1", "10.80.0.2"]).unwrap_err();
+        until("tshark to see them", LIMIT, || {
+            let found = tshark(&file, &["-Y", "arp"], &fields);
+            assert!(found.iter().all(|packet| packet == &["42", "40", "rec", "0x00000002"]), "{found:?}");
+            Ok((found.len() > before).then_some(found.len()))
+        })
+        .unwrap()
+    };
+    let first = asked(0);
+    let metadata = std::fs::metadata(&file).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o604);
+    assert_eq!(std::os::unix::fs::MetadataExt::gid(&metadata), 1);
+    let times = tshark(&file, &[], &["frame.time_epoch"]);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let last: f64 = times.last().unwrap()[0].parse().unwrap();
+    assert!((now - 30.0..now).contains(&last), "recorded at {last}, and it is {now}");
+
+    // Ended, cut off, and started again: the file goes on.
+    assert!(daemon.terminate().unwrap().success());
+    daemon.restart().unwrap();
+    daemon.wait_up("br0", "rec").unwrap();
+    let second = asked(first);
+    daemon.kill().unwrap();
+    daemon.restart().unwrap();
+    daemon.wait_up("br0", "rec").unwrap();
+    asked(second);
+}
+
+#[test]
+fn what_is_recorded_is_as_on_a_wire() {
+    let (netns, interface) = (Netns::new().unwrap(), unique("t"));
+    let ports = config::tap("a", &interface, netns.name(), &["10.80.1.1/24"], "")
+        + &config::port("rec", "pcap", "write = \"{dir}/out\"");
+    let daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
+    let mac = "02:00:00:00:00:99";
+    netns.run(&["ip", "neigh", "add", "10.80.1.2", "lladdr", mac, "dev", &interface]).unwrap();
+    // One segment of 20,000 bytes, to be cut in pieces of 1,000, its checksum to be completed.
+    netns
+        .enter(|| {
+            let socket = std::net::UdpSocket::bind("10.80.1.1:7").unwrap();
+            let size: libc::c_int = 1000;
+            // SAFETY: the option takes an `int`, which `size` is.
+            let set = unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_UDP,
+                    libc::UDP_SEGMENT,
+                    (&raw const size).cast(),
+                    size_of::<libc::c_int>() as u32,
+                )
+            };
+            assert_eq!(set, 0);
+            socket.send_to(&[7; 20_000], "10.80.1.2:9").unwrap();
+        })
+        .unwrap();
+    let checked = ["-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-Y", "udp.port == 9"];
+    let found = until("the pieces", LIMIT, || {
+        let fields = ["frame.len", "udp.checksum.status", "ip.checksum.status"];
+        let found = tshark(&daemon.path("out"), &checked, &fields);
+        Ok((found.len() == 20).then_some(found))
+    })
+    .unwrap();
+    assert!(found.iter().all(|packet| packet == &["1042", "1", "1"]), "{found:?}");
+}
+
+#[test]
+fn a_mirror_to_a_recording_keeps_what_passes() {
+    let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
+    let ports = config::tap("a", &unique("t"), a.name(), &["10.80.3.1/24"], "")
+        + &config::tap("b", &unique("t"), b.name(), &["10.80.3.2/24"], "")
+        + &config::port("rec", "pcap", "write = \"{dir}/out\"");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    daemon.run(&["mirror", "add", "br0", "m", "--from", "a", "--to", "rec"]).unwrap();
+    a.run(&["ping", "-q", "-c", "50", "-i", "0.01", "-W", "5", "10.80.3.2"]).unwrap();
+    let mut expected: Vec<Vec<String>> = Vec::new();
+    for number in 1..=50 {
+        expected.extend(["8", "0"].map(|kind| vec![kind.to_owned(), number.to_string()]));
+    }
+    until("both directions of all pings", LIMIT, || {
+        let found = tshark(&daemon.path("out"), &["-Y", "icmp"], &["icmp.type", "icmp.seq"]);
+        Ok((found == expected).then_some(()))
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_full_disk_takes_the_port_down_and_costs_no_frame_that_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = |options: &str| {
+        output("mount", &["-t", "tmpfs", "-o", options, "tmpfs", &folder.path().display().to_string()])
+            .map(drop)
+    };
+    mount("size=256k").unwrap();
+    let sent = frames([1000; 1000].into_iter(), 0);
+    let out = folder.path().join("out").display().to_string();
+    let daemon = {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), classic(&sent)).unwrap();
+        let keys = tape("speed = \"full\"").replace("{dir}/in", &file.path().display().to_string());
+        Daemon::start(&keys.replace("{dir}/out", &out)).unwrap()
+    };
+    admin(&daemon, "replay", "up");
+    let reason = daemon.wait_down("br0", "rec", "No space left on device").unwrap();
+    assert!(reason.starts_with(&format!("cannot write {out}: ")), "{reason}");
+    wait_detail(&daemon, "replay", "replay", "finished");
+    let rec = daemon.port("br0", "rec").unwrap();
+    mount("remount,size=4m").unwrap();
+    daemon.wait_up("br0", "rec").unwrap();
+    wait_recorded(&daemon, rec.delivered());
+    let got = recorded(&out);
+    assert_eq!(bytes(&got), bytes(&sent[..got.len()]));
+    assert!(got.len() > 200, "{}", got.len());
+    drop(daemon);
+    output("umount", &[folder.path()]).unwrap();
+}
+
+#[test]
+fn ports_beside_it_lose_nothing_while_files_come_and_go() {
+    let _machine = exclusive();
+    let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
+    let ports = config::tap("a", &unique("t"), a.name(), &["10.80.2.1/24"], "")
+        + &config::tap("b", &unique("t"), b.name(), &["10.80.2.2/24"], "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    a.run(&["ping", "-q", "-c", "1", "-W", "5", "10.80.2.2"]).unwrap();
+    std::fs::write(daemon.path("in"), classic(&frames([60; 50].into_iter(), 10_000))).unwrap();
+    let pings = a.start(&["ping", "-q", "-i", "0.005", "-c", "600", "10.80.2.2"]).unwrap();
+    let (read, write) = (daemon.path("in"), daemon.path("out"));
+    for _ in 0..8 {
+        let add = ["port", "add", "br0", "x", "--type", "pcap", "--loop", "forever"];
+        daemon.run(&[&add[..], &["--read", &read, "--write", &write]].concat()).unwrap();
+        until("it to send", LIMIT, || Ok((daemon.port("br0", "x")?.received() > 100).then_some(()))).unwrap();
+        daemon.run(&["port", "del", "br0", "x"]).unwrap();
+    }
+    let text = pings.output().unwrap();
+    assert!(text.contains("600 received"), "{text}");
+    assert!(Path::new(&write).exists());
+}
