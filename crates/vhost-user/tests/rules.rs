@@ -6,7 +6,7 @@ mod support;
 use support::{BUFFERS, Pair, RINGS, SEAM, TABLES, descriptor, pair};
 use vhost_user::driver::{DriverConfig, DriverMemory};
 use vhost_user::virtqueue::{Addresses, Areas, Config, Features, Format, MAX_CHAIN};
-use vhost_user::{Chain, GuestMemory, Virtqueue};
+use vhost_user::{Chain, GuestMemory, RegionSpec, Virtqueue};
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -353,5 +353,32 @@ fn descriptors_without_bytes_name_nothing() {
         let mut chain = Chain::new();
         assert_eq!(p.device.take(&p.memory, &mut chain), Ok(true));
         assert!(chain.readable().is_empty() && chain.writable().is_empty());
+    }
+}
+
+#[test]
+fn rings_that_vanish() {
+    for format in [Format::Split, Format::Packed] {
+        let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, 0x8000).unwrap();
+        let spec = RegionSpec {
+            guest_address: 0,
+            size: 0x8000,
+            user_address: DriverMemory::user_address(0),
+            mmap_offset: 0,
+            fd: fd.try_clone().unwrap(),
+        };
+        let memory = GuestMemory::from_regions(vec![spec]).unwrap();
+        let config = DriverConfig::at(0, format, 256, ALL);
+        let mut device = support::device(&memory, &config, config.base);
+        rustix::fs::ftruncate(&fd, 0).unwrap();
+        assert!(!memory.faulted());
+        // All zeros: nothing is offered. What is given back goes to nobody.
+        assert_eq!(device.take(&memory, &mut Chain::new()), Ok(false), "{format:?}");
+        assert!(memory.faulted(), "{format:?}");
+        device.give_back(0, 1, 10);
+        device.publish();
+        device.set_kicks(true);
+        device.wants_call();
     }
 }

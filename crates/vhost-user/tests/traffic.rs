@@ -10,22 +10,34 @@ use proptest::test_runner::TestCaseResult;
 use support::{BUFFERS, BUFFERS_SIZE, Pair, SEAM, TABLES, TABLES_SIZE, pair_at};
 use vhost_user::driver::{Buffer, Used};
 use vhost_user::virtqueue::{Features, Format};
-use vhost_user::{Chain, Segment};
+use vhost_user::{Chain, GuestMemory, Segment};
 
 /// Room for each table; not a multiple of 8, so that every second one is misaligned.
 const TABLE_STRIDE: u64 = 20 * 16 + 4;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Add { readable: Vec<(u64, u32)>, writable: Vec<(u64, u32)>, indirect: bool },
+    Add {
+        readable: Vec<(u64, u32)>,
+        writable: Vec<(u64, u32)>,
+        indirect: bool,
+    },
     Offer,
-    Take { most: usize },
+    Take {
+        most: usize,
+    },
     Untake,
-    GiveBack { picks: Vec<(usize, u32)> },
+    GiveBack {
+        picks: Vec<(usize, u32)>,
+    },
     Publish,
-    Pop { most: usize },
+    Pop {
+        most: usize,
+    },
     Kicks(bool),
     Calls(bool),
+    /// The memory is mapped elsewhere.
+    Move,
 }
 
 fn buffer() -> impl Strategy<Value = (u64, u32)> {
@@ -48,6 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0usize..20).prop_map(|most| Step::Pop { most }),
         1 => any::<bool>().prop_map(Step::Kicks),
         1 => any::<bool>().prop_map(Step::Calls),
+        1 => Just(Step::Move),
     ]
 }
 
@@ -178,6 +191,13 @@ impl Model {
                 }
             }
             Step::Publish => self.publish()?,
+            Step::Move => {
+                let memory = GuestMemory::from_regions(self.pair.shared.specs().unwrap()).unwrap();
+                let areas = support::areas(&memory, self.pair.driver.config());
+                // SAFETY: located in the memory, which stays until the queue is gone.
+                unsafe { self.pair.device.relocate(&areas) }.unwrap();
+                self.pair.memory = memory;
+            }
             Step::Pop { most } => {
                 for _ in 0..*most {
                     let expected = self.published.pop_front();
@@ -277,9 +297,9 @@ impl Model {
         let base = self.pair.device.base();
         self.pair.device = support::device(&self.pair.memory, self.pair.driver.config(), base);
         prop_assert_eq!(self.pair.device.base(), base);
+        self.first_call = self.features.event_idx;
         self.pair.device.set_kicks(true);
         self.kicks.event = Some(self.consumed);
-        self.first_call = self.features.event_idx;
         Ok(())
     }
 }

@@ -39,9 +39,13 @@ pub fn pair_at(format: Format, size: u16, features: Features, base: u32) -> Pair
     Pair { shared, memory, driver, device }
 }
 
-pub fn device(memory: &GuestMemory, config: &DriverConfig, base: u32) -> Virtqueue {
+pub fn areas(memory: &GuestMemory, config: &DriverConfig) -> Areas {
     let addresses = DriverMemory::user_addresses(&config.addresses);
-    let areas = Areas::locate(memory, config.format, config.size, &addresses).unwrap();
+    Areas::locate(memory, config.format, config.size, &addresses).unwrap()
+}
+
+pub fn device(memory: &GuestMemory, config: &DriverConfig, base: u32) -> Virtqueue {
+    let areas = areas(memory, config);
     let config = Config { format: config.format, size: config.size, areas, features: config.features, base };
     // SAFETY: the areas come from `locate`; every test keeps the memory until the queue is gone.
     unsafe { Virtqueue::new(&config) }.unwrap()
