@@ -13,6 +13,7 @@ fn main() -> io::Result<()> {
         .chain(forward())
         .chain(memif_control())
         .chain(memif_rings())
+        .chain(virtqueue())
         .chain(config())
         .chain(capture_file())
     {
@@ -169,6 +170,27 @@ fn memif_rings() -> Vec<Seed> {
         ("memif_rings", "edits", edits),
         ("memif_rings", "head-goes-back", world(&server(5, 0), &server(3, 0), &backwards)),
         ("memif_rings", "two-workers", world(&server(5, 0), &server(5, 0), &nested)),
+    ]
+}
+
+fn virtqueue() -> Vec<Seed> {
+    let offer = |readable: u8, writable: u8, table: bool, last: bool| {
+        let shape = readable | writable << 2 | u8::from(table) << 4 | u8::from(last) << 5;
+        let buffers = (0..readable + writable).flat_map(|i| [i, 0x17, 200]);
+        [0, shape].into_iter().chain(buffers).chain([0, 0x2a]).collect::<Vec<_>>()
+    };
+    let round = |table: bool| {
+        let done = [[5, 5, 5, 8, 100, 0, 8, 0, 0], [8, 0, 0, 9, 10, 1, 10, 0, 5]].concat();
+        [offer(2, 0, table, false), offer(1, 2, table, true), offer(0, 3, table, true), done].concat()
+    };
+    let queue = |bits: u8, size: u8, start: u16, table: bool| {
+        [&[bits, size][..], &start.to_le_bytes(), &round(table).repeat(6)].concat()
+    };
+    vec![
+        ("virtqueue", "split", queue(0, 3, 0xfffc, false)),
+        ("virtqueue", "split-tables", queue(2 | 4, 4, 0, true)),
+        ("virtqueue", "packed", queue(1 | 2, 10, 0x8000, false)),
+        ("virtqueue", "packed-tables-in-order", queue(1 | 2 | 4 | 8, 6, 3, true)),
     ]
 }
 

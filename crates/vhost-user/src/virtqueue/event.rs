@@ -91,10 +91,11 @@ impl Suppression {
             EVENT_DISABLE => false,
             EVENT_DESCRIPTOR if event_idx => {
                 let (slot, wrap) = (self.0 as u16 & !WRAP, self.0 as u16 & WRAP != 0);
-                // A descriptor of the other counter was passed in the lap before, if at all.
-                let lap = if wrap == now.wrap { 0 } else { i64::from(size) };
-                let ago = i64::from(now.slot) + lap - i64::from(slot);
-                moved >= size.into() || (ago > 0 && ago <= i64::from(moved))
+                // Slot and counter name a place once in two laps. How many slots ago was it last passed?
+                let (slot, lap) = (i64::from(slot), i64::from(size));
+                let ago = i64::from(now.slot) - slot + if wrap == now.wrap { 0 } else { lap };
+                let ago = if ago > 0 { ago } else { ago + 2 * lap };
+                ago <= i64::from(moved)
             }
             _ => true,
         }

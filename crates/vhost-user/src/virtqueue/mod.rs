@@ -237,6 +237,28 @@ impl Virtqueue {
         Ok(Virtqueue { ring })
     }
 
+    /// Goes on where the three parts are now: for a new table of the same memory. Chains that were taken can be given back
+    /// as ever, but their addresses are those of the old table. After an error nothing is different.
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Virtqueue::new), for these areas from now on.
+    pub unsafe fn relocate(&mut self, areas: &Areas) -> Result<(), ConfigError> {
+        match &mut self.ring {
+            Ring::Split(ring) => {
+                areas.check(Format::Split, ring.size())?;
+                // SAFETY: the caller's promise; alignment was checked.
+                unsafe { ring.relocate(areas) };
+            }
+            Ring::Packed(ring) => {
+                areas.check(Format::Packed, ring.size())?;
+                // SAFETY: as above.
+                unsafe { ring.relocate(areas) };
+            }
+        }
+        Ok(())
+    }
+
     /// How many chains can be taken. A split ring says exactly, a packed ring 1 for any number.
     ///
     /// What the driver wrote before it made them available is visible after this.
@@ -316,8 +338,10 @@ impl Virtqueue {
     /// Where the queue goes on, as `GET_VRING_BASE` carries it.
     ///
     /// Split: the index of the next available entry. Packed: bits 0 to 14 the slot of the next available descriptor, bit 15
-    /// its wrap counter, bits 16 to 31 the same for the next used descriptor. What was taken and not undone counts as
-    /// taken; so all of it should have been given back and published, or undone.
+    /// its wrap counter, bits 16 to 31 the same for the next used descriptor.
+    ///
+    /// What was taken counts as taken. So before a queue stops, it should have been given back, or undone: whoever goes on
+    /// there knows nothing of it.
     pub fn base(&self) -> u32 {
         match &self.ring {
             Ring::Split(ring) => ring.base(),

@@ -16,7 +16,7 @@ use super::area::{Area, RawDescriptor};
 use super::event::{Position, Suppression};
 use super::layout::{DESCRIPTOR, INDIRECT, NEXT, PACKED_AVAILABLE, PACKED_USED, WRITE};
 use super::table::Table;
-use super::{Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError};
+use super::{Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError};
 use crate::memory::GuestMemory;
 
 /// The entry that is published last.
@@ -78,6 +78,22 @@ impl Packed {
             signalled: false,
             hint: 0,
         })
+    }
+
+    /// # Safety
+    ///
+    /// As [`super::Virtqueue::relocate`]; alignment was checked.
+    pub(super) unsafe fn relocate(&mut self, areas: &Areas) {
+        // SAFETY: the caller's promise, as in `new`.
+        unsafe {
+            self.descriptors = Area::new(areas.descriptors);
+            self.driver = Area::new(areas.driver);
+            self.device = Area::new(areas.device);
+        }
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.size
     }
 
     #[inline]
@@ -246,7 +262,7 @@ impl Packed {
         let wanted = Suppression(self.driver.u32(0).load(Ordering::Relaxed));
         // Who had this queue before may not have signalled what it published.
         let first = !std::mem::replace(&mut self.signalled, true);
-        let moved = if first { self.size.into() } else { moved };
+        let moved = if first { 2 * u32::from(self.size) } else { moved };
         wanted.wants(self.features.event_idx, self.published(), moved, self.size)
     }
 

@@ -13,7 +13,7 @@ use super::layout::{
     AVAILABLE_ENTRY, INDIRECT, NEXT, SPLIT_ENTRIES, SPLIT_INDEX, SPLIT_NO_SIGNAL, USED_ENTRY, WRITE,
 };
 use super::table::Table;
-use super::{Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError, need_event};
+use super::{Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError, need_event};
 use crate::memory::GuestMemory;
 
 /// How many chains ahead the first descriptor is fetched.
@@ -68,7 +68,19 @@ impl Split {
         })
     }
 
-    fn size(&self) -> u16 {
+    /// # Safety
+    ///
+    /// As [`super::Virtqueue::relocate`]; alignment was checked.
+    pub(super) unsafe fn relocate(&mut self, areas: &Areas) {
+        // SAFETY: the caller's promise, as in `new`.
+        unsafe {
+            self.descriptors = Area::new(areas.descriptors);
+            self.driver = Area::new(areas.driver);
+            self.device = Area::new(areas.device);
+        }
+    }
+
+    pub(super) fn size(&self) -> u16 {
         self.mask + 1
     }
 
@@ -185,7 +197,10 @@ impl Split {
     }
 
     pub(super) fn untake(&mut self) {
-        self.next_available = self.next_available.wrapping_sub(1);
+        // A driver has no more chains under way than the ring is long, so there is nothing to undo beyond that.
+        if self.seen_available.wrapping_sub(self.next_available) <= self.mask {
+            self.next_available = self.next_available.wrapping_sub(1);
+        }
     }
 
     #[inline]
