@@ -341,12 +341,16 @@ mod tests {
         RxBatch::new(BatchLimits::default())
     }
 
+    fn tools() -> Tools {
+        Tools { notifier: fabric::notify::Notifier::new().unwrap() }
+    }
+
     /// Takes one batch, and returns how many frames it had.
     fn take(queue: &mut BeltQueue, batch: &mut RxBatch) -> usize {
         batch.clear();
         queue.receive(batch).unwrap();
         let taken = batch.len();
-        queue.complete().unwrap();
+        queue.complete(&mut tools()).unwrap();
         taken
     }
 
@@ -426,7 +430,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!halting.is_finished());
-        queue.complete().unwrap();
+        queue.complete(&mut tools()).unwrap();
         halting.join().unwrap();
     }
 
