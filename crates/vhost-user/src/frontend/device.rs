@@ -201,7 +201,8 @@ impl NetDevice {
         let descriptor = RingDescriptor { ring: ring as u8, present: true };
         self.connection.tell(&Request::SetVringBase(base), &[])?;
         if let Some(ring) = self.rings.get(ring) {
-            self.connection.tell(&Request::SetVringKick(descriptor), &[ring.kick.as_fd()])?;
+            // Until it is done, what is sent to this device is lost.
+            self.connection.ask(&Request::SetVringKick(descriptor), &[ring.kick.as_fd()], true)?;
         }
         Ok(())
     }

@@ -332,3 +332,18 @@ fn no_more_memory_than_allowed() {
     let large = Request::SetMemTable(vec![Region { size: MEMORY + 1, ..region() }]);
     assert_eq!(rig.refused(large, vec![memory_file()]), "more than 1048576 bytes of memory");
 }
+
+#[test]
+fn a_split_ring_goes_on_where_its_used_ring_says() {
+    let mut rig = Rig::with_memory(FEATURES);
+    let file = memory_file();
+    // The index of the used ring of ring 1, two bytes behind the ring's start.
+    rustix::io::pwrite(&file, &300u16.to_ne_bytes(), 0x12002).unwrap();
+    rig.tell(Request::SetMemTable(vec![region()]), vec![file]);
+    rig.start(1);
+    rig.tell(Request::SetVringEnable(number(1, 1)), vec![]);
+    assert_eq!(rig.told.running[&1].queue.base(), 300, "0 was announced");
+    // What we know ourselves, nobody else says.
+    rig.tell(Request::SetVringEnable(number(0, 1)), vec![]);
+    assert_eq!(rig.told.running[&1].queue.base(), 101);
+}
