@@ -16,7 +16,8 @@ BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
 
 BUILD_PACKAGES := build-essential libpcap-dev
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
-TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump tshark dpdk-dev ethtool procps jq curl prometheus groff-base fish zsh
+TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump tshark dpdk-dev ethtool procps jq curl prometheus groff-base fish zsh \
+  qemu-system-x86 busybox-static cpio
 PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 

@@ -10,6 +10,7 @@
 mod command;
 pub mod config;
 mod daemon;
+mod guest;
 mod hostile;
 mod hugepages;
 mod netns;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use command::{Running, binary, output};
 pub use daemon::{Daemon, PortView};
+pub use guest::{Guest, GuestConfig};
 pub use hostile::{Hostile, HostileConfig, Peer, memfd, send_bytes};
 pub use hugepages::HugePages;
 pub use netns::Netns;

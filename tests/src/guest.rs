@@ -1,0 +1,181 @@
+//! Guests: Debian's kernel for clouds with a busybox in its initial ram disk, under QEMU without hardware's help (TCG), which
+//! boots in some seconds. What a guest does is a script of busybox's shell; what that prints is the console.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::command::{Running, output, succeeded};
+use crate::{Error, Result, until};
+
+/// What virtio-net stands on, in the order in which it is loaded; what a kernel has built in is not among its modules.
+const MODULES: [&str; 8] = [
+    "net/core/failover",
+    "drivers/net/net_failover",
+    "drivers/virtio/virtio_ring",
+    "drivers/virtio/virtio",
+    "drivers/virtio/virtio_pci_modern_dev",
+    "drivers/virtio/virtio_pci_legacy_dev",
+    "drivers/virtio/virtio_pci",
+    "drivers/net/virtio_net",
+];
+
+/// A guest with a vhost-user network device, eth0. Dropping it ends it.
+#[derive(Debug)]
+pub struct Guest {
+    process: Running,
+    folder: tempfile::TempDir,
+}
+
+/// What a guest is made of.
+#[derive(Debug, Clone)]
+pub struct GuestConfig {
+    /// The vhost-user socket of its device, which somebody listens on.
+    pub socket: PathBuf,
+    /// The device's address.
+    pub mac: String,
+    /// What it runs; then it ends.
+    pub script: String,
+    /// Its memory.
+    pub megabytes: u32,
+    /// Further options of `virtio-net-pci`, such as `packed=on`.
+    pub device: String,
+}
+
+impl Guest {
+    /// Boots one.
+    pub fn start(config: &GuestConfig) -> Result<Guest> {
+        let kernel = kernel()?;
+        let folder = tempfile::Builder::new().prefix("mswitch-guest-").tempdir()?;
+        let disk = ram_disk(folder.path(), &kernel, &config.script)?;
+        let GuestConfig { socket, mac, megabytes, device, .. } = config;
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args([
+            "-accel",
+            "tcg",
+            "-cpu",
+            "max",
+            "-nographic",
+            "-no-reboot",
+            "-nodefaults",
+            "-serial",
+            "stdio",
+        ]);
+        command.args(["-m", &megabytes.to_string()]);
+        command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(disk);
+        command.args(["-append", "console=ttyS0 panic=-1 quiet"]);
+        // The switch maps the guest's memory.
+        command.args(["-object", &format!("memory-backend-memfd,id=m,size={megabytes}M,share=on")]);
+        command.args(["-numa", "node,memdev=m"]);
+        command.args(["-chardev", &format!("socket,id=c,path={}", socket.display())]);
+        command.args(["-netdev", "vhost-user,id=n,chardev=c"]);
+        // Without KVM, QEMU 7.2 crashes on the device's MSI-X.
+        command.args(["-device", &format!("virtio-net-pci,netdev=n,vectors=0,mac={mac}{device}")]);
+        let console = File::create(folder.path().join("console"))?;
+        command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
+        Ok(Guest { process: Running::start(&mut command)?, folder })
+    }
+
+    /// What it has printed.
+    pub fn console(&self) -> String {
+        let bytes = fs::read(self.folder.path().join("console")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until it prints `what`; returns the rest of that line. Firmware leaves escape sequences in front.
+    pub fn wait_for(&mut self, what: &str, limit: Duration) -> Result<String> {
+        let found = until(&format!("the guest to print `{what}`"), limit, || {
+            let console = self.console();
+            let rest = console.lines().find_map(|line| line.split_once(what));
+            let line = rest.map(|(_, rest)| rest.trim().to_owned());
+            match (line, self.process.ended()?) {
+                (None, Some(status)) => Err(Error(format!("the guest ended, {status}"))),
+                (line, _) => Ok(line),
+            }
+        });
+        found.map_err(|error| Error(format!("{error}; its console: {}", self.console())))
+    }
+}
+
+/// The folder with the kernel, `vmlinuz`, and its modules; it is fetched from Debian once and kept beside the programs.
+fn kernel() -> Result<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let this = std::env::current_exe()?;
+    let target = this.ancestors().nth(2).ok_or_else(|| Error::new("no folder for the guest's kernel"))?;
+    let there = target.join("guest-kernel");
+    if there.exists() {
+        return Ok(there);
+    }
+    // Made aside, so that who is interrupted leaves nothing that looks whole.
+    let fresh = tempfile::Builder::new().prefix("guest-kernel-").tempdir_in(target)?;
+    let depends = match output("apt-cache", &["depends", "linux-image-cloud-amd64"]) {
+        Ok(depends) => depends,
+        // Nobody has asked Debian yet what it has.
+        Err(_) => {
+            output("apt-get", &["update", "-q"])?;
+            output("apt-cache", &["depends", "linux-image-cloud-amd64"])?
+        }
+    };
+    let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
+    let package = package.ok_or_else(|| Error::new("Debian has no linux-image-cloud-amd64"))?;
+    let mut fetch = Command::new("apt-get");
+    succeeded("apt-get", fetch.args(["download", "-q", package]).current_dir(fresh.path()).output()?)?;
+    let archive = find(fresh.path(), ".deb")?;
+    let tree = fresh.path().join("tree");
+    output("dpkg", &[Path::new("-x"), &archive, &tree])?;
+    let kept = fresh.path().join("kept");
+    fs::create_dir(&kept)?;
+    fs::rename(find(&tree.join("boot"), "vmlinuz")?, kept.join("vmlinuz"))?;
+    let modules = find(&tree.join("lib/modules"), "")?.join("kernel");
+    for module in MODULES {
+        let file = modules.join(format!("{module}.ko"));
+        if let (true, Some(name)) = (file.exists(), file.file_name()) {
+            fs::copy(&file, kept.join(name))?;
+        }
+    }
+    fs::rename(&kept, &there)?;
+    Ok(there)
+}
+
+/// The entry of a folder whose name has this in it.
+fn find(folder: &Path, part: &str) -> Result<PathBuf> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().contains(part) {
+            return Ok(entry.path());
+        }
+    }
+    Err(Error(format!("{} has nothing called like `{part}`", folder.display())))
+}
+
+/// Makes the initial ram disk: busybox, the modules, and what is to be run.
+fn ram_disk(folder: &Path, kernel: &Path, script: &str) -> Result<PathBuf> {
+    let root = folder.join("root");
+    for part in ["bin", "proc", "sys", "dev", "tmp"] {
+        fs::create_dir_all(root.join(part))?;
+    }
+    fs::copy("/bin/busybox", root.join("bin/busybox"))?;
+    let mut init = String::from(
+        "#!/bin/busybox sh\nexport PATH=/bin\n/bin/busybox --install -s /bin\n\
+         mount -t proc none /proc\nmount -t sysfs none /sys\nmount -t devtmpfs none /dev\n",
+    );
+    for module in MODULES {
+        let name = module.rsplit('/').next().unwrap_or(module).to_owned() + ".ko";
+        if kernel.join(&name).exists() {
+            fs::copy(kernel.join(&name), root.join(&name))?;
+            init += &format!("insmod /{name}\n");
+        }
+    }
+    init += "while [ ! -e /sys/class/net/eth0 ]; do sleep 0.1; done\n";
+    init += &format!("{script}\npoweroff -f\n");
+    fs::write(root.join("init"), init)?;
+    fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
+    let disk = folder.join("initrd");
+    let pack = format!("find . | cpio -o -H newc --quiet >'{}'", disk.display());
+    succeeded("cpio", Command::new("sh").args(["-c", &pack]).current_dir(&root).output()?)?;
+    Ok(disk)
+}
