@@ -271,15 +271,14 @@ fn live_packets_are_explained_as_they_come() {
         trace.stdout(std::process::Stdio::null()).stderr(std::fs::File::create(&errors).unwrap()),
     )
     .unwrap();
-    let status = until("the trace to end with its bridge", LIMIT, || {
-        // Whether it had begun cannot be seen from outside: it also fails, with another text, when it finds no bridge.
-        let _ = daemon.cli(&["bridge", "del", "br0"])?;
-        process.ended()
-    });
+    until("the trace to have begun", LIMIT, || {
+        let bridge = daemon.json(&["bridge", "show", "br0"])?;
+        Ok((bridge["observers"] == 1).then_some(()))
+    })
+    .unwrap();
+    daemon.cli(&["bridge", "del", "br0"]).unwrap();
+    let status = until("the trace to end with its bridge", LIMIT, || process.ended());
     assert_eq!(status.unwrap().code(), Some(1));
     let said = std::fs::read_to_string(&errors).unwrap();
-    assert!(
-        said.contains("was removed, and with it the trace ended") || said.contains("there is no bridge"),
-        "{said}"
-    );
+    assert!(said.contains("bridge \"br0\" was removed, and with it the trace ended"), "{said}");
 }

@@ -22,9 +22,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::pages::Pages;
-use crate::proto;
 use crate::refusal::Refusal;
 use crate::state::{State, find, find_port};
+use crate::{direction, proto};
 
 /// After how long pages change places, at the latest: what a capture shows is at most about this old.
 const ROUND: Duration = Duration::from_millis(50);
@@ -123,15 +123,8 @@ struct Capture {
 
 impl Capture {
     fn new(request: &proto::CaptureRequest, workers: usize) -> Result<Self, Refusal> {
-        let interest = match request.direction.as_str() {
-            "" | "both" => Interest { received: true, sent: true, explained: false },
-            "in" => Interest { received: true, sent: false, explained: false },
-            "out" => Interest { received: false, sent: true, explained: false },
-            other => {
-                let message = format!("`{other}` is not a direction; expected `in`, `out` or `both`");
-                return Err(Refusal::Other(message));
-            }
-        };
+        let interest =
+            direction::parse(&request.direction).map_err(|error| Refusal::Other(error.to_string()))?;
         Ok(Self {
             ports: request.ports.clone(),
             interest,

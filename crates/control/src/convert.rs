@@ -9,7 +9,8 @@ use ports::Link;
 
 use crate::desired::Applied;
 use crate::diff::{Difference, Object};
-use crate::mirror::{MirrorError, format_direction, parse_direction, parse_vlan};
+use crate::direction;
+use crate::mirror::{MirrorError, parse_vlan};
 use crate::model::format_admin;
 use crate::reconcile::Outcome;
 use crate::refusal::Refusal;
@@ -261,7 +262,7 @@ impl proto::Worker {
 
 /// A mirror that somebody asks for.
 pub fn asked_mirror(asked: proto::Mirror) -> Result<Mirror, MirrorError> {
-    let (what, vlan) = (parse_direction(&asked.direction)?, parse_vlan(asked.vlan.into())?);
+    let (what, vlan) = (direction::parse(&asked.direction)?, parse_vlan(asked.vlan.into())?);
     Ok(Mirror { name: asked.name, from: asked.from, what, to: asked.to, vlan })
 }
 
@@ -271,7 +272,7 @@ pub fn mirror(bridge: &str, mirror: Mirror, copied: MirrorSnapshot) -> proto::Mi
         bridge: bridge.into(),
         name: mirror.name,
         from: mirror.from,
-        direction: format_direction(mirror.what).into(),
+        direction: direction::format(mirror.what).into(),
         to: mirror.to,
         vlan: mirror.vlan.map_or(0, |vlan| vlan.get().into()),
         packets: copied.packets,

@@ -28,6 +28,7 @@ pub mod cpulist;
 pub mod daemon;
 pub mod desired;
 pub mod diff;
+pub mod direction;
 pub mod edit;
 pub mod events;
 pub mod file;

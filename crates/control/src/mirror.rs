@@ -1,17 +1,11 @@
 //! Mirrors as users ask for them: `mirror add`, `[[bridge.mirror]]`.
 
-use fabric::{Interest, Mirror};
+use fabric::Mirror;
 use packet::ether::Vid;
 
+use crate::direction::NotADirection;
 use crate::model::{BridgeConfig, ValueError, check_name};
 use crate::suggest;
-
-/// Which packets of a port are meant, by name; the first is what holds when nothing is said.
-pub const DIRECTIONS: [(&str, Interest); 3] = [
-    ("both", Interest { received: true, sent: true, explained: false }),
-    ("in", Interest { received: true, sent: false, explained: false }),
-    ("out", Interest { received: false, sent: true, explained: false }),
-];
 
 /// Why a mirror cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,8 +14,8 @@ pub enum MirrorError {
     #[error(transparent)]
     Name(ValueError),
     /// Not a direction.
-    #[error("`{0}` is not a direction; expected `in`, `out` or `both`")]
-    Direction(String),
+    #[error(transparent)]
+    Direction(#[from] NotADirection),
     /// Not a VLAN that a tag can name.
     #[error("{0} is not a VLAN; expected 1 to 4094, or no VLAN for copies without a tag")]
     Vlan(i64),
@@ -39,18 +33,6 @@ pub enum MirrorError {
     /// No such mirror.
     #[error("the bridge has no mirror `{0}`; {1}")]
     NoMirror(String, String),
-}
-
-/// Reads a direction; empty is both.
-pub fn parse_direction(text: &str) -> Result<Interest, MirrorError> {
-    let text = if text.is_empty() { "both" } else { text };
-    let found = DIRECTIONS.iter().find(|(name, _)| *name == text);
-    found.map(|(_, interest)| *interest).ok_or_else(|| MirrorError::Direction(text.into()))
-}
-
-/// Writes a direction.
-pub fn format_direction(interest: Interest) -> &'static str {
-    DIRECTIONS.iter().find(|(_, known)| *known == interest).map_or("both", |(name, _)| name)
 }
 
 /// Reads the VLAN of a mirror; 0: none.
@@ -103,16 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directions_and_vlans_read_back() {
-        for (name, interest) in DIRECTIONS {
-            assert_eq!(parse_direction(name), Ok(interest));
-            assert_eq!(format_direction(interest), name);
-        }
-        assert_eq!(parse_direction(""), parse_direction("both"));
-        assert_eq!(
-            parse_direction("inn").unwrap_err().to_string(),
-            "`inn` is not a direction; expected `in`, `out` or `both`"
-        );
+    fn vlans_read_back() {
         assert_eq!((parse_vlan(0), parse_vlan(7)), (Ok(None), Ok(Vid::new(7))));
         for bad in [-1, 4095, 70_000] {
             assert_eq!(
@@ -127,7 +100,7 @@ mod tests {
         let mirror = |name: &str, from: &[&str], to: &str| Mirror {
             name: name.into(),
             from: from.iter().map(|port| port.to_string()).collect(),
-            what: DIRECTIONS[0].1,
+            what: crate::direction::parse("both").unwrap(),
             to: to.into(),
             vlan: None,
         };

@@ -1,7 +1,8 @@
 //! Traces: what a bridge does with a packet and why, for one that is only thought of or for those that come.
 //!
 //! Of a live trace the workers write down what their logic says, where packets went and their first bytes, into room that was
-//! made beforehand; a task reads it now and then. A worker never waits: who finds the room taken, or full, counts.
+//! made beforehand; a task exchanges it now and then for an empty one, and reads it in peace. A worker never waits: who finds
+//! the room taken, or full, counts.
 //!
 //! Invariant: a packet that is told of is told of wholly, but for outputs and remarks that found no room, whose number is told.
 
@@ -106,20 +107,19 @@ struct Departure {
     dropped: Option<DropReason>,
 }
 
-/// What workers write to.
+/// What workers write to, a whole batch at a time.
 struct Room {
     arrivals: Vec<Arrival>,
     remarks: Vec<(usize, Remark)>,
     departures: Vec<Departure>,
     /// Remarks and departures that found no room.
     omitted: u64,
-    /// Of the arrivals, those that were read.
-    told: usize,
+    /// Arrivals that are still wanted.
+    wanted: usize,
 }
 
 struct Live {
     port: String,
-    wanted: usize,
     room: Mutex<Room>,
     /// Packets of the port that came while the room was taken.
     missed: AtomicU64,
@@ -129,67 +129,77 @@ struct Live {
 
 impl Live {
     fn new(port: &str, wanted: usize) -> Self {
-        let room = Room {
-            arrivals: Vec::with_capacity(wanted),
-            remarks: Vec::with_capacity(wanted * EACH),
-            departures: Vec::with_capacity(wanted * EACH),
-            omitted: 0,
-            told: 0,
-        };
         let (missed, names, over) = Default::default();
-        Self { port: port.into(), wanted, room: Mutex::new(room), missed, names, over }
+        Self { port: port.into(), room: Mutex::new(Room::new(wanted)), missed, names, over }
     }
 
     fn names(&self) -> MutexGuard<'_, Vec<(PortIndex, String)>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has not been told yet, and whether that is all.
-    fn read(&self) -> (Vec<proto::Trace>, bool) {
+    /// What has not been told yet, and whether that is all. `spare` is an empty room, and is one again.
+    fn read(&self, spare: &mut Room) -> (Vec<proto::Trace>, bool) {
         let names = self.names().clone();
         let name = |port: PortIndex| {
             let found = names.iter().rev().find(|(index, _)| *index == port);
             found.map_or_else(|| format!("port {}", port.0), |(_, name)| name.clone())
         };
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+            (spare.wanted, spare.omitted) = (room.wanted, room.omitted);
+            std::mem::swap(&mut *room, spare);
+        }
         let missed = self.missed.load(Relaxed);
-        let new = room.arrivals.iter().enumerate().skip(room.told).map(|(i, arrival)| {
-            let departures = room.departures.iter().filter(|departure| departure.arrival == i);
-            let remarks = room.remarks.iter().filter(|(of, _)| *of == i);
-            proto::Trace {
-                port: self.port.clone(),
-                length: arrival.front.len,
-                packet: arrival.front.to_vec(),
-                steps: remarks.map(|(_, remark)| remark.sentence(name)).collect(),
-                outputs: departures
-                    .map(|departure| proto::TraceOutput {
-                        port: name(departure.port),
-                        queue: None,
-                        length: departure.front.len,
-                        packet: departure.front.to_vec(),
-                        mirrored: departure.mirrored,
-                        drop_reason: departure.dropped.map_or("", DropReason::name).into(),
-                    })
-                    .collect(),
-                drops: arrival.dropped.iter().map(|reason| reason.name().into()).collect(),
-                at_nanoseconds: arrival.at,
-                missed,
-                omitted: room.omitted,
-            }
+        let new = spare.arrivals.drain(..).map(|arrival| proto::Trace {
+            port: self.port.clone(),
+            length: arrival.front.len,
+            packet: arrival.front.to_vec(),
+            drops: arrival.dropped.iter().map(|reason| reason.name().into()).collect(),
+            at_nanoseconds: arrival.at,
+            missed,
+            omitted: spare.omitted,
+            ..Default::default()
         });
-        let new: Vec<_> = new.collect();
-        room.told += new.len();
-        (new, room.told >= self.wanted)
+        let mut new: Vec<_> = new.collect();
+        for (of, remark) in spare.remarks.drain(..) {
+            if let Some(trace) = new.get_mut(of) {
+                trace.steps.push(remark.sentence(name));
+            }
+        }
+        for departure in spare.departures.drain(..) {
+            if let Some(trace) = new.get_mut(departure.arrival) {
+                trace.outputs.push(proto::TraceOutput {
+                    port: name(departure.port),
+                    queue: None,
+                    length: departure.front.len,
+                    packet: departure.front.to_vec(),
+                    mirrored: departure.mirrored,
+                    drop_reason: departure.dropped.map_or("", DropReason::name).into(),
+                });
+            }
+        }
+        (new, spare.wanted == 0)
     }
 }
 
 impl Room {
-    fn take(&mut self, wanted: usize, batch: &Sightings<'_>) {
+    fn new(wanted: usize) -> Self {
+        Self {
+            arrivals: Vec::with_capacity(wanted),
+            remarks: Vec::with_capacity(wanted * EACH),
+            departures: Vec::with_capacity(wanted * EACH),
+            omitted: 0,
+            wanted,
+        }
+    }
+
+    fn take(&mut self, batch: &Sightings<'_>) {
         // Where each packet of the batch is among the arrivals.
         let mut places = [usize::MAX; MAX_BATCH];
         batch.for_each(|seen| {
             let Some(place) = places.get_mut(usize::from(seen.packet)) else { return };
-            if seen.way == Way::In && self.arrivals.len() < wanted {
+            if seen.way == Way::In && self.wanted > 0 {
+                self.wanted -= 1;
                 *place = self.arrivals.len();
                 // What went wrong where it was to go is told with that.
                 let dropped = seen.dropped.filter(|_| seen.egress.is_none());
@@ -229,7 +239,7 @@ impl Observer for Live {
             return;
         }
         match self.room.try_lock() {
-            Ok(mut room) => room.take(self.wanted, batch),
+            Ok(mut room) => room.take(batch),
             Err(_) => _ = self.missed.fetch_add(came, Relaxed),
         }
     }
@@ -246,6 +256,7 @@ pub struct Begun {
     observer: ObserverId,
     live: Arc<Live>,
     name: String,
+    wanted: usize,
 }
 
 impl Drop for Begun {
@@ -267,9 +278,10 @@ pub fn begin(state: &State, request: &proto::TraceLiveRequest) -> Result<Begun, 
         find_port(&bridges, &request.bridge, &request.port)?;
         find(&bridges, &request.bridge)?.id
     };
-    let live = Arc::new(Live::new(&request.port, request.count as usize));
+    let wanted = request.count as usize;
+    let live = Arc::new(Live::new(&request.port, wanted));
     let observer = switch.observe(bridge, live.clone())?;
-    Ok(Begun { switch, bridge, observer, live, name: request.bridge.clone() })
+    Ok(Begun { switch, bridge, observer, live, name: request.bridge.clone(), wanted })
 }
 
 /// Tells of the packets until there were as many as asked for or the caller hangs up.
@@ -277,13 +289,14 @@ pub fn follow(begun: Begun) -> Traces {
     let (to, traces) = mpsc::channel(64);
     tokio::spawn(async move {
         let mut round = tokio::time::interval(ROUND);
+        let mut spare = Room::new(begun.wanted);
         loop {
             tokio::select! {
                 _ = round.tick() => {}
                 () = to.closed() => break,
             }
             let over = begun.live.over.load(Relaxed);
-            let (new, done) = begun.live.read();
+            let (new, done) = begun.live.read(&mut spare);
             for trace in new {
                 if to.send(Ok(trace)).await.is_err() {
                     break;

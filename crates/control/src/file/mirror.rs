@@ -4,9 +4,9 @@ use fabric::Mirror;
 
 use super::report::Report;
 use super::section::Section;
-use crate::keys;
 use crate::mirror::{self, MirrorError};
 use crate::model::BridgeConfig;
+use crate::{direction, keys};
 
 /// Reads one mirror of a bridge whose ports were read.
 pub(super) fn read(section: &Section<'_>, bridge: &BridgeConfig, report: &mut Report<'_>) -> Option<Mirror> {
@@ -16,8 +16,7 @@ pub(super) fn read(section: &Section<'_>, bridge: &BridgeConfig, report: &mut Re
     let from = section.texts("from", "a list of ports", report);
     let direction = section.text("direction", "`in`, `out` or `both`", report);
     let vlan = section.integer("vlan", report);
-    let what =
-        direction.map_or_else(|| mirror::parse_direction(""), |(text, _)| mirror::parse_direction(text));
+    let what = direction::parse(direction.map_or("", |(text, _)| text)).map_err(MirrorError::from);
     let vlan = vlan.map_or(Ok(None), |(vlan, _)| mirror::parse_vlan(vlan));
     let ((name, _), (to, _)) = (name?, to?);
     let mut refused = |error: &MirrorError| {

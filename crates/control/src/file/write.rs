@@ -4,7 +4,7 @@
 
 use toml::{Table, Value};
 
-use crate::mirror::format_direction;
+use crate::direction;
 use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
 };
@@ -162,7 +162,7 @@ pub(crate) fn mirror(config: &Mirror) -> Table {
     if !config.from.is_empty() {
         table.insert("from".into(), config.from.clone().into());
     }
-    let direction = format_direction(config.what);
+    let direction = direction::format(config.what);
     if direction != "both" {
         table.insert("direction".into(), direction.into());
     }

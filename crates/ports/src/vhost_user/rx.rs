@@ -19,6 +19,8 @@ use crate::claim::claim;
 
 /// The shortest Ethernet frame, without its checksum.
 const ANNOUNCEMENT: usize = 60;
+/// Most packets that are forgotten in one look at a ring that is not enabled.
+const MOST_DISCARDED: u32 = 1024;
 
 pub(super) struct Rx {
     ring: usize,
@@ -98,10 +100,10 @@ impl Rx {
         Ok(())
     }
 
-    /// Takes all that is there and gives it back.
+    /// Takes what is there and gives it back.
     fn discard(&mut self) -> Result<(), Fault> {
-        // No more than a ring can hold: a driver that is quicker is not waited for.
-        for _ in 0..=u16::MAX {
+        // Other ports wait meanwhile. What is left of a longer ring comes at the next look: after a kick, or once it is enabled.
+        for _ in 0..MOST_DISCARDED {
             if !self.queue.take(&mut self.chain).map_err(|error| self.fault(error))? {
                 break;
             }
