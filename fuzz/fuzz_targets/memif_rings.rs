@@ -231,7 +231,7 @@ impl Peer {
         let (backing, first) = fuzzing::tx(parts(down_ring), role);
         let memory = peer.memory.clone();
         let allow = Box::new(move |at: *const u8, len| memory.borrow_mut().allow(at, len));
-        let ring = TxRing::new(Meddled::new(backing, first, allow), first);
+        let ring = TxRing::new(Meddled::new(backing, first, allow), (), first);
         Some((peer, Arc::new(ring)))
     }
 

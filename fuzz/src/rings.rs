@@ -96,20 +96,23 @@ impl<B: RingBacking> Meddled<B> {
 
 // SAFETY: buffers are those of the backing within, which is unsafe to implement for the same reason.
 unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
+    type Own = B::Own;
+    type Entry = B::Entry;
+
     fn size(&self) -> u32 {
         self.inner.size()
     }
 
-    fn posted(&self, published: u32) -> Result<u32, Fault> {
+    fn posted(&self, own: &mut B::Own, published: u32) -> Result<u32, Fault> {
         pass(Moment::Posted);
         assert_eq!(published, self.seen.borrow().published, "asked about entries that were not handed over");
-        let posted = self.inner.posted(published)?;
+        let posted = self.inner.posted(own, published)?;
         assert!(posted.wrapping_sub(published) <= self.size(), "more posted than the ring holds");
         self.seen.borrow_mut().posted = posted;
         Ok(posted)
     }
 
-    fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
+    fn buffer(&self, own: &mut B::Own, seq: u32, entry: &mut B::Entry) -> Result<Buffer, Fault> {
         pass(Moment::Buffer);
         let slot = self.slot(seq);
         {
@@ -123,13 +126,13 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
                 panic!("entry {seq} is read while {other} in the same place has not been filled");
             }
         }
-        let buffer = self.inner.buffer(seq)?;
+        let buffer = self.inner.buffer(own, seq, entry)?;
         assert!(buffer.capacity > 0, "a buffer for nothing");
         self.seen.borrow_mut().entries[slot] = Some((seq, buffer, false));
         Ok(buffer)
     }
 
-    fn fill(&self, seq: u32, len: u32, more: bool) {
+    fn fill(&self, seq: u32, entry: &mut B::Entry, len: u32, more: bool) {
         {
             let mut seen = self.seen.borrow_mut();
             let slot = self.slot(seq);
@@ -143,11 +146,11 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
                 other => panic!("entry {seq} is filled, but in its place is {other:?}"),
             }
         }
-        self.inner.fill(seq, len, more);
+        self.inner.fill(seq, entry, len, more);
         pass(Moment::Filled);
     }
 
-    fn publish(&self, seq: u32) {
+    fn publish(&self, own: &mut B::Own, seq: u32) {
         pass(Moment::Publish);
         {
             let mut seen = self.seen.borrow_mut();
@@ -161,7 +164,7 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
                 seen.published = seen.published.wrapping_add(1);
             }
         }
-        self.inner.publish(seq);
+        self.inner.publish(own, seq);
     }
 
     fn notify(&self) -> Option<RawFd> {

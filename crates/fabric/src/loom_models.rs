@@ -142,20 +142,23 @@ struct Backing(Arc<Ring>);
 
 // SAFETY: buffers are cells that the ring keeps, and loom runs one thread at a time.
 unsafe impl RingBacking for Backing {
+    type Own = ();
+    type Entry = ();
+
     fn size(&self) -> u32 {
         self.0.entries.len() as u32
     }
 
-    fn posted(&self, _: u32) -> Result<u32, Fault> {
+    fn posted(&self, (): &mut (), _: u32) -> Result<u32, Fault> {
         Ok(self.0.posted.load(Ordering::Acquire))
     }
 
-    fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
+    fn buffer(&self, (): &mut (), seq: u32, (): &mut ()) -> Result<Buffer, Fault> {
         let at = NonNull::new(self.0.bytes[self.0.at(seq)].get()).map_or(NonNull::dangling(), NonNull::cast);
         Ok(Buffer { at, capacity: self.0.capacity })
     }
 
-    fn fill(&self, seq: u32, len: u32, more: bool) {
+    fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
         let i = self.0.at(seq);
         // SAFETY: one thread at a time; the bytes were written by this thread just now.
         let bytes = unsafe { *self.0.bytes[i].get() };
@@ -167,7 +170,7 @@ unsafe impl RingBacking for Backing {
         });
     }
 
-    fn publish(&self, seq: u32) {
+    fn publish(&self, (): &mut (), seq: u32) {
         // Without a look at loom's atomic: of several looks at one, loom tries other orders for the last alone.
         let before = self.0.before.swap(seq, RELAXED);
         self.0.leap.fetch_max(seq.wrapping_sub(before), RELAXED);
@@ -256,7 +259,7 @@ fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
     static SEEN: Seen = Seen::nothing();
     explore("two senders", 5, move || {
         let shared = Ring::new(4, 4, LEN as u32);
-        let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
+        let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
         let sender = |packets: &'static Packets| {
             let ring = ring.clone();
             thread::spawn(move || deliver(&ring, &QueueCounters::default(), packets))
@@ -286,7 +289,7 @@ fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
     static SEEN: Seen = Seen::nothing();
     explore("reuse", 3, move || {
         let shared = Ring::new(2, 2, LEN as u32);
-        let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
+        let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
         let counters = std::sync::Arc::new(QueueCounters::default());
         let sender = |packets: &'static Packets| {
             let (ring, counters) = (ring.clone(), counters.clone());
@@ -315,7 +318,7 @@ fn chains_are_seen_whole() {
     static SEEN: Seen = Seen::nothing();
     explore("chains", 5, move || {
         let shared = Ring::new(4, 4, SHORT);
-        let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
+        let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
         let other = ring.clone();
         let sender = thread::spawn(move || deliver(&other, &QueueCounters::default(), twos));
         let reader = shared.clone();
@@ -342,7 +345,7 @@ fn no_wake_up_is_lost() {
     static SEEN: Seen = Seen::nothing();
     explore("wake-up", 5, move || {
         let shared = Ring::new(2, 2, LEN as u32);
-        let ring = Arc::new(TxRing::new(Backing(shared.clone()), 0));
+        let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
         let other = ring.clone();
         let senders = [
             thread::spawn(move || deliver(&ring, &QueueCounters::default(), ones)),

@@ -28,34 +28,46 @@ pub struct Buffer {
 /// What differs between kinds of rings. Sequence numbers are modulo 2^32; a ring of 2^k entries uses the low
 /// bits.
 ///
+/// What a ring must remember besides is of two kinds, and [`TxRing`] keeps both: `Own` belongs to the ring and is handed to
+/// what runs under the ring's lock; an `Entry` belongs to whoever works on that entry.
+///
 /// # Safety
 /// A [`Buffer`] that [`RingBacking::buffer`] returns is writable for its whole capacity until the backing is dropped,
 /// where a fault that the process catches counts as writable, and overlaps no memory that Rust code refers to.
 pub unsafe trait RingBacking: Send + Sync {
+    /// What only one thread at a time may use.
+    type Own: Send;
+
+    /// What is known of an entry beside its first buffer, from when it was read until it is handed over.
+    type Entry: Default + Send;
+
     /// Bytes in front of each packet, 16 at most: the metadata that goes with it in memory (virtio-net has 12).
     const PREFIX: usize = 0;
 
     /// Whether an entry may have more buffers than its first ([`RingBacking::next_buffer`]).
     const CHAINED: bool = false;
 
+    /// Whether entries are handed over one by one ([`RingBacking::hand_over`]) before [`RingBacking::publish`].
+    const ONE_BY_ONE: bool = false;
+
     /// Entries in the ring, a power of two.
     fn size(&self) -> u32;
 
     /// The end of what the receiver has posted, given that everything before `published` was handed over.
     /// Reads the shared index once and checks it against the ring's size.
-    fn posted(&self, published: u32) -> Result<u32, Fault>;
+    fn posted(&self, own: &mut Self::Own, published: u32) -> Result<u32, Fault>;
 
     /// The buffer posted as entry `seq`: reads the descriptor once and checks it.
-    fn buffer(&self, seq: u32) -> Result<Buffer, Fault>;
+    fn buffer(&self, own: &mut Self::Own, seq: u32, entry: &mut Self::Entry) -> Result<Buffer, Fault>;
 
-    /// Buffer `i` of entry `seq`, from 1 on; `None` behind the last. What they are was read with the first one, by
-    /// [`RingBacking::buffer`], and does not change until the entry is published.
-    fn next_buffer(&self, _seq: u32, _i: usize) -> Option<Buffer> {
+    /// Buffer `i` of an entry, from 1 on; `None` behind the last. What they are was read with the first one, by
+    /// [`RingBacking::buffer`].
+    fn next_buffer(&self, _entry: &Self::Entry, _i: usize) -> Option<Buffer> {
         None
     }
 
-    /// Bytes that all buffers of entry `seq`, whose first is `first`, hold.
-    fn capacity(&self, _seq: u32, first: &Buffer) -> u32 {
+    /// Bytes that all buffers of an entry, whose first is `first`, hold.
+    fn capacity(&self, _entry: &Self::Entry, first: &Buffer) -> u32 {
         first.capacity
     }
 
@@ -68,10 +80,13 @@ pub unsafe trait RingBacking: Send + Sync {
     fn prefix(&self, _output: &Output<'_>, _entries: u16, _to: &mut [u8]) {}
 
     /// Entry `seq` now holds `len` bytes of a packet that goes on in the next entry if `more`.
-    fn fill(&self, seq: u32, len: u32, more: bool);
+    fn fill(&self, seq: u32, entry: &mut Self::Entry, len: u32, more: bool);
+
+    /// The next entry, whose first buffer is `first`, is filled and will be published.
+    fn hand_over(&self, _own: &mut Self::Own, _first: &Buffer, _entry: &mut Self::Entry) {}
 
     /// Hands over everything before `seq`; stores made by `fill` are visible first.
-    fn publish(&self, seq: u32);
+    fn publish(&self, own: &mut Self::Own, seq: u32);
 
     /// What to write to, if the receiver wants to be told. Called after a full fence.
     fn notify(&self) -> Option<RawFd>;
@@ -83,7 +98,8 @@ pub unsafe trait RingBacking: Send + Sync {
 /// See [`RingBacking::PREFIX`].
 const MAX_PREFIX: usize = 16;
 
-struct State {
+struct State<O> {
+    own: O,
     reservation: Reservation,
     /// End of the private view: entries before it are in `view`.
     viewed: u32,
@@ -92,58 +108,68 @@ struct State {
     dead: bool,
 }
 
+/// An entry in the private view.
+struct Slot<E> {
+    first: Buffer,
+    entry: E,
+}
+
 /// A transmit queue over a ring. See the module.
-pub struct TxRing<B> {
-    state: SpinLock<State>,
-    view: Box<[UnsafeCell<Buffer>]>,
+pub struct TxRing<B: RingBacking> {
+    state: SpinLock<State<B::Own>>,
+    view: Box<[UnsafeCell<Slot<B::Entry>>]>,
     mask: u32,
     backing: B,
 }
 
-// SAFETY: a view entry is written only under `state`'s lock, while it lies in `viewed..`, and read only under
-// the lock or by the worker that reserved it; the two ranges are disjoint modulo the ring's size because
-// `posted` bounds `viewed` by `published + size`. Buffers are plain addresses of memory that the backing keeps.
+// SAFETY: a view entry is accessed under `state`'s lock, while it is not reserved or its run is complete, or else by the
+// worker that reserved it; the two ranges are disjoint modulo the ring's size because `posted` bounds `viewed` by
+// `published + size`. Buffers are plain addresses of memory that the backing keeps.
 unsafe impl<B: RingBacking> Sync for TxRing<B> {}
 // SAFETY: as above; nothing is tied to a thread.
 unsafe impl<B: RingBacking> Send for TxRing<B> {}
 
 impl<B: RingBacking> TxRing<B> {
     /// A queue that starts at entry `start`.
-    pub fn new(backing: B, start: u32) -> Self {
+    pub fn new(backing: B, own: B::Own, start: u32) -> Self {
         const { assert!(B::PREFIX <= MAX_PREFIX) };
         let size = backing.size();
         let none = Buffer { at: NonNull::dangling(), capacity: 0 };
         Self {
             state: SpinLock::new(State {
+                own,
                 reservation: Reservation::new(start),
                 viewed: start,
                 posted: start,
                 dead: false,
             }),
-            view: (0..size).map(|_| UnsafeCell::new(none)).collect(),
+            view: (0..size)
+                .map(|_| UnsafeCell::new(Slot { first: none, entry: B::Entry::default() }))
+                .collect(),
             mask: size - 1,
             backing,
         }
     }
 
+    /// Does something with the view's entry `seq`.
+    ///
+    /// # Safety
+    /// The caller reserved the entry and has not completed it; or holds the lock, and the entry is not reserved, or its run
+    /// is complete. `f` does not come here again.
     #[inline(always)]
-    fn slot(&self, seq: u32) -> &UnsafeCell<Buffer> {
+    unsafe fn with<R>(&self, seq: u32, f: impl FnOnce(&mut Slot<B::Entry>) -> R) -> R {
         // `mask` is `view.len() - 1`.
-        &self.view[(seq & self.mask) as usize]
-    }
-
-    #[inline(always)]
-    fn buffer(&self, seq: u32) -> Buffer {
-        // SAFETY: see `Sync`: the caller holds the lock or reserved this entry.
-        self.slot(seq).with_mut(|buffer| unsafe { *buffer })
+        let slot = &self.view[(seq & self.mask) as usize];
+        // SAFETY: nobody else is at this entry: the caller's promise, see `Sync`.
+        slot.with_mut(|slot| f(unsafe { &mut *slot }))
     }
 
     /// Brings up to `want` more entries into the view. Returns whether there was any.
     #[inline]
-    fn look_further(&self, state: &mut State, want: u32) -> Result<bool, Fault> {
+    fn look_further(&self, state: &mut State<B::Own>, want: u32) -> Result<bool, Fault> {
         if state.viewed == state.posted {
             let published = state.reservation.published();
-            let posted = self.backing.posted(published)?;
+            let posted = self.backing.posted(&mut state.own, published)?;
             // A receiver that takes back what it posted would make `viewed` pass the ring's end below.
             let (size, seen) = (self.view.len() as u32, state.viewed.wrapping_sub(published));
             if posted.wrapping_sub(state.viewed) > size.saturating_sub(seen) {
@@ -153,29 +179,38 @@ impl<B: RingBacking> TxRing<B> {
         }
         let n = state.posted.wrapping_sub(state.viewed).min(want);
         for _ in 0..n {
-            let buffer = self.backing.buffer(state.viewed)?;
-            copy::prefetch_write(buffer.at.as_ptr());
-            // SAFETY: see `Sync`: under the lock, and the entry is not reserved by anyone.
-            self.slot(state.viewed).with_mut(|slot| unsafe { *slot = buffer });
+            let (own, viewed) = (&mut state.own, state.viewed);
+            let read = |slot: &mut Slot<B::Entry>| {
+                slot.first = self.backing.buffer(own, viewed, &mut slot.entry)?;
+                copy::prefetch_write(slot.first.at.as_ptr());
+                if B::PREFIX > 0 {
+                    // Often the prefix ends a cache line.
+                    copy::prefetch_write(slot.first.at.as_ptr().wrapping_add(B::PREFIX));
+                }
+                Ok(())
+            };
+            // SAFETY: under the lock, and the entry is not reserved by anyone.
+            unsafe { self.with(viewed, read)? };
             state.viewed = state.viewed.wrapping_add(1);
         }
         Ok(n > 0)
     }
 
-    /// Copies one packet into the entries from `seq` on; returns the entry after its last.
+    /// Copies one packet into the entries from `seq` on, all reserved by the caller; returns the entry after its last.
     #[inline(always)]
-    fn fill(&self, mut seq: u32, output: &Output<'_>) -> u32 {
-        let header = output.header();
-        let first = self.buffer(seq);
+    fn fill(&self, seq: u32, output: &Output<'_>) -> u32 {
         let len = output.len() + B::PREFIX as u32;
-        let mut prefix = [0; MAX_PREFIX];
-        if len <= first.capacity {
+        let put = |slot: &mut Slot<B::Entry>| {
+            if len > slot.first.capacity {
+                return false;
+            }
+            let mut prefix = [0; MAX_PREFIX];
             if B::PREFIX > 0 {
                 self.backing.prefix(output, 1, &mut prefix[..B::PREFIX]);
             }
-            // SAFETY: the entry is reserved by us, its buffer was checked and holds `len` bytes.
+            let (header, start) = (output.header(), slot.first.at.as_ptr());
+            // SAFETY: the buffer was checked and holds `len` bytes.
             unsafe {
-                let start = first.at.as_ptr();
                 if B::PREFIX > 0 {
                     copy::bytes(prefix.as_ptr(), start, B::PREFIX);
                 }
@@ -188,26 +223,43 @@ impl<B: RingBacking> TxRing<B> {
                     });
                 }
             }
-            self.backing.fill(seq, len, false);
-            return seq.wrapping_add(1);
-        }
+            self.backing.fill(seq, &mut slot.entry, len, false);
+            true
+        };
+        // SAFETY: the caller reserved the entry.
+        if unsafe { self.with(seq, put) } { seq.wrapping_add(1) } else { self.fill_pieces(seq, output) }
+    }
+
+    /// As [`TxRing::fill`], for a packet that takes several buffers.
+    fn fill_pieces(&self, mut seq: u32, output: &Output<'_>) -> u32 {
+        let len = output.len() + B::PREFIX as u32;
+        let mut prefix = [0; MAX_PREFIX];
         if B::PREFIX > 0 {
             self.backing.prefix(output, self.entries(seq, len), &mut prefix[..B::PREFIX]);
         }
         // `used` of `buffer`, which is number `nth` of its entry and has `before` in front of it there.
-        let (mut buffer, mut used, mut nth, mut before, mut left) = (first, 0u32, 0, 0u32, len);
+        let (mut buffer, mut used, mut nth, mut before, mut left) = (self.first(seq), 0u32, 0, 0u32, len);
         let mut put = |mut from: *const u8, mut n: usize, is_payload: bool| {
             while n > 0 {
                 if used == buffer.capacity {
                     before += used;
                     used = 0;
                     nth += 1;
-                    let next = if B::CHAINED { self.backing.next_buffer(seq, nth) } else { None };
+                    // SAFETY: the caller reserved the entries of this packet.
+                    let next = unsafe {
+                        self.with(seq, |slot| {
+                            let next =
+                                if B::CHAINED { self.backing.next_buffer(&slot.entry, nth) } else { None };
+                            if next.is_none() {
+                                self.backing.fill(seq, &mut slot.entry, before, true);
+                            }
+                            next
+                        })
+                    };
                     buffer = next.unwrap_or_else(|| {
-                        self.backing.fill(seq, before, true);
                         seq = seq.wrapping_add(1);
                         (nth, before) = (0, 0);
-                        self.buffer(seq)
+                        self.first(seq)
                     });
                     continue;
                 }
@@ -229,10 +281,11 @@ impl<B: RingBacking> TxRing<B> {
             }
         };
         put(prefix.as_ptr(), B::PREFIX, false);
-        put(header.as_ptr(), header.len(), false);
+        put(output.header().as_ptr(), output.header().len(), false);
         output.for_each_payload(|from, n| put(from, n, true));
         debug_assert_eq!(left, 0);
-        self.backing.fill(seq, before + used, false);
+        // SAFETY: as above.
+        unsafe { self.with(seq, |slot| self.backing.fill(seq, &mut slot.entry, before + used, false)) };
         seq.wrapping_add(1)
     }
 
@@ -247,11 +300,34 @@ impl<B: RingBacking> TxRing<B> {
         count
     }
 
-    /// Bytes that entry `seq` holds; the caller holds the lock or reserved it.
+    /// The first buffer of entry `seq`, which the caller reserved.
+    fn first(&self, seq: u32) -> Buffer {
+        // SAFETY: the caller reserved the entry.
+        unsafe { self.with(seq, |slot| slot.first) }
+    }
+
+    /// Bytes that entry `seq` holds; the caller holds the lock and nobody has reserved the entry, or the caller has.
     #[inline(always)]
     fn capacity(&self, seq: u32) -> u32 {
-        let first = self.buffer(seq);
-        if B::CHAINED { self.backing.capacity(seq, &first) } else { first.capacity }
+        let all = |slot: &mut Slot<B::Entry>| {
+            if B::CHAINED { self.backing.capacity(&slot.entry, &slot.first) } else { slot.first.capacity }
+        };
+        // SAFETY: as the caller says.
+        unsafe { self.with(seq, all) }
+    }
+
+    /// Tells the receiver of all before `end`, which are filled.
+    #[inline(always)]
+    fn publish(&self, state: &mut State<B::Own>, mut from: u32, end: u32) {
+        while B::ONE_BY_ONE && from != end {
+            let own = &mut state.own;
+            // SAFETY: under the lock, and the entry's run is complete.
+            unsafe {
+                self.with(from, |slot| self.backing.hand_over(own, &slot.first, &mut slot.entry));
+            }
+            from = from.wrapping_add(1);
+        }
+        self.backing.publish(&mut state.own, end);
     }
 }
 
@@ -332,9 +408,10 @@ impl<B: RingBacking> Egress for TxRing<B> {
 
         // Publish what is complete, in order; who publishes notifies.
         let published = self.state.with(|state| {
+            let before = state.reservation.published();
             let end = state.reservation.complete(ticket);
             if let Some(end) = end {
-                self.backing.publish(end);
+                self.publish(state, before, end);
             }
             if packets > 0 {
                 counters.add_batch_alone(packets, bytes);

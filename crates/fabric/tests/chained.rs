@@ -73,28 +73,35 @@ struct Backing(Arc<Chains>);
 
 // SAFETY: buffers lie in a vector that the backing keeps and that is read only when the switch is done.
 unsafe impl RingBacking for Backing {
+    /// The next entry to be handed over.
+    type Own = u32;
+    /// Its number.
+    type Entry = u32;
+
     const PREFIX: usize = PREFIX;
     const CHAINED: bool = true;
+    const ONE_BY_ONE: bool = true;
 
     fn size(&self) -> u32 {
         SIZE
     }
 
-    fn posted(&self, _: u32) -> Result<u32, Fault> {
+    fn posted(&self, _: &mut u32, _: u32) -> Result<u32, Fault> {
         Ok(SIZE)
     }
 
-    fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
-        Ok(self.next_buffer(seq, 0).unwrap())
+    fn buffer(&self, _: &mut u32, seq: u32, entry: &mut u32) -> Result<Buffer, Fault> {
+        *entry = seq;
+        Ok(self.next_buffer(entry, 0).unwrap())
     }
 
-    fn next_buffer(&self, seq: u32, i: usize) -> Option<Buffer> {
-        let (at, len) = *self.0.entries[seq as usize].get(i)?;
+    fn next_buffer(&self, entry: &u32, i: usize) -> Option<Buffer> {
+        let (at, len) = *self.0.entries[*entry as usize].get(i)?;
         Some(Buffer { at: NonNull::new(at as *mut u8).unwrap(), capacity: len as u32 })
     }
 
-    fn capacity(&self, seq: u32, _: &Buffer) -> u32 {
-        self.0.capacity(seq as usize) as u32
+    fn capacity(&self, entry: &u32, _: &Buffer) -> u32 {
+        self.0.capacity(*entry as usize) as u32
     }
 
     fn spans_entries(&self) -> bool {
@@ -108,11 +115,18 @@ unsafe impl RingBacking for Backing {
         to[2..6].copy_from_slice(&output.len().to_le_bytes());
     }
 
-    fn fill(&self, seq: u32, len: u32, more: bool) {
+    fn fill(&self, seq: u32, entry: &mut u32, len: u32, more: bool) {
+        assert_eq!(*entry, seq);
         self.0.filled.lock().unwrap().push((seq, len, more));
     }
 
-    fn publish(&self, seq: u32) {
+    fn hand_over(&self, handed: &mut u32, first: &Buffer, entry: &mut u32) {
+        assert_eq!((*entry, first.at), (*handed, self.next_buffer(entry, 0).unwrap().at));
+        *handed += 1;
+    }
+
+    fn publish(&self, handed: &mut u32, seq: u32) {
+        assert_eq!(*handed, seq, "each entry is handed over before all are published");
         self.0.published.store(seq, Ordering::Release);
     }
 
@@ -179,7 +193,7 @@ proptest! {
         let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
         let feed = Feed::new();
         rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![]);
-        let ring: Arc<dyn Egress> = Arc::new(TxRing::new(Backing(chains.clone()), 0));
+        let ring: Arc<dyn Egress> = Arc::new(TxRing::new(Backing(chains.clone()), 0, 0));
         let (to, _faults) = rig::plug(&switch, bridge, "to", vec![], vec![ring]);
         let packets: Vec<_> = (0..).zip(&lens).map(|(id, len)| frame(id, *len)).collect();
         feed.send(packets.iter().map(|packet| Sent::cut(packet, &cuts)));

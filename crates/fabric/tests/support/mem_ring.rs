@@ -90,7 +90,7 @@ impl MemRing {
 
     /// The switch's side.
     pub(crate) fn tx(self: &Arc<Self>) -> Arc<TxRing<Backing>> {
-        Arc::new(TxRing::new(Backing(self.clone()), self.start))
+        Arc::new(TxRing::new(Backing(self.clone()), (), self.start))
     }
 
     fn entry(&self, seq: u32) -> &Entry {
@@ -194,11 +194,14 @@ impl Drop for Backing {
 
 // SAFETY: buffers lie in vectors that the backing keeps and nobody refers to while the ring has them.
 unsafe impl RingBacking for Backing {
+    type Own = ();
+    type Entry = ();
+
     fn size(&self) -> u32 {
         self.0.entries.len() as u32
     }
 
-    fn posted(&self, published: u32) -> Result<u32, Fault> {
+    fn posted(&self, (): &mut (), published: u32) -> Result<u32, Fault> {
         let size = self.size();
         let posted = self.0.posted.load(Ordering::Acquire);
         let distance = posted.wrapping_sub(published);
@@ -208,7 +211,7 @@ unsafe impl RingBacking for Backing {
         Ok(posted)
     }
 
-    fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
+    fn buffer(&self, (): &mut (), seq: u32, (): &mut ()) -> Result<Buffer, Fault> {
         if self.0.bad_descriptor.load(Ordering::Acquire) {
             return Err(Fault::OutOfRegion { index: seq as u16, region: 9, offset: 0, length: 1 });
         }
@@ -219,7 +222,7 @@ unsafe impl RingBacking for Backing {
         Ok(Buffer { at, capacity: entry.capacity.load(Ordering::Acquire) })
     }
 
-    fn fill(&self, seq: u32, len: u32, more: bool) {
+    fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
         let entry = self.0.entry(seq);
         if len > entry.capacity.load(Ordering::Acquire) {
             self.0.wrong(format!("entry {seq} was filled with {len} bytes"));
@@ -230,7 +233,7 @@ unsafe impl RingBacking for Backing {
         }
     }
 
-    fn publish(&self, seq: u32) {
+    fn publish(&self, (): &mut (), seq: u32) {
         let mut at = self.0.published.load(Ordering::Acquire);
         while at != seq {
             if self.0.entry(at).state.load(Ordering::Acquire) == POSTED {

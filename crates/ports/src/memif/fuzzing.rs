@@ -30,6 +30,6 @@ pub fn rx(parts: RingParts, role: Role) -> impl RxQueue {
 }
 
 /// What a [`fabric::TxRing`] of packets to the peer is made of.
-pub fn tx(parts: RingParts, role: Role) -> (impl RingBacking, u32) {
+pub fn tx(parts: RingParts, role: Role) -> (impl RingBacking<Own = (), Entry = ()>, u32) {
     Tx::new(parts, role.side())
 }

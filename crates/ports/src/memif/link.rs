@@ -229,7 +229,7 @@ fn attachment(connection: Connection, mine: &Mine, report: mpsc::Sender<Fault>) 
         tx: tx
             .map(|(parts, i)| {
                 let (backing, start) = Tx::new(parts, side(i));
-                Arc::new(TxRing::new(backing, start)) as Arc<dyn Egress>
+                Arc::new(TxRing::new(backing, (), start)) as Arc<dyn Egress>
             })
             .collect(),
         caps: Caps::default(),

@@ -197,13 +197,16 @@ impl Tx {
 // SAFETY: `buffer` gives only what `Memory::translate` found within a region, which `self.memory` keeps mapped; faults
 // there are caught, and client memory is never referred to, only copied to and from.
 unsafe impl RingBacking for Tx {
+    type Own = ();
+    type Entry = ();
+
     #[inline]
     fn size(&self) -> u32 {
         u32::from(self.ring.size())
     }
 
     #[inline]
-    fn posted(&self, published: u32) -> Result<u32, Fault> {
+    fn posted(&self, (): &mut (), published: u32) -> Result<u32, Fault> {
         let size = self.ring.size();
         let free = match self.side {
             Side::Server => distance(published as u16, self.ring.head(), size)?,
@@ -213,7 +216,7 @@ unsafe impl RingBacking for Tx {
     }
 
     #[inline]
-    fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
+    fn buffer(&self, (): &mut (), seq: u32, (): &mut ()) -> Result<Buffer, Fault> {
         let index = seq as u16;
         let d = match self.side {
             Side::Server => {
@@ -235,7 +238,7 @@ unsafe impl RingBacking for Tx {
     }
 
     #[inline]
-    fn fill(&self, seq: u32, len: u32, more: bool) {
+    fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
         match self.side {
             Side::Server => self.ring.set_used(seq as u16, len, more),
             Side::Client(layout, queue) => {
@@ -248,7 +251,7 @@ unsafe impl RingBacking for Tx {
     }
 
     #[inline]
-    fn publish(&self, seq: u32) {
+    fn publish(&self, (): &mut (), seq: u32) {
         match self.side {
             Side::Server => self.ring.set_tail(seq as u16),
             Side::Client(..) => self.ring.set_head(seq as u16),

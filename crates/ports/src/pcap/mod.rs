@@ -67,7 +67,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         at,
         name: settings.name,
         belt: replayed.as_ref().map(|(_, _, belt)| belt.clone()),
-        egress: recorded.as_ref().map(|(_, slots)| Arc::new(TxRing::new(Filling(slots.clone()), 0))),
+        egress: recorded.as_ref().map(|(_, slots)| Arc::new(TxRing::new(Filling(slots.clone()), (), 0))),
         health: Mutex::default(),
         fault: OnceLock::new(),
         log: LogLimit::default(),

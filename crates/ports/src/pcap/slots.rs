@@ -154,22 +154,25 @@ pub(super) struct Filling(pub(super) Arc<Slots>);
 // SAFETY: `buffer` gives an entry of the ring's own memory, which lives as long as the ring, has SLOT_BYTES bytes, and is
 // only accessed through pointers.
 unsafe impl RingBacking for Filling {
+    type Own = ();
+    type Entry = ();
+
     fn size(&self) -> u32 {
         SLOTS
     }
 
     #[inline]
-    fn posted(&self, _published: u32) -> Result<u32, Fault> {
+    fn posted(&self, (): &mut (), _published: u32) -> Result<u32, Fault> {
         Ok(self.0.taken.load(Ordering::Acquire).wrapping_add(SLOTS))
     }
 
     #[inline]
-    fn buffer(&self, seq: u32) -> Result<Buffer, Fault> {
+    fn buffer(&self, (): &mut (), seq: u32, (): &mut ()) -> Result<Buffer, Fault> {
         Ok(Buffer { at: self.0.memory.slot(seq), capacity: SLOT_BYTES })
     }
 
     #[inline]
-    fn fill(&self, seq: u32, len: u32, more: bool) {
+    fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
         if let Some(entry) = self.0.entry(seq) {
             entry.len.store(if more { len | MORE } else { len }, Ordering::Relaxed);
             entry.at.store(clock::cycles(), Ordering::Relaxed);
@@ -177,7 +180,7 @@ unsafe impl RingBacking for Filling {
     }
 
     #[inline]
-    fn publish(&self, seq: u32) {
+    fn publish(&self, (): &mut (), seq: u32) {
         self.0.published.store(seq, Ordering::Release);
     }
 

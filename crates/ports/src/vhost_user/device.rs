@@ -4,7 +4,7 @@
 //! at once; when anything of it changes it is detached, and attached anew.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +16,7 @@ use vhost_user::features::device;
 use vhost_user::session::{Device, Rings, Running};
 
 use super::rx::Rx;
-use super::tx::Tx;
+use super::tx;
 
 /// Where a device meets its port of the switch.
 pub(super) struct Plug {
@@ -84,12 +84,17 @@ impl Call {
         Self(AtomicI32::new(fd.map_or(-1, OwnedFd::as_raw_fd)))
     }
 
+    /// The descriptor, for use until the batch ends: whoever puts another one here closes this one only after that.
+    #[inline]
+    pub(super) fn fd(&self) -> Option<RawFd> {
+        let fd = self.0.load(Ordering::Acquire);
+        (fd >= 0).then_some(fd)
+    }
+
     /// Has the driver told after the batch.
     #[inline]
     pub(super) fn tell(&self, tools: &mut Tools) {
-        // Whoever puts another one here closes this one only after the batch has ended.
-        let fd = self.0.load(Ordering::Acquire);
-        if fd >= 0 {
+        if let Some(fd) = self.fd() {
             tools.notifier.add(fd);
         }
     }
@@ -118,12 +123,12 @@ impl Rings for Plug {
     fn start(&mut self, device: Device) -> Result<(), String> {
         let Device { features, mtu, rings, regions, announce } = device;
         let (form, mut announce) = (Form::of(features), announce);
-        let (mut rx, mut tx) = (Vec::<Box<dyn RxQueue>>::new(), Vec::<Arc<dyn Egress>>::new());
+        let (mut rx_queues, mut egresses) = (Vec::<Box<dyn RxQueue>>::new(), Vec::<Arc<dyn Egress>>::new());
         let (mut positions, mut calls) = (Vec::new(), BTreeMap::new());
         let sizes = rings.iter().filter(|ring| ring.enabled).map(|ring| (ring.ring, ring.size));
         let facts = facts(&sizes.collect::<Vec<_>>(), regions, mtu);
         for running in rings {
-            let Running { ring, queue, kick, call, enabled, .. } = running;
+            let Running { ring, size, queue, kick, call, enabled } = running;
             let position = Arc::new(AtomicU32::new(queue.base()));
             positions.push((ring, position.clone()));
             let told = Arc::new(Call::new(call.as_deref()));
@@ -132,12 +137,12 @@ impl Rings for Plug {
             if ring % 2 == 0 {
                 // A ring that is not enabled is left alone: that nothing is delivered is all that shows.
                 if enabled {
-                    tx.push(Arc::new(Tx::new(ring, queue, form, told, position, blame)));
+                    egresses.push(tx::egress(ring, size, queue, form, told, position, blame));
                 }
             } else if let Some(kick) = kick {
                 let announce = if enabled { announce.take() } else { None };
                 let queue = Rx::new(ring, queue, kick, told, form, enabled, announce, position, blame);
-                rx.push(Box::new(queue));
+                rx_queues.push(Box::new(queue));
             }
         }
         let has = |bit| features & bit != 0;
@@ -153,7 +158,7 @@ impl Rings for Plug {
             let _ = report.try_send(fault);
         });
         let mtu = mtu.map_or(MAX_PACKET, u32::from);
-        let attachment = Attachment { rx, tx, caps, mtu, on_fault };
+        let attachment = Attachment { rx: rx_queues, tx: egresses, caps, mtu, on_fault };
         self.switch.attach(self.at, attachment).map_err(|error| error.to_string())?;
         self.plugged = Some(Plugged { positions, calls, facts });
         Ok(())

@@ -1,153 +1,88 @@
-//! Packets to the driver: one ring as a destination of the fabric.
+//! Packets to the driver: one ring as a destination of the fabric, by [`fabric::TxRing`].
 //!
-//! A packet goes behind its header into one chain of the driver's, or, where buffers may be merged, into as many as it
-//! takes. One worker at a time delivers: it takes chains, copies, gives them back and publishes them under one lock.
-//! The lock is held for a list's copies and never while waiting for the driver.
+//! An entry of the fabric is a chain of the driver's, taken ahead of use. A packet goes behind its header into one chain,
+//! or, where buffers may be merged, into as many as it takes.
 //!
 //! Invariants:
-//! - A chain is given back with a packet in it, or not taken: what a packet that does not fit had taken is put back.
+//! - A chain is given back with a packet in it, in the order in which chains were taken. Those that no packet went into
+//!   are put back when the ring stops.
 //! - Nothing is written but within the segments of chains that were taken.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use fabric::counters::Drops;
-use fabric::{DropReason, Egress, Fault, Output, OutputList, QueueCounters, Tools};
+use fabric::{Buffer, Egress, Fault, Output, RingBacking, TxRing};
 use packet::offload::{Gso, Offload};
 use packet::virtio_net;
 use vhost_user::session::GuestQueue;
-use vhost_user::{Chain, Segment};
+use vhost_user::{Chain, GuestMemory, Segment};
 
 use super::device::{Blame, Call, Form};
 
-/// Most chains that one packet may take.
-const MAX_MERGED: usize = 128;
-/// Most segments in them.
-const MAX_SEGMENTS: usize = 2 * MAX_MERGED;
-
-pub(super) struct Tx {
+/// A ring as the fabric sees it; packets have a header of so many bytes in front.
+struct Tx<const HEADER: usize> {
     ring: usize,
     form: Form,
+    size: u16,
     call: Arc<Call>,
-    state: Mutex<State>,
-    position: Arc<AtomicU32>,
+    /// Whether the driver waits for a signal that nobody has given yet.
+    wanted: AtomicBool,
+    memory: Arc<GuestMemory>,
     blame: Arc<Blame>,
 }
 
-struct State {
+/// What one worker at a time may use.
+struct Own {
     queue: GuestQueue,
     chain: Box<Chain>,
-    /// Chains taken for a packet.
-    merged: Vec<Merged>,
-    /// Their segments, one after the other.
-    segments: Vec<Segment>,
-    dead: bool,
+    /// Chains that were taken and not given back, and the slots of the ring that they have.
+    taken: u32,
+    slots: u16,
+    position: Arc<AtomicU32>,
 }
 
-struct Merged {
+/// What is known of a chain beside its first segment.
+#[derive(Default)]
+struct Entry {
     id: u16,
     slots: u16,
+    /// Bytes written to it.
+    written: u32,
+    /// Its other segments; most have none. A list that has been made is kept for the chains to come.
+    more: Option<Box<More>>,
+}
+
+#[derive(Default)]
+struct More {
+    segments: Vec<Segment>,
+    /// Bytes of the whole chain.
     capacity: u32,
 }
 
-/// Why a packet was not put into the ring.
-enum Trouble {
-    Drop(DropReason),
-    Fault(Fault),
+/// A ring to deliver to. `size` are its entries.
+pub(super) fn egress(
+    ring: usize,
+    size: u16,
+    queue: GuestQueue,
+    form: Form,
+    call: Arc<Call>,
+    position: Arc<AtomicU32>,
+    blame: Arc<Blame>,
+) -> Arc<dyn Egress> {
+    fn with<const HEADER: usize>(tx: Tx<HEADER>, own: Own) -> Arc<dyn Egress> {
+        Arc::new(TxRing::new(tx, own, 0))
+    }
+    let (memory, wanted) = (queue.memory().clone(), AtomicBool::new(false));
+    let own = Own { queue, chain: Box::default(), taken: 0, slots: 0, position };
+    match form.header {
+        10 => with(Tx::<10> { ring, form, size, call, wanted, memory, blame }, own),
+        _ => with(Tx::<12> { ring, form, size, call, wanted, memory, blame }, own),
+    }
 }
 
-impl Tx {
-    pub(super) fn new(
-        ring: usize,
-        queue: GuestQueue,
-        form: Form,
-        call: Arc<Call>,
-        position: Arc<AtomicU32>,
-        blame: Arc<Blame>,
-    ) -> Self {
-        let (merged, segments) = (Vec::with_capacity(MAX_MERGED), Vec::with_capacity(MAX_SEGMENTS));
-        let state = State { queue, chain: Box::default(), merged, segments, dead: false };
-        Self { ring, form, call, state: Mutex::new(state), position, blame }
-    }
-
-    /// Spins rather than sleeps: the holder copies a batch at most and waits for nobody.
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, State> {
-        let mut tries = 0u32;
-        loop {
-            match self.state.try_lock() {
-                Ok(state) => return state,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    tries += 1;
-                    if tries.is_multiple_of(256) {
-                        std::thread::yield_now();
-                    }
-                    core::hint::spin_loop();
-                }
-            }
-        }
-    }
-
-    /// Takes the chains that `len` bytes need.
-    fn take(&self, state: &mut State, len: u32) -> Result<(), Trouble> {
-        state.merged.clear();
-        state.segments.clear();
-        let mut capacity = 0u32;
-        while capacity < len {
-            match state.queue.take(&mut state.chain) {
-                Ok(true) => {}
-                Ok(false) => {
-                    state.put_back();
-                    return Err(Trouble::Drop(DropReason::RingFull));
-                }
-                Err(error) => return Err(Trouble::Fault(self.blame.put(self.ring, error))),
-            }
-            let room = state.chain.writable_bytes();
-            if room < self.form.header {
-                let needed = self.form.header;
-                let what = format_args!("receive buffer of {room} bytes, less than a header of {needed}");
-                return Err(Trouble::Fault(self.blame.put(self.ring, what)));
-            }
-            let (id, slots) = (state.chain.id(), state.chain.slots());
-            let pieces = state.chain.writable();
-            let full = state.merged.len() == MAX_MERGED || state.segments.len() + pieces.len() > MAX_SEGMENTS;
-            let alone = !self.form.mergeable && room < len;
-            if full || alone {
-                state.queue.untake(slots);
-                state.put_back();
-                // Buffers that are too small are no matter of time.
-                return Err(Trouble::Drop(DropReason::ExceedsMtu));
-            }
-            state.segments.extend_from_slice(pieces);
-            state.merged.push(Merged { id, slots, capacity: room });
-            capacity = capacity.saturating_add(room);
-        }
-        Ok(())
-    }
-
-    /// Puts one packet into the ring, staged to be published.
-    #[inline]
-    fn put(&self, state: &mut State, output: &Output<'_>) -> Result<(), Trouble> {
-        let len = output.len() + self.form.header;
-        self.take(state, len)?;
-        let header = virtio_net::encode(&self.claims(output.offload()), state.merged.len() as u16);
-        let mut to = Filling { segments: &state.segments, at: 0, used: 0 };
-        if let Some(header) = header.get(..self.form.header as usize) {
-            to.write(header.as_ptr(), header.len());
-        }
-        to.write(output.header().as_ptr(), output.header().len());
-        output.for_each_payload(|from, n| to.write(from, n));
-        let mut left = len;
-        for merged in &state.merged {
-            let written = left.min(merged.capacity);
-            left -= written;
-            state.queue.give_back(merged.id, merged.slots, written);
-        }
-        Ok(())
-    }
-
-    /// What the driver is told of a packet: no more than it has agreed to hear.
+impl<const HEADER: usize> Tx<HEADER> {
+    /// What a driver is told of a packet: no more than it has agreed to hear.
     #[inline]
     fn claims(&self, offload: &Offload) -> Offload {
         Offload {
@@ -159,96 +94,142 @@ impl Tx {
     }
 }
 
-impl State {
-    /// Undoes the taking of all chains of a packet.
-    fn put_back(&mut self) {
-        for merged in self.merged.drain(..).rev() {
-            self.queue.untake(merged.slots);
-        }
+impl Entry {
+    /// Keeps what a chain has beside its first segment.
+    #[cold]
+    fn keep(&mut self, chain: &Chain, rest: &[Segment]) {
+        let more = self.more.get_or_insert_default();
+        more.segments.clear();
+        more.segments.extend_from_slice(rest);
+        more.capacity = chain.writable_bytes();
     }
-}
 
-/// Segments that are filled one after the other.
-struct Filling<'a> {
-    segments: &'a [Segment],
-    /// The segment that is being filled, and how far.
-    at: usize,
-    used: u32,
-}
-
-impl Filling<'_> {
-    /// Copies `n` bytes to where the last ones ended; what there is no room for is left out.
     #[inline]
-    fn write(&mut self, mut from: *const u8, mut n: usize) {
-        while n > 0 {
-            let Some(segment) = self.segments.get(self.at) else { return };
-            let now = n.min((segment.len - self.used) as usize);
-            // SAFETY: `from` is readable for `n` bytes: private memory, or a sender's whose faults are caught. The segment was
-            // translated and its memory is kept; `now` bytes from `used` on are within it. The two may overlap where a packet
-            // goes back to its sender.
-            unsafe {
-                std::ptr::copy(from, segment.at.as_ptr().add(self.used as usize), now);
-                from = from.add(now);
-            }
-            n -= now;
-            self.used += now as u32;
-            if self.used == segment.len {
-                (self.at, self.used) = (self.at + 1, 0);
-            }
+    fn forget(&mut self) {
+        if let Some(more) = &mut self.more {
+            more.segments.clear();
         }
+    }
+
+    /// The other segments, if there are any.
+    #[inline]
+    fn more(&self) -> Option<&More> {
+        self.more.as_deref().filter(|more| !more.segments.is_empty())
     }
 }
 
-impl Egress for Tx {
-    fn deliver(
-        &self,
-        list: &mut OutputList<'_>,
-        counters: &QueueCounters,
-        tools: &mut Tools,
-    ) -> Result<(), Fault> {
-        let mut drops = Drops::default();
-        let (mut packets, mut bytes, mut fault) = (0, 0, None);
-        let mut state = self.lock();
-        let state = &mut *state;
-        list.retain(|output| {
-            let reason = if state.dead {
-                DropReason::PortDown
-            } else {
-                match self.put(state, output) {
-                    Ok(()) => {
-                        packets += 1;
-                        bytes += u64::from(output.len());
-                        return Ok(());
-                    }
-                    Err(Trouble::Drop(reason)) => reason,
-                    Err(Trouble::Fault(found)) => {
-                        (state.dead, fault) = (true, Some(found));
-                        DropReason::PortDown
-                    }
+// SAFETY: a buffer is a segment that was translated in the memory that `self.memory` keeps mapped; faults there are caught,
+// and guest memory is never referred to, only copied to.
+unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
+    type Own = Own;
+    type Entry = Entry;
+
+    const PREFIX: usize = HEADER;
+    const CHAINED: bool = true;
+    const ONE_BY_ONE: bool = true;
+
+    #[inline]
+    fn size(&self) -> u32 {
+        // A packed ring may have any size.
+        u32::from(self.size).next_power_of_two()
+    }
+
+    #[inline]
+    fn posted(&self, own: &mut Own, published: u32) -> Result<u32, Fault> {
+        let available = own.queue.available().map_err(|error| self.blame.put(self.ring, error))?;
+        Ok(published.wrapping_add(own.taken).wrapping_add(available.into()))
+    }
+
+    #[inline]
+    fn buffer(&self, own: &mut Own, _: u32, entry: &mut Entry) -> Result<Buffer, Fault> {
+        let Own { queue, chain, taken, slots, .. } = own;
+        // What was available a moment ago is not any more: that is no driver that means well.
+        if !queue.take(chain).map_err(|error| self.blame.put(self.ring, error))? {
+            return Err(self.blame.put(self.ring, "a chain that was available is not any more"));
+        }
+        *taken += 1;
+        *slots += chain.slots();
+        (entry.id, entry.slots) = (chain.id(), chain.slots());
+        let room = chain.writable_bytes();
+        match chain.writable() {
+            [first, rest @ ..] if room >= HEADER as u32 => {
+                if rest.is_empty() {
+                    entry.forget();
+                } else {
+                    entry.keep(chain, rest);
                 }
-            };
-            drops.add(reason, 1);
-            Err(reason)
-        });
-        if packets > 0 {
-            state.queue.publish();
-            counters.add_batch(packets, bytes);
-            if state.queue.wants_call() {
-                self.call.tell(tools);
+                Ok(Buffer { at: first.at, capacity: first.len })
+            }
+            _ => {
+                let what = format_args!("receive buffer of {room} bytes, less than a header of {HEADER}");
+                Err(self.blame.put(self.ring, what))
             }
         }
-        counters.add_drops(&mut drops);
-        // Memory that was taken away reads as zeros, which looks like any other fault.
-        if state.queue.faulted() && (fault.is_some() || !state.dead) {
-            state.dead = true;
-            return Err(Fault::Memory);
+    }
+
+    #[inline]
+    fn next_buffer(&self, entry: &Entry, i: usize) -> Option<Buffer> {
+        let segment = entry.more()?.segments.get(i.checked_sub(1)?)?;
+        Some(Buffer { at: segment.at, capacity: segment.len })
+    }
+
+    #[inline]
+    fn capacity(&self, entry: &Entry, first: &Buffer) -> u32 {
+        entry.more().map_or(first.capacity, |more| more.capacity)
+    }
+
+    #[inline]
+    fn spans_entries(&self) -> bool {
+        self.form.mergeable
+    }
+
+    #[inline]
+    fn prefix(&self, output: &Output<'_>, entries: u16, to: &mut [u8]) {
+        let header = virtio_net::encode(&self.claims(output.offload()), entries);
+        for (to, from) in to.iter_mut().zip(header) {
+            *to = from;
         }
-        fault.map_or(Ok(()), Err)
+    }
+
+    #[inline]
+    fn fill(&self, _: u32, entry: &mut Entry, len: u32, _more: bool) {
+        entry.written = len;
+    }
+
+    #[inline]
+    fn hand_over(&self, own: &mut Own, _first: &Buffer, entry: &mut Entry) {
+        own.taken = own.taken.saturating_sub(1);
+        own.slots = own.slots.saturating_sub(entry.slots);
+        own.queue.give_back(entry.id, entry.slots, entry.written);
+    }
+
+    #[inline]
+    fn publish(&self, own: &mut Own, _: u32) {
+        own.queue.publish();
+        if own.queue.wants_call() {
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn notify(&self) -> Option<RawFd> {
+        // Several workers may have published: one of them tells.
+        let wanted = self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed);
+        if wanted { self.call.fd() } else { None }
+    }
+
+    #[inline]
+    fn faulted(&self) -> bool {
+        self.memory.faulted()
     }
 }
 
-impl Drop for Tx {
+impl Drop for Own {
     fn drop(&mut self) {
-        self.position.store(self.lock().queue.base(), Ordering::Release);
+        // In a packed ring the first of these undoes all.
+        for _ in 0..self.taken {
+            self.queue.untake(std::mem::take(&mut self.slots));
+        }
+        self.position.store(self.queue.base(), Ordering::Release);
     }
 }

@@ -71,6 +71,11 @@ impl GuestQueue {
         self.queue.base()
     }
 
+    /// The memory that the ring, and what its chains name, lie in.
+    pub fn memory(&self) -> &Arc<GuestMemory> {
+        &self.memory
+    }
+
     /// Whether the memory was taken away.
     #[inline]
     pub fn faulted(&self) -> bool {

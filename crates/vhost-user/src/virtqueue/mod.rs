@@ -259,12 +259,15 @@ impl Virtqueue {
         Ok(())
     }
 
-    /// How many chains can be taken. A split ring says exactly, a packed ring 1 for any number.
+    /// How many chains can be taken. A split ring says exactly, a packed ring counts those of the next 64 descriptors.
     ///
     /// What the driver wrote before it made them available is visible after this.
     #[inline]
     pub fn available(&mut self) -> Result<u16, QueueError> {
-        either!(self, ring => ring.available())
+        match &mut self.ring {
+            Ring::Split(ring) => ring.available(),
+            Ring::Packed(ring) => Ok(ring.available()),
+        }
     }
 
     /// Takes the next chain; `false` when there is none. `chain` makes sense only after `true`.

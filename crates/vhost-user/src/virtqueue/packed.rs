@@ -19,6 +19,9 @@ use super::table::Table;
 use super::{Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError};
 use crate::memory::GuestMemory;
 
+/// How many descriptors are looked at to see how many chains there are.
+const AHEAD: u16 = 64;
+
 /// The entry that is published last.
 #[derive(Debug, Clone, Copy)]
 struct Held {
@@ -97,9 +100,20 @@ impl Packed {
     }
 
     #[inline]
-    pub(super) fn available(&mut self) -> Result<u16, QueueError> {
-        let descriptor = self.descriptors.descriptor(self.next.slot, Ordering::Acquire);
-        Ok(is_available(descriptor.fourth(), self.next.wrap).into())
+    pub(super) fn available(&mut self) -> u16 {
+        let (mut position, mut heads, mut is_head) = (self.next, 0, true);
+        for _ in 0..AHEAD.min(self.size - self.in_flight) {
+            let rest =
+                self.descriptors.u64(usize::from(position.slot) * DESCRIPTOR + 8).load(Ordering::Acquire);
+            let flags = RawDescriptor { address: 0, rest }.fourth();
+            if !is_available(flags, position.wrap) {
+                break;
+            }
+            heads += u16::from(is_head);
+            is_head = flags & NEXT == 0;
+            position = position.advanced(1, self.size);
+        }
+        heads
     }
 
     #[inline]
