@@ -1,9 +1,10 @@
 #!/bin/bash
-# pairs.sh: mswitch against Open vSwitch with DPDK, memif to memif, in interleaved pairs.
+# pairs.sh: mswitch against Open vSwitch with DPDK, memif to memif or vhost-user to vhost-user, in interleaved pairs.
 #
-#   bench/pairs.sh [--pairs N] [--seconds S] [--size BYTES] [--only learning|static|ovs] [--out FILE]
+#   bench/pairs.sh [--pairs N] [--seconds S] [--size BYTES] [--only learning|static|ovs] [--ports memif|vhost-user]
+#                  [--packed 0|1] [--out FILE]
 #
-# Each switch gets one thread on CPU 0. On CPU 1 dpdk-testpmd is both clients: what arrives at one goes back with the
+# Each switch gets one thread on CPU 0. On CPU 1 dpdk-testpmd is both clients (vhost-user: virtio-user, one queue pair): what arrives at one goes back with the
 # right addresses, so that a learning switch learns and never floods. `learning` is paired with Open vSwitch's NORMAL
 # action, `static` with flows from port to port. Per run: packets a second (both directions added up) and the TSC cycles
 # that the switching thread spends on a packet. Switches and clients run at the highest common priority, so that other
@@ -13,8 +14,8 @@
 # Huge pages are set up, and given back at the end, as is everything else.
 set -euo pipefail
 
-pairs=5 seconds=4 size=64 only='' out=''
-bursts=24 queues=2 huge_pages=1024
+pairs=5 seconds=4 size=64 only='' ports=memif packed=0 out=''
+bursts=24 huge_pages=1024
 here=$(cd "$(dirname "$0")" && pwd)
 mswitch=${MSWITCH:-$here/../target/release/mswitch}
 
@@ -29,11 +30,19 @@ while [ $# -gt 0 ]; do
     --seconds) seconds=$2 ;;
     --size) size=$2 ;;
     --only) only=$2 ;;
+    --ports) ports=$2 ;;
+    --packed) packed=$2 ;;
     --out) out=$2 ;;
     *) usage ;;
   esac
   shift 2
 done
+
+case $ports in
+  memif) queues=2 ;;
+  vhost-user) queues=1 ;;
+  *) usage ;;
+esac
 
 fail() {
   echo "pairs.sh: $*" >&2
@@ -137,9 +146,11 @@ start_ovs() {
   ovs-vsctl --db="$db" add-br br0 -- set bridge br0 datapath_type=netdev
   local i
   for i in 0 1; do
-    ovs-vsctl --db="$db" add-port br0 "v$i" -- set Interface "v$i" type=dpdk "ofport_request=$((i + 1))" \
-      "options:n_rxq=$queues" \
-      "options:dpdk-devargs=net_memif$i,role=server,id=0,rsize=11,socket=$dir/ovs/v$i,socket-abstract=no"
+    local kind=(type=dpdk "options:n_rxq=$queues" \
+      "options:dpdk-devargs=net_memif$i,role=server,id=0,rsize=11,socket=$dir/ovs/v$i,socket-abstract=no")
+    # The socket of such a port is called as the port is, in OVS_RUNDIR.
+    if [ "$ports" = vhost-user ]; then kind=(type=dpdkvhostuser); fi
+    ovs-vsctl --db="$db" add-port br0 "v$i" -- set Interface "v$i" "ofport_request=$((i + 1))" "${kind[@]}"
   done
   if [ "$1" = flows ]; then
     ovs-ofctl del-flows "$dir/ovs/br0.mgmt"
@@ -157,7 +168,7 @@ start_ours() {
     if [ "$1" = static ]; then printf 'params = { v0 = "v1" }\n'; fi
     local i
     for i in 0 1; do
-      printf '[[bridge.port]]\nname = "v%s"\ntype = "memif"\nsocket = "%s/ours/v%s"\n' "$i" "$dir" "$i"
+      printf '[[bridge.port]]\nname = "v%s"\ntype = "%s"\nsocket = "%s/ours/v%s"\n' "$i" "$ports" "$dir" "$i"
     done
     if [ "$1" = learning ]; then printf '[[bridge.port]]\nname = "witness"\ntype = "tap"\ninterface = "witness%s"\n' "$$"; fi
   } >"$dir/ours/config.toml"
@@ -170,12 +181,13 @@ ask() { "$mswitch" "$@" --json --socket "$dir/ours/ctl"; }
 # load BEFORE AFTER SOCKET SOCKET: runs the clients; BEFORE and AFTER are called around the measured time. Sets pps.
 load() {
   local log=$dir/testpmd.log eth=02:00:00:00:00:0
-  local options=role=client,socket-abstract=no,rsize=11
+  local device=net_memif options=role=client,socket-abstract=no,rsize=11,socket
+  if [ "$ports" = vhost-user ]; then device=net_virtio_user options=queue_size=1024,queues=$queues,packed_vq=$packed,path; fi
   rm -f "$dir/commands"
   mkfifo "$dir/commands"
   "${first[@]}" dpdk-testpmd --lcores '(0)@1,(1)@1' --main-lcore 0 --no-pci --in-memory --single-file-segments \
-    --file-prefix="pairs$$" --vdev="net_memif0,$options,socket=$3,mac=${eth}1" \
-    --vdev="net_memif1,$options,socket=$4,mac=${eth}2" -- -i --no-mlockall --total-num-mbufs=32768 \
+    --file-prefix="pairs$$" --vdev="${device}0,$options=$3,mac=${eth}1" \
+    --vdev="${device}1,$options=$4,mac=${eth}2" -- -i --no-mlockall --total-num-mbufs=32768 \
     --rxq="$queues" --txq="$queues" --eth-peer="0,${eth}2" --eth-peer="1,${eth}1" <"$dir/commands" >"$log" 2>&1 &
   client=$!
   exec 7>"$dir/commands"
@@ -288,7 +300,7 @@ jq -s --argjson size "$size" '
   "$dir/results" >"$dir/report.json"
 
 echo
-echo "$size B packets, both directions added up; median (lowest to highest) of $pairs"
+echo "$size B packets, $ports, both directions added up; median (lowest to highest) of $pairs"
 jq -r '
   def mpps: "\(.median / 1e4 | round / 100) (\(.min / 1e4 | round / 100) to \(.max / 1e4 | round / 100))";
   def cycles: "\(.median * 10 | round / 10) (\(.min * 10 | round / 10) to \(.max * 10 | round / 10))";

@@ -233,12 +233,21 @@ impl RxBatch {
         }
         let (i, len) = (self.packets, len as u32);
         self.sources[i] = Source { first: first as u32, count: (self.used_segments - first) as u32, len };
-        // Of metadata that asks for nothing, only what means something is passed on.
-        let nothing = Offload { csum_valid: offload.csum_valid, ..Offload::NONE };
-        self.versions[i].offload = if offload.is_none() { nothing } else { offload };
+        self.set_offload(i, offload);
         self.open_first = self.used_segments;
         self.bytes += u64::from(len);
         self.packets = i + 1;
+    }
+
+    /// Says what is known of packet `i`, where that was not known when it was ended. Before the batch is given to the
+    /// fabric, that is in [`RxQueue::receive`].
+    #[inline]
+    pub fn set_offload(&mut self, i: usize, offload: Offload) {
+        if let Some(version) = self.versions.get_mut(i) {
+            // Of metadata that asks for nothing, only what means something is passed on.
+            let nothing = Offload { csum_valid: offload.csum_valid, ..Offload::NONE };
+            version.offload = if offload.is_none() { nothing } else { offload };
+        }
     }
 
     /// Forgets the pieces of a packet that was not ended.

@@ -62,12 +62,18 @@ pub fn encode(offload: &Offload, num_buffers: u16) -> [u8; HEADER_LEN] {
     };
     let needs_csum = if offload.needs_csum { F_NEEDS_CSUM } else { 0 };
     let csum_valid = if offload.csum_valid { F_DATA_VALID } else { 0 };
-    let [h0, h1] = offload.hdr_len.to_le_bytes();
-    let [g0, g1] = offload.gso_size.to_le_bytes();
-    let [s0, s1] = offload.csum_start.to_le_bytes();
-    let [o0, o1] = offload.csum_offset.to_le_bytes();
-    let [n0, n1] = num_buffers.to_le_bytes();
-    [needs_csum | csum_valid, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, n0, n1]
+    // Put together in registers and stored as two words: this is done for each packet.
+    let first = u64::from(needs_csum | csum_valid)
+        | u64::from(gso_type) << 8
+        | u64::from(offload.hdr_len) << 16
+        | u64::from(offload.gso_size) << 32
+        | u64::from(offload.csum_start) << 48;
+    let second = u32::from(offload.csum_offset) | u32::from(num_buffers) << 16;
+    let mut header = [0; HEADER_LEN];
+    let (front, rest) = header.split_at_mut(8);
+    front.copy_from_slice(&first.to_le_bytes());
+    rest.copy_from_slice(&second.to_le_bytes());
+    header
 }
 
 #[cfg(test)]

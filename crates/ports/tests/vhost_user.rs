@@ -180,6 +180,12 @@ fn split_and_packed_rings_with_everything() {
 }
 
 #[test]
+fn split_and_packed_rings_in_order() {
+    matrix(IN_ORDER | EVENT_IDX, LARGE);
+    matrix(IN_ORDER | MRG_RXBUF | INDIRECT_DESC, SMALL);
+}
+
+#[test]
 fn chains_of_descriptors() {
     matrix(0, DeviceConfig { pieces: 3, ..LARGE });
 }

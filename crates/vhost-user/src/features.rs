@@ -45,6 +45,8 @@ pub mod device {
     pub const VERSION_1: u64 = 1 << 32;
     /// Packed rings.
     pub const RING_PACKED: u64 = 1 << 34;
+    /// Chains are used in the order in which they were made available.
+    pub const IN_ORDER: u64 = 1 << 35;
     /// The driver takes large UDP packets over IPv4.
     pub const GUEST_USO4: u64 = 1 << 54;
     /// The driver takes large UDP packets over IPv6.
@@ -73,6 +75,7 @@ pub mod device {
         | PROTOCOL_FEATURES
         | VERSION_1
         | RING_PACKED
+        | IN_ORDER
         | GUEST_USO4
         | GUEST_USO6
         | HOST_USO;
@@ -81,6 +84,7 @@ pub mod device {
     pub const NAMES: &[(u64, &str)] = &[
         (VERSION_1, "version-1"),
         (RING_PACKED, "packed"),
+        (IN_ORDER, "in-order"),
         (MRG_RXBUF, "mergeable"),
         (EVENT_IDX, "event-idx"),
         (INDIRECT_DESC, "indirect"),

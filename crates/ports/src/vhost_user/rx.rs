@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use fabric::rx::MAX_BATCH;
-use fabric::{Fault, RxBatch, RxQueue, Tools};
+use fabric::{Fault, RxBatch, RxQueue, Tools, prefetch_read};
 use packet::offload::Offload;
 use packet::virtio_net::HEADER_LEN;
 use vhost_user::session::GuestQueue;
@@ -35,6 +35,8 @@ pub(super) struct Rx {
     chain: Box<Chain>,
     /// Chains of the batch: what [`GuestQueue::give_back`] wants to know of each.
     taken: Vec<(u16, u16)>,
+    /// Where the headers of packets are that were not read yet, by the packet's number.
+    heads: Vec<(usize, Segment)>,
     /// Told where the ring stands, in the end.
     position: Arc<AtomicU32>,
     blame: Arc<Blame>,
@@ -54,7 +56,8 @@ impl Rx {
         blame: Arc<Blame>,
     ) -> Self {
         let (chain, taken) = (Box::default(), Vec::with_capacity(MAX_BATCH));
-        Self { ring, queue, kick, call, form, enabled, announce, chain, taken, position, blame }
+        let heads = Vec::with_capacity(MAX_BATCH);
+        Self { ring, queue, kick, call, form, enabled, announce, chain, taken, heads, position, blame }
     }
 
     /// Memory that was taken away reads as zeros, which looks like any other fault.
@@ -70,36 +73,45 @@ impl Rx {
                 break;
             }
             self.taken.push((self.chain.id(), self.chain.slots()));
-            let mut header = [0; HEADER_LEN];
-            let head = self.form.header as usize;
-            let Some((skip, within)) =
-                read(self.chain.readable(), header.get_mut(..head).unwrap_or_default())
-            else {
-                return Err(self.fault(format_args!(
-                    "packet of {} bytes, shorter than its header of {head}",
-                    self.chain.readable_bytes()
-                )));
-            };
-            for (i, segment) in self.chain.readable().iter().enumerate().skip(skip) {
-                let inside = if i == skip { within } else { 0 };
-                let len = segment.len - inside;
-                if len > 0 {
-                    // SAFETY: `inside` < the segment's length, so the address is within it. It stays mapped as long as
+            if self.chain.readable_bytes() < self.form.header {
+                let (bytes, head) = (self.chain.readable_bytes(), self.form.header);
+                return Err(
+                    self.fault(format_args!("packet of {bytes} bytes, shorter than its header of {head}"))
+                );
+            }
+            let (number, mut skip) = (batch.len(), self.form.header);
+            for segment in self.chain.readable() {
+                let skipped = skip.min(segment.len);
+                skip -= skipped;
+                if segment.len > skipped {
+                    // SAFETY: `skipped` < the segment's length, so the address is within it. It stays mapped as long as
                     // `queue` is there, which is dropped only when no worker uses this queue any more; faults on it are caught.
-                    unsafe { batch.add_segment(segment.at.add(inside as usize), len)? };
+                    unsafe { batch.add_segment(segment.at.add(skipped as usize), segment.len - skipped)? };
                 }
             }
-            // What a driver may not say: that checksums are right (virtio 1.2 §5.1.6.2.1).
-            let offload = if self.form.claims {
-                Offload { csum_valid: false, ..claim(&header) }
-            } else {
-                Offload::NONE
-            };
-            batch.end_packet(offload);
+            batch.end_packet(Offload::NONE);
+            if self.form.claims && batch.len() > number {
+                self.note_header(batch, number);
+            }
+        }
+        for (number, segment) in self.heads.drain(..) {
+            batch.set_offload(number, read(&[segment], self.form));
         }
         Ok(())
     }
 
+    /// Reads what the driver says about the packet of the present chain, or remembers where that is until the batch is
+    /// complete and its memory has come near.
+    #[inline]
+    fn note_header(&mut self, batch: &mut RxBatch, number: usize) {
+        match self.chain.readable() {
+            [first, ..] if first.len >= self.form.header => {
+                prefetch_read(first.at.as_ptr());
+                self.heads.push((number, *first));
+            }
+            several => batch.set_offload(number, read(several, self.form)),
+        }
+    }
     /// Takes what is there and gives it back.
     fn discard(&mut self) -> Result<(), Fault> {
         // Other ports wait meanwhile. What is left of a longer ring comes at the next look: after a kick, or once it is enabled.
@@ -136,23 +148,23 @@ impl Rx {
     }
 }
 
-/// Copies the first bytes of a chain. Returns in which segment and at which byte of it the next ones are, `None` if there
-/// are not so many.
+/// What a driver says about a packet in the header at the start of a chain, which has the bytes. What it may not say: that
+/// checksums are right (virtio 1.2 §5.1.6.2.1).
 #[inline]
-fn read(segments: &[Segment], to: &mut [u8]) -> Option<(usize, u32)> {
-    let mut done = 0;
-    for (i, segment) in segments.iter().enumerate() {
-        let left = to.get_mut(done..)?;
+fn read(segments: &[Segment], form: Form) -> Offload {
+    let (mut header, mut done) = ([0; HEADER_LEN], 0);
+    for segment in segments {
+        let left = header.get_mut(done..form.header as usize).unwrap_or_default();
         let n = left.len().min(segment.len as usize);
         // SAFETY: the segment was translated and its memory is kept; `n` bytes are within it and within `left`, which is
         // memory of ours.
         unsafe { std::ptr::copy_nonoverlapping(segment.at.as_ptr(), left.as_mut_ptr(), n) };
         done += n;
-        if done == to.len() {
-            return Some((i, n as u32));
+        if n == left.len() {
+            break;
         }
     }
-    None
+    Offload { csum_valid: false, ..claim(&header) }
 }
 
 impl RxQueue for Rx {

@@ -186,8 +186,8 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
     #[inline]
     fn prefix(&self, output: &Output<'_>, entries: u16, to: &mut [u8]) {
         let header = virtio_net::encode(&self.claims(output.offload()), entries);
-        for (to, from) in to.iter_mut().zip(header) {
-            *to = from;
+        if let (Some(to), Some(header)) = (to.get_mut(..HEADER), header.get(..HEADER)) {
+            to.copy_from_slice(header);
         }
     }
 

@@ -101,7 +101,7 @@ impl NetDevice {
         let features = Features {
             event_idx: config.features & device::EVENT_IDX != 0,
             indirect: config.features & device::INDIRECT_DESC != 0,
-            in_order: false,
+            in_order: config.features & device::IN_ORDER != 0,
         };
         let mut end = START;
         let mut place = |bytes: u64| {

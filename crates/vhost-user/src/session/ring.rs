@@ -91,12 +91,13 @@ impl Ring {
             // DPDK leaves the upper half out. Between two runs nothing is under way: both halves are the same.
             Format::Packed => position & 0xffff | position << 16,
         };
-        let (event_idx, indirect) =
-            (features & device::EVENT_IDX != 0, features & device::INDIRECT_DESC != 0);
+        let has = |bit| features & bit != 0;
+        let (event_idx, indirect) = (has(device::EVENT_IDX), has(device::INDIRECT_DESC));
+        let in_order = has(device::IN_ORDER);
         let addresses = Addresses { descriptors: at.descriptors, driver: at.available, device: at.used };
         let areas = Areas::locate(memory, format, self.size, &addresses);
         let queue = areas.and_then(|areas| {
-            let features = Features { event_idx, indirect, in_order: false };
+            let features = Features { event_idx, indirect, in_order };
             let config = Config { format, size: self.size, areas, features, base: base(&areas) };
             // SAFETY: the areas were found in `memory`, which the queue keeps.
             unsafe { GuestQueue::new(&config, memory.clone()) }

@@ -17,7 +17,7 @@ use super::{Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, Q
 use crate::memory::GuestMemory;
 
 /// How many chains ahead the first descriptor is fetched.
-const AHEAD: u16 = 4;
+const AHEAD: u16 = 16;
 
 #[derive(Debug)]
 pub(super) struct Split {
