@@ -408,6 +408,22 @@ fn a_front_end_that_died_is_followed_by_the_next_and_strangers_wait() {
     let mut left = NetDevice::start(waiting, DeviceConfig::default()).unwrap();
     carry(&mut left, &mut right, &[60; 10]);
 
+    // However long that one has had the port: the time of the next begins when it comes.
+    let calm = Instant::now() + Duration::from_millis(1500);
+    wait_until("nobody else has come for a while", || {
+        carry(&mut left, &mut right, &[60]);
+        Instant::now() >= calm
+    });
+    let waiting = Connection::dial(&a.socket).unwrap();
+    let soon = Instant::now() + Duration::from_millis(300);
+    wait_until("nobody has been turned away", || {
+        assert!(!waiting.is_closed());
+        Instant::now() >= soon
+    });
+    drop(left);
+    let mut left = NetDevice::start(waiting, DeviceConfig::default()).unwrap();
+    carry(&mut left, &mut right, &[60; 10]);
+
     let Opened { port, socket, .. } = a;
     port.close();
     port.close();

@@ -1,9 +1,10 @@
 //! The server role: the switch listens, and serves one front-end after another.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 use vhost_user::socket::Listener;
@@ -73,10 +74,15 @@ async fn turn_away(
     port: &PortState,
 ) -> std::convert::Infallible {
     loop {
-        // Nothing is taken from the queue before the time is over: whoever waits in it may still be served.
-        if watched.readable().await.is_err() {
+        let Ok(mut ready) = watched.readable().await else {
             return std::future::pending().await;
+        };
+        // That a connection came which has been served since says nothing of another.
+        if !is_waiting(listener.as_fd()) {
+            ready.clear_ready();
+            continue;
         }
+        // Nothing is taken from the queue before the time is over: whoever waits in it may still be served.
         tokio::time::sleep(PATIENCE).await;
         drop(accept(listener, watched, port).await);
         if let Some(Admitted { suppressed }) = port.log.admit() {
@@ -84,4 +90,10 @@ async fn turn_away(
             tracing::info!(port = port.name(), reason, suppressed, "vhost-user front-end refused");
         }
     }
+}
+
+/// Whether a connection waits to be accepted.
+fn is_waiting(listener: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(listener, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -103,6 +104,13 @@ impl Connection {
             Answer::Number(number) => Ok(number),
             other => Err(FrontendError::Answer(what, other)),
         }
+    }
+
+    /// Whether the back-end has closed the connection. Does not wait.
+    pub fn is_closed(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Waits until the back-end closes the connection.
