@@ -1,6 +1,8 @@
 //! vhost-user ports with DPDK's virtio-user devices: packets that go round, pings, front-ends that die, a switch that does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::time::Instant;
+
 use e2e::{Daemon, Memory, Netns, Testpmd, config, exclusive, seconds, until};
 
 /// A virtio-user device at the socket of a port.
@@ -23,8 +25,10 @@ fn circulate(a: &str, b: &str, arguments: &[&str]) {
         daemon.wait_up("br0", port).unwrap();
     }
     testpmd.command("start tx_first 2").unwrap();
-    until("packets to go round", seconds(20, 60), || {
-        Ok((forwarded(&daemon, "a") > 20_000 && forwarded(&daemon, "b") > 20_000).then_some(()))
+    let (start, enough) = (Instant::now(), seconds(0, 60));
+    until("packets to go round", seconds(20, 90), || {
+        let round = forwarded(&daemon, "a") > 20_000 && forwarded(&daemon, "b") > 20_000;
+        Ok((round && start.elapsed() >= enough).then_some(()))
     })
     .unwrap();
     testpmd.command("stop\nquit").unwrap();
@@ -38,17 +42,27 @@ fn circulate(a: &str, b: &str, arguments: &[&str]) {
     assert_eq!((from_a, from_b), (to_b, to_a));
 }
 
-#[test]
-fn packets_go_round_between_split_and_packed_rings() {
+/// Split rings at one end and packed ones at the other, with buffers that are merged at one of them, then at the other.
+fn every_kind(queues: u16) {
     let _machine = exclusive();
-    circulate("queues=1,packed_vq=0,mrg_rxbuf=1", "queues=1,packed_vq=1,mrg_rxbuf=0", &[]);
+    let number = queues.to_string();
+    // All rings together hold more buffers than testpmd has by default.
+    let arguments = ["--rxq", &number, "--txq", &number, "--total-num-mbufs=16384"];
+    for (split, packed) in [(0, 1), (1, 0)] {
+        let kind =
+            |packed: u8, mergeable: u8| format!("queues={queues},packed_vq={packed},mrg_rxbuf={mergeable}");
+        circulate(&kind(0, split), &kind(1, packed), &arguments);
+    }
 }
 
 #[test]
-fn packets_go_round_between_queues() {
-    let _machine = exclusive();
-    let arguments = ["--rxq=2", "--txq=2"];
-    circulate("queues=2,packed_vq=0,mrg_rxbuf=0", "queues=2,packed_vq=1,mrg_rxbuf=1", &arguments);
+fn packets_go_round_between_split_and_packed_rings() {
+    every_kind(1);
+}
+
+#[test]
+fn packets_go_round_between_four_queue_pairs_each() {
+    every_kind(4);
 }
 
 #[test]
