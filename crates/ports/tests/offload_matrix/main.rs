@@ -1,0 +1,265 @@
+//! vhost-user, memif and TAP to each other and to themselves, with every combination of offloads that a receiver can have
+//! agreed on: what was left to do is done where the receiver cannot, and passes as it is where it can.
+//!
+//! Every byte is compared with packets that were built without the switch ([`shape`]). TAP interfaces are read and
+//! written at the kernel's end, by packet sockets that see the kernel's idea of what is left to do ([`ends`]). Needs
+//! root.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod ends;
+mod shape;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use ends::{End, Netns, Offloads, PATIENCE, PacketSocket, Plug, memif_client};
+use fabric::switch::{BridgeId, PortRef};
+use fabric::{Batch, DropReason, PortIndex, PortSettings, Switch, SwitchLogic, SwitchOptions};
+use memif::client::ClientConfig;
+use memif::socket::Address;
+use ports::{Environment, Link, Port, Spec, tap, vhost_user as vhost_user_port};
+use shape::{Built, DATA_VALID, GSO_ECN, Job, Metadata, NEEDS_CSUM, Packet, Shape};
+use vhost_user::features::device::*;
+use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
+
+const BASIC: u64 = VERSION_1 | PROTOCOL_FEATURES;
+/// No MTU is in the way of packets that are long and not to be cut.
+const LONGEST_MTU: u32 = 65_521;
+
+/// All packets go to one port.
+#[derive(Default)]
+struct ToOne(AtomicU32);
+
+impl SwitchLogic for ToOne {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let to = PortIndex(self.0.load(Ordering::Acquire) as u16);
+        for v in batch.packets() {
+            batch.send(v, to);
+        }
+    }
+}
+
+struct Lab {
+    dir: tempfile::TempDir,
+    env: Environment,
+    bridge: BridgeId,
+    logic: Arc<ToOne>,
+    netns: Netns,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let switch = Arc::new(Switch::start(&SwitchOptions::default()).unwrap());
+        let logic = Arc::new(ToOne::default());
+        let bridge = switch.add_bridge("br0", logic.clone()).unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let env = Environment { switch, runtime: runtime.handle().clone(), sockets: Default::default() };
+        let dir = tempfile::tempdir().unwrap();
+        Lab { dir, env, bridge, logic, netns: Netns::new(), _runtime: runtime }
+    }
+
+    /// What the switch dropped, for whoever misses something.
+    fn drops(&self) -> String {
+        let mut found = String::new();
+        for port in self.env.switch.ports(self.bridge).unwrap() {
+            let counters = self.env.switch.counters(PortRef { bridge: self.bridge, port }).unwrap();
+            for queue in counters.rx.iter().chain(&counters.tx) {
+                for (reason, count) in DropReason::ALL.iter().zip(queue.drops).filter(|(_, count)| *count > 0)
+                {
+                    found += &format!("port {}: {count} {reason:?}; ", port.0);
+                }
+            }
+        }
+        found
+    }
+
+    fn open(&self, name: &str, spec: &Spec) -> (Box<dyn Port>, PortIndex) {
+        let at = self.env.switch.add_port(self.bridge, PortSettings::new(name)).unwrap();
+        (ports::open(spec, at, &self.env).unwrap(), at.port)
+    }
+
+    fn end(&self, name: String, port: Box<dyn Port>, client: Plug, offloads: Offloads) -> End {
+        let start = Instant::now();
+        while port.status().link != Link::Up {
+            assert!(start.elapsed() < PATIENCE, "{name}: {:?}", port.status());
+            std::thread::yield_now();
+        }
+        End { name, client, offloads, port }
+    }
+
+    /// A device with these features beside those that every device has.
+    fn vhost_user(&self, number: usize, features: u64, offloads: Offloads) -> (End, PortIndex) {
+        let socket = self.dir.path().join(format!("v{number}"));
+        let options: vhost_user_port::Options = toml::from_str(&format!("socket = {socket:?}")).unwrap();
+        let (port, at) = self.open(&format!("v{number}"), &Spec::VhostUser(options));
+        // How rings and buffers are made is another matter: each kind takes part in turn.
+        let other = [(RING_PACKED, 1), (MRG_RXBUF, 2), (INDIRECT_DESC, 4), (EVENT_IDX, 3)];
+        let other = other.iter().filter(|(_, mask)| number & mask != 0).fold(0, |bits, (bit, _)| bits | bit);
+        let config = DeviceConfig {
+            features: BASIC | features | other,
+            pairs: 1,
+            size: 256,
+            send_buffers: 16,
+            receive_buffers: if other & MRG_RXBUF != 0 { 200 } else { 100 },
+            receive_buffer: if other & MRG_RXBUF != 0 { 2048 } else { 65_600 },
+            pieces: 2,
+        };
+        let config = match other & INDIRECT_DESC {
+            0 => DeviceConfig { pieces: 1, ..config },
+            _ => config,
+        };
+        let device = NetDevice::start(Connection::dial(&socket).unwrap(), config).unwrap();
+        let name = format!("vhost-user with features {:#x}", config.features);
+        (self.end(name, port, Plug::VhostUser(Box::new(device)), offloads), at)
+    }
+
+    fn memif(&self, number: u32) -> (End, PortIndex) {
+        let socket = self.dir.path().join("memif");
+        let options = toml::from_str(&format!("socket = {socket:?}\nid = {number}")).unwrap();
+        let (port, at) = self.open(&format!("m{number}"), &Spec::Memif(options));
+        let client = memif_client(&ClientConfig::new(Address::Path(socket), number));
+        (self.end("memif".to_string(), port, client, Offloads::default()), at)
+    }
+
+    fn tap(&self, name: &str, offloads: bool) -> (End, PortIndex) {
+        let options = tap::Options {
+            netns: Some(self.netns.0.parse().unwrap()),
+            mtu: LONGEST_MTU,
+            offloads,
+            ..Default::default()
+        };
+        let (port, at) = self.open(name, &Spec::Tap(options));
+        let details = port.status().details;
+        let crosses = details.iter().find(|(key, _)| key == "offloads").map(|(_, value)| value.as_str());
+        let agreed = match (offloads, crosses.unwrap()) {
+            (true, "csum,tso4,tso6,uso") => Offloads::ALL,
+            // Kernels before 6.2.
+            (true, "csum,tso4,tso6") => Offloads { udp: false, ..Offloads::ALL },
+            (false, "none") => Offloads::default(),
+            other => panic!("{other:?}"),
+        };
+        let client = Plug::Tap(PacketSocket::open(&self.netns, name));
+        let what = format!("TAP {}", if offloads { "with offloads" } else { "without offloads" });
+        (self.end(what, port, client, agreed), at)
+    }
+}
+
+/// All features that leave work to who receives, in every combination that makes sense and one that does not.
+fn receivers() -> Vec<u64> {
+    let parts = [GUEST_TSO4, GUEST_TSO6, GUEST_USO4, GUEST_USO6];
+    let mut sets = vec![0, GUEST_TSO4 | GUEST_TSO6 | GUEST_USO4 | GUEST_USO6];
+    for chosen in 0..1 << parts.len() {
+        let parts = parts.iter().enumerate().filter(|(i, _)| chosen & 1 << i != 0);
+        let set = parts.fold(GUEST_CSUM, |set, (_, part)| set | part);
+        sets.push(set);
+        if set & (GUEST_TSO4 | GUEST_TSO6) != 0 {
+            sets.push(set | GUEST_ECN);
+        }
+    }
+    sets
+}
+
+const SENDERS: [u64; 6] = [
+    0,
+    CSUM,
+    CSUM | HOST_TSO4,
+    CSUM | HOST_TSO6,
+    CSUM | HOST_USO,
+    CSUM | HOST_TSO4 | HOST_TSO6 | HOST_ECN | HOST_USO,
+];
+
+#[test]
+fn every_pair_of_ports_agrees_on_what_is_left_to_do() {
+    let lab = Lab::new();
+    let packets: Vec<Built> = Shape::all().into_iter().map(Shape::build).collect();
+    let mut senders = Vec::new();
+    for (number, features) in SENDERS.into_iter().enumerate() {
+        senders.push(lab.vhost_user(number, features, Offloads::of_sender(features)).0);
+    }
+    senders.push(lab.memif(0).0);
+    senders.push(lab.tap("from-on", true).0);
+    senders.push(lab.tap("from-off", false).0);
+
+    let (mut checked, mut uncut) = (0, 0);
+    let mut pairs = |(mut receiver, at): (End, PortIndex)| {
+        lab.logic.0.store(at.0.into(), Ordering::Release);
+        for sender in &mut senders {
+            for built in &packets {
+                if !can_send(sender, built) {
+                    continue;
+                }
+                sender.send(&built.sent);
+                uncut += u64::from(verify(&lab, sender, &mut receiver, built));
+                checked += 1;
+            }
+            let more = std::iter::from_fn(|| receiver.try_receive());
+            assert_eq!(more.count(), 0, "{} to {}: more than was sent", sender.name, receiver.name);
+        }
+        receiver.port.close();
+    };
+    for (number, features) in receivers().into_iter().enumerate() {
+        pairs(lab.vhost_user(SENDERS.len() + number, features, Offloads::of_receiver(features)));
+    }
+    pairs(lab.memif(1));
+    pairs(lab.tap("to-on", true));
+    pairs(lab.tap("to-off", false));
+    assert!(uncut > 500 && checked > 10 * uncut, "{checked} packets, {uncut} of which arrived uncut");
+}
+
+/// Whether a sender may send it. The kernel does itself what a TAP interface does not take, and always cuts the longest
+/// packets (`gso_max_size`); it drops those that are to be cut and need not be.
+fn can_send(sender: &End, built: &Built) -> bool {
+    match sender.client {
+        Plug::Tap(_) if built.shape.is_cut() => built.sent.bytes.len() < 65_535,
+        Plug::Tap(_) => built.shape.job != Job::Short,
+        _ => sender.offloads.take(&built.shape),
+    }
+}
+
+/// Whether what arrives is what was sent, uncut with the work that the receiver has agreed to do, or done with it.
+/// Returns whether it was a packet to be cut that arrived uncut.
+fn verify(lab: &Lab, sender: &End, receiver: &mut End, built: &Built) -> bool {
+    let shape = built.shape;
+    let what = format!("{shape:?} from {} to {}", sender.name, receiver.name);
+    // The kernel does what its interface does not take.
+    let left = sender.offloads.take(&shape);
+    let uncut = shape.is_cut() && left && receiver.offloads.uncut(&shape);
+    let partial = built.sent.metadata.flags & NEEDS_CSUM != 0
+        && left
+        && if shape.is_cut() { uncut } else { receiver.offloads.checksum };
+    if !partial {
+        for (number, expected) in built.plain.iter().enumerate() {
+            let what = format!("{what}, segment {number}");
+            let got = receiver.receive().unwrap_or_else(|| panic!("{what} does not arrive; {}", lab.drops()));
+            compare(&what, receiver, &got, expected);
+        }
+        return false;
+    }
+    let mut expected = built.partial.clone();
+    if !receiver.offloads.ecn {
+        expected.metadata.gso_type &= !GSO_ECN;
+    }
+    let got = receiver.receive().unwrap_or_else(|| panic!("{what} does not arrive; {}", lab.drops()));
+    compare(&what, receiver, &got, &expected);
+    uncut
+}
+
+fn compare(what: &str, receiver: &End, got: &Packet, expected: &Packet) {
+    if let Some(at) = got.bytes.iter().zip(&expected.bytes).position(|(got, wanted)| got != wanted) {
+        let near = at.saturating_sub(4)..at + 8;
+        let part = |bytes: &[u8]| format!("{:02x?}", &bytes[near.start..near.end.min(bytes.len())]);
+        let (got, wanted) = (part(&got.bytes), part(&expected.bytes));
+        panic!("{what}: byte {at} differs: {got} instead of {wanted}");
+    }
+    assert_eq!(got.bytes.len(), expected.bytes.len(), "{what}: length");
+    let mut metadata = got.metadata;
+    if receiver.offloads.checksum && metadata.flags & NEEDS_CSUM == 0 {
+        // A receiver that verifies checksums may be told that they are right.
+        metadata.flags &= !DATA_VALID;
+    }
+    let hdr_len = if receiver.tells_header_len() { expected.metadata.hdr_len } else { metadata.hdr_len };
+    assert_eq!(metadata, Metadata { hdr_len, ..expected.metadata }, "{what}: metadata");
+}
