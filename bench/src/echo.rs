@@ -23,34 +23,32 @@ pub struct Echoed {
 pub fn echo(spec: &PortSpec, rings: Rings, stop: &AtomicBool) -> Result<Echoed, Error> {
     let mac = spec.address(0);
     let mut client = connect(spec, rings)?;
-    if let Some(queue) = client.tx.first_mut() {
-        queue.push(&[&announcement(mac)]);
-        queue.flush();
-    }
+    client.push(0, &[&announcement(mac)]);
+    client.flush(0);
     let (mut counts, mut packet) = (Echoed::default(), Vec::new());
+    let (back, queues) = client.queues();
     while !stop.load(Ordering::Relaxed) {
         let mut busy = false;
-        // The queue a flow came from is the one it goes back to.
-        for (number, rx) in client.rx.iter_mut().enumerate() {
-            let number = number % client.tx.len().max(1);
-            let Some(tx) = client.tx.get_mut(number) else { continue };
+        for queue in 0..queues {
+            // The queue a flow came from is the one it goes back to.
+            let to = queue % back.max(1);
             for _ in 0..64 {
-                if !rx.pop(&mut packet) {
+                if !client.pop(queue, &mut packet) {
                     break;
                 }
                 busy = true;
                 match swap(&mut packet, mac) {
                     false => counts.ignored += 1,
-                    true if tx.push(&[&packet]) => counts.returned += 1,
+                    true if client.push(to, &[&packet]) => counts.returned += 1,
                     true => counts.dropped += 1,
                 }
             }
-            rx.refill();
-            tx.flush();
+            client.refill(queue);
+            client.flush(to);
         }
         if !busy {
-            check_connected(&mut client, spec)?;
-            sleep(client.rx.iter_mut(), Duration::from_millis(100))?;
+            check_connected(&mut *client, spec)?;
+            sleep(std::iter::once(&mut client), Duration::from_millis(100))?;
         }
     }
     Ok(counts)

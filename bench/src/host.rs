@@ -9,7 +9,6 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use memif::client::Client;
 use packet::checksum::{pseudo_header_v4, pseudo_header_v6};
 use packet::{IpVersion, Layers};
 use serde::{Deserialize, Serialize};
@@ -20,7 +19,7 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
 
 use crate::packet::announcement;
-use crate::port::{Error, PortSpec, Rings, check_connected, connect, sleep};
+use crate::port::{Client, Error, PortSpec, Rings, check_connected, connect, sleep};
 use crate::shape::SpecError;
 
 /// The TCP port of the service that sends everything back: "echo".
@@ -78,7 +77,7 @@ pub fn serve(
 ) -> Result<HostReport, Error> {
     let mac = spec.address(0);
     let client = connect(spec, rings)?;
-    let mut device = MemifDevice { client, mtu, report: HostReport::default(), packet: Vec::new() };
+    let mut device = SwitchPort { client, mtu, report: HostReport::default(), packet: Vec::new() };
     // Nobody should have to flood to find us.
     device.send(&announcement(mac));
     let config = Config::new(HardwareAddress::Ethernet(EthernetAddress(mac.0)));
@@ -97,7 +96,7 @@ pub fn serve(
         })
         .collect();
     while !stop.load(Ordering::Relaxed) {
-        check_connected(&mut device.client, spec)?;
+        check_connected(&mut *device.client, spec)?;
         interface.poll(Instant::now(), &mut device, &mut sockets);
         let mut moved = 0;
         for handle in &handles {
@@ -108,7 +107,10 @@ pub fn serve(
             continue;
         }
         let wait = interface.poll_delay(Instant::now(), &sockets).map(Duration::from);
-        sleep(device.client.rx.iter_mut(), wait.unwrap_or(Duration::MAX).min(Duration::from_millis(100)))?;
+        sleep(
+            std::iter::once(&mut device.client),
+            wait.unwrap_or(Duration::MAX).min(Duration::from_millis(100)),
+        )?;
     }
     Ok(device.report)
 }
@@ -140,21 +142,19 @@ fn echo(socket: &mut tcp::Socket<'_>) -> usize {
     moved
 }
 
-/// A memif client as smoltcp sees it: first queues only for sending, all for receiving.
-struct MemifDevice {
-    client: Client,
+/// A port of the switch as smoltcp sees it: first queues only for sending, all for receiving.
+struct SwitchPort {
+    client: Box<dyn Client>,
     mtu: usize,
     report: HostReport,
     packet: Vec<u8>,
 }
 
-impl MemifDevice {
+impl SwitchPort {
     fn send(&mut self, frame: &[u8]) {
-        if let Some(queue) = self.client.tx.first_mut() {
-            // A full ring loses the frame, as a wire would.
-            queue.push(&[frame]);
-            queue.flush();
-        }
+        // A full ring loses the frame, as a wire would.
+        self.client.push(0, &[frame]);
+        self.client.flush(0);
     }
 
     fn inspect(&mut self) {
@@ -216,15 +216,14 @@ pub fn checksums_right(frame: &[u8]) -> Option<bool> {
     Some(right)
 }
 
-impl Device for MemifDevice {
+impl Device for SwitchPort {
     type RxToken<'a> = Received;
     type TxToken<'a> = Sender<'a>;
 
     fn receive(&mut self, _: Instant) -> Option<(Received, Sender<'_>)> {
-        for number in 0..self.client.rx.len() {
-            let queue = &mut self.client.rx[number];
-            if queue.pop(&mut self.packet) {
-                queue.refill();
+        for queue in 0..self.client.queues().1 {
+            if self.client.pop(queue, &mut self.packet) {
+                self.client.refill(queue);
                 self.inspect();
                 let frame = self.packet.clone();
                 return Some((Received(frame), Sender(self)));
@@ -255,7 +254,7 @@ impl RxToken for Received {
 }
 
 /// The permission to send a frame.
-struct Sender<'a>(&'a mut MemifDevice);
+struct Sender<'a>(&'a mut SwitchPort);
 
 impl TxToken for Sender<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {

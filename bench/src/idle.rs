@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use memif::client::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::port::{Error, PortSpec, Rings, check_connected, connect};
+use crate::port::{Client, Error, PortSpec, Rings, check_connected, connect};
 
 /// Descriptors of one client with a queue each way: socket, region, two eventfds.
 const DESCRIPTORS_EACH: u64 = 4;
@@ -13,7 +12,7 @@ const DESCRIPTORS_EACH: u64 = 4;
 /// Connected clients.
 #[derive(Debug)]
 pub struct Idle {
-    clients: Vec<(PortSpec, Client)>,
+    clients: Vec<(PortSpec, Box<dyn Client>)>,
 }
 
 impl Idle {
@@ -25,7 +24,7 @@ impl Idle {
         for number in 0..count {
             let spec = PortSpec { id: first.id + number, ..first.clone() };
             let mut client = connect(&spec, rings)?;
-            client.rx.iter_mut().for_each(|queue| queue.set_interrupts(true));
+            (0..client.queues().1).for_each(|queue| client.set_interrupts(queue, true));
             clients.push((spec, client));
         }
         Ok(Idle { clients })
@@ -33,7 +32,7 @@ impl Idle {
 
     /// Fails if one of them was disconnected.
     pub fn check(&mut self) -> Result<(), Error> {
-        self.clients.iter_mut().try_for_each(|(spec, client)| check_connected(client, spec))
+        self.clients.iter_mut().try_for_each(|(spec, client)| check_connected(&mut **client, spec))
     }
 
     /// Holds the connections for a while.

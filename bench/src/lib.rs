@@ -1,4 +1,4 @@
-//! Clients that load a switch through memif and verify what it does.
+//! Clients that load a switch through memif or vhost-user and verify what it does.
 //!
 //! | module | idea |
 //! | --- | --- |
@@ -6,7 +6,7 @@
 //! | [`shape`] | how long they are, and in how many pieces |
 //! | [`pace`] | when the next one is due |
 //! | [`tracker`] | what has arrived of a flow: late, twice, never |
-//! | [`port`] | one memif client |
+//! | [`port`] | one client: memif, or vhost-user |
 //! | [`session`] | ports that send to each other and verify what arrives |
 //! | [`report`] | what was found |
 //! | [`echo`] | a client that sends everything back |

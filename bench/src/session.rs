@@ -10,13 +10,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use memif::client::Client;
 use packet::MacAddr;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::pace::{Pacer, Rate};
 use crate::packet::{Headers, Route, Verdict, Writer, announcement};
-use crate::port::{Error, PortSpec, Rings, check_connected, connect, sleep};
+use crate::port::{Client, Error, PortSpec, Rings, check_connected, connect, sleep};
 use crate::report::{Direction, PortReport, Report};
 use crate::shape::{MAX_DESCRIPTORS, Segments, Sizes};
 use crate::tracker::Tracker;
@@ -29,7 +28,7 @@ const ANNOUNCE_LIMIT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_millis(200);
 /// How long the switch may take to empty the rings at the end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// How long capacity is tried out.
+/// How long capacity is tried out, at most, and no longer than half of the time that is then measured.
 const TRIAL: Duration = Duration::from_secs(2);
 /// How often connections are looked at.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
@@ -135,7 +134,7 @@ struct Flow {
 struct Port {
     spec: PortSpec,
     mac: MacAddr,
-    client: Client,
+    client: Box<dyn Client>,
     /// The flows it sends: their range among all.
     flows: std::ops::Range<usize>,
     next_flow: usize,
@@ -170,7 +169,8 @@ impl Session {
             return Err(Error::Options("more than 65535 flows".to_string()));
         }
         let longest = options.sizes.longest();
-        if longest.div_ceil(options.rings.buffer_size.max(1) as usize) > MAX_DESCRIPTORS {
+        let cut = options.ports.iter().any(|port| port.device.is_none());
+        if cut && longest.div_ceil(options.rings.buffer_size.max(1) as usize) > MAX_DESCRIPTORS {
             return Err(Error::Options(format!("{longest} bytes need more than {MAX_DESCRIPTORS} buffers")));
         }
         let now = Instant::now();
@@ -189,7 +189,7 @@ impl Session {
                 under_way: 0,
                 last_arrival: now,
                 heard: Vec::new(),
-                counts: PortReport { received_by_queue: vec![0; client.rx.len()], ..PortReport::default() },
+                counts: PortReport { received_by_queue: vec![0; client.queues().1], ..PortReport::default() },
                 client,
             });
         }
@@ -197,7 +197,7 @@ impl Session {
         let mut routes = Vec::new();
         for (direction, (from, _, destination)) in directions.iter().enumerate() {
             let reflected = matches!(options.traffic, Traffic::Reflected(_));
-            let queues = ports[*from].client.tx.len().max(1);
+            let queues = ports[*from].client.queues().0.max(1);
             for flow in 0..per_direction {
                 flows.push(Flow { direction, queue: flow % queues, ..Flow::default() });
                 routes.push(Route { source: ports[*from].mac, destination: *destination, reflected });
@@ -225,7 +225,7 @@ impl Session {
             Rate::Max => (None, self.options.allow_loss),
             Rate::Pps(pps) => (Some(pps), self.options.allow_loss),
             Rate::Half => {
-                let seconds = self.load(None, TRIAL, stop)?;
+                let seconds = self.load(None, TRIAL.min(self.options.duration / 2), stop)?;
                 let pps = self.report(seconds, None).directions.iter().map(|d| d.received_pps).sum::<f64>();
                 if pps < 1.0 {
                     return Err(Error::Options("nothing arrived while trying out the capacity".to_string()));
@@ -250,7 +250,7 @@ impl Session {
         for port in &mut self.ports {
             port.under_way = 0;
             port.counts =
-                PortReport { received_by_queue: vec![0; port.client.rx.len()], ..PortReport::default() };
+                PortReport { received_by_queue: vec![0; port.client.queues().1], ..PortReport::default() };
         }
     }
 
@@ -275,16 +275,13 @@ impl Session {
             if now >= next {
                 next = now + HOUSEKEEPING;
                 for port in &mut self.ports {
-                    let packet = announcement(port.mac);
-                    if let Some(queue) = port.client.tx.first_mut() {
-                        queue.push(&[&packet]);
-                        queue.flush();
-                    }
+                    port.client.push(0, &[&announcement(port.mac)]);
+                    port.client.flush(0);
                 }
             }
             self.receive(now);
             self.housekeeping(now)?;
-            sleep(rx_queues(&mut self.ports), HOUSEKEEPING / 10)?;
+            sleep(clients(&mut self.ports), HOUSEKEEPING / 10)?;
         }
     }
 
@@ -324,7 +321,7 @@ impl Session {
             std::thread::yield_now();
             return Ok(());
         }
-        sleep(rx_queues(&mut self.ports), next.min(HOUSEKEEPING))
+        sleep(clients(&mut self.ports), next.min(HOUSEKEEPING))
     }
 
     /// Receives until nothing is under way any more.
@@ -338,7 +335,7 @@ impl Session {
             }
             let sent: u64 = self.flows.iter().map(|f| f.sent).sum();
             let unique: u64 = self.flows.iter().map(|f| f.tracker.unique).sum();
-            let taken = self.ports.iter().all(|port| unsent(port) == 0);
+            let taken = self.ports.iter_mut().all(|port| port.client.unsent() == 0);
             let quiet = now.duration_since(last) > QUIET;
             // Even when all has arrived, something may arrive twice: look a little longer.
             let complete = unique == sent && now.duration_since(last) > QUIET / 10;
@@ -346,7 +343,7 @@ impl Session {
                 return Ok(());
             }
             self.housekeeping(now)?;
-            sleep(rx_queues(&mut self.ports), QUIET / 20)?;
+            sleep(clients(&mut self.ports), QUIET / 20)?;
         }
     }
 
@@ -357,18 +354,18 @@ impl Session {
             return 0;
         }
         let due = port.pacer.due(now, BURST);
-        let buffer_size = self.options.rings.buffer_size as usize;
+        let piece = port.client.piece();
         let mut count = 0;
         while count < due {
             let port = &mut self.ports[index];
             let flow = &mut self.flows[port.next_flow];
             let length = self.options.sizes.draw(&mut port.random);
-            self.options.segments.draw(&mut port.random, length, buffer_size, &mut self.cuts);
+            self.options.segments.draw(&mut port.random, length, piece, &mut self.cuts);
             let (_, to, _) = self.directions[flow.direction];
-            let buffers = length.div_ceil(buffer_size);
+            let receiver = &mut self.ports[to];
+            let buffers = receiver.client.buffers(length);
             if bounded {
-                let receiver = &mut self.ports[to];
-                let room = receiver.client.control.layout().ring_size() as usize * 3 / 4;
+                let room = receiver.client.room() * 3 / 4;
                 if receiver.under_way > 0 && receiver.under_way + buffers > room {
                     if now.duration_since(receiver.last_arrival) > QUIET {
                         receiver.under_way = 0;
@@ -378,9 +375,9 @@ impl Session {
             }
             let port = &mut self.ports[index];
             self.writer.write(port.next_flow as u16, flow.sent, length, &mut self.packet);
-            let Some(queue) = port.client.tx.get_mut(flow.queue) else { break };
+            let (client, queue) = (&mut port.client, flow.queue);
             let pushed = match self.cuts.as_slice() {
-                [] => queue.push(&[&self.packet]),
+                [] => client.push(queue, &[&self.packet]),
                 cuts => {
                     let mut pieces: [&[u8]; MAX_DESCRIPTORS] = [&[]; MAX_DESCRIPTORS];
                     let mut rest = self.packet.as_slice();
@@ -390,7 +387,7 @@ impl Session {
                         at = *cut;
                     }
                     pieces[cuts.len()] = rest;
-                    queue.push(&pieces[..=cuts.len()])
+                    client.push(queue, &pieces[..=cuts.len()])
                 }
             };
             if !pushed {
@@ -406,8 +403,8 @@ impl Session {
         }
         if count > 0 {
             let port = &mut self.ports[index];
-            for queue in &mut port.client.tx {
-                queue.flush();
+            for queue in 0..port.client.queues().0 {
+                port.client.flush(queue);
             }
             port.pacer.sent(count);
         }
@@ -416,16 +413,15 @@ impl Session {
 
     /// Takes and verifies what has arrived, some from each queue. Returns how many packets.
     fn receive(&mut self, now: Instant) -> usize {
-        let Session { options, directions, writer, ports, flows, packet, .. } = self;
-        let buffer_size = options.rings.buffer_size as usize;
+        let Session { directions, writer, ports, flows, packet, .. } = self;
         let mut count = 0;
         for (index, port) in ports.iter_mut().enumerate() {
             let mut arrived = 0;
-            for (number, queue) in port.client.rx.iter_mut().enumerate() {
+            for number in 0..port.client.queues().1 {
                 let mut popped = 0;
-                while popped < 2 * BURST && queue.pop(packet) {
+                while popped < 2 * BURST && port.client.pop(number, packet) {
                     popped += 1;
-                    port.under_way = port.under_way.saturating_sub(packet.len().div_ceil(buffer_size));
+                    port.under_way = port.under_way.saturating_sub(port.client.buffers(packet.len()));
                     match writer.read(packet) {
                         Verdict::Good { flow, sequence } => {
                             let flow = &mut flows[usize::from(flow)];
@@ -448,7 +444,7 @@ impl Session {
                     }
                 }
                 if popped > 0 {
-                    queue.refill();
+                    port.client.refill(number);
                 }
                 arrived += popped;
             }
@@ -465,10 +461,10 @@ impl Session {
             return Ok(());
         }
         self.next_check = now + HOUSEKEEPING;
-        self.ports.iter_mut().try_for_each(|port| check_connected(&mut port.client, &port.spec))
+        self.ports.iter_mut().try_for_each(|port| check_connected(&mut *port.client, &port.spec))
     }
 
-    fn report(&self, seconds: f64, capacity_pps: Option<f64>) -> Report {
+    fn report(&mut self, seconds: f64, capacity_pps: Option<f64>) -> Report {
         let mut directions: Vec<Direction> = self
             .directions
             .iter()
@@ -490,23 +486,17 @@ impl Session {
             sums.sent_pps = sums.sent as f64 / seconds.max(1e-9);
             sums.received_pps = sums.received as f64 / seconds.max(1e-9);
         }
-        let ports = self.ports.iter().map(|port| PortReport {
-            malformed: port.client.rx.iter().map(|queue| queue.malformed()).sum(),
-            unsent: unsent(port),
+        let ports = self.ports.iter_mut().map(|port| PortReport {
+            malformed: port.client.malformed(),
+            unsent: port.client.unsent(),
             ..port.counts.clone()
         });
         Report { ok: false, seconds, capacity_pps, directions, ports: ports.collect() }
     }
 }
 
-/// Descriptors that the switch has not taken yet.
-fn unsent(port: &Port) -> u64 {
-    let left = |ring: &memif::Ring| u64::from(ring.head().wrapping_sub(ring.tail()));
-    port.client.tx.iter().map(|queue| left(queue.ring())).sum()
-}
-
-fn rx_queues(ports: &mut [Port]) -> impl Iterator<Item = &mut memif::client::RxQueue> {
-    ports.iter_mut().flat_map(|port| port.client.rx.iter_mut())
+fn clients(ports: &mut [Port]) -> impl Iterator<Item = &mut Box<dyn Client>> {
+    ports.iter_mut().map(|port| &mut port.client)
 }
 
 /// A session on a thread of its own that runs until it is stopped.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bench::pace::Rate;
 use bench::packet::Headers;
-use bench::port::{Error, PortSpec, Rings};
+use bench::port::{Device, Error, PortSpec, Rings, connect};
 use bench::report::Report;
 use bench::session::{Background, Options, Session, Traffic};
 use memif::server::{Interface, Limits, Refusal, Session as Handshake, Step};
@@ -327,6 +327,18 @@ fn odd_ports_and_long_chains_are_refused() {
     options.sizes = "65535".parse().unwrap();
     options.rings.buffer_size = 1000;
     assert_eq!(refused(options), "65535 bytes need more than 64 buffers");
+}
+
+#[test]
+fn a_port_without_a_switch_is_named() {
+    let refused = |spec: PortSpec| connect(&spec, Rings::default()).unwrap_err().to_string();
+    let memif = refused(PortSpec::new("/nowhere/x", 3));
+    assert!(memif.starts_with("interface 3 of /nowhere/x: cannot connect to "), "{memif}");
+    let vhost_user = refused(PortSpec::vhost_user("/nowhere/x", Device::default()));
+    assert!(
+        vhost_user.starts_with("vhost-user device at /nowhere/x: control socket: No such file"),
+        "{vhost_user}"
+    );
 }
 
 #[test]

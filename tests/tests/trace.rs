@@ -18,30 +18,23 @@ const PACKETS: usize = 1000;
 
 /// A memif client that sends a packet and waits until the switch has given the buffer back: then it was delivered.
 struct Sender {
-    client: memif::client::Client,
+    client: Box<dyn bench::port::Client>,
 }
 
 impl Sender {
     fn send(&mut self, packet: &[u8]) {
-        let queue = &mut self.client.tx[0];
-        let room = queue.free_slots();
-        assert!(queue.push(&[packet]));
-        queue.flush();
-        until(
-            "the switch to be done with a packet",
-            LIMIT,
-            || Ok((queue.free_slots() == room).then_some(())),
-        )
-        .unwrap();
+        assert!(self.client.push(0, &[packet]));
+        self.client.flush(0);
+        let done = || Ok((self.client.unsent() == 0).then_some(()));
+        until("the switch to be done with a packet", LIMIT, done).unwrap();
     }
 
     fn received(&mut self) -> Vec<Vec<u8>> {
-        let queue = &mut self.client.rx[0];
         let (mut packets, mut packet) = (Vec::new(), Vec::new());
-        while queue.pop(&mut packet) {
+        while self.client.pop(0, &mut packet) {
             packets.push(packet.clone());
         }
-        queue.refill();
+        self.client.refill(0);
         packets
     }
 }

@@ -1,4 +1,4 @@
-//! `memif-check`: memif clients that load a switch and verify what it does. See `memif-check --help`.
+//! `memif-check`: memif and vhost-user clients that load a switch and verify what it does. See `memif-check --help`.
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ use bench::shape::{Segments, Sizes};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packet::MacAddr;
 
-/// Memif clients that load a switch and verify what it does.
+/// Memif and vhost-user clients that load a switch and verify what it does.
 ///
 /// Exit codes: 0 all as it should be, 1 something was not, 2 wrong usage.
 #[derive(Debug, Parser)]
@@ -78,7 +78,7 @@ struct RingArgs {
     /// Descriptors of each ring, as a power of two.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=14))]
     log2_ring_size: u8,
-    /// Bytes of each buffer.
+    /// Bytes of each buffer; vhost-user: of receive buffers that are merged.
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     buffer_size: u32,
 }
@@ -107,7 +107,8 @@ enum HeaderArg {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// A port: `SOCKET[,id=NUMBER][,secret=TEXT][,mac=ADDRESS]`. Two or more, in pairs.
+    /// A port: `SOCKET[,id=NUMBER][,secret=TEXT][,mac=ADDRESS]` (memif) or
+    /// `vhost-user:SOCKET[,packed][,mergeable][,indirect][,event-idx][,in-order][,mac=ADDRESS]`. Two or more, in pairs.
     #[arg(long, required = true)]
     port: Vec<PortSpec>,
     #[command(flatten)]

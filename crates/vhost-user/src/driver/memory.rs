@@ -116,6 +116,18 @@ impl DriverMemory {
         })
     }
 
+    /// Copies `len` bytes from a guest address behind what `bytes` has; nothing where they are not all in one region.
+    pub fn append(&self, guest: u64, len: usize, bytes: &mut Vec<u8>) {
+        let Some(from) = self.at(guest, len as u64) else { return };
+        bytes.reserve(len);
+        // SAFETY: as in `read`: `from` has `len` bytes within the mapping, and `bytes` has room for them after its end. What
+        // was copied is initialised, so the length may grow over it.
+        unsafe {
+            from.as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr().add(bytes.len()), len);
+            bytes.set_len(bytes.len() + len);
+        }
+    }
+
     /// What crosses regions is copied half by half.
     fn halves(&self, len: usize, copy: impl FnOnce(usize) -> bool) -> bool {
         len > 1 && copy(len / 2)

@@ -174,6 +174,14 @@ impl DriverQueue {
         either!(self, ring => ring.pop())
     }
 
+    /// Whether [`pop`](DriverQueue::pop) has something to say.
+    pub fn is_ready(&self) -> bool {
+        match &self.ring {
+            Ring::Split(ring) => ring.is_ready(),
+            Ring::Packed(ring) => ring.is_ready(),
+        }
+    }
+
     /// Asks the device to signal when it is done with chains, or not to. After turning it on, [`pop`](DriverQueue::pop) once
     /// more before sleeping.
     pub fn set_calls(&mut self, on: bool) {

@@ -150,12 +150,7 @@ impl Packed {
         if let Some(used) = self.reported.pop_front() {
             return Ok(Some(used));
         }
-        let entry = self.descriptors.descriptor(self.used.slot, Ordering::Acquire);
-        let lap = if self.used.wrap { PACKED_AVAILABLE | PACKED_USED } else { 0 };
-        // With all slots ours, what looks used is from the lap before the start, or a lie that shows later.
-        if self.free == self.size || entry.fourth() & (PACKED_AVAILABLE | PACKED_USED) != lap {
-            return Ok(None);
-        }
+        let Some(entry) = self.entry() else { return Ok(None) };
         let (id, len) = (entry.third(), if entry.fourth() & WRITE != 0 { entry.len() } else { 0 });
         if self.slots.get(usize::from(id)).is_none_or(|&slots| slots == 0) {
             return Err(DriverError::UnknownId { id: id.into() });
@@ -173,6 +168,19 @@ impl Packed {
         self.release(id);
         self.reported.push_back(Used { id, len });
         Ok(self.reported.pop_front())
+    }
+
+    /// The next used entry.
+    fn entry(&self) -> Option<RawDescriptor> {
+        let entry = self.descriptors.descriptor(self.used.slot, Ordering::Acquire);
+        let lap = if self.used.wrap { PACKED_AVAILABLE | PACKED_USED } else { 0 };
+        // With all slots ours, what looks used is from the lap before the start, or a lie that shows later.
+        let used = self.free != self.size && entry.fourth() & (PACKED_AVAILABLE | PACKED_USED) == lap;
+        used.then_some(entry)
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        !self.reported.is_empty() || self.entry().is_some()
     }
 
     /// Takes a chain's slots and id back.

@@ -172,6 +172,10 @@ impl Split {
         Ok(Some(Used { id, len }))
     }
 
+    pub(super) fn is_ready(&self) -> bool {
+        self.device.u16(SPLIT_INDEX).load(Ordering::Acquire) != self.next_used
+    }
+
     pub(super) fn set_calls(&mut self, on: bool) {
         if self.features.event_idx {
             let event = if on { self.next_used } else { self.next_used.wrapping_sub(1) };

@@ -2,7 +2,6 @@
 //!
 //! Invariant: a buffer is either free or in a chain that the device has, under the name of that chain.
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -21,10 +20,12 @@ pub type PacketHeader = [u8; HEADER_LEN];
 
 /// Where the guest's memory starts.
 const START: u64 = 1 << 28;
-/// Room for the longest packet that is sent, and its header.
-const SEND_BUFFER: u32 = 66_048;
-/// Room for a table of descriptors.
-const TABLE: u64 = 1024;
+/// Room for the longest packet that is sent, its header, and the gaps between its pieces.
+const SEND_BUFFER: u32 = 66_624;
+/// Bytes between pieces that are sent, so that no device takes them for one.
+const GAP: u64 = 16;
+/// Room for a table of descriptors: a header and 64 pieces.
+const TABLE: u64 = 1088;
 
 /// What a device is to be like.
 #[derive(Debug, Clone, Copy)]
@@ -75,8 +76,10 @@ struct Ring {
     call: OwnedFd,
     buffers: Vec<u64>,
     free: Vec<usize>,
-    /// Which buffer is in a chain.
-    lent: HashMap<u16, usize>,
+    /// Which buffer is in the chain of a name, if the device has it.
+    lent: Vec<Option<usize>>,
+    /// The descriptors of the chain that is being made.
+    pieces: Vec<Buffer>,
 }
 
 fn signal() -> Result<OwnedFd, FrontendError> {
@@ -131,8 +134,9 @@ impl NetDevice {
         let mut rings = Vec::new();
         for (queue, buffers) in plans {
             let queue = DriverQueue::new(memory.clone(), &queue)?;
-            let free = (0..buffers.len()).collect();
-            rings.push(Ring { queue, kick: signal()?, call: signal()?, buffers, free, lent: HashMap::new() });
+            let (free, lent) = ((0..buffers.len()).collect(), vec![None; config.size.into()]);
+            let (kick, call) = (signal()?, signal()?);
+            rings.push(Ring { queue, kick, call, buffers, free, lent, pieces: Vec::new() });
         }
         let mut device = NetDevice { connection, memory, config, rings };
         for ring in 0..device.rings.len() {
@@ -209,79 +213,180 @@ impl NetDevice {
 
     /// Sends a packet behind its header. False when there is no room now.
     pub fn send(&mut self, pair: usize, header: &PacketHeader, packet: &[u8]) -> Result<bool, FrontendError> {
+        let indirect = self.indirect();
         let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return Ok(false) };
-        while let Some(used) = ring.queue.pop()? {
-            ring.take_back(used.id)?;
-        }
-        let Some(&buffer) = ring.free.last() else { return Ok(false) };
-        let Some(&at) = ring.buffers.get(buffer) else { return Ok(false) };
-        let bytes = [&header[..], packet].concat();
-        if bytes.len() > SEND_BUFFER as usize || !self.memory.write(at + TABLE, &bytes) {
+        ring.reclaim()?;
+        let Some(at) = ring.next_buffer() else { return Ok(false) };
+        let len = HEADER_LEN + packet.len();
+        let fits = len <= SEND_BUFFER as usize;
+        if !fits || !self.memory.write(at, header) || !self.memory.write(at + HEADER_LEN as u64, packet) {
             return Err(FrontendError::Device("packet longer than a buffer"));
         }
-        let pieces = cut(at + TABLE, bytes.len() as u32, self.config.pieces);
-        let table = (self.config.features & device::INDIRECT_DESC != 0).then_some(at);
-        let Some(id) = ring.queue.add(&pieces, &[], table) else { return Ok(false) };
-        ring.free.pop();
-        ring.lent.insert(id, buffer);
+        cut(at, len as u32, self.config.pieces, &mut ring.pieces);
+        if !ring.lend(true, indirect) {
+            return Ok(false);
+        }
         ring.publish()?;
         Ok(true)
     }
 
-    /// Takes a packet that has come and the header in front of it.
-    pub fn receive(&mut self, pair: usize) -> Result<Option<(PacketHeader, Vec<u8>)>, FrontendError> {
-        let mergeable = self.config.features & device::MRG_RXBUF != 0;
-        let (mut packet, mut left) = (Vec::new(), 1u16);
-        while left > 0 {
-            let Some(ring) = self.rings.get_mut(2 * pair) else { return Ok(None) };
-            let Some(used) = ring.queue.pop()? else {
-                if packet.is_empty() {
-                    return Ok(None);
+    /// Stages a packet of which each piece has a descriptor of its own; its header goes in front of the first one, or
+    /// `apart` from it. The device does not see it before [`flush`](NetDevice::flush). False when there is no room now.
+    pub fn push(
+        &mut self,
+        pair: usize,
+        header: &PacketHeader,
+        apart: bool,
+        pieces: &[&[u8]],
+    ) -> Result<bool, FrontendError> {
+        let indirect = self.indirect();
+        let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return Ok(false) };
+        let needed = pieces.len() + usize::from(apart);
+        if ring.free.is_empty() || !indirect && usize::from(ring.queue.free()) < needed {
+            ring.reclaim()?;
+        }
+        let Some(at) = ring.next_buffer() else { return Ok(false) };
+        let (mut to, end) = (at, at + u64::from(SEND_BUFFER));
+        ring.pieces.clear();
+        let mut put = |piece: &[u8], joined: bool| {
+            let len = piece.len() as u64;
+            match ring.pieces.last_mut().filter(|_| joined) {
+                Some(last) => last.len += len as u32,
+                None => {
+                    to += if to == at { 0 } else { GAP };
+                    ring.pieces.push(Buffer { address: to, len: len as u32 });
                 }
-                return Err(FrontendError::Device("fewer buffers than the header says"));
+            }
+            let written = to + len <= end && self.memory.write(to, piece);
+            to += len;
+            written
+        };
+        let mut written = put(header, false);
+        for (number, piece) in pieces.iter().enumerate() {
+            written &= put(piece, number == 0 && !apart);
+        }
+        if !written || ring.pieces.len() as u64 > TABLE / 16 {
+            return Err(FrontendError::Device("packet longer than a buffer"));
+        }
+        Ok(ring.lend(true, indirect))
+    }
+
+    /// Makes staged packets visible to the device, and signals it if it wants that.
+    pub fn flush(&mut self, pair: usize) -> Result<(), FrontendError> {
+        self.rings.get_mut(2 * pair + 1).map_or(Ok(()), Ring::publish)
+    }
+
+    /// How many packets that were sent the device has not given back.
+    pub fn unsent(&mut self, pair: usize) -> Result<usize, FrontendError> {
+        let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return Ok(0) };
+        ring.reclaim()?;
+        Ok(ring.buffers.len() - ring.free.len())
+    }
+
+    /// Takes a packet that has come and the header in front of it, and gives its buffers to the device again.
+    pub fn receive(&mut self, pair: usize) -> Result<Option<(PacketHeader, Vec<u8>)>, FrontendError> {
+        let mut packet = Vec::new();
+        let Some(header) = self.pop(pair, &mut packet)? else { return Ok(None) };
+        self.refill(pair)?;
+        Ok(Some((header, packet)))
+    }
+
+    /// Takes a packet that has come into `packet`, and returns the header in front of it. Its buffers stay here until
+    /// [`refill`](NetDevice::refill).
+    pub fn pop(&mut self, pair: usize, packet: &mut Vec<u8>) -> Result<Option<PacketHeader>, FrontendError> {
+        packet.clear();
+        let mergeable = self.config.features & device::MRG_RXBUF != 0;
+        let Some(ring) = self.rings.get_mut(2 * pair) else { return Ok(None) };
+        let (mut header, mut left, mut first) = ([0; HEADER_LEN], 1u16, true);
+        while left > 0 {
+            let Some(used) = ring.queue.pop()? else {
+                return if first {
+                    Ok(None)
+                } else {
+                    Err(FrontendError::Device("fewer buffers than the header says"))
+                };
             };
             let buffer = ring.take_back(used.id)?;
             if used.len > self.config.receive_buffer {
                 return Err(FrontendError::Device("more written than the buffer holds"));
             }
             let at = ring.buffers.get(buffer).map_or(0, |at| at + TABLE);
-            let mut bytes = vec![0; used.len as usize];
-            self.memory.read(at, &mut bytes);
-            let first = packet.is_empty();
-            packet.extend(bytes);
-            if first && mergeable {
-                let count = packet.get(10..12).and_then(|count| count.first_chunk::<2>());
-                left = u16::from_le_bytes(*count.ok_or(FrontendError::Device("packet without header"))?);
+            let skip = if first { HEADER_LEN as u32 } else { 0 };
+            let len = used.len.checked_sub(skip).ok_or(FrontendError::Device("packet without header"))?;
+            if first {
+                self.memory.read(at, &mut header);
+                if mergeable {
+                    left = u16::from_le_bytes([header[10], header[11]]);
+                }
                 if left == 0 {
                     return Err(FrontendError::Device("packet of no buffers"));
                 }
             }
+            self.memory.append(at + u64::from(skip), len as usize, packet);
+            first = false;
             left -= 1;
         }
-        self.post(2 * pair)?;
-        let (header, packet) =
-            packet.split_first_chunk().ok_or(FrontendError::Device("packet without header"))?;
-        Ok(Some((*header, packet.to_vec())))
+        Ok(Some(header))
+    }
+
+    /// Whether a packet has come.
+    pub fn has_packets(&self, pair: usize) -> bool {
+        self.rings.get(2 * pair).is_some_and(|ring| ring.queue.is_ready())
+    }
+
+    /// Gives the buffers of packets that were taken to the device again.
+    pub fn refill(&mut self, pair: usize) -> Result<(), FrontendError> {
+        self.post(2 * pair)
     }
 
     /// Gives the device all receive buffers that are free.
     fn post(&mut self, ring: usize) -> Result<(), FrontendError> {
+        let (size, pieces, indirect) = (self.config.receive_buffer, self.config.pieces, self.indirect());
         let Some(ring) = self.rings.get_mut(ring) else { return Ok(()) };
-        while let Some(&buffer) = ring.free.last() {
-            let Some(&at) = ring.buffers.get(buffer) else { break };
-            let pieces = cut(at + TABLE, self.config.receive_buffer, self.config.pieces);
-            let table = (self.config.features & device::INDIRECT_DESC != 0).then_some(at);
-            let Some(id) = ring.queue.add(&[], &pieces, table) else { break };
-            ring.free.pop();
-            ring.lent.insert(id, buffer);
+        while let Some(at) = ring.next_buffer() {
+            cut(at, size, pieces, &mut ring.pieces);
+            if !ring.lend(false, indirect) {
+                break;
+            }
         }
         ring.publish()
+    }
+
+    fn indirect(&self) -> bool {
+        self.config.features & device::INDIRECT_DESC != 0
     }
 }
 
 impl Ring {
+    /// Where the buffer is that will be lent next.
+    fn next_buffer(&self) -> Option<u64> {
+        let &buffer = self.free.last()?;
+        Some(self.buffers.get(buffer)? + TABLE)
+    }
+
+    /// Stages a chain of `pieces`, which lie in the next buffer. False when the ring has no room for it.
+    fn lend(&mut self, readable: bool, indirect: bool) -> bool {
+        let Some(at) = self.next_buffer() else { return false };
+        let (out, into): (&[Buffer], &[Buffer]) =
+            if readable { (&self.pieces, &[]) } else { (&[], &self.pieces) };
+        let Some(id) = self.queue.add(out, into, indirect.then_some(at - TABLE)) else { return false };
+        if let Some(lent) = self.lent.get_mut(usize::from(id)) {
+            *lent = self.free.pop();
+        }
+        true
+    }
+
+    /// Takes back all that the device is done with.
+    fn reclaim(&mut self) -> Result<(), FrontendError> {
+        while let Some(used) = self.queue.pop()? {
+            self.take_back(used.id)?;
+        }
+        Ok(())
+    }
+
     fn take_back(&mut self, id: u16) -> Result<usize, FrontendError> {
-        let buffer = self.lent.remove(&id).ok_or(FrontendError::Device("chain that was not lent"))?;
+        let lent = self.lent.get_mut(usize::from(id)).and_then(Option::take);
+        let buffer = lent.ok_or(FrontendError::Device("chain that was not lent"))?;
         self.free.push(buffer);
         Ok(buffer)
     }
@@ -296,12 +401,18 @@ impl Ring {
 }
 
 /// Cuts a buffer into pieces; the first is short, so that headers are cut too.
-fn cut(at: u64, len: u32, pieces: u16) -> Vec<Buffer> {
+fn cut(at: u64, len: u32, pieces: u16, into: &mut Vec<Buffer>) {
     let pieces = u32::from(pieces.max(1));
-    let mut bounds: Vec<u32> =
-        (0..pieces).map(|i| if i == 1 { 7.min(len) } else { len / pieces * i }).collect();
-    bounds.push(len);
-    bounds.sort_unstable();
-    let pairs = bounds.windows(2).filter(|pair| pair[0] < pair[1]);
-    pairs.map(|pair| Buffer { address: at + u64::from(pair[0]), len: pair[1] - pair[0] }).collect()
+    into.clear();
+    let bound = |i| match i {
+        _ if i == pieces => len,
+        1 => (len / pieces).min(7),
+        _ => len / pieces * i,
+    };
+    for i in 0..pieces {
+        let (from, to) = (bound(i), bound(i + 1));
+        if from < to {
+            into.push(Buffer { address: at + u64::from(from), len: to - from });
+        }
+    }
 }
