@@ -2,7 +2,7 @@
 # pairs.sh: mswitch against Open vSwitch with DPDK, memif to memif or vhost-user to vhost-user, in interleaved pairs.
 #
 #   bench/pairs.sh [--pairs N] [--seconds S] [--size BYTES] [--only learning|static|ovs] [--ports memif|vhost-user]
-#                  [--packed 0|1] [--out FILE]
+#                  [--packed 0|1] [--load testpmd|segments] [--out FILE]
 #
 # Each switch gets one thread on CPU 0. On CPU 1 dpdk-testpmd is both clients (vhost-user: virtio-user, one queue pair): what arrives at one goes back with the
 # right addresses, so that a learning switch learns and never floods. `learning` is paired with Open vSwitch's NORMAL
@@ -10,12 +10,16 @@
 # that the switching thread spends on a packet. Switches and clients run at the highest common priority, so that other
 # programs on the machine disturb them little; still, only ratios of one pair mean anything on a shared machine.
 #
+# `--load segments` (vhost-user, `--only static`): TCP packets of 64 KiB with offload metadata from one device to the other,
+# by bench's own client, and what the switch takes for a gigabyte of them: CPU time of its process, and the cycles that its
+# thread spends on packets (without polling for nothing, which is most of what Open vSwitch's thread may do).
+#
 # MSWITCH names the binary (default: target/release/mswitch). Needs root, jq, dpdk-testpmd, openvswitch-switch-dpdk.
 # Huge pages are set up, and given back at the end, as is everything else.
 set -euo pipefail
 
-pairs=5 seconds=4 size=64 only='' ports=memif packed=0 out=''
-bursts=24 huge_pages=1024
+pairs=5 seconds=4 size=64 only='' ports=memif packed=0 load=testpmd out=''
+bursts=24 huge_pages=1024 buffer=65600
 here=$(cd "$(dirname "$0")" && pwd)
 mswitch=${MSWITCH:-$here/../target/release/mswitch}
 
@@ -32,6 +36,8 @@ while [ $# -gt 0 ]; do
     --only) only=$2 ;;
     --ports) ports=$2 ;;
     --packed) packed=$2 ;;
+    --load) load=$2 ;;
+    --buffer) buffer=$2 ;;
     --out) out=$2 ;;
     *) usage ;;
   esac
@@ -41,6 +47,15 @@ done
 case $ports in
   memif) queues=2 ;;
   vhost-user) queues=1 ;;
+  *) usage ;;
+esac
+
+case $load in
+  testpmd) ;;
+  segments)
+    [ "$ports" = vhost-user ] && [ "$only" = static ] || usage
+    size=65535
+    ;;
   *) usage ;;
 esac
 
@@ -56,6 +71,8 @@ for tool in jq dpdk-testpmd ovsdb-tool ovsdb-server ovs-vsctl ovs-ofctl ovs-appc
   command -v "$tool" >/dev/null || fail "$tool is missing: apt-get install jq dpdk-dev openvswitch-switch-dpdk"
 done
 [ -x "$vswitchd" ] || fail "$vswitchd is missing: apt-get install openvswitch-switch-dpdk"
+segments=$(dirname "$mswitch")/segments
+[ "$load" = testpmd ] || [ -x "$segments" ] || fail "$segments is missing: cargo build --release -p mswitch-bench"
 [ "$only" = ovs ] || [ -x "$mswitch" ] || fail "$mswitch is missing: cargo build --release, or name it in MSWITCH"
 
 dir=$(mktemp -d)
@@ -138,6 +155,7 @@ start_ovs() {
   ovs-vsctl --db="$db" --no-wait init
   ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:dpdk-init=true other_config:pmd-cpu-mask=0x1 \
     other_config:dpdk-lcore-mask=0x2 other_config:dpdk-socket-mem=512 other_config:dpdk-extra=--no-pci
+  if [ "$load" = segments ]; then ovs-vsctl --db="$db" --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true; fi
   "${first[@]}" "$vswitchd" "$db" --pidfile="$dir/ovs/vswitchd.pid" --detach --log-file="$dir/ovs/vswitchd.log" \
     --unixctl="$dir/ovs/vswitchd.ctl" 2>/dev/null || fail "Open vSwitch did not start: $(tail -3 "$dir/ovs/vswitchd.log")"
   ovs_pids+=("$(cat "$dir/ovs/vswitchd.pid")")
@@ -178,8 +196,24 @@ start_ours() {
 }
 ask() { "$mswitch" "$@" --json --socket "$dir/ours/ctl"; }
 
-# load BEFORE AFTER SOCKET SOCKET: runs the clients; BEFORE and AFTER are called around the measured time. Sets pps.
+# load_segments BEFORE AFTER SOCKET SOCKET PID: as `load`, with large packets one way. Sets pps and cpu_per_gb.
+load_segments() {
+  "$1"
+  "${first[@]}" taskset -c 1 "$segments" --from "$3" --to "$4" --buffer "$buffer" --seconds "$seconds" --watch "$5" \
+    >"$dir/segments.json" || fail "the client failed"
+  "$2"
+  jq -e '.uncut == .packets' "$dir/segments.json" >/dev/null || fail "packets were cut: $(cat "$dir/segments.json")"
+  pps=$(jq '.packets / .seconds' "$dir/segments.json")
+  cpu_per_gb=$(jq '.cpu_seconds / (.bytes / 1e9)' "$dir/segments.json")
+}
+
+# load BEFORE AFTER SOCKET SOCKET PID: runs the clients; BEFORE and AFTER are called around the measured time. Sets pps.
 load() {
+  cpu_per_gb=null
+  if [ "$load" = segments ]; then
+    load_segments "$@"
+    return
+  fi
   local log=$dir/testpmd.log eth=02:00:00:00:00:0
   local device=net_memif options=role=client,socket-abstract=no,rsize=11,socket
   if [ "$ports" = vhost-user ]; then device=net_virtio_user options=queue_size=1024,queues=$queues,packed_vq=$packed,path; fi
@@ -227,33 +261,33 @@ ours_after() { ask worker show >"$dir/workers.1"; ask port stats br0 >"$dir/port
 # Each prints one JSON object.
 run_ovs() {
   start_ovs "$1"
-  load ovs_before ovs_after "$dir/ovs/v0" "$dir/ovs/v1"
+  load ovs_before ovs_after "$dir/ovs/v0" "$dir/ovs/v1" "${ovs_pids[-1]}"
   stop_ovs
   # "avg processing cycles per packet: 139.62 (...)" leaves out polling for nothing.
   local cycles hits
   cycles=$(awk '/avg processing cycles per packet/ { print $6; exit }' "$dir/pmd")
   hits=$(awk '/emc hits/ { print $3; exit }' "$dir/pmd")
-  jq -nc --argjson pps "$pps" --argjson cycles "$cycles" --argjson hits "$hits" \
-    '{pps: $pps, cycles_per_packet: $cycles, exact_match_hits: $hits}'
+  jq -nc --argjson pps "$pps" --argjson cpu "$cpu_per_gb" --argjson cycles "$cycles" --argjson hits "$hits" \
+    '{pps: $pps, cpu_seconds_per_gb: $cpu, cycles_per_packet: $cycles, exact_match_hits: $hits}'
 }
 run_ours() {
   start_ours "$1"
-  load ours_before ours_after "$dir/ours/v0" "$dir/ours/v1"
+  load ours_before ours_after "$dir/ours/v0" "$dir/ours/v1" "$ours"
   stop_ours
-  jq -nc --argjson pps "$pps" --slurpfile w0 "$dir/workers.0" --slurpfile w1 "$dir/workers.1" \
+  jq -nc --argjson pps "$pps" --argjson cpu "$cpu_per_gb" --slurpfile w0 "$dir/workers.0" --slurpfile w1 "$dir/workers.1" \
     --slurpfile p0 "$dir/ports.0" --slurpfile p1 "$dir/ports.1" '
     def worker(w; f): [w[0].workers[] | f] | add;
     def witness(p): [p[0].ports[] | select(.name == "witness") | .totals.tx | .packets + .dropped] | add // 0;
     def drops(p): [p[0].ports[].totals | .rx.dropped + .tx.dropped] | add;
     (worker($w1; .packets) - worker($w0; .packets)) as $packets |
     (worker($w1; .busy_cycles) - worker($w0; .busy_cycles)) as $busy |
-    {pps: $pps, cycles_per_packet: ($busy / $packets),
+    {pps: $pps, cpu_seconds_per_gb: $cpu, cycles_per_packet: ($busy / $packets),
      busy_share: ($busy / (worker($w1; .elapsed_cycles) - worker($w0; .elapsed_cycles))),
      packets_per_batch: ($packets / (worker($w1; .batches) - worker($w0; .batches))),
      flooded_share: ((witness($p1) - witness($p0)) / $packets), dropped: (drops($p1) - drops($p0))}'
 }
 
-show_run() { jq -r '"    \(.pps / 1e6 * 100 | round / 100) Mpps, \(.cycles_per_packet * 10 | round / 10) cycles a packet"' <<<"$1"; }
+show_run() { jq -r '"    \(.pps / 1e6 * 100 | round / 100) Mpps, \(.cycles_per_packet * 10 | round / 10) cycles a packet\(if .cpu_seconds_per_gb then ", \(.cpu_seconds_per_gb * 1e4 | round / 1e4) CPU seconds a gigabyte" else "" end)"' <<<"$1"; }
 
 # compare NAME OURS THEIRS: appends to $dir/results.
 compare() {
@@ -295,6 +329,9 @@ jq -s --argjson size "$size" '
   {size: $size, runs: ., summary: (group_by(.name) | map({name: .[0].name, pairs: length} +
     (if .[0].mswitch then {
       mswitch_pps: (map(.mswitch.pps) | spread), mswitch_cycles: (map(.mswitch.cycles_per_packet) | spread),
+      cpu_ratio: (if .[0].mswitch.cpu_seconds_per_gb then
+        map(.mswitch.cpu_seconds_per_gb / .ovs.cpu_seconds_per_gb) | spread else null end),
+      cycles_ratio: (map(.mswitch.cycles_per_packet / .ovs.cycles_per_packet) | spread),
       flooded_share_max: (map(.mswitch.flooded_share) | max), ratio: (map(.ratio) | spread)} else {} end) +
     {ovs_pps: (map(.ovs.pps) | spread), ovs_cycles: (map(.ovs.cycles_per_packet) | spread)}))}' \
   "$dir/results" >"$dir/report.json"
@@ -310,5 +347,6 @@ jq -r '
       "    mswitch       \(.mswitch_pps | mpps) Mpps, \(.mswitch_cycles | cycles) cycles a packet; flooded at most \(.flooded_share_max * 100) %"
      else empty end),
     "    Open vSwitch  \(.ovs_pps | mpps) Mpps, \(.ovs_cycles | cycles) cycles a packet",
-    (if .ratio then "    ratio         \(.ratio | ratio)" else empty end)' "$dir/report.json"
+    (if .ratio then "    ratio         \(.ratio | ratio), of cycles \(.cycles_ratio | ratio)" else empty end),
+    (if .cpu_ratio then "    CPU time      \(.cpu_ratio | ratio) of Open vSwitch\u0027s for a gigabyte" else empty end)' "$dir/report.json"
 if [ -n "$out" ]; then cp "$dir/report.json" "$out"; fi

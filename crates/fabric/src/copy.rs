@@ -99,6 +99,27 @@ pub fn prefetch_write(_at: *const u8) {
     }
 }
 
+/// Bytes of a line of the caches.
+const LINE: usize = 64;
+/// How far a packet is fetched ahead; within a longer one the hardware sees by itself what comes next.
+const FETCHED: usize = 2048;
+
+/// Asks for all lines of a packet's bytes, which will be read soon.
+#[inline(always)]
+pub(crate) fn fetch_to_read(from: *const u8, n: usize) {
+    for offset in (0..n.min(FETCHED)).step_by(LINE) {
+        prefetch_read(from.wrapping_add(offset));
+    }
+}
+
+/// Asks for all lines of a buffer, which will be written soon.
+#[inline(always)]
+pub(crate) fn fetch_to_write(to: *const u8, n: usize) {
+    for offset in (0..n.min(FETCHED)).step_by(LINE) {
+        prefetch_write(to.wrapping_add(offset));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -117,13 +117,33 @@ impl OutputList<'_> {
     #[inline]
     pub fn for_each(&self, mut f: impl FnMut(&Output<'_>)) {
         let mut at = self.head;
-        while at != NIL {
-            let node = self.nodes[at as usize];
-            if !node.is_refused() {
-                f(&output(self.batch, node.version));
-            }
-            at = node.next;
+        while let Some(output) = self.next(&mut at) {
+            f(&output);
         }
+    }
+
+    /// Calls `f` with each output that was not refused, and the one that comes after it.
+    #[inline]
+    pub fn for_each_and_next(&self, mut f: impl FnMut(&Output<'_>, Option<&Output<'_>>)) {
+        let mut at = self.head;
+        let mut next = self.next(&mut at);
+        while let Some(output) = next {
+            next = self.next(&mut at);
+            f(&output, next.as_ref());
+        }
+    }
+
+    /// The first output from node `at` on that was not refused; `at` is then the node after it.
+    #[inline(always)]
+    fn next(&self, at: &mut u32) -> Option<Output<'_>> {
+        while *at != NIL {
+            let node = self.nodes[*at as usize];
+            *at = node.next;
+            if !node.is_refused() {
+                return Some(output(self.batch, node.version));
+            }
+        }
+        None
     }
 }
 

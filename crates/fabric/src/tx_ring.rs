@@ -230,6 +230,15 @@ impl<B: RingBacking> TxRing<B> {
         if unsafe { self.with(seq, put) } { seq.wrapping_add(1) } else { self.fill_pieces(seq, output) }
     }
 
+    /// Asks for the memory that a packet will soon be copied from, and for that of entry `seq`, which the caller reserved:
+    /// most likely the one that it will be copied to. Both are in the caches of those who used them last, far from here.
+    #[inline(always)]
+    fn fetch(&self, seq: u32, output: &Output<'_>) {
+        output.for_each_payload(copy::fetch_to_read);
+        let to = self.first(seq);
+        copy::fetch_to_write(to.at.as_ptr(), output.len().min(to.capacity) as usize);
+    }
+
     /// As [`TxRing::fill`], for a packet that takes several buffers.
     fn fill_pieces(&self, mut seq: u32, output: &Output<'_>) -> u32 {
         let len = output.len() + B::PREFIX as u32;
@@ -401,8 +410,13 @@ impl<B: RingBacking> Egress for TxRing<B> {
 
         // Copy, without the lock.
         let mut seq = start;
-        list.for_each(|output| {
+        list.for_each_and_next(|output, next| {
             copy::count_delivered(u64::from(output.payload_len()));
+            if let Some(next) = next
+                && next.payload_len() > 0
+            {
+                self.fetch(seq.wrapping_add(1), next);
+            }
             seq = self.fill(seq, output);
         });
 

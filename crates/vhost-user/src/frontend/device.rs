@@ -271,6 +271,38 @@ impl NetDevice {
         Ok(ring.lend(true, indirect))
     }
 
+    /// Writes a packet behind its header into all send buffers, for [`push_prepared`](NetDevice::push_prepared). None of
+    /// them may be with the device.
+    pub fn prepare(
+        &mut self,
+        pair: usize,
+        header: &PacketHeader,
+        packet: &[u8],
+    ) -> Result<(), FrontendError> {
+        let Some(ring) = self.rings.get(2 * pair + 1) else { return Ok(()) };
+        let fits = HEADER_LEN + packet.len() <= SEND_BUFFER as usize;
+        for at in ring.buffers.iter().map(|at| at + TABLE) {
+            if !fits || !self.memory.write(at, header) || !self.memory.write(at + HEADER_LEN as u64, packet) {
+                return Err(FrontendError::Device("packet longer than a buffer"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stages a packet of `len` bytes that [`prepare`](NetDevice::prepare) has written, in one descriptor. False when there is
+    /// no room now.
+    pub fn push_prepared(&mut self, pair: usize, len: usize) -> Result<bool, FrontendError> {
+        let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return Ok(false) };
+        if ring.free.is_empty() {
+            ring.reclaim()?;
+        }
+        let Some(address) = ring.next_buffer() else { return Ok(false) };
+        let len = (HEADER_LEN + len).min(SEND_BUFFER as usize) as u32;
+        ring.pieces.clear();
+        ring.pieces.push(Buffer { address, len });
+        Ok(ring.lend(true, false))
+    }
+
     /// Makes staged packets visible to the device, and signals it if it wants that.
     pub fn flush(&mut self, pair: usize) -> Result<(), FrontendError> {
         self.rings.get_mut(2 * pair + 1).map_or(Ok(()), Ring::publish)
@@ -295,6 +327,22 @@ impl NetDevice {
     /// [`refill`](NetDevice::refill).
     pub fn pop(&mut self, pair: usize, packet: &mut Vec<u8>) -> Result<Option<PacketHeader>, FrontendError> {
         packet.clear();
+        self.take(pair, |memory, at, len| memory.append(at, len as usize, packet))
+    }
+
+    /// As [`pop`](NetDevice::pop), without a look at the packet: only its header and its length are returned.
+    pub fn pop_length(&mut self, pair: usize) -> Result<Option<(PacketHeader, u32)>, FrontendError> {
+        let mut length = 0;
+        let header = self.take(pair, |_, _, len| length += len)?;
+        Ok(header.map(|header| (header, length)))
+    }
+
+    /// Takes a packet; `each` is told where in memory each of its pieces is and how long it is.
+    fn take(
+        &mut self,
+        pair: usize,
+        mut each: impl FnMut(&DriverMemory, u64, u32),
+    ) -> Result<Option<PacketHeader>, FrontendError> {
         let mergeable = self.config.features & device::MRG_RXBUF != 0;
         let Some(ring) = self.rings.get_mut(2 * pair) else { return Ok(None) };
         let (mut header, mut left, mut first) = ([0; HEADER_LEN], 1u16, true);
@@ -322,7 +370,7 @@ impl NetDevice {
                     return Err(FrontendError::Device("packet of no buffers"));
                 }
             }
-            self.memory.append(at + u64::from(skip), len as usize, packet);
+            each(&self.memory, at + u64::from(skip), len);
             first = false;
             left -= 1;
         }

@@ -1,0 +1,201 @@
+//! `segments`: large TCP packets from one vhost-user device to another through a switch, and the CPU time that the switch
+//! takes for them. See `segments --help`.
+//!
+//! The devices touch no payload: what is sent was written before, and of what arrives header and length are looked at. That
+//! content arrives unchanged is for `memif-check` and the tests to see.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use bench::cpu::process_time;
+use clap::Parser;
+use packet::offload::{Gso, Offload};
+use packet::virtio_net;
+use serde::Serialize;
+use vhost_user::features::device;
+use vhost_user::frontend::{Connection, DeviceConfig, HEADER_LEN, NetDevice};
+
+/// Ethernet, IPv4 and TCP headers without options.
+const HEADERS: usize = 14 + 20 + 20;
+/// Of these lengths a receiver that takes segments uncut is told.
+const MSS: u16 = 1448;
+/// Packets that are published at once.
+const BURST: usize = 16;
+
+/// Sends large TCP packets from one vhost-user device to another, uncut.
+///
+/// Prints one JSON object. Exit codes: 0 packets arrived, 1 they did not, 2 wrong usage.
+#[derive(Debug, Parser)]
+#[command(name = "segments", version, max_term_width = 100)]
+struct Cli {
+    /// The socket of the port that packets are sent to the switch by.
+    #[arg(long)]
+    from: PathBuf,
+    /// The socket of the port that they arrive by.
+    #[arg(long)]
+    to: PathBuf,
+    /// Bytes of a packet.
+    #[arg(long, default_value_t = 65_535, value_parser = clap::value_parser!(u16).range(1500..))]
+    size: u16,
+    /// Bytes of a receive buffer; packets longer than one take several.
+    #[arg(long, default_value_t = 65_600, value_parser = clap::value_parser!(u32).range(1500..=65_600))]
+    buffer: u32,
+    /// Seconds that are measured, after one of warming up.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// The process whose CPU time is told: the switch.
+    #[arg(long)]
+    watch: u32,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    seconds: f64,
+    packets: u64,
+    bytes: u64,
+    /// Packets that arrived as large as they were sent.
+    uncut: u64,
+    /// CPU time of the switch's process.
+    cpu_seconds: f64,
+}
+
+/// A TCP packet of `len` bytes whose checksum is left to be completed.
+fn packet(len: usize) -> Vec<u8> {
+    let mut packet = vec![0x5a; len];
+    let ip_len = (len - 14) as u16;
+    let tcp_len = u32::from(ip_len - 20);
+    let mut headers = Vec::with_capacity(HEADERS);
+    headers.extend([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let [h, l] = ip_len.to_be_bytes();
+    headers.extend([0x45, 0, h, l, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    let sum = !fold(words(&headers[14..34]));
+    headers[24..26].copy_from_slice(&sum.to_be_bytes());
+    // Port 5001 to itself; sequence and acknowledgement; 5 words; ACK; a window.
+    headers.extend([0x13, 0x89, 0x13, 0x89, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
+    // The sum of the pseudo header (RFC 9293 §3.1), which whoever completes the checksum goes on from.
+    let pseudo = fold(words(&headers[26..34]) + 6 + tcp_len);
+    headers[50..52].copy_from_slice(&pseudo.to_be_bytes());
+    packet[..HEADERS].copy_from_slice(&headers);
+    packet
+}
+
+fn words(bytes: &[u8]) -> u32 {
+    bytes.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum()
+}
+
+fn fold(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+fn connect(socket: &std::path::Path, config: DeviceConfig) -> Result<NetDevice, Box<dyn Error>> {
+    let failed = |error: &dyn Error| format!("{}: {error}", socket.display());
+    let connection = Connection::dial(socket).map_err(|error| failed(&error))?;
+    let mut device = NetDevice::start(connection, config).map_err(|error| failed(&error))?;
+    for ring in 0..2 {
+        if let Some(queue) = device.queue(ring) {
+            // Nobody sleeps here.
+            queue.set_calls(false);
+        }
+    }
+    Ok(device)
+}
+
+fn run(cli: &Cli) -> Result<Report, Box<dyn Error>> {
+    let size = usize::from(cli.size);
+    let large = device::VERSION_1 | device::PROTOCOL_FEATURES | device::CSUM | device::HOST_TSO4;
+    let takes = device::GUEST_CSUM | device::GUEST_TSO4;
+    let whole = cli.buffer as usize >= size + HEADER_LEN;
+    let merged = if whole { 0 } else { device::MRG_RXBUF };
+    let sender = DeviceConfig {
+        features: large,
+        pairs: 1,
+        size: 256,
+        send_buffers: 128,
+        receive_buffers: 16,
+        receive_buffer: 2048,
+        pieces: 1,
+    };
+    let count = if whole { 128 } else { 4096 };
+    let receiver = DeviceConfig {
+        features: large | takes | merged,
+        size: if whole { 256 } else { 4096 },
+        send_buffers: 1,
+        receive_buffers: count,
+        receive_buffer: cli.buffer,
+        ..sender
+    };
+    let each = (size + HEADER_LEN).div_ceil(cli.buffer as usize);
+    let window = (usize::from(count) / each).min(96) as u64;
+    let mut to = connect(&cli.to, receiver)?;
+    let mut from = connect(&cli.from, sender)?;
+
+    let offload = Offload {
+        gso: Gso::Tcp4,
+        needs_csum: true,
+        gso_size: MSS,
+        csum_start: 34,
+        csum_offset: 16,
+        hdr_len: HEADERS as u16,
+        ..Offload::NONE
+    };
+    let header = virtio_net::encode(&offload, 0);
+    from.prepare(0, &header, &packet(size))?;
+
+    let begun = Instant::now();
+    let (warm, whole_time) = (Duration::from_secs(1), Duration::from_secs_f64(1.0 + cli.seconds));
+    let (mut sent, mut arrived, mut report) = (0u64, 0u64, Report::default());
+    let mut measured: Option<(Instant, Duration)> = None;
+    loop {
+        let mut pushed = 0;
+        while pushed < BURST && sent - arrived < window && from.push_prepared(0, size)? {
+            (pushed, sent) = (pushed + 1, sent + 1);
+        }
+        if pushed > 0 {
+            from.flush(0)?;
+        }
+        let mut popped = 0;
+        while let Some((header, len)) = to.pop_length(0)? {
+            (popped, arrived) = (popped + 1, arrived + 1);
+            report.packets += 1;
+            report.bytes += u64::from(len);
+            report.uncut += u64::from(len as usize == size && header[1] == 1);
+        }
+        if popped > 0 {
+            to.refill(0)?;
+            continue;
+        }
+        let now = begun.elapsed();
+        match measured {
+            None if now >= warm => {
+                measured = Some((Instant::now(), process_time(cli.watch)?));
+                report = Report::default();
+            }
+            Some((since, cpu)) if now >= whole_time => {
+                report.seconds = since.elapsed().as_secs_f64();
+                report.cpu_seconds = (process_time(cli.watch)? - cpu).as_secs_f64();
+                return Ok(report);
+            }
+            _ => std::hint::spin_loop(),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(report) if report.packets > 0 => {
+            println!("{}", serde_json::to_string(&report).unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        Ok(_) => {
+            eprintln!("segments: no packet arrived");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("segments: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
