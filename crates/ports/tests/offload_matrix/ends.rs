@@ -241,7 +241,7 @@ impl PacketSocket {
                 let error = io::Error::last_os_error();
                 return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
             }
-            if from.sll_pkttype == libc::PACKET_OUTGOING as u8 {
+            if from.sll_pkttype == libc::PACKET_OUTGOING {
                 continue;
             }
             bytes.truncate(len as usize);
