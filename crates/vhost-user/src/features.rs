@@ -33,6 +33,8 @@ pub mod device {
     pub const GUEST_ANNOUNCE: u64 = 1 << 21;
     /// Several queue pairs.
     pub const MQ: u64 = 1 << 22;
+    /// What is written to guest memory is logged (vhost-user's own meaning of this bit): a live migration is under way.
+    pub const LOG_ALL: u64 = 1 << 26;
     /// Header and packet may be cut into descriptors anywhere (legacy drivers; always so in virtio 1).
     pub const ANY_LAYOUT: u64 = 1 << 27;
     /// Descriptors may refer to tables of descriptors.
@@ -69,6 +71,7 @@ pub mod device {
         | CTRL_RX
         | GUEST_ANNOUNCE
         | MQ
+        | LOG_ALL
         | ANY_LAYOUT
         | INDIRECT_DESC
         | EVENT_IDX
@@ -105,6 +108,8 @@ pub mod device {
 pub mod protocol {
     /// Several queue pairs.
     pub const MQ: u64 = 1 << 0;
+    /// The log of a migration is in memory that is shared.
+    pub const LOG_SHMFD: u64 = 1 << 1;
     /// The back-end announces a guest that has moved.
     pub const RARP: u64 = 1 << 2;
     /// Any request can ask for an answer.
@@ -117,7 +122,7 @@ pub mod protocol {
     pub const STATUS: u64 = 1 << 16;
 
     /// What is offered.
-    pub const OFFERED: u64 = MQ | RARP | REPLY_ACK | NET_MTU | CONFIGURE_MEM_SLOTS | STATUS;
+    pub const OFFERED: u64 = MQ | LOG_SHMFD | RARP | REPLY_ACK | NET_MTU | CONFIGURE_MEM_SLOTS | STATUS;
 }
 
 /// Writes down a set of bits, for messages about those that nobody knows.

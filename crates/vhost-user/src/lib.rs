@@ -7,6 +7,7 @@
 //!
 //! Layers, each usable without the ones below it in this list:
 //! - [`memory`]: the table of memory regions, and the way from an address of the guest to one of this process.
+//! - [`dirty_log`]: where a live migration is told what was written.
 //! - [`virtqueue`]: the device's side of one virtqueue, split or packed.
 //! - [`driver`]: the driver's side, for tests and tools.
 //! - [`message`], [`features`]: what front-end and back-end say to each other.
@@ -24,6 +25,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("virtqueues are little-endian and this crate accesses them natively");
 
+pub mod dirty_log;
 pub mod driver;
 pub mod features;
 pub mod frontend;

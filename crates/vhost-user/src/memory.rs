@@ -241,6 +241,12 @@ impl GuestMemory {
         })
     }
 
+    /// The first guest address behind all regions.
+    pub fn end(&self) -> u64 {
+        // No end overflows: checked when they came.
+        self.entries.last().map_or(0, |e| e.guest + e.size)
+    }
+
     /// Whether the front-end took away memory that was accessed; it should then be disconnected.
     #[inline]
     pub fn faulted(&self) -> bool {

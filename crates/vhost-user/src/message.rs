@@ -185,6 +185,15 @@ pub struct Region {
     pub offset: u64,
 }
 
+/// Where in its file a log lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogArea {
+    /// Bytes.
+    pub size: u64,
+    /// Where it starts in its file.
+    pub offset: u64,
+}
+
 /// What a front-end asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
@@ -199,7 +208,7 @@ pub enum Request {
     /// This is all memory, a file for each region.
     SetMemTable(Vec<Region>),
     /// Where dirty pages are logged.
-    SetLogBase,
+    SetLogBase(LogArea),
     /// What to signal when something was logged.
     SetLogFd,
     /// A ring's size.
@@ -320,8 +329,8 @@ impl Request {
                 fields.at = fields.size;
                 Request::SetMemTable(regions)
             }
-            // Not offered; what they carry does not matter.
-            SET_LOG_BASE => return Ok(Request::SetLogBase),
+            SET_LOG_BASE => Request::SetLogBase(LogArea { size: fields.u64()?, offset: fields.u64()? }),
+            // Beside its descriptor it carries nothing that matters.
             SET_LOG_FD => return Ok(Request::SetLogFd),
             SET_VRING_NUM => Request::SetVringNum(fields.ring_number()?),
             SET_VRING_ADDR => Request::SetVringAddr(RingAddresses {
@@ -364,6 +373,7 @@ impl Request {
         match self {
             Request::SetFeatures(v) | Request::SetProtocolFeatures(v) => u64s(&[*v]),
             Request::NetSetMtu(v) | Request::SetStatus(v) => u64s(&[*v]),
+            Request::SetLogBase(LogArea { size, offset }) => u64s(&[*size, *offset]),
             Request::SetMemTable(regions) => {
                 payload.extend((regions.len() as u32).to_ne_bytes());
                 payload.extend([0; 4]);
@@ -391,7 +401,6 @@ impl Request {
             Request::GetFeatures
             | Request::SetOwner
             | Request::ResetOwner
-            | Request::SetLogBase
             | Request::SetLogFd
             | Request::GetProtocolFeatures
             | Request::GetQueueNum
@@ -411,7 +420,7 @@ impl Request {
             Request::SetOwner => SET_OWNER,
             Request::ResetOwner => RESET_OWNER,
             Request::SetMemTable(_) => SET_MEM_TABLE,
-            Request::SetLogBase => SET_LOG_BASE,
+            Request::SetLogBase(_) => SET_LOG_BASE,
             Request::SetLogFd => SET_LOG_FD,
             Request::SetVringNum(_) => SET_VRING_NUM,
             Request::SetVringAddr(_) => SET_VRING_ADDR,
@@ -443,9 +452,9 @@ impl Request {
     pub fn descriptors(&self) -> (usize, usize) {
         match self {
             Request::SetMemTable(regions) => (regions.len(), regions.len()),
-            Request::AddMemReg(_) => (1, 1),
+            Request::AddMemReg(_) | Request::SetLogBase(_) => (1, 1),
             // Some front-ends send one that nobody needs.
-            Request::RemMemReg(_) | Request::SetLogBase | Request::SetLogFd => (0, 1),
+            Request::RemMemReg(_) | Request::SetLogFd => (0, 1),
             Request::SetVringKick(ring) | Request::SetVringCall(ring) | Request::SetVringErr(ring) => {
                 let n = usize::from(ring.present);
                 (n, n)
@@ -574,7 +583,7 @@ mod tests {
             Request::SetOwner,
             Request::ResetOwner,
             Request::SetMemTable(vec![REGION; MAX_REGIONS]),
-            Request::SetLogBase,
+            Request::SetLogBase(LogArea { size: 8192, offset: 64 }),
             Request::SetLogFd,
             Request::SetVringNum(RING),
             Request::SetVringAddr(addresses),

@@ -12,6 +12,7 @@ use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
 use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, Tools};
 use tokio::sync::mpsc;
+use vhost_user::dirty_log::DirtyLog;
 use vhost_user::features::device;
 use vhost_user::session::{Device, Rings, Running};
 
@@ -31,6 +32,7 @@ struct Plugged {
     positions: Vec<(usize, Arc<AtomicU32>)>,
     calls: BTreeMap<usize, (Arc<Call>, Option<Arc<OwnedFd>>)>,
     facts: Vec<(String, String)>,
+    log: Option<Arc<DirtyLog>>,
 }
 
 /// What a driver did wrong, in words; the fabric's [`Fault`] has no room for them.
@@ -109,8 +111,15 @@ impl Plug {
     pub(super) fn blame(&self, fault: Fault) -> String {
         match (fault, self.blame.0.get()) {
             (Fault::Protocol, Some(what)) => what.clone(),
+            (Fault::Memory, _) if self.log().is_some_and(DirtyLog::faulted) => {
+                "the dirty log of a migration was truncated or punched (SIGBUS)".into()
+            }
             (fault, _) => fault.to_string(),
         }
+    }
+
+    fn log(&self) -> Option<&DirtyLog> {
+        self.plugged.as_ref()?.log.as_deref()
     }
 
     /// What is to be said of the rings that run; `None` if there are none.
@@ -121,12 +130,15 @@ impl Plug {
 
 impl Rings for Plug {
     fn start(&mut self, device: Device) -> Result<(), String> {
-        let Device { features, mtu, rings, regions, announce } = device;
+        let Device { features, mtu, rings, regions, announce, log } = device;
         let (form, mut announce) = (Form::of(features), announce);
         let (mut rx_queues, mut egresses) = (Vec::<Box<dyn RxQueue>>::new(), Vec::<Arc<dyn Egress>>::new());
         let (mut positions, mut calls) = (Vec::new(), BTreeMap::new());
         let sizes = rings.iter().filter(|ring| ring.enabled).map(|ring| (ring.ring, ring.size));
-        let facts = facts(&sizes.collect::<Vec<_>>(), regions, mtu);
+        let mut facts = facts(&sizes.collect::<Vec<_>>(), regions, mtu);
+        facts.extend(
+            log.as_ref().map(|_| ("migration".to_owned(), "under way: what is written is logged".to_owned())),
+        );
         for running in rings {
             let Running { ring, size, queue, kick, call, enabled } = running;
             let position = Arc::new(AtomicU32::new(queue.base()));
@@ -160,7 +172,7 @@ impl Rings for Plug {
         let mtu = mtu.map_or(MAX_PACKET, u32::from);
         let attachment = Attachment { rx: rx_queues, tx: egresses, caps, mtu, on_fault };
         self.switch.attach(self.at, attachment).map_err(|error| error.to_string())?;
-        self.plugged = Some(Plugged { positions, calls, facts });
+        self.plugged = Some(Plugged { positions, calls, facts, log });
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fabric::{Buffer, Egress, Fault, Output, RingBacking, TxRing};
 use packet::offload::{Gso, Offload};
 use packet::virtio_net;
+use vhost_user::dirty_log::DirtyLog;
 use vhost_user::session::GuestQueue;
 use vhost_user::{Chain, GuestMemory, Segment};
 
@@ -29,6 +30,8 @@ struct Tx<const HEADER: usize> {
     /// Whether the driver waits for a signal that nobody has given yet.
     wanted: AtomicBool,
     memory: Arc<GuestMemory>,
+    /// Where what is written is logged, while a migration is under way.
+    log: Option<Arc<DirtyLog>>,
     blame: Arc<Blame>,
 }
 
@@ -73,11 +76,11 @@ pub(super) fn egress(
     fn with<const HEADER: usize>(tx: Tx<HEADER>, own: Own) -> Arc<dyn Egress> {
         Arc::new(TxRing::new(tx, own, 0))
     }
-    let (memory, wanted) = (queue.memory().clone(), AtomicBool::new(false));
+    let (memory, log, wanted) = (queue.memory().clone(), queue.log().cloned(), AtomicBool::new(false));
     let own = Own { queue, chain: Box::default(), taken: 0, slots: 0, position };
     match form.header {
-        10 => with(Tx::<10> { ring, form, size, call, wanted, memory, blame }, own),
-        _ => with(Tx::<12> { ring, form, size, call, wanted, memory, blame }, own),
+        10 => with(Tx::<10> { ring, form, size, call, wanted, memory, log, blame }, own),
+        _ => with(Tx::<12> { ring, form, size, call, wanted, memory, log, blame }, own),
     }
 }
 
@@ -197,9 +200,12 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
     }
 
     #[inline]
-    fn hand_over(&self, own: &mut Own, _first: &Buffer, entry: &mut Entry) {
+    fn hand_over(&self, own: &mut Own, first: &Buffer, entry: &mut Entry) {
         own.taken = own.taken.saturating_sub(1);
         own.slots = own.slots.saturating_sub(entry.slots);
+        if self.log.is_some() {
+            own.log(first, entry);
+        }
         own.queue.give_back(entry.id, entry.slots, entry.written);
     }
 
@@ -220,7 +226,19 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
 
     #[inline]
     fn faulted(&self) -> bool {
-        self.memory.faulted()
+        self.memory.faulted() || self.log.as_ref().is_some_and(|log| log.faulted())
+    }
+}
+
+impl Own {
+    /// Logs what was written to a chain.
+    #[cold]
+    fn log(&self, first: &Buffer, entry: &Entry) {
+        let first = Segment { at: first.at, len: first.capacity };
+        self.queue.log_written(&[first], entry.written);
+        if let Some(more) = entry.more() {
+            self.queue.log_written(&more.segments, entry.written.saturating_sub(first.len));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a buffer is either free or in a chain that the device has, under the name of that chain.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{Connection, FrontendError};
 use crate::driver::{Buffer, DriverConfig, DriverMemory, DriverQueue};
 use crate::features::{device, protocol};
-use crate::message::{Answer, Region, Request, RingAddresses, RingDescriptor, RingNumber};
+use crate::message::{Answer, LogArea, Region, Request, RingAddresses, RingDescriptor, RingNumber};
 use crate::virtqueue::{Features, Format};
 
 /// Bytes of the header in front of packets of a virtio 1 device.
@@ -94,7 +94,7 @@ impl NetDevice {
             return Err(FrontendError::NotOffered(config.features & !offered));
         }
         connection.number(&Request::GetProtocolFeatures, "GET_PROTOCOL_FEATURES")?;
-        let wanted = Request::SetProtocolFeatures(protocol::MQ | protocol::REPLY_ACK);
+        let wanted = Request::SetProtocolFeatures(protocol::MQ | protocol::LOG_SHMFD | protocol::REPLY_ACK);
         connection.tell(&wanted, &[])?;
         connection.tell(&Request::SetOwner, &[])?;
         connection.tell(&Request::SetFeatures(config.features), &[])?;
@@ -152,15 +152,7 @@ impl NetDevice {
     fn start_ring(&mut self, index: usize) -> Result<(), FrontendError> {
         let Some(Ring { queue, kick, call, .. }) = self.rings.get(index) else { return Ok(()) };
         let (ring, config) = (index as u32, queue.config());
-        let user = DriverMemory::user_addresses(&config.addresses);
-        let addresses = RingAddresses {
-            ring,
-            flags: 0,
-            descriptors: user.descriptors,
-            used: user.device,
-            available: user.driver,
-            log: 0,
-        };
+        let addresses = addresses(index, queue);
         let number = |number| RingNumber { ring, number };
         let descriptor = RingDescriptor { ring: index as u8, present: true };
         let connection = &mut self.connection;
@@ -171,6 +163,21 @@ impl NetDevice {
         connection.tell(&Request::SetVringKick(descriptor), &[kick.as_fd()])?;
         if self.config.features & device::PROTOCOL_FEATURES != 0 {
             connection.ask(&Request::SetVringEnable(number(1)), &[], true)?;
+        }
+        Ok(())
+    }
+
+    /// Has the back-end log what it writes, in a log that starts the file and has this many bytes: what a front-end says when a
+    /// migration begins.
+    pub fn log(&mut self, file: BorrowedFd<'_>, size: u64) -> Result<(), FrontendError> {
+        let area = LogArea { size, offset: 0 };
+        self.connection.ask(&Request::SetLogBase(area), &[file], false)?;
+        let features = self.config.features | device::LOG_ALL;
+        self.connection.ask(&Request::SetFeatures(features), &[], true)?;
+        for (index, ring) in self.rings.iter().enumerate() {
+            let log = ring.queue.config().addresses.device;
+            let addresses = RingAddresses { flags: 1, log, ..addresses(index, &ring.queue) };
+            self.connection.ask(&Request::SetVringAddr(addresses), &[], true)?;
         }
         Ok(())
     }
@@ -191,7 +198,7 @@ impl NetDevice {
     }
 
     /// What the device signals when it is done with chains of a ring.
-    pub fn call(&self, ring: usize) -> Option<std::os::fd::BorrowedFd<'_>> {
+    pub fn call(&self, ring: usize) -> Option<BorrowedFd<'_>> {
         self.rings.get(ring).map(|ring| ring.call.as_fd())
     }
 
@@ -445,6 +452,19 @@ impl Ring {
             rustix::io::write(&self.kick, &1u64.to_ne_bytes()).map_err(std::io::Error::from)?;
         }
         Ok(())
+    }
+}
+
+/// Where a ring lies, not logged.
+fn addresses(index: usize, queue: &DriverQueue) -> RingAddresses {
+    let user = DriverMemory::user_addresses(&queue.config().addresses);
+    RingAddresses {
+        ring: index as u32,
+        flags: 0,
+        descriptors: user.descriptors,
+        used: user.device,
+        available: user.driver,
+        log: 0,
     }
 }
 

@@ -18,9 +18,10 @@ use std::sync::Arc;
 
 use clientmem::is_eventfd;
 
+use crate::dirty_log::DirtyLog;
 use crate::features::{self, device, protocol};
 use crate::memory::{GuestMemory, RegionSpec};
-use crate::message::{Answer, Region, Request, RingDescriptor, RingNumber};
+use crate::message::{Answer, LogArea, Region, Request, RingDescriptor, RingNumber};
 use crate::socket::Received;
 
 pub use queue::GuestQueue;
@@ -78,6 +79,8 @@ pub struct Device {
     pub regions: usize,
     /// A station that is to be announced.
     pub announce: Option<[u8; 6]>,
+    /// Where the rings log what they write, while a migration is under way.
+    pub log: Option<Arc<DirtyLog>>,
 }
 
 /// Whoever runs the rings of a session.
@@ -102,6 +105,7 @@ pub struct Session {
     protocol: u64,
     memory: Option<Arc<GuestMemory>>,
     regions: Vec<Region>,
+    log: Option<Arc<DirtyLog>>,
     rings: Vec<Ring>,
     mtu: Option<u16>,
     status: u64,
@@ -121,6 +125,7 @@ impl Session {
             protocol: 0,
             memory: None,
             regions: Vec::new(),
+            log: None,
             rings,
             mtu: None,
             status: 0,
@@ -165,7 +170,7 @@ impl Session {
     ) -> Result<Option<Answer>, Refusal> {
         match *request {
             Request::GetFeatures => return Ok(Some(Answer::Number(self.offered))),
-            Request::SetFeatures(features) => self.set_features(features)?,
+            Request::SetFeatures(features) => self.set_features(features, rings)?,
             // Every connection is a session of its own; resetting the owner is outdated and best ignored.
             Request::SetOwner | Request::ResetOwner => {}
             Request::GetProtocolFeatures => return Ok(Some(Answer::Number(protocol::OFFERED))),
@@ -201,18 +206,38 @@ impl Session {
                 let regions = self.regions.iter().filter(stays).copied().collect();
                 self.change_memory(memory, regions, rings)?;
             }
-            Request::SetLogBase | Request::SetLogFd => return Err(Refusal::NotOffered(request.name())),
+            Request::SetLogBase(LogArea { size, offset }) => {
+                if self.protocol & protocol::LOG_SHMFD == 0 {
+                    return Err(Refusal::LogNotShared);
+                }
+                let Some(fd) = descriptors.pop() else { return Ok(None) };
+                let log = Some(Arc::new(DirtyLog::map(fd.as_fd(), size, offset)?));
+                // Another log comes when memory is plugged in; the one before it counts until this is answered.
+                if self.features.is_some_and(|features| features & device::LOG_ALL != 0) {
+                    self.change(rings, |session| session.log = log)?;
+                } else {
+                    self.log = log;
+                }
+                return Ok(Some(Answer::Number(0)));
+            }
+            // Who migrates a guest looks at the log when he wants to know; nobody waits to be told.
+            Request::SetLogFd => {}
             Request::SetVringNum(RingNumber { ring, number }) => {
                 let size = u16::try_from(number).ok().filter(|size| (1..=32768).contains(size));
                 self.idle(ring, request)?.size = size.ok_or(Refusal::RingSize { ring, size: number })?;
             }
             Request::SetVringAddr(addresses) => {
-                let ring = self.ring(addresses.ring)?;
+                let at = self.index(addresses.ring)?;
+                let ring = &mut self.rings[at];
                 // Logging is switched on and off in a ring that runs; its place is another matter.
                 if ring.is_started() && !ring.lies_at(&addresses) {
                     return Err(Refusal::Started { name: request.name(), ring: addresses.ring });
                 }
-                ring.addresses = Some(addresses);
+                if !ring.is_started() {
+                    ring.addresses = Some(addresses);
+                } else if ring.addresses != Some(addresses) {
+                    self.change(rings, |session| session.rings[at].addresses = Some(addresses))?;
+                }
             }
             Request::SetVringBase(RingNumber { ring, number }) => {
                 self.idle(ring, request)?.claim_base(number)
@@ -260,16 +285,24 @@ impl Session {
         Ok(None)
     }
 
-    fn set_features(&mut self, features: u64) -> Result<(), Refusal> {
+    fn set_features(&mut self, features: u64, rings: &mut dyn Rings) -> Result<(), Refusal> {
         let unknown = features & !self.offered;
         if unknown != 0 {
             return Err(Refusal::Features(features::bits(unknown)));
         }
-        if self.features.is_some_and(|before| before != features) && self.rings.iter().any(Ring::is_started) {
+        let changed = self.features.map_or(u64::MAX, |before| before ^ features);
+        if changed == 0 {
+            return Ok(());
+        }
+        // A migration begins and ends while the guest runs.
+        let started = self.rings.iter().any(Ring::is_started);
+        if started && changed != device::LOG_ALL {
             return Err(Refusal::FeaturesChanged);
         }
-        self.features = Some(features);
-        Ok(())
+        self.change(rings, |session| {
+            session.features = Some(features);
+            session.log = session.log.take().filter(|_| features & device::LOG_ALL != 0 || !started);
+        })
     }
 
     fn index(&self, ring: u32) -> Result<usize, Refusal> {
@@ -345,13 +378,17 @@ impl Session {
         if !self.rings.iter().any(|ring| ring.is_started() && ring.is_enabled(features)) {
             return Ok(());
         }
+        let log = self.log.clone().filter(|_| features & device::LOG_ALL != 0);
+        if let Some(log) = log.as_ref().filter(|log| log.end() < memory.end()) {
+            return Err(Refusal::LogTooSmall { size: log.len(), end: log.end(), memory: memory.end() });
+        }
         let mut running = Vec::new();
         for (index, ring) in self.rings.iter().enumerate() {
-            running.extend(ring.running(index, &memory, features)?);
+            running.extend(ring.running(index, &memory, features, log.as_ref())?);
         }
         let (mtu, announce) = (self.mtu, self.announce.take());
         rings
-            .start(Device { features, mtu, rings: running, regions: memory.regions(), announce })
+            .start(Device { features, mtu, rings: running, regions: memory.regions(), announce, log })
             .map_err(Refusal::Start)?;
         self.running = true;
         Ok(())

@@ -1,27 +1,36 @@
-//! A virtqueue together with the memory that it lies in.
+//! A virtqueue together with the memory that it lies in, and the log of what it writes there.
 
 use std::sync::Arc;
 
+use crate::dirty_log::{DirtyLog, RingLog};
 use crate::memory::GuestMemory;
-use crate::virtqueue::{Chain, Config, ConfigError, QueueError, Virtqueue};
+use crate::virtqueue::{Chain, Config, ConfigError, QueueError, Segment, Virtqueue};
 
 /// The device's side of a virtqueue of a session. What its methods do is told at [`Virtqueue`].
 ///
-/// Invariant: it keeps the memory that the ring lies in. What chains name stays mapped for as long.
+/// Invariants:
+/// - It keeps the memory that the ring lies in. What chains name stays mapped for as long.
+/// - While a migration is under way, all that its methods write to the ring is in the log when they return. What is
+///   written to segments is for the caller to log ([`log_written`](GuestQueue::log_written)).
 #[derive(Debug)]
 pub struct GuestQueue {
     queue: Virtqueue,
     memory: Arc<GuestMemory>,
+    log: Option<Box<RingLog>>,
 }
 
 impl GuestQueue {
     /// # Safety
     ///
     /// The areas of `config` were located in `memory`.
-    pub(super) unsafe fn new(config: &Config, memory: Arc<GuestMemory>) -> Result<Self, ConfigError> {
+    pub(super) unsafe fn new(
+        config: &Config,
+        memory: Arc<GuestMemory>,
+        log: Option<RingLog>,
+    ) -> Result<Self, ConfigError> {
         // SAFETY: the areas are mapped as long as `memory` is held, and only virtqueues access them.
         let queue = unsafe { Virtqueue::new(config) }?;
-        Ok(GuestQueue { queue, memory })
+        Ok(GuestQueue { queue, memory, log: log.map(Box::new) })
     }
 
     /// See [`Virtqueue::available`].
@@ -48,16 +57,34 @@ impl GuestQueue {
         self.queue.give_back(id, slots, len);
     }
 
+    /// Logs that the first `len` bytes of segments of this queue were written, if a migration is under way. To be called after
+    /// they were, and before the queue is dropped.
+    #[inline]
+    pub fn log_written(&self, segments: &[Segment], len: u32) {
+        if let Some(log) = &self.log {
+            log.mark_segments(&self.memory, segments, len);
+        }
+    }
+
     /// See [`Virtqueue::publish`].
     #[inline]
     pub fn publish(&mut self) {
-        self.queue.publish();
+        let published = self.queue.publish();
+        if let Some(log) = &self.log {
+            for (at, len) in self.queue.written(published) {
+                log.mark_ring(&self.memory, at, len);
+            }
+        }
     }
 
     /// See [`Virtqueue::set_kicks`].
     #[inline]
     pub fn set_kicks(&mut self, on: bool) {
         self.queue.set_kicks(on);
+        if let Some(log) = &self.log {
+            let (at, len) = self.queue.kicks_area();
+            log.mark_ring(&self.memory, at, len);
+        }
     }
 
     /// See [`Virtqueue::wants_call`].
@@ -76,9 +103,14 @@ impl GuestQueue {
         &self.memory
     }
 
-    /// Whether the memory was taken away.
+    /// The log, if a migration is under way.
+    pub fn log(&self) -> Option<&Arc<DirtyLog>> {
+        self.log.as_ref().map(|log| log.whole())
+    }
+
+    /// Whether the memory, or that of the log, was taken away.
     #[inline]
     pub fn faulted(&self) -> bool {
-        self.memory.faulted()
+        self.memory.faulted() || self.log.as_ref().is_some_and(|log| log.faulted())
     }
 }

@@ -1,5 +1,6 @@
 //! Why a front-end is turned away, in words for whoever runs it.
 
+use crate::dirty_log::LogError;
 use crate::memory::MemoryError;
 use crate::message::{DecodeError, Name};
 use crate::virtqueue::ConfigError;
@@ -37,9 +38,32 @@ pub enum Refusal {
     /// Rings run with the features that they were started with.
     #[error("SET_FEATURES with other features while rings are started")]
     FeaturesChanged,
-    /// A request that belongs to a feature that is not there.
-    #[error("{0} without the feature it belongs to, which is not offered")]
-    NotOffered(Name),
+    /// A log without the feature that brings its memory.
+    #[error("SET_LOG_BASE without protocol feature 1 (LOG_SHMFD), which was not negotiated")]
+    LogNotShared,
+    /// A log cannot be used.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A log with fewer bits than the memory has pages.
+    #[error("dirty log of {size} bytes covers guest addresses below {end:#x}, memory goes up to {memory:#x}")]
+    LogTooSmall {
+        /// Its size in bytes.
+        size: u64,
+        /// The first address without a bit.
+        end: u64,
+        /// The first address behind the memory.
+        memory: u64,
+    },
+    /// A ring is to be logged where the log does not reach.
+    #[error("ring {ring} is to be logged at guest address {address:#x}, the dirty log ends at {end:#x}")]
+    LogAddress {
+        /// The ring.
+        ring: usize,
+        /// Where the front-end wants it logged.
+        address: u64,
+        /// The first address without a bit.
+        end: u64,
+    },
     /// There is no such ring.
     #[error("ring {ring} does not exist: there are {rings}, two for each queue pair")]
     Ring {

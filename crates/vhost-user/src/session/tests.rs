@@ -18,6 +18,7 @@ struct Told {
     mtu: Option<u16>,
     announced: Vec<[u8; 6]>,
     starts: usize,
+    logs: bool,
     calls: Vec<(usize, bool)>,
 }
 
@@ -28,6 +29,7 @@ impl Rings for Told {
         (self.features, self.mtu) = (device.features, device.mtu);
         self.announced.extend(device.announce);
         self.starts += 1;
+        self.logs = device.log.is_some();
         Ok(())
     }
 
@@ -62,6 +64,10 @@ fn region() -> Region {
 
 fn kick(ring: u8) -> Request {
     Request::SetVringKick(RingDescriptor { ring, present: true })
+}
+
+fn log(size: u64) -> Request {
+    Request::SetLogBase(LogArea { size, offset: 0 })
 }
 
 fn number(ring: u32, number: u32) -> RingNumber {
@@ -288,16 +294,16 @@ fn values_that_make_no_sense() {
         "SET_VRING_ENABLE of ring 0 with 2, must be 0 or 1"
     );
     assert_eq!(
-        refused(Request::SetFeatures(1 << 26 | 1 << 63), vec![]),
-        "SET_FEATURES with bits that were not offered: 26, 63"
+        refused(Request::SetFeatures(1 << 25 | 1 << 63), vec![]),
+        "SET_FEATURES with bits that were not offered: 25, 63"
     );
     assert_eq!(
-        refused(Request::SetProtocolFeatures(1 << 1), vec![]),
-        "SET_PROTOCOL_FEATURES with bits that were not offered: 1"
+        refused(Request::SetProtocolFeatures(1 << 5), vec![]),
+        "SET_PROTOCOL_FEATURES with bits that were not offered: 5"
     );
     assert_eq!(
-        refused(Request::SetLogBase, vec![memory_file()]),
-        "SET_LOG_BASE without the feature it belongs to, which is not offered"
+        refused(log(MEMORY), vec![memory_file()]),
+        "SET_LOG_BASE without protocol feature 1 (LOG_SHMFD), which was not negotiated"
     );
 }
 
@@ -346,4 +352,91 @@ fn a_split_ring_goes_on_where_its_used_ring_says() {
     // What we know ourselves, nobody else says.
     rig.tell(Request::SetVringEnable(number(0, 1)), vec![]);
     assert_eq!(rig.told.running[&1].queue.base(), 101);
+}
+
+/// A rig whose ring 1 runs, with whatever a log needs.
+fn migrating() -> Rig {
+    let mut rig = Rig::with_memory(FEATURES);
+    rig.tell(Request::SetProtocolFeatures(protocol::LOG_SHMFD), vec![]);
+    rig.start(1);
+    rig.tell(Request::SetVringEnable(number(1, 1)), vec![]);
+    rig
+}
+
+/// Ring 1, with what is written to it logged.
+fn logged(at: u64) -> Request {
+    Request::SetVringAddr(RingAddresses { flags: 1, log: at, ..addresses(1) })
+}
+
+#[test]
+fn a_log_comes_and_goes_while_rings_run() {
+    let mut rig = migrating();
+    assert_eq!(rig.ask(&log(32), vec![memory_file()], false).unwrap(), Some(Answer::Number(0)));
+    assert_eq!((rig.told.starts, rig.told.logs), (1, false), "nothing is logged yet");
+    rig.tell(Request::SetFeatures(FEATURES | device::LOG_ALL), vec![]);
+    assert_eq!((rig.told.starts, rig.told.logs), (2, true));
+    rig.tell(logged(0x12000), vec![]);
+    rig.tell(logged(0x12000), vec![]);
+    assert_eq!(rig.told.starts, 3, "what changes nothing stops nothing");
+    // Another log, as when memory is plugged in.
+    assert_eq!(rig.ask(&log(64), vec![memory_file()], true).unwrap(), Some(Answer::Number(0)));
+    rig.tell(Request::SetLogFd, vec![signal()]);
+    assert_eq!((rig.told.starts, rig.told.logs), (4, true));
+    rig.tell(Request::SetFeatures(FEATURES), vec![]);
+    assert_eq!((rig.told.starts, rig.told.logs), (5, false));
+    assert_eq!(rig.told.running[&1].queue.base(), 101, "it went on where it stood");
+    let other = Request::SetFeatures(FEATURES | device::LOG_ALL | device::MRG_RXBUF);
+    assert_eq!(rig.refused(other, vec![]), "SET_FEATURES with other features while rings are started");
+}
+
+#[test]
+fn a_log_may_come_after_the_features() {
+    let mut rig = migrating();
+    rig.tell(Request::SetFeatures(FEATURES | device::LOG_ALL), vec![]);
+    assert!(!rig.told.logs);
+    assert_eq!(rig.ask(&log(32), vec![memory_file()], false).unwrap(), Some(Answer::Number(0)));
+    assert!(rig.told.logs);
+}
+
+#[test]
+fn logs_that_are_wrong() {
+    let mut rig = migrating();
+    rig.tell(Request::SetFeatures(FEATURES | device::LOG_ALL), vec![]);
+    assert_eq!(rig.refused(log(32), vec![]), "SET_LOG_BASE with 0 file descriptors, must be 1");
+    let lie = rig.refused(log(MEMORY + 1), vec![memory_file()]);
+    assert_eq!(lie, "dirty log: region size 1048577 is larger than its file of 1048576 bytes");
+    // The memory has 256 pages.
+    assert_eq!(
+        rig.refused(log(31), vec![memory_file()]),
+        "dirty log of 31 bytes covers guest addresses below 0xf8000, memory goes up to 0x100000"
+    );
+
+    let mut rig = migrating();
+    rig.ask(&log(32), vec![memory_file()], false).unwrap();
+    rig.tell(Request::SetFeatures(FEATURES | device::LOG_ALL), vec![]);
+    assert_eq!(
+        rig.refused(logged(0xff_fff0), vec![]),
+        "ring 1 is to be logged at guest address 0xfffff0, the dirty log ends at 0x100000"
+    );
+}
+
+#[test]
+fn a_packed_ring_whose_back_end_died_goes_on_where_its_descriptors_say() {
+    let features = FEATURES | device::RING_PACKED | device::INDIRECT_DESC;
+    for (agreed, base) in [(features, 0x002c_002c), (features & !device::INDIRECT_DESC, 0x8000_8000)] {
+        let mut rig = Rig::with_memory(agreed);
+        let file = memory_file();
+        for slot in 0..256u64 {
+            // The second lap has come to slot 44: used there means both flags clear, and available in it only the latter set.
+            let flags: u16 = if slot < 44 { 0 } else { 1 << 15 };
+            rustix::io::pwrite(&file, &flags.to_ne_bytes(), 0x10000 + slot * 16 + 14).unwrap();
+        }
+        rig.tell(Request::SetMemTable(vec![region()]), vec![file]);
+        rig.tell(Request::SetVringNum(number(1, 256)), vec![]);
+        rig.tell(Request::SetVringBase(number(1, 0x8000_8000)), vec![]);
+        rig.tell(Request::SetVringAddr(addresses(1)), vec![]);
+        rig.tell(kick(1), vec![signal()]);
+        rig.tell(Request::SetVringEnable(number(1, 1)), vec![]);
+        assert_eq!(rig.told.running[&1].queue.base(), base);
+    }
 }

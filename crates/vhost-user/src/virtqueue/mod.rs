@@ -19,6 +19,7 @@ mod chain;
 pub(crate) mod event;
 pub(crate) mod layout;
 mod packed;
+mod resume;
 mod split;
 mod table;
 
@@ -30,6 +31,7 @@ pub use layout::{Addresses, Areas, Format, MAX_SIZE};
 
 use crate::memory::GuestMemory;
 use packed::Packed;
+pub(crate) use resume::found_position;
 use split::Split;
 
 /// What was negotiated and concerns the rings.
@@ -313,11 +315,18 @@ impl Virtqueue {
         }
     }
 
-    /// The device area, which [`set_kicks`](Virtqueue::set_kicks) writes, as an address of this process and a length: for the
-    /// log of live migration.
+    /// The device area, as an address of this process and a length: for the log of live migration.
     pub fn device_area(&self) -> (NonNull<u8>, usize) {
         match &self.ring {
             Ring::Split(ring) => (ring.device(), ring.device_len()),
+            Ring::Packed(ring) => (ring.device(), ring.device_len()),
+        }
+    }
+
+    /// What [`set_kicks`](Virtqueue::set_kicks) writes, which is in the device area: for the log of live migration.
+    pub fn kicks_area(&self) -> (NonNull<u8>, usize) {
+        match &self.ring {
+            Ring::Split(ring) => ring.kicks_area(),
             Ring::Packed(ring) => (ring.device(), ring.device_len()),
         }
     }

@@ -277,6 +277,11 @@ impl Split {
         SPLIT_ENTRIES + usize::from(self.size()) * USED_ENTRY + 2
     }
 
+    /// The event index, or the flags.
+    pub(super) fn kicks_area(&self) -> (NonNull<u8>, usize) {
+        (self.device.at(if self.features.event_idx { self.device_len() - 2 } else { 0 }), 2)
+    }
+
     pub(super) fn device(&self) -> NonNull<u8> {
         self.device.at(0)
     }
