@@ -8,7 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::command::{Running, output, succeeded};
+use crate::qmp::Qmp;
 use crate::{Error, Result, until};
 
 /// What virtio-net stands on, in the order in which it is loaded; what a kernel has built in is not among its modules.
@@ -31,18 +34,35 @@ pub struct Guest {
 }
 
 /// What a guest is made of.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GuestConfig {
-    /// The vhost-user socket of its device, which somebody listens on.
+    /// The vhost-user socket of its device.
     pub socket: PathBuf,
+    /// Whether QEMU makes that socket; else it connects to it, and each second again when it is gone.
+    pub listens: bool,
     /// The device's address.
     pub mac: String,
     /// What it runs; then it ends.
     pub script: String,
     /// Its memory.
     pub megabytes: u32,
+    /// Memory that can be [plugged in](Guest::plug_memory).
+    pub more_megabytes: u32,
     /// Further options of `virtio-net-pci`, such as `packed=on`.
     pub device: String,
+    /// Whether it starts again when it reboots; else it ends then.
+    pub reboots: bool,
+    /// Whether it does not boot, but waits for another one to [move](Guest::migrate) here.
+    pub incoming: bool,
+}
+
+/// A live migration that was completed.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    /// For how long the guest stood still, as QEMU measured it.
+    pub downtime: Duration,
+    /// How long all of it took.
+    pub total: Duration,
 }
 
 impl Guest {
@@ -53,30 +73,84 @@ impl Guest {
         let disk = ram_disk(folder.path(), &kernel, &config.script)?;
         let GuestConfig { socket, mac, megabytes, device, .. } = config;
         let mut command = Command::new("qemu-system-x86_64");
-        command.args([
-            "-accel",
-            "tcg",
-            "-cpu",
-            "max",
-            "-nographic",
-            "-no-reboot",
-            "-nodefaults",
-            "-serial",
-            "stdio",
-        ]);
-        command.args(["-m", &megabytes.to_string()]);
+        command.args(["-accel", "tcg", "-cpu", "max", "-nographic", "-nodefaults", "-serial", "stdio"]);
+        let slots = match config.more_megabytes {
+            0 => String::new(),
+            more => format!(",slots=1,maxmem={}M", megabytes + more),
+        };
+        command.args(["-m", &format!("{megabytes}M{slots}")]);
         command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(disk);
         command.args(["-append", "console=ttyS0 panic=-1 quiet"]);
         // The switch maps the guest's memory.
         command.args(["-object", &format!("memory-backend-memfd,id=m,size={megabytes}M,share=on")]);
         command.args(["-numa", "node,memdev=m"]);
-        command.args(["-chardev", &format!("socket,id=c,path={}", socket.display())]);
+        if !config.reboots {
+            command.arg("-no-reboot");
+        }
+        let role = if config.listens { "server=on,wait=off" } else { "reconnect=1" };
+        command.args(["-chardev", &format!("socket,id=c,path={},{role}", socket.display())]);
         command.args(["-netdev", "vhost-user,id=n,chardev=c"]);
         // Without KVM, QEMU 7.2 crashes on the device's MSI-X.
         command.args(["-device", &format!("virtio-net-pci,netdev=n,vectors=0,mac={mac}{device}")]);
+        let in_folder = |name| folder.path().join(name).display().to_string();
+        command.args(["-qmp", &format!("unix:{},server=on,wait=off", in_folder("monitor"))]);
+        if config.incoming {
+            command.args(["-incoming", &format!("unix:{}", in_folder("incoming"))]);
+        }
         let console = File::create(folder.path().join("console"))?;
         command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
         Ok(Guest { process: Running::start(&mut command)?, folder })
+    }
+
+    /// QEMU's monitor, for one at a time.
+    pub fn monitor(&mut self) -> Result<Qmp> {
+        let path = self.folder.path().join("monitor");
+        until("QEMU's monitor", Duration::from_secs(60), || match self.process.ended()? {
+            Some(status) => Err(Error(format!("the guest ended, {status}; it said: {}", self.console()))),
+            None => Ok(Qmp::connect(&path).ok()),
+        })
+    }
+
+    /// Plugs in so much memory.
+    pub fn plug_memory(&mut self, megabytes: u64) -> Result<()> {
+        let mut monitor = self.monitor()?;
+        let memory = json!({ "qom-type": "memory-backend-memfd", "id": "more", "size": megabytes << 20, "share": true });
+        monitor.run("object-add", memory)?;
+        monitor.run("device_add", json!({ "driver": "pc-dimm", "id": "dimm", "memdev": "more" }))?;
+        Ok(())
+    }
+
+    /// Moves it, while it runs, to another QEMU that waits for one. It is paused here when it goes on there.
+    pub fn migrate(&mut self, to: &mut Guest, limit: Duration) -> Result<Migration> {
+        // Whose monitor answers waits for a guest already.
+        drop(to.monitor()?);
+        let mut monitor = self.monitor()?;
+        // Where it came from another one itself, that ends a moment after it goes on.
+        until("the guest to have come here", limit, || {
+            let told = monitor.run("query-migrate", json!({}))?;
+            Ok((told["status"] != "active").then_some(()))
+        })?;
+        let events = json!({ "capabilities": [{ "capability": "events", "state": true }] });
+        monitor.run("migrate-set-capabilities", events)?;
+        // Bytes a second; more than there can be.
+        monitor.run("migrate-set-parameters", json!({ "max-bandwidth": 1u64 << 33 }))?;
+        let uri = format!("unix:{}", to.folder.path().join("incoming").display());
+        monitor.run("migrate", json!({ "uri": uri }))?;
+        let status = monitor.event("MIGRATION", limit, |data| {
+            let status = data["status"].as_str().unwrap_or_default();
+            ["completed", "failed", "cancelled"].contains(&status).then(|| status.to_owned())
+        })?;
+        if status != "completed" {
+            let told = monitor.run("query-migrate", json!({}))?;
+            return Err(Error(format!("the migration {status}: {told}; there it says: {}", to.console())));
+        }
+        // It is completed a moment before its times are known.
+        until("QEMU to know how long it took", limit, || {
+            let told = monitor.run("query-migrate", json!({}))?;
+            let milliseconds = |key: &str| Duration::from_millis(told[key].as_u64().unwrap_or(0));
+            let (downtime, total) = (milliseconds("downtime"), milliseconds("total-time"));
+            Ok((!total.is_zero()).then_some(Migration { downtime, total }))
+        })
     }
 
     /// What it has printed.

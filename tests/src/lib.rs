@@ -14,6 +14,7 @@ mod guest;
 mod hostile;
 mod hugepages;
 mod netns;
+mod qmp;
 mod testpmd;
 mod wait;
 
@@ -22,10 +23,11 @@ use std::time::Duration;
 
 pub use command::{Running, binary, output};
 pub use daemon::{Daemon, PortView};
-pub use guest::{Guest, GuestConfig};
+pub use guest::{Guest, GuestConfig, Migration};
 pub use hostile::{Hostile, HostileConfig, Peer, memfd, send_bytes};
 pub use hugepages::HugePages;
 pub use netns::Netns;
+pub use qmp::Qmp;
 pub use testpmd::{Memory, Testpmd};
 pub use wait::until;
 

@@ -19,6 +19,7 @@ fn guest(daemon: &Daemon, number: u8, device: &str, script: &str) -> Guest {
         script: up + script,
         megabytes: if long() { 768 } else { 256 },
         device: device.into(),
+        ..GuestConfig::default()
     };
     Guest::start(&config).unwrap()
 }
