@@ -14,6 +14,8 @@ fn main() -> io::Result<()> {
         .chain(memif_control())
         .chain(memif_rings())
         .chain(virtqueue())
+        .chain(vhost_user_messages())
+        .chain(offload_headers())
         .chain(config())
         .chain(capture_file())
     {
@@ -187,11 +189,58 @@ fn virtqueue() -> Vec<Seed> {
         [&[bits, size][..], &start.to_le_bytes(), &round(table).repeat(6)].concat()
     };
     vec![
-        ("virtqueue", "split", queue(0, 3, 0xfffc, false)),
-        ("virtqueue", "split-tables", queue(2 | 4, 4, 0, true)),
-        ("virtqueue", "packed", queue(1 | 2, 10, 0x8000, false)),
-        ("virtqueue", "packed-tables-in-order", queue(1 | 2 | 4 | 8, 6, 3, true)),
+        ("virtqueue_split", "honest", queue(0, 3, 0xfffc, false)),
+        ("virtqueue_split", "tables", queue(2 | 4, 4, 0, true)),
+        ("virtqueue_split", "loop", [&[0, 2, 0, 0][..], &[250, 0, 1, 250, 1, 0, 240, 0, 1, 0, 5]].concat()),
+        ("virtqueue_split", "jump", [&[0, 2, 0, 0][..], &[240, 0, 0x88, 0x88, 5, 247]].concat()),
+        ("virtqueue_split", "anywhere", vec![0x10, 3, 0, 0, 8, 0, 9, 0, 0, 0, 0, 1, 0, 2, 4, 3, 0, 0]),
+        ("virtqueue_packed", "honest", queue(1 | 2, 10, 0x8000, false)),
+        ("virtqueue_packed", "tables-in-order", queue(1 | 2 | 4 | 8, 6, 3, true)),
+        ("virtqueue_packed", "loop", [&[1, 1, 0, 0x80][..], &[250, 0, 1, 1, 250, 1, 0, 1, 5]].concat()),
+        ("virtqueue_packed", "anywhere", vec![0x11, 3, 0, 0, 8, 0, 9, 0x80, 9, 0x80, 0, 1, 0, 2, 4, 3, 0, 0]),
     ]
+}
+
+/// Messages as the target reads them: what, its fields, then which descriptors.
+fn vhost_user_messages() -> Vec<Seed> {
+    let features = [2, 0];
+    let table = [4, 2, 0, 0, 0, 0];
+    let ring = |ring: u8| {
+        [[8, ring, 5, 0].as_slice(), &[9, ring, 0], &[10, ring, 0, 0, 0], &[11, ring, 0, 0]].concat()
+    };
+    let call = |ring: u8| vec![12, ring, 0, 0];
+    let enable = |ring: u8| vec![14, ring, 1];
+    let run = [20, 0xff];
+    let start = |packed: u8| {
+        let rings = [ring(0), ring(1), call(0), call(1), enable(0), enable(1)].concat();
+        [&[1, packed, 1, 3][..], &features, &table, &rings, &run].concat()
+    };
+    let change =
+        [&[15, 1, 0][..], &[5, 3, 0, 0, 0], &[6, 3], &[16, 5, 0], &[17, 1], &run, &[14, 0, 0]].concat();
+    let stream = [&[0, 40][..], &[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0], &[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0]];
+    vec![
+        ("vhost_user_messages", "split", [start(0), change.clone()].concat()),
+        ("vhost_user_messages", "packed", [start(1), change].concat()),
+        ("vhost_user_messages", "stream", [stream.concat(), vec![7; 8]].concat()),
+    ]
+}
+
+/// A header that is the frame's own, then frames for three kinds of receivers.
+fn offload_headers() -> Vec<Seed> {
+    let mut all = Vec::new();
+    for (name, frame) in shapes() {
+        for (kind, receiver) in [("plain", [0, 0]), ("all", [15, 0]), ("sums", [1, 47])] {
+            let name: &'static str = Box::leak(format!("{name}-{kind}").into_boxed_str());
+            all.push(("offload_headers", name, [&receiver[..], &frame, &[0]].concat()));
+        }
+    }
+    // Segments of no bytes, offsets beyond the packet, no such type.
+    let lies = [("size-zero", [6, 0xa8, 7, 5]), ("beyond", [8, 0xff, 9, 0xff]), ("type", [1, 2, 1, 0])];
+    for (name, [at, with, at2, with2]) in lies {
+        let edits = [2, at, with, at2, with2];
+        all.push(("offload_headers", name, [&[0, 0][..], &frame(TCP | CUT, 0, 1448, 3500), &edits].concat()));
+    }
+    all
 }
 
 fn config() -> Vec<Seed> {

@@ -6,6 +6,7 @@
 pub mod frame;
 pub mod memory;
 pub mod rings;
+pub mod virtqueue;
 
 /// The fuzzer's bytes, taken from the front.
 pub struct Bytes<'a>(&'a [u8]);

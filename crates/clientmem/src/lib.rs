@@ -15,7 +15,7 @@
 //! signal, so [`Region::faulted`] does not report it.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-compile_error!("clientmem needs 64-bit Linux: it maps regions of up to 64 GiB and handles Linux's SIGBUS");
+compile_error!("clientmem needs 64-bit Linux: it maps regions of up to 1 TiB and handles Linux's SIGBUS");
 
 mod fault;
 mod kind;

@@ -1,8 +1,8 @@
 //! One mapped file.
 //!
 //! Invariants:
-//! - `base..base + mapped` is mapped readable and writable from construction to drop, whatever becomes of the file.
-//! - `len <= mapped`, and only addresses below `base + len` are handed out.
+//! - `start..start + mapped` is mapped readable and writable from construction to drop, whatever becomes of the file.
+//! - `base..base + len` lies within it, and only addresses there are handed out.
 //! - The mapping is registered with the fault handler for the whole time in which anybody can have an address of it.
 
 use std::io;
@@ -15,8 +15,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::registry::{self, Mapping, Slot};
 use crate::{install_fault_handler, kind};
 
-/// The largest region that is mapped: what a large guest has, and far from exhausting the address space.
-pub const MAX_REGION_SIZE: u64 = 64 << 30;
+/// The largest region that is mapped: more than guests have, and of the address space of 128 TiB a small part.
+pub const MAX_REGION_SIZE: u64 = 1 << 40;
 
 /// Why a client's file is not mapped.
 #[derive(Debug, thiserror::Error)]
@@ -40,10 +40,12 @@ pub enum MapError {
         size: u64,
     },
     /// The file is smaller than announced.
-    #[error("region size {size} is larger than its file of {file_size} bytes")]
+    #[error("region size {size}{} is larger than its file of {file_size} bytes", at(*offset))]
     BeyondFile {
         /// The announced size.
         size: u64,
+        /// Where in the file it starts.
+        offset: u64,
         /// The size of the file.
         file_size: u64,
     },
@@ -61,7 +63,12 @@ pub enum MapError {
     TableFull,
 }
 
-/// A file of a client, mapped shared, readable and writable.
+/// Where in its file a region starts, if that is worth saying.
+fn at(offset: u64) -> String {
+    if offset == 0 { String::new() } else { format!(" at offset {offset}") }
+}
+
+/// A file of a client, or a part of one, mapped shared, readable and writable.
 ///
 /// Users take raw pointers from [`at`](Region::at). The owner drops a `Region` only after every thread that may hold
 /// such a pointer has stopped using it (a quiescent point): dropping unmaps, and the address range may be reused at
@@ -70,6 +77,8 @@ pub enum MapError {
 pub struct Region {
     base: NonNull<u8>,
     len: u64,
+    /// What was mapped: whole pages around `base` and `len`.
+    start: NonNull<u8>,
     mapped: usize,
     slot: &'static Slot,
 }
@@ -86,6 +95,12 @@ impl Region {
     /// The descriptor is not needed afterwards. `size` is rounded up to whole pages of the file for mapping, but
     /// [`at`](Region::at) keeps to `size`.
     pub fn map(fd: BorrowedFd<'_>, size: u64) -> Result<Region, MapError> {
+        Region::map_part(fd, 0, size)
+    }
+
+    /// The same for the `size` bytes from `offset` on, which need not be a page's start: no more is mapped than the pages
+    /// that they lie in.
+    pub fn map_part(fd: BorrowedFd<'_>, offset: u64, size: u64) -> Result<Region, MapError> {
         let file = kind::mappable(fd)?;
         if size == 0 {
             return Err(MapError::Empty);
@@ -93,28 +108,43 @@ impl Region {
         if size > MAX_REGION_SIZE {
             return Err(MapError::TooLarge { size });
         }
-        if size > file.file_size {
-            return Err(MapError::BeyondFile { size, file_size: file.file_size });
-        }
+        let beyond = MapError::BeyondFile { size, offset, file_size: file.file_size };
+        let Some(end) = offset.checked_add(size).filter(|end| *end <= file.file_size) else {
+            return Err(beyond);
+        };
         let flags = fcntl_getfl(fd).map_err(|e| MapError::Inspect(e.into()))?;
         if flags & OFlags::ACCMODE != OFlags::RDWR {
             return Err(MapError::NotReadWrite);
         }
         install_fault_handler();
-        // Cannot overflow: size is at most 2^36 and the page size a power of two of the same order.
-        let mapped = (size as usize).next_multiple_of(file.page_size);
+        // A power of two, in which the file is mapped.
+        let page_size = file.page_size as u64;
+        let first = offset & !(page_size - 1);
+        let inside = (offset - first) as usize;
+        // Cannot overflow: the size is at most 2^40, a page much smaller, and files end below 2^63.
+        let mapped = (end - first).next_multiple_of(page_size) as usize;
         // SAFETY: no address is asked for, so the kernel picks a free range and nothing existing is touched.
-        let base = unsafe {
-            mmap(std::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0)
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                first,
+            )
         }
         .map_err(|e| MapError::Map(e.into()))?;
-        let mapping = Mapping { start: base as usize, len: mapped, page_size: file.page_size };
-        let (Some(base), Some(slot)) = (NonNull::new(base.cast::<u8>()), registry::register(mapping)) else {
+        let mapping = Mapping { start: start as usize, len: mapped, page_size: file.page_size };
+        let (Some(start), Some(slot)) = (NonNull::new(start.cast::<u8>()), registry::register(mapping))
+        else {
             // SAFETY: the range was mapped just now and nobody has an address of it.
-            let _ = unsafe { munmap(base, mapped) };
+            let _ = unsafe { munmap(start, mapped) };
             return Err(MapError::TableFull);
         };
-        Ok(Region { base, len: size, mapped, slot })
+        // SAFETY: `inside` is less than a page, and the mapping has at least one.
+        let base = unsafe { start.add(inside) };
+        Ok(Region { base, len: size, start, mapped, slot })
     }
 
     /// Makes a memory file of our own, for the client role, and maps it.
@@ -134,7 +164,8 @@ impl Region {
         if offset.checked_add(len)? > self.len {
             return None;
         }
-        // SAFETY: offset <= self.len <= self.mapped, so the result lies within the mapping or one past its end.
+        // SAFETY: offset <= self.len, and that many bytes are mapped from `base` on: the result lies within the mapping or
+        // one past its end.
         Some(unsafe { self.base.add(offset as usize) })
     }
 
@@ -165,6 +196,6 @@ impl Drop for Region {
         self.slot.unregister();
         // SAFETY: the range is this Region's own, and per the rule above nobody uses an address of it any more.
         // Unmapping a range that is mapped does not fail in a way that could be dealt with.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }

@@ -11,8 +11,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// How many mappings can exist at once.
-pub(crate) const SLOTS: usize = 16384;
+/// How many mappings can exist at once: half of those that Linux lets a process have (`vm.max_map_count`, 65,530), and
+/// eight for each of four thousand clients.
+pub(crate) const SLOTS: usize = 32768;
 
 /// `seq % 3`: nobody's.
 const FREE: u64 = 0;

@@ -269,3 +269,29 @@ fn dropping_unmaps() {
     drop(region);
     assert_eq!(lines(), 0);
 }
+
+#[test]
+fn a_part_of_a_file_is_mapped_and_no_more() {
+    let fd = file(64 * PAGE);
+    let whole = Region::map(fd.as_fd(), 64 * PAGE).unwrap();
+    // Neither its start nor its end is a page's.
+    let part = Region::map_part(fd.as_fd(), 10 * PAGE + 100, 2 * PAGE).unwrap();
+    write(&whole, 10 * PAGE + 100, 7);
+    write(&whole, 12 * PAGE + 99, 9);
+    assert_eq!((read(&part, 0), read(&part, 2 * PAGE - 1)), (7, 9));
+    assert_eq!((part.at(2 * PAGE, 1), part.len()), (None, 2 * PAGE));
+    let start = part.base().as_ptr() as u64 - 100;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = format!("{start:08x}-{:08x} rw-s {:08x}", start + 3 * PAGE, 10 * PAGE);
+    assert!(maps.lines().any(|found| found.starts_with(&line)), "{line} is not in {maps}");
+
+    ftruncate(&fd, 11 * PAGE).unwrap();
+    assert_eq!(read(&part, 2 * PAGE - 1), 0);
+    assert!(part.faulted() && !whole.faulted());
+    for (offset, size) in [(10 * PAGE, PAGE + 1), (u64::MAX, 2), (1 << 62, PAGE)] {
+        let error = Region::map_part(fd.as_fd(), offset, size).unwrap_err().to_string();
+        let expected =
+            format!("region size {size} at offset {offset} is larger than its file of 45056 bytes");
+        assert_eq!(error, expected);
+    }
+}

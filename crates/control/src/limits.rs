@@ -5,8 +5,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Files that the daemon itself has open: sockets, epolls, eventfds, logs; generously.
 const BASE: u64 = 64;
 
-/// Files of a port with one client of one queue pair: listening socket, connection, two regions, two eventfds, and
-/// room for a client that reconnects.
+/// Files of a port with one client of one queue pair: listening socket (of vhost-user ports, twice), connection, two
+/// regions and two eventfds (memif) or four eventfds (vhost-user), and room for a client that reconnects.
 const PER_PORT: u64 = 8;
 
 /// More ports than files.

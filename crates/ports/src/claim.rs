@@ -12,3 +12,9 @@ const REFUSED: Offload = Offload { gso: Gso::Udp, ..Offload::NONE };
 pub(crate) fn claim(header: &[u8; HEADER_LEN]) -> Offload {
     virtio_net::decode(header).unwrap_or(REFUSED)
 }
+
+/// [`claim`] for fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub fn of_header(header: &[u8; HEADER_LEN]) -> Offload {
+    claim(header)
+}

@@ -6,6 +6,9 @@
 //! logic know nothing of port types.
 
 mod access;
+#[cfg(feature = "fuzzing")]
+pub mod claim;
+#[cfg(not(feature = "fuzzing"))]
 mod claim;
 mod log_limit;
 pub mod memif;

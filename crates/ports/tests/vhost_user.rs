@@ -200,6 +200,32 @@ fn mergeable_buffers_with_everything() {
     matrix(MRG_RXBUF | EVENT_IDX | INDIRECT_DESC, DeviceConfig { pieces: 2, ..SMALL });
 }
 
+/// Without virtio 1 the header has 10 bytes, unless buffers are merged; without protocol features rings start enabled.
+#[test]
+fn legacy_front_ends() {
+    let lab = Lab::new();
+    let (a, b) = (lab.open("a", ""), lab.open("b", ""));
+    let legacy = [0, ANY_LAYOUT | INDIRECT_DESC, MRG_RXBUF, MRG_RXBUF | EVENT_IDX | PROTOCOL_FEATURES];
+    for features in legacy {
+        let config = if features & MRG_RXBUF == 0 { LARGE } else { SMALL };
+        let pieces = if features & ANY_LAYOUT == 0 { 1 } else { 3 };
+        let mut left = a.connect(DeviceConfig { features, pieces, ..config });
+        let mut right = b.connect(DeviceConfig { features: BASIC, ..LARGE });
+        let names = a.detail("features").unwrap();
+        assert!(!names.contains("version-1"), "{names}");
+        carry(&mut left, &mut right, &lengths());
+        carry(&mut right, &mut left, &lengths());
+        // Two of their kind.
+        drop(right);
+        b.wait_down("closed the connection");
+        let mut right = b.connect(DeviceConfig { features, pieces, ..config });
+        carry(&mut left, &mut right, &[60, 1514, 64]);
+        drop((left, right));
+        a.wait_down("closed the connection");
+        b.wait_down("closed the connection");
+    }
+}
+
 #[test]
 fn a_packet_that_no_buffer_holds_is_dropped_and_the_next_passes() {
     let lab = Lab::new();

@@ -279,9 +279,12 @@ fn check(entries: &[Entry], spec: &RegionSpec) -> Result<(), MemoryError> {
 fn map(spec: &RegionSpec) -> Result<Entry, MemoryError> {
     let &RegionSpec { guest_address, size, user_address, mmap_offset, .. } = spec;
     let wrong = |reason| MemoryError::Map { guest_address, reason };
-    // From the file's start: an offset need not be one that the kernel maps at.
-    let mapping = Region::map(spec.fd.as_fd(), mmap_offset + size).map_err(wrong)?;
-    // What was mapped has these bytes.
-    let host = mapping.at(mmap_offset, size).ok_or(wrong(MapError::Empty))?;
-    Ok(Entry { guest: guest_address, size, host, user: user_address, mapping: Arc::new(mapping) })
+    let mapping = Region::map_part(spec.fd.as_fd(), mmap_offset, size).map_err(wrong)?;
+    Ok(Entry {
+        guest: guest_address,
+        size,
+        host: mapping.base(),
+        user: user_address,
+        mapping: Arc::new(mapping),
+    })
 }

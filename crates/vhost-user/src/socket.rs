@@ -128,6 +128,12 @@ pub enum ReceiveError {
     /// The message came with more descriptors than any needs.
     #[error("message with more than {MAX_DESCRIPTORS} file descriptors")]
     TooManyDescriptors,
+    /// The message came with descriptors that this process has no room for.
+    #[error("message with file descriptors, and as many are open as may be; raise the limit (`ulimit -n`)")]
+    NoRoom,
+    /// The peer said half a message and then nothing, for as long as whoever receives waits.
+    #[error("the control connection stopped within a message")]
+    Stalled,
     /// The header cannot be understood.
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -167,6 +173,11 @@ impl Default for Receiver {
 }
 
 impl Receiver {
+    /// Whether a part of a message has come, and not all of it.
+    pub fn is_within_message(&self) -> bool {
+        self.filled > 0
+    }
+
     /// Receives up to the end of the next message. `None` when the peer has closed the connection. After an error other
     /// than [`ReceiveError::would_block`] the connection is of no more use.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Received>, ReceiveError> {
@@ -215,13 +226,18 @@ fn read(
         other => other.map_err(io::Error::from)?,
     };
     // Owning them all before any check makes every way out close them.
+    let before = descriptors.len();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
             descriptors.extend(fds);
         }
     }
-    // The kernel closes descriptors for which there is no room, and says so.
-    if received.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() > MAX_DESCRIPTORS {
+    // The kernel closes descriptors for which there is no room, here or in the table of open files, and says so.
+    let cut = received.flags.contains(ReturnFlags::CTRUNC);
+    if cut && descriptors.len() - before < MAX_DESCRIPTORS {
+        return Err(ReceiveError::NoRoom);
+    }
+    if cut || descriptors.len() > MAX_DESCRIPTORS {
         return Err(ReceiveError::TooManyDescriptors);
     }
     Ok(received.bytes)
@@ -251,8 +267,10 @@ mod tests {
         let bytes = kick.encode(false);
         let mut receiver = Receiver::default();
         assert!(receiver.receive(ours.as_fd()).unwrap_err().would_block());
+        assert!(!receiver.is_within_message());
         send(theirs.as_fd(), &bytes[..5], &[theirs.as_fd()]).unwrap();
         assert!(receiver.receive(ours.as_fd()).unwrap_err().would_block());
+        assert!(receiver.is_within_message());
         send(theirs.as_fd(), &bytes[5..], &[]).unwrap();
         send(theirs.as_fd(), &Request::SetFeatures(7).encode(true), &[]).unwrap();
         send(theirs.as_fd(), &bytes, &[ours.as_fd(), theirs.as_fd()]).unwrap();

@@ -26,6 +26,8 @@ pub(super) struct Plug {
     report: mpsc::Sender<Fault>,
     blame: Arc<Blame>,
     plugged: Option<Plugged>,
+    /// How often rings were started or stopped since this was last asked.
+    changes: u32,
 }
 
 struct Plugged {
@@ -104,7 +106,7 @@ impl Call {
 
 impl Plug {
     pub(super) fn new(switch: Arc<Switch>, at: PortRef, report: mpsc::Sender<Fault>) -> Self {
-        Self { switch, at, report, blame: Arc::default(), plugged: None }
+        Self { switch, at, report, blame: Arc::default(), plugged: None, changes: 0 }
     }
 
     /// A fault in words.
@@ -122,6 +124,11 @@ impl Plug {
         self.plugged.as_ref()?.log.as_deref()
     }
 
+    /// How often rings were started or stopped since the last call.
+    pub(super) fn take_changes(&mut self) -> u32 {
+        std::mem::take(&mut self.changes)
+    }
+
     /// What is to be said of the rings that run; `None` if there are none.
     pub(super) fn facts(&self) -> Option<Vec<(String, String)>> {
         Some(self.plugged.as_ref()?.facts.clone())
@@ -131,6 +138,7 @@ impl Plug {
 impl Rings for Plug {
     fn start(&mut self, device: Device) -> Result<(), String> {
         let Device { features, mtu, rings, regions, announce, log } = device;
+        self.changes += 1;
         let (form, mut announce) = (Form::of(features), announce);
         let (mut rx_queues, mut egresses) = (Vec::<Box<dyn RxQueue>>::new(), Vec::<Arc<dyn Egress>>::new());
         let (mut positions, mut calls) = (Vec::new(), BTreeMap::new());
@@ -178,6 +186,7 @@ impl Rings for Plug {
 
     fn stop(&mut self) -> Vec<(usize, u32)> {
         let Some(plugged) = self.plugged.take() else { return Vec::new() };
+        self.changes += 1;
         // Fails only if the port is gone, which has detached it.
         let _ = self.switch.detach(self.at);
         // Queues have said where they stand when they were dropped.

@@ -1,7 +1,9 @@
 //! A front-end that is connected: hear what it says, watch over its rings, take it down.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fabric::switch::PortRef;
 use fabric::{Fault, Switch};
@@ -13,14 +15,19 @@ use vhost_user::socket::{ReceiveError, Received, Receiver, send};
 
 use super::device::Plug;
 use super::options::Options;
+use super::pace::{CHANGE, MESSAGE, Pace};
 use crate::log_limit::{Admitted, LogLimit};
 use crate::{Link, Status, StatusCell};
+
+/// How long the rest of a message may take.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A vhost-user port, whether or not anyone is connected.
 pub(super) struct PortState {
     pub(super) at: PortRef,
     pub(super) options: Options,
     pub(super) log: LogLimit,
+    pub(super) pace: Pace,
     switch: Arc<Switch>,
     status: StatusCell,
     /// True once the port is being closed.
@@ -36,7 +43,7 @@ struct Served {
 impl PortState {
     pub(super) fn new(at: PortRef, switch: Arc<Switch>, options: Options) -> Self {
         let (log, status, closing) = (LogLimit::default(), StatusCell::default(), watch::Sender::new(false));
-        let port = Self { at, options, log, switch, status, closing };
+        let port = Self { at, options, log, pace: Pace::default(), switch, status, closing };
         port.set_down("no front-end has connected yet".into());
         port
     }
@@ -74,7 +81,8 @@ impl PortState {
         let peer = rustix::net::sockopt::socket_peercred(control.get_ref()).ok();
         let peer = peer.map(|peer| ("peer".to_owned(), format!("process {}", peer.pid.as_raw_nonzero())));
         let (report, mut faults) = mpsc::channel(1);
-        let limits = Limits { queue_pairs: self.options.queues, ..Limits::default() };
+        let Options { queues: queue_pairs, memory_slots, .. } = self.options;
+        let limits = Limits { queue_pairs, regions: memory_slots.into(), ..Limits::default() };
         let mut served = Box::new(Served {
             session: Session::new(limits, self.options.features()),
             plug: Plug::new(self.switch.clone(), self.at, report),
@@ -87,7 +95,10 @@ impl PortState {
         let reason = loop {
             let received = tokio::select! {
                 fault = faults.recv() => break served.plug.blame(fault.unwrap_or(Fault::Protocol)),
-                received = receive(&control, &mut receiver) => received,
+                received = async {
+                    self.pace.room().await;
+                    receive(&control, &mut receiver).await
+                } => received,
                 () = self.closing() => break "the port is being removed".to_owned(),
             };
             let received = match received {
@@ -105,6 +116,7 @@ impl PortState {
             let (answer, failure) = match handled.await {
                 Ok((back, outcome)) => {
                     served = back;
+                    self.pace.spend(MESSAGE + CHANGE * served.plug.take_changes());
                     match outcome {
                         Ok(answer) => (answer, None),
                         Err(reason) => {
@@ -124,7 +136,7 @@ impl PortState {
             if let Some(answer) = answer
                 && let Err(error) = send(control.as_fd(), &answer, &[])
             {
-                break failure.unwrap_or_else(|| format!("cannot answer on the control socket: {error}"));
+                break failure.unwrap_or_else(|| unanswered(&error));
             }
             if let Some(reason) = failure {
                 break reason;
@@ -132,6 +144,7 @@ impl PortState {
         };
         // As above: it waits for workers.
         let _ = tokio::task::spawn_blocking(move || served.session.close(&mut served.plug)).await;
+        self.pace.spend(CHANGE);
         if let Some(Admitted { suppressed }) = self.log.admit() {
             tracing::info!(port = self.name(), reason, suppressed, "vhost-user front-end disconnected");
         }
@@ -163,13 +176,27 @@ impl Served {
     }
 }
 
+/// Why an answer cannot be sent.
+fn unanswered(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock => "the front-end does not read the answers that it asks for".into(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => "the front-end closed the connection".into(),
+        _ => format!("cannot answer on the control socket: {error}"),
+    }
+}
+
 /// Receives one message.
 async fn receive(
     control: &AsyncFd<OwnedFd>,
     receiver: &mut Receiver,
 ) -> Result<Option<Received>, ReceiveError> {
     loop {
-        let mut ready = control.readable().await?;
+        let mut ready = if receiver.is_within_message() {
+            let rest = tokio::time::timeout(PATIENCE, control.readable()).await;
+            rest.map_err(|_| ReceiveError::Stalled)??
+        } else {
+            control.readable().await?
+        };
         match receiver.receive(control.get_ref().as_fd()) {
             Err(error) if error.would_block() => ready.clear_ready(),
             other => return other,

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use vhost_user::socket::Listener;
 
 use super::link::PortState;
+use super::pace::CONNECTION;
 use crate::log_limit::Admitted;
 use crate::watch::{watch, watch_copy};
 use crate::{Access, Environment, OpenError};
@@ -50,12 +51,16 @@ async fn run(listener: Listener, watched: AsyncFd<OwnedFd>, port: Arc<PortState>
 /// Waits for a connection.
 async fn accept(listener: &Listener, watched: &AsyncFd<OwnedFd>, port: &PortState) -> AsyncFd<OwnedFd> {
     loop {
+        port.pace.room().await;
         let Ok(mut ready) = watched.readable().await else {
             // The runtime is shutting down.
             return std::future::pending().await;
         };
         match listener.accept().and_then(watch) {
-            Ok(control) => return control,
+            Ok(control) => {
+                port.pace.spend(CONNECTION);
+                return control;
+            }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => ready.clear_ready(),
             Err(error) => {
                 if let Some(Admitted { suppressed }) = port.log.admit() {

@@ -1,13 +1,14 @@
 //! vhost-user ports: network devices of virtual machines, and of programs that play one (DPDK's virtio-user).
 //!
-//! `options` says what a user can set, `listener` waits for front-ends and `dialer` connects to them, `link` serves one,
-//! `device` plugs the rings that it starts into the switch, `rx` and `tx` are what the data plane sees.
+//! `options` says what a user can set, `listener` waits for front-ends and `dialer` connects to them, `link` serves one at the
+//! speed that `pace` allows, `device` plugs the rings that it starts into the switch, `rx` and `tx` are what the data plane sees.
 
 mod device;
 mod dialer;
 mod link;
 mod listener;
 mod options;
+mod pace;
 mod rx;
 mod tx;
 

@@ -35,6 +35,10 @@ pub struct Options {
     /// Most queue pairs that a front-end may use, 1 to 64.
     #[serde(default = "default_queues")]
     pub queues: u16,
+    /// Most memory regions that a front-end may share, 1 to 509: a guest to which memory is plugged in while it runs takes
+    /// one for each piece.
+    #[serde(default = "default_memory_slots")]
+    pub memory_slots: u16,
     /// Whether packed rings are offered beside split ones.
     #[serde(default = "yes")]
     pub packed: bool,
@@ -58,6 +62,10 @@ pub struct Options {
 
 fn default_queues() -> u16 {
     16
+}
+
+fn default_memory_slots() -> u16 {
+    32
 }
 
 fn yes() -> bool {
@@ -93,6 +101,11 @@ impl Options {
         if !(1..=64).contains(&self.queues) {
             return Err(OpenError(format!("queues: {} is out of range, must be 1 to 64", self.queues)));
         }
+        let most = vhost_user::memory::MAX_REGIONS as u16;
+        if !(1..=most).contains(&self.memory_slots) {
+            let found = self.memory_slots;
+            return Err(OpenError(format!("memory-slots: {found} is out of range, must be 1 to {most}")));
+        }
         Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
 
@@ -118,7 +131,10 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         let error = |more: &str| options(more).check().unwrap_err().0;
-        assert!(error("queues = 0").contains("1 to 64"));
+        assert_eq!(error("queues = 0"), "queues: 0 is out of range, must be 1 to 64");
+        assert_eq!(error("queues = 65"), "queues: 65 is out of range, must be 1 to 64");
+        assert_eq!(error("memory-slots = 0"), "memory-slots: 0 is out of range, must be 1 to 509");
+        assert_eq!(error("memory-slots = 510"), "memory-slots: 510 is out of range, must be 1 to 509");
         assert!(error("mode = \"9\"").contains("not an octal mode"));
         assert!(error("owner = \"nobody-here\"").contains("no user"));
         let at = |path: String| Options { socket: path.into(), ..options("") }.check().unwrap_err().0;

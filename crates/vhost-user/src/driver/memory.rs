@@ -31,16 +31,20 @@ struct Part {
 impl DriverMemory {
     /// Makes memory with regions at these guest addresses and of these sizes, all zeros.
     pub fn create(name: &str, regions: &[(u64, u64)]) -> io::Result<DriverMemory> {
-        let mut offset = 0;
-        let regions: Vec<Part> = regions
-            .iter()
-            .map(|&(guest, size)| {
-                let part = Part { guest, size, offset };
-                offset = (offset + size).next_multiple_of(PAGE);
-                part
-            })
-            .collect();
-        let (file, fd) = Region::create(name, offset)?;
+        let (regions, size) = layout(regions);
+        let (file, fd) = Region::create(name, size)?;
+        Ok(DriverMemory { file, fd, regions })
+    }
+
+    /// The same in a file that `make` makes, of so many bytes or more: for one that is not sealed against what a guest
+    /// could do to it, or of other pages.
+    pub fn create_in(
+        regions: &[(u64, u64)],
+        make: impl FnOnce(u64) -> io::Result<OwnedFd>,
+    ) -> io::Result<DriverMemory> {
+        let (regions, size) = layout(regions);
+        let fd = make(size)?;
+        let file = Region::map(fd.as_fd(), size).map_err(io::Error::other)?;
         Ok(DriverMemory { file, fd, regions })
     }
 
@@ -150,4 +154,16 @@ impl DriverMemory {
             device: find("device", addresses.device, device)?,
         })
     }
+}
+
+/// Where regions lie in the file, one behind the other, and where the last one ends.
+fn layout(regions: &[(u64, u64)]) -> (Vec<Part>, u64) {
+    let mut offset = 0;
+    let mut place = |&(guest, size): &(u64, u64)| {
+        let part = Part { guest, size, offset };
+        offset = (offset + size).next_multiple_of(PAGE);
+        part
+    };
+    let parts = regions.iter().map(&mut place).collect();
+    (parts, offset)
 }

@@ -15,7 +15,9 @@ use crate::virtqueue::{Features, Format};
 
 /// Bytes of the header in front of packets of a virtio 1 device.
 pub const HEADER_LEN: usize = 12;
-/// The header in front of a packet.
+/// The same of a legacy device whose buffers are not merged: their number at the end is missing.
+const LEGACY_HEADER_LEN: usize = 10;
+/// The header in front of a packet; of a legacy device, with zeros for what is missing.
 pub type PacketHeader = [u8; HEADER_LEN];
 
 /// Where the guest's memory starts.
@@ -88,7 +90,16 @@ fn signal() -> Result<OwnedFd, FrontendError> {
 
 impl NetDevice {
     /// Negotiates, shares memory, and starts all queues.
-    pub fn start(mut connection: Connection, config: DeviceConfig) -> Result<NetDevice, FrontendError> {
+    pub fn start(connection: Connection, config: DeviceConfig) -> Result<NetDevice, FrontendError> {
+        NetDevice::start_in(connection, config, |start, size| DriverMemory::create("guest", &[(start, size)]))
+    }
+
+    /// The same in memory that `make` makes, one region at a guest address and of a size.
+    pub fn start_in(
+        mut connection: Connection,
+        config: DeviceConfig,
+        make: impl FnOnce(u64, u64) -> std::io::Result<DriverMemory>,
+    ) -> Result<NetDevice, FrontendError> {
         let offered = connection.number(&Request::GetFeatures, "GET_FEATURES")?;
         if config.features & !offered != 0 {
             return Err(FrontendError::NotOffered(config.features & !offered));
@@ -128,7 +139,7 @@ impl NetDevice {
             plans.push((queue, buffers));
         }
         let size = (end - START).next_multiple_of(4096);
-        let memory = Arc::new(DriverMemory::create("guest", &[(START, size)])?);
+        let memory = Arc::new(make(START, size)?);
         let region = Region { guest: START, size, user: DriverMemory::user_address(START), offset: 0 };
         connection.ask(&Request::SetMemTable(vec![region]), &[memory.fd()], true)?;
         let mut rings = Vec::new();
@@ -197,6 +208,11 @@ impl NetDevice {
         self.rings.get_mut(ring).map(|ring| &mut ring.queue)
     }
 
+    /// What the driver signals when it has chains for the device.
+    pub fn kick(&self, ring: usize) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.rings.get(ring).map(|ring| ring.kick.as_fd())
+    }
+
     /// What the device signals when it is done with chains of a ring.
     pub fn call(&self, ring: usize) -> Option<BorrowedFd<'_>> {
         self.rings.get(ring).map(|ring| ring.call.as_fd())
@@ -218,15 +234,24 @@ impl NetDevice {
         Ok(())
     }
 
+    /// Bytes of the header in front of each packet.
+    fn header_len(&self) -> usize {
+        match self.config.features & (device::VERSION_1 | device::MRG_RXBUF) {
+            0 => LEGACY_HEADER_LEN,
+            _ => HEADER_LEN,
+        }
+    }
+
     /// Sends a packet behind its header. False when there is no room now.
     pub fn send(&mut self, pair: usize, header: &PacketHeader, packet: &[u8]) -> Result<bool, FrontendError> {
         let indirect = self.indirect();
+        let header = header.get(..self.header_len()).unwrap_or_default();
         let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return Ok(false) };
         ring.reclaim()?;
         let Some(at) = ring.next_buffer() else { return Ok(false) };
-        let len = HEADER_LEN + packet.len();
+        let len = header.len() + packet.len();
         let fits = len <= SEND_BUFFER as usize;
-        if !fits || !self.memory.write(at, header) || !self.memory.write(at + HEADER_LEN as u64, packet) {
+        if !fits || !self.memory.write(at, header) || !self.memory.write(at + header.len() as u64, packet) {
             return Err(FrontendError::Device("packet longer than a buffer"));
         }
         cut(at, len as u32, self.config.pieces, &mut ring.pieces);
@@ -247,6 +272,7 @@ impl NetDevice {
         pieces: &[&[u8]],
     ) -> Result<bool, FrontendError> {
         let indirect = self.indirect();
+        let header = header.get(..self.header_len()).unwrap_or_default();
         let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return Ok(false) };
         let needed = pieces.len() + usize::from(apart);
         if ring.free.is_empty() || !indirect && usize::from(ring.queue.free()) < needed {
@@ -351,6 +377,7 @@ impl NetDevice {
         mut each: impl FnMut(&DriverMemory, u64, u32),
     ) -> Result<Option<PacketHeader>, FrontendError> {
         let mergeable = self.config.features & device::MRG_RXBUF != 0;
+        let header_len = self.header_len();
         let Some(ring) = self.rings.get_mut(2 * pair) else { return Ok(None) };
         let (mut header, mut left, mut first) = ([0; HEADER_LEN], 1u16, true);
         while left > 0 {
@@ -366,10 +393,10 @@ impl NetDevice {
                 return Err(FrontendError::Device("more written than the buffer holds"));
             }
             let at = ring.buffers.get(buffer).map_or(0, |at| at + TABLE);
-            let skip = if first { HEADER_LEN as u32 } else { 0 };
+            let skip = if first { header_len as u32 } else { 0 };
             let len = used.len.checked_sub(skip).ok_or(FrontendError::Device("packet without header"))?;
             if first {
-                self.memory.read(at, &mut header);
+                self.memory.read(at, header.get_mut(..header_len).unwrap_or_default());
                 if mergeable {
                     left = u16::from_le_bytes([header[10], header[11]]);
                 }

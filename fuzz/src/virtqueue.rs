@@ -1,22 +1,15 @@
-//! The device's side of a virtqueue, split and packed, under a hostile driver.
+//! The device's side of a virtqueue under a hostile driver: what the targets of either format share.
 //!
 //! The input is a list of what happens: the driver offers chains as an honest one would, or writes anything anywhere in
-//! the memory (descriptors, tables, indices, requests for signals); the device takes, undoes, gives back, publishes.
-//!
-//! Held invariant:
-//! - No panic, and an end to every chain.
-//! - Each segment lies in one region; a chain has at most as many as it may.
-//! - The device writes its own area, and in a packed virtqueue the descriptors: nothing else.
-//! - While nobody wrote over anything, what was offered is taken as it is, and no rule is broken.
-#![no_main]
+//! the memory (descriptors that loop, tables, indices that jump, requests for signals); the device takes, undoes, gives
+//! back, publishes, and goes on in another mapping of the same memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
-use support::Bytes;
+use crate::Bytes;
 use vhost_user::driver::{Buffer, DriverConfig, DriverMemory, DriverQueue};
-use vhost_user::virtqueue::{Areas, Config, Features, Format, MAX_CHAIN};
+use vhost_user::virtqueue::{Addresses, Areas, Config, Features, Format, MAX_CHAIN};
 use vhost_user::{Chain, GuestMemory, Virtqueue};
 
 /// Where the rings are.
@@ -31,7 +24,8 @@ const MOST: usize = 200;
 
 struct Memory {
     shared: Arc<DriverMemory>,
-    guest: GuestMemory,
+    /// Two tables of the same memory, mapped in different places.
+    tables: [GuestMemory; 2],
 }
 
 thread_local! {
@@ -45,11 +39,12 @@ impl Memory {
             Ok(shared) => Arc::new(shared),
             Err(error) => panic!("no memory: {error}"),
         };
-        let guest = match GuestMemory::from_regions(shared.specs().unwrap_or_default()) {
+        let table = || match GuestMemory::from_regions(shared.specs().unwrap_or_default()) {
             Ok(guest) => guest,
             Err(error) => panic!("no table: {error}"),
         };
-        Self { shared, guest }
+        let tables = [table(), table()];
+        Self { shared, tables }
     }
 
     /// All bytes, region after region.
@@ -65,6 +60,8 @@ impl Memory {
 
 struct World<'m> {
     memory: &'m Memory,
+    /// Which of the tables is used.
+    table: usize,
     config: DriverConfig,
     driver: DriverQueue,
     device: Virtqueue,
@@ -77,28 +74,30 @@ struct World<'m> {
     expected: Vec<Vec<u8>>,
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Does what an input says.
+pub fn run(format: Format, data: &[u8]) {
     let mut input = Bytes::new(data);
     MEMORY.with(|memory| {
-        if let Some(mut world) = World::new(memory, &mut input) {
+        if let Some(mut world) = World::new(memory, format, &mut input) {
             world.run(&mut input);
         }
     });
-});
+}
 
 impl<'m> World<'m> {
-    fn new(memory: &'m Memory, input: &mut Bytes<'_>) -> Option<Self> {
+    fn new(memory: &'m Memory, format: Format, input: &mut Bytes<'_>) -> Option<Self> {
         let bits = input.u8();
         let features =
             Features { event_idx: bits & 2 != 0, indirect: bits & 4 != 0, in_order: bits & 8 != 0 };
         let size = u16::from(input.u8());
         let start = input.u16();
-        let (format, size, base) = if bits & 1 == 0 {
-            (Format::Split, 1 << (size % 8), start.into())
-        } else {
-            let size = size % 128 + 1;
-            let position = (start & 0x8000) | (start & 0x7fff) % size;
-            (Format::Packed, size, u32::from(position) * 0x1_0001)
+        let (size, base) = match format {
+            Format::Split => (1 << (size % 8), start.into()),
+            Format::Packed => {
+                let size = size % 128 + 1;
+                let position = (start & 0x8000) | (start & 0x7fff) % size;
+                (size, u32::from(position) * 0x1_0001)
+            }
         };
         for (start, size) in REGIONS {
             memory.shared.write(start, &vec![0; size as usize]);
@@ -106,12 +105,26 @@ impl<'m> World<'m> {
         let config = DriverConfig { base, ..DriverConfig::at(RINGS, format, size, features) };
         let driver = DriverQueue::new(memory.shared.clone(), &config).ok()?;
         let addresses = DriverMemory::user_addresses(&config.addresses);
-        let areas = Areas::locate(&memory.guest, format, size, &addresses).ok()?;
+        let areas = Areas::locate(&memory.tables[0], format, size, &addresses).ok()?;
+        if bits & 0x10 != 0 {
+            anywhere(&memory.tables[0], format, features, input);
+        }
         // SAFETY: located in the table, which lives as long as the thread.
         let device = unsafe { Virtqueue::new(&Config { format, size, areas, features, base }) }.ok()?;
         let expected = memory.bytes();
         let (offered, taken) = (VecDeque::new(), VecDeque::new());
-        Some(Self { memory, config, driver, device, honest: true, offered, staged: 0, taken, expected })
+        Some(Self {
+            memory,
+            table: 0,
+            config,
+            driver,
+            device,
+            honest: true,
+            offered,
+            staged: 0,
+            taken,
+            expected,
+        })
     }
 
     fn run(&mut self, input: &mut Bytes<'_>) {
@@ -120,7 +133,8 @@ impl<'m> World<'m> {
             if input.is_empty() {
                 break;
             }
-            match input.below(12) {
+            let what = input.u8();
+            match if what < 240 { what % 12 } else { what } {
                 0..=2 => self.offer(input),
                 3 => self.scribble(input),
                 4 => self.descriptor(input),
@@ -144,6 +158,14 @@ impl<'m> World<'m> {
                     }
                 }
                 10 => self.device.set_kicks(input.flag()),
+                240..=243 => self.jump(input),
+                244..=246 => self.relocate(),
+                247..=249 => {
+                    let available = self.device.available();
+                    assert!(available.is_ok() || !self.honest);
+                    assert!(available.is_ok_and(|n| n <= self.config.size) || !self.honest);
+                }
+                250..=252 => self.link(input),
                 _ => {
                     // What was never taken, and undoing: a caller that errs.
                     self.honest = false;
@@ -187,6 +209,52 @@ impl<'m> World<'m> {
         self.expected = self.memory.bytes();
     }
 
+    /// The index, or what says that a descriptor is available, somewhere else.
+    fn jump(&mut self, input: &mut Bytes<'_>) {
+        let (slot, value) = (u16::from(input.u8()), input.u16());
+        let at = match self.config.format {
+            Format::Split => self.config.addresses.driver + 2,
+            Format::Packed => {
+                self.config.addresses.descriptors + u64::from(slot % self.config.size) * 16 + 14
+            }
+        };
+        self.write(at, &value.to_le_bytes());
+    }
+
+    /// A descriptor that leads on to another: loops, and chains that are too long.
+    fn link(&mut self, input: &mut Bytes<'_>) {
+        let (slot, next) = (u16::from(input.u8()) % self.config.size, u16::from(input.u8()));
+        let at = self.config.addresses.descriptors + u64::from(slot) * 16;
+        let flags: u16 = match self.config.format {
+            Format::Split => 1,
+            Format::Packed => {
+                let lap = u16::from(input.u8());
+                1 | (lap & 1) << 7 | (lap & 2) << 14
+            }
+        };
+        let (third, fourth) = match self.config.format {
+            Format::Split => (flags, next % (self.config.size + 1)),
+            Format::Packed => (next, flags),
+        };
+        let address = BUFFERS + u64::from(slot) * 8;
+        let rest = 8 | u64::from(third) << 32 | u64::from(fourth) << 48;
+        self.write(at, &[address.to_le_bytes(), rest.to_le_bytes()].concat());
+    }
+
+    /// The same memory in another place, as after a new table.
+    fn relocate(&mut self) {
+        let other = 1 - self.table;
+        let DriverConfig { format, size, addresses, .. } = self.config;
+        let addresses = DriverMemory::user_addresses(&addresses);
+        let table = &self.memory.tables[other];
+        let Ok(areas) = Areas::locate(table, format, size, &addresses) else { panic!("not where it was") };
+        let before = self.device.base();
+        // SAFETY: located in the table, which lives as long as the thread.
+        let moved = unsafe { self.device.relocate(&areas) };
+        assert!(moved.is_ok() && self.device.base() == before);
+        self.table = other;
+    }
+
     /// Writes anything anywhere.
     fn scribble(&mut self, input: &mut Bytes<'_>) {
         let (region, at) = (input.u8(), u64::from(input.u16()));
@@ -221,7 +289,8 @@ impl<'m> World<'m> {
     /// Takes one chain and looks at all of it; whether there was one.
     fn take(&mut self, chain: &mut Chain) -> bool {
         let visible = self.offered.len() - self.staged;
-        match self.device.take(&self.memory.guest, chain) {
+        let table = &self.memory.tables[self.table];
+        match self.device.take(table, chain) {
             Ok(true) => {}
             Ok(false) => {
                 assert!(!self.honest || visible == 0, "a chain was not seen");
@@ -236,8 +305,8 @@ impl<'m> World<'m> {
         assert!(segments.len() <= MAX_CHAIN);
         let mut found = Vec::new();
         for segment in segments {
-            let Some(address) = self.memory.guest.guest_address(segment.at) else { panic!("outside") };
-            assert_eq!(self.memory.guest.guest(address, segment.len.into()), Some(segment.at));
+            let Some(address) = table.guest_address(segment.at) else { panic!("outside") };
+            assert_eq!(table.guest(address, segment.len.into()), Some(segment.at));
             found.push((address, segment.len));
         }
         if self.honest {
@@ -262,6 +331,33 @@ impl<'m> World<'m> {
         }
         assert!(now[1..] == self.expected[1..], "buffers changed");
     }
+}
+
+/// A queue of any size, base and place: refused, or within the memory and where it was said to be.
+fn anywhere(table: &GuestMemory, format: Format, features: Features, input: &mut Bytes<'_>) {
+    let (size, base) = (input.u16(), input.u32());
+    let mut place = || RINGS + u64::from(input.u16()) % 0x1010;
+    let addresses = Addresses { descriptors: place(), driver: place(), device: place() };
+    let Ok(areas) = Areas::locate(table, format, size, &DriverMemory::user_addresses(&addresses)) else {
+        return;
+    };
+    let parts = [areas.descriptors, areas.driver, areas.device];
+    let places = [addresses.descriptors, addresses.driver, addresses.device];
+    for (i, part) in parts.into_iter().enumerate() {
+        assert_eq!(table.guest_address(part), Some(places[i]));
+        let len = Areas::lengths(format, size)[i] as u64;
+        assert!(
+            places[i].is_multiple_of(Areas::alignments(format)[i] as u64)
+                && places[i] + len <= RINGS + 0x1000
+        );
+    }
+    // SAFETY: located in the table, which lives as long as the thread.
+    let Ok(queue) = (unsafe { Virtqueue::new(&Config { format, size, areas, features, base }) }) else {
+        return;
+    };
+    let position = queue.base();
+    assert!(format == Format::Packed || position == base);
+    assert!(format == Format::Split || position & 0x7fff < size.into());
 }
 
 /// What becomes of a buffer: without bytes nothing, across two regions two pieces.

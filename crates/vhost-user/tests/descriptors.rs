@@ -1,0 +1,34 @@
+//! A process that may open no more files is told so of a message that brings some. Alone in its process, because it
+//! lowers the limit.
+#![allow(clippy::unwrap_used)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use vhost_user::message::{Request, RingDescriptor};
+use vhost_user::socket::{Receiver, send};
+
+#[test]
+fn descriptors_without_room() {
+    let (theirs, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let call = Request::SetVringCall(RingDescriptor { ring: 0, present: true });
+    send(theirs.as_fd(), &call.encode(false), &[theirs.as_fd()]).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
+    let mut files: Vec<OwnedFd> = Vec::new();
+    while let Ok(file) = theirs.as_fd().try_clone_to_owned() {
+        files.push(file);
+    }
+    let mut receiver = Receiver::default();
+    let error = receiver.receive(ours.as_fd()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "message with file descriptors, and as many are open as may be; raise the limit (`ulimit -n`)"
+    );
+    drop(files);
+    send(theirs.as_fd(), &call.encode(false), &[theirs.as_fd()]).unwrap();
+    let received = Receiver::default().receive(ours.as_fd()).unwrap().unwrap();
+    assert_eq!(received.descriptors.len(), 1);
+}
