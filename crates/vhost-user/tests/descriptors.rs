@@ -27,7 +27,8 @@ fn descriptors_without_room() {
         error.to_string(),
         "message with file descriptors, and as many are open as may be; raise the limit (`ulimit -n`)"
     );
-    drop(files);
+    drop((files, theirs, ours));
+    let (theirs, ours) = UnixStream::pair().unwrap();
     send(theirs.as_fd(), &call.encode(false), &[theirs.as_fd()]).unwrap();
     let received = Receiver::default().receive(ours.as_fd()).unwrap().unwrap();
     assert_eq!(received.descriptors.len(), 1);
