@@ -67,7 +67,7 @@ struct More {
 pub(super) fn egress(
     ring: usize,
     size: u16,
-    queue: GuestQueue,
+    mut queue: GuestQueue,
     form: Form,
     call: Arc<Call>,
     position: Arc<AtomicU32>,
@@ -76,6 +76,8 @@ pub(super) fn egress(
     fn with<const HEADER: usize>(tx: Tx<HEADER>, own: Own) -> Arc<dyn Egress> {
         Arc::new(TxRing::new(tx, own, 0))
     }
+    // Buffers are looked for when there is a packet: that there are more is no news.
+    queue.set_kicks(false);
     let (memory, log, wanted) = (queue.memory().clone(), queue.log().cloned(), AtomicBool::new(false));
     let own = Own { queue, chain: Box::default(), taken: 0, slots: 0, position };
     match form.header {
