@@ -168,6 +168,8 @@ start_ovs() {
       "options:dpdk-devargs=net_memif$i,role=server,id=0,rsize=11,socket=$dir/ovs/v$i,socket-abstract=no")
     # The socket of such a port is called as the port is, in OVS_RUNDIR.
     if [ "$ports" = vhost-user ]; then kind=(type=dpdkvhostuser); fi
+    # Of the two it is the other type that takes large packets.
+    if [ "$load" = segments ]; then kind=(type=dpdkvhostuserclient "options:vhost-server-path=$dir/ovs/s$i"); fi
     ovs-vsctl --db="$db" add-port br0 "v$i" -- set Interface "v$i" "ofport_request=$((i + 1))" "${kind[@]}"
   done
   if [ "$1" = flows ]; then
@@ -198,8 +200,10 @@ ask() { "$mswitch" "$@" --json --socket "$dir/ours/ctl"; }
 
 # load_segments BEFORE AFTER SOCKET SOCKET PID: as `load`, with large packets one way. Sets pps and cpu_per_gb.
 load_segments() {
+  local listen=()
+  if [ "$1" = ovs_before ]; then listen=(--listen); fi
   "$1"
-  "${first[@]}" taskset -c 1 "$segments" --from "$3" --to "$4" --buffer "$buffer" --seconds "$seconds" --watch "$5" \
+  "${first[@]}" taskset -c 1 "$segments" "${listen[@]}" --from "$3" --to "$4" --buffer "$buffer" --seconds "$seconds" --watch "$5" \
     >"$dir/segments.json" || fail "the client failed"
   "$2"
   jq -e '.uncut == .packets' "$dir/segments.json" >/dev/null || fail "packets were cut: $(cat "$dir/segments.json")"
@@ -261,7 +265,9 @@ ours_after() { ask worker show >"$dir/workers.1"; ask port stats br0 >"$dir/port
 # Each prints one JSON object.
 run_ovs() {
   start_ovs "$1"
-  load ovs_before ovs_after "$dir/ovs/v0" "$dir/ovs/v1" "${ovs_pids[-1]}"
+  local socket=v
+  if [ "$load" = segments ]; then socket=s; fi
+  load ovs_before ovs_after "$dir/ovs/${socket}0" "$dir/ovs/${socket}1" "${ovs_pids[-1]}"
   stop_ovs
   # "avg processing cycles per packet: 139.62 (...)" leaves out polling for nothing.
   local cycles hits

@@ -5,7 +5,8 @@
 //! content arrives unchanged is for `memif-check` and the tests to see.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,9 @@ struct Cli {
     /// The socket of the port that they arrive by.
     #[arg(long)]
     to: PathBuf,
+    /// Make the sockets and wait for the switch to connect, instead of connecting.
+    #[arg(long)]
+    listen: bool,
     /// Bytes of a packet.
     #[arg(long, default_value_t = 65_535, value_parser = clap::value_parser!(u16).range(1500..))]
     size: u16,
@@ -90,9 +94,13 @@ fn fold(sum: u32) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-fn connect(socket: &std::path::Path, config: DeviceConfig) -> Result<NetDevice, Box<dyn Error>> {
+fn connect(socket: &Path, listen: bool, config: DeviceConfig) -> Result<NetDevice, Box<dyn Error>> {
     let failed = |error: &dyn Error| format!("{}: {error}", socket.display());
-    let connection = Connection::dial(socket).map_err(|error| failed(&error))?;
+    let dial = || match listen {
+        true => Connection::new(UnixListener::bind(socket)?.accept()?.0.into()),
+        false => Connection::dial(socket),
+    };
+    let connection = dial().map_err(|error| failed(&error))?;
     let mut device = NetDevice::start(connection, config).map_err(|error| failed(&error))?;
     for ring in 0..2 {
         if let Some(queue) = device.queue(ring) {
@@ -129,8 +137,8 @@ fn run(cli: &Cli) -> Result<Report, Box<dyn Error>> {
     };
     let each = (size + HEADER_LEN).div_ceil(cli.buffer as usize);
     let window = (usize::from(count) / each).min(96) as u64;
-    let mut to = connect(&cli.to, receiver)?;
-    let mut from = connect(&cli.from, sender)?;
+    let mut to = connect(&cli.to, cli.listen, receiver)?;
+    let mut from = connect(&cli.from, cli.listen, sender)?;
 
     let offload = Offload {
         gso: Gso::Tcp4,
