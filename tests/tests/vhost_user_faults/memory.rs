@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use e2e::{memfd, until};
+use e2e::{memfd, seconds, until};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl, ftruncate};
 use vhost_user::driver::DriverMemory;
 use vhost_user::features::device::RING_PACKED;
@@ -25,8 +25,14 @@ fn under_load(mut device: NetDevice, stop: &AtomicBool) -> NetDevice {
     device
 }
 
-/// Does something to a front-end's memory file while it sends and is sent to. Returns why its port went down.
-fn memory_taken(rig: &mut Rig, features: u64, take: impl Fn(&OwnedFd, u64)) -> String {
+/// Does something to a front-end's memory file while it sends and is sent to. Returns why its port went down; if it did not
+/// within `patience`, nothing.
+fn memory_taken(
+    rig: &mut Rig,
+    features: u64,
+    patience: Duration,
+    take: impl Fn(&OwnedFd, u64),
+) -> Option<String> {
     drop(rig.good(DeviceConfig::default()));
     let (mut file, mut size) = (None, 0);
     let config = DeviceConfig { features, send_buffers: 32, ..DeviceConfig::default() };
@@ -45,17 +51,19 @@ fn memory_taken(rig: &mut Rig, features: u64, take: impl Fn(&OwnedFd, u64)) -> S
         let before = received().unwrap();
         until("some load", LIMIT, || Ok((received()? > before + 2000).then_some(()))).unwrap();
         take(&file, size);
-        let reason = until("the port to go down", LIMIT, || {
+        let end = Instant::now() + patience;
+        let mut reason = None;
+        while reason.is_none() && Instant::now() < end {
             for _ in 0..20 {
                 let _ = rig.peer.send(0, &[0; 12], &frame(6, 500)).unwrap();
                 while rig.peer.receive(0).unwrap().is_some() {}
             }
-            let port = rig.daemon.port("br1", "bad")?;
-            Ok((!port.is_up()).then(|| port.reason().to_string()))
-        });
+            let port = rig.daemon.port("br1", "bad").unwrap();
+            reason = (!port.is_up()).then(|| port.reason().to_string());
+        }
         stop.store(true, Ordering::Relaxed);
         load.join().unwrap();
-        reason.unwrap()
+        reason
     })
 }
 
@@ -65,11 +73,11 @@ const TAKEN: &str = "shared memory was truncated or punched (SIGBUS)";
 fn memory_truncated_while_packets_pass() {
     let mut rig = Rig::start();
     for features in [BASIC, BASIC | RING_PACKED] {
-        let reason = memory_taken(&mut rig, features, |file, _| ftruncate(file, 0).unwrap());
-        assert_eq!(reason, TAKEN);
+        let reason = memory_taken(&mut rig, features, LIMIT, |file, _| ftruncate(file, 0).unwrap());
+        assert_eq!(reason.as_deref(), Some(TAKEN));
         // One ring stays and some of its buffers: copying meets the hole.
-        let reason = memory_taken(&mut rig, features, |file, _| ftruncate(file, 65_536).unwrap());
-        assert_eq!(reason, TAKEN);
+        let reason = memory_taken(&mut rig, features, LIMIT, |file, _| ftruncate(file, 65_536).unwrap());
+        assert_eq!(reason.as_deref(), Some(TAKEN));
     }
     rig.finish();
 }
@@ -78,8 +86,9 @@ fn memory_truncated_while_packets_pass() {
 fn memory_punched_while_packets_pass() {
     let mut rig = Rig::start();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // In a tmpfs a hole reads as zeros: an index that goes back to the start.
-    let reason = memory_taken(&mut rig, BASIC, |file, size| fallocate(file, punch, 0, size).unwrap());
+    // In a tmpfs a hole reads as zeros and can be written again: the front-end harms its own packets, and may get away with it.
+    let reason =
+        memory_taken(&mut rig, BASIC, seconds(2, 20), |file, size| fallocate(file, punch, 0, size).unwrap());
     let known = [
         TAKEN,
         "ring 1: ring index jumped",
@@ -87,7 +96,7 @@ fn memory_punched_while_packets_pass() {
         "ring 1: packet of 0 bytes",
         "ring 0: receive buffer of 0 bytes",
     ];
-    assert!(known.iter().any(|known| reason.starts_with(known)), "{reason}");
+    assert!(reason.iter().all(|reason| known.iter().any(|known| reason.starts_with(known))), "{reason:?}");
     rig.bystanders_go_on();
     rig.finish();
 }
