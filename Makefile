@@ -128,6 +128,9 @@ bench: ## against Open vSwitch with DPDK, interleaved (PAIRS); idle cost
 	@$(call install-packages,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
 	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
 	bench/pairs.sh --pairs $(PAIRS)
+	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static
+	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --size 1518
+	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --load segments
 	bench/idle.sh
 
 .PHONY: docs

@@ -2,7 +2,7 @@
 # pairs.sh: mswitch against Open vSwitch with DPDK, memif to memif or vhost-user to vhost-user, in interleaved pairs.
 #
 #   bench/pairs.sh [--pairs N] [--seconds S] [--size BYTES] [--only learning|static|ovs] [--ports memif|vhost-user]
-#                  [--packed 0|1] [--load testpmd|segments] [--out FILE]
+#                  [--packed 0|1] [--load testpmd|segments] [--buffer BYTES] [--out FILE]
 #
 # Each switch gets one thread on CPU 0. On CPU 1 dpdk-testpmd is both clients (vhost-user: virtio-user, one queue pair): what arrives at one goes back with the
 # right addresses, so that a learning switch learns and never floods. `learning` is paired with Open vSwitch's NORMAL
@@ -12,7 +12,8 @@
 #
 # `--load segments` (vhost-user, `--only static`): TCP packets of 64 KiB with offload metadata from one device to the other,
 # by bench's own client, and what the switch takes for a gigabyte of them: CPU time of its process, and the cycles that its
-# thread spends on packets (without polling for nothing, which is most of what Open vSwitch's thread may do).
+# thread spends on packets (without polling for nothing, which is most of what Open vSwitch's thread may do). `--buffer`: bytes
+# of a receive buffer, by default enough for a packet; of smaller ones a packet takes several.
 #
 # MSWITCH names the binary (default: target/release/mswitch). Needs root, jq, dpdk-testpmd, openvswitch-switch-dpdk.
 # Huge pages are set up, and given back at the end, as is everything else.
@@ -53,7 +54,7 @@ esac
 case $load in
   testpmd) ;;
   segments)
-    [ "$ports" = vhost-user ] && [ "$only" = static ] || usage
+    if [ "$ports" != vhost-user ] || [ "$only" != static ]; then usage; fi
     size=65535
     ;;
   *) usage ;;
