@@ -76,13 +76,16 @@ impl Guest {
         command.args(["-accel", "tcg", "-cpu", "max", "-nographic", "-nodefaults", "-serial", "stdio"]);
         let slots = match config.more_megabytes {
             0 => String::new(),
-            more => format!(",slots=1,maxmem={}M", megabytes + more),
+            more => format!(",slots=1,maxmem={}M", megabytes + more + 1),
         };
-        command.args(["-m", &format!("{megabytes}M{slots}")]);
+        // QEMU up to 8.2 loses what a translated guest writes while it migrates, where a block of memory is a multiple of 256 KiB:
+        // clearing many dirty bits at once leaves translations that set none.
+        let size = format!("{}k", megabytes * 1024 + 8);
+        command.args(["-m", &format!("{size}{slots}")]);
         command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(disk);
         command.args(["-append", "console=ttyS0 panic=-1 quiet"]);
         // The switch maps the guest's memory.
-        command.args(["-object", &format!("memory-backend-memfd,id=m,size={megabytes}M,share=on")]);
+        command.args(["-object", &format!("memory-backend-memfd,id=m,size={size},share=on")]);
         command.args(["-numa", "node,memdev=m"]);
         if !config.reboots {
             command.arg("-no-reboot");

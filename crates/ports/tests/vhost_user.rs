@@ -355,6 +355,30 @@ fn rings_stop_and_go_on_where_they_were() {
 }
 
 #[test]
+fn a_port_that_is_administratively_down_leaves_the_rings_alone() {
+    let lab = Lab::new();
+    let (a, b) = (lab.open("a", ""), lab.open("b", ""));
+    let features = BASIC | MRG_RXBUF;
+    let mut from = a.connect(DeviceConfig { features, ..SMALL });
+    let mut to = b.connect(DeviceConfig { features, ..SMALL });
+    carry(&mut from, &mut to, &[60]);
+
+    a.port.set_admin(false);
+    a.wait_down("administratively down: the front-end's rings are stopped");
+    for number in 0..3 {
+        assert!(from.send(0, &PLAIN, &frame(number, 100)).unwrap());
+    }
+    assert_eq!(from.unsent(0).unwrap(), 3, "nothing is taken");
+    assert_eq!(to.receive(0).unwrap(), None);
+
+    a.port.set_admin(true);
+    wait_until("the packets to be taken", || from.unsent(0).unwrap() == 0);
+    for number in 0..3 {
+        assert_eq!(receive(&mut to).1, frame(number, 100));
+    }
+}
+
+#[test]
 fn what_comes_from_a_ring_that_is_not_enabled_is_forgotten() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));

@@ -32,6 +32,8 @@ pub(super) struct PortState {
     status: StatusCell,
     /// True once the port is being closed.
     closing: watch::Sender<bool>,
+    /// Whether the port is administratively up; rings run only then.
+    admin_up: watch::Sender<bool>,
 }
 
 /// A session and the rings that it runs: what only one thread at a time may have.
@@ -43,7 +45,8 @@ struct Served {
 impl PortState {
     pub(super) fn new(at: PortRef, switch: Arc<Switch>, options: Options) -> Self {
         let (log, status, closing) = (LogLimit::default(), StatusCell::default(), watch::Sender::new(false));
-        let port = Self { at, options, log, pace: Pace::default(), switch, status, closing };
+        let admin_up = watch::Sender::new(switch.settings(at).map_or(true, |settings| settings.admin_up));
+        let port = Self { at, options, log, pace: Pace::default(), switch, status, closing, admin_up };
         port.set_down("no front-end has connected yet".into());
         port
     }
@@ -55,6 +58,11 @@ impl PortState {
     /// The port's name, for logs.
     pub(super) fn name(&self) -> String {
         self.switch.settings(self.at).map(|s| s.name).unwrap_or_default()
+    }
+
+    /// Lets rings run or stops them.
+    pub(super) fn set_admin(&self, up: bool) {
+        self.admin_up.send_replace(up);
     }
 
     /// Ends what goes on at this port.
@@ -92,14 +100,40 @@ impl PortState {
             tracing::info!(port = self.name(), suppressed, "vhost-user front-end connected");
         }
         let mut receiver = Receiver::default();
+        let mut admin_up = self.admin_up.subscribe();
+        // Whoever connects to a port that is down is to be paused first of all.
+        admin_up.mark_changed();
         let reason = loop {
             let received = tokio::select! {
+                biased;
                 fault = faults.recv() => break served.plug.blame(fault.unwrap_or(Fault::Protocol)),
+                () = self.closing() => break "the port is being removed".to_owned(),
+                // The sender lives as long as `self`: waiting cannot fail.
+                _ = admin_up.changed() => None,
                 received = async {
                     self.pace.room().await;
                     receive(&control, &mut receiver).await
-                } => received,
-                () = self.closing() => break "the port is being removed".to_owned(),
+                } => Some(received),
+            };
+            let Some(received) = received else {
+                let paused = !*admin_up.borrow_and_update();
+                // Stopping rings waits for workers.
+                let done = tokio::task::spawn_blocking(move || {
+                    let outcome = served.session.set_paused(paused, &mut served.plug);
+                    (served, outcome)
+                });
+                match done.await {
+                    Ok((back, outcome)) => {
+                        served = back;
+                        if let Err(refusal) = outcome {
+                            break refusal.to_string();
+                        }
+                    }
+                    // Only when the runtime is shutting down, which has closed the port before.
+                    Err(error) => return self.set_down(error.to_string()),
+                }
+                self.show(&served, peer.as_slice());
+                continue;
             };
             let received = match received {
                 Ok(Some(received)) => received,
@@ -163,6 +197,9 @@ impl PortState {
             Some(facts) => {
                 details.extend(facts);
                 Link::Up
+            }
+            None if !*self.admin_up.borrow() => {
+                Link::Down("administratively down: the front-end's rings are stopped".into())
             }
             None => Link::Down("the front-end is connected and has not started a queue".into()),
         };

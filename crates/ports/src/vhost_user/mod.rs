@@ -44,6 +44,10 @@ impl Port for VhostUserPort {
         self.port.status()
     }
 
+    fn set_admin(&self, up: bool) {
+        self.port.set_admin(up);
+    }
+
     fn close(&self) {
         let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         self.port.close();

@@ -112,6 +112,8 @@ pub struct Session {
     announce: Option<[u8; 6]>,
     /// Whether [`Rings::start`] was called after the last [`Rings::stop`].
     running: bool,
+    /// Whether none is to run, for a reason that is not the front-end's.
+    paused: bool,
 }
 
 impl Session {
@@ -131,6 +133,7 @@ impl Session {
             status: 0,
             announce: None,
             running: false,
+            paused: false,
         }
     }
 
@@ -155,6 +158,14 @@ impl Session {
         let answer = self.carry_out(&request, &mut descriptors, rings)?;
         let asked = header.need_reply && self.answers_all();
         Ok(answer.or(asked.then_some(Answer::Number(0))).map(|answer| answer.encode(header.code)))
+    }
+
+    /// Keeps the rings stopped from now on, whatever the front-end asks for, or lets them run again where they were.
+    pub fn set_paused(&mut self, paused: bool, rings: &mut dyn Rings) -> Result<(), Refusal> {
+        if self.paused == paused {
+            return Ok(());
+        }
+        self.change(rings, |session| session.paused = paused)
     }
 
     /// Stops the rings: the connection is over.
@@ -374,6 +385,9 @@ impl Session {
     fn change(&mut self, rings: &mut dyn Rings, change: impl FnOnce(&mut Session)) -> Result<(), Refusal> {
         self.stop(rings);
         change(self);
+        if self.paused {
+            return Ok(());
+        }
         let (Some(features), Some(memory)) = (self.features, self.memory.clone()) else { return Ok(()) };
         if !self.rings.iter().any(|ring| ring.is_started() && ring.is_enabled(features)) {
             return Ok(());
