@@ -55,7 +55,7 @@ case $load in
   testpmd) ;;
   segments)
     if [ "$ports" != vhost-user ] || [ "$only" != static ]; then usage; fi
-    size=65535
+    size=65214
     ;;
   *) usage ;;
 esac
@@ -204,7 +204,7 @@ load_segments() {
   local listen=()
   if [ "$1" = ovs_before ]; then listen=(--listen); fi
   "$1"
-  "${first[@]}" taskset -c 1 "$segments" "${listen[@]}" --from "$3" --to "$4" --buffer "$buffer" --seconds "$seconds" --watch "$5" \
+  "${first[@]}" taskset -c 1 "$segments" "${listen[@]}" --from "$3" --to "$4" --buffer "$buffer" --size "$size" --seconds "$seconds" --watch "$5" \
     >"$dir/segments.json" || fail "the client failed"
   "$2"
   jq -e '.uncut == .packets' "$dir/segments.json" >/dev/null || fail "packets were cut: $(cat "$dir/segments.json")"
