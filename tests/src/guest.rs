@@ -78,7 +78,7 @@ impl Guest {
             0 => String::new(),
             more => format!(",slots=1,maxmem={}M", megabytes + more + 1),
         };
-        // QEMU up to 8.2 loses what a translated guest writes while it migrates, where a block of memory is a multiple of 256 KiB:
+        // QEMU 7.2 can lose what a translated guest writes while it migrates, where a block of memory is a multiple of 256 KiB:
         // clearing many dirty bits at once leaves translations that set none.
         let size = format!("{}k", megabytes * 1024 + 8);
         command.args(["-m", &format!("{size}{slots}")]);
