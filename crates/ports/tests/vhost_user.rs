@@ -306,6 +306,26 @@ fn large_segments_pass_uncut_or_are_cut_as_the_receiver_wants() {
 }
 
 #[test]
+fn what_comes_before_a_fault_leaves_with_what_was_said_of_it() {
+    let lab = Lab::new();
+    let (a, b) = (lab.open("a", ""), lab.open("b", ""));
+    let mut left = a.connect(DeviceConfig { features: BASIC | CSUM, ..DeviceConfig::default() });
+    let mut right = b.connect(DeviceConfig::default());
+    let (packet, offload) = large_tcp(100);
+    let header = virtio_net::encode(&Offload { gso: Gso::None, gso_size: 0, ..offload }, 0);
+    // Both are published at once: one batch.
+    assert!(left.push(0, &header, false, &[&packet]).unwrap());
+    let short = [Buffer { address: 1 << 28, len: 5 }];
+    assert!(left.queue(1).unwrap().add(&short, &[], None).is_some());
+    left.flush(0).unwrap();
+    let (header, got) = receive(&mut right);
+    a.wait_down("packet of 5 bytes, shorter than its header of 12");
+    // The checksum that was left to be completed is: the words of the TCP packet add up to all ones.
+    let sum: u32 = got[34..].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    assert_eq!((header, (sum & 0xffff) + (sum >> 16)), (PLAIN, 0xffff));
+}
+
+#[test]
 fn metadata_that_lies_costs_its_packet() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));

@@ -94,9 +94,6 @@ impl Rx {
                 self.note_header(batch, number);
             }
         }
-        for (number, segment) in self.heads.drain(..) {
-            batch.set_offload(number, read(&[segment], self.form));
-        }
         Ok(())
     }
 
@@ -173,7 +170,15 @@ impl RxQueue for Rx {
         if let Some(station) = self.announce.take() {
             self.announce(batch, station)?;
         }
-        if self.enabled { self.take(batch) } else { self.discard() }
+        if !self.enabled {
+            return self.discard();
+        }
+        let outcome = self.take(batch);
+        // Also after a fault: what came before it goes out, with all that was said of it.
+        for (number, segment) in self.heads.drain(..) {
+            batch.set_offload(number, read(&[segment], self.form));
+        }
+        outcome
     }
 
     #[inline]
