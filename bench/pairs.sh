@@ -4,8 +4,8 @@
 #   bench/pairs.sh [--pairs N] [--seconds S] [--size BYTES] [--only learning|static|ovs] [--ports memif|vhost-user]
 #                  [--packed 0|1] [--load testpmd|segments] [--buffer BYTES] [--out FILE]
 #
-# Each switch gets one thread on CPU 0. On CPU 1 dpdk-testpmd is both clients (vhost-user: virtio-user, one queue pair): what arrives at one goes back with the
-# right addresses, so that a learning switch learns and never floods. `learning` is paired with Open vSwitch's NORMAL
+# Each switch gets one thread on CPU 0. On CPU 1 dpdk-testpmd is both clients (vhost-user: virtio-user, one queue pair): what
+# arrives at one goes back with the right addresses, so that a learning switch learns and never floods. `learning` is paired with Open vSwitch's NORMAL
 # action, `static` with flows from port to port. Per run: packets a second (both directions added up) and the TSC cycles
 # that the switching thread spends on a packet. Switches and clients run at the highest common priority, so that other
 # programs on the machine disturb them little; still, only ratios of one pair mean anything on a shared machine.
@@ -45,6 +45,11 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 
+fail() {
+  echo "pairs.sh: $*" >&2
+  exit 1
+}
+
 case $ports in
   memif) queues=2 ;;
   vhost-user) queues=1 ;;
@@ -54,16 +59,13 @@ esac
 case $load in
   testpmd) ;;
   segments)
-    if [ "$ports" != vhost-user ] || [ "$only" != static ]; then usage; fi
+    if [ "$ports" != vhost-user ] || [ "$only" != static ]; then
+      fail "--load segments is for vhost-user ports and flows from port to port: add --ports vhost-user --only static"
+    fi
     size=65214
     ;;
   *) usage ;;
 esac
-
-fail() {
-  echo "pairs.sh: $*" >&2
-  exit 1
-}
 
 [ "$(id -u)" = 0 ] || fail "needs root: huge pages and pinned threads"
 [ "$(nproc)" -ge 2 ] || fail "needs two CPUs, one for the switch and one for the clients"

@@ -95,7 +95,10 @@ fn fold(sum: u32) -> u16 {
 }
 
 fn connect(socket: &Path, listen: bool, config: DeviceConfig) -> Result<NetDevice, Box<dyn Error>> {
-    let failed = |error: &dyn Error| format!("{}: {error}", socket.display());
+    let failed = |error: &dyn Error| {
+        let hint = if listen { "is it free?" } else { "does a vhost-user port of the switch listen there?" };
+        format!("{}: {error}; {hint}", socket.display())
+    };
     let dial = || match listen {
         true => Connection::new(UnixListener::bind(socket)?.accept()?.0.into()),
         false => Connection::dial(socket),
