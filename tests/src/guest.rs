@@ -125,16 +125,20 @@ impl Guest {
 
     /// Moves it, while it runs, to another QEMU that waits for one. It is paused here when it goes on there.
     pub fn migrate(&mut self, to: &mut Guest, limit: Duration) -> Result<Migration> {
+        // With the return path, without which the downtime leaves out what happens there before the guest goes on.
+        let capabilities = json!({ "capabilities": [
+            { "capability": "events", "state": true },
+            { "capability": "return-path", "state": true },
+        ]});
         // Whose monitor answers waits for a guest already.
-        drop(to.monitor()?);
+        to.monitor()?.run("migrate-set-capabilities", capabilities.clone())?;
         let mut monitor = self.monitor()?;
         // Where it came from another one itself, that ends a moment after it goes on.
         until("the guest to have come here", limit, || {
             let told = monitor.run("query-migrate", json!({}))?;
             Ok((told["status"] != "active").then_some(()))
         })?;
-        let events = json!({ "capabilities": [{ "capability": "events", "state": true }] });
-        monitor.run("migrate-set-capabilities", events)?;
+        monitor.run("migrate-set-capabilities", capabilities)?;
         // Bytes a second; more than there can be.
         monitor.run("migrate-set-parameters", json!({ "max-bandwidth": 1u64 << 33 }))?;
         let uri = format!("unix:{}", to.folder.path().join("incoming").display());

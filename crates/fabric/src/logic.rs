@@ -32,6 +32,10 @@ pub trait SwitchLogic: Send + Sync {
     /// meet a new port, and once when the logic is set.
     fn ports_changed(&self, _ports: &[(PortIndex, Arc<PortSettings>)]) {}
 
+    /// A port's way for traffic closed: its client left, or it was set administratively down. What was learned of who is there
+    /// may not be so any more. Called from the control plane after the last batch that could have come from the port.
+    fn port_down(&self, _port: PortIndex) {}
+
     /// A port left its bridge: forget what points to it. Called from the control plane after the last batch
     /// that could have met the port.
     fn port_removed(&self, _port: PortIndex) {}

@@ -207,9 +207,13 @@ impl Switch {
 
     fn tell(&self, bridge: &Bridge, at: PortIndex, was_up: bool) {
         let Some(port) = bridge.ports.get(usize::from(at.0)).and_then(Option::as_ref) else { return };
-        if was_up != port.is_up()
-            && let Some(listener) = self.link_listener.get()
-        {
+        if was_up == port.is_up() {
+            return;
+        }
+        if was_up {
+            bridge.logic.port_down(at);
+        }
+        if let Some(listener) = self.link_listener.get() {
             let (bridge, port_name) = (bridge.name.clone(), port.settings.name.clone());
             listener(LinkChange { bridge, port: port_name, up: port.is_up() });
         }

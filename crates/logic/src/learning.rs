@@ -173,6 +173,12 @@ impl SwitchLogic for Learning {
         }
     }
 
+    /// Stations that were there may be heard elsewhere, and until then are asked for everywhere: a guest that is migrated is
+    /// found where it goes on before it says anything.
+    fn port_down(&self, port: PortIndex) {
+        self.fdb.flush_learned(port);
+    }
+
     fn port_removed(&self, port: PortIndex) {
         self.fdb.flush(Some(port), false);
         if let Some(sticky) = self.sticky.get(usize::from(port.0)) {

@@ -481,6 +481,11 @@ impl Fdb {
         })
     }
 
+    /// Forgets the stations that were learned at a port, but for sticky ones. Returns how many there were.
+    pub fn flush_learned(&self, port: PortIndex) -> usize {
+        self.remove_where(None, |_, word| word & STATIC == 0 && word::port(word) == port)
+    }
+
     /// Forgets the sticky stations of a port. Returns how many there were.
     pub fn flush_sticky(&self, port: PortIndex) -> usize {
         self.remove_where(None, |_, word| word & STICKY != 0 && word::port(word) == port)

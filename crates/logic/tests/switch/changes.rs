@@ -83,6 +83,30 @@ fn a_removed_ports_stations_are_forgotten() {
     assert_eq!(c.take(), [plain(2, 1, 1)]);
 }
 
+/// A guest that goes on at another port is found there before it says anything.
+#[test]
+fn stations_are_looked_for_everywhere_when_their_port_goes_down() {
+    let logic = make("learning", &[]);
+    let rig = Rig::new(1, logic.clone());
+    let [a, b, c] = rig.plain_ports();
+    logic.fdb().unwrap().add_static(0, crate::frames::mac(4), b.at.port).unwrap();
+    b.send_and_settle([plain(0, 2, 0)]);
+    c.send_and_settle([plain(0, 3, 0)]);
+    for client in [&a, &b, &c] {
+        client.take();
+    }
+    rig.switch.detach(b.at).unwrap();
+    a.send_and_settle([plain(2, 1, 1), plain(4, 1, 2), plain(3, 1, 3)]);
+    assert_eq!(c.take(), [plain(2, 1, 1), plain(3, 1, 3)]);
+    let known = logic.fdb().unwrap().snapshot();
+    assert!(known.iter().any(|entry| entry.mac == crate::frames::mac(4)), "what was set by hand stays");
+    // The same where it is closed by hand, other than when it only changes.
+    rig.set(&c, |settings| settings.mtu = 1000);
+    assert_eq!(logic.fdb().unwrap().snapshot().len(), known.len());
+    rig.set(&c, |settings| settings.admin_up = false);
+    assert!(logic.fdb().unwrap().snapshot().iter().all(|entry| entry.port != c.at.port));
+}
+
 #[test]
 fn order_holds_for_every_pair_of_ports() {
     let rig = Rig::new(2, make("learning", &[]));

@@ -268,7 +268,9 @@ fn sticky_stations_do_not_age_or_move_until_told() {
     logic.tick(fabric::clock::seconds() + 1000);
     a.send_and_settle([plain(0, 2, 1)]);
     assert_eq!((numbers(&c), rig.drops(&a, DropReason::StationLimit)), (vec![0], 1));
-    // Nobody else becomes station 1.
+    // It stays where it is while its port is closed, and nobody else becomes station 1.
+    rig.set(&a, |settings| settings.admin_up = false);
+    rig.set(&a, |settings| settings.admin_up = true);
     b.send_and_settle([plain(0, 1, 2)]);
     c.take();
     c.send_and_settle([plain(1, 3, 3)]);

@@ -5,7 +5,9 @@
 //! all others, whatever the driver does meanwhile: it changes once on the way round, and there the device goes on.
 //!
 //! Of a chain of several slots the device writes the first only, and the others look as if they had not been passed. Drivers
-//! that have agreed on indirect descriptors put each chain into one slot. Nor does it where one used entry stands for several
+//! that have agreed on indirect descriptors put each chain into one slot; Linux falls back to several when it has no memory for a
+//! table. If the chain passed last was such a one, of two slots, what is found is one slot early. To believe a front-end that
+//! says one slot more would be worse: where a ring started is one slot more by chance far more often. Nor does the device write where one used entry stands for several
 //! chains, as it may in order.
 
 use std::sync::atomic::Ordering;
