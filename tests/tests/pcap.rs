@@ -129,8 +129,18 @@ fn every_byte_arrives_in_a_namespace() {
             + &config::tap("a", &interface, netns.name(), &[], "");
         let daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
         let (got, count) = (path(&format!("{file}.got")), sent.len().to_string());
-        let mut command =
-            netns.command(&["tcpdump", "-Q", "in", "--immediate-mode", "-U", "-Z", "root", "-i"]);
+        let mut command = netns.command(&[
+            "tcpdump",
+            "-Q",
+            "in",
+            "--immediate-mode",
+            "-U",
+            "-B",
+            "65536",
+            "-Z",
+            "root",
+            "-i",
+        ]);
         command.args([&interface, "-c", &count, "-w", &got]);
         let log = std::fs::File::create(path("log")).unwrap();
         let mut tcpdump = Running::start(command.stdin(Stdio::null()).stderr(log)).unwrap();
