@@ -9,6 +9,7 @@ use fabric::{Mirror, VlanMode};
 use packet::ether::MacAddr;
 
 use crate::check;
+use crate::logics;
 use crate::mirror;
 use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
 use crate::protection;
@@ -178,7 +179,7 @@ fn find_port<'a>(config: &'a mut Config, bridge: &str, name: &str) -> Result<&'a
 
 /// Whether there is such a logic with such parameters.
 fn check_logic(logic: &LogicConfig) -> Result<(), Refusal> {
-    Ok(logic::build(&logic.name, &logic.params).map(drop)?)
+    Ok(logics::build(&logic.name, &logic.params).map(drop)?)
 }
 
 fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> {

@@ -35,6 +35,8 @@ pub mod file;
 pub mod hex;
 pub mod keys;
 pub mod limits;
+mod logic_state;
+mod logics;
 pub mod metrics;
 pub mod mirror;
 pub mod model;

@@ -28,7 +28,7 @@ use crate::refusal::Refusal;
 use crate::sflow::SflowChange;
 use crate::sflow::settings::{check_header, check_polling, check_sampling, parse_agent};
 use crate::state::{Bridge, State, every, find, find_port};
-use crate::{capture, convert, options, protection, proto, suggest, trace, vlan};
+use crate::{capture, convert, logic_state, options, protection, proto, suggest, trace, vlan};
 
 /// The service.
 #[derive(Clone)]
@@ -260,18 +260,10 @@ impl Switch for Server {
         self.edit(move || Ok(Edit::SetLogic { bridge, logic })).await
     }
 
-    async fn list_logics(&self, _: Request<proto::ListLogicsRequest>) -> Reply<proto::LogicTypes> {
-        let param = |param: &logic::ParamInfo| proto::LogicParam {
-            name: param.name.into(),
-            summary: param.help.into(),
-            default: param.default.into(),
-        };
-        let logics = logic::LIST.iter().map(|info| proto::LogicType {
-            name: info.name.into(),
-            summary: info.summary.into(),
-            params: info.params.iter().map(param).collect(),
-        });
-        Ok(Response::new(proto::LogicTypes { logics: logics.collect() }))
+    async fn list_logics(&self, request: Request<proto::ListLogicsRequest>) -> Reply<proto::LogicTypes> {
+        let name = request.into_inner().name;
+        // A file may have to be read.
+        self.ask(move |_| logic_state::types(&name)).await
     }
 
     async fn list_groups(&self, request: Request<proto::ListGroupsRequest>) -> Reply<proto::Groups> {

@@ -13,6 +13,7 @@ use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
 use ports::{Environment, Link, Status};
 
+use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
 use crate::refusal::Refusal;
 use crate::sflow::Sflow;
@@ -112,7 +113,7 @@ impl State {
 
     /// Adds an empty bridge beside `others`.
     pub(crate) fn add_bridge(&self, config: &BridgeConfig, others: &Bridges) -> Result<Bridge, Refusal> {
-        let logic = logic::build(&config.logic.name, &config.logic.params)?;
+        let logic = logics::build(&config.logic.name, &config.logic.params)?;
         let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
         let (ports, stations, mirrors) = Default::default();
         let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
@@ -132,7 +133,7 @@ impl State {
 
     /// Replaces a bridge's logic. The new one knows no stations.
     pub(crate) fn set_logic(&self, bridge: &mut Bridge, config: &LogicConfig) -> Result<(), Refusal> {
-        let logic = logic::build(&config.name, &config.params)?;
+        let logic = logics::build(&config.name, &config.params)?;
         self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)?;
         bridge.logic = logic;
         bridge.config = config.clone();

@@ -1,6 +1,6 @@
 //! Why a logic could not be made. Every message names what was wrong and says what would be right.
 
-use crate::{LIST, LogicInfo};
+use crate::{CommandInfo, Kind, LIST, LogicDescription, ParamDescription};
 
 /// Why a logic could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,27 +11,41 @@ pub enum LogicError {
         /// The name that was asked for.
         name: String,
         /// The name that may have been meant.
-        nearest: Option<&'static str>,
+        nearest: Option<String>,
         /// The names there are.
-        known: Vec<&'static str>,
+        known: Vec<String>,
     },
     /// The logic takes no parameter of this name.
     #[error("logic `{logic}` has no parameter `{param}`{}", choice(.nearest, "its parameters are", .known))]
     UnknownParam {
         /// The logic.
-        logic: &'static str,
+        logic: String,
         /// The parameter's name as given.
         param: String,
         /// The name that may have been meant.
-        nearest: Option<&'static str>,
+        nearest: Option<String>,
         /// The names there are.
-        known: Vec<&'static str>,
+        known: Vec<String>,
+    },
+    /// A parameter that has no default was not given.
+    #[error(
+        "logic `{logic}` needs parameter `{param}` ({help}): {expected} is expected; add it as {param}=VALUE"
+    )]
+    Missing {
+        /// The logic.
+        logic: String,
+        /// The parameter.
+        param: String,
+        /// What it means.
+        help: String,
+        /// What would be accepted.
+        expected: String,
     },
     /// The parameter cannot have this value.
     #[error("parameter `{param}` of logic `{logic}` cannot be `{value}`: {expected} is expected")]
     BadValue {
         /// The logic.
-        logic: &'static str,
+        logic: String,
         /// The parameter.
         param: String,
         /// Its value as given.
@@ -39,11 +53,37 @@ pub enum LogicError {
         /// What would be accepted.
         expected: String,
     },
+    /// The logic has no command of this name.
+    #[error("logic `{logic}` has no command `{command}`{}", commands(.known))]
+    UnknownCommand {
+        /// The logic.
+        logic: String,
+        /// The command's name as given.
+        command: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A command could not be carried out.
+    #[error("`{command}`: {message}")]
+    Command {
+        /// The command's name.
+        command: String,
+        /// Why not.
+        message: String,
+    },
+    /// A module's file could not be made a logic.
+    #[error("{file}: {message}")]
+    Module {
+        /// The file.
+        file: String,
+        /// Why not.
+        message: String,
+    },
     /// A parameter was given more than once.
     #[error("parameter `{param}` of logic `{logic}` is given twice; give it once")]
     Repeated {
         /// The logic.
-        logic: &'static str,
+        logic: String,
         /// The parameter.
         param: String,
     },
@@ -63,28 +103,55 @@ pub enum LogicError {
 }
 
 impl LogicError {
-    pub(crate) fn unknown_logic(name: &str) -> Self {
-        let known: Vec<_> = LIST.iter().map(|info| info.name).collect();
+    pub(crate) fn unknown_logic(name: &str, kinds: &[Kind]) -> Self {
+        let ours = LIST.iter().map(|info| info.name.to_owned());
+        let known: Vec<_> = ours.chain(kinds.iter().map(|kind| format!("{}:FILE", kind.prefix))).collect();
         Self::UnknownLogic { name: name.into(), nearest: nearest(name, &known), known }
     }
 
-    pub(crate) fn unknown_param(logic: &LogicInfo, param: &str) -> Self {
-        let known: Vec<_> = logic.params.iter().map(|info| info.name).collect();
-        Self::UnknownParam { logic: logic.name, param: param.into(), nearest: nearest(param, &known), known }
+    pub(crate) fn unknown_param(logic: &LogicDescription, param: &str) -> Self {
+        let known: Vec<_> = logic.params.iter().map(|info| info.name.clone()).collect();
+        let nearest = nearest(param, &known);
+        Self::UnknownParam { logic: logic.name.clone(), param: param.into(), nearest, known }
     }
 
-    pub(crate) fn bad_value(
-        logic: &LogicInfo,
-        param: &str,
-        value: &str,
-        expected: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn missing(logic: &LogicDescription, param: &ParamDescription) -> Self {
+        Self::Missing {
+            logic: logic.name.clone(),
+            param: param.name.clone(),
+            help: param.help.clone(),
+            expected: param.kind.to_string(),
+        }
+    }
+
+    /// The first word of `command` is none of these.
+    pub fn unknown_command(logic: &str, command: &[String], known: &[CommandInfo]) -> Self {
+        Self::UnknownCommand {
+            logic: logic.into(),
+            command: command.first().cloned().unwrap_or_default(),
+            known: known.iter().map(|info| info.name.clone()).collect(),
+        }
+    }
+
+    /// A parameter cannot be what was given: `expected` says what it can be.
+    pub fn bad_value(logic: &str, param: &str, value: &str, expected: impl Into<String>) -> Self {
         let expected = expected.into();
-        Self::BadValue { logic: logic.name, param: param.into(), value: value.into(), expected }
+        Self::BadValue { logic: logic.into(), param: param.into(), value: value.into(), expected }
     }
 }
 
-fn choice(nearest: &Option<&str>, intro: &str, known: &[&str]) -> String {
+fn commands(known: &[String]) -> String {
+    if known.is_empty() {
+        "; it has none".into()
+    } else {
+        format!("; its commands are: {}", known.join(", "))
+    }
+}
+
+fn choice(nearest: &Option<String>, intro: &str, known: &[String]) -> String {
+    if known.is_empty() {
+        return "; it has none".into();
+    }
     let known = known.join(", ");
     match nearest {
         None => format!("; {intro}: {known}"),
@@ -96,9 +163,9 @@ fn choice(nearest: &Option<&str>, intro: &str, known: &[&str]) -> String {
 }
 
 /// The name that is at most a third of its letters away from what was typed.
-fn nearest(typed: &str, known: &[&'static str]) -> Option<&'static str> {
-    let near = known.iter().map(|name| (distance(typed, name), *name));
-    near.filter(|(edits, name)| *edits <= name.len().div_ceil(3)).min().map(|(_, name)| name)
+fn nearest(typed: &str, known: &[String]) -> Option<String> {
+    let near = known.iter().map(|name| (distance(typed, name), name));
+    near.filter(|(edits, name)| *edits <= name.len().div_ceil(3)).min().map(|(_, name)| name.clone())
 }
 
 /// Levenshtein distance: letters to insert, delete or replace.
@@ -135,8 +202,9 @@ mod tests {
 
     #[test]
     fn near_misses_only() {
-        assert_eq!(nearest("statik", &["learning", "static"]), Some("static"));
-        assert_eq!(nearest("stations", &["ageing", "max-stations"]), Some("max-stations"));
-        assert_eq!(nearest("openflow", &["learning", "static"]), None);
+        let nearest = |typed, known: [&str; 2]| nearest(typed, &known.map(str::to_owned));
+        assert_eq!(nearest("statik", ["learning", "static"]).as_deref(), Some("static"));
+        assert_eq!(nearest("stations", ["ageing", "max-stations"]).as_deref(), Some("max-stations"));
+        assert_eq!(nearest("openflow", ["learning", "static"]), None);
     }
 }

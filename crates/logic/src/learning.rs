@@ -18,40 +18,43 @@ use crate::fdb::{Fdb, Key, MAX_STATIONS};
 use crate::security::{Anybody, Explained, Guarded, Heard, Sources};
 use crate::snooping::{GroupEntry, Snooping};
 use crate::vlan::{Frame, Vlans};
-use crate::{Logic, LogicError, LogicInfo, ParamInfo, params};
+use crate::{Logic, LogicError, LogicInfo, ParamDescription, ParamKind, params};
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
     name: "learning",
     summary: "a learning bridge with VLANs: stations are found where they were last heard",
-    params: &[
-        ParamInfo {
-            name: "ageing",
-            help: "seconds after which a silent station is forgotten (up to 1000000; 0: never)",
-            default: "300",
-        },
-        ParamInfo {
-            name: "max-stations",
-            help: "stations remembered at once (up to 1048576); beyond it a new one replaces an old one",
-            default: "8192",
-        },
-        ParamInfo {
-            name: "snooping",
-            help: "`on`: packets to IP groups go where IGMP and MLD say that somebody wants them",
-            default: "off",
-        },
-        ParamInfo {
-            name: "snooping-timeout",
-            help: "seconds for which a member of a group, or a router, counts after it was heard (2 to 86400)",
-            default: "260",
-        },
-        ParamInfo {
-            name: "unregistered",
-            help: "where groups that nobody has asked for go: `flood`, or `routers` only",
-            default: "flood",
-        },
-    ],
-    build: |params| Ok(Arc::new(Learning::new(params)?)),
+    params: described,
+    build: |params, _| Ok(Arc::new(Learning::new(params)?)),
 };
+
+fn described() -> Vec<ParamDescription> {
+    let timeout =
+        "for which a member of a group, or a router, counts after it was heard; with `snooping` only";
+    let unregistered = "where groups that nobody has asked for go: everywhere, or to routers only";
+    vec![
+        ParamDescription::new(
+            "ageing",
+            ParamKind::number(0..=1_000_000, "seconds"),
+            "after which a silent station is forgotten; 0: never",
+        )
+        .or(300),
+        ParamDescription::new(
+            "max-stations",
+            ParamKind::number(1..=MAX_STATIONS.into(), "stations"),
+            "remembered at once; beyond it a new one replaces an old one",
+        )
+        .or(8192),
+        ParamDescription::new(
+            "snooping",
+            ParamKind::Switch,
+            "packets to IP groups go where IGMP and MLD say that somebody wants them",
+        )
+        .or("off"),
+        ParamDescription::new("snooping-timeout", ParamKind::number(2..=86_400, "seconds"), timeout).or(260),
+        ParamDescription::new("unregistered", ParamKind::choice(&["flood", "routers"]), unregistered)
+            .or("flood"),
+    ]
+}
 
 /// The logic `learning`. See the module's documentation.
 pub struct Learning {
@@ -70,15 +73,13 @@ const NO_LONGER: u8 = 2;
 impl Learning {
     /// Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000) and `max-stations`.
     pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
-        params::known(&INFO, given)?;
-        let ageing = params::number(&INFO, given, "ageing", 300, 0..=1_000_000)?;
-        let stations = params::number(&INFO, given, "max-stations", 8192, 1..=MAX_STATIONS)?;
-        let timeout = params::number(&INFO, given, "snooping-timeout", 260, 2..=86_400)?;
-        let flood = params::choice(&INFO, given, "unregistered", ["flood", "routers"])? == "flood";
-        let on = params::choice(&INFO, given, "snooping", ["off", "on"])? == "on";
-        let snooping = on.then(|| Snooping::new(timeout, flood));
+        let values = params::check(&INFO.describe(), given)?;
+        // All of them are far below 2^32.
+        let number = |name| values.number(name) as u32;
+        let flood = values.text("unregistered") == "flood";
+        let snooping = values.is_on("snooping").then(|| Snooping::new(number("snooping-timeout"), flood));
         let sticky = (0..MAX_PORTS).map(|_| AtomicU8::new(NEVER)).collect();
-        Ok(Self { fdb: Fdb::new(stations), ageing, sticky, snooping })
+        Ok(Self { fdb: Fdb::new(number("max-stations")), ageing: number("ageing"), sticky, snooping })
     }
 }
 
@@ -191,7 +192,7 @@ impl SwitchLogic for Learning {
 }
 
 impl Logic for Learning {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         INFO.name
     }
 

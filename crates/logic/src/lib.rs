@@ -9,19 +9,22 @@
 
 use std::sync::Arc;
 
+mod description;
 mod error;
 pub mod fdb;
 mod learning;
-mod params;
+pub mod params;
 mod security;
 mod snooping;
 mod source_guard;
 mod static_pairs;
 mod vlan;
 
+pub use description::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
 pub use error::LogicError;
 pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Foresight};
 pub use learning::Learning;
+pub use params::{ParamValue, Values};
 pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;
 
@@ -31,7 +34,7 @@ pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO];
 /// A logic as the control plane sees it.
 pub trait Logic: fabric::SwitchLogic {
     /// The name it is chosen by, as in [`LIST`].
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Its parameters as they are in effect, defaults included.
     fn params(&self) -> Vec<(String, String)>;
@@ -46,52 +49,166 @@ pub trait Logic: fabric::SwitchLogic {
         None
     }
 
+    /// What it counts, beyond what the fabric counts for every bridge.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// What it remembers, as people read it.
+    fn tables(&self) -> Vec<Table> {
+        Vec::new()
+    }
+
+    /// What it can be asked to do.
+    fn commands(&self) -> Vec<CommandInfo> {
+        Vec::new()
+    }
+
+    /// Does what it is asked to: a command's name and its arguments. Returns what is to be shown.
+    fn call(&self, command: &[String]) -> Result<String, LogicError> {
+        Err(LogicError::unknown_command(self.name(), command, &self.commands()))
+    }
+
+    /// What a logic that takes its place may want to know. Called while it is in use, and once more when it is no longer.
+    fn hand_over(&self) -> Vec<State> {
+        Vec::new()
+    }
+
+    /// What the logic whose place it takes knows; what it does not understand it leaves. Called before its first batch, and
+    /// once more when it is in use already: then what it has learned itself is newer.
+    fn take_over(&self, _states: &[State]) {}
+
     /// Time passes: called by the control plane every few seconds with the seconds of [`fabric::clock`].
     fn tick(&self, _now_seconds: u32) {}
 }
 
-type Build = fn(&[(String, String)]) -> Result<Arc<dyn Logic>, LogicError>;
+/// A number that a logic counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counter {
+    /// Its name: lower case, digits and underscores.
+    pub name: String,
+    /// What is counted, in a line.
+    pub help: String,
+    /// How many there were.
+    pub value: u64,
+}
 
-/// What can be said about a logic without making one.
+/// A table of a logic, as people read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// The columns' names.
+    pub columns: Vec<String>,
+    /// The rows, a text for each column.
+    pub rows: Vec<Vec<String>>,
+    /// How many rows it can have.
+    pub capacity: u64,
+}
+
+/// What a logic can be asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandInfo {
+    /// Its name.
+    pub name: String,
+    /// Its arguments as usage texts have them, such as `PORT [SECONDS]`.
+    pub usage: String,
+    /// What it does, in a line.
+    pub help: String,
+}
+
+/// Entries of a table as one logic hands them to the next: keys and values of a fixed length.
+///
+/// Logics that know stations hand over `fdb`: the key is the station (6 bytes) and its VLAN (`u16`), the value its port's index
+/// (`u16`), flags (`u16`; 1: set by hand, 2: sticky), and when it was heard last, in seconds of [`fabric::clock`] (`u32`).
+/// Numbers are little-endian.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// What it is.
+    pub name: String,
+    /// Length of a key, bytes.
+    pub key_len: u32,
+    /// Length of a value, bytes.
+    pub value_len: u32,
+    /// Key and value of each entry, one after the other.
+    pub entries: Vec<u8>,
+}
+
+/// A kind of logics that come from outside, each of which is called `PREFIX:FILE`.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// The prefix, such as `wasm`.
+    pub prefix: &'static str,
+    /// What it is, in one line.
+    pub summary: &'static str,
+    /// What can be said about the one in this file.
+    pub describe: fn(&str) -> Result<LogicDescription, LogicError>,
+    /// Makes the one in this file.
+    pub build: fn(&str, &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError>,
+}
+
+type Build = fn(&[(String, String)], &'static [Kind]) -> Result<Arc<dyn Logic>, LogicError>;
+
+/// A logic that ships with the switch.
 #[derive(Debug, Clone, Copy)]
 pub struct LogicInfo {
     /// The name it is chosen by.
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// The parameters it takes.
-    pub params: &'static [ParamInfo],
+    params: fn() -> Vec<ParamDescription>,
     build: Build,
 }
 
-/// A parameter of a logic.
-#[derive(Debug, Clone, Copy)]
-pub struct ParamInfo {
-    /// Its name; in capitals where the user supplies the name.
-    pub name: &'static str,
-    /// What it means and which values it takes.
-    pub help: &'static str,
-    /// What holds when it is not given.
-    pub default: &'static str,
+impl LogicInfo {
+    /// What can be said about it.
+    pub fn describe(&self) -> LogicDescription {
+        let (name, summary) = (self.name.into(), self.summary.into());
+        LogicDescription { name, summary, params: (self.params)(), commands: Vec::new() }
+    }
 }
 
-/// Makes the logic called `name`.
-pub fn build(name: &str, params: &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError> {
-    let info = LIST.iter().find(|info| info.name == name).ok_or_else(|| LogicError::unknown_logic(name))?;
-    (info.build)(params)
+/// The one of `kinds` that a logic is of, and its file, if it comes from outside.
+fn outside<'a>(name: &'a str, kinds: &'static [Kind]) -> Option<(&'static Kind, &'a str)> {
+    let (prefix, file) = name.split_once(':')?;
+    Some((kinds.iter().find(|kind| kind.prefix == prefix)?, file))
+}
+
+fn find(name: &str, kinds: &'static [Kind]) -> Result<&'static LogicInfo, LogicError> {
+    LIST.iter().find(|info| info.name == name).ok_or_else(|| LogicError::unknown_logic(name, kinds))
+}
+
+/// What can be said about the logic called `name`, which is one of [`LIST`] or of one of `kinds`.
+pub fn describe(name: &str, kinds: &'static [Kind]) -> Result<LogicDescription, LogicError> {
+    match outside(name, kinds) {
+        Some((kind, file)) => (kind.describe)(file),
+        None => Ok(find(name, kinds)?.describe()),
+    }
+}
+
+/// Makes the logic called `name`, which is one of [`LIST`] or of one of `kinds`.
+pub fn build(
+    name: &str,
+    params: &[(String, String)],
+    kinds: &'static [Kind],
+) -> Result<Arc<dyn Logic>, LogicError> {
+    match outside(name, kinds) {
+        Some((kind, file)) => (kind.build)(file, params),
+        None => (find(name, kinds)?.build)(params, kinds),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn params(given: &[(&str, &str)]) -> Vec<(String, String)> {
+    fn given(given: &[(&str, &str)]) -> Vec<(String, String)> {
         given.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
     }
 
-    fn refused(name: &str, given: &[(&str, &str)]) -> String {
-        match build(name, &params(given)) {
-            Ok(_) => panic!("{name} {given:?} was accepted"),
+    fn refused(name: &str, params: &[(&str, &str)]) -> String {
+        match build(name, &given(params), KINDS) {
+            Ok(_) => panic!("{name} {params:?} was accepted"),
             Err(error) => error.to_string(),
         }
     }
@@ -99,34 +216,56 @@ mod tests {
     #[test]
     fn every_logic_can_be_made_and_names_itself() {
         for info in LIST {
-            let logic = build(info.name, &[]).unwrap();
+            let logic = build(info.name, &[], &[]).unwrap();
             assert_eq!(logic.name(), info.name);
             assert!(!info.summary.is_empty());
+            let described = describe(info.name, &[]).unwrap();
+            assert_eq!(params::check_description(&described), Ok(()));
         }
     }
 
     #[test]
     fn parameters_take_effect_and_defaults_show() {
-        let logic = build("learning", &params(&[("ageing", "0")])).unwrap();
+        let logic = build("learning", &given(&[("ageing", "0")]), &[]).unwrap();
         let expected = [("ageing", "0"), ("max-stations", "8192"), ("snooping", "off")];
-        assert_eq!(logic.params(), params(&expected));
+        assert_eq!(logic.params(), given(&expected));
         assert!(logic.groups().is_none());
-        let logic = build("learning", &params(&[("snooping", "on"), ("unregistered", "routers")])).unwrap();
+        let logic =
+            build("learning", &given(&[("snooping", "on"), ("unregistered", "routers")]), &[]).unwrap();
         let expected = [("snooping", "on"), ("snooping-timeout", "260"), ("unregistered", "routers")];
-        assert_eq!(logic.params()[2..], params(&expected));
+        assert_eq!(logic.params()[2..], given(&expected));
         assert_eq!(logic.groups(), Some(vec![]));
-        let logic = build("static", &params(&[("a", "b")])).unwrap();
-        assert_eq!(logic.params(), params(&[("a", "b")]));
+        let logic = build("static", &given(&[("a", "b")]), &[]).unwrap();
+        assert_eq!(logic.params(), given(&[("a", "b")]));
         assert!(logic.fdb().is_none());
+    }
+
+    /// A kind whose file is the name of a logic that ships with the switch.
+    const KINDS: &[Kind] = &[Kind {
+        prefix: "module",
+        summary: "a test's",
+        describe: |file| describe(file, &[]),
+        build: |file, params| build(file, params, &[]),
+    }];
+
+    #[test]
+    fn kinds_from_outside_are_told_by_their_prefix() {
+        assert_eq!(build("module:learning", &given(&[("ageing", "7")]), KINDS).unwrap().params()[0].1, "7");
+        assert_eq!(describe("module:static", KINDS).unwrap(), describe("static", KINDS).unwrap());
+        let unknown = describe("modul:static", KINDS).unwrap_err().to_string();
+        assert!(unknown.starts_with("there is no logic `modul:static`"), "{unknown}");
     }
 
     #[test]
     fn errors_say_what_would_be_right() {
         assert_eq!(
             refused("lerning", &[]),
-            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static"
+            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, module:FILE"
         );
-        assert_eq!(refused("zzz", &[]), "there is no logic `zzz`; the logics are: learning, static");
+        assert_eq!(
+            refused("zzz", &[]),
+            "there is no logic `zzz`; the logics are: learning, static, module:FILE"
+        );
         assert_eq!(
             refused("learning", &[("aging", "1")]),
             "logic `learning` has no parameter `aging`, did you mean `ageing`? \
@@ -135,12 +274,12 @@ mod tests {
         assert_eq!(
             refused("learning", &[("ageing", "soon")]),
             "parameter `ageing` of logic `learning` cannot be `soon`: \
-             a whole number from 0 to 1000000 is expected"
+             a whole number of seconds from 0 to 1000000 is expected"
         );
         assert!(refused("learning", &[("max-stations", "0")]).contains("from 1 to"));
         assert_eq!(
             refused("learning", &[("snooping", "yes")]),
-            "parameter `snooping` of logic `learning` cannot be `yes`: `off` or `on` is expected"
+            "parameter `snooping` of logic `learning` cannot be `yes`: `on` or `off` is expected"
         );
         assert!(refused("learning", &[("ageing", "1"), ("ageing", "2")]).contains("given twice"));
         assert!(refused("static", &[("a", "a")]).contains("itself"));

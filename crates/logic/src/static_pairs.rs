@@ -16,18 +16,20 @@ use packet::ether;
 
 use crate::security::admits;
 use crate::vlan::Vlans;
-use crate::{Logic, LogicError, LogicInfo, ParamInfo, params};
+use crate::{Logic, LogicError, LogicInfo, ParamDescription, ParamKind, params};
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
     name: "static",
     summary: "wires: every port goes to exactly one other port",
-    params: &[ParamInfo {
-        name: "PORT",
-        help: "PORT=PARTNER, two names of ports: PORT goes to PARTNER, and back unless PARTNER is given one too",
-        default: "ports in the order of their indices: 0 and 1, 2 and 3, ...",
-    }],
-    build: |params| Ok(Arc::new(StaticPairs::new(params)?)),
+    params: described,
+    build: |params, _| Ok(Arc::new(StaticPairs::new(params)?)),
 };
+
+fn described() -> Vec<ParamDescription> {
+    let help = "PORT goes to the port that is named, and back unless that one is given a partner too";
+    let otherwise = "ports in the order of their indices: 0 and 1, 2 and 3, ...";
+    vec![ParamDescription::new("PORT", ParamKind::Port, help).optional(otherwise).of_any_name()]
+}
 
 /// No partner. Not an index: bridges hold fewer ports.
 const NONE: u16 = u16::MAX;
@@ -43,13 +45,18 @@ pub struct StaticPairs {
 impl StaticPairs {
     /// Parameters: pairs of port names; none pairs neighbouring indices.
     pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
-        params::once(&INFO, given)?;
+        params::check(&INFO.describe(), given)?;
         for (port, partner) in given {
-            if port.is_empty() || partner.is_empty() {
-                return Err(LogicError::bad_value(&INFO, port, partner, "the name of a port"));
+            if port.is_empty() {
+                return Err(LogicError::bad_value(
+                    INFO.name,
+                    port,
+                    partner,
+                    "PORT=PARTNER, two names of ports,",
+                ));
             }
             if port == partner {
-                return Err(LogicError::bad_value(&INFO, port, partner, "a port other than itself"));
+                return Err(LogicError::bad_value(INFO.name, port, partner, "a port other than itself"));
             }
         }
         let table = (0..MAX_PORTS).map(|_| AtomicU16::new(NONE)).collect();
@@ -131,7 +138,7 @@ impl SwitchLogic for StaticPairs {
 }
 
 impl Logic for StaticPairs {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         INFO.name
     }
 

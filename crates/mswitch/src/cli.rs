@@ -447,9 +447,14 @@ pub(crate) enum LogicCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// List the logics that exist
-    #[command(after_help = examples!("mswitch logic list"))]
-    List(Output),
+    /// List the logics that exist, with their parameters
+    #[command(after_help = examples!("mswitch logic list", "mswitch logic list learning"))]
+    List {
+        /// This one only, such as learning, or what a file has, such as wasm:FILE
+        name: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 #[derive(Debug, Subcommand)]

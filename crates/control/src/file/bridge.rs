@@ -11,6 +11,7 @@ use super::mirror;
 use super::port::{self, Shared};
 use super::report::Report;
 use super::section::Section;
+use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, StationConfig, check_name, check_vlan};
 use crate::{keys, suggest};
 
@@ -122,7 +123,7 @@ fn logic(section: &Section<'_>, report: &mut Report<'_>) -> LogicConfig {
             }
         }
     }
-    if let Err(error) = logic::build(&config.name, &config.params) {
+    if let Err(error) = logics::build(&config.name, &config.params) {
         let culprit = match &error {
             LogicError::UnknownLogic { .. } => None,
             LogicError::UnknownParam { param, .. } => {
@@ -131,7 +132,11 @@ fn logic(section: &Section<'_>, report: &mut Report<'_>) -> LogicConfig {
             LogicError::BadValue { param, .. } | LogicError::Repeated { param, .. } => {
                 params.and_then(|table| table.get(param.as_str())).map(Spanned::span)
             }
-            LogicError::AmbiguousPartner { .. } => Some(section.span_of("params")),
+            LogicError::AmbiguousPartner { .. }
+            | LogicError::Missing { .. }
+            | LogicError::Module { .. }
+            | LogicError::UnknownCommand { .. }
+            | LogicError::Command { .. } => Some(section.span_of("params")),
         };
         report.add(&culprit.unwrap_or_else(|| section.span_of("logic")), &section.context, error);
     }

@@ -219,7 +219,7 @@ impl Rig {
 /// Makes a logic.
 pub fn make(name: &str, params: &[(&str, &str)]) -> Arc<dyn Logic> {
     let params: Vec<_> = params.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-    logic::build(name, &params).unwrap()
+    logic::build(name, &params, &[]).unwrap()
 }
 
 /// Waits for something that no client can tell of.

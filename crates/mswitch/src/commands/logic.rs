@@ -21,8 +21,9 @@ pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<()
             let logic = single(bridges.into_inner().bridges)?.logic.unwrap_or_default();
             answer(output, &logic, render::logic::show)
         }
-        LogicCommand::List(output) => {
-            let logics = client.list_logics(proto::ListLogicsRequest {}).await?.into_inner();
+        LogicCommand::List { name, output } => {
+            let request = proto::ListLogicsRequest { name: name.unwrap_or_default() };
+            let logics = client.list_logics(request).await?.into_inner();
             answer(output, &logics, |logics| render::logic::list(&logics.logics))
         }
     }
