@@ -2,7 +2,9 @@
 
 use packet::edit;
 use packet::ether::{VLAN_TAG_LEN, VlanTag};
+use packet::offload::Offload;
 
+use crate::arena::Arena;
 use crate::bridge::{BridgeState, PortEntry, View};
 use crate::counters::DropReason;
 use crate::explain::{Remark, Value};
@@ -16,6 +18,14 @@ use crate::rx::{HEADROOM, PULL_MAX, RxBatch, read_range};
 /// A header version: one packet with one set of private header bytes. The received packets are versions too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionId(pub(crate) u16);
+
+impl VersionId {
+    /// Its number in the batch, which is that of its slot in an [`Arena`].
+    #[inline]
+    pub fn number(self) -> usize {
+        self.0.into()
+    }
+}
 
 /// The packets of one batch and where they go. See [`crate::SwitchLogic`].
 pub struct Batch<'a> {
@@ -40,6 +50,68 @@ impl<'a> Batch<'a> {
     #[inline]
     pub fn ingress(&self) -> PortIndex {
         self.ingress
+    }
+
+    /// Which worker this is; also where a packet is only rehearsed, by somebody else.
+    #[inline]
+    pub fn worker(&self) -> usize {
+        self.pad.notes.worker
+    }
+
+    /// The version of this number.
+    #[inline]
+    pub fn version(&self, number: usize) -> Option<VersionId> {
+        (number < self.rx.used_versions).then_some(VersionId(number as u16))
+    }
+
+    /// Whether headers lie in this arena, each at [`Batch::start`] of the slot of its version's number.
+    #[inline]
+    pub fn is_in(&self, arena: Arena) -> bool {
+        self.rx.slots.are_in(arena)
+    }
+
+    /// Where a version's header starts in its slot, bytes.
+    #[inline]
+    pub fn start(&self, v: VersionId) -> usize {
+        self.rx.versions[usize::from(v.0)].start.into()
+    }
+
+    /// Lets a version's header start elsewhere in its slot, with whatever bytes are there or without those that it had. Where it
+    /// cannot start there, or does not agree with its offload metadata any more, the packet is dropped and counted, and false
+    /// returned.
+    pub fn set_start(&mut self, v: VersionId, start: usize) -> bool {
+        let i = usize::from(v.0);
+        let fits = u16::try_from(start).is_ok_and(|start| self.rx.set_start(i, start));
+        if !fits {
+            self.drop_output(v, DropReason::BatchLimit);
+        }
+        fits && self.still_describes(v)
+    }
+
+    /// What remains to be done on a version.
+    #[inline]
+    pub fn offload(&self, v: VersionId) -> Offload {
+        self.rx.versions[usize::from(v.0)].offload
+    }
+
+    /// Looks again whether offload metadata describes the header, which was edited; if not, the packet is dropped and counted.
+    pub fn still_describes(&mut self, v: VersionId) -> bool {
+        let i = usize::from(v.0);
+        let offload = self.rx.versions[i].offload;
+        if offload.is_none() || offload.validate(self.rx.header(i), self.rx.versions[i].len()).is_ok() {
+            return true;
+        }
+        self.drop_output(v, DropReason::BadOffload);
+        false
+    }
+
+    /// A further version with the same bytes. `None` (counted) when the batch made too many.
+    pub fn copy(&mut self, v: VersionId) -> Option<VersionId> {
+        let Some(fresh) = self.rx.copy_version(usize::from(v.0)) else {
+            self.drop_output(v, DropReason::BatchLimit);
+            return None;
+        };
+        Some(VersionId(fresh as u16))
     }
 
     /// Monotonic time of this batch, seconds.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::arena::Arena;
 use crate::counters::{DropReason, QueueCounters};
 use crate::egress::Egress;
 use crate::guards::Guards;
@@ -109,6 +110,8 @@ pub struct BridgeState {
     lanes: Box<[Lane]>,
     vlan_aware: bool,
     aside: Option<Box<Aside>>,
+    /// Where the logic wants headers to be, by worker; empty where it does not care.
+    arenas: Box<[Option<Arena>]>,
 }
 
 /// What else is done with the packets of some bridges.
@@ -125,7 +128,20 @@ impl BridgeState {
         let isolated = ports.iter().flatten().any(|e| e.settings.isolated);
         let all = View::new(ports);
         let isolated = isolated.then(|| all.of_isolated());
-        Self { logic, all, isolated, lanes: lanes.into(), vlan_aware, aside: None }
+        Self { logic, all, isolated, lanes: lanes.into(), vlan_aware, aside: None, arenas: Box::default() }
+    }
+
+    /// The same for a switch of so many workers.
+    pub(crate) fn with_arenas(self, workers: usize) -> Self {
+        let arenas: Vec<_> = (0..workers).map(|worker| self.logic.arena(worker)).collect();
+        let wanted = arenas.iter().any(Option::is_some);
+        Self { arenas: if wanted { arenas.into() } else { Box::default() }, ..self }
+    }
+
+    /// Where the logic wants this worker to keep headers.
+    #[inline(always)]
+    pub(crate) fn arena(&self, worker: usize) -> Option<Arena> {
+        *self.arenas.get(worker)?
     }
 
     /// The same, mirrored and observed.

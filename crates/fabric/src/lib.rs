@@ -14,6 +14,7 @@
 //! client; what is replaced or removed is dropped only after every worker passed a quiescent point
 //! ([`quiescence`]).
 
+pub mod arena;
 pub mod batch;
 pub mod bridge;
 pub mod bucket;
@@ -46,6 +47,7 @@ pub mod trace;
 pub mod tx_ring;
 pub mod worker;
 
+pub use arena::Arena;
 pub use batch::{Batch, VersionId};
 pub use bridge::BridgeState;
 pub use copy::{prefetch_read, prefetch_write};

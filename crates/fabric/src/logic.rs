@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::arena::Arena;
 use crate::batch::Batch;
 use crate::port::{PortIndex, PortSettings};
 
@@ -26,6 +27,18 @@ pub trait SwitchLogic: Send + Sync {
         }
         self.forward(batch);
         true
+    }
+
+    /// A bridge is about to have it, in a switch of so many workers. Called from the control plane before everything else; if it
+    /// fails, with what people are told, the bridge stays as it is.
+    fn prepare(&self, _workers: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Where worker `worker` is to keep the private headers of batches for it; `None`: anywhere. Asked once for each worker
+    /// whenever the bridge changes.
+    fn arena(&self, _worker: usize) -> Option<Arena> {
+        None
     }
 
     /// The bridge's ports are about to be these. Called from the control plane before the first batch that can

@@ -332,7 +332,7 @@ struct Refusal {
 /// A worker's notes on the batch that it is at.
 #[derive(Default)]
 pub(crate) struct Notes {
-    worker: usize,
+    pub(crate) worker: usize,
     taken: bool,
     at: Option<u64>,
     omitted: u32,

@@ -12,6 +12,7 @@ use packet::edit;
 use packet::ether::{VLAN_TAG_LEN, VlanTag};
 use packet::offload::Offload;
 
+use crate::arena::{Arena, Slots};
 use crate::copy;
 use crate::counters::{DropReason, Drops};
 use crate::egress::Tools;
@@ -37,7 +38,7 @@ pub const MAX_BATCH: usize = 256;
 /// Header versions beyond the received ones that one batch may make.
 pub const EXTRA_VERSIONS: usize = 2048;
 
-const VERSIONS: usize = MAX_BATCH + EXTRA_VERSIONS;
+pub(crate) const VERSIONS: usize = MAX_BATCH + EXTRA_VERSIONS;
 const SEGMENTS: usize = MAX_BATCH * 4 + MAX_SEGMENTS;
 
 /// Bounds of a batch; the first one reached ends it.
@@ -111,16 +112,12 @@ impl Version {
     };
 }
 
-#[derive(Clone)]
-#[repr(C, align(64))]
-pub(crate) struct HeaderSlot(pub(crate) [u8; HEADROOM + PULL_MAX]);
-
 /// Packets taken from one queue in one go. See the module.
 pub struct RxBatch {
     pub(crate) limits: BatchLimits,
     pub(crate) sources: Box<[Source]>,
     pub(crate) segments: Box<[Segment]>,
-    pub(crate) slots: Box<[HeaderSlot]>,
+    pub(crate) slots: Slots,
     pub(crate) versions: Box<[Version]>,
     /// Which packets the logic has said something about.
     pub(crate) handled: [bool; MAX_BATCH],
@@ -148,7 +145,7 @@ impl RxBatch {
             limits,
             sources: vec![Source { first: 0, count: 0, len: 0 }; MAX_BATCH].into(),
             segments: vec![no_segment; SEGMENTS].into(),
-            slots: vec![HeaderSlot([0; HEADROOM + PULL_MAX]); VERSIONS].into(),
+            slots: Slots::default(),
             versions: vec![Version::EMPTY; VERSIONS].into(),
             handled: [false; MAX_BATCH],
             packets: 0,
@@ -173,6 +170,16 @@ impl RxBatch {
         self.open_len = 0;
         self.bytes = 0;
         self.landed = 0;
+        self.slots.take_back();
+    }
+
+    /// Keeps private headers in this memory until the batch is emptied. To be called before they are loaded.
+    ///
+    /// # Safety
+    /// See [`Arena::new`]: until then nobody else uses the memory, but for the logic while it is called with this batch.
+    #[inline]
+    pub(crate) unsafe fn keep_headers_in(&mut self, arena: Arena) {
+        self.slots.lend(arena);
     }
 
     /// Packets in the batch.
@@ -284,7 +291,7 @@ impl RxBatch {
     #[inline]
     pub(crate) fn load_headers(&mut self) {
         let n = self.packets;
-        let packets = self.sources[..n].iter().zip(&mut self.slots).zip(&mut self.versions);
+        let packets = self.sources[..n].iter().zip(self.slots.iter_mut()).zip(&mut self.versions);
         for (i, ((source, slot), version)) in (0u16..).zip(packets) {
             let offload = version.offload;
             let want = (source.len as usize).min(if offload.is_none() { HEADER_COPY } else { OFFLOAD_COPY });
@@ -385,6 +392,19 @@ impl RxBatch {
             version.offload.shift(VLAN_TAG_LEN as i16);
         }
         true
+    }
+
+    /// Lets a version start elsewhere in its slot: earlier with whatever bytes are there, or later. False where it cannot: the
+    /// header would have less than [`MIN_PACKET`] bytes or start outside of the slot. Only for one that no output refers to.
+    pub(crate) fn set_start(&mut self, v: usize, start: u16) -> bool {
+        let version = &mut self.versions[v];
+        let end = version.start + version.header_len;
+        if version.outputs > 0 || u32::from(start) + MIN_PACKET > u32::from(end) {
+            return false;
+        }
+        version.offload.shift(version.start as i16 - start as i16);
+        (version.start, version.header_len) = (start, end - start);
+        version.len() <= MAX_PACKET
     }
 
     /// Takes a fresh version, or none when the batch made too many.

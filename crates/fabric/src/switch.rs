@@ -58,6 +58,9 @@ pub enum SwitchError {
     /// No worker runs on this CPU.
     #[error("no worker runs on CPU {0}; the workers' CPUs are {1:?}")]
     NoWorker(usize, Vec<usize>),
+    /// The logic could not be made ready.
+    #[error("{0}")]
+    Logic(String),
     /// Something is attached to the port.
     #[error("the port already has a client")]
     Attached,
@@ -229,6 +232,7 @@ impl Switch {
         if state.bridges.values().any(|b| b.name == name) {
             return Err(SwitchError::BridgeExists(name.into()));
         }
+        logic.prepare(self.workers.len()).map_err(SwitchError::Logic)?;
         let id = BridgeId(state.next_bridge);
         state.next_bridge += 1;
         let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
@@ -256,6 +260,7 @@ impl Switch {
     pub fn set_logic(&self, id: BridgeId, logic: Arc<dyn SwitchLogic>) -> Result<(), SwitchError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        logic.prepare(self.workers.len()).map_err(SwitchError::Logic)?;
         let old = std::mem::replace(&mut bridge.logic, logic);
         self.publish(bridge);
         drop(old);
@@ -562,7 +567,7 @@ impl Switch {
         let ports = ports.collect();
         let observers = bridge.observers.iter().map(|(_, observer)| observer);
         let state = BridgeState::with_aside(bridge.logic.clone(), ports, lanes, &bridge.mirrors, observers);
-        let old = bridge.cell.swap(state);
+        let old = bridge.cell.swap(state.with_arenas(self.workers.len()));
         self.quiescence.wait();
         drop(old);
     }

@@ -368,9 +368,14 @@ impl Worker {
         let received = intake.queue.receive(&mut self.batch);
         let packets = self.batch.len();
         if packets > 0 {
-            self.batch.load_headers();
             // SAFETY: this worker is awake and `bridge` does not outlive this function.
             let bridge = unsafe { intake.bridge.get() };
+            if let Some(arena) = bridge.arena(self.index) {
+                // SAFETY: it is this worker's own; this batch has it until it is emptied below, and no other batch of this
+                // worker is loaded meanwhile.
+                unsafe { self.batch.keep_headers_in(arena) };
+            }
+            self.batch.load_headers();
             forward(&mut self.batch, &mut self.pad, &mut self.tools, bridge, intake.ingress);
             intake.counters.add_batch_alone(packets as u64, self.batch.bytes);
             bump(&self.counters.packets, packets as u64);

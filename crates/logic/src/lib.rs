@@ -12,6 +12,7 @@ use std::sync::Arc;
 mod description;
 mod error;
 pub mod fdb;
+mod hub;
 mod learning;
 pub mod params;
 mod security;
@@ -23,13 +24,14 @@ mod vlan;
 pub use description::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
 pub use error::LogicError;
 pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Foresight};
+pub use hub::Hub;
 pub use learning::Learning;
 pub use params::{ParamValue, Values};
 pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;
 
 /// Every logic there is.
-pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO];
+pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO, hub::INFO];
 
 /// A logic as the control plane sees it.
 pub trait Logic: fabric::SwitchLogic {
@@ -260,11 +262,11 @@ mod tests {
     fn errors_say_what_would_be_right() {
         assert_eq!(
             refused("lerning", &[]),
-            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, module:FILE"
+            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, module:FILE"
         );
         assert_eq!(
             refused("zzz", &[]),
-            "there is no logic `zzz`; the logics are: learning, static, module:FILE"
+            "there is no logic `zzz`; the logics are: learning, static, hub, module:FILE"
         );
         assert_eq!(
             refused("learning", &[("aging", "1")]),

@@ -226,6 +226,7 @@ fn logic() -> impl Strategy<Value = (&'static str, Params)> {
         2 => Just(("learning", &[("snooping", "on")] as Params)),
         1 => Just(("learning", &[("snooping", "on"), ("unregistered", "routers")] as Params)),
         2 => Just(("static", &[] as Params)),
+        1 => Just(("hub", &[] as Params)),
     ]
 }
 

@@ -1,0 +1,111 @@
+//! Where the private headers of a batch lie: memory of the batch, or of a logic that wants to see them where they are.
+//!
+//! A logic from outside (a WebAssembly module) reaches only memory of its own. It [supplies](crate::SwitchLogic::arena) some, one
+//! [`Arena`] for each worker, and headers are copied there from the start, so that it sees them without another copy.
+//!
+//! Invariant: whatever the memory, it holds [`SLOTS`] slots of [`SLOT_LEN`] bytes, and in the time from when a batch's headers
+//! are loaded until the batch is emptied it is used by that batch alone, and by its logic while that is called.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::rx::{HEADROOM, PULL_MAX, VERSIONS};
+
+/// Slots of an arena: one for each header version of a batch.
+pub const SLOTS: usize = VERSIONS;
+/// Bytes of a slot.
+pub const SLOT_LEN: usize = HEADROOM + PULL_MAX;
+/// Bytes of an arena.
+pub const ARENA_LEN: usize = SLOTS * SLOT_LEN;
+
+/// Room for one private header, and headroom in front of it.
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub(crate) struct HeaderSlot(pub(crate) [u8; SLOT_LEN]);
+
+/// Memory for the private headers of one batch at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arena(NonNull<u8>);
+
+// SAFETY: it is an address; what it may be used for is said where it is made.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// The [`ARENA_LEN`] bytes at `at`, which is a multiple of 64.
+    ///
+    /// # Safety
+    /// They stay readable and writable for as long as a bridge has the logic that supplies them, and nobody but this worker
+    /// reads or writes them, other than that logic while it is called with a batch of this worker.
+    pub unsafe fn new(at: NonNull<u8>) -> Self {
+        debug_assert!(at.as_ptr().addr().is_multiple_of(align_of::<HeaderSlot>()));
+        Self(at)
+    }
+
+    /// Where it is.
+    pub fn at(self) -> NonNull<u8> {
+        self.0
+    }
+}
+
+/// The slots of a batch.
+pub(crate) struct Slots {
+    own: NonNull<HeaderSlot>,
+    at: NonNull<HeaderSlot>,
+}
+
+// SAFETY: `own` is a box that nobody else has; `at` is the same or an arena, which belongs to the batch meanwhile.
+unsafe impl Send for Slots {}
+
+impl Default for Slots {
+    fn default() -> Self {
+        let own: Box<[HeaderSlot]> = vec![HeaderSlot([0; SLOT_LEN]); SLOTS].into();
+        let own = NonNull::from(Box::leak(own)).cast();
+        Self { own, at: own }
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        let slots = std::ptr::slice_from_raw_parts_mut(self.own.as_ptr(), SLOTS);
+        // SAFETY: this is the box that `default` leaked, of which nobody has a reference any more.
+        drop(unsafe { Box::from_raw(slots) });
+    }
+}
+
+impl Slots {
+    #[inline(always)]
+    pub(crate) fn lend(&mut self, arena: Arena) {
+        self.at = arena.0.cast();
+    }
+
+    #[inline(always)]
+    pub(crate) fn take_back(&mut self) {
+        self.at = self.own;
+    }
+
+    /// Whether headers lie in this arena.
+    #[inline]
+    pub(crate) fn are_in(&self, arena: Arena) -> bool {
+        self.at == arena.0.cast()
+    }
+}
+
+impl Deref for Slots {
+    type Target = [HeaderSlot];
+
+    #[inline(always)]
+    fn deref(&self) -> &[HeaderSlot] {
+        // SAFETY: `at` are so many slots of bytes, initialised, and only used through `self` (see the module).
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), SLOTS) }
+    }
+}
+
+impl DerefMut for Slots {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [HeaderSlot] {
+        // SAFETY: as in `deref`.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), SLOTS) }
+    }
+}
