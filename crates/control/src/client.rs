@@ -38,7 +38,8 @@ pub async fn connect(path: &Path) -> Result<Client, ConnectError> {
     let address = format!("unix://{}", absolute.display());
     let endpoint = Endpoint::from_shared(address).map_err(|error| other(error.to_string()))?;
     match endpoint.connect().await {
-        Ok(channel) => Ok(SwitchClient::new(channel)),
+        // A table may be long, and the daemon is trusted.
+        Ok(channel) => Ok(SwitchClient::new(channel).max_decoding_message_size(usize::MAX)),
         Err(error) => Err(diagnose(path).unwrap_or_else(|| other(error.to_string()))),
     }
 }

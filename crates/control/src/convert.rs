@@ -83,7 +83,8 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
 }
 
 fn logic(bridge: &Bridge) -> proto::Logic {
-    proto::Logic { name: bridge.logic.name().into(), params: bridge.logic.params().into_iter().collect() }
+    let (name, params) = (bridge.logic.name().into(), bridge.logic.params().into_iter().collect());
+    proto::Logic { name, params, ..proto::Logic::default() }
 }
 
 /// Where a bridge's packets to groups go.

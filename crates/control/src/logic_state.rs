@@ -1,8 +1,14 @@
 //! Logics as replies: those there are, and what the one of a bridge knows.
 
-use logic::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fabric::PortIndex;
+use logic::{Counter, Logic, LogicDescription, ParamDefault, ParamDescription, ParamKind, Table, TableSize};
 
 use crate::refusal::Refusal;
+use crate::state::Bridge;
 use crate::{logics, proto};
 
 /// The logic of this name, or all if it is empty.
@@ -56,5 +62,243 @@ fn param(param: ParamDescription) -> proto::LogicParam {
         expected,
         min,
         max,
+    }
+}
+
+/// A logic, and the names of the ports that it knows by index; so its tables can be read without holding anybody up.
+pub(crate) struct Seen {
+    logic: Arc<dyn Logic>,
+    ports: BTreeMap<PortIndex, String>,
+}
+
+impl Seen {
+    /// A bridge's.
+    pub(crate) fn of(bridge: &Bridge) -> Self {
+        let ports = bridge.ports.iter().map(|(name, port)| (port.at.port, name.clone())).collect();
+        Self { logic: bridge.logic.clone(), ports }
+    }
+
+    /// Everything that it shows: one table, or up to `rows` of each.
+    pub(crate) fn show(
+        &self,
+        bridge: &str,
+        table: Option<&str>,
+        rows: usize,
+    ) -> Result<proto::Logic, Refusal> {
+        let mut tables = self.tables();
+        if let Some(wanted) = table {
+            let names: Vec<_> = tables.iter().map(|table| table.name.clone()).collect();
+            tables.retain(|table| table.name == wanted);
+            if tables.is_empty() {
+                let those = match names.is_empty() {
+                    true => "it has none".into(),
+                    false => format!("its tables are: {}", names.join(", ")),
+                };
+                return Err(Refusal::Other(format!(
+                    "the logic of bridge \"{bridge}\", `{}`, has no table `{wanted}`; {those}",
+                    self.logic.name()
+                )));
+            }
+        }
+        let table = |table: Table| proto::LogicTable {
+            entries: table.rows.len() as u64,
+            capacity: table.capacity,
+            name: table.name,
+            columns: table.columns,
+            rows: table.rows.into_iter().take(rows).map(|cells| proto::LogicRow { cells }).collect(),
+        };
+        let counter = |counter: Counter| proto::LogicCounter {
+            name: counter.name,
+            summary: counter.help,
+            value: counter.value,
+        };
+        Ok(proto::Logic {
+            name: self.logic.name().into(),
+            params: self.logic.params().into_iter().collect(),
+            counters: self.of_stations().into_iter().chain(counters(&*self.logic)).map(counter).collect(),
+            tables: tables.into_iter().map(table).collect(),
+            commands: self.logic.commands().into_iter().map(command).collect(),
+        })
+    }
+
+    fn port(&self, port: PortIndex) -> Option<String> {
+        self.ports.get(&port).cloned()
+    }
+
+    /// What happened to its MAC table, which metrics have under names of their own.
+    fn of_stations(&self) -> Vec<Counter> {
+        let Some(stats) = self.logic.fdb().map(logic::Fdb::stats) else { return Vec::new() };
+        let counters = [
+            ("learned", "stations learned", stats.learned),
+            ("moved", "stations heard at another port than before", stats.moved),
+            ("evicted", "stations that made room for others", stats.evicted),
+            ("expired", "stations that were silent for too long", stats.expired),
+            ("refused", "stations that found no room", stats.refused),
+        ];
+        let counter =
+            |(name, help, value): (&str, &str, _)| Counter { name: name.into(), help: help.into(), value };
+        counters.map(counter).into()
+    }
+
+    /// Its tables: those that the switch knows the meaning of, then its own.
+    fn tables(&self) -> Vec<Table> {
+        let mut tables = Vec::new();
+        tables.extend(self.stations());
+        tables.extend(self.groups());
+        tables.extend(self.logic.tables());
+        tables
+    }
+
+    fn stations(&self) -> Option<Table> {
+        let fdb = self.logic.fdb()?;
+        let mut entries = fdb.snapshot();
+        entries.sort_by_key(|entry| (entry.vid, entry.mac));
+        let row = |entry: logic::FdbEntry| {
+            let (age, kind) = match (entry.is_static, entry.is_sticky) {
+                (true, _) => (String::new(), "static"),
+                (_, true) => (String::new(), "sticky"),
+                _ => (entry.age_seconds.to_string(), "learned"),
+            };
+            // An entry whose port was just removed is about to go as well.
+            Some(vec![entry.vid.to_string(), entry.mac.to_string(), self.port(entry.port)?, age, kind.into()])
+        };
+        Some(Table {
+            name: "stations".into(),
+            columns: ["vlan", "mac", "port", "age", "kind"].map(str::to_owned).into(),
+            rows: entries.into_iter().filter_map(row).collect(),
+            capacity: fdb.capacity() as u64,
+        })
+    }
+
+    fn groups(&self) -> Option<Table> {
+        let row = |entry: logic::GroupEntry| {
+            let group = entry.group.map_or_else(|| "all".into(), |mac| mac.to_string());
+            let version = if entry.version == packet::IpVersion::V4 { "ipv4" } else { "ipv6" };
+            let expires = entry.expires_seconds.to_string();
+            Some(vec![entry.vid.to_string(), group, version.into(), self.port(entry.port)?, expires])
+        };
+        Some(Table {
+            name: "groups".into(),
+            columns: ["vlan", "group", "family", "port", "expires"].map(str::to_owned).into(),
+            rows: self.logic.groups()?.into_iter().filter_map(row).collect(),
+            capacity: 0,
+        })
+    }
+}
+
+/// What a logic counts, each name once: a scrape with one twice would be lost as a whole.
+pub(crate) fn counters(logic: &dyn Logic) -> Vec<Counter> {
+    let (mut counters, mut names) = (logic.counters(), BTreeSet::new());
+    counters.retain(|counter| names.insert(counter.name.clone()));
+    counters
+}
+
+/// How full a logic's tables are, each name once.
+pub(crate) fn table_sizes(logic: &dyn Logic) -> Vec<TableSize> {
+    let (mut sizes, mut names) = (logic.table_sizes(), BTreeSet::new());
+    sizes.retain(|size| names.insert(size.name.clone()));
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::{Batch, SwitchLogic};
+
+    use super::*;
+
+    /// Has one of everything.
+    struct Probe;
+
+    impl SwitchLogic for Probe {
+        fn forward(&self, _: &mut Batch<'_>) {}
+    }
+
+    impl Logic for Probe {
+        fn name(&self) -> &str {
+            "probe"
+        }
+
+        fn params(&self) -> Vec<(String, String)> {
+            vec![("rate".into(), "7".into())]
+        }
+
+        fn counters(&self) -> Vec<Counter> {
+            let counter = |name: &str, value| Counter { name: name.into(), help: "what".into(), value };
+            vec![counter("seen", 1), counter("lost", 2), counter("seen", 3)]
+        }
+
+        fn tables(&self) -> Vec<Table> {
+            let rows = |n: usize| (0..n).map(|i| vec![i.to_string()]).collect();
+            let table = |name: &str, n| Table {
+                name: name.into(),
+                columns: vec!["n".into()],
+                rows: rows(n),
+                capacity: 9,
+            };
+            vec![table("few", 1), table("many", 5), table("few", 2)]
+        }
+
+        fn commands(&self) -> Vec<logic::CommandInfo> {
+            let text = str::to_owned;
+            vec![logic::CommandInfo { name: text("reset"), usage: text("[PORT]"), help: text("begins anew") }]
+        }
+    }
+
+    fn probe() -> Seen {
+        Seen { logic: Arc::new(Probe), ports: BTreeMap::new() }
+    }
+
+    #[test]
+    fn everything_that_a_logic_has_is_shown() {
+        let shown = probe().show("br0", None, 2).unwrap();
+        assert_eq!((shown.name.as_str(), shown.params["rate"].as_str()), ("probe", "7"));
+        let counters: Vec<_> = shown.counters.iter().map(|c| (c.name.as_str(), c.value)).collect();
+        assert_eq!(counters, [("seen", 1), ("lost", 2)], "a name twice would cost the whole scrape");
+        let tables: Vec<_> =
+            shown.tables.iter().map(|t| (t.name.as_str(), t.rows.len(), t.entries)).collect();
+        assert_eq!(tables, [("few", 1, 1), ("many", 2, 5), ("few", 2, 2)]);
+        assert_eq!(shown.commands[0].usage, "[PORT]");
+        let one = probe().show("br0", Some("many"), usize::MAX).unwrap();
+        assert_eq!((one.tables.len(), one.tables[0].rows.len()), (1, 5));
+        assert_eq!(one.tables[0].rows[4].cells, ["4"]);
+    }
+
+    #[test]
+    fn a_table_that_is_not_there_is_told_from_those_that_are() {
+        let error = probe().show("br0", Some("lots"), 2).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the logic of bridge \"br0\", `probe`, has no table `lots`; its tables are: few, many, few"
+        );
+        let wires = logic::build("static", &[], &[]).unwrap();
+        let error = Seen { logic: wires, ports: BTreeMap::new() }.show("br0", Some("x"), 2).unwrap_err();
+        assert!(error.to_string().ends_with("`static`, has no table `x`; it has none"), "{error}");
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_tables() {
+        let sizes: Vec<_> =
+            table_sizes(&Probe).into_iter().map(|s| (s.name, s.entries, s.capacity)).collect();
+        assert_eq!(sizes, [("few".into(), 1, 9), ("many".into(), 5, 9)]);
+    }
+
+    #[test]
+    fn stations_and_groups_have_the_names_of_their_ports() {
+        let params = [("snooping".into(), "on".into())];
+        let learning = logic::build("learning", &params, &[]).unwrap();
+        let fdb = learning.fdb().unwrap();
+        let mac = packet::ether::MacAddr([2, 0, 0, 0, 0, 1]);
+        fdb.add_static(7, mac, PortIndex(1)).unwrap();
+        fdb.learn(logic::Key::new(0, mac), PortIndex(0), fabric::clock::seconds());
+        fdb.learn(logic::Key::new(8, mac), PortIndex(9), fabric::clock::seconds());
+        let ports = [(PortIndex(0), "vm1".into()), (PortIndex(1), "host".into())].into();
+        let shown = Seen { logic: learning, ports }.show("br0", None, 9).unwrap();
+        let names: Vec<_> = shown.tables.iter().map(|table| table.name.as_str()).collect();
+        assert_eq!(names, ["stations", "groups"]);
+        let rows: Vec<_> = shown.tables[0].rows.iter().map(|row| row.cells.join(" ")).collect();
+        assert_eq!(rows[1], "7 02:00:00:00:00:01 host  static");
+        assert!(rows[0].starts_with("0 02:00:00:00:00:01 vm1 ") && rows[0].ends_with(" learned"), "{rows:?}");
+        assert_eq!((rows.len(), shown.tables[0].capacity), (2, 8192), "its port has just gone");
+        assert_eq!((shown.counters[0].name.as_str(), shown.counters[0].value), ("learned", 2));
     }
 }

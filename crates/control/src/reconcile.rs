@@ -206,7 +206,7 @@ impl Pass<'_> {
                 Err(refusal) => return self.note(object(), Action::Add, Err(refusal)),
             },
             Some(running) if running.config != wanted.logic => {
-                let changed = self.state.set_logic(running, &wanted.logic);
+                let changed = self.state.set_logic(running, wanted);
                 self.note(object(), Action::Change, changed);
             }
             Some(_) => {}

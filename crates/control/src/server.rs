@@ -260,6 +260,26 @@ impl Switch for Server {
         self.edit(move || Ok(Edit::SetLogic { bridge, logic })).await
     }
 
+    async fn get_logic(&self, request: Request<proto::GetLogicRequest>) -> Reply<proto::Logic> {
+        let proto::GetLogicRequest { bridge, table, rows } = request.into_inner();
+        let rows = rows.map_or(usize::MAX, |rows| rows as usize);
+        self.run(move |state| {
+            let seen = logic_state::Seen::of(find(&state.bridges(), &bridge)?);
+            seen.show(&bridge, Some(table.as_str()).filter(|table| !table.is_empty()), rows)
+        })
+        .await
+    }
+
+    async fn call_logic(&self, request: Request<proto::CallLogicRequest>) -> Reply<proto::LogicReply> {
+        let proto::CallLogicRequest { bridge, command } = request.into_inner();
+        self.run(move |state| {
+            // Others need not wait for what it does.
+            let logic = find(&state.bridges(), &bridge)?.logic.clone();
+            Ok(proto::LogicReply { message: logic.call(&command)? })
+        })
+        .await
+    }
+
     async fn list_logics(&self, request: Request<proto::ListLogicsRequest>) -> Reply<proto::LogicTypes> {
         let name = request.into_inner().name;
         // A file may have to be read.

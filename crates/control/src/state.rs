@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
-use logic::Logic;
+use logic::{Fdb, Logic};
 use ports::{Environment, Link, Status};
 
 use crate::logics;
@@ -131,14 +131,45 @@ impl State {
         Ok(self.switch.remove_bridge(bridge.id)?)
     }
 
-    /// Replaces a bridge's logic. The new one knows no stations.
-    pub(crate) fn set_logic(&self, bridge: &mut Bridge, config: &LogicConfig) -> Result<(), Refusal> {
-        let logic = logics::build(&config.name, &config.params)?;
-        self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)?;
+    /// Replaces a bridge's logic. The new one is told what the old one knows, and of the static stations that are wanted; those
+    /// that it has no room for are left for who adds them to say so.
+    pub(crate) fn set_logic(&self, bridge: &mut Bridge, wanted: &BridgeConfig) -> Result<(), Refusal> {
+        let logic = logics::build(&wanted.logic.name, &wanted.logic.params)?;
+        for station in &wanted.stations {
+            if let (Some(fdb), Some(port)) = (logic.fdb(), bridge.ports.get(&station.port)) {
+                // What is refused here is refused again, and then told.
+                let _ = fdb.add_static(station.vlan, station.mac, port.at.port);
+            }
+        }
+        logic::replace(&*bridge.logic, &*logic, || {
+            self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)
+        })?;
+        self.forget_what_went(bridge, &*logic, &wanted.stations);
+        bridge.stations.retain(|station| {
+            let port = bridge.ports.get(&station.port);
+            let is_there = |fdb: &Fdb, port: &Port| fdb.is_static(station.vlan, station.mac, port.at.port);
+            logic.fdb().zip(port).is_some_and(|(fdb, port)| is_there(fdb, port))
+        });
         bridge.logic = logic;
-        bridge.config = config.clone();
-        bridge.stations.clear();
+        bridge.config = wanted.logic.clone();
         Ok(())
+    }
+
+    /// A logic that took another's place forgets what it was handed over and is not so any more: stations at ports that went
+    /// down meanwhile, and static ones that are not `wanted`.
+    fn forget_what_went(&self, bridge: &Bridge, logic: &dyn Logic, wanted: &[StationConfig]) {
+        for port in bridge.ports.values() {
+            if self.switch.counters(port.at).is_ok_and(|counters| !counters.up) {
+                logic.port_down(port.at.port);
+            }
+        }
+        let Some(fdb) = logic.fdb() else { return };
+        for station in fdb.hand_over().into_iter().filter(|station| station.is_static) {
+            let (vlan, mac) = (station.key.vid(), station.key.mac());
+            if !wanted.iter().any(|other| other.is(mac, vlan)) {
+                fdb.remove(vlan, mac);
+            }
+        }
     }
 
     /// Opens a port's side of the clients.
@@ -177,7 +208,7 @@ impl State {
         let logics: Vec<Arc<dyn Logic>> =
             self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
         for logic in logics {
-            if logic.fdb().is_some_and(|fdb| !fdb.is_empty()) {
+            if logic.fdb().is_none_or(|fdb| !fdb.is_empty()) {
                 logic.tick(fabric::clock::seconds());
             }
         }

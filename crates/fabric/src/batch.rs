@@ -6,6 +6,7 @@ use packet::offload::Offload;
 
 use crate::arena::Arena;
 use crate::bridge::{BridgeState, PortEntry, View};
+use crate::clock;
 use crate::counters::DropReason;
 use crate::explain::{Remark, Value};
 use crate::guards::Guards;
@@ -50,6 +51,18 @@ impl<'a> Batch<'a> {
     #[inline]
     pub fn ingress(&self) -> PortIndex {
         self.ingress
+    }
+
+    /// The receive queue of that port that they came through, from 0.
+    #[inline]
+    pub fn ingress_queue(&self) -> u16 {
+        self.rx.queue
+    }
+
+    /// Monotonic time, nanoseconds, on the clock of [`Batch::now`]. Costs a vDSO call whenever it is asked for.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        clock::nanoseconds()
     }
 
     /// Which worker this is; also where a packet is only rehearsed, by somebody else.

@@ -44,6 +44,13 @@ pub fn since_epoch() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
+/// Nanoseconds on the monotonic clock. Costs a vDSO call.
+#[inline]
+pub fn nanoseconds() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
 /// Whole seconds on the monotonic clock: the unit of ageing. Costs a vDSO call; used once a batch.
 #[inline]
 pub fn seconds() -> u32 {

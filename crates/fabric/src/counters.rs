@@ -67,6 +67,10 @@ reasons! {
     SourceGuard = "source-guard",
     /// To or from a port that belongs to a mirror.
     MirrorPort = "mirror-port",
+    /// The logic decided so.
+    Logic = "logic",
+    /// The logic failed.
+    LogicFault = "logic-fault",
 }
 
 /// Number of drop reasons.

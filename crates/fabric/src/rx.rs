@@ -127,6 +127,8 @@ pub struct RxBatch {
     open_first: usize,
     open_len: u64,
     pub(crate) bytes: u64,
+    /// The receive queue that they came through, by its number in its port.
+    pub(crate) queue: u16,
     pub(crate) drops: Drops,
     landing: Box<[u8]>,
     landed: usize,
@@ -154,6 +156,7 @@ impl RxBatch {
             open_first: 0,
             open_len: 0,
             bytes: 0,
+            queue: 0,
             drops: Drops::default(),
             landing: vec![0; limits.bytes + 2 * (MAX_PACKET as usize + 64)].into(),
             landed: 0,

@@ -420,12 +420,14 @@ impl Switch {
         }
         let on_fault = once(attachment.on_fault);
         let mut intakes = Vec::new();
-        for ((queue, counters), token) in attachment.rx.into_iter().zip(&port.rx).zip(first_token..) {
+        let queues = (0..).zip(attachment.rx).zip(&port.rx);
+        for (((number, queue), counters), token) in queues.zip(first_token..) {
             let worker = self.least_loaded();
             let intake = Intake {
                 queue,
                 bridge: cell.clone(),
                 ingress: at.port,
+                number,
                 counters: counters.clone(),
                 on_fault: on_fault.clone(),
                 token,

@@ -97,6 +97,8 @@ pub(crate) struct Intake {
     pub(crate) queue: Box<dyn RxQueue>,
     pub(crate) bridge: Arc<BridgeCell>,
     pub(crate) ingress: PortIndex,
+    /// Its number in its port.
+    pub(crate) number: u16,
     pub(crate) counters: Arc<QueueCounters>,
     pub(crate) on_fault: OnFault,
     /// Names it among all queues of the switch.
@@ -365,6 +367,7 @@ impl Worker {
         let Some(Some(slot)) = self.slots.get_mut(s) else { return 0 };
         let intake = &mut *slot.intake;
         self.batch.clear();
+        self.batch.queue = intake.number;
         let received = intake.queue.receive(&mut self.batch);
         let packets = self.batch.len();
         if packets > 0 {

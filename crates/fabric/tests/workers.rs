@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use fabric::switch::{BridgeId, PortRef};
 use fabric::worker::Pace;
 use fabric::{
-    Batch, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Switch, SwitchError,
-    SwitchLogic, SwitchOptions, Tools,
+    Batch, DropReason, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Switch,
+    SwitchError, SwitchLogic, SwitchOptions, Tools,
 };
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
@@ -704,4 +704,43 @@ fn a_port_that_is_down_is_counted() {
         pair.step();
         pair.settle();
     }
+}
+
+/// Sends everything of queue 0 back, drops what comes through others, and notes queue and time.
+#[derive(Default)]
+struct Notes(std::sync::Mutex<Vec<(u16, u64)>>);
+
+impl SwitchLogic for Notes {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let (queue, at) = (batch.ingress_queue(), batch.now_ns());
+        assert!((at / 1_000_000_000).abs_diff(batch.now().into()) <= 1, "two clocks");
+        for v in batch.packets() {
+            self.0.lock().unwrap().push((queue, at));
+            match queue {
+                0 => batch.reflect(v),
+                1 => batch.discard(v, DropReason::Logic),
+                _ => batch.discard(v, DropReason::LogicFault),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_logic_knows_the_queue_and_the_time_and_says_that_it_dropped() {
+    let (switch, logic) = (rig::switch(1), Arc::new(Notes::default()));
+    let bridge = switch.add_bridge("br0", logic.clone()).unwrap();
+    let feeds: [Arc<Feed>; 3] = std::array::from_fn(|_| Feed::new());
+    let home: Arc<dyn Egress> = Arc::new(CallPort::default());
+    let queues = feeds.iter().map(|feed| feed.queue()).collect();
+    let (port, _) = rig::plug(&switch, bridge, "a", queues, vec![home]);
+    for (i, feed) in feeds.iter().enumerate() {
+        feed.send((0..=i as u64).map(|id| Sent::whole(&frame(id, 60))));
+        wait_until("the packets to come back", || feed.returned() == i as u64 + 1);
+    }
+    let notes = logic.0.lock().unwrap().clone();
+    assert_eq!(notes.iter().map(|(queue, _)| *queue).collect::<Vec<_>>(), [0, 1, 1, 2, 2, 2]);
+    assert!(notes.is_sorted_by_key(|(_, at)| *at));
+    let dropped = |reason| rig::drops(&switch, port, reason);
+    assert_eq!((dropped(DropReason::Logic), dropped(DropReason::LogicFault)), (2, 3));
+    assert_eq!((DropReason::Logic.name(), DropReason::LogicFault.name()), ("logic", "logic-fault"));
 }

@@ -6,8 +6,10 @@
 //! Invariant: what is remembered from one packet of a batch to the next agrees with the table, except for what
 //! other workers changed meanwhile.
 
-use std::sync::Arc;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric::port::MAX_PORTS;
 use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Value, VersionId};
@@ -18,7 +20,7 @@ use crate::fdb::{Fdb, Key, MAX_STATIONS};
 use crate::security::{Anybody, Explained, Guarded, Heard, Sources};
 use crate::snooping::{GroupEntry, Snooping};
 use crate::vlan::{Frame, Vlans};
-use crate::{Logic, LogicError, LogicInfo, ParamDescription, ParamKind, params};
+use crate::{Logic, LogicError, LogicInfo, ParamDescription, ParamKind, State, Station, params};
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
     name: "learning",
@@ -63,6 +65,21 @@ pub struct Learning {
     /// Whether stations stay, by port: [`STICKY`], [`NO_LONGER`] or [`NEVER`].
     sticky: Box<[AtomicU8]>,
     snooping: Option<Snooping>,
+    heritage: Mutex<Heritage>,
+}
+
+/// What the control plane keeps while a logic takes another's place.
+#[derive(Default)]
+struct Heritage {
+    /// The ports there are; `None` until that is known.
+    ports: Option<BTreeSet<PortIndex>>,
+    /// What was taken over first, until it is known what changed since: where stations were, in the order of the keys.
+    first: Option<Vec<(Key, PortIndex)>>,
+}
+
+fn was_at(first: &[(Key, PortIndex)], key: Key) -> Option<PortIndex> {
+    let at = first.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+    first.get(at).map(|(_, port)| *port)
 }
 
 const NEVER: u8 = 0;
@@ -79,11 +96,32 @@ impl Learning {
         let flood = values.text("unregistered") == "flood";
         let snooping = values.is_on("snooping").then(|| Snooping::new(number("snooping-timeout"), flood));
         let sticky = (0..MAX_PORTS).map(|_| AtomicU8::new(NEVER)).collect();
-        Ok(Self { fdb: Fdb::new(number("max-stations")), ageing: number("ageing"), sticky, snooping })
+        Ok(Self {
+            fdb: Fdb::new(number("max-stations")),
+            ageing: number("ageing"),
+            sticky,
+            snooping,
+            heritage: Mutex::default(),
+        })
     }
 }
 
 impl Learning {
+    fn heritage(&self) -> MutexGuard<'_, Heritage> {
+        self.heritage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_sticky(&self, port: PortIndex) -> bool {
+        self.sticky.get(usize::from(port.0)).is_some_and(|sticky| sticky.load(Relaxed) == STICKY)
+    }
+
+    /// Forgets what was taken over and cannot be: there is no such port, or its stations do not stay.
+    fn disinherit(&self, ports: &BTreeSet<PortIndex>) {
+        if !self.fdb.is_empty() {
+            self.fdb.retain(|port, sticky| ports.contains(&port) && (!sticky || self.is_sticky(port)));
+        }
+    }
+
     #[inline(always)]
     fn switch<S: Sources>(&self, batch: &mut Batch<'_>, mut sources: S) {
         let vlans = Vlans::of(batch);
@@ -172,6 +210,12 @@ impl SwitchLogic for Learning {
                 self.fdb.flush_sticky(*port);
             }
         }
+        let mut heritage = self.heritage();
+        let there: BTreeSet<_> = ports.iter().map(|(port, _)| *port).collect();
+        if heritage.ports.is_none() {
+            self.disinherit(&there);
+        }
+        heritage.ports = Some(there);
     }
 
     /// Stations that were there may be heard elsewhere, and until then are asked for everywhere: a guest that is migrated is
@@ -216,6 +260,44 @@ impl Logic for Learning {
 
     fn groups(&self) -> Option<Vec<GroupEntry>> {
         Some(self.snooping.as_ref()?.list(fabric::clock::seconds()))
+    }
+
+    fn hand_over(&self) -> Vec<State> {
+        let mut states = vec![Station::hand_over(self.fdb.hand_over())];
+        if let Some(snooping) = &self.snooping {
+            states.extend(snooping.hand_over(fabric::clock::seconds()));
+        }
+        states
+    }
+
+    fn take_over(&self, states: &[State]) {
+        let now = fabric::clock::seconds();
+        let mut stations: Vec<_> = Station::take_over(states).collect();
+        // Where there is not room for all, those that were set by hand or stay are first, then those heard last.
+        stations.sort_by_key(|station| {
+            let rank = (!station.is_static, !station.is_sticky);
+            (rank, Reverse(station.seen))
+        });
+        let mut heritage = self.heritage();
+        let earlier = heritage.first.take();
+        for station in &stations {
+            match earlier.as_ref().and_then(|first| was_at(first, station.key)) {
+                // It moved before the other logic's last batch.
+                Some(port) if port != station.port => self.fdb.adopt_move(station, port, now),
+                _ => _ = self.fdb.adopt(station, now),
+            }
+        }
+        if let Some(snooping) = &self.snooping {
+            snooping.take_over(states, now);
+        }
+        match &heritage.ports {
+            Some(ports) => self.disinherit(ports),
+            None => {
+                let mut first: Vec<_> = stations.iter().map(|station| (station.key, station.port)).collect();
+                first.sort_unstable();
+                heritage.first = Some(first);
+            }
+        }
     }
 
     fn tick(&self, now_seconds: u32) {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 mod description;
 mod error;
 pub mod fdb;
+mod handover;
 mod hub;
 mod learning;
 pub mod params;
@@ -23,7 +24,9 @@ mod vlan;
 
 pub use description::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
 pub use error::LogicError;
+pub use fdb::Key;
 pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Foresight};
+pub use handover::{State, Station, replace};
 pub use hub::Hub;
 pub use learning::Learning;
 pub use params::{ParamValue, Values};
@@ -59,6 +62,16 @@ pub trait Logic: fabric::SwitchLogic {
     /// What it remembers, as people read it.
     fn tables(&self) -> Vec<Table> {
         Vec::new()
+    }
+
+    /// How full its tables are. For one whose tables are long and that knows without reading them.
+    fn table_sizes(&self) -> Vec<TableSize> {
+        let size = |table: Table| TableSize {
+            name: table.name,
+            entries: table.rows.len() as u64,
+            capacity: table.capacity,
+        };
+        self.tables().into_iter().map(size).collect()
     }
 
     /// What it can be asked to do.
@@ -104,7 +117,18 @@ pub struct Table {
     pub columns: Vec<String>,
     /// The rows, a text for each column.
     pub rows: Vec<Vec<String>>,
-    /// How many rows it can have.
+    /// How many rows it can have; 0: that is not known.
+    pub capacity: u64,
+}
+
+/// How full a table of a logic is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSize {
+    /// Its name.
+    pub name: String,
+    /// How many rows it has.
+    pub entries: u64,
+    /// How many rows it can have; 0: that is not known.
     pub capacity: u64,
 }
 
@@ -119,23 +143,6 @@ pub struct CommandInfo {
     pub help: String,
 }
 
-/// Entries of a table as one logic hands them to the next: keys and values of a fixed length.
-///
-/// Logics that know stations hand over `fdb`: the key is the station (6 bytes) and its VLAN (`u16`), the value its port's index
-/// (`u16`), flags (`u16`; 1: set by hand, 2: sticky), and when it was heard last, in seconds of [`fabric::clock`] (`u32`).
-/// Numbers are little-endian.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
-    /// What it is.
-    pub name: String,
-    /// Length of a key, bytes.
-    pub key_len: u32,
-    /// Length of a value, bytes.
-    pub value_len: u32,
-    /// Key and value of each entry, one after the other.
-    pub entries: Vec<u8>,
-}
-
 /// A kind of logics that come from outside, each of which is called `PREFIX:FILE`.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
@@ -146,8 +153,11 @@ pub struct Kind {
     /// What can be said about the one in this file.
     pub describe: fn(&str) -> Result<LogicDescription, LogicError>,
     /// Makes the one in this file.
-    pub build: fn(&str, &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError>,
+    pub build: BuildFile,
 }
+
+/// Makes the logic in a file.
+pub type BuildFile = fn(&str, &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError>;
 
 type Build = fn(&[(String, String)], &'static [Kind]) -> Result<Arc<dyn Logic>, LogicError>;
 

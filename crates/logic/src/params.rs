@@ -237,12 +237,15 @@ mod tests {
         }
     }
 
+    /// A kind, what it reads, what it refuses, and what it says is expected.
+    type Case<'a> = (ParamKind, &'a [(&'a str, ParamValue)], &'a [&'a str], &'a str);
+
     #[test]
     fn each_kind_reads_what_it_writes_and_says_what_it_expects() {
         let time = |ms| ParamValue::Duration(Duration::from_millis(ms));
         let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
         let number = ParamKind::number(2..=9, "ports");
-        let cases: &[(ParamKind, &[(&str, ParamValue)], &[&str], &str)] = &[
+        let cases: &[Case<'_>] = &[
             (
                 number,
                 &[("2", ParamValue::Number(2)), ("9", ParamValue::Number(9))],

@@ -439,11 +439,25 @@ pub(crate) enum LogicCommand {
         #[command(flatten)]
         params: Params,
     },
-    /// Show a bridge's logic
-    #[command(after_help = examples!("mswitch logic show br0"))]
+    /// Show a bridge's logic: parameters, counters, tables, and what it can be asked to do
+    #[command(after_help = examples!("mswitch logic show br0", "mswitch logic show br0 --table stations"))]
     Show {
         /// The bridge
         bridge: String,
+        /// This table only, with all of its rows
+        #[arg(long, value_name = "NAME")]
+        table: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Have a bridge's logic do something; `mswitch logic show` lists what it can
+    #[command(after_help = examples!("mswitch logic call br0 flush || mswitch logic show br0"))]
+    Call {
+        /// The bridge
+        bridge: String,
+        /// A command of the logic's and its arguments; after `--` they may begin with dashes
+        #[arg(required = true)]
+        command: Vec<String>,
         #[command(flatten)]
         output: Output,
     },

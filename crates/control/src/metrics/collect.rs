@@ -1,31 +1,35 @@
 //! Which numbers there are. A name here is a promise to everyone's dashboards: add, do not rename.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use logic::Logic;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::exposition::{Document, Kind, Labels};
 use crate::refusal::Refusal;
 use crate::sflow::{CollectorReport, Report};
 use crate::state::{State, every};
-use crate::{convert, proto};
+use crate::{convert, logic_state, proto};
 
 /// All numbers of the switch, in the text format. `started` is when the daemon did.
 pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refusal> {
     let mut document = Document::default();
     process(&mut document, started);
-    let (bridges, ports, workers) = {
+    let (bridges, logics, ports, workers) = {
         let all = state.bridges();
         let bridges: Vec<_> = all
             .iter()
             .map(|(name, bridge)| convert::bridge(state, name, bridge))
             .collect::<Result<_, _>>()?;
+        let logics: Vec<_> = all.iter().map(|(name, bridge)| (name.clone(), bridge.logic.clone())).collect();
         let ports: Vec<_> = every(&all)
             .map(|(bridge, name, port)| convert::port(state, bridge, name, port))
             .collect::<Result<_, _>>()?;
-        (bridges, ports, convert::workers(state, &all))
+        (bridges, logics, ports, convert::workers(state, &all))
     };
     write_bridges(&mut document, &bridges);
+    write_logics(&mut document, &logics);
     write_ports(&mut document, &ports);
     write_workers(&mut document, &workers, fabric::clock::frequency());
     if let Some(sflow) = state.sflow().report() {
@@ -90,6 +94,36 @@ fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
             if let Some(fdb) = &bridge.fdb {
                 family.sample(labels, field(fdb));
             }
+        }
+    }
+}
+
+/// What logics count and how full their tables are. Under which names is theirs to say, hence a label.
+fn write_logics(document: &mut Document, logics: &[(String, Arc<dyn Logic>)]) {
+    let labels = |bridge: &str| Labels::new(&[("bridge", bridge)]);
+    let help = "What a bridge's logic counts, since it became the bridge's; `mswitch logic show` says what it means.";
+    let mut family = document.family("mswitch_logic_counter_total", Kind::Counter, help);
+    for (bridge, logic) in logics {
+        for counter in logic_state::counters(&**logic) {
+            family.sample(&labels(bridge).and("counter", &counter.name), counter.value);
+        }
+    }
+    let sizes: Vec<_> =
+        logics.iter().map(|(bridge, logic)| (labels(bridge), logic_state::table_sizes(&**logic))).collect();
+    let help = "Rows of a table of a bridge's logic.";
+    let mut family = document.family("mswitch_logic_table_entries", Kind::Gauge, help);
+    for (labels, size) in
+        sizes.iter().flat_map(|(labels, sizes)| sizes.iter().map(move |size| (labels, size)))
+    {
+        family.sample(&labels.and("table", &size.name), size.entries);
+    }
+    let help = "Rows that a table of a bridge's logic can have.";
+    let mut family = document.family("mswitch_logic_table_capacity", Kind::Gauge, help);
+    for (labels, size) in
+        sizes.iter().flat_map(|(labels, sizes)| sizes.iter().map(move |size| (labels, size)))
+    {
+        if size.capacity > 0 {
+            family.sample(&labels.and("table", &size.name), size.capacity);
         }
     }
 }
@@ -274,6 +308,59 @@ mod tests {
         let text = document.finish();
         assert!(text.contains("mswitch_worker_busy_seconds_total{worker=\"1\"} 0.5\n"), "{text}");
         assert!(text.contains("mswitch_worker_info{worker=\"1\",cpu=\"any\"} 1\n"), "{text}");
+    }
+
+    /// Counts what it is called after.
+    struct Probe(u64);
+
+    impl fabric::SwitchLogic for Probe {
+        fn forward(&self, _: &mut fabric::Batch<'_>) {}
+    }
+
+    impl Logic for Probe {
+        fn name(&self) -> &str {
+            "probe"
+        }
+
+        fn params(&self) -> Vec<(String, String)> {
+            Vec::new()
+        }
+
+        fn counters(&self) -> Vec<logic::Counter> {
+            let counter = |name: &str, value| logic::Counter { name: name.into(), help: "".into(), value };
+            vec![counter("knocks", self.0), counter("a\"b\nc", 1), counter("knocks", 0)]
+        }
+
+        fn table_sizes(&self) -> Vec<logic::TableSize> {
+            let size = |name: &str, capacity| logic::TableSize { name: name.into(), entries: 3, capacity };
+            vec![size("sources", 64), size("others", 0)]
+        }
+    }
+
+    #[test]
+    fn logics_count_under_their_bridges() {
+        let mut document = Document::default();
+        let wires = logic::build("static", &[], &[]).unwrap();
+        let logics =
+            [("a", 5), ("b", 6)].map(|(name, n)| (name.to_owned(), Arc::new(Probe(n)) as Arc<dyn Logic>));
+        write_logics(&mut document, &[&logics[..], &[("wires".to_owned(), wires)]].concat());
+        let text = document.finish();
+        let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            samples,
+            [
+                "mswitch_logic_counter_total{bridge=\"a\",counter=\"knocks\"} 5",
+                "mswitch_logic_counter_total{bridge=\"a\",counter=\"a\\\"b\\nc\"} 1",
+                "mswitch_logic_counter_total{bridge=\"b\",counter=\"knocks\"} 6",
+                "mswitch_logic_counter_total{bridge=\"b\",counter=\"a\\\"b\\nc\"} 1",
+                "mswitch_logic_table_entries{bridge=\"a\",table=\"sources\"} 3",
+                "mswitch_logic_table_entries{bridge=\"a\",table=\"others\"} 3",
+                "mswitch_logic_table_entries{bridge=\"b\",table=\"sources\"} 3",
+                "mswitch_logic_table_entries{bridge=\"b\",table=\"others\"} 3",
+                "mswitch_logic_table_capacity{bridge=\"a\",table=\"sources\"} 64",
+                "mswitch_logic_table_capacity{bridge=\"b\",table=\"sources\"} 64",
+            ]
+        );
     }
 
     #[test]

@@ -30,6 +30,8 @@ use fabric::PortIndex;
 use fabric::port::MAX_PORTS;
 use packet::MacAddr;
 
+use crate::handover::Station;
+
 mod events;
 mod foresee;
 mod word;
@@ -467,6 +469,63 @@ impl Fdb {
         Err(FdbError::Full(self.capacity))
     }
 
+    /// Everything that is known, with when it was heard.
+    pub fn hand_over(&self) -> Vec<Station> {
+        let station = |bucket, slot: Slot<'_>| {
+            let word = slot.word.load(Ordering::Acquire);
+            Some(Station {
+                key: self.placer.key(bucket, word)?,
+                port: word::port(word),
+                is_static: word & (STATIC | STICKY) == STATIC,
+                is_sticky: word & STICKY != 0,
+                seen: slot.seen.load(Ordering::Relaxed),
+            })
+        };
+        let buckets = self.buckets.iter().enumerate();
+        buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| station(i, slot))).collect()
+    }
+
+    /// Knows a station that another table knew, unless it is known already or there is no room: nothing makes any. Returns
+    /// whether it is known from now on.
+    pub fn adopt(&self, station: &Station, now: u32) -> bool {
+        let Some(low) = low_of(station) else { return false };
+        let first = self.placer.first(station.key);
+        if self.find(first).is_some() || !self.claim(low, u32::MAX) {
+            return false;
+        }
+        // Nobody was heard in times to come.
+        let inserted = self.insert_in_room(first, low, station.seen.min(now));
+        if inserted {
+            self.remove_twins(first);
+        } else {
+            self.release(low);
+        }
+        inserted
+    }
+
+    /// Moves a station that was adopted at port `from`, unless it was heard at another one since or set by hand.
+    pub fn adopt_move(&self, station: &Station, from: PortIndex, now: u32) {
+        let first = self.placer.first(station.key);
+        if let (Some(low), Some((_, slot, word))) = (low_of(station), self.find(first))
+            && word::port(word) == from
+            && word & (STATIC | STICKY) != STATIC
+            && self.change(slot, word, word::with_low(word, low))
+        {
+            slot.seen.store(station.seen.min(now), Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the stations that `keep` does not want, given their port and whether they are sticky.
+    pub(crate) fn retain(&self, keep: impl Fn(PortIndex, bool) -> bool) {
+        self.remove_where(None, |_, word| !keep(word::port(word), word & STICKY != 0));
+    }
+
+    /// Whether a station was put at a port by hand.
+    pub fn is_static(&self, vid: u16, mac: MacAddr, port: PortIndex) -> bool {
+        let found = self.find(self.placer.first(Key::new(vid, mac)));
+        found.is_some_and(|(_, _, word)| word & (STATIC | STICKY) == STATIC && word::port(word) == port)
+    }
+
     /// Forgets a station, static or not. Returns whether it was known.
     pub fn remove(&self, vid: u16, mac: MacAddr) -> bool {
         let first = self.placer.first(Key::new(vid, mac));
@@ -557,6 +616,16 @@ impl Fdb {
     pub fn capacity(&self) -> usize {
         self.capacity
     }
+}
+
+/// Port and flags of a station's word; `None` for a port that no bridge can hold.
+fn low_of(station: &Station) -> Option<u64> {
+    let flags = match (station.is_static, station.is_sticky) {
+        (true, _) => STATIC,
+        (false, true) => STATIC | STICKY,
+        (false, false) => 0,
+    };
+    Some(word::pack_port(station.port)? | flags)
 }
 
 /// Notes that a station was heard; writes once a second at most.

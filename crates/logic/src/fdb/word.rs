@@ -36,7 +36,7 @@ const OCCUPIED: u64 = 1 << 63;
 const _: () = assert!(MAX_PORTS <= 1 << PORT_BITS);
 
 /// A station's identity: the VLAN it is in and its MAC address (IEEE 802.1Q §8.8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u64);
 
 impl Key {

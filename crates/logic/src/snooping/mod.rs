@@ -11,9 +11,12 @@
 mod message;
 mod table;
 
+use fabric::port::MAX_PORTS;
 use fabric::{Batch, PortIndex, Value, VersionId};
 use packet::{IpVersion, MacAddr};
 
+use crate::State;
+use crate::handover::{Member, Router};
 use crate::vlan::Frame;
 use message::{Change, Kind};
 use table::{Known, Ports, Table};
@@ -137,6 +140,42 @@ impl Snooping {
         self.table.forget(port);
     }
 
+    /// Who is in which group and where routers are; nothing if not all of it fitted, since then nothing may be pruned.
+    pub(crate) fn hand_over(&self, now: u32) -> Vec<State> {
+        if self.table.is_full(now) {
+            return Vec::new();
+        }
+        let member = |(vid, group, port, until)| Member { group, vid, port, until };
+        let router = |(vid, version, port, until)| {
+            let version = if version == IpVersion::V4 { 4 } else { 6 };
+            Router { vid, version, port, until }
+        };
+        vec![
+            Member::hand_over(self.table.list(now).into_iter().map(member)),
+            Router::hand_over(self.table.list_routers(now).into_iter().map(router)),
+        ]
+    }
+
+    /// Nobody counts for longer than if they were heard just now.
+    pub(crate) fn take_over(&self, states: &[State], now: u32) {
+        let latest = now.saturating_add(self.timeout);
+        for Member { group, vid, port, until } in Member::take_over(states) {
+            if fits(vid, port) && version_of(group).is_some() {
+                self.table.adopt(vid, group, port, now, until.min(latest));
+            }
+        }
+        for Router { vid, version, port, until } in Router::take_over(states) {
+            let version = match version {
+                4 => IpVersion::V4,
+                6 => IpVersion::V6,
+                _ => continue,
+            };
+            if fits(vid, port) {
+                self.table.adopt_router(vid, version, port, now, until.min(latest));
+            }
+        }
+    }
+
     pub(crate) fn tick(&self, now: u32) {
         self.table.sweep(now);
     }
@@ -154,6 +193,11 @@ impl Snooping {
         all.sort_by_key(|entry| (entry.vid, entry.group, entry.version == IpVersion::V6, entry.port));
         all
     }
+}
+
+/// Whether there can be such a VLAN and such a port.
+fn fits(vid: u16, port: PortIndex) -> bool {
+    vid < 4096 && usize::from(port.0) < MAX_PORTS
 }
 
 /// The IP version whose groups have such addresses (RFC 1112 §6.4, RFC 2464 §7).

@@ -170,10 +170,37 @@ impl Table {
 
     /// A member was heard.
     pub(super) fn join(&self, vid: u16, group: MacAddr, port: PortIndex, now: u32, until: u32) {
+        self.note_member(vid, group, port, now, until, |_| Some(until));
+    }
+
+    /// Another table had a member until then.
+    pub(super) fn adopt(&self, vid: u16, group: MacAddr, port: PortIndex, now: u32, until: u32) {
+        if until >= now {
+            self.note_member(vid, group, port, now, until, |known| known.max(Some(until)));
+        }
+    }
+
+    /// Another table had a router until then.
+    pub(super) fn adopt_router(&self, vid: u16, version: IpVersion, port: PortIndex, now: u32, until: u32) {
+        let later = |known: Option<u32>| known.max(Some(until));
+        if until >= now && !note(&self.routers, router(vid, version, port), now, later) {
+            self.overflow(until);
+        }
+    }
+
+    fn note_member(
+        &self,
+        vid: u16,
+        group: MacAddr,
+        port: PortIndex,
+        now: u32,
+        until: u32,
+        when: impl Fn(Option<u32>) -> Option<u32>,
+    ) {
         let key = key_of(vid, group);
         for _ in 0..4 {
             let Some(there) = self.find(key).or_else(|| self.insert(key)) else { break };
-            if !note(&there.members, port.0.into(), now, |_| Some(until)) {
+            if !note(&there.members, port.0.into(), now, &when) {
                 break;
             }
             // It may have been swept away meanwhile, and the place be another group's.

@@ -8,7 +8,7 @@ use crate::frames::{number, plain};
 use crate::rig::{Client, Rig, make, wait_for};
 
 /// Sends numbered frames in small bursts until told to stop; returns how many.
-fn stream(from: &Client, src: u64, dst: impl Fn(u32) -> u64, stop: &AtomicBool) -> u32 {
+pub fn stream(from: &Client, src: u64, dst: impl Fn(u32) -> u64, stop: &AtomicBool) -> u32 {
     let mut n = 0;
     while !stop.load(Relaxed) {
         from.send((n..n + 50).map(|i| plain(dst(i), src, i)));
@@ -18,7 +18,7 @@ fn stream(from: &Client, src: u64, dst: impl Fn(u32) -> u64, stop: &AtomicBool) 
     n
 }
 
-fn numbers(frames: &[Vec<u8>]) -> Vec<u32> {
+pub fn numbers(frames: &[Vec<u8>]) -> Vec<u32> {
     frames.iter().map(|frame| number(frame)).collect()
 }
 

@@ -3,6 +3,7 @@
 
 mod changes;
 mod frames;
+mod handover;
 mod hub;
 mod learning;
 mod model;

@@ -125,6 +125,34 @@ fn groups_that_nobody_asked_for_go_to_routers_if_so_told() {
     assert_eq!(rig.drops(&router, DropReason::NoDestination), 1);
 }
 
+/// Hosts need not be asked again when the logic is replaced.
+#[test]
+fn members_and_routers_are_handed_over() {
+    let logic = make("learning", &[("snooping", "on")]);
+    let rig = Rig::new(1, logic.clone());
+    let [sender, member, router, other] = rig.plain_ports();
+    let all = [&sender, &member, &router, &other];
+    router.send_and_settle([igmp(3, QUERY, ALL), mld(3, 130, "::")]);
+    member.send_and_settle([igmp(2, JOIN, GROUP), mld(2, 131, GROUP6)]);
+    let expires = |logic: &std::sync::Arc<dyn logic::Logic>| -> Vec<_> {
+        logic.groups().unwrap().into_iter().map(|entry| entry.expires_seconds).collect()
+    };
+    assert_eq!(expires(&logic).len(), 4);
+    counts(all);
+    let next = make("learning", &[("snooping", "on"), ("snooping-timeout", "30")]);
+    logic::replace(&*logic, &*next, || rig.switch.set_logic(rig.bridge, next.clone())).unwrap();
+    sender.send_and_settle([data(1, GROUP, 1), ipv6(1, GROUP6, 17, 8, &[7; 20])]);
+    assert_eq!(counts(all), [0, 2, 2, 0]);
+    assert!(expires(&next).iter().all(|seconds| *seconds <= 30), "longer than if they were heard just now");
+    // One that does not listen passes on nothing, and so nobody is taken for absent.
+    let deaf = make("learning", &[]);
+    logic::replace(&*next, &*deaf, || rig.switch.set_logic(rig.bridge, deaf.clone())).unwrap();
+    let last = make("learning", &[("snooping", "on")]);
+    logic::replace(&*deaf, &*last, || rig.switch.set_logic(rig.bridge, last.clone())).unwrap();
+    sender.send_and_settle([data(1, GROUP, 1)]);
+    assert_eq!(counts(all), [0, 1, 1, 1]);
+}
+
 #[test]
 fn members_leave_and_time_out() {
     let logic = make("learning", &[("snooping", "on"), ("snooping-timeout", "2")]);

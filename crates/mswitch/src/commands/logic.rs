@@ -3,7 +3,7 @@
 use control::client::Client;
 use control::proto;
 
-use super::{answer, single, unique};
+use super::{answer, unique};
 use crate::cli::LogicCommand;
 use crate::failure::Failure;
 use crate::render;
@@ -16,10 +16,16 @@ pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<()
                 .await?;
             Ok(())
         }
-        LogicCommand::Show { bridge, output } => {
-            let bridges = client.list_bridges(proto::ListBridgesRequest { name: bridge }).await?;
-            let logic = single(bridges.into_inner().bridges)?.logic.unwrap_or_default();
-            answer(output, &logic, render::logic::show)
+        LogicCommand::Show { bridge, table, output } => {
+            let rows = (table.is_none() && !output.json).then_some(render::logic::ROWS);
+            let table = table.unwrap_or_default();
+            let request = proto::GetLogicRequest { bridge: bridge.clone(), table, rows };
+            let logic = client.get_logic(request).await?.into_inner();
+            answer(output, &logic, |logic| render::logic::show(logic, &bridge))
+        }
+        LogicCommand::Call { bridge, command, output } => {
+            let reply = client.call_logic(proto::CallLogicRequest { bridge, command }).await?.into_inner();
+            answer(output, &reply, render::logic::said)
         }
         LogicCommand::List { name, output } => {
             let request = proto::ListLogicsRequest { name: name.unwrap_or_default() };

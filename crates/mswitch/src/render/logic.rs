@@ -2,12 +2,81 @@
 
 use control::proto;
 
-use super::pairs;
+use super::table::{Column, table};
+use super::{pairs, units};
 
-/// `mswitch logic show`.
-pub(crate) fn show(logic: &proto::Logic) -> String {
+/// Rows of a table that are shown unless one table is asked for.
+pub(crate) const ROWS: u32 = 10;
+
+/// `mswitch logic show`: with `bridge`, how to see more of a table is said too.
+pub(crate) fn show(logic: &proto::Logic, bridge: &str) -> String {
     let params = if logic.params.is_empty() { "none".into() } else { pairs(&logic.params) };
-    format!("logic       {}\nparameters  {params}\n", logic.name)
+    let mut out = format!("logic       {}\nparameters  {}\n", printable(&logic.name), printable(&params));
+    if !logic.counters.is_empty() {
+        let row =
+            |c: &proto::LogicCounter| vec![printable(&c.name), units::count(c.value), printable(&c.summary)];
+        let columns = [Column::Left("COUNTER"), Column::Right("COUNT"), Column::Left("OF")];
+        out += &format!("\n{}", table(&columns, logic.counters.iter().map(row).collect(), ""));
+    }
+    for table in &logic.tables {
+        out += &format!("\n{}", one_table(table, bridge));
+    }
+    if !logic.commands.is_empty() {
+        out += &format!("\n{}", printable(&commands(&logic.commands, bridge)));
+    }
+    out
+}
+
+/// A table below its name and size.
+fn one_table(shown: &proto::LogicTable, bridge: &str) -> String {
+    let name = printable(&shown.name);
+    let of = match shown.capacity {
+        0 => String::new(),
+        capacity => format!(" of {}", units::count(capacity)),
+    };
+    let mut out = format!("table {name}: {}{of}\n", units::count(shown.entries));
+    if shown.rows.is_empty() {
+        return out;
+    }
+    let headers: Vec<_> = shown.columns.iter().map(|column| printable(column).to_uppercase()).collect();
+    // Columns of nothing but numbers are aligned like such.
+    let is_number = |i: usize| {
+        let mut cells = shown.rows.iter().filter_map(|row| row.cells.get(i));
+        cells.all(|cell| cell.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let column = |(i, name)| if is_number(i) { Column::Right(name) } else { Column::Left(name) };
+    let columns: Vec<_> = headers.iter().map(String::as_str).enumerate().map(column).collect();
+    let row = |row: &proto::LogicRow| {
+        row.cells
+            .iter()
+            .map(|cell| if cell.is_empty() { "-".into() } else { printable(cell) })
+            .take(columns.len())
+            .collect()
+    };
+    out += &table(&columns, shown.rows.iter().map(row).collect(), "");
+    let more = shown.entries.saturating_sub(shown.rows.len() as u64);
+    if more > 0 {
+        let more = units::count(more);
+        out += &format!("and {more} more: `mswitch logic show {bridge} --table {name}` shows all\n");
+    }
+    out
+}
+
+/// `mswitch logic call`: what the logic said, as lines.
+pub(crate) fn said(reply: &proto::LogicReply) -> String {
+    match printable(&reply.message) {
+        message if message.is_empty() || message.ends_with('\n') => message,
+        message => format!("{message}\n"),
+    }
+}
+
+/// What a module says, without what would control a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let one = |c: char| match c.is_control() && !matches!(c, '\n' | '\t') {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(one).collect()
 }
 
 /// `mswitch logic list`: each with its parameters and what it can be asked to do.
@@ -19,19 +88,81 @@ pub(crate) fn list(logics: &[proto::LogicType]) -> String {
             out += &format!("    {}: {}\n", param.name, param.summary);
             out += &format!("        {} (default: {})\n", param.expected, param.default);
         }
-        out += &commands(&logic.commands);
+        out += &commands(&logic.commands, "BRIDGE");
     }
     if logics.iter().any(|logic| logic.from_file && logic.name.ends_with(":FILE")) {
-        out += "`mswitch logic list NAME:FILE` says what a file takes\n";
+        out += "`mswitch logic list` with a file's name in place of FILE says what that one takes\n";
     }
-    out
+    printable(&out)
 }
 
-/// What a logic can be asked to do: a line each.
-fn commands(commands: &[proto::LogicCommand]) -> String {
+/// How a logic is asked to do what it can: a line each.
+fn commands(commands: &[proto::LogicCommand], bridge: &str) -> String {
     let line = |command: &proto::LogicCommand| {
         let words = format!("{} {}", command.name, command.usage);
-        format!("    call {}: {}\n", words.trim_end(), command.summary)
+        format!("    mswitch logic call {bridge} {}: {}\n", words.trim_end(), command.summary)
     };
     commands.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    fn logic() -> proto::Logic {
+        let table = proto::LogicTable {
+            name: "sources".into(),
+            columns: text(&["address", "packets"]),
+            rows: vec![
+                proto::LogicRow { cells: text(&["192.0.2.1", "7"]) },
+                proto::LogicRow { cells: text(&["", "12"]) },
+            ],
+            entries: 1002,
+            capacity: 4096,
+        };
+        proto::Logic {
+            name: "wasm:/m.wasm".into(),
+            params: [("rate".to_owned(), "5".to_owned())].into(),
+            counters: vec![proto::LogicCounter {
+                name: "knocks".into(),
+                summary: "doors\u{1b}[2J".into(),
+                value: 1234,
+            }],
+            tables: vec![table, proto::LogicTable { name: "none".into(), ..Default::default() }],
+            commands: vec![proto::LogicCommand {
+                name: "reset".into(),
+                usage: "[SOURCE]".into(),
+                summary: "begins anew".into(),
+            }],
+        }
+    }
+
+    #[test]
+    fn everything_is_shown_and_more_is_named() {
+        let shown = show(&logic(), "br0");
+        assert_eq!(
+            shown,
+            "logic       wasm:/m.wasm\nparameters  rate=5\n\n\
+             COUNTER  COUNT  OF\nknocks   1,234  doors\\u{1b}[2J\n\n\
+             table sources: 1,002 of 4,096\nADDRESS    PACKETS\n192.0.2.1        7\n-               12\n\
+             and 1,000 more: `mswitch logic show br0 --table sources` shows all\n\n\
+             table none: 0\n\n\
+             \x20   mswitch logic call br0 reset [SOURCE]: begins anew\n"
+        );
+    }
+
+    #[test]
+    fn rows_of_other_lengths_than_the_header_do_no_harm() {
+        let mut logic = logic();
+        logic.tables[0].rows[0].cells.push("surplus".into());
+        logic.tables[0].rows[1].cells.clear();
+        let shown = show(&logic, "br0");
+        assert!(shown.contains("192.0.2.1") && !shown.contains("surplus"), "{shown}");
+        logic.tables[0].columns.clear();
+        assert!(show(&logic, "br0").contains("table sources: 1,002 of 4,096\n"));
+    }
 }

@@ -4,15 +4,15 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 /// How a column is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Column {
+pub(crate) enum Column<'a> {
     /// Words.
-    Left(&'static str),
+    Left(&'a str),
     /// Numbers.
-    Right(&'static str),
+    Right(&'a str),
 }
 
 /// A table with a header; without rows, `nothing` in its place.
-pub(crate) fn table(columns: &[Column], rows: Vec<Vec<String>>, nothing: &str) -> String {
+pub(crate) fn table(columns: &[Column<'_>], rows: Vec<Vec<String>>, nothing: &str) -> String {
     if rows.is_empty() {
         return format!("{nothing}\n");
     }

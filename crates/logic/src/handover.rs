@@ -1,0 +1,235 @@
+//! What one logic leaves to the next: entries of fixed length, and the order in which they change hands.
+//!
+//! A bridge's logic is replaced while packets flow. The new one is told what the old one knows before its first batch, so that
+//! nothing known is asked for again, and once more after the old one's last batch: what changed in between is
+//! known then too.
+
+use fabric::PortIndex;
+use packet::MacAddr;
+
+use crate::{Key, Logic};
+
+/// Entries of a table as one logic hands them to the next: keys and values of a fixed length.
+///
+/// Logics that know stations hand over `fdb`: the key is the station (6 bytes) and its VLAN (`u16`), the value its port's index
+/// (`u16`), flags (`u16`; 1: set by hand, 2: sticky), and when it was heard last, in seconds of [`fabric::clock`] (`u32`).
+/// Those that listen to IGMP and MLD hand over `groups`: the key is the group (6 bytes), VLAN and port (`u16` each), the value the
+/// last second that it counts (`u32`); and `group-routers`: the key is VLAN, IP version (4 or 6) and port (`u16` each), the value as
+/// before. Numbers are little-endian.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// What it is.
+    pub name: String,
+    /// Length of a key, bytes.
+    pub key_len: u32,
+    /// Length of a value, bytes.
+    pub value_len: u32,
+    /// Key and value of each entry, one after the other.
+    pub entries: Vec<u8>,
+}
+
+impl State {
+    /// The entries of the state called `name` among `states`, if keys and values have these lengths.
+    fn entries<const ENTRY: usize>(
+        states: &[State],
+        name: &str,
+        key_len: u32,
+    ) -> impl Iterator<Item = [u8; ENTRY]> {
+        let value_len = (ENTRY as u32).saturating_sub(key_len);
+        let found = states
+            .iter()
+            .find(|state| state.name == name && (state.key_len, state.value_len) == (key_len, value_len));
+        let (entries, _) = found.map_or(&[][..], |state| &state.entries).as_chunks::<ENTRY>();
+        entries.iter().copied()
+    }
+
+    fn new<const ENTRY: usize>(name: &str, key_len: u32, entries: impl Iterator<Item = [u8; ENTRY]>) -> Self {
+        let value_len = (ENTRY as u32).saturating_sub(key_len);
+        Self { name: name.into(), key_len, value_len, entries: entries.flatten().collect() }
+    }
+}
+
+/// Puts `new` in the place of `old`: `switch` makes the bridge use it and returns after the old one's last batch.
+pub fn replace<E>(old: &dyn Logic, new: &dyn Logic, switch: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    new.take_over(&old.hand_over());
+    switch()?;
+    new.take_over(&old.hand_over());
+    Ok(())
+}
+
+/// A station as it is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Station {
+    /// Address and VLAN.
+    pub key: Key,
+    /// Where it is.
+    pub port: PortIndex,
+    /// Whether it was put there by hand.
+    pub is_static: bool,
+    /// Whether it was learned at a port whose stations stay.
+    pub is_sticky: bool,
+    /// The second of [`fabric::clock`] at which it was heard last.
+    pub seen: u32,
+}
+
+const FDB: &str = "fdb";
+const BY_HAND: u16 = 1;
+const STICKY: u16 = 2;
+
+impl Station {
+    /// Stations as a state.
+    pub fn hand_over(stations: impl IntoIterator<Item = Station>) -> State {
+        State::new(FDB, 8, stations.into_iter().map(Station::write))
+    }
+
+    /// The stations among `states`; what cannot be one is left out.
+    pub fn take_over(states: &[State]) -> impl Iterator<Item = Station> {
+        State::entries(states, FDB, 8).filter_map(Station::read)
+    }
+
+    fn write(self) -> [u8; 16] {
+        let [m0, m1, m2, m3, m4, m5] = self.key.mac().0;
+        let flags = if self.is_static { BY_HAND } else { 0 } | if self.is_sticky { STICKY } else { 0 };
+        let ([v0, v1], [p0, p1]) = (self.key.vid().to_le_bytes(), self.port.0.to_le_bytes());
+        let ([f0, f1], [s0, s1, s2, s3]) = (flags.to_le_bytes(), self.seen.to_le_bytes());
+        [m0, m1, m2, m3, m4, m5, v0, v1, p0, p1, f0, f1, s0, s1, s2, s3]
+    }
+
+    fn read([m0, m1, m2, m3, m4, m5, v0, v1, p0, p1, f0, f1, s0, s1, s2, s3]: [u8; 16]) -> Option<Self> {
+        let (mac, vid) = (MacAddr([m0, m1, m2, m3, m4, m5]), u16::from_le_bytes([v0, v1]));
+        if mac.is_multicast() || vid > 4095 {
+            return None;
+        }
+        let flags = u16::from_le_bytes([f0, f1]);
+        Some(Self {
+            key: Key::new(vid, mac),
+            port: PortIndex(u16::from_le_bytes([p0, p1])),
+            is_static: flags & BY_HAND != 0,
+            is_sticky: flags & (BY_HAND | STICKY) == STICKY,
+            seen: u32::from_le_bytes([s0, s1, s2, s3]),
+        })
+    }
+}
+
+/// A port that packets to a group go to, as it is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) group: MacAddr,
+    pub(crate) vid: u16,
+    pub(crate) port: PortIndex,
+    /// The last second that it counts.
+    pub(crate) until: u32,
+}
+
+impl Member {
+    pub(crate) fn hand_over(members: impl IntoIterator<Item = Member>) -> State {
+        State::new("groups", 10, members.into_iter().map(Member::write))
+    }
+
+    pub(crate) fn take_over(states: &[State]) -> impl Iterator<Item = Member> {
+        State::entries(states, "groups", 10).map(Member::read)
+    }
+
+    fn write(self) -> [u8; 14] {
+        let [m0, m1, m2, m3, m4, m5] = self.group.0;
+        let ([v0, v1], [p0, p1]) = (self.vid.to_le_bytes(), self.port.0.to_le_bytes());
+        let [s0, s1, s2, s3] = self.until.to_le_bytes();
+        [m0, m1, m2, m3, m4, m5, v0, v1, p0, p1, s0, s1, s2, s3]
+    }
+
+    fn read([m0, m1, m2, m3, m4, m5, v0, v1, p0, p1, s0, s1, s2, s3]: [u8; 14]) -> Self {
+        Self {
+            group: MacAddr([m0, m1, m2, m3, m4, m5]),
+            vid: u16::from_le_bytes([v0, v1]),
+            port: PortIndex(u16::from_le_bytes([p0, p1])),
+            until: u32::from_le_bytes([s0, s1, s2, s3]),
+        }
+    }
+}
+
+/// A port at which a router asks for groups, as it is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Router {
+    pub(crate) vid: u16,
+    /// 4 or 6.
+    pub(crate) version: u16,
+    pub(crate) port: PortIndex,
+    /// The last second that it counts.
+    pub(crate) until: u32,
+}
+
+impl Router {
+    pub(crate) fn hand_over(routers: impl IntoIterator<Item = Router>) -> State {
+        State::new("group-routers", 6, routers.into_iter().map(Router::write))
+    }
+
+    pub(crate) fn take_over(states: &[State]) -> impl Iterator<Item = Router> {
+        State::entries(states, "group-routers", 6).map(Router::read)
+    }
+
+    fn write(self) -> [u8; 10] {
+        let ([v0, v1], [i0, i1]) = (self.vid.to_le_bytes(), self.version.to_le_bytes());
+        let ([p0, p1], [s0, s1, s2, s3]) = (self.port.0.to_le_bytes(), self.until.to_le_bytes());
+        [v0, v1, i0, i1, p0, p1, s0, s1, s2, s3]
+    }
+
+    fn read([v0, v1, i0, i1, p0, p1, s0, s1, s2, s3]: [u8; 10]) -> Self {
+        Self {
+            vid: u16::from_le_bytes([v0, v1]),
+            version: u16::from_le_bytes([i0, i1]),
+            port: PortIndex(u16::from_le_bytes([p0, p1])),
+            until: u32::from_le_bytes([s0, s1, s2, s3]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn station(vid: u16, mac: [u8; 6]) -> Station {
+        let key = Key::new(vid, MacAddr(mac));
+        Station { key, port: PortIndex(0x102), is_static: false, is_sticky: true, seen: 0x0403_0201 }
+    }
+
+    /// What modules are written against.
+    #[test]
+    fn the_layout_of_a_station() {
+        let state = Station::hand_over([station(0xabc, [2, 3, 4, 5, 6, 7])]);
+        assert_eq!((state.name.as_str(), state.key_len, state.value_len), ("fdb", 8, 8));
+        assert_eq!(state.entries, [2, 3, 4, 5, 6, 7, 0xbc, 0xa, 2, 1, 2, 0, 1, 2, 3, 4]);
+        assert_eq!(Station::take_over(&[state]).collect::<Vec<_>>(), [station(0xabc, [2, 3, 4, 5, 6, 7])]);
+    }
+
+    #[test]
+    fn what_is_no_station_is_left_out() {
+        let good = [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0];
+        let (mut group, mut vid) = (good, good);
+        group[0] = 3;
+        vid[7] = 0x10;
+        let state = |key_len, value_len, entries: &[&[u8]]| State {
+            name: "fdb".into(),
+            key_len,
+            value_len,
+            entries: entries.concat(),
+        };
+        // Set by hand and sticky: by hand. What is half there is not.
+        let found: Vec<_> = Station::take_over(&[state(8, 8, &[&group, &vid, &good, &good[..15]])]).collect();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].is_static && !found[0].is_sticky);
+        for (key_len, value_len) in [(8, 7), (7, 9), (16, 0), (0, 0), (u32::MAX, 8)] {
+            assert_eq!(Station::take_over(&[state(key_len, value_len, &[&good])]).count(), 0);
+        }
+        assert_eq!(Station::take_over(&[State { name: "other".into(), ..state(8, 8, &[&good]) }]).count(), 0);
+        assert_eq!(Station::take_over(&[]).count(), 0);
+    }
+
+    #[test]
+    fn groups_and_routers_come_back() {
+        let group = MacAddr([1, 0, 0x5e, 1, 2, 3]);
+        let member = Member { group, vid: 7, port: PortIndex(300), until: 70_000 };
+        assert_eq!(Member::take_over(&[Member::hand_over([member])]).collect::<Vec<_>>(), [member]);
+        let router = Router { vid: 7, version: 6, port: PortIndex(300), until: 70_000 };
+        assert_eq!(Router::take_over(&[Router::hand_over([router])]).collect::<Vec<_>>(), [router]);
+    }
+}
