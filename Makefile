@@ -17,7 +17,7 @@ BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
 BUILD_PACKAGES := build-essential libpcap-dev
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
 TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump tshark dpdk-dev ethtool procps jq curl prometheus groff-base fish zsh \
-  qemu-system-x86 busybox-static cpio
+  qemu-system-x86 busybox-static cpio clang lld
 PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 

@@ -13,6 +13,7 @@ mod daemon;
 mod guest;
 mod hostile;
 mod hugepages;
+pub mod modules;
 mod netns;
 mod qmp;
 mod testpmd;

@@ -26,6 +26,7 @@ pub fn options(spec: &Spec) -> Result<(), Fault> {
         Spec::Tap(options) => options.check(),
         Spec::Pcap(options) => options.check(),
         Spec::VhostUser(options) => options.check(),
+        Spec::Patch(options) => options.check(),
     };
     checked.map_err(|error| split(&error.0, spec))
 }
@@ -81,7 +82,7 @@ pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
 pub fn listens_on(spec: &Spec) -> Option<&Path> {
     match spec {
         Spec::Memif(options) => (options.role == Role::Server).then_some(options.socket.as_path()),
-        Spec::Tap(_) | Spec::Pcap(_) => None,
+        Spec::Tap(_) | Spec::Pcap(_) | Spec::Patch(_) => None,
         Spec::VhostUser(options) => {
             (options.role == ports::vhost_user::Role::Server).then_some(options.socket.as_path())
         }
@@ -105,6 +106,7 @@ pub fn exclusive(spec: &Spec, port: &str) -> Option<(String, &'static str)> {
         }
         Spec::Pcap(options) => (format!("the recording {}", options.write.as_ref()?.display()), "write"),
         Spec::VhostUser(options) => (format!("vhost-user socket {}", options.socket.display()), "socket"),
+        Spec::Patch(options) => (format!("the connection to {}", options.peer), "peer"),
     })
 }
 

@@ -95,8 +95,12 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
     let (changes, links) = tokio::sync::mpsc::unbounded_channel();
     // Whoever hears them is gone only when nothing runs any more.
     switch.on_link(Box::new(move |change| drop(changes.send(change))));
-    let environment =
-        Environment { switch, runtime: runtime.handle().clone(), sockets: ports::memif::Sockets::default() };
+    let environment = Environment {
+        switch,
+        runtime: runtime.handle().clone(),
+        sockets: Default::default(),
+        patches: Default::default(),
+    };
     let state = Arc::new(State::new(environment));
     if let Some(metrics) = metrics {
         let address = metrics.address();

@@ -45,6 +45,7 @@ macro_rules! by_type {
             "tap" => $f::<ports::tap::Options>($($arg),*).map(Spec::Tap),
             "pcap" => $f::<ports::pcap::Options>($($arg),*).map(Spec::Pcap),
             "vhost-user" => $f::<ports::vhost_user::Options>($($arg),*).map(Spec::VhostUser),
+            "patch" => $f::<ports::patch::Options>($($arg),*).map(Spec::Patch),
             other => Err(unknown_type(other).into()),
         }
     };
@@ -61,6 +62,7 @@ pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
         "tap" => Ok(fields::of::<ports::tap::Options>()),
         "pcap" => Ok(fields::of::<ports::pcap::Options>()),
         "vhost-user" => Ok(fields::of::<ports::vhost_user::Options>()),
+        "patch" => Ok(fields::of::<ports::patch::Options>()),
         other => Err(unknown_type(other)),
     }
 }
@@ -118,6 +120,7 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
         Spec::Tap(options) => toml::Table::try_from(options),
         Spec::Pcap(options) => toml::Table::try_from(options),
         Spec::VhostUser(options) => toml::Table::try_from(options),
+        Spec::Patch(options) => toml::Table::try_from(options),
     };
     // Option structs are plain tables, which TOML can always hold.
     value.unwrap_or_default()
@@ -125,7 +128,7 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
 
 /// What holds for the type's options when only those are given that must be.
 pub fn defaults(spec: &Spec) -> toml::Table {
-    let required = ["socket"].map(|key| (key.to_owned(), to_toml(spec).get(key).map(value_to_text)));
+    let required = ["socket", "peer"].map(|key| (key.to_owned(), to_toml(spec).get(key).map(value_to_text)));
     let required = required.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     let mut table = from_text(spec.type_name(), &required).map(|usual| to_toml(&usual)).unwrap_or_default();
     // What must be given is never what holds anyway.
@@ -192,7 +195,7 @@ mod tests {
         let kind = from_text("memfi", &BTreeMap::new()).unwrap_err().to_string();
         assert_eq!(
             kind,
-            "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `pcap` or `vhost-user`)"
+            "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`)"
         );
     }
 

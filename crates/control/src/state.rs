@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
-use logic::{Fdb, Logic};
+use logic::Logic;
 use ports::{Environment, Link, Status};
 
 use crate::logics;
@@ -131,25 +131,23 @@ impl State {
         Ok(self.switch.remove_bridge(bridge.id)?)
     }
 
-    /// Replaces a bridge's logic. The new one is told what the old one knows, and of the static stations that are wanted; those
-    /// that it has no room for are left for who adds them to say so.
+    /// Replaces a bridge's logic. The new one is told what the old one knows, and of the static stations that are wanted; if it has
+    /// no room for these, the old one stays.
     pub(crate) fn set_logic(&self, bridge: &mut Bridge, wanted: &BridgeConfig) -> Result<(), Refusal> {
         let logic = logics::build(&wanted.logic.name, &wanted.logic.params)?;
         for station in &wanted.stations {
             if let (Some(fdb), Some(port)) = (logic.fdb(), bridge.ports.get(&station.port)) {
-                // What is refused here is refused again, and then told.
-                let _ = fdb.add_static(station.vlan, station.mac, port.at.port);
+                fdb.add_static(station.vlan, station.mac, port.at.port)
+                    .map_err(|error| Refusal::Other(format!("static station {}: {error}", station.mac)))?;
             }
         }
         logic::replace(&*bridge.logic, &*logic, || {
             self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)
         })?;
         self.forget_what_went(bridge, &*logic, &wanted.stations);
-        bridge.stations.retain(|station| {
-            let port = bridge.ports.get(&station.port);
-            let is_there = |fdb: &Fdb, port: &Port| fdb.is_static(station.vlan, station.mac, port.at.port);
-            logic.fdb().zip(port).is_some_and(|(fdb, port)| is_there(fdb, port))
-        });
+        if logic.fdb().is_none() {
+            bridge.stations.clear();
+        }
         bridge.logic = logic;
         bridge.config = wanted.logic.clone();
         Ok(())
@@ -203,14 +201,12 @@ impl State {
         })
     }
 
-    /// Lets time pass for the logics that have something to age.
+    /// Lets time pass for the logics.
     pub fn tick(&self) {
         let logics: Vec<Arc<dyn Logic>> =
             self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
         for logic in logics {
-            if logic.fdb().is_none_or(|fdb| !fdb.is_empty()) {
-                logic.tick(fabric::clock::seconds());
-            }
+            logic.tick(fabric::clock::seconds());
         }
     }
 }
@@ -231,4 +227,91 @@ pub fn find<'a>(bridges: &'a Bridges, name: &str) -> Result<&'a Bridge, Refusal>
 pub fn find_port<'a>(bridges: &'a Bridges, bridge: &str, name: &str) -> Result<&'a Port, Refusal> {
     let no_port = || Refusal::NoPort { bridge: bridge.into(), port: name.into() };
     find(bridges, bridge)?.ports.get(name).ok_or_else(no_port)
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::{Batch, PortIndex, SwitchOptions};
+    use logic::{Key, Station};
+    use packet::ether::MacAddr;
+
+    use super::*;
+    use crate::file;
+    use crate::reconcile::Effort;
+
+    /// Hands over stations of its own making, some of which nobody wants.
+    struct Module;
+
+    impl SwitchLogic for Module {
+        fn forward(&self, _: &mut Batch<'_>) {}
+    }
+
+    fn mac(last: u8) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0, last])
+    }
+
+    impl Logic for Module {
+        fn name(&self) -> &str {
+            "module"
+        }
+
+        fn params(&self) -> Vec<(String, String)> {
+            Vec::new()
+        }
+
+        fn hand_over(&self) -> Vec<logic::State> {
+            let seen = fabric::clock::seconds();
+            let station = |last, port, is_static| {
+                let key = Key::new(0, mac(last));
+                Station { key, port: PortIndex(port), is_static, is_sticky: false, seen }
+            };
+            // Station 1 is wanted at port 0 by the configuration.
+            let stations =
+                [station(1, 1, true), station(2, 1, true), station(3, 1, false), station(4, 9, false)];
+            vec![Station::hand_over(stations)]
+        }
+    }
+
+    #[test]
+    fn what_is_handed_over_bends_to_the_configuration_and_to_ports() {
+        let folder = tempfile::tempdir().unwrap();
+        let port = |name: &str, id: u8| {
+            let socket = folder.path().join("memif");
+            format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"memif\"\nsocket = {socket:?}\nid = {id}\n")
+        };
+        let station = "[[bridge.station]]\nmac = \"02:00:00:00:00:01\"\nport = \"a\"\n";
+        let text = format!("[[bridge]]\nname = \"br0\"\n{}{}{station}", port("a", 0), port("b", 1));
+        let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let state = State::new(Environment {
+            switch: Arc::new(Switch::start(&SwitchOptions::default()).unwrap()),
+            runtime: runtime.handle().clone(),
+            sockets: ports::memif::Sockets::default(),
+        });
+        let outcomes = state.reconcile(&wanted, Effort::All);
+        assert!(outcomes.iter().all(|outcome| outcome.trouble.is_none()), "{outcomes:?}");
+
+        let mut bridges = state.bridges();
+        let bridge = bridges.get_mut("br0").unwrap();
+        bridge.logic = Arc::new(Module);
+        state.set_logic(bridge, &wanted.bridges[0]).unwrap();
+        // The ports have no clients: what was learned there may be anywhere by now.
+        let left = bridge.logic.fdb().unwrap().snapshot();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert_eq!((left[0].mac, left[0].port, left[0].is_static), (mac(1), PortIndex(0), true));
+        assert_eq!(bridge.stations, wanted.bridges[0].stations);
+
+        // One that cannot be made, or has no room, leaves the one there is.
+        let before = bridge.logic.clone();
+        let mut other = wanted.bridges[0].clone();
+        other.stations.push(StationConfig { mac: mac(5), ..other.stations[0].clone() });
+        for (max, said) in [("1", "static station 02:00:00:00:00:05: no room"), ("0", "cannot be `0`")] {
+            other.logic.params = vec![("max-stations".into(), max.into())];
+            let refusal = state.set_logic(bridge, &other).unwrap_err().to_string();
+            assert!(refusal.contains(said), "{refusal}");
+            assert!(Arc::ptr_eq(&bridge.logic, &before));
+        }
+        drop(bridges);
+        state.reconcile(&crate::model::Config::default(), Effort::All);
+    }
 }

@@ -85,6 +85,11 @@ impl Slots {
         self.at = self.own;
     }
 
+    /// The arena that headers lie in, if they lie in one.
+    pub(crate) fn lent(&self) -> Option<Arena> {
+        (self.at != self.own).then_some(Arena(self.at.cast()))
+    }
+
     /// Whether headers lie in this arena.
     #[inline]
     pub(crate) fn are_in(&self, arena: Arena) -> bool {

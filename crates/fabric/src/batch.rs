@@ -15,12 +15,16 @@ use crate::output::Scratchpad;
 use crate::port::{PortIndex, VlanMode};
 use crate::protection::Security;
 use crate::rx::{HEADROOM, PULL_MAX, RxBatch, read_range};
+use crate::stage::Packets;
 
 /// A header version: one packet with one set of private header bytes. The received packets are versions too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionId(pub(crate) u16);
 
 impl VersionId {
+    /// The first packet of a batch.
+    pub const FIRST: VersionId = VersionId(0);
+
     /// Its number in the batch, which is that of its slot in an [`Arena`].
     #[inline]
     pub fn number(self) -> usize {
@@ -38,13 +42,15 @@ pub struct Batch<'a> {
     pub(crate) ingress: PortIndex,
     pub(crate) now: u32,
     pub(crate) rehearsal: bool,
+    /// What an earlier one of several logics left; `None`: nobody was asked before.
+    pub(crate) left: Option<&'a [(u16, u16)]>,
 }
 
 impl<'a> Batch<'a> {
-    /// The received packets, in order.
+    /// The received packets, in order; for a later one of several logics, those that no earlier one said anything about.
     #[inline]
-    pub fn packets(&self) -> impl Iterator<Item = VersionId> + use<> {
-        (0..self.rx.packets as u16).map(VersionId)
+    pub fn packets(&self) -> Packets<'a> {
+        Packets::of(self.rx.packets, self.left)
     }
 
     /// The port they came from.
@@ -316,6 +322,12 @@ impl<'a> Batch<'a> {
         }
         self.drop_output(v, DropReason::StormControl);
         false
+    }
+
+    /// Whether nothing was said yet about the packet that this is a version of.
+    #[inline]
+    pub fn is_open(&self, v: VersionId) -> bool {
+        !self.rx.handled[usize::from(self.rx.versions[usize::from(v.0)].packet)]
     }
 
     /// Drops a packet for a reason.

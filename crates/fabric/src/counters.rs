@@ -71,6 +71,8 @@ reasons! {
     Logic = "logic",
     /// The logic failed.
     LogicFault = "logic-fault",
+    /// It crossed from bridge to bridge more often than packets may: their patch ports form a loop.
+    Loop = "loop",
 }
 
 /// Number of drop reasons.

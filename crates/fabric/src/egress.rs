@@ -3,6 +3,7 @@
 use packet::offload::Offload;
 
 use crate::counters::{DropReason, QueueCounters};
+use crate::crossing::Nest;
 use crate::fault::Fault;
 use crate::notify::Notifier;
 use crate::output::{NIL, Node};
@@ -25,6 +26,15 @@ pub trait Egress: Send + Sync {
 pub struct Tools {
     /// Collects receivers to notify; one system call tells all of them after the batch.
     pub notifier: Notifier,
+    /// For what goes on in another bridge.
+    pub(crate) nest: Nest,
+}
+
+impl Tools {
+    /// Those of a thread that is no worker: nothing goes on in another bridge.
+    pub fn new(notifier: Notifier) -> Self {
+        Self { notifier, nest: Nest::default() }
+    }
 }
 
 /// One packet in one header version, as a destination sees it.
@@ -135,7 +145,7 @@ impl OutputList<'_> {
 
     /// The first output from node `at` on that was not refused; `at` is then the node after it.
     #[inline(always)]
-    fn next(&self, at: &mut u32) -> Option<Output<'_>> {
+    pub(crate) fn next(&self, at: &mut u32) -> Option<Output<'_>> {
         while *at != NIL {
             let node = self.nodes[*at as usize];
             *at = node.next;

@@ -37,6 +37,8 @@ pub enum Value {
 pub struct Remark {
     /// Which packet of its batch it is about.
     pub(crate) packet: u16,
+    /// Which of several logics in a row it is from: the number and the logic's name.
+    pub stage: Option<(u16, &'static str)>,
     /// What was found or done, with `{}` for each value.
     pub text: &'static str,
     /// The values, in the order of their places.
@@ -47,7 +49,7 @@ impl Remark {
     pub(crate) fn new(packet: u16, text: &'static str, named: &[Value]) -> Self {
         let mut values = [Value::None; VALUES];
         values.iter_mut().zip(named).for_each(|(value, named)| *value = *named);
-        Self { packet, text, values }
+        Self { packet, stage: None, text, values }
     }
 
     pub(crate) fn of_drop(packet: u16, reason: DropReason) -> Self {
@@ -57,7 +59,9 @@ impl Remark {
     /// The remark as a sentence, with the ports' names.
     pub fn sentence(&self, name: impl Fn(PortIndex) -> String) -> String {
         let mut pieces = self.text.split("{}");
-        let mut sentence = String::from(pieces.next().unwrap_or_default());
+        let mut sentence =
+            self.stage.map(|(number, name)| format!("stage {number}, {name}: ")).unwrap_or_default();
+        sentence.push_str(pieces.next().unwrap_or_default());
         for (piece, value) in pieces.zip(&self.values) {
             match value {
                 Value::None => {}
@@ -78,6 +82,8 @@ pub(crate) struct Journal {
     remarks: Vec<Remark>,
     pub(crate) open: bool,
     pub(crate) omitted: u32,
+    /// Whom the remarks are from, where several logics are asked in a row.
+    pub(crate) stage: Option<(u16, &'static str)>,
 }
 
 impl Journal {
@@ -90,6 +96,7 @@ impl Journal {
         self.remarks.clear();
         self.open = open;
         self.omitted = 0;
+        self.stage = None;
     }
 
     #[inline]
@@ -98,7 +105,7 @@ impl Journal {
             return;
         }
         if self.remarks.len() < self.remarks.capacity() {
-            self.remarks.push(remark());
+            self.remarks.push(Remark { stage: self.stage, ..remark() });
         } else {
             self.omitted += 1;
         }

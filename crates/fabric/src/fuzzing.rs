@@ -119,7 +119,7 @@ pub struct Steps {
 impl Steps {
     /// Fails where a worker would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
-        let tools = Tools { notifier: Notifier::new()? };
+        let tools = Tools::new(Notifier::new()?);
         Ok(Self { batch: RxBatch::new(limits), pad: Scratchpad::of_worker(0), tools, room: limits.bytes })
     }
 

@@ -212,7 +212,7 @@ fn packets(numbers: &[u8]) -> &'static Packets {
 fn with_tools<R>(f: impl FnOnce(&mut Tools) -> R) -> R {
     static POOL: Mutex<Vec<Tools>> = Mutex::new(Vec::new());
     let tools = POOL.lock().unwrap().pop();
-    let mut tools = tools.unwrap_or_else(|| Tools { notifier: Notifier::new().unwrap() });
+    let mut tools = tools.unwrap_or_else(|| Tools::new(Notifier::new().unwrap()));
     let r = f(&mut tools);
     POOL.lock().unwrap().push(tools);
     r

@@ -56,6 +56,59 @@ struct List {
 
 const EMPTY: List = List { head: NIL, tail: NIL, count: 0 };
 
+/// Sorts a list, by merging what is in order already. Stable.
+fn sort(nodes: &mut [Node], list: &mut List, packet: &impl Fn(u16) -> u16) {
+    let key = |nodes: &[Node], at: u32| packet(nodes[at as usize].version);
+    // Bin i holds up to 2^i of the runs that were found, or none; earlier ones are in higher bins.
+    let mut bins = [NIL; 32];
+    let mut rest = list.head;
+    while rest != NIL {
+        let mut run = rest;
+        let mut last = rest;
+        loop {
+            rest = nodes[last as usize].next;
+            if rest == NIL || key(nodes, last) > key(nodes, rest) {
+                break;
+            }
+            last = rest;
+        }
+        if run == list.head && rest == NIL {
+            return; // in order as it is
+        }
+        nodes[last as usize].next = NIL;
+        for bin in &mut bins {
+            if *bin == NIL {
+                *bin = run;
+                break;
+            }
+            run = merge(nodes, std::mem::replace(bin, NIL), run, packet);
+        }
+    }
+    let sorted = bins.into_iter().fold(NIL, |later, earlier| merge(nodes, earlier, later, packet));
+    (list.head, list.tail) = (sorted, sorted);
+    while nodes[list.tail as usize].next != NIL {
+        list.tail = nodes[list.tail as usize].next;
+    }
+}
+
+/// One list of two in order; of equals, those of `a` first.
+fn merge(nodes: &mut [Node], mut a: u32, mut b: u32, packet: &impl Fn(u16) -> u16) -> u32 {
+    let (mut head, mut tail) = (NIL, NIL);
+    while a != NIL || b != NIL {
+        let of_a =
+            b == NIL || a != NIL && packet(nodes[a as usize].version) <= packet(nodes[b as usize].version);
+        let from = if of_a { &mut a } else { &mut b };
+        let taken = *from;
+        *from = nodes[taken as usize].next;
+        match tail {
+            NIL => head = taken,
+            tail => nodes[tail as usize].next = taken,
+        }
+        tail = taken;
+    }
+    head
+}
+
 /// See the module.
 pub struct Scratchpad {
     nodes: Box<[Node]>,
@@ -123,6 +176,21 @@ impl Scratchpad {
         list.tail = n;
         list.count += 1;
         self.used += 1;
+    }
+
+    /// Outputs so far.
+    #[inline]
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Puts each list in the order of its packets again, which `packet` knows by their versions, where several logics have
+    /// spoken one after the other. What was said of one packet stays in the order in which it was said.
+    pub(crate) fn restore_order(&mut self, packet: impl Fn(u16) -> u16) {
+        for i in 0..self.active.len() {
+            let Some(list) = self.lists.get_mut(self.active[i] as usize) else { continue };
+            sort(&mut self.nodes, list, &packet);
+        }
     }
 
     /// Counts a packet that goes nowhere, or not everywhere, at the queue that it came from.
@@ -205,5 +273,38 @@ impl Scratchpad {
             }
         }
         self.active.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists in any order, with equals told apart by their versions.
+    #[test]
+    fn sorting_is_stable_and_complete() {
+        let mut state = 1u32;
+        let mut random = |n: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % n
+        };
+        for round in 0..500 {
+            let n = random(120) + 1;
+            let packets: Vec<u16> = (0..n).map(|_| random(1 + round % 70) as u16).collect();
+            let mut pad = Scratchpad::default();
+            pad.begin(2);
+            (0..n as u16).for_each(|v| pad.append(1, v));
+            pad.restore_order(|v| packets[usize::from(v)]);
+            let mut expected: Vec<u16> = (0..n as u16).collect();
+            expected.sort_by_key(|v| packets[usize::from(*v)]);
+            let (_, head) = pad.list(0).unwrap();
+            assert_eq!(pad.nodes_from(head).map(|node| node.version).collect::<Vec<_>>(), expected);
+            // What comes after goes behind it.
+            pad.append(1, n as u16);
+            assert_eq!(
+                pad.nodes_from(pad.list(0).unwrap().1).last().map(|node| node.version),
+                Some(n as u16)
+            );
+        }
     }
 }

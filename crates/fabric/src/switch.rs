@@ -12,6 +12,7 @@ use packet::offload::Offload;
 use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::clock;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot, WorkerSnapshot};
+use crate::crossing::Inlet;
 use crate::egress::Egress;
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;
@@ -386,6 +387,26 @@ impl Switch {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         Ok(port_mut(bridge, at.port)?.settings.as_ref().clone())
+    }
+
+    /// Where packets that leave at other ports may enter as if they came from a client of this one: what another port is
+    /// attached to sends them there. They are dropped (`port-down`) while this port is down. It holds on to the bridge: whoever has
+    /// attached it detaches it when the port goes.
+    pub fn inlet(&self, at: PortRef) -> Result<Inlet, SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let cell = bridge.cell.clone();
+        let port = port_mut(bridge, at.port)?;
+        if port.rx.is_empty() {
+            port.rx.push(Arc::default());
+        }
+        let counters = port.rx.first().cloned().unwrap_or_default();
+        Ok(Inlet::new(cell, at.port, counters))
+    }
+
+    /// A bridge's name.
+    pub fn bridge_name(&self, id: BridgeId) -> Result<String, SwitchError> {
+        Ok(self.lock().bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.name.clone())
     }
 
     /// Removes a port, detaching its client first.

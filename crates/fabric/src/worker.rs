@@ -21,6 +21,7 @@ use crate::batch::Batch;
 use crate::bridge::{BridgeState, PortEntry};
 use crate::clock;
 use crate::counters::{DropReason, QueueCounters, WorkerCounters, bump};
+use crate::crossing::Nest;
 use crate::egress::Tools;
 use crate::fault::Fault;
 use crate::notify::Notifier;
@@ -215,7 +216,7 @@ pub(crate) fn start(
         awake: Vec::new(),
         batch: RxBatch::new(limits),
         pad: Scratchpad::of_worker(index),
-        tools: Tools { notifier: Notifier::new()? },
+        tools: Tools { notifier: Notifier::new()?, nest: Nest::of_worker(index, limits) },
         linger: clock::from_duration(pace.linger),
         watch: clock::from_duration(pace.watch),
         listen: clock::from_duration(pace.listen),
@@ -379,6 +380,7 @@ impl Worker {
                 unsafe { self.batch.keep_headers_in(arena) };
             }
             self.batch.load_headers();
+            self.tools.nest.begin();
             forward(&mut self.batch, &mut self.pad, &mut self.tools, bridge, intake.ingress);
             intake.counters.add_batch_alone(packets as u64, self.batch.bytes);
             bump(&self.counters.packets, packets as u64);
@@ -510,7 +512,7 @@ fn packets_of<'a>(
     port: &PortEntry,
 ) -> Batch<'a> {
     let (view, now, rehearsal) = (bridge.view(port), clock::seconds(), pad.rehearsal);
-    Batch { rx, pad, bridge, view, ingress, now, rehearsal }
+    Batch { rx, pad, bridge, view, ingress, now, rehearsal, left: None }
 }
 
 /// Delivers all lists.

@@ -87,6 +87,20 @@ pub enum LogicError {
         /// The parameter.
         param: String,
     },
+    /// A chain has a hole, or nothing at all.
+    #[error("logic `chain` has no stage {number}; number its stages from 1 on, such as 1=learning")]
+    MissingStage {
+        /// The first number that no stage has.
+        number: usize,
+    },
+    /// A stage of a chain could not be made.
+    #[error("stage {number}: {error}")]
+    Stage {
+        /// The stage's number.
+        number: usize,
+        /// Why not.
+        error: Box<LogicError>,
+    },
     /// Two ports name the same partner, which itself names none.
     #[error(
         "ports `{first}` and `{second}` both go to `{partner}`, so where `{partner}` goes is open: \

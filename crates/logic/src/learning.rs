@@ -301,6 +301,10 @@ impl Logic for Learning {
     }
 
     fn tick(&self, now_seconds: u32) {
+        // An idle bridge's tables are not gone through.
+        if self.fdb.is_empty() {
+            return;
+        }
         if let Some(snooping) = &self.snooping {
             snooping.tick(now_seconds);
         }

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+mod chain;
 mod description;
 mod error;
 pub mod fdb;
@@ -20,8 +21,10 @@ mod security;
 mod snooping;
 mod source_guard;
 mod static_pairs;
-mod vlan;
+pub mod vlan;
+mod words;
 
+pub use chain::{Chain, MAX_STAGES};
 pub use description::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
 pub use error::LogicError;
 pub use fdb::Key;
@@ -30,11 +33,12 @@ pub use handover::{State, Station, replace};
 pub use hub::Hub;
 pub use learning::Learning;
 pub use params::{ParamValue, Values};
+pub use security::admits_packet as admits;
 pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;
 
 /// Every logic there is.
-pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO, hub::INFO];
+pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO, hub::INFO, chain::INFO];
 
 /// A logic as the control plane sees it.
 pub trait Logic: fabric::SwitchLogic {
@@ -228,7 +232,9 @@ mod tests {
     #[test]
     fn every_logic_can_be_made_and_names_itself() {
         for info in LIST {
-            let logic = build(info.name, &[], &[]).unwrap();
+            // A chain of nothing would be nothing.
+            let least: &[_] = if info.name == "chain" { &[("1", "hub")] } else { &[] };
+            let logic = build(info.name, &given(least), &[]).unwrap();
             assert_eq!(logic.name(), info.name);
             assert!(!info.summary.is_empty());
             let described = describe(info.name, &[]).unwrap();
@@ -272,11 +278,11 @@ mod tests {
     fn errors_say_what_would_be_right() {
         assert_eq!(
             refused("lerning", &[]),
-            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, module:FILE"
+            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, module:FILE"
         );
         assert_eq!(
             refused("zzz", &[]),
-            "there is no logic `zzz`; the logics are: learning, static, hub, module:FILE"
+            "there is no logic `zzz`; the logics are: learning, static, hub, chain, module:FILE"
         );
         assert_eq!(
             refused("learning", &[("aging", "1")]),

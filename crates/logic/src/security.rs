@@ -7,6 +7,7 @@
 use fabric::protection::Security;
 use fabric::{Batch, DropReason, PortIndex, Value, VersionId};
 use packet::MacAddr;
+use packet::ether;
 
 use crate::fdb::{Admission, Fdb, Foresight, Key};
 use crate::source_guard::{self, Verdict};
@@ -212,6 +213,14 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
         Some(Foresight::NoRoom) => {
             batch.remark(v, "its source, {}, is new, and there is no room for it at {}", &[mac, here]);
         }
+    }
+}
+
+/// The same as [`admits`] of a whole packet.
+pub fn admits_packet(security: &Security, batch: &mut Batch<'_>, v: VersionId) -> bool {
+    match ether::addresses(batch.header(v)) {
+        Some((_, src)) => admits(security, batch, v, src),
+        None => false,
     }
 }
 

@@ -12,14 +12,14 @@ use fabric::{Batch, DropReason, PortIndex, VersionId, VlanMode};
 use packet::ether::{self, VlanTag};
 
 /// The VLAN settings that a batch meets on its way in.
-pub(crate) struct Vlans<'a> {
+pub struct Vlans<'a> {
     /// Of the ingress port; `None` when no port of the bridge has any.
     ingress: Option<&'a VlanMode>,
 }
 
 /// A frame that was let in.
-#[derive(Clone, Copy)]
-pub(crate) struct Frame {
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
     v: VersionId,
     /// The VLAN it belongs to, 0 for none: the FID of independent learning (IEEE 802.1Q §8.8.8).
     pub(crate) vid: u16,
@@ -32,7 +32,8 @@ pub(crate) struct Frame {
 
 impl<'a> Vlans<'a> {
     #[inline]
-    pub(crate) fn of(batch: &Batch<'a>) -> Self {
+    /// Those that this batch meets.
+    pub fn of(batch: &Batch<'a>) -> Self {
         let ingress = if batch.vlan_aware() { batch.vlan(batch.ingress()) } else { None };
         Self { ingress }
     }
@@ -40,7 +41,7 @@ impl<'a> Vlans<'a> {
     /// Ingress classification and filtering (IEEE 802.1Q §6.9.1, §8.6.2); a frame that may not enter is dropped and
     /// counted.
     #[inline(always)]
-    pub(crate) fn enter(&self, batch: &mut Batch<'_>, v: VersionId) -> Option<Frame> {
+    pub fn enter(&self, batch: &mut Batch<'_>, v: VersionId) -> Option<Frame> {
         let tag = ether::vlan_tag(batch.header(v));
         match self.ingress {
             None => {
@@ -70,6 +71,51 @@ fn classify(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<Vl
 }
 
 impl Frame {
+    /// One that stands for no packet.
+    pub const NONE: Frame = Frame {
+        v: VersionId::FIRST,
+        vid: 0,
+        tag: VlanTag { pcp: 0, dei: false, vid: 0 },
+        tagged: false,
+        aware: false,
+    };
+
+    /// The version that it is.
+    #[inline(always)]
+    pub fn version(&self) -> VersionId {
+        self.v
+    }
+
+    /// The VLAN that it belongs to, 0 for none.
+    #[inline(always)]
+    pub fn vid(&self) -> u16 {
+        self.vid
+    }
+
+    /// The same of a version with the same bytes.
+    pub fn with_version(self, v: VersionId) -> Frame {
+        Frame { v, ..self }
+    }
+
+    /// Puts it into another VLAN, 0 for none: its tag is taken off, and it leaves with the new one where that is to be seen. To be
+    /// called before it is sent. False where there was no room or there is no such VLAN: then it was dropped and counted.
+    pub fn retag(&mut self, batch: &mut Batch<'_>, vid: u16) -> bool {
+        if vid > 4094 {
+            batch.discard(self.v, DropReason::Vlan);
+            return false;
+        }
+        if self.tagged {
+            let Some(v) = batch.pop_vlan(self.v) else { return false };
+            (self.v, self.tagged) = (v, false);
+        }
+        (self.vid, self.tag.vid) = (vid, vid);
+        if !self.aware && vid != 0 {
+            let Some(v) = batch.push_vlan(self.v, self.tag) else { return false };
+            (self.v, self.tagged) = (v, true);
+        }
+        true
+    }
+
     /// How the frame leaves a port: `None` if it may not, else whether with a tag. A frame of no VLAN passes as it is.
     #[inline]
     fn leaves(&self, mode: &VlanMode) -> Option<bool> {
@@ -88,7 +134,7 @@ impl Frame {
 
     /// Sends the frame to one port (IEEE 802.1Q §8.6.4, §8.6.5 tagging).
     #[inline(always)]
-    pub(crate) fn send(&self, batch: &mut Batch<'_>, port: PortIndex) {
+    pub fn send(&self, batch: &mut Batch<'_>, port: PortIndex) {
         if self.aware && port != batch.ingress() {
             self.send_aware(batch, port);
         } else {
@@ -113,7 +159,7 @@ impl Frame {
 
     /// Sends the frame to every member of its VLAN but the port it came from (IEEE 802.1Q §8.6.3, §8.8.9).
     #[inline]
-    pub(crate) fn flood(&self, batch: &mut Batch<'_>) {
+    pub fn flood(&self, batch: &mut Batch<'_>) {
         if self.aware {
             self.flood_aware(batch);
         } else {

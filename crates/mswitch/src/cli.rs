@@ -194,6 +194,7 @@ pub(crate) enum PortCommand {
         "mswitch port add br0 vm2 --type memif --path /run/mswitch/vm2.sock --vlan access:10",
         "mswitch port add br0 blue --type tap --netns blue --address 10.0.0.1/24",
         "mswitch port add br0 tape --type pcap --write /run/mswitch/tape.pcapng --snaplen 96",
+        "mswitch port add br0 up --type patch --peer br1/down",
         "mswitch port add br0 replay --type pcap --read /etc/mswitch/trace.pcap --speed 2x",
         "mswitch port add br0 guest --type vhost-user --path /run/mswitch/guest.sock --mode 0660",
     ))]
@@ -263,7 +264,7 @@ pub(crate) struct PortSettings {
 pub(crate) struct PortAdd {
     #[command(flatten)]
     pub(crate) port: PortName,
-    /// What it is: memif, tap, pcap or vhost-user
+    /// What it is: memif, tap, pcap, vhost-user or patch
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: String,
     #[command(flatten)]
@@ -339,6 +340,9 @@ pub(crate) struct PortOptions {
     /// pcap: bytes of each frame to record [default: all]
     #[arg(long, value_name = "BYTES")]
     snaplen: Option<String>,
+    /// patch: the patch port that it is connected to, which names this one
+    #[arg(long, value_name = "BRIDGE/PORT")]
+    peer: Option<String>,
 }
 
 impl PortOptions {
@@ -366,6 +370,7 @@ impl PortOptions {
             ("loop", self.rounds),
             ("write", self.write),
             ("snaplen", self.snaplen),
+            ("peer", self.peer),
         ]
         .into_iter()
         .filter_map(|(key, value)| Some((key.to_owned(), value?)))
@@ -430,6 +435,7 @@ pub(crate) enum LogicCommand {
     #[command(after_help = examples!(
         "mswitch logic set br0 static --param vm1=host",
         "mswitch logic set br0 learning --param ageing=60",
+        "mswitch logic set br0 chain --param 1='static vm1=probe' --param 2='learning ageing=60'",
     ))]
     Set {
         /// The bridge
@@ -837,6 +843,7 @@ mod tests {
             "loop",
             "write",
             "snaplen",
+            "peer",
         ];
         let flags = every.iter().flat_map(|flag| [format!("--{flag}"), "x".into()]);
         let line = ["mswitch", "port", "add", "b", "p", "--type", "t"].map(String::from);
@@ -844,7 +851,7 @@ mod tests {
         let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
         let given = add.options.given();
         assert_eq!(given.len(), every.len());
-        let known: Vec<_> = ["memif", "tap", "pcap", "vhost-user"]
+        let known: Vec<_> = ["memif", "tap", "pcap", "vhost-user", "patch"]
             .iter()
             .flat_map(|kind| control::options::known(kind).unwrap_or_default())
             .collect();

@@ -12,6 +12,7 @@ pub mod claim;
 mod claim;
 mod log_limit;
 pub mod memif;
+pub mod patch;
 pub mod pcap;
 pub mod tap;
 pub mod vhost_user;
@@ -33,6 +34,8 @@ pub struct Environment {
     pub runtime: tokio::runtime::Handle,
     /// Listening memif sockets, which several ports may share.
     pub sockets: memif::Sockets,
+    /// Patch ports, which find each other here.
+    pub patches: patch::Patches,
 }
 
 /// What to open: a port type and its own options.
@@ -46,11 +49,13 @@ pub enum Spec {
     Pcap(pcap::Options),
     /// A virtual machine's network device, or DPDK's virtio-user.
     VhostUser(vhost_user::Options),
+    /// Another port of the switch.
+    Patch(patch::Options),
 }
 
 impl Spec {
     /// Names of all port types, as users write them.
-    pub const TYPES: &'static [&'static str] = &["memif", "tap", "pcap", "vhost-user"];
+    pub const TYPES: &'static [&'static str] = &["memif", "tap", "pcap", "vhost-user", "patch"];
 
     /// The port type's name.
     pub fn type_name(&self) -> &'static str {
@@ -59,6 +64,7 @@ impl Spec {
             Spec::Tap(_) => "tap",
             Spec::Pcap(_) => "pcap",
             Spec::VhostUser(_) => "vhost-user",
+            Spec::Patch(_) => "patch",
         }
     }
 
@@ -69,6 +75,7 @@ impl Spec {
             "tap" => Some(schemars::schema_for!(tap::Options)),
             "pcap" => Some(schemars::schema_for!(pcap::Options)),
             "vhost-user" => Some(schemars::schema_for!(vhost_user::Options)),
+            "patch" => Some(schemars::schema_for!(patch::Options)),
             _ => None,
         }
     }
@@ -76,7 +83,7 @@ impl Spec {
     /// The MTU that the client's end is given, for types that give it one: bytes without link header.
     pub fn mtu(&self) -> Option<u32> {
         match self {
-            Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) => None,
+            Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) => None,
             Spec::Tap(options) => Some(options.mtu),
         }
     }
@@ -84,7 +91,7 @@ impl Spec {
     /// Gives the client's end an MTU, 0 for the type's default; nothing for types that give it none.
     pub fn set_mtu(&mut self, mtu: u32) {
         match self {
-            Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) => {}
+            Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) => {}
             Spec::Tap(options) => options.mtu = if mtu == 0 { tap::Options::default().mtu } else { mtu },
         }
     }
@@ -98,6 +105,7 @@ pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>
         Spec::Tap(options) => tap::open(options, at, env),
         Spec::Pcap(options) => pcap::open(options, at, env),
         Spec::VhostUser(options) => vhost_user::open(options, at, env),
+        Spec::Patch(options) => patch::open(options, at, env),
     }
 }
 

@@ -132,6 +132,10 @@ fn logic(section: &Section<'_>, report: &mut Report<'_>) -> LogicConfig {
             LogicError::BadValue { param, .. } | LogicError::Repeated { param, .. } => {
                 params.and_then(|table| table.get(param.as_str())).map(Spanned::span)
             }
+            LogicError::Stage { number, .. } => {
+                params.and_then(|table| table.get(number.to_string().as_str())).map(Spanned::span)
+            }
+            LogicError::MissingStage { .. } => params.map(|_| section.span_of("params")),
             LogicError::AmbiguousPartner { .. }
             | LogicError::Missing { .. }
             | LogicError::Module { .. }

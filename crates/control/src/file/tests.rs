@@ -225,12 +225,14 @@ fn names() {
 fn types() {
     assert_eq!(
         port_mistake(""),
-        format!("f.toml:3:1: {VM1} key `type` is missing; expected `memif`, `tap`, `pcap` or `vhost-user`")
+        format!(
+            "f.toml:3:1: {VM1} key `type` is missing; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`"
+        )
     );
     assert_eq!(
         port_mistake("type = \"memfi\"\n"),
         format!(
-            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `pcap` or `vhost-user`)"
+            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`)"
         )
     );
 }
@@ -361,7 +363,8 @@ fn what_two_ports_cannot_share() {
 fn logics() {
     assert_eq!(
         mistake("[[bridge]]\nname = \"b\"\nlogic = \"lerning\"\n"),
-        "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub"
+        "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, \
+         wasm:FILE, native:FILE"
     );
     let found = mistake("[[bridge]]\nname = \"b\"\nparams = { ageing = \"soon\" }\n");
     assert!(
@@ -379,6 +382,22 @@ fn logics() {
         found.starts_with("f.toml:3:21: bridge \"b\": parameter `ageing` is not a single value"),
         "{found}"
     );
+    let chain = |params: &str| mistake(&format!("[[bridge]]\nname = \"b\"\nlogic = \"chain\"\n{params}"));
+    for (params, expected) in [
+        ("", "f.toml:3:9: bridge \"b\": logic `chain` has no stage 1;"),
+        ("params = { 2 = \"hub\" }\n", "f.toml:4:10: bridge \"b\": logic `chain` has no stage 1;"),
+        (
+            "params = { 1 = \"hub\", 2 = \"learning aging=1\" }\n",
+            "f.toml:4:27: bridge \"b\": stage 2: logic `learning` has no parameter `aging`",
+        ),
+        (
+            "params = { 1 = \"chain 1=hub\" }\n",
+            "f.toml:4:16: bridge \"b\": parameter `1` of logic `chain` cannot be `chain 1=hub`",
+        ),
+    ] {
+        let found = chain(params);
+        assert!(found.starts_with(expected), "{found}");
+    }
 }
 
 #[test]

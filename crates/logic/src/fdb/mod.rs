@@ -520,12 +520,6 @@ impl Fdb {
         self.remove_where(None, |_, word| !keep(word::port(word), word & STICKY != 0));
     }
 
-    /// Whether a station was put at a port by hand.
-    pub fn is_static(&self, vid: u16, mac: MacAddr, port: PortIndex) -> bool {
-        let found = self.find(self.placer.first(Key::new(vid, mac)));
-        found.is_some_and(|(_, _, word)| word & (STATIC | STICKY) == STATIC && word::port(word) == port)
-    }
-
     /// Forgets a station, static or not. Returns whether it was known.
     pub fn remove(&self, vid: u16, mac: MacAddr) -> bool {
         let first = self.placer.first(Key::new(vid, mac));

@@ -1,6 +1,7 @@
 //! The logics end to end: a real switch with ports that live in memory.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod chain;
 mod changes;
 mod frames;
 mod handover;

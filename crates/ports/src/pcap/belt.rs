@@ -342,7 +342,7 @@ mod tests {
     }
 
     fn tools() -> Tools {
-        Tools { notifier: fabric::notify::Notifier::new().unwrap() }
+        Tools::new(fabric::notify::Notifier::new().unwrap())
     }
 
     /// Takes one batch, and returns how many frames it had.

@@ -1,0 +1,179 @@
+//! From bridge to bridge within a worker: what leaves at one port enters at another one, at once.
+//!
+//! The lists of a batch are delivered one after the other. One that is for an [`Inlet`] becomes a batch of another bridge, on a
+//! level of its own below the first: it is switched and delivered there before the next list is. Nothing is copied but private
+//! headers, as for every batch; the payload stays where its sender put it, since the first batch is given back only when all that
+//! came of it is done.
+//!
+//! Bridges that are connected in a ring would pass a packet on for ever, and in a mesh ever more of them. So there are two limits: a
+//! packet crosses [`MAX_DEPTH`] times at most, and what came of one batch [`MAX_CROSSINGS`] times in all. What is beyond is dropped
+//! where it would have crossed, as `loop`.
+//!
+//! Between two queues packets stay in order, if there is one way from one to the other: on two ways at once, one may be
+//! faster.
+//!
+//! Invariants: a level's memory is made when a worker first needs it, and kept; a picture of a bridge that is met below stays what it
+//! is until the worker's next quiescent point, which is after the first batch; memory that a logic supplies for headers
+//! holds those of one batch at a time, so a bridge that supplies some is not entered again from below itself.
+
+use std::sync::Arc;
+
+use crate::arena::Arena;
+use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::egress::{Egress, OutputList, Tools};
+use crate::fault::Fault;
+use crate::output::Scratchpad;
+use crate::port::PortIndex;
+use crate::rx::{BatchLimits, RxBatch};
+use crate::worker::{BridgeCell, forward};
+
+/// Times that a packet may cross from one bridge to another.
+pub const MAX_DEPTH: usize = 8;
+
+/// Crossings of all packets that come of one batch. Enough for each packet of a usual batch to be flooded to 128 bridges.
+pub const MAX_CROSSINGS: u32 = 8192;
+
+/// Where packets that leave at other ports enter a bridge, as if the client of a port had sent them.
+///
+/// As a destination it takes whatever it is given, and hands it on within the call.
+pub struct Inlet {
+    bridge: Arc<BridgeCell>,
+    ingress: PortIndex,
+    counters: Arc<QueueCounters>,
+}
+
+impl Inlet {
+    pub(crate) fn new(bridge: Arc<BridgeCell>, ingress: PortIndex, counters: Arc<QueueCounters>) -> Self {
+        Self { bridge, ingress, counters }
+    }
+}
+
+/// The batch below another one.
+struct Level {
+    batch: RxBatch,
+    pad: Scratchpad,
+}
+
+/// What a worker has for batches below the one that it took from a queue.
+#[derive(Default)]
+pub(crate) struct Nest {
+    /// Which worker it is and what its batches are bounded by. `None`: it is none, and nothing crosses.
+    worker: Option<(usize, BatchLimits)>,
+    levels: [Option<Box<Level>>; MAX_DEPTH],
+    depth: usize,
+    /// Where the headers of the batches above lie, if some logic supplies the memory.
+    above: [Option<Arena>; MAX_DEPTH],
+    /// Crossings that are left to the batch.
+    left: u32,
+}
+
+impl Nest {
+    /// That of worker `index`.
+    pub(crate) fn of_worker(index: usize, limits: BatchLimits) -> Self {
+        Self { worker: Some((index, BatchLimits { bytes: 0, ..limits })), ..Self::default() }
+    }
+
+    /// A batch was taken from a queue.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        self.left = MAX_CROSSINGS;
+    }
+
+    /// The next level for `packets` packets; `None` if that is one too deep, or they are too many.
+    fn descend(&mut self, packets: u32, above: Option<Arena>) -> Option<(usize, Box<Level>)> {
+        let (worker, limits) = self.worker?;
+        let left = self.left.checked_sub(packets)?;
+        let level = self.levels.get_mut(self.depth)?.take();
+        let level = level.unwrap_or_else(|| {
+            Box::new(Level { batch: RxBatch::new(limits), pad: Scratchpad::of_worker(worker) })
+        });
+        if let Some(slot) = self.above.get_mut(self.depth) {
+            *slot = above;
+        }
+        self.left = left;
+        self.depth += 1;
+        Some((worker, level))
+    }
+
+    /// Leaves the level.
+    fn ascend(&mut self, level: Box<Level>) {
+        self.depth -= 1;
+        if let Some(slot) = self.levels.get_mut(self.depth) {
+            *slot = Some(level);
+        }
+    }
+
+    /// Whether the headers of a batch above lie here.
+    fn holds(&self, arena: Arena) -> bool {
+        self.above.iter().take(self.depth).any(|above| *above == Some(arena))
+    }
+}
+
+impl Egress for Inlet {
+    fn deliver(
+        &self,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<(), Fault> {
+        if !self.cross(list, counters, tools) {
+            let mut drops = Drops::default();
+            drops.add(DropReason::Loop, list.count);
+            counters.add_drops(&mut drops);
+            list.refuse_rest(DropReason::Loop);
+        }
+        Ok(())
+    }
+}
+
+impl Inlet {
+    /// Switches the packets in this inlet's bridge. False, with nothing done, if they may not cross.
+    fn cross(&self, list: &OutputList<'_>, sent: &QueueCounters, tools: &mut Tools) -> bool {
+        let above = list.batch.slots.lent();
+        let Some((worker, mut level)) = tools.nest.descend(list.count, above) else { return false };
+        // SAFETY: only a worker has a nest that can be descended into; it is awake, and `bridge` does not outlive this function,
+        // in which it passes no quiescent point.
+        let bridge = unsafe { self.bridge.get() };
+        let arena = bridge.arena(worker);
+        if arena.is_some_and(|arena| tools.nest.holds(arena)) {
+            tools.nest.ascend(level);
+            return false;
+        }
+        let (mut at, mut packets, mut bytes) = (list.head, 0, 0);
+        let Level { batch, pad } = &mut *level;
+        let mut next = list.next(&mut at);
+        while let Some(output) = next {
+            batch.clear();
+            if let Some(arena) = arena {
+                // SAFETY: it is this worker's own and no batch above has it; this one gives it back below, when all that comes of
+                // it is done.
+                unsafe { batch.keep_headers_in(arena) };
+            }
+            packets += 1;
+            bytes += u64::from(output.len());
+            // SAFETY: `list` borrows the batch above, which stays as it is until this one is done with.
+            unsafe { batch.carry(&output) };
+            next = list.next(&mut at);
+            while let Some(output) = &next
+                && batch.may_carry()
+            {
+                packets += 1;
+                bytes += u64::from(output.len());
+                // SAFETY: as above.
+                unsafe { batch.carry(output) };
+                next = list.next(&mut at);
+            }
+            batch.load_carried();
+            self.counters.add_batch(batch.len() as u64, batch.bytes);
+            if !batch.is_empty() {
+                forward(batch, pad, tools, bridge, self.ingress);
+            }
+            self.counters.add_drops(&mut batch.drops);
+            self.counters.add_drops(&mut pad.drops);
+        }
+        batch.clear();
+        tools.nest.ascend(level);
+        sent.add_batch(packets, bytes);
+        true
+    }
+}

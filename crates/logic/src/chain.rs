@@ -1,0 +1,271 @@
+//! `chain`: several logics in a row. Each sees the packets that no earlier one has said anything about.
+//!
+//! A stage has said something about a packet when it has sent, broadcast or dropped it; what it leaves goes on to the next one,
+//! with the headers as the stage left them. What the last one leaves has no destination, as ever.
+//!
+//! To each port they go in the order in which they came, whichever stage sent them.
+//!
+//! Each parameter is a stage: its number, and what the logic is, in words ([`crate::words`]): its name, then `KEY=VALUE` for
+//! each of its own parameters. A chain is no stage of a chain, so a packet meets each stage at most once.
+//!
+//! Towards the control plane the stages stay apart: counters and tables begin with `stageN_`, commands with the stage's number.
+//!
+//! Invariant: there is at least one stage.
+
+use std::sync::Arc;
+
+use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic};
+
+use crate::{
+    CommandInfo, Counter, Fdb, GroupEntry, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription,
+    ParamKind, State, Table, TableSize, params, words,
+};
+
+pub(crate) const INFO: LogicInfo = LogicInfo {
+    name: "chain",
+    summary: "several logics in a row: each sees what the ones before it have left",
+    params: described,
+    build: |params, kinds| Ok(Arc::new(Chain::new(params, kinds)?)),
+};
+
+fn described() -> Vec<ParamDescription> {
+    let help = "a stage, from 1 to at most 16: a logic's name and then its parameters as KEY=VALUE, with blanks between; \
+                double quotes around what has blanks in it";
+    let line = ParamKind::Text { max: MAX_LINE };
+    vec![
+        ParamDescription::new("N", line, help)
+            .optional("the chain ends; stage 1 must be given")
+            .of_any_name(),
+    ]
+}
+
+/// Longest stage as it is written, bytes.
+const MAX_LINE: u64 = 4096;
+
+/// Most stages of a chain.
+pub const MAX_STAGES: usize = 16;
+
+/// What a stage is, in an error.
+const STAGE: &str = "a logic's name and its parameters, such as `learning ageing=60`,";
+
+/// The name of the state that says of which stage those are that follow it.
+const MARK: &str = "chain-stage";
+
+struct Stage {
+    logic: Arc<dyn Logic>,
+    /// Its name in traces.
+    word: &'static str,
+}
+
+/// The logic `chain`. See the module's documentation.
+pub struct Chain {
+    first: Stage,
+    later: Vec<Stage>,
+}
+
+impl Chain {
+    /// Parameters: the stages by their numbers, which are those from 1 on. They may be of these `kinds`.
+    pub fn new(given: &[(String, String)], kinds: &'static [Kind]) -> Result<Self, LogicError> {
+        params::check(&INFO.describe(), given)?;
+        for (name, _) in given {
+            let number = name.parse().ok().filter(|number| (1..=MAX_STAGES).contains(number));
+            if number.is_none_or(|number| number.to_string() != *name) {
+                return Err(LogicError::unknown_param(&INFO.describe(), name));
+            }
+        }
+        let stage = |number: usize| {
+            let missing = || LogicError::MissingStage { number };
+            let (_, line) = given.iter().find(|(name, _)| *name == number.to_string()).ok_or_else(missing)?;
+            stage(number, line, kinds)
+        };
+        let first = stage(1)?;
+        Ok(Self { first, later: (2..=given.len()).map(stage).collect::<Result<_, _>>()? })
+    }
+
+    fn stages(&self) -> impl Iterator<Item = (usize, &Stage)> {
+        (1..).zip(std::iter::once(&self.first).chain(&self.later))
+    }
+
+    fn logics(&self) -> impl Iterator<Item = &Arc<dyn Logic>> {
+        self.stages().map(|(_, stage)| &stage.logic)
+    }
+}
+
+/// Makes a stage.
+fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, LogicError> {
+    let refused = |expected: &str| LogicError::bad_value(INFO.name, &number.to_string(), line, expected);
+    let words = words::split(line).ok_or_else(|| refused("a closing quote"))?;
+    let (name, own) = words.split_first().ok_or_else(|| refused(STAGE))?;
+    if name == INFO.name {
+        return Err(refused("a logic other than `chain` (write its stages here, one by one)"));
+    }
+    let own = own.iter().map(|word| match word.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(refused(&format!("KEY=VALUE in place of `{word}`"))),
+    });
+    let own = own.collect::<Result<Vec<_>, _>>()?;
+    let logic = crate::build(name, &own, kinds)
+        .map_err(|error| LogicError::Stage { number, error: Box::new(error) })?;
+    let known = LIST.iter().map(|info| info.name).chain(kinds.iter().map(|kind| kind.prefix));
+    let kind = name.split_once(':').map_or(name.as_str(), |(prefix, _)| prefix);
+    let word = known.into_iter().find(|known| *known == kind).unwrap_or("logic");
+    Ok(Stage { logic, word })
+}
+
+impl SwitchLogic for Chain {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        self.first.logic.forward(batch);
+        let mut rest = Rest::default();
+        for stage in &self.later {
+            let Some(mut left) = batch.rest(&mut rest) else { break };
+            stage.logic.forward(&mut left);
+        }
+        batch.end_of_stages(rest);
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        let mut rest = Rest::default();
+        let mut explained = true;
+        for (number, stage) in (1..).zip(std::iter::once(&self.first).chain(&self.later)) {
+            let Some(mut left) = batch.rest(&mut rest) else { break };
+            left.speaks(Some((number, stage.word)));
+            for v in left.packets() {
+                left.remark(v, "it is this one's to decide", &[]);
+            }
+            explained &= stage.logic.explain(&mut left);
+        }
+        batch.speaks(None);
+        batch.end_of_stages(rest);
+        explained
+    }
+
+    fn prepare(&self, workers: usize) -> Result<(), String> {
+        self.stages().try_for_each(|(number, stage)| {
+            stage.logic.prepare(workers).map_err(|error| format!("stage {number}: {error}"))
+        })
+    }
+
+    /// That of the first stage that has one: a batch's headers lie in one place, and stages that would have them elsewhere look.
+    fn arena(&self, worker: usize) -> Option<Arena> {
+        self.logics().find_map(|logic| logic.arena(worker))
+    }
+
+    fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
+        self.logics().for_each(|logic| logic.ports_changed(ports));
+    }
+
+    fn port_down(&self, port: PortIndex) {
+        self.logics().for_each(|logic| logic.port_down(port));
+    }
+
+    fn port_removed(&self, port: PortIndex) {
+        self.logics().for_each(|logic| logic.port_removed(port));
+    }
+}
+
+impl Logic for Chain {
+    fn name(&self) -> &str {
+        INFO.name
+    }
+
+    fn params(&self) -> Vec<(String, String)> {
+        let stage = |(number, stage): (usize, &Stage)| {
+            let own = stage.logic.params().into_iter().map(|(key, value)| format!("{key}={value}"));
+            let words: Vec<_> = std::iter::once(stage.logic.name().to_owned()).chain(own).collect();
+            (number.to_string(), words::join(words.iter().map(String::as_str)))
+        };
+        self.stages().map(stage).collect()
+    }
+
+    /// That of the first stage that has one.
+    fn fdb(&self) -> Option<&Fdb> {
+        self.logics().find_map(|logic| logic.fdb())
+    }
+
+    /// Those of the first stage that listens.
+    fn groups(&self) -> Option<Vec<GroupEntry>> {
+        self.logics().find_map(|logic| logic.groups())
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let of = |(number, stage): (usize, &Stage)| {
+            let named = move |counter: Counter| Counter { name: named(number, &counter.name), ..counter };
+            stage.logic.counters().into_iter().map(named)
+        };
+        self.stages().flat_map(of).collect()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let of = |(number, stage): (usize, &Stage)| {
+            let named = move |table: Table| Table { name: named(number, &table.name), ..table };
+            stage.logic.tables().into_iter().map(named)
+        };
+        self.stages().flat_map(of).collect()
+    }
+
+    fn table_sizes(&self) -> Vec<TableSize> {
+        let of = |(number, stage): (usize, &Stage)| {
+            let named = move |size: TableSize| TableSize { name: named(number, &size.name), ..size };
+            stage.logic.table_sizes().into_iter().map(named)
+        };
+        self.stages().flat_map(of).collect()
+    }
+
+    fn commands(&self) -> Vec<CommandInfo> {
+        let of = |(number, stage): (usize, &Stage)| {
+            let numbered =
+                move |info: CommandInfo| CommandInfo { name: format!("{number} {}", info.name), ..info };
+            stage.logic.commands().into_iter().map(numbered)
+        };
+        self.stages().flat_map(of).collect()
+    }
+
+    /// The first word is the stage's number.
+    fn call(&self, command: &[String]) -> Result<String, LogicError> {
+        let asked = command.split_first().and_then(|(number, command)| {
+            let (_, stage) = self.stages().find(|(own, _)| own.to_string() == *number)?;
+            Some((stage, command))
+        });
+        match asked {
+            Some((stage, command)) => stage.logic.call(command),
+            None => Err(LogicError::unknown_command(INFO.name, command, &self.commands())),
+        }
+    }
+
+    /// What the stages know, one after the other, each behind a mark with its number and name: another chain gives it to the
+    /// same stages, and other logics take what they understand, whose ever it is.
+    fn hand_over(&self) -> Vec<State> {
+        let of = |(number, stage): (usize, &Stage)| {
+            let states = stage.logic.hand_over();
+            let mark = (!states.is_empty()).then(|| mark(number, stage.logic.name()));
+            mark.into_iter().chain(states)
+        };
+        self.stages().flat_map(of).collect()
+    }
+
+    fn take_over(&self, states: &[State]) {
+        if !states.iter().any(|state| state.name == MARK) {
+            return self.logics().for_each(|logic| logic.take_over(states));
+        }
+        for (number, stage) in self.stages() {
+            let own = mark(number, stage.logic.name());
+            let Some(at) = states.iter().position(|state| *state == own) else { continue };
+            let own = states.get(at + 1..).unwrap_or_default();
+            let end = own.iter().position(|state| state.name == MARK).unwrap_or(own.len());
+            stage.logic.take_over(own.get(..end).unwrap_or_default());
+        }
+    }
+
+    fn tick(&self, now_seconds: u32) {
+        self.logics().for_each(|logic| logic.tick(now_seconds));
+    }
+}
+
+fn named(number: usize, name: &str) -> String {
+    format!("stage{number}_{name}")
+}
+
+fn mark(number: usize, name: &str) -> State {
+    let entries = format!("{number} {name}").into_bytes();
+    State { name: MARK.into(), key_len: 0, value_len: entries.len() as u32, entries }
+}

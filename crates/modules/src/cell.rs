@@ -1,0 +1,169 @@
+//! A module's instance for one worker, and what happens when it fails: the worker goes on without it, and the
+//! [keeper](crate::keeper) makes another one, later each time that it fails again.
+//!
+//! Invariant: the instance is used by whoever moved the state from `READY` to `BUSY` or from `FAILED` to `MENDED`, alone. The first
+//! instance stays as long as the cell, since its window is where the fabric keeps the worker's headers.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fabric::Arena;
+
+use crate::abi::MAX_COUNTERS;
+use crate::module::{Runner, Shadow};
+use crate::window::Window;
+
+const READY: u8 = 0;
+const BUSY: u8 = 1;
+const FAILED: u8 = 2;
+const MENDED: u8 = 3;
+
+/// The first pause after a failure; it doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// After so long without a failure it is the first one again.
+const FORGIVEN: Duration = Duration::from_secs(60);
+
+/// What a worker uses.
+pub(crate) struct Instance {
+    pub(crate) runner: Box<dyn Runner>,
+    /// What the switch knows of the packets in the window.
+    pub(crate) shadows: Vec<Shadow>,
+}
+
+struct Trouble {
+    failures: u32,
+    last: Instant,
+    message: String,
+    /// The first instance, when it is not the one in use any more.
+    first: Option<Box<dyn Runner>>,
+}
+
+/// See the module.
+pub(crate) struct Cell {
+    state: AtomicU8,
+    instance: UnsafeCell<Instance>,
+    arena: Arena,
+    window: Mutex<Window>,
+    /// What instances that are no more had counted.
+    counted: [AtomicU64; MAX_COUNTERS],
+    failures: AtomicU32,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+// SAFETY: the instance is used as the invariant of the module says, everything else by atomics and locks.
+unsafe impl Sync for Cell {}
+
+impl Cell {
+    pub(crate) fn new(instance: Instance) -> Cell {
+        let window = instance.runner.window();
+        // SAFETY: the first instance, whose window this is, stays as long as the cell, which is as long as the logic; each worker
+        // has a cell of its own, and a module sees its window while it is called only.
+        let arena = unsafe { window.arena() };
+        Cell {
+            state: AtomicU8::new(READY),
+            instance: UnsafeCell::new(instance),
+            arena,
+            window: Mutex::new(window),
+            counted: [const { AtomicU64::new(0) }; MAX_COUNTERS],
+            failures: AtomicU32::new(0),
+            trouble: Mutex::new(None),
+        }
+    }
+
+    /// Where the fabric keeps this worker's headers.
+    pub(crate) fn arena(&self) -> Arena {
+        self.arena
+    }
+
+    /// Uses the instance; `None` where it cannot be used now. It has failed if `work` does.
+    #[inline]
+    pub(crate) fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Instance) -> Result<T, String>,
+    ) -> Option<Result<T, String>> {
+        if self.state.compare_exchange(READY, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return None;
+        }
+        // SAFETY: the state says that nobody else uses it.
+        let done = work(unsafe { &mut *self.instance.get() });
+        match &done {
+            Ok(_) => self.state.store(READY, Ordering::Release),
+            Err(message) => self.fail(message),
+        }
+        Some(done)
+    }
+
+    #[cold]
+    fn fail(&self, message: &str) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, message) = (Instant::now(), message.to_owned());
+        *trouble = Some(match trouble.take() {
+            Some(before) => {
+                let failures =
+                    if now.duration_since(before.last) > FORGIVEN { 1 } else { before.failures + 1 };
+                Trouble { failures, last: now, message, ..before }
+            }
+            None => Trouble { failures: 1, last: now, message, first: None },
+        });
+        self.state.store(FAILED, Ordering::Release);
+    }
+
+    /// Puts a new instance in the place of one that failed, if its time has come. Returns whether something is left to do.
+    pub(crate) fn mend(&self, make: impl FnOnce() -> Result<Instance, String>) -> bool {
+        if self.state.load(Ordering::Acquire) != FAILED {
+            return false;
+        }
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(trouble) = trouble.as_mut() else { return false };
+        let pause = FIRST_PAUSE.saturating_mul(1 << (trouble.failures - 1).min(16)).min(LONGEST_PAUSE);
+        if trouble.last.elapsed() < pause {
+            return true;
+        }
+        if self.state.compare_exchange(FAILED, MENDED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        match make() {
+            Ok(fresh) => {
+                let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+                for (i, counted) in self.counted.iter().enumerate() {
+                    counted.fetch_add(window.counter(i), Ordering::Relaxed);
+                }
+                *window = fresh.runner.window();
+                // SAFETY: the state says that nobody else uses it.
+                let old = std::mem::replace(unsafe { &mut *self.instance.get() }, fresh);
+                trouble.first.get_or_insert(old.runner);
+                self.state.store(READY, Ordering::Release);
+                false
+            }
+            Err(message) => {
+                (trouble.failures, trouble.last, trouble.message) =
+                    (trouble.failures + 1, Instant::now(), message);
+                self.state.store(FAILED, Ordering::Release);
+                true
+            }
+        }
+    }
+
+    /// Counter `i`, of all instances that there were.
+    pub(crate) fn counter(&self, i: usize) -> u64 {
+        let window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.counted.get(i).map_or(0, |counted| counted.load(Ordering::Relaxed));
+        before.wrapping_add(window.counter(i))
+    }
+
+    /// Gives a parameter a number.
+    pub(crate) fn set_value(&self, i: usize, number: u64) {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner).set_value_number(i, number);
+    }
+
+    /// How often it failed, and why it did the last time.
+    pub(crate) fn failures(&self) -> (u32, Option<String>) {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.failures.load(Ordering::Relaxed), trouble.as_ref().map(|trouble| trouble.message.clone()))
+    }
+}

@@ -1,0 +1,325 @@
+//! What a module says about itself: JSON, read once when its file is loaded and held against every limit.
+//!
+//! ```json
+//! {"name": "learning", "summary": "a learning bridge",
+//!  "params": [{"name": "ageing", "type": "number", "min": 0, "max": 1000000, "unit": "seconds", "default": "300", "help": "..."}],
+//!  "tables": [{"name": "fdb", "key": [["station", "mac"], ["vlan", "u16"]],
+//!              "value": [["port", "port"], ["flags", "u16"], ["heard", "seconds"]], "capacity": 8192, "expires": "ageing"}],
+//!  "counters": [{"name": "moved", "help": "stations that were heard at another port than before"}],
+//!  "commands": [{"name": "flush", "usage": "[PORT]", "help": "forgets stations"}],
+//!  "state": 64}
+//! ```
+
+use std::time::Duration;
+
+use logic::params::check_description;
+use logic::{CommandInfo, LogicDescription, ParamDescription, ParamKind};
+use serde::Deserialize;
+
+use crate::abi;
+
+/// The longest description, bytes.
+pub(crate) const MAX_LEN: usize = 64 << 10;
+/// The longest key or value of a table, bytes.
+const MAX_ENTRY: usize = 64;
+/// The most entries of a table.
+const MAX_CAPACITY: u32 = 1 << 20;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Description {
+    pub(crate) logic: LogicDescription,
+    pub(crate) tables: Vec<TableInfo>,
+    pub(crate) counters: Vec<CounterInfo>,
+    pub(crate) state: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    name: String,
+    summary: String,
+    #[serde(default)]
+    params: Vec<RawParam>,
+    #[serde(default)]
+    tables: Vec<RawTable>,
+    #[serde(default)]
+    counters: Vec<CounterInfo>,
+    #[serde(default)]
+    commands: Vec<RawCommand>,
+    #[serde(default)]
+    state: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawParam {
+    name: String,
+    r#type: String,
+    help: String,
+    default: Option<String>,
+    #[serde(default)]
+    optional: Option<String>,
+    min: Option<u64>,
+    max: Option<u64>,
+    #[serde(default)]
+    unit: String,
+    #[serde(default)]
+    choices: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTable {
+    name: String,
+    key: Vec<(String, Type)>,
+    value: Vec<(String, Type)>,
+    capacity: u32,
+    /// The parameter that says after how many seconds entries go whose column of type `seconds` was not set anew.
+    expires: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCommand {
+    name: String,
+    #[serde(default)]
+    usage: String,
+    help: String,
+}
+
+/// A counter of a module.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CounterInfo {
+    pub(crate) name: String,
+    pub(crate) help: String,
+}
+
+/// What a column of a table holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Type {
+    U8,
+    U16,
+    U32,
+    U64,
+    Mac,
+    Ipv4,
+    Ipv6,
+    /// The index of a port (2 bytes): the entry goes with the port.
+    Port,
+    /// When it was, in seconds of the switch's clock (4 bytes).
+    Seconds,
+}
+
+impl Type {
+    fn len(self) -> usize {
+        match self {
+            Type::U8 => 1,
+            Type::U16 | Type::Port => 2,
+            Type::U32 | Type::Ipv4 | Type::Seconds => 4,
+            Type::Mac => 6,
+            Type::U64 => 8,
+            Type::Ipv6 => 16,
+        }
+    }
+
+    /// Its bytes as people read them.
+    pub(crate) fn show(self, bytes: &[u8], now: u32) -> String {
+        let mut wide = [0; 8];
+        for (to, from) in wide.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        let number = u64::from_le_bytes(wide);
+        match self {
+            Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Port => number.to_string(),
+            Type::Seconds => format!("{} s ago", now.wrapping_sub(number as u32)),
+            Type::Mac => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
+            Type::Ipv4 => <[u8; 4]>::try_from(bytes)
+                .map_or_else(|_| String::new(), |a| std::net::Ipv4Addr::from(a).to_string()),
+            Type::Ipv6 => <[u8; 16]>::try_from(bytes)
+                .map_or_else(|_| String::new(), |a| std::net::Ipv6Addr::from(a).to_string()),
+        }
+    }
+}
+
+/// A column: its name, what it holds, and where that is in key or value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) kind: Type,
+    pub(crate) at: usize,
+}
+
+impl Column {
+    /// Its part of a key or value.
+    pub(crate) fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        bytes.get(self.at..self.at + self.kind.len()).unwrap_or_default()
+    }
+}
+
+/// A table of a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableInfo {
+    pub(crate) name: String,
+    pub(crate) key: Vec<Column>,
+    pub(crate) value: Vec<Column>,
+    /// Bytes of a key, a multiple of 8.
+    pub(crate) key_len: usize,
+    /// Bytes of a value, a multiple of 8.
+    pub(crate) value_len: usize,
+    pub(crate) capacity: u32,
+    pub(crate) expires: Option<String>,
+}
+
+impl TableInfo {
+    /// The column of a type among the values.
+    pub(crate) fn column(&self, kind: Type) -> Option<&Column> {
+        self.value.iter().find(|column| column.kind == kind)
+    }
+}
+
+/// Reads a description.
+pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
+    let raw: Raw =
+        serde_json::from_slice(text).map_err(|error| format!("its description is wrong: {error}"))?;
+    let wrong = |what: String| Err(format!("its description is wrong: {what}"));
+    named("the module", &raw.name)?;
+    let params = raw.params.into_iter().map(param).collect::<Result<Vec<_>, _>>()?;
+    let commands: Vec<_> = raw
+        .commands
+        .into_iter()
+        .map(|RawCommand { name, usage, help }| CommandInfo { name, usage, help })
+        .collect();
+    let logic = LogicDescription { name: raw.name, summary: line(&raw.summary), params, commands };
+    if let Err(what) = check_description(&logic) {
+        return wrong(what);
+    }
+    for command in &logic.commands {
+        named("a command", &command.name)?;
+    }
+    for counter in &raw.counters {
+        named("a counter", &counter.name)?;
+    }
+    let limits = [
+        ("parameters", logic.params.len(), abi::MAX_PARAMS),
+        ("tables", raw.tables.len(), abi::MAX_TABLES),
+        ("counters", raw.counters.len(), abi::MAX_COUNTERS),
+        ("commands", logic.commands.len(), 64),
+    ];
+    for (what, there, most) in limits {
+        if there > most {
+            return wrong(format!("it has {there} {what}, and a module can have {most}"));
+        }
+    }
+    let mut tables = Vec::new();
+    for raw in raw.tables {
+        tables.push(table(raw, &logic)?);
+    }
+    let state = usize::try_from(raw.state).ok().filter(|state| *state <= abi::MAX_STATE);
+    let Some(state) = state else {
+        return wrong(format!(
+            "a worker can remember {} bytes for itself, not {}",
+            abi::MAX_STATE,
+            raw.state
+        ));
+    };
+    Ok(Description { logic, tables, counters: raw.counters, state })
+}
+
+fn line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
+}
+
+fn named(what: &str, name: &str) -> Result<(), String> {
+    let letter =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(letter) {
+        return Err(format!(
+            "its description is wrong: `{}` is no name for {what}: up to 64 lower case letters, digits, _ and - are",
+            name.escape_default()
+        ));
+    }
+    Ok(())
+}
+
+fn param(raw: RawParam) -> Result<ParamDescription, String> {
+    let kind = match raw.r#type.as_str() {
+        "number" => ParamKind::Number {
+            min: raw.min.unwrap_or(0),
+            max: raw.max.unwrap_or(u64::MAX - 1),
+            unit: line(&raw.unit),
+        },
+        "choice" => ParamKind::Choice(raw.choices),
+        "switch" => ParamKind::Switch,
+        "text" => ParamKind::Text { max: raw.max.unwrap_or(256).min(1024) },
+        "port" => ParamKind::Port,
+        "duration" => ParamKind::Duration {
+            min: Duration::from_millis(raw.min.unwrap_or(0)),
+            max: Duration::from_millis(raw.max.unwrap_or(1 << 40)),
+        },
+        "mac" => ParamKind::Mac,
+        "ip" => ParamKind::Ip,
+        other => {
+            return Err(format!(
+                "its description is wrong: parameter `{}` is of type `{}`; there are number, choice, switch, text, port, duration, mac and ip",
+                raw.name.escape_default(),
+                other.escape_default()
+            ));
+        }
+    };
+    let param = ParamDescription::new(raw.name, kind, line(&raw.help));
+    Ok(match (raw.default, raw.optional) {
+        (Some(default), _) => param.or(default),
+        (None, Some(otherwise)) => param.optional(line(&otherwise)),
+        (None, None) => param,
+    })
+}
+
+fn table(raw: RawTable, logic: &LogicDescription) -> Result<TableInfo, String> {
+    named("a table", &raw.name)?;
+    let name = raw.name;
+    let wrong = |what: String| Err(format!("its description is wrong: table `{name}`: {what}"));
+    let columns = |columns: Vec<(String, Type)>| {
+        let mut at = 0;
+        let place = |(name, kind): (String, Type)| {
+            at += kind.len();
+            Column { name, kind, at: at - kind.len() }
+        };
+        let columns: Vec<_> = columns.into_iter().map(place).collect();
+        (columns, at.next_multiple_of(8))
+    };
+    let ((key, key_len), (value, value_len)) = (columns(raw.key), columns(raw.value));
+    for column in key.iter().chain(&value) {
+        named("a column", &column.name)?;
+    }
+    if key_len == 0 || key_len > MAX_ENTRY || value_len == 0 || value_len > MAX_ENTRY {
+        return wrong(format!(
+            "keys have {key_len} bytes and values {value_len}; 1 to {MAX_ENTRY} are possible"
+        ));
+    }
+    if raw.capacity == 0 || raw.capacity > MAX_CAPACITY {
+        return wrong(format!("it has room for {} entries; 1 to {MAX_CAPACITY} are possible", raw.capacity));
+    }
+    let table = TableInfo {
+        name: name.clone(),
+        key,
+        value,
+        key_len,
+        value_len,
+        capacity: raw.capacity,
+        expires: raw.expires,
+    };
+    if let Some(param) = &table.expires {
+        let numeric = logic.params.iter().any(|p| {
+            p.name == *param && matches!(p.kind, ParamKind::Number { .. } | ParamKind::Duration { .. })
+        });
+        if !numeric || table.column(Type::Seconds).is_none() {
+            return wrong(format!(
+                "to expire as parameter `{param}` says, that has to be a number or a duration, and a value of type seconds has to be there"
+            ));
+        }
+    }
+    Ok(table)
+}

@@ -1,0 +1,145 @@
+//! The thread that looks after WebAssembly modules: it ends those that run for too long, and makes those anew that failed.
+//!
+//! It ticks while modules run and sleeps when none has run for a while, so that an idle switch stays idle. A module is ended at
+//! the first of its loops or calls after [`TICKS`] ticks.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, Weak};
+use std::thread::Thread;
+use std::time::Duration;
+
+use wasmtime::Engine;
+
+use crate::module::Inner;
+
+/// Time between two ticks.
+const TICK: Duration = Duration::from_micros(250);
+/// Ticks after which a batch is taken from a module.
+pub(crate) const TICKS: u64 = 2;
+/// Ticks after which everything else is: its start, its description, a command.
+pub(crate) const PATIENT_TICKS: u64 = 400;
+/// Time between two looks at whether a failed one is to be made anew, where none runs.
+const MENDING: Duration = Duration::from_millis(20);
+/// Ticks without work after which the thread sleeps.
+const IDLE: u32 = 40;
+
+/// See the module.
+pub(crate) struct Keeper {
+    /// A module ran since the last tick.
+    ran: AtomicBool,
+    /// Modules that run outside of workers.
+    running: AtomicUsize,
+    asleep: AtomicBool,
+    failed: AtomicBool,
+    thread: OnceLock<Thread>,
+    logics: Mutex<Vec<Weak<Inner>>>,
+}
+
+static KEEPER: Keeper = Keeper {
+    ran: AtomicBool::new(false),
+    running: AtomicUsize::new(0),
+    asleep: AtomicBool::new(false),
+    failed: AtomicBool::new(false),
+    thread: OnceLock::new(),
+    logics: Mutex::new(Vec::new()),
+};
+
+/// Starts it, once.
+pub(crate) fn start(engine: &Engine) -> std::io::Result<()> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if KEEPER.thread.get().is_none() {
+        let engine = engine.clone();
+        let handle =
+            std::thread::Builder::new().name("mswitch-keeper".into()).spawn(move || KEEPER.keep(&engine))?;
+        let _ = KEEPER.thread.set(handle.thread().clone());
+    }
+    Ok(())
+}
+
+/// Looks after this logic's instances from now on.
+pub(crate) fn watch(logic: Weak<Inner>) {
+    let mut logics = KEEPER.logics.lock().unwrap_or_else(PoisonError::into_inner);
+    logics.retain(|logic| logic.strong_count() > 0);
+    logics.push(logic);
+}
+
+/// A module runs on a worker now.
+#[inline]
+pub(crate) fn runs() {
+    if !KEEPER.ran.load(Ordering::Relaxed) {
+        // Before the look at whether the keeper sleeps, which looks at this after it has said so.
+        KEEPER.ran.store(true, Ordering::SeqCst);
+        KEEPER.wake();
+    }
+}
+
+/// A module failed on a worker.
+#[cold]
+pub(crate) fn failed() {
+    KEEPER.failed.store(true, Ordering::SeqCst);
+    KEEPER.wake();
+}
+
+/// Ticks while `work` runs a module elsewhere.
+pub(crate) fn during<T>(work: impl FnOnce() -> T) -> T {
+    KEEPER.running.fetch_add(1, Ordering::SeqCst);
+    KEEPER.wake();
+    let done = work();
+    KEEPER.running.fetch_sub(1, Ordering::SeqCst);
+    done
+}
+
+impl Keeper {
+    #[inline]
+    fn wake(&self) {
+        if self.asleep.load(Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Whether a module runs, or ran since this was asked last.
+    fn runs(&self) -> bool {
+        self.ran.swap(false, Ordering::SeqCst) || self.running.load(Ordering::SeqCst) > 0
+    }
+
+    fn keep(&self, engine: &Engine) {
+        let mut idle = 0;
+        loop {
+            idle = if self.runs() { 0 } else { idle + 1 };
+            if idle > IDLE {
+                idle = 0;
+                self.asleep.store(true, Ordering::SeqCst);
+                while !self.runs() {
+                    if self.failed.load(Ordering::SeqCst) {
+                        std::thread::park_timeout(MENDING);
+                        break;
+                    }
+                    std::thread::park();
+                }
+                self.asleep.store(false, Ordering::SeqCst);
+            }
+            std::thread::sleep(TICK);
+            engine.increment_epoch();
+            if self.failed.load(Ordering::SeqCst) {
+                self.restart();
+            }
+        }
+    }
+
+    /// Makes anew what failed and whose time has come.
+    fn restart(&self) {
+        self.failed.store(false, Ordering::SeqCst);
+        let logics: Vec<_> = {
+            let logics = self.logics.lock().unwrap_or_else(PoisonError::into_inner);
+            logics.iter().filter_map(Weak::upgrade).collect()
+        };
+        // Every logic, also where one has something left.
+        let left = logics.iter().filter(|logic| logic.restart()).count();
+        if left > 0 {
+            self.failed.store(true, Ordering::SeqCst);
+        }
+    }
+}

@@ -1,0 +1,661 @@
+//! A module as a logic: what the switch sees of it, whichever kind it is.
+//!
+//! A batch's way: its packets are listed in the worker's window (their headers are there already, because the fabric keeps them in
+//! the window's slots); the module is called; what it did to the packets in the list (a header that starts elsewhere, another
+//! VLAN) is done to the fabric's versions, and then its outputs are carried out one by one.
+//!
+//! Invariants: which packet, slot and VLAN an entry of the list stands for is remembered in [`Shadow`]s, which a module cannot reach;
+//! it names packets by their place in the list only. A batch that a module fails on is dropped and counted as `logic-fault`,
+//! except for packets that it had sent already.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fabric::arena::SLOT_LEN;
+use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId, clock};
+use logic::params::{self, ParamValue};
+use logic::vlan::{Frame, Vlans};
+use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, Values};
+use packet::offload::{Gso, Offload};
+
+use crate::abi::{self, BatchHead, MAX_TABLES, Packet, Value, flag, verb};
+use crate::cell::{Cell, Instance};
+use crate::description::{Description, TableInfo, Type};
+use crate::keeper;
+use crate::table::SharedTable;
+use crate::window::{SPARE, Window};
+
+/// Rows of a table that people are shown.
+const MAX_ROWS: usize = 100_000;
+
+/// How the files of a kind become modules.
+pub(crate) struct Loader {
+    /// The kind's prefix.
+    pub(crate) prefix: &'static str,
+    /// Reads a file.
+    pub(crate) load: fn(&Path) -> Result<Box<dyn Source>, String>,
+}
+
+/// A module's code, of which instances are made.
+pub(crate) trait Source: Send + Sync {
+    /// What it says about itself.
+    fn description(&self) -> &Description;
+
+    /// Makes an instance that sees these tables, and starts it with these values.
+    fn instance(
+        &self,
+        tables: &[SharedTable],
+        values: &Values,
+        worker: usize,
+    ) -> Result<Box<dyn Runner>, String>;
+}
+
+/// An instance.
+pub(crate) trait Runner: Send {
+    /// The window that it shares with its worker.
+    fn window(&self) -> Window;
+
+    /// What does not change from batch to batch of what it is told.
+    fn head(&self) -> &BatchHead;
+
+    /// Lets it decide for the batch in its window; returns how many outputs it says that there are.
+    fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String>;
+
+    /// Lets it carry out a command; returns what it returns.
+    fn command(&mut self, number: u32) -> Result<i32, String>;
+}
+
+/// What an instance can ask for while it decides.
+pub(crate) trait Host {
+    /// Brings so many bytes of a packet into its header; returns how many are there.
+    fn pull(&mut self, packet: u32, bytes: u32) -> u32;
+    /// Makes a copy of a packet; returns its number, or -1.
+    fn copy(&mut self, packet: u32) -> i32;
+    /// Whether a port is there and up.
+    fn is_up(&mut self, port: u32) -> bool;
+}
+
+/// What an entry of a window's list of packets stands for.
+#[derive(Clone, Copy)]
+pub(crate) struct Shadow {
+    frame: Frame,
+    /// Where the module was told that the header starts, and where its slot does.
+    header: u32,
+    slot: u32,
+    vlan: u16,
+    /// It was dropped and counted already.
+    gone: bool,
+}
+
+/// See the module.
+pub(crate) struct Module(Arc<Inner>);
+
+/// What the keeper knows of a module.
+pub(crate) struct Inner {
+    name: String,
+    source: Box<dyn Source>,
+    values: Values,
+    tables: Vec<SharedTable>,
+    /// One for each worker, and one for commands.
+    cells: OnceLock<Box<[Cell]>>,
+    ports: Mutex<Vec<(u16, String)>>,
+}
+
+fn error(prefix: &str, file: &str, message: impl Into<String>) -> LogicError {
+    LogicError::Module { file: format!("{prefix}:{file}"), message: message.into() }
+}
+
+fn load(loader: &Loader, file: &str) -> Result<Box<dyn Source>, LogicError> {
+    (loader.load)(Path::new(file)).map_err(|message| error(loader.prefix, file, message))
+}
+
+/// What the module in this file says about itself.
+pub(crate) fn describe(loader: &Loader, file: &str) -> Result<LogicDescription, LogicError> {
+    Ok(load(loader, file)?.description().logic.clone())
+}
+
+/// The module in this file as a logic.
+pub(crate) fn build(
+    loader: &Loader,
+    file: &str,
+    given: &[(String, String)],
+) -> Result<Arc<dyn Logic>, LogicError> {
+    let source = load(loader, file)?;
+    let values = params::check(&source.description().logic, given)?;
+    let tables: Result<Vec<_>, _> = source.description().tables.iter().map(SharedTable::new).collect();
+    let tables =
+        tables.map_err(|what| error(loader.prefix, file, format!("no memory for its tables: {what}")))?;
+    let name = format!("{}:{file}", loader.prefix);
+    let (cells, ports) = (OnceLock::new(), Mutex::default());
+    Ok(Arc::new(Module(Arc::new(Inner { name, source, values, tables, cells, ports }))))
+}
+
+impl Inner {
+    fn description(&self) -> &Description {
+        self.source.description()
+    }
+
+    fn instance(&self, worker: usize) -> Result<Instance, String> {
+        let runner = self.source.instance(&self.tables, &self.values, worker)?;
+        self.name_ports(&runner.window());
+        let shadow = Shadow { frame: Frame::NONE, header: 0, slot: 0, vlan: 0, gone: true };
+        Ok(Instance { runner, shadows: vec![shadow; abi::MAX_VERSIONS] })
+    }
+
+    /// Makes anew what failed, if its time has come. Returns whether something is left to do.
+    pub(crate) fn restart(&self) -> bool {
+        let Some(cells) = self.cells.get() else { return false };
+        let mut left = false;
+        for (worker, cell) in cells.iter().enumerate() {
+            left |= cell.mend(|| {
+                self.tables.iter().for_each(SharedTable::repair);
+                self.instance(worker)
+            });
+        }
+        left
+    }
+
+    fn cells(&self) -> &[Cell] {
+        self.cells.get().map_or(&[], |cells| cells)
+    }
+
+    /// The parameters that name a port: their place, and the name.
+    fn port_params(&self) -> impl Iterator<Item = (usize, &str)> {
+        let params = self.description().logic.params.iter().enumerate();
+        params.filter_map(|(i, param)| match self.values.get(&param.name) {
+            Some(ParamValue::Port(name)) => Some((i, name.as_str())),
+            _ => None,
+        })
+    }
+
+    fn port_number(&self, name: &str) -> u64 {
+        let ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        ports.iter().find(|(_, there)| there == name).map_or(abi::NOTHING, |(at, _)| u64::from(*at))
+    }
+
+    fn name_ports(&self, window: &Window) {
+        for (i, name) in self.port_params() {
+            window.set_value_number(i, self.port_number(name));
+        }
+    }
+
+    fn forget_port(&self, port: PortIndex) {
+        for (table, info) in self.tables.iter().zip(&self.description().tables) {
+            if let Some(column) = info.column(Type::Port) {
+                table.remove_where(|entry| value_of(info, entry, column) == u64::from(port.0));
+            }
+        }
+    }
+}
+
+/// What an entry, key and value, has in a column of its value.
+fn value_of(info: &TableInfo, entry: &[u8], column: &crate::description::Column) -> u64 {
+    let mut wide = [0; 8];
+    for (to, from) in wide.iter_mut().zip(column.of(entry.get(info.key_len..).unwrap_or_default())) {
+        *to = *from;
+    }
+    u64::from_le_bytes(wide)
+}
+
+/// What the module is told about its parameters: values, with the texts behind them.
+pub(crate) fn write_values(
+    window: &Window,
+    description: &Description,
+    values: &Values,
+) -> Result<(), String> {
+    let mut text_at = window.layout().value_text;
+    let end = text_at + abi::TEXT_LEN;
+    for (i, param) in description.logic.params.iter().enumerate() {
+        let Some(value) = values.get(&param.name) else {
+            window.set_value(i, Value { number: abi::NOTHING, ..Value::default() });
+            continue;
+        };
+        let number = match value {
+            ParamValue::Number(number) => *number,
+            ParamValue::Switch(on) => u64::from(*on),
+            ParamValue::Duration(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            ParamValue::Choice(word) => match &param.kind {
+                logic::ParamKind::Choice(words) => {
+                    words.iter().position(|other| other == word).unwrap_or(0) as u64
+                }
+                _ => 0,
+            },
+            ParamValue::Mac(mac) => mac.0.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)),
+            ParamValue::Ip(std::net::IpAddr::V4(address)) => u64::from(u32::from_le_bytes(address.octets())),
+            _ => abi::NOTHING,
+        };
+        let text = value.to_string();
+        if text_at + text.len() > end {
+            return Err(format!("its parameters' values have more than {} bytes together", abi::TEXT_LEN));
+        }
+        window.write(text_at, text.as_bytes());
+        window.set_value(i, Value { number, text: text_at as u32, text_len: text.len() as u32 });
+        text_at += text.len();
+    }
+    Ok(())
+}
+
+/// What a module at these addresses is told in every batch.
+pub(crate) fn head_of(window: &Window, worker: usize, tables: [u64; MAX_TABLES], host: u64) -> BatchHead {
+    let layout = window.layout();
+    BatchHead {
+        packet_at: layout.packets as u32,
+        output_at: layout.outputs as u32,
+        output_room: abi::MAX_OUTPUTS as u32,
+        counter_at: layout.counters as u32,
+        value_at: layout.values as u32,
+        state_at: layout.state as u32,
+        state_len: layout.state_len as u32,
+        text_at: layout.text as u32,
+        text_room: abi::TEXT_LEN as u32,
+        worker: worker as u32,
+        tables,
+        host,
+        ..BatchHead::default()
+    }
+}
+
+/// A batch while a module has it.
+struct Call<'c, 'b> {
+    batch: &'c mut Batch<'b>,
+    window: Window,
+    shadows: &'c mut [Shadow],
+    /// How many of the list are there.
+    versions: usize,
+    /// Whether the fabric keeps the headers in the window's slots; if not, they are copied to and from its spare ones.
+    in_place: bool,
+}
+
+impl Call<'_, '_> {
+    /// Lists a packet. False where there is no room.
+    #[inline(always)]
+    fn list(&mut self, frame: Frame) -> bool {
+        let (i, v) = (self.versions, frame.version());
+        let layout = self.window.layout();
+        let slot = match self.in_place {
+            true => layout.slots + v.number() * SLOT_LEN,
+            false if i < SPARE => layout.spare + i * SLOT_LEN,
+            false => return false,
+        };
+        let Some(shadow) = self.shadows.get_mut(i) else { return false };
+        let header = (slot + self.batch.start(v)) as u32;
+        let bytes = self.batch.header(v);
+        let header_len = bytes.len() as u16;
+        if !self.in_place {
+            self.window.write(header as usize, bytes);
+        }
+        *shadow = Shadow { frame, header, slot: slot as u32, vlan: frame.vid(), gone: false };
+        let offload = self.batch.offload(v);
+        let flags = if offload.is_none() { 0 } else { flags_of(&offload) };
+        let len = self.batch.len(v);
+        self.window.set_packet(i, Packet { header, len, header_len, vlan: frame.vid(), flags, reserved: 0 });
+        self.versions = i + 1;
+        true
+    }
+
+    /// Does to the fabric's version what the module did to entry `i` of the list.
+    #[inline(always)]
+    fn follow(&mut self, i: usize) {
+        let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else { return };
+        let plain = packet.header == shadow.header && packet.vlan == shadow.vlan && packet.flags == 0;
+        if !plain || !self.in_place {
+            self.follow_changes(i, packet, shadow);
+        }
+    }
+
+    fn follow_changes(&mut self, i: usize, packet: Packet, mut shadow: Shadow) {
+        if shadow.gone {
+            return;
+        }
+        let v = shadow.frame.version();
+        if packet.header != shadow.header {
+            let start = packet.header.checked_sub(shadow.slot).map_or(usize::MAX, |start| start as usize);
+            shadow.gone = !self.batch.set_start(v, start);
+            shadow.header = packet.header;
+        }
+        if !self.in_place && !shadow.gone {
+            let at = shadow.header as usize;
+            if let Some(header) = self.batch.header_mut(v) {
+                self.window.read(at, header);
+            }
+        }
+        if !shadow.gone && packet.vlan != shadow.vlan {
+            shadow.gone = !shadow.frame.retag(self.batch, packet.vlan);
+            shadow.vlan = packet.vlan;
+        }
+        if !shadow.gone {
+            shadow.gone = !self.batch.still_describes(shadow.frame.version());
+        }
+        if let Some(slot) = self.shadows.get_mut(i) {
+            *slot = shadow;
+        }
+    }
+
+    /// Carries out output `i`.
+    #[inline(always)]
+    fn carry_out(&mut self, i: usize) -> Result<(), String> {
+        let output = self.window.output(i);
+        let at = usize::from(output.packet);
+        let shadow = match self.shadows.get(at) {
+            Some(shadow) if at < self.versions => *shadow,
+            _ => return Err(format!("output {i} names packet {at} of {}", self.versions)),
+        };
+        if shadow.gone {
+            return Ok(());
+        }
+        let v = shadow.frame.version();
+        match output.verb {
+            verb::SEND => shadow.frame.send(self.batch, PortIndex(output.port)),
+            verb::FLOOD => shadow.frame.flood(self.batch),
+            verb::FLOOD_UNKNOWN => {
+                if self.batch.may_flood_unknown(v) {
+                    shadow.frame.flood(self.batch);
+                }
+            }
+            verb::REFLECT => self.batch.reflect(v),
+            verb::DROP => self.batch.discard(v, DropReason::Logic),
+            other => return Err(format!("output {i} has verb {other}, which there is not")),
+        }
+        Ok(())
+    }
+}
+
+fn flags_of(offload: &Offload) -> u16 {
+    let checksum = if offload.needs_csum { flag::CHECKSUM } else { 0 };
+    checksum | if offload.gso == Gso::None { 0 } else { flag::SEGMENTS }
+}
+
+impl Host for Call<'_, '_> {
+    fn pull(&mut self, packet: u32, bytes: u32) -> u32 {
+        let at = packet as usize;
+        if at >= self.versions {
+            return 0;
+        }
+        self.follow(at);
+        let Some(shadow) = self.shadows.get(at).copied().filter(|shadow| !shadow.gone) else { return 0 };
+        let v = shadow.frame.version();
+        let there = self.batch.pull(v, bytes as usize);
+        let mut listed = self.window.packet(at);
+        listed.header_len = there as u16;
+        listed.header = shadow.header;
+        self.window.set_packet(at, listed);
+        if !self.in_place {
+            self.window.write(shadow.header as usize, self.batch.header(v));
+        }
+        there as u32
+    }
+
+    fn copy(&mut self, packet: u32) -> i32 {
+        let at = packet as usize;
+        if at >= self.versions || self.versions >= self.shadows.len() {
+            return -1;
+        }
+        self.follow(at);
+        let Some(shadow) = self.shadows.get(at).copied().filter(|shadow| !shadow.gone) else { return -1 };
+        let Some(v) = self.batch.copy(shadow.frame.version()) else { return -1 };
+        let number = self.versions;
+        if !self.list(shadow.frame.with_version(v)) {
+            return -1;
+        }
+        self.window.set_versions(self.versions as u32);
+        i32::try_from(number).unwrap_or(-1)
+    }
+
+    fn is_up(&mut self, port: u32) -> bool {
+        u16::try_from(port).is_ok_and(|port| self.batch.reaches(PortIndex(port)))
+    }
+}
+
+impl Module {
+    fn switch(&self, batch: &mut Batch<'_>, instance: &mut Instance, arena: Arena) -> Result<(), String> {
+        let Instance { runner, shadows } = instance;
+        let window = runner.window();
+        let in_place = batch.is_in(arena) && arena.at() == window.slots();
+        let (vlans, security) = (Vlans::of(batch), batch.security());
+        let (ingress, queue) = (batch.ingress().0, batch.ingress_queue());
+        let mut call = Call { batch, window, shadows, versions: 0, in_place };
+        for v in call.batch.packets() {
+            if let Some(security) = security
+                && !logic::admits(security, call.batch, v)
+            {
+                continue;
+            }
+            let Some(frame) = vlans.enter(call.batch, v) else { continue };
+            if !call.list(frame) {
+                call.batch.discard(v, DropReason::BatchLimit);
+            }
+        }
+        let packets = call.versions as u32;
+        if packets == 0 {
+            return Ok(());
+        }
+        let head = BatchHead {
+            packets,
+            versions: packets,
+            ingress,
+            queue,
+            now: clock::nanoseconds(),
+            ..*runner.head()
+        };
+        window.set_head(&head);
+        let outputs = runner.forward(&mut call)? as usize;
+        if outputs > abi::MAX_OUTPUTS {
+            return Err(format!("it says that there are {outputs} outputs; {} fit", abi::MAX_OUTPUTS));
+        }
+        for i in 0..call.versions {
+            call.follow(i);
+        }
+        for i in 0..outputs {
+            call.carry_out(i)?;
+        }
+        Ok(())
+    }
+
+    /// Drops what nothing was said about.
+    #[cold]
+    fn give_up(batch: &mut Batch<'_>) {
+        let packets: Vec<VersionId> = batch.packets().filter(|v| batch.is_open(*v)).collect();
+        for v in packets {
+            batch.discard(v, DropReason::LogicFault);
+        }
+    }
+}
+
+impl SwitchLogic for Module {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let Some(cell) = self.0.cells().get(batch.worker()) else { return Self::give_up(batch) };
+        match cell.with(|instance| self.switch(batch, instance, cell.arena())) {
+            Some(Ok(())) => {}
+            Some(Err(_)) => {
+                keeper::failed();
+                Self::give_up(batch);
+            }
+            None => Self::give_up(batch),
+        }
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        if !batch.is_rehearsal() {
+            self.forward(batch);
+        }
+        !batch.is_rehearsal()
+    }
+
+    fn prepare(&self, workers: usize) -> Result<(), String> {
+        if self.0.cells.get().is_some() {
+            return Ok(());
+        }
+        let cells: Result<Box<[_]>, String> =
+            (0..=workers).map(|i| Ok(Cell::new(self.0.instance(i)?))).collect();
+        let cells = cells.map_err(|message| format!("{}: {message}", self.0.name))?;
+        let _ = self.0.cells.set(cells);
+        keeper::watch(Arc::downgrade(&self.0));
+        Ok(())
+    }
+
+    fn arena(&self, worker: usize) -> Option<Arena> {
+        // The last one is for commands.
+        let (_, cells) = self.0.cells().split_last()?;
+        cells.get(worker).map(Cell::arena)
+    }
+
+    fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
+        let named = ports.iter().map(|(at, settings)| (at.0, settings.name.clone())).collect();
+        *self.0.ports.lock().unwrap_or_else(PoisonError::into_inner) = named;
+        for (i, name) in self.0.port_params() {
+            let number = self.0.port_number(name);
+            self.0.cells().iter().for_each(|cell| cell.set_value(i, number));
+        }
+    }
+
+    fn port_down(&self, port: PortIndex) {
+        self.0.forget_port(port);
+    }
+
+    fn port_removed(&self, port: PortIndex) {
+        self.0.forget_port(port);
+    }
+}
+
+impl Logic for Module {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn params(&self) -> Vec<(String, String)> {
+        self.0.values.to_text()
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let cells = self.0.cells();
+        let counter = |(i, info): (usize, &crate::description::CounterInfo)| Counter {
+            name: info.name.clone(),
+            help: info.help.clone(),
+            value: cells.iter().fold(0, |sum, cell| sum.wrapping_add(cell.counter(i))),
+        };
+        let mut counters: Vec<_> = self.0.description().counters.iter().enumerate().map(counter).collect();
+        let failures = cells.iter().map(|cell| u64::from(cell.failures().0)).sum();
+        let help = match cells.iter().find_map(|cell| cell.failures().1) {
+            None => "times that the module failed".to_owned(),
+            Some(message) => format!("times that the module failed; the last time: {message}"),
+        };
+        counters.push(Counter { name: "faults".into(), help, value: failures });
+        counters
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let now = clock::seconds();
+        let table = |(table, info): (&SharedTable, &TableInfo)| {
+            let columns = info.key.iter().chain(&info.value).map(|column| column.name.clone()).collect();
+            let row = |(_, entry): (usize, Vec<u8>)| {
+                let (key, value) = entry.split_at(info.key_len.min(entry.len()));
+                let keys = info.key.iter().map(|column| column.kind.show(column.of(key), now));
+                let values = info.value.iter().map(|column| column.kind.show(column.of(value), now));
+                keys.chain(values).collect()
+            };
+            let rows = table.entries().take(MAX_ROWS).map(row).collect();
+            Table { name: info.name.clone(), columns, rows, capacity: info.capacity.into() }
+        };
+        self.0.tables.iter().zip(&self.0.description().tables).map(table).collect()
+    }
+
+    fn commands(&self) -> Vec<CommandInfo> {
+        self.0.description().logic.commands.clone()
+    }
+
+    fn call(&self, command: &[String]) -> Result<String, LogicError> {
+        let commands = self.commands();
+        let number = command.first().and_then(|name| commands.iter().position(|info| info.name == *name));
+        let (Some(number), Some((name, arguments))) = (number, command.split_first()) else {
+            return Err(LogicError::unknown_command(self.name(), command, &commands));
+        };
+        let refused = |message: String| LogicError::Command { command: name.clone(), message };
+        let text = arguments.join("\n");
+        if text.len() > abi::TEXT_LEN {
+            return Err(refused(format!("its arguments have more than {} bytes", abi::TEXT_LEN)));
+        }
+        let Some(cell) = self.0.cells().last() else { return Err(refused("the module does not run".into())) };
+        let answered = cell.with(|instance| {
+            let window = instance.runner.window();
+            let head = BatchHead {
+                text_len: text.len() as u32,
+                now: clock::nanoseconds(),
+                ..*instance.runner.head()
+            };
+            window.set_head(&head);
+            window.write(window.layout().text, text.as_bytes());
+            let returned = keeper::during(|| instance.runner.command(number as u32))?;
+            let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
+            let mut answer = vec![0; len.min(abi::TEXT_LEN)];
+            window.read(window.layout().text, &mut answer);
+            Ok((returned >= 0, String::from_utf8_lossy(&answer).into_owned()))
+        });
+        match answered {
+            Some(Ok((true, text))) => Ok(text),
+            Some(Ok((false, text))) => Err(refused(text)),
+            Some(Err(message)) => {
+                keeper::failed();
+                Err(refused(message))
+            }
+            None => {
+                Err(refused("the module has failed and is being made anew; try again in a moment".into()))
+            }
+        }
+    }
+
+    fn hand_over(&self) -> Vec<State> {
+        let state = |(table, info): (&SharedTable, &TableInfo)| State {
+            name: info.name.clone(),
+            key_len: info.key_len as u32,
+            value_len: info.value_len as u32,
+            entries: table.entries().flat_map(|(_, entry)| entry).collect(),
+        };
+        self.0.tables.iter().zip(&self.0.description().tables).map(state).collect()
+    }
+
+    fn take_over(&self, states: &[State]) {
+        for (table, info) in self.0.tables.iter().zip(&self.0.description().tables) {
+            let fits = |state: &&State| {
+                state.name == info.name
+                    && state.key_len as usize == table.key_len()
+                    && state.value_len as usize == table.value_len()
+            };
+            let Some(state) = states.iter().find(fits) else { continue };
+            for entry in state.entries.chunks_exact(info.key_len + info.value_len) {
+                let (key, value) = entry.split_at(info.key_len);
+                table.insert(key, value);
+            }
+        }
+    }
+
+    fn tick(&self, now_seconds: u32) {
+        for (table, info) in self.0.tables.iter().zip(&self.0.description().tables) {
+            let after = info.expires.as_ref().and_then(|param| match self.0.values.get(param)? {
+                ParamValue::Number(seconds) => Some(*seconds),
+                ParamValue::Duration(time) => Some(time.as_secs()),
+                _ => None,
+            });
+            let (Some(after), Some(column)) = (after.filter(|after| *after > 0), info.column(Type::Seconds))
+            else {
+                continue;
+            };
+            let flags = info.value.iter().find(|column| column.name == "flags");
+            table.remove_where(|entry| {
+                if flags.is_some_and(|flags| value_of(info, entry, flags) != 0) {
+                    return false;
+                }
+                let heard = value_of(info, entry, column) as u32;
+                // One that was heard meanwhile was heard in the future.
+                let age = now_seconds.wrapping_sub(heard);
+                age < 1 << 31 && u64::from(age) >= after
+            });
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Instances go before the tables that they see.
+        drop(self.cells.take());
+    }
+}

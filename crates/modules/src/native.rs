@@ -1,0 +1,230 @@
+//! Native modules: shared objects with the functions that WebAssembly modules export, called directly.
+//!
+//! Each logic loads a copy of the file of its own, so that two bridges with the same module share no variables, and a file that is
+//! replaced changes nothing under a bridge's feet. Workers share a module's variables; what is for one worker alone is in its window.
+
+use std::alloc::{Layout as Memory, alloc_zeroed, dealloc};
+use std::ffi::{CStr, c_char};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
+use logic::Values;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::abi::{self, BatchHead, HostFunctions, MAX_TABLES, export};
+use crate::description::{self, Description};
+use crate::module::{Host, Loader, Runner, Source, head_of, write_values};
+use crate::table::SharedTable;
+use crate::window::{Layout, Window};
+
+pub(crate) const NATIVE: Loader = Loader { prefix: "native", load };
+
+type Abi = unsafe extern "C" fn() -> u32;
+type Describe = unsafe extern "C" fn() -> *const c_char;
+type Start = unsafe extern "C" fn(*mut BatchHead) -> i32;
+type Forward = unsafe extern "C" fn(*mut BatchHead) -> u32;
+type Command = unsafe extern "C" fn(*mut BatchHead, u32) -> i32;
+
+/// A file's functions.
+struct Object {
+    start: Option<Start>,
+    forward: Forward,
+    command: Option<Command>,
+    // Its code stays for as long as the pointers to it.
+    _library: Library,
+}
+
+struct Code {
+    object: Arc<Object>,
+    description: Description,
+}
+
+fn load(path: &Path) -> Result<Box<dyn Source>, String> {
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    if !bytes.starts_with(b"\x7fELF") {
+        return Err("it is no shared object; link it with -shared".into());
+    }
+    let copied = |error: std::io::Error| format!("it cannot be copied to memory: {error}");
+    let memory = memfd_create("mswitch-module", MemfdFlags::CLOEXEC).map_err(|error| copied(error.into()))?;
+    let mut copy = std::fs::File::from(memory);
+    copy.write_all(&bytes).map_err(copied)?;
+    let name = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    // SAFETY: native modules are trusted: whoever configures one has their code run here.
+    let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|error| format!("it cannot be loaded: {error}"))?;
+    // SAFETY: as above; the names say what the types are.
+    let (version, describe) = unsafe {
+        (function::<Abi>(&library, export::ABI)?, function::<Describe>(&library, export::DESCRIBE)?)
+    };
+    // SAFETY: as above.
+    let version = unsafe { version() };
+    if version != abi::VERSION {
+        return Err(format!(
+            "it speaks version {version} of the interface, and this switch version {}",
+            abi::VERSION
+        ));
+    }
+    // SAFETY: as above.
+    let (forward, start, command) = unsafe {
+        (
+            function(&library, export::FORWARD)?,
+            function(&library, export::START).ok(),
+            function(&library, export::COMMAND).ok(),
+        )
+    };
+    // SAFETY: as above; it returns a text that ends with a zero byte and stays.
+    let text = unsafe {
+        let text = describe();
+        if text.is_null() {
+            return Err("it does not describe itself".into());
+        }
+        CStr::from_ptr(text).to_bytes().to_vec()
+    };
+    let object = Arc::new(Object { start, forward, command, _library: library });
+    Ok(Box::new(Code { object, description: description::parse(&text)? }))
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// `T` is a pointer to a function of the type that it has.
+unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
+    // SAFETY: the caller's promise.
+    let symbol: Symbol<T> =
+        unsafe { library.get(name.as_bytes()) }.map_err(|_| format!("it exports no function `{name}`"))?;
+    Ok(*symbol)
+}
+
+/// What lies in front of a native module's window, where its functions find their batch.
+#[repr(C, align(64))]
+struct Front {
+    host: Option<NonNull<dyn Host>>,
+}
+
+const FRONT: usize = 64;
+const _: () = assert!(size_of::<Front>() == FRONT);
+
+static FUNCTIONS: HostFunctions = HostFunctions { pull: msw_pull, copy: msw_copy, is_up: msw_is_up };
+
+/// Calls the batch that a module has; nothing where it has none.
+///
+/// # Safety
+/// `batch` is what the module was called with.
+unsafe fn ask<T: Default>(batch: *mut BatchHead, ask: impl FnOnce(&mut dyn Host) -> T) -> T {
+    // SAFETY: a window that modules are called with has this in front.
+    let front = unsafe { &mut *batch.cast::<u8>().sub(FRONT).cast::<Front>() };
+    match front.host {
+        // SAFETY: it was set by `forward`, which waits for the module and uses it not meanwhile.
+        Some(mut host) => ask(unsafe { host.as_mut() }),
+        None => T::default(),
+    }
+}
+
+unsafe extern "C" fn msw_pull(batch: *mut BatchHead, packet: u32, bytes: u32) -> u32 {
+    // SAFETY: modules are trusted to pass on what they were called with.
+    unsafe { ask(batch, |host| host.pull(packet, bytes)) }
+}
+
+unsafe extern "C" fn msw_copy(batch: *mut BatchHead, packet: u32) -> i32 {
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| host.copy(packet)) }
+}
+
+unsafe extern "C" fn msw_is_up(batch: *mut BatchHead, port: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| u32::from(host.is_up(port))) }
+}
+
+impl Source for Code {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn instance(
+        &self,
+        tables: &[SharedTable],
+        values: &Values,
+        worker: usize,
+    ) -> Result<Box<dyn Runner>, String> {
+        let layout = Layout::new(self.description.state);
+        let memory = Memory::from_size_align(FRONT + layout.len, 64).map_err(|error| error.to_string())?;
+        // SAFETY: the size is not zero.
+        let front = NonNull::new(unsafe { alloc_zeroed(memory) })
+            .ok_or("no memory for what it shares with the switch")?;
+        // SAFETY: the bytes behind the front are there, zeroes, aligned, and the runner's own until it is dropped.
+        let window = unsafe { Window::new(front.add(FRONT), layout) };
+        // SAFETY: the front is there, aligned, and nobody else's.
+        unsafe { front.cast::<Front>().write(Front { host: None }) };
+        let mut addresses = [0; MAX_TABLES];
+        for (address, table) in addresses.iter_mut().zip(tables) {
+            *address = table.at().as_ptr().expose_provenance() as u64;
+        }
+        let head = head_of(&window, worker, addresses, (&raw const FUNCTIONS).expose_provenance() as u64);
+        let runner = NativeRunner { object: self.object.clone(), front, memory, window, head };
+        write_values(&window, &self.description, values)?;
+        window.set_head(&BatchHead { now: fabric::clock::nanoseconds(), ..head });
+        if let Some(start) = self.object.start {
+            // SAFETY: native modules are trusted; the window is as the interface says.
+            let refused = unsafe { start(window.base().as_ptr().cast()) };
+            if refused != 0 {
+                return Err(format!("it refused to start: `{}` returned {refused}", export::START));
+            }
+        }
+        Ok(Box::new(runner))
+    }
+}
+
+struct NativeRunner {
+    object: Arc<Object>,
+    front: NonNull<u8>,
+    memory: Memory,
+    window: Window,
+    head: BatchHead,
+}
+
+// SAFETY: the memory is the runner's own.
+unsafe impl Send for NativeRunner {}
+
+impl Drop for NativeRunner {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nobody uses it any more.
+        unsafe { dealloc(self.front.as_ptr(), self.memory) };
+    }
+}
+
+impl Runner for NativeRunner {
+    fn window(&self) -> Window {
+        self.window
+    }
+
+    fn head(&self) -> &BatchHead {
+        &self.head
+    }
+
+    #[inline]
+    fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String> {
+        let host: NonNull<dyn Host + '_> = NonNull::from(host);
+        // SAFETY: only the lifetime differs; it is taken away again below, before `host` ends.
+        let host: NonNull<dyn Host + 'static> = unsafe { std::mem::transmute(host) };
+        let front = self.front.cast::<Front>();
+        // SAFETY: the front is the runner's own.
+        unsafe { front.write(Front { host: Some(host) }) };
+        // SAFETY: native modules are trusted; the window is as the interface says.
+        let outputs = unsafe { (self.object.forward)(self.window.base().as_ptr().cast()) };
+        // SAFETY: as above.
+        unsafe { front.write(Front { host: None }) };
+        Ok(outputs)
+    }
+
+    fn command(&mut self, number: u32) -> Result<i32, String> {
+        let Some(command) = self.object.command else {
+            return Err(format!("it exports no function `{}`", export::COMMAND));
+        };
+        // SAFETY: as in `forward`.
+        Ok(unsafe { command(self.window.base().as_ptr().cast(), number) })
+    }
+}

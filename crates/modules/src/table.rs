@@ -1,0 +1,226 @@
+//! Tables that the workers of a module share, and the switch beside them: an open hash table in memory of its own.
+//!
+//! Layout (`sdk/c/mswitch_table.h` has the same): a header of 64 bytes, then slots. A slot is a sequence number, a key and a
+//! value; bit 0 of the number says that somebody is writing the slot, bit 1 that it has an entry, the rest counts changes.
+//! A key lies in one of [`PROBE`] slots from where its hash points to. Values of 8 bytes are read and written in one piece;
+//! longer ones may be torn between workers that write at once.
+//!
+//! Invariants: the switch relies on nothing that it finds there but its own numbers, since a module can write anything; every
+//! loop is bounded by them; all accesses are by atomics.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::description::TableInfo;
+
+/// Slots that a key may be in.
+const PROBE: usize = 16;
+/// Bytes before the first slot.
+const HEADER: usize = 64;
+/// A page of WebAssembly, and at least one of the machine's.
+pub(crate) const PAGE: usize = 64 << 10;
+
+const WRITING: u64 = 1;
+const PRESENT: u64 = 2;
+/// What a change adds to the sequence number.
+const CHANGE: u64 = 4;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct SharedTable {
+    memory: OwnedFd,
+    at: NonNull<u8>,
+    len: usize,
+    seed: u64,
+    mask: usize,
+    key_words: usize,
+    value_words: usize,
+}
+
+// SAFETY: the mapping belongs to the table and is used by atomics only.
+unsafe impl Send for SharedTable {}
+// SAFETY: as above.
+unsafe impl Sync for SharedTable {}
+
+impl Drop for SharedTable {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is the table's own, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+impl SharedTable {
+    /// An empty one.
+    pub(crate) fn new(info: &TableInfo) -> io::Result<SharedTable> {
+        let (key_words, value_words) = (info.key_len / 8, info.value_len / 8);
+        // Half full at most, so that few keys find no slot.
+        let slots = (info.capacity as usize * 2).next_power_of_two().max(PROBE);
+        let slot_len = 8 * (1 + key_words + value_words);
+        let len = (HEADER + slots * slot_len).next_multiple_of(PAGE);
+        let memory = memfd_create("mswitch-table", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, len as u64)?;
+        // SAFETY: a new mapping, wherever there is room.
+        let at = unsafe {
+            mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memory, 0)?
+        };
+        let at = NonNull::new(at.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        let table = SharedTable { memory, at, len, seed, mask: slots - 1, key_words, value_words };
+        let numbers = [
+            seed,
+            (slots as u64 - 1) | (slot_len as u64) << 32,
+            key_words as u64 | (value_words as u64) << 32,
+        ];
+        for (i, number) in numbers.into_iter().enumerate() {
+            table.word(i).store(number, Ordering::Relaxed);
+        }
+        Ok(table)
+    }
+
+    /// Its memory, to be mapped where a module can see it.
+    pub(crate) fn memory(&self) -> (&OwnedFd, usize) {
+        (&self.memory, self.len)
+    }
+
+    /// Where the switch has it.
+    pub(crate) fn at(&self) -> NonNull<u8> {
+        self.at
+    }
+
+    /// Word `i` of all of it; the last one in place of those behind.
+    #[inline]
+    fn word(&self, i: usize) -> &AtomicU64 {
+        let i = i.min(self.len / 8 - 1);
+        // SAFETY: inside of the mapping, aligned; everybody uses it by atomics, and modules as the machine does.
+        unsafe { AtomicU64::from_ptr(self.at.as_ptr().cast::<u64>().wrapping_add(i)) }
+    }
+
+    fn words_of_slot(&self) -> usize {
+        1 + self.key_words + self.value_words
+    }
+
+    /// The first word of a slot.
+    fn slot(&self, slot: usize) -> usize {
+        HEADER / 8 + (slot & self.mask) * self.words_of_slot()
+    }
+
+    fn hash(&self, key: &[u64]) -> usize {
+        let mix = |hash: u64, word: &u64| {
+            let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            hash ^ hash >> 32
+        };
+        key.iter().fold(self.seed, mix) as usize
+    }
+
+    fn has_key(&self, slot: usize, key: &[u64]) -> bool {
+        (slot + 1..).zip(key).all(|(i, word)| self.word(i).load(Ordering::Relaxed) == *word)
+    }
+
+    /// Adds an entry, unless the key is there. Returns whether it was added.
+    pub(crate) fn insert(&self, key: &[u8], value: &[u8]) -> bool {
+        let (key, value) = (words(key, self.key_words), words(value, self.value_words));
+        let first = self.hash(&key);
+        let slots = || (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
+        for slot in slots() {
+            if self.word(slot).load(Ordering::Acquire) & PRESENT != 0 && self.has_key(slot, &key) {
+                return false;
+            }
+        }
+        for slot in slots() {
+            let sequence = self.word(slot).load(Ordering::Acquire);
+            let free = sequence & (WRITING | PRESENT) == 0;
+            if free
+                && self
+                    .word(slot)
+                    .compare_exchange(sequence, sequence | WRITING, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                for (i, word) in (slot + 1..).zip(key.iter().chain(&value)) {
+                    self.word(i).store(*word, Ordering::Relaxed);
+                }
+                self.word(slot).store(sequence.wrapping_add(CHANGE) | PRESENT, Ordering::Release);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Key and value of each entry, as far as nobody changes it meanwhile, and where it is.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, Vec<u8>)> {
+        (0..=self.mask).filter_map(|i| {
+            let slot = self.slot(i);
+            let before = self.word(slot).load(Ordering::Acquire);
+            if before & (WRITING | PRESENT) != PRESENT {
+                return None;
+            }
+            let bytes: Vec<u8> = (slot + 1..slot + self.words_of_slot())
+                .flat_map(|i| self.word(i).load(Ordering::Relaxed).to_le_bytes())
+                .collect();
+            std::sync::atomic::fence(Ordering::Acquire);
+            (self.word(slot).load(Ordering::Relaxed) == before).then_some((slot, bytes))
+        })
+    }
+
+    /// Removes the entries, key and value, for which `which` is true; returns how many.
+    pub(crate) fn remove_where(&self, mut which: impl FnMut(&[u8]) -> bool) -> usize {
+        self.entries().filter(|(slot, bytes)| which(bytes) && self.remove_at(*slot)).count()
+    }
+
+    fn remove_at(&self, slot: usize) -> bool {
+        let sequence = self.word(slot).load(Ordering::Acquire);
+        let gone = (sequence & !(WRITING | PRESENT)).wrapping_add(CHANGE);
+        sequence & (WRITING | PRESENT) == PRESENT
+            && self.word(slot).compare_exchange(sequence, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Frees the slots that somebody began to write and never finished, as a module does that is stopped. Writing takes some
+    /// nanoseconds: who writes for longer than a look at the whole table has been stopped. Should a worker have been interrupted
+    /// just there, its entry may be lost or torn.
+    pub(crate) fn repair(&self) {
+        let writing = |slot: &usize| self.word(*slot).load(Ordering::Relaxed) & WRITING != 0;
+        let began: Vec<_> = (0..=self.mask).map(|i| self.slot(i)).filter(writing).collect();
+        let stuck = began.into_iter().map(|slot| (slot, self.word(slot).load(Ordering::Relaxed)));
+        let stuck: Vec<_> = stuck.filter(|(_, sequence)| sequence & WRITING != 0).collect();
+        for _ in 0..1000 {
+            std::hint::spin_loop();
+        }
+        for (slot, sequence) in stuck {
+            let free = (sequence & !(WRITING | PRESENT)).wrapping_add(CHANGE);
+            let _ = self.word(slot).compare_exchange(sequence, free, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Slots, which is more than entries.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.mask + 1
+    }
+
+    /// Bytes of a key.
+    pub(crate) fn key_len(&self) -> usize {
+        self.key_words * 8
+    }
+
+    /// Bytes of a value.
+    pub(crate) fn value_len(&self) -> usize {
+        self.value_words * 8
+    }
+}
+
+/// Bytes as so many words; what is missing is zero.
+fn words(bytes: &[u8], count: usize) -> Vec<u64> {
+    let mut chunks = bytes.chunks(8);
+    let mut word = || {
+        let mut word = [0; 8];
+        for (to, from) in word.iter_mut().zip(chunks.next().unwrap_or_default()) {
+            *to = *from;
+        }
+        u64::from_le_bytes(word)
+    };
+    (0..count).map(|_| word()).collect()
+}

@@ -1,0 +1,329 @@
+//! WebAssembly modules: compiled once for each file, one instance for each worker, with the window and the tables in its memory.
+//!
+//! The window lies in pages that the switch adds to an instance's memory, so that a module sees it by ordinary loads and stores. Of
+//! the pages of a table each instance has the same, those of the table's memory file.
+//!
+//! Invariants: a module imports the functions of [`abi::IMPORTS`] and nothing else; an instance has [`OWN_MEMORY`] bytes beside
+//! window and tables; memory never moves, so addresses into it hold for as long as the instance.
+
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use logic::Values;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::time::{ClockId, clock_gettime};
+use wasmtime::{
+    Caller, Config, Engine, Instance, Linker, Memory, Module, Store, StoreLimits, StoreLimitsBuilder, Trap,
+    TypedFunc, UpdateDeadline,
+};
+
+use crate::abi::{self, BatchHead, MAX_TABLES, export};
+use crate::description::{self, Description};
+use crate::keeper::{self, PATIENT_TICKS, TICKS};
+use crate::module::{Host, Loader, Runner, Source, head_of, write_values};
+use crate::table::{PAGE, SharedTable};
+use crate::window::{Layout, Window};
+
+pub(crate) const WASM: Loader = Loader { prefix: "wasm", load };
+
+/// Memory of an instance beside what the switch gives it, bytes.
+const OWN_MEMORY: usize = 16 << 20;
+/// CPU time that a module has after its ticks.
+const PATIENCE: Duration = Duration::from_micros(400);
+/// The largest file, bytes.
+const MAX_FILE: u64 = 16 << 20;
+/// Compiled modules that are kept.
+const KEPT: usize = 16;
+
+/// What functions that a module calls can reach.
+struct Reach {
+    limits: StoreLimits,
+    host: Option<NonNull<dyn Host>>,
+    /// The CPU time that the thread had when the module was found to run for long.
+    suspected: Option<Duration>,
+}
+
+// SAFETY: `host` is set only while the thread that set it is in `forward`.
+unsafe impl Send for Reach {}
+
+struct Code {
+    module: Module,
+    description: Description,
+}
+
+fn engine() -> Result<&'static Engine, String> {
+    static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
+    let made = ENGINE.get_or_init(|| {
+        let mut config = Config::new();
+        config.epoch_interruption(true).wasm_threads(true).memory_may_move(false).memory_reservation(1 << 32);
+        config.max_wasm_stack(256 << 10);
+        let engine = Engine::new(&config).map_err(text)?;
+        keeper::start(&engine).map_err(|error| format!("no thread to look after modules: {error}"))?;
+        Ok(engine)
+    });
+    made.as_ref().map_err(Clone::clone)
+}
+
+/// An error with its causes, in a line.
+fn text(error: wasmtime::Error) -> String {
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::Interrupt) => "it ran for too long and was stopped".into(),
+        Some(trap) => trap.to_string(),
+        None => format!("{error:#}").replace('\n', " "),
+    }
+}
+
+fn load(path: &Path) -> Result<Box<dyn Source>, String> {
+    let engine = engine()?;
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > MAX_FILE {
+        return Err(format!("it has {size} bytes; a module has up to {MAX_FILE}"));
+    }
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let module = compiled(engine, &bytes)?;
+    let described = describe(engine, &module)?;
+    Ok(Box::new(Code { module, description: description::parse(&described)? }))
+}
+
+/// The module compiled, now or before.
+fn compiled(engine: &Engine, bytes: &[u8]) -> Result<Module, String> {
+    static COMPILED: Mutex<Vec<(Vec<u8>, Module)>> = Mutex::new(Vec::new());
+    let kept = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, module)) = kept().iter().find(|(there, _)| there == bytes) {
+        return Ok(module.clone());
+    }
+    if !bytes.starts_with(b"\0asm") {
+        return Err("it is no WebAssembly module; compile it for wasm32".into());
+    }
+    let module = Module::from_binary(engine, bytes)
+        .map_err(|error| format!("it is no valid WebAssembly module: {}", text(error)))?;
+    let mut kept = kept();
+    if kept.len() >= KEPT {
+        kept.remove(0);
+    }
+    kept.push((bytes.to_vec(), module.clone()));
+    Ok(module)
+}
+
+/// An instance that was not started yet.
+struct Raw {
+    store: Store<Reach>,
+    instance: Instance,
+    memory: Memory,
+}
+
+fn instantiate(engine: &Engine, module: &Module, room: usize) -> Result<Raw, String> {
+    let limits = StoreLimitsBuilder::new()
+        .memory_size(room + OWN_MEMORY)
+        .table_elements(10_000)
+        .instances(1)
+        .memories(1)
+        .tables(4);
+    let mut store = Store::new(engine, Reach { limits: limits.build(), host: None, suspected: None });
+    store.limiter(|reach| &mut reach.limits);
+    store.epoch_deadline_callback(|mut store| judge(store.data_mut()));
+    store.set_epoch_deadline(PATIENT_TICKS);
+    let mut linker = Linker::new(engine);
+    imports(&mut linker).map_err(text)?;
+    let instance = keeper::during(|| linker.instantiate(&mut store, module)).map_err(text)?;
+    let memory = instance.get_memory(&mut store, "memory").ok_or("it exports no memory")?;
+    if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut store, "_initialize") {
+        keeper::during(|| initialize.call(&mut store, ())).map_err(text)?;
+    }
+    Ok(Raw { store, instance, memory })
+}
+
+/// Called on the module's thread when its ticks are over. Those may have passed while the thread had to wait for a CPU, which is not
+/// the module's fault: it is stopped when the thread itself has run for [`PATIENCE`] since the first call.
+fn judge(reach: &mut Reach) -> wasmtime::Result<UpdateDeadline> {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    let now = Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0));
+    match reach.suspected {
+        Some(since) if now.saturating_sub(since) >= PATIENCE => Err(Trap::Interrupt.into()),
+        Some(_) => Ok(UpdateDeadline::Continue(1)),
+        None => {
+            reach.suspected = Some(now);
+            Ok(UpdateDeadline::Continue(1))
+        }
+    }
+}
+
+fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
+    /// Calls the batch that the module has; nothing where it has none.
+    fn ask<T: Default>(caller: &mut Caller<'_, Reach>, ask: impl FnOnce(&mut dyn Host) -> T) -> T {
+        match caller.data().host {
+            // SAFETY: it was set by `forward`, which waits for the module and uses it not meanwhile.
+            Some(mut host) => ask(unsafe { host.as_mut() }),
+            None => T::default(),
+        }
+    }
+    linker.func_wrap(
+        abi::IMPORTS,
+        "msw_pull",
+        |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32, bytes: u32| {
+            ask(&mut caller, |host| host.pull(packet, bytes))
+        },
+    )?;
+    linker.func_wrap(
+        abi::IMPORTS,
+        "msw_copy",
+        |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32| ask(&mut caller, |host| host.copy(packet)),
+    )?;
+    linker.func_wrap(
+        abi::IMPORTS,
+        "msw_is_up",
+        |mut caller: Caller<'_, Reach>, _batch: u32, port: u32| {
+            ask(&mut caller, |host| u32::from(host.is_up(port)))
+        },
+    )?;
+    Ok(())
+}
+
+impl Raw {
+    fn function<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
+        &mut self,
+        name: &str,
+    ) -> Result<TypedFunc<P, R>, String> {
+        if self.instance.get_func(&mut self.store, name).is_none() {
+            return Err(format!("it exports no function `{name}`"));
+        }
+        self.instance.get_typed_func(&mut self.store, name).map_err(|error| {
+            format!("its function `{name}` has not the type that it must have: {}", text(error))
+        })
+    }
+
+    fn call<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
+        &mut self,
+        name: &str,
+        params: P,
+    ) -> Result<R, String> {
+        let function = self.function::<P, R>(name)?;
+        self.store.set_epoch_deadline(PATIENT_TICKS);
+        self.store.data_mut().suspected = None;
+        keeper::during(|| function.call(&mut self.store, params))
+            .map_err(|error| format!("`{name}`: {}", text(error)))
+    }
+}
+
+/// The description's text.
+fn describe(engine: &Engine, module: &Module) -> Result<Vec<u8>, String> {
+    let mut raw = instantiate(engine, module, 0)?;
+    let version: u32 = raw.call(export::ABI, ())?;
+    if version != abi::VERSION {
+        return Err(format!(
+            "it speaks version {version} of the interface, and this switch version {}",
+            abi::VERSION
+        ));
+    }
+    raw.function::<u32, u32>(export::FORWARD)?;
+    let at: u32 = raw.call(export::DESCRIBE, ())?;
+    let memory = raw.memory.data(&raw.store);
+    let rest = memory.get(at as usize..).unwrap_or_default();
+    let end = rest.iter().take(description::MAX_LEN).position(|byte| *byte == 0);
+    let end =
+        end.ok_or_else(|| format!("its description does not end within {} bytes", description::MAX_LEN))?;
+    Ok(rest.get(..end).unwrap_or_default().to_vec())
+}
+
+impl Source for Code {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn instance(
+        &self,
+        tables: &[SharedTable],
+        values: &Values,
+        worker: usize,
+    ) -> Result<Box<dyn Runner>, String> {
+        let layout = Layout::new(self.description.state);
+        let room =
+            layout.len.next_multiple_of(PAGE) + tables.iter().map(|table| table.memory().1).sum::<usize>();
+        let mut raw = instantiate(engine()?, &self.module, room)?;
+        let base = append(&mut raw, layout.len)?;
+        let mut addresses = [0; MAX_TABLES];
+        for (address, table) in addresses.iter_mut().zip(tables) {
+            let (file, len) = table.memory();
+            let at = append(&mut raw, len)?;
+            let to = raw.memory.data_ptr(&raw.store).wrapping_add(at);
+            // SAFETY: `append` just added these whole pages to the instance's memory, which nobody uses but us, and which never
+            // moves; they are replaced with others that can be read and written alike, and unmapped with the rest of it.
+            unsafe {
+                mmap(
+                    to.cast(),
+                    len,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::SHARED | MapFlags::FIXED,
+                    file,
+                    0,
+                )
+            }
+            .map_err(|error| format!("its tables cannot be mapped: {error}"))?;
+            *address = at as u64;
+        }
+        let at =
+            NonNull::new(raw.memory.data_ptr(&raw.store).wrapping_add(base)).ok_or("it has no memory")?;
+        // SAFETY: `append` added these bytes, initialised with zeroes, on a page of their own; they stay where they are for as long as
+        // the store, which the runner keeps, and the module runs only when the runner is called.
+        let window = unsafe { Window::new(at, layout) };
+        write_values(&window, &self.description, values)?;
+        let head = head_of(&window, worker, addresses, 0);
+        window.set_head(&BatchHead { now: fabric::clock::nanoseconds(), ..head });
+        if raw.instance.get_func(&mut raw.store, export::START).is_some() {
+            let refused: i32 = raw.call(export::START, base as u32)?;
+            if refused != 0 {
+                return Err(format!("it refused to start: `{}` returned {refused}", export::START));
+            }
+        }
+        let forward = raw.function(export::FORWARD)?;
+        Ok(Box::new(WasmRunner { raw, window, base: base as u32, head, forward }))
+    }
+}
+
+/// Adds pages to an instance's memory; returns where they begin.
+fn append(raw: &mut Raw, len: usize) -> Result<usize, String> {
+    let pages = len.div_ceil(PAGE) as u64;
+    let before = raw
+        .memory
+        .grow(&mut raw.store, pages)
+        .map_err(|error| format!("no memory for what it shares with the switch: {}", text(error)))?;
+    Ok(before as usize * PAGE)
+}
+
+struct WasmRunner {
+    raw: Raw,
+    window: Window,
+    base: u32,
+    head: BatchHead,
+    forward: TypedFunc<u32, u32>,
+}
+
+impl Runner for WasmRunner {
+    fn window(&self) -> Window {
+        self.window
+    }
+
+    fn head(&self) -> &BatchHead {
+        &self.head
+    }
+
+    #[inline]
+    fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String> {
+        let host: NonNull<dyn Host + '_> = NonNull::from(host);
+        // SAFETY: only the lifetime differs; it is taken away again below, before `host` ends.
+        let host: NonNull<dyn Host + 'static> = unsafe { std::mem::transmute(host) };
+        keeper::runs();
+        let reach = self.raw.store.data_mut();
+        (reach.host, reach.suspected) = (Some(host), None);
+        self.raw.store.set_epoch_deadline(TICKS);
+        let outputs = self.forward.call(&mut self.raw.store, self.base);
+        self.raw.store.data_mut().host = None;
+        outputs.map_err(text)
+    }
+
+    fn command(&mut self, number: u32) -> Result<i32, String> {
+        self.raw.call(export::COMMAND, (self.base, number))
+    }
+}

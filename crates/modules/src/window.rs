@@ -1,0 +1,192 @@
+//! The memory that a module and its worker share: typed access to it, at offsets that the switch alone decides on.
+//!
+//! Invariants: a [`Window`] is [`Layout::len`] bytes at an address that is a multiple of 64; everything in it is plain numbers,
+//! so whatever a module writes there is a value. The switch keeps copies of what it relies on elsewhere.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fabric::Arena;
+use fabric::arena::{ARENA_LEN, SLOT_LEN};
+
+use crate::abi::{self, BatchHead, Output, Packet, Value};
+
+/// Slots for headers of batches that lie elsewhere: of a batch that passes through the same logic once more.
+pub(crate) const SPARE: usize = 320;
+
+/// Where things are in a window, offsets in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    pub(crate) packets: usize,
+    pub(crate) outputs: usize,
+    pub(crate) counters: usize,
+    pub(crate) values: usize,
+    pub(crate) value_text: usize,
+    pub(crate) text: usize,
+    pub(crate) state: usize,
+    pub(crate) state_len: usize,
+    pub(crate) slots: usize,
+    pub(crate) spare: usize,
+    pub(crate) len: usize,
+}
+
+impl Layout {
+    /// That of a module with so many bytes of state for each worker.
+    pub(crate) fn new(state_len: usize) -> Self {
+        let mut end = 0;
+        let mut take = |len: usize| {
+            let at = end;
+            end = (at + len).next_multiple_of(64);
+            at
+        };
+        take(size_of::<BatchHead>());
+        let packets = take(abi::MAX_VERSIONS * size_of::<Packet>());
+        let outputs = take(abi::MAX_OUTPUTS * size_of::<Output>());
+        let counters = take(abi::MAX_COUNTERS * 8);
+        let values = take(abi::MAX_PARAMS * size_of::<Value>());
+        let (value_text, text, state) = (take(abi::TEXT_LEN), take(abi::TEXT_LEN), take(state_len));
+        let (slots, spare) = (take(ARENA_LEN), take(SPARE * SLOT_LEN));
+        let len = end;
+        Self { packets, outputs, counters, values, value_text, text, state, state_len, slots, spare, len }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    at: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it is an address; who may use it is said where it is made.
+unsafe impl Send for Window {}
+// SAFETY: as above; what several threads use at once are the counters and values, by atomics.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// The window at `at`.
+    ///
+    /// # Safety
+    /// `at` is a multiple of 64; [`Layout::len`] bytes there are initialised and stay readable and writable for as long as the window
+    /// is used, by its worker and, while that calls it, by the module; but for counters and values, by nobody else.
+    pub(crate) unsafe fn new(at: NonNull<u8>, layout: Layout) -> Self {
+        Self { at, layout }
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    #[inline(always)]
+    fn place<T>(&self, offset: usize) -> *mut T {
+        debug_assert!(offset + size_of::<T>() <= self.layout.len && offset.is_multiple_of(align_of::<T>()));
+        self.at.as_ptr().wrapping_add(offset).cast()
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.at
+    }
+
+    /// Says what the module finds at the window's start.
+    #[inline]
+    pub(crate) fn set_head(&self, head: &BatchHead) {
+        // SAFETY: inside of the window, and this thread is the one that may use it.
+        unsafe { self.place::<BatchHead>(0).write(*head) }
+    }
+
+    /// Packet `i` of the list; beyond its end, nothing.
+    #[inline(always)]
+    pub(crate) fn packet(&self, i: usize) -> Packet {
+        if i >= abi::MAX_VERSIONS {
+            return Packet::default();
+        }
+        // SAFETY: `i` is below the length of the list, which lies inside.
+        unsafe { self.place::<Packet>(self.layout.packets + i * size_of::<Packet>()).read() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_packet(&self, i: usize, packet: Packet) {
+        if i < abi::MAX_VERSIONS {
+            // SAFETY: as in `packet`.
+            unsafe { self.place::<Packet>(self.layout.packets + i * size_of::<Packet>()).write(packet) }
+        }
+    }
+
+    /// Output `i` of the list; beyond its end, nothing.
+    #[inline(always)]
+    pub(crate) fn output(&self, i: usize) -> Output {
+        if i >= abi::MAX_OUTPUTS {
+            return Output { verb: u16::MAX, ..Output::default() };
+        }
+        // SAFETY: `i` is below the length of the list, which lies inside.
+        unsafe { self.place::<Output>(self.layout.outputs + i * size_of::<Output>()).read() }
+    }
+
+    /// How many versions the module is told of.
+    pub(crate) fn set_versions(&self, versions: u32) {
+        // SAFETY: inside of the window, and this thread is the one that may use it.
+        unsafe { (*self.place::<BatchHead>(0)).versions = versions }
+    }
+
+    fn number(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: inside of the window, aligned; others use it by atomics, and the module's own code as the machine does.
+        unsafe { AtomicU64::from_ptr(self.place(offset)) }
+    }
+
+    /// Counter `i`.
+    pub(crate) fn counter(&self, i: usize) -> u64 {
+        if i >= abi::MAX_COUNTERS {
+            return 0;
+        }
+        self.number(self.layout.counters + i * 8).load(Ordering::Relaxed)
+    }
+
+    /// Gives parameter `i` a number.
+    pub(crate) fn set_value_number(&self, i: usize, number: u64) {
+        if i < abi::MAX_PARAMS {
+            self.number(self.layout.values + i * size_of::<Value>()).store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives parameter `i` a number and a text. Before the module runs.
+    pub(crate) fn set_value(&self, i: usize, value: Value) {
+        if i < abi::MAX_PARAMS {
+            // SAFETY: inside of the window, and nobody else uses it yet.
+            unsafe { self.place::<Value>(self.layout.values + i * size_of::<Value>()).write(value) }
+        }
+    }
+
+    /// The bytes at an offset, for copying; what is beyond the window is left out.
+    pub(crate) fn read(&self, offset: usize, out: &mut [u8]) {
+        let len = out.len().min(self.layout.len.saturating_sub(offset));
+        if len == 0 {
+            return;
+        }
+        // SAFETY: `len` bytes from `offset` lie inside, and this thread is the one that may use the window.
+        unsafe { std::ptr::copy_nonoverlapping(self.place::<u8>(offset), out.as_mut_ptr(), len) }
+    }
+
+    /// Writes bytes at an offset; what is beyond the window is left out.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        let len = bytes.len().min(self.layout.len.saturating_sub(offset));
+        if len == 0 {
+            return;
+        }
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.place::<u8>(offset), len) }
+    }
+
+    /// Where its slots are.
+    pub(crate) fn slots(&self) -> NonNull<u8> {
+        NonNull::new(self.place(self.layout.slots)).unwrap_or(self.at)
+    }
+
+    /// Its slots as the fabric's memory for headers.
+    ///
+    /// # Safety
+    /// As for [`Arena::new`].
+    pub(crate) unsafe fn arena(&self) -> Arena {
+        // SAFETY: the caller's promise; the slots lie inside and are aligned as the layout has it.
+        unsafe { Arena::new(self.slots()) }
+    }
+}

@@ -1,0 +1,182 @@
+/*
+ * Modules for mswitch: forwarding logic in C, as WebAssembly or as a shared object, from the same source. docs/modules.md tells
+ * how; this file is the interface, version 1.
+ *
+ *   clang --target=wasm32 -O2 -nostdlib -mbulk-memory -matomics -Isdk/c -Wl,--no-entry -o hub.wasm hub.c
+ *   cc -O2 -shared -fPIC -Isdk/c -o hub.so hub.c
+ *
+ * A module defines msw_describe and msw_forward, and msw_start and msw_command if it wants to. All numbers are little-endian; all
+ * offsets count from the start of the batch.
+ */
+#ifndef MSWITCH_H
+#define MSWITCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The version of this interface. */
+#ifndef MSW_ABI
+#define MSW_ABI 1
+#endif
+
+/* Put in front of the functions that the switch calls. */
+#ifdef __wasm__
+#define MSW_EXPORT(name) __attribute__((export_name(#name), visibility("default")))
+#define MSW_IMPORT(name) __attribute__((import_module("mswitch"), import_name(#name)))
+#else
+#define MSW_EXPORT(name) __attribute__((visibility("default")))
+#endif
+
+/* A packet of a batch, or a copy of one. */
+struct msw_packet {
+    uint32_t header;     /* Offset of its first byte. Move it to make the header longer at its front, or shorter. */
+    uint32_t len;        /* Bytes of the whole packet. */
+    uint16_t header_len; /* Bytes that can be seen: up to 128 (192 with work left to do), more after msw_pull. */
+    uint16_t vlan;       /* The VLAN that it belongs to, 0 for none. Change it to move the packet to another one. */
+    uint16_t flags;      /* MSW_CHECKSUM, MSW_SEGMENTS */
+    uint16_t reserved;
+};
+
+#define MSW_CHECKSUM 1 /* Its TCP or UDP checksum is completed where it leaves. */
+#define MSW_SEGMENTS 2 /* It is a large packet, which is cut where it leaves. */
+
+/* What is to become of a packet. */
+struct msw_output {
+    uint16_t packet; /* Its number. */
+    uint16_t port;   /* For MSW_SEND: where to, the index of a port. */
+    uint16_t verb;
+    uint16_t reserved;
+};
+
+#define MSW_SEND 0          /* To one port. */
+#define MSW_FLOOD 1         /* To every port of its VLAN but the one it came from. */
+#define MSW_REFLECT 2       /* Back to where it came from. */
+#define MSW_DROP 3          /* Nowhere; counted as `logic`. */
+#define MSW_FLOOD_UNKNOWN 4 /* As MSW_FLOOD; held to the rate that the port may send to stations nobody knows. */
+
+/* A parameter's value. */
+struct msw_value {
+    uint64_t number;   /* A number; 0 or 1 for a switch, a choice's place, milliseconds, the index of a port, a MAC or IPv4 address. */
+    uint32_t text;     /* Offset of the value as it was written; */
+    uint32_t text_len; /* not ended by a zero. */
+};
+
+/* The number of a parameter that has no value, or names a port that is not there. */
+#define MSW_NOTHING UINT64_MAX
+
+struct msw_batch;
+
+/* What native modules call. */
+struct msw_host {
+    uint32_t (*pull)(struct msw_batch *, uint32_t packet, uint32_t bytes);
+    int32_t (*copy)(struct msw_batch *, uint32_t packet);
+    uint32_t (*is_up)(struct msw_batch *, uint32_t port);
+};
+
+/* The packets that came from one queue in one go. */
+struct msw_batch {
+    uint32_t packets;   /* How many were received, */
+    uint32_t versions;  /* and with copies. */
+    uint32_t packet_at; /* Use the functions below for what has an offset. */
+    uint32_t output_at;
+    uint32_t output_room; /* How many outputs fit. */
+    uint16_t ingress;     /* The index of the port that they came from, */
+    uint16_t queue;       /* and which of its queues. */
+    uint64_t now;         /* Nanoseconds of a clock that only goes forward. */
+    uint32_t counter_at;
+    uint32_t value_at;
+    uint32_t state_at;
+    uint32_t state_len;
+    uint32_t text_at;   /* msw_command: its arguments, a line each; its answer goes to the same place. */
+    uint32_t text_len;
+    uint32_t text_room;
+    uint32_t worker;    /* Which worker this is. */
+    uint64_t tables[8]; /* Where the tables are: msw_table.h. */
+    uint64_t host;
+};
+
+static inline struct msw_packet *msw_packets(struct msw_batch *batch) {
+    return (struct msw_packet *)((uint8_t *)batch + batch->packet_at);
+}
+
+static inline struct msw_output *msw_outputs(struct msw_batch *batch) {
+    return (struct msw_output *)((uint8_t *)batch + batch->output_at);
+}
+
+/* The first byte of a packet. */
+static inline uint8_t *msw_header(struct msw_batch *batch, const struct msw_packet *packet) {
+    return (uint8_t *)batch + packet->header;
+}
+
+/* The counters that the description names, in its order, for this worker; the switch adds them up. */
+static inline uint64_t *msw_counters(struct msw_batch *batch) {
+    return (uint64_t *)((uint8_t *)batch + batch->counter_at);
+}
+
+/* The values of the parameters that the description names, in its order. */
+static inline const struct msw_value *msw_values(struct msw_batch *batch) {
+    return (const struct msw_value *)((uint8_t *)batch + batch->value_at);
+}
+
+/* What this worker remembers for itself: as many bytes as the description says, zeroes at first. */
+static inline void *msw_state(struct msw_batch *batch) {
+    return (uint8_t *)batch + batch->state_at;
+}
+
+/* Text at an offset. */
+static inline char *msw_text(struct msw_batch *batch, uint32_t at) {
+    return (char *)batch + at;
+}
+
+/* Brings the first bytes of a packet (512 at most) into its header; sets header_len, and returns it. */
+#ifdef __wasm__
+MSW_IMPORT(msw_pull) uint32_t msw_pull(struct msw_batch *batch, uint32_t packet, uint32_t bytes);
+#else
+static inline uint32_t msw_pull(struct msw_batch *batch, uint32_t packet, uint32_t bytes) {
+    return ((const struct msw_host *)(uintptr_t)batch->host)->pull(batch, packet, bytes);
+}
+#endif
+
+/* Makes a copy of a packet, with a header of its own; returns its number, or -1 if there are too many. */
+#ifdef __wasm__
+MSW_IMPORT(msw_copy) int32_t msw_copy(struct msw_batch *batch, uint32_t packet);
+#else
+static inline int32_t msw_copy(struct msw_batch *batch, uint32_t packet) {
+    return ((const struct msw_host *)(uintptr_t)batch->host)->copy(batch, packet);
+}
+#endif
+
+/* Whether a port is there and has somebody connected. */
+#ifdef __wasm__
+MSW_IMPORT(msw_is_up) uint32_t msw_is_up(struct msw_batch *batch, uint32_t port);
+#else
+static inline uint32_t msw_is_up(struct msw_batch *batch, uint32_t port) {
+    return ((const struct msw_host *)(uintptr_t)batch->host)->is_up(batch, port);
+}
+#endif
+
+/* Numbers in packets: the most significant byte first, anywhere. */
+static inline uint16_t msw_be16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+static inline uint32_t msw_be32(const uint8_t *at) { return (uint32_t)msw_be16(at) << 16 | msw_be16(at + 2); }
+static inline void msw_put_be16(uint8_t *at, uint16_t number) { at[0] = (uint8_t)(number >> 8), at[1] = (uint8_t)number; }
+static inline void msw_put_be32(uint8_t *at, uint32_t number) { msw_put_be16(at, (uint16_t)(number >> 16)), msw_put_be16(at + 2, (uint16_t)number); }
+
+/* There is no C library in a WebAssembly module: these are what a compiler expects. */
+static inline void msw_move(void *to, const void *from, size_t bytes) { __builtin_memmove(to, from, bytes); }
+
+/* The rest of the interface, for the switch alone. */
+MSW_EXPORT(msw_abi) uint32_t msw_abi(void);
+uint32_t msw_abi(void) { return MSW_ABI; }
+
+/* What a module defines. */
+
+/* Its description: JSON, see docs/modules.md. */
+MSW_EXPORT(msw_describe) const char *msw_describe(void);
+/* Called for each worker before its first batch; returns 0, or anything else to be refused. */
+MSW_EXPORT(msw_start) int32_t msw_start(struct msw_batch *batch);
+/* Decides for all packets of a batch: writes outputs, and returns how many. Packets without an output are dropped. */
+MSW_EXPORT(msw_forward) uint32_t msw_forward(struct msw_batch *batch);
+/* Carries out a command, by its place in the description. Returns the length of its answer, negative if it failed. */
+MSW_EXPORT(msw_command) int32_t msw_command(struct msw_batch *batch, uint32_t number);
+
+#endif

@@ -1,0 +1,103 @@
+/*
+ * Tables of modules for mswitch: shared by all workers, shown by `mswitch logic show`, and handed over to the module that takes
+ * this one's place, if that has a table of the same name, key and value.
+ *
+ * The switch makes them as the description says. Keys and values are a multiple of 8 bytes long, filled up with zeroes. Values of
+ * 8 bytes are read and written in one piece, whatever other workers do; of longer ones, parts may be older than others.
+ * An entry that somebody else removes meanwhile may be found once more.
+ */
+#ifndef MSWITCH_TABLE_H
+#define MSWITCH_TABLE_H
+
+#include "mswitch.h"
+
+#define MSW_TABLE_PROBE 16
+
+struct msw_table {
+    uint64_t seed;
+    uint32_t mask;        /* Slots, less one. */
+    uint32_t slot_len;    /* Bytes. */
+    uint32_t key_words;   /* 8 bytes each. */
+    uint32_t value_words;
+    uint64_t reserved[5];
+};
+
+/* Table number so and so of the description. */
+static inline struct msw_table *msw_table(struct msw_batch *batch, uint32_t number) {
+    return (struct msw_table *)(uintptr_t)batch->tables[number];
+}
+
+static inline uint64_t *msw_table_slot(struct msw_table *table, uint64_t slot) {
+    return (uint64_t *)((uint8_t *)(table + 1) + (size_t)(slot & table->mask) * table->slot_len);
+}
+
+static inline uint64_t msw_table_hash(const struct msw_table *table, const uint64_t *key, uint32_t words) {
+    uint64_t hash = table->seed;
+    for (uint32_t i = 0; i < words; i++) {
+        hash = (hash ^ key[i]) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* A slot: a sequence number (bit 0: somebody writes it; bit 1: it has an entry), the key, the value. */
+static inline int msw_table_has(const uint64_t *slot, const uint64_t *key, uint32_t words) {
+    if ((__atomic_load_n(slot, __ATOMIC_ACQUIRE) & 3) != 2) return 0;
+    for (uint32_t i = 0; i < words; i++)
+        if (__atomic_load_n(slot + 1 + i, __ATOMIC_RELAXED) != key[i]) return 0;
+    return 1;
+}
+
+/* The value of a key whose length in words of 8 bytes is known here; NULL if there is none. */
+static inline uint64_t *msw_table_find_words(struct msw_table *table, const uint64_t *key, uint32_t words) {
+    uint64_t first = msw_table_hash(table, key, words);
+    for (uint32_t i = 0; i < MSW_TABLE_PROBE; i++) {
+        uint64_t *slot = msw_table_slot(table, first + i);
+        if (msw_table_has(slot, key, words)) return slot + 1 + words;
+        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == 0) return NULL; /* Nothing was ever put here or behind. */
+    }
+    return NULL;
+}
+
+/* The value of a key, to be read and written by msw_value_get and msw_value_set; NULL if there is none. */
+static inline uint64_t *msw_table_find(struct msw_table *table, const uint64_t *key) {
+    return msw_table_find_words(table, key, table->key_words);
+}
+
+static inline uint64_t msw_value_get(const uint64_t *value) { return __atomic_load_n(value, __ATOMIC_RELAXED); }
+static inline void msw_value_set(uint64_t *value, uint64_t to) { __atomic_store_n(value, to, __ATOMIC_RELAXED); }
+
+/* The value of a key, with this first word if the key is new; NULL if there is no room. */
+static inline uint64_t *msw_table_insert(struct msw_table *table, const uint64_t *key, uint64_t value) {
+    uint32_t words = table->key_words;
+    uint64_t *found = msw_table_find_words(table, key, words);
+    if (found) return found;
+    uint64_t first = msw_table_hash(table, key, words);
+    for (uint32_t i = 0; i < MSW_TABLE_PROBE; i++) {
+        uint64_t *slot = msw_table_slot(table, first + i);
+        uint64_t sequence = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+        if (sequence & 3) {
+            if (msw_table_has(slot, key, words)) return slot + 1 + words; /* Another worker was faster. */
+            continue;
+        }
+        if (!__atomic_compare_exchange_n(slot, &sequence, sequence | 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) continue;
+        for (uint32_t k = 0; k < words; k++) __atomic_store_n(slot + 1 + k, key[k], __ATOMIC_RELAXED);
+        __atomic_store_n(slot + 1 + words, value, __ATOMIC_RELAXED);
+        for (uint32_t k = 1; k < table->value_words; k++) __atomic_store_n(slot + 1 + words + k, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(slot, (sequence + 4) | 2, __ATOMIC_RELEASE);
+        return slot + 1 + words;
+    }
+    return NULL;
+}
+
+/* Removes an entry; returns whether there was one. */
+static inline int msw_table_remove(struct msw_table *table, const uint64_t *key) {
+    uint64_t *value = msw_table_find(table, key);
+    if (!value) return 0;
+    uint64_t *slot = value - table->key_words - 1;
+    uint64_t sequence = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+    if ((sequence & 3) != 2) return 0;
+    return __atomic_compare_exchange_n(slot, &sequence, (sequence & ~(uint64_t)3) + 4, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,419 @@
+//! Modules for mswitch: forwarding logic in Rust, as WebAssembly or as a shared object, from the same source.
+//!
+//! ```ignore
+//! #![cfg_attr(target_arch = "wasm32", no_std)]
+//! use mswitch_module::{module, Batch};
+//!
+//! fn forward(batch: &mut Batch) {
+//!     for i in 0..batch.len() {
+//!         batch.flood(i);
+//!     }
+//! }
+//!
+//! module! {
+//!     describe: r#"{"name": "hub", "summary": "repeats every packet"}"#,
+//!     forward: forward,
+//! }
+//! ```
+//!
+//! It is compiled as a `cdylib`, for `wasm32-unknown-unknown` with `-C target-feature=+atomics,+bulk-memory` or for the
+//! machine. docs/modules.md has the whole of it; `sdk/c/mswitch.h` is the interface that this crate speaks.
+#![no_std]
+#![warn(missing_docs)]
+
+mod table;
+
+pub use table::Table;
+
+use core::slice;
+
+/// The version of the interface.
+pub const ABI: u32 = 1;
+
+/// What the switch gives a module: `struct msw_batch`.
+#[doc(hidden)]
+#[repr(C)]
+pub struct Head {
+    packets: u32,
+    versions: u32,
+    packet_at: u32,
+    output_at: u32,
+    output_room: u32,
+    ingress: u16,
+    queue: u16,
+    now: u64,
+    counter_at: u32,
+    value_at: u32,
+    state_at: u32,
+    state_len: u32,
+    text_at: u32,
+    text_len: u32,
+    text_room: u32,
+    worker: u32,
+    tables: [u64; 8],
+    host: u64,
+}
+
+/// What is known of a packet: `struct msw_packet`.
+#[repr(C)]
+struct Listed {
+    header: u32,
+    len: u32,
+    header_len: u16,
+    vlan: u16,
+    flags: u16,
+    reserved: u16,
+}
+
+#[repr(C)]
+struct Output {
+    packet: u16,
+    port: u16,
+    verb: u16,
+    reserved: u16,
+}
+
+#[repr(C)]
+struct Value {
+    number: u64,
+    text: u32,
+    text_len: u32,
+}
+
+const SEND: u16 = 0;
+const FLOOD: u16 = 1;
+const REFLECT: u16 = 2;
+const DROP: u16 = 3;
+const FLOOD_UNKNOWN: u16 = 4;
+
+#[cfg(target_arch = "wasm32")]
+mod host {
+    use super::Head;
+
+    #[link(wasm_import_module = "mswitch")]
+    extern "C" {
+        pub(crate) fn msw_pull(batch: *mut Head, packet: u32, bytes: u32) -> u32;
+        pub(crate) fn msw_copy(batch: *mut Head, packet: u32) -> i32;
+        pub(crate) fn msw_is_up(batch: *mut Head, port: u32) -> u32;
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod host {
+    use super::Head;
+
+    #[repr(C)]
+    struct Functions {
+        pull: unsafe extern "C" fn(*mut Head, u32, u32) -> u32,
+        copy: unsafe extern "C" fn(*mut Head, u32) -> i32,
+        is_up: unsafe extern "C" fn(*mut Head, u32) -> u32,
+    }
+
+    unsafe fn functions<'a>(batch: *mut Head) -> &'a Functions {
+        &*((*batch).host as *const Functions)
+    }
+
+    pub(crate) unsafe fn msw_pull(batch: *mut Head, packet: u32, bytes: u32) -> u32 {
+        (functions(batch).pull)(batch, packet, bytes)
+    }
+
+    pub(crate) unsafe fn msw_copy(batch: *mut Head, packet: u32) -> i32 {
+        (functions(batch).copy)(batch, packet)
+    }
+
+    pub(crate) unsafe fn msw_is_up(batch: *mut Head, port: u32) -> u32 {
+        (functions(batch).is_up)(batch, port)
+    }
+}
+
+/// The packets that came from one port in one go. Packets are named by their place, from 0 to [`Batch::len`].
+pub struct Batch {
+    head: *mut Head,
+    outputs: u32,
+}
+
+impl Batch {
+    /// The batch that the switch calls a module with.
+    ///
+    /// # Safety
+    /// `head` is what a function that the switch called was given, and nothing else has a `Batch` of it.
+    #[doc(hidden)]
+    pub unsafe fn new(head: *mut Head) -> Batch {
+        Batch { head, outputs: 0 }
+    }
+
+    #[doc(hidden)]
+    pub fn outputs(&self) -> u32 {
+        self.outputs
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: `new` has it that this is a batch of the switch's.
+        unsafe { &*self.head }
+    }
+
+    fn at<T>(&self, offset: u32) -> *mut T {
+        self.head.cast::<u8>().wrapping_add(offset as usize).cast()
+    }
+
+    /// How many packets were received.
+    pub fn len(&self) -> usize {
+        self.head().packets as usize
+    }
+
+    /// Whether there are none, which never happens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The index of the port that they came from.
+    pub fn ingress(&self) -> u16 {
+        self.head().ingress
+    }
+
+    /// Which of that port's queues they came from.
+    pub fn queue(&self) -> u16 {
+        self.head().queue
+    }
+
+    /// Nanoseconds of a clock that only goes forward.
+    pub fn now(&self) -> u64 {
+        self.head().now
+    }
+
+    /// Which worker this is.
+    pub fn worker(&self) -> u32 {
+        self.head().worker
+    }
+
+    fn listed(&self, packet: usize) -> &mut Listed {
+        assert!(packet < self.head().versions as usize, "no such packet");
+        // SAFETY: the list has so many entries, and this borrow ends before another one of the same entry begins.
+        unsafe { &mut *self.at::<Listed>(self.head().packet_at).wrapping_add(packet) }
+    }
+
+    /// The first bytes of a packet: up to 128 at first, more after [`Batch::pull`].
+    pub fn header(&self, packet: usize) -> &[u8] {
+        let listed = self.listed(packet);
+        // SAFETY: the switch says that so many bytes are there, and nobody changes them while `self` is borrowed.
+        unsafe { slice::from_raw_parts(self.at(listed.header), listed.header_len.into()) }
+    }
+
+    /// The same, to be changed.
+    pub fn header_mut(&mut self, packet: usize) -> &mut [u8] {
+        let listed = self.listed(packet);
+        // SAFETY: as in `header`; `self` is borrowed alone.
+        unsafe { slice::from_raw_parts_mut(self.at(listed.header), listed.header_len.into()) }
+    }
+
+    /// Bytes of a whole packet.
+    pub fn packet_len(&self, packet: usize) -> usize {
+        self.listed(packet).len as usize
+    }
+
+    /// The VLAN that a packet belongs to, 0 for none.
+    pub fn vlan(&self, packet: usize) -> u16 {
+        self.listed(packet).vlan
+    }
+
+    /// Moves a packet to another VLAN.
+    pub fn set_vlan(&mut self, packet: usize, vlan: u16) {
+        self.listed(packet).vlan = vlan;
+    }
+
+    /// Whether a packet is a large one that is cut where it leaves.
+    pub fn has_segments(&self, packet: usize) -> bool {
+        self.listed(packet).flags & 2 != 0
+    }
+
+    /// Makes room for so many bytes, up to 64, in front of a packet; they are zeroes.
+    pub fn grow(&mut self, packet: usize, bytes: usize) {
+        assert!(bytes <= 64, "no room");
+        let listed = self.listed(packet);
+        listed.header -= bytes as u32;
+        listed.header_len += bytes as u16;
+        listed.len += bytes as u32;
+        if let Some(fresh) = self.header_mut(packet).get_mut(..bytes) {
+            fresh.fill(0);
+        }
+    }
+
+    /// Takes so many bytes away from a packet's front.
+    pub fn shrink(&mut self, packet: usize, bytes: usize) {
+        let listed = self.listed(packet);
+        assert!(bytes <= listed.header_len.into(), "no such bytes");
+        listed.header += bytes as u32;
+        listed.header_len -= bytes as u16;
+        listed.len -= bytes as u32;
+    }
+
+    /// Brings the first bytes of a packet, 512 at most, into its header; returns how many are there.
+    pub fn pull(&mut self, packet: usize, bytes: usize) -> usize {
+        // SAFETY: this is the batch that the switch called with.
+        unsafe { host::msw_pull(self.head, packet as u32, bytes as u32) as usize }
+    }
+
+    /// A copy of a packet with a header of its own; `None` if there are too many.
+    pub fn copy(&mut self, packet: usize) -> Option<usize> {
+        // SAFETY: as in `pull`.
+        let copy = unsafe { host::msw_copy(self.head, packet as u32) };
+        if copy < 0 { None } else { Some(copy as usize) }
+    }
+
+    /// Whether a port is there and has somebody connected.
+    pub fn is_up(&self, port: u16) -> bool {
+        // SAFETY: as in `pull`.
+        unsafe { host::msw_is_up(self.head, port.into()) != 0 }
+    }
+
+    fn put(&mut self, packet: usize, port: u16, verb: u16) {
+        if self.outputs < self.head().output_room {
+            let output = Output { packet: packet as u16, port, verb, reserved: 0 };
+            let at = self.at::<Output>(self.head().output_at).wrapping_add(self.outputs as usize);
+            // SAFETY: the list of outputs has so much room.
+            unsafe { at.write(output) };
+            self.outputs += 1;
+        }
+    }
+
+    /// Sends a packet to a port.
+    pub fn send(&mut self, packet: usize, port: u16) {
+        self.put(packet, port, SEND);
+    }
+
+    /// Sends a packet to every port of its VLAN but the one it came from.
+    pub fn flood(&mut self, packet: usize) {
+        self.put(packet, 0, FLOOD);
+    }
+
+    /// The same because nobody knows where its destination is: held to the rate that the port may send so.
+    pub fn flood_unknown(&mut self, packet: usize) {
+        self.put(packet, 0, FLOOD_UNKNOWN);
+    }
+
+    /// Sends a packet back to where it came from.
+    pub fn reflect(&mut self, packet: usize) {
+        self.put(packet, 0, REFLECT);
+    }
+
+    /// Drops a packet; counted as `logic`.
+    pub fn drop(&mut self, packet: usize) {
+        self.put(packet, 0, DROP);
+    }
+
+    /// Adds to a counter, by its place in the description.
+    pub fn count(&mut self, counter: usize, more: u64) {
+        assert!(counter < 64, "no such counter");
+        let at = self.at::<u64>(self.head().counter_at).wrapping_add(counter);
+        // SAFETY: there are 64 counters, this worker's own; the switch reads them.
+        unsafe { at.write_volatile(at.read_volatile().wrapping_add(more)) };
+    }
+
+    fn value(&self, param: usize) -> &Value {
+        assert!(param < 32, "no such parameter");
+        // SAFETY: there are 32 values.
+        unsafe { &*self.at::<Value>(self.head().value_at).wrapping_add(param) }
+    }
+
+    /// A parameter as a number, by its place in the description: a number; 0 or 1 for a switch, a choice's place,
+    /// milliseconds, the index of a port, a MAC or IPv4 address. `None`: it has no value, or its port is not there.
+    pub fn number(&self, param: usize) -> Option<u64> {
+        Some(self.value(param).number).filter(|number| *number != u64::MAX)
+    }
+
+    /// A parameter as it was written.
+    pub fn text(&self, param: usize) -> &str {
+        let value = self.value(param);
+        // SAFETY: the switch says that so many bytes are there.
+        let bytes = unsafe { slice::from_raw_parts(self.at::<u8>(value.text), value.text_len as usize) };
+        core::str::from_utf8(bytes).unwrap_or("")
+    }
+
+    /// What this worker remembers for itself: as many bytes as the description says, zeroes at first.
+    pub fn state(&mut self) -> &mut [u8] {
+        // SAFETY: so many bytes are there, this worker's own.
+        unsafe { slice::from_raw_parts_mut(self.at(self.head().state_at), self.head().state_len as usize) }
+    }
+
+    /// A table, by its place in the description.
+    pub fn table(&self, table: usize) -> Table<'_> {
+        let at = self.head().tables.get(table).copied().unwrap_or(0);
+        assert!(at != 0, "no such table");
+        // SAFETY: it is the address of a table that the switch made.
+        unsafe { Table::new(at as usize as *const u64) }
+    }
+
+    /// The arguments of a command, a line each.
+    pub fn arguments(&self) -> &str {
+        // SAFETY: so many bytes are there.
+        let bytes = unsafe { slice::from_raw_parts(self.at::<u8>(self.head().text_at), self.head().text_len as usize) };
+        core::str::from_utf8(bytes).unwrap_or("")
+    }
+
+    /// Where a command's answer goes.
+    pub fn answer(&mut self) -> &mut [u8] {
+        // SAFETY: so many bytes are there, and `self` is borrowed alone.
+        unsafe { slice::from_raw_parts_mut(self.at(self.head().text_at), self.head().text_room as usize) }
+    }
+}
+
+/// Makes functions a module: `describe` is its description, JSON; `forward: fn(&mut Batch)`; and, if it wants to,
+/// `start: fn(&mut Batch) -> i32` and `command: fn(&mut Batch, u32) -> i32`.
+#[macro_export]
+macro_rules! module {
+    (describe: $describe:expr, forward: $forward:expr $(, start: $start:expr)? $(, command: $command:expr)? $(,)?) => {
+        /// The version of the interface that this module speaks.
+        #[no_mangle]
+        pub extern "C" fn msw_abi() -> u32 {
+            $crate::ABI
+        }
+
+        /// The module's description, which ends with a zero.
+        #[no_mangle]
+        pub extern "C" fn msw_describe() -> *const u8 {
+            concat!($describe, "\0").as_ptr()
+        }
+
+        /// Decides for a batch.
+        ///
+        /// # Safety
+        /// The switch calls it with a batch.
+        #[no_mangle]
+        pub unsafe extern "C" fn msw_forward(head: *mut $crate::Head) -> u32 {
+            let mut batch = $crate::Batch::new(head);
+            let forward: fn(&mut $crate::Batch) = $forward;
+            forward(&mut batch);
+            batch.outputs()
+        }
+
+        $(
+            /// Starts the module on a worker.
+            ///
+            /// # Safety
+            /// The switch calls it with a batch without packets.
+            #[no_mangle]
+            pub unsafe extern "C" fn msw_start(head: *mut $crate::Head) -> i32 {
+                let start: fn(&mut $crate::Batch) -> i32 = $start;
+                start(&mut $crate::Batch::new(head))
+            }
+        )?
+
+        $(
+            /// Carries out a command.
+            ///
+            /// # Safety
+            /// The switch calls it with a batch without packets.
+            #[no_mangle]
+            pub unsafe extern "C" fn msw_command(head: *mut $crate::Head, number: u32) -> i32 {
+                let command: fn(&mut $crate::Batch, u32) -> i32 = $command;
+                command(&mut $crate::Batch::new(head), number)
+            }
+        )?
+
+        #[cfg(target_arch = "wasm32")]
+        #[panic_handler]
+        fn panic(_: &core::panic::PanicInfo) -> ! {
+            core::arch::wasm32::unreachable()
+        }
+    };
+}

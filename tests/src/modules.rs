@@ -1,0 +1,41 @@
+//! Modules that tests compile from C, with what the documentation tells their authors to use.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::succeeded;
+use crate::{Error, Result};
+
+/// The repository's folder.
+fn repository() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map(Path::to_owned).ok_or_else(|| Error::new("the tests lie in no repository"))
+}
+
+/// Compiles a C file of the repository for WebAssembly into a folder; returns the name that its logic has. `more` is further
+/// options of the compiler.
+pub fn wasm(source: &str, folder: &Path, more: &[&str]) -> Result<String> {
+    let out = folder.join(name_of(source)?).with_extension("wasm");
+    let mut clang = Command::new("clang");
+    clang.args(["--target=wasm32", "-O2", "-nostdlib", "-mbulk-memory", "-matomics", "-Wl,--no-entry"]);
+    compile(&mut clang, source, &out, more)?;
+    Ok(format!("wasm:{}", out.display()))
+}
+
+/// The same as a shared object.
+pub fn native(source: &str, folder: &Path, more: &[&str]) -> Result<String> {
+    let out = folder.join(name_of(source)?).with_extension("so");
+    compile(Command::new("cc").args(["-O2", "-shared", "-fPIC"]), source, &out, more)?;
+    Ok(format!("native:{}", out.display()))
+}
+
+fn name_of(source: &str) -> Result<&str> {
+    source.rsplit('/').next().ok_or_else(|| Error::new("a source without a name"))
+}
+
+fn compile(command: &mut Command, source: &str, out: &Path, more: &[&str]) -> Result<()> {
+    let repository = repository()?;
+    command.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(repository.join("sdk/c"));
+    command.args(more).arg("-o").arg(out).arg(repository.join(source));
+    succeeded(source, command.output()?).map(drop)
+}

@@ -1,0 +1,140 @@
+//! Modules that break: what is wrong is said, and nobody else's packets suffer.
+
+use std::sync::atomic::AtomicBool;
+
+use bench::pace::Rate;
+use bench::session::{Options, Session};
+use e2e::{Daemon, config, exclusive, modules, seconds};
+
+/// What each fault of `tests/modules/hostile.c` is called, and what is said of it.
+const FAULTS: [(&str, &str); 7] = [
+    ("TRAP", "unreachable"),
+    ("LOOP", "too long"),
+    ("LEAK", "unreachable"),
+    ("PACKET", "names packet 60000"),
+    ("VERB", "verb 99"),
+    ("OUTPUTS", "outputs; 4096 fit"),
+    ("BOUNDS", "out of bounds"),
+];
+
+/// Those whose packets are dropped one by one.
+const WRONG: [&str; 2] = ["PORT", "HEADER"];
+
+fn faults_said(daemon: &Daemon) -> (u64, String) {
+    let shown = daemon.json(&["logic", "show", "evil"]).unwrap();
+    let counters = shown["counters"].as_array().unwrap();
+    let faults = counters.iter().find(|counter| counter["name"] == "faults").unwrap();
+    (faults["value"].as_u64().unwrap(), faults["summary"].as_str().unwrap().to_owned())
+}
+
+fn options(daemon: &Daemon, first: u32, rate: Rate) -> Options {
+    let mut options = Options::new(vec![daemon.memif("memif", first), daemon.memif("memif", first + 1)]);
+    options.duration = seconds(1, 5);
+    options.rate = rate;
+    options
+}
+
+/// A bystander's pair on another bridge, and the packets that the module is given meanwhile.
+fn beside(daemon: &Daemon) {
+    std::thread::scope(|scope| {
+        let evil = scope.spawn(|| {
+            let mut options = options(daemon, 2, Rate::Pps(5000.0));
+            options.allow_loss = true;
+            options.announce = false;
+            Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap()
+        });
+        let report =
+            Session::connect(options(daemon, 0, Rate::Pps(100_000.0))).unwrap().run(&AtomicBool::new(false));
+        let report = report.unwrap();
+        assert!(report.ok, "the bystander: {report}");
+        evil.join().unwrap();
+    });
+}
+
+fn daemon() -> Daemon {
+    let pair = |first: u32| {
+        config::memif(&format!("p{first}"), first, "")
+            + &config::memif(&format!("p{}", first + 1), first + 1, "")
+    };
+    Daemon::start(
+        &(config::bridge("br0", "learning") + &pair(0) + &config::bridge("evil", "static") + &pair(2)),
+    )
+    .unwrap()
+}
+
+#[test]
+fn what_fails_costs_its_own_bridge_alone() {
+    let _machine = exclusive();
+    let (folder, daemon) = (tempfile::tempdir().unwrap(), daemon());
+    for (fault, said) in FAULTS {
+        let logic =
+            modules::wasm("tests/modules/hostile.c", folder.path(), &[&format!("-D{fault}")]).unwrap();
+        daemon.run(&["logic", "set", "evil", &logic]).unwrap();
+        beside(&daemon);
+        let (count, help) = faults_said(&daemon);
+        assert!(count > 0 && help.contains(said), "{fault}: {count} faults, {help}");
+        let dropped = daemon.run(&["port", "stats", "evil"]).unwrap();
+        assert!(dropped.contains("logic-fault"), "{fault}: {dropped}");
+    }
+    for fault in WRONG {
+        let logic =
+            modules::wasm("tests/modules/hostile.c", folder.path(), &[&format!("-D{fault}")]).unwrap();
+        daemon.run(&["logic", "set", "evil", &logic]).unwrap();
+        let before = daemon.port("evil", "p2").unwrap().dropped();
+        beside(&daemon);
+        assert_eq!(faults_said(&daemon).0, 0, "{fault}");
+        assert!(daemon.port("evil", "p2").unwrap().dropped() > before, "{fault}");
+    }
+    // The bridge works again as soon as it has a logic that does.
+    daemon.run(&["logic", "set", "evil", "static"]).unwrap();
+    let report = Session::connect(options(&daemon, 2, Rate::Pps(5000.0)))
+        .unwrap()
+        .run(&AtomicBool::new(false))
+        .unwrap();
+    assert!(report.ok, "{report}");
+}
+
+#[test]
+fn what_is_no_module_is_refused_with_what_is_wrong() {
+    let (folder, daemon) = (tempfile::tempdir().unwrap(), daemon());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let hostile =
+        |fault: &str| modules::wasm("tests/modules/hostile.c", folder.path(), &[&format!("-D{fault}")]);
+    let good = modules::wasm("examples/modules/octet.c", folder.path(), &[]).unwrap();
+    let bytes = std::fs::read(good.trim_start_matches("wasm:")).unwrap();
+    std::fs::write(path("cut.wasm"), &bytes[..bytes.len() / 2]).unwrap();
+    std::fs::write(path("text.wasm"), "not a module").unwrap();
+    std::fs::write(path("text.so"), "not a module").unwrap();
+    let refused = |logic: &str, params: &[&str], said: &str| {
+        let mut command = vec!["logic", "set", "evil", logic];
+        params.iter().for_each(|param| command.extend(["--param", param]));
+        let output = daemon.cli(&command).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{logic}: {error}");
+        assert!(error.contains(said), "{logic}: {error}");
+        assert_eq!(daemon.json(&["logic", "show", "evil"]).unwrap()["name"], "static");
+    };
+    refused(&format!("wasm:{}", path("none.wasm")), &[], "No such file");
+    refused(&format!("wasm:{}", path("text.wasm")), &[], "no WebAssembly module");
+    refused(&format!("wasm:{}", path("cut.wasm")), &[], "no valid WebAssembly module");
+    refused(&format!("native:{}", path("text.so")), &[], "no shared object");
+    refused(&format!("native:{}", path("none.so")), &[], "No such file");
+    for (fault, said) in [
+        ("OLD", "version 0 of the interface"),
+        ("REFUSES", "returned 7"),
+        ("SLOW_START", "too long"),
+        ("NO_JSON", "description is wrong"),
+        ("BIG_TABLE", "1 to 1048576 are possible"),
+        ("IMPORTS", "unknown import"),
+        ("ENDLESS", "does not end"),
+    ] {
+        refused(&hostile(fault).unwrap(), &[], said);
+    }
+    let greedy =
+        modules::wasm("examples/modules/octet.c", folder.path(), &["-Wl,--initial-memory=134217728"])
+            .unwrap();
+    refused(&greedy, &[], "memory");
+    let learning = modules::wasm("examples/modules/learning.c", folder.path(), &[]).unwrap();
+    refused(&learning, &["ageing=soon"], "`soon`");
+    refused(&learning, &["aging=1"], "did you mean `ageing`");
+}

@@ -1,0 +1,6 @@
+//! Logics from outside, compiled from C by the tests: they forward, they are replaced, and they fail.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod examples;
+mod faults;
+mod replaced;

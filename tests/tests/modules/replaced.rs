@@ -1,0 +1,51 @@
+//! Logics that take each other's place under load.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bench::pace::Rate;
+use bench::session::{Options, Session};
+use e2e::{Daemon, config, exclusive, long, modules};
+
+/// Learning as a native module, as WebAssembly and built in, by turns, while a verifying client has both directions at half of what
+/// it found: nothing is lost, doubled or reordered.
+#[test]
+fn nothing_is_lost_and_nobody_forgotten() {
+    let _machine = exclusive();
+    let folder = tempfile::tempdir().unwrap();
+    let source = "examples/modules/learning.c";
+    let logics = [
+        modules::native(source, folder.path(), &[]).unwrap(),
+        modules::wasm(source, folder.path(), &[]).unwrap(),
+        "learning".to_owned(),
+    ];
+    let ports = config::memif("a", 0, "") + &config::memif("b", 1, "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    let mut options = Options::new(vec![daemon.memif("memif", 0), daemon.memif("memif", 1)]);
+    options.flows = 16;
+    options.rate = Rate::Half;
+    options.cpu = Some(1);
+    let replacements = if long() { 100 } else { 20 };
+    for replaced in [true, false] {
+        options.duration = std::time::Duration::from_millis(200) * replacements;
+        let (options, over) = (options.clone(), AtomicBool::new(false));
+        let report = std::thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+                over.store(true, Ordering::SeqCst);
+                report
+            });
+            let mut done = 0;
+            while replaced && !over.load(Ordering::SeqCst) && done < replacements {
+                daemon.wait_up("br0", "b").unwrap();
+                let logic = &logics[done as usize % 3];
+                daemon.run(&["logic", "set", "br0", logic]).unwrap();
+                done += 1;
+            }
+            assert!(!replaced || done == replacements, "{done} replacements while packets flowed");
+            client.join().unwrap()
+        });
+        let stats = daemon.run(&["port", "stats", "br0"]).unwrap();
+        assert!(report.ok, "replaced: {replaced}: {report}\n{stats}");
+        println!("replaced: {replaced}: {report}");
+    }
+}
