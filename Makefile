@@ -17,9 +17,13 @@ BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
 BUILD_PACKAGES := build-essential libpcap-dev
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
 TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump tshark dpdk-dev ethtool procps jq curl prometheus groff-base fish zsh \
-  qemu-system-x86 busybox-static cpio clang lld
+  qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
 PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
+
+# The end-to-end tests by name: of the whole workspace, so that what it is made of is compiled once for all of it.
+E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(wildcard tests/tests/*.rs)) \
+  $(patsubst tests/tests/%/main.rs,--test %,$(wildcard tests/tests/*/main.rs))
 
 # install-packages,LIST: installs what of LIST is missing; asks the network only then.
 define install-packages
@@ -79,6 +83,7 @@ lint: ## formatting, clippy and documentation, without a warning
 	@$(call install-packages,$(BUILD_PACKAGES))
 	$(CARGO) fmt --all --check
 	cd fuzz && $(CARGO) fmt --check
+	cd sdk/rust && $(CARGO) fmt --check && $(CARGO) clippy --target-dir ../../target/sdk -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
@@ -100,8 +105,8 @@ copies: ## payload bytes copied per byte delivered, counted
 .PHONY: e2e
 e2e: ## the real daemon with real clients
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
-	$(CARGO) build --locked -p mswitch -p mswitch-bench
-	$(CARGO) test --locked -p mswitch-e2e
+	$(CARGO) build --locked --workspace --bins
+	$(CARGO) test --locked --workspace $(E2E_TESTS)
 
 .PHONY: fuzz-short
 fuzz-short: ## replay all corpora, then 10 s a target
@@ -131,6 +136,7 @@ bench: ## against Open vSwitch with DPDK, interleaved (PAIRS); idle cost
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --size 1518
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --load segments
+	bench/logics.sh --rounds $(PAIRS)
 	bench/idle.sh
 
 .PHONY: docs

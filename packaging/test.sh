@@ -169,7 +169,6 @@ families=$(sed -nE 's/^[0-9]+ +socket\((AF_[A-Z0-9]+).*/\1/p' "$work/calls" | so
 for family in $families; do
   [[ " $(of_unit RestrictAddressFamilies) " == *" $family "* ]] || die "RestrictAddressFamilies= refuses $family"
 done
-grep -E 'PROT_WRITE\|PROT_EXEC|mprotect\(.*PROT_EXEC' "$work/calls" && die "MemoryDenyWriteExecute= refuses these"
 grep -E 'setns\(' "$work/calls" | grep -v CLONE_NEWNET && die "RestrictNamespaces= refuses these"
 echo "   $(wc -l <"$work/called") of $(wc -l <"$work/allowed") that are allowed; sockets: $(tr '\n' ' ' <<<"$families")"
 

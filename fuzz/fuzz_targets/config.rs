@@ -63,7 +63,7 @@ fn accepted(text: &str, config: &Config) {
     let mut bridges = BTreeSet::new();
     for bridge in &config.bridges {
         assert!(bridges.insert(&bridge.name) && model::check_name(&bridge.name).is_ok());
-        assert!(logic::build(&bridge.logic.name, &bridge.logic.params).is_ok());
+        assert!(logic::build(&bridge.logic.name, &bridge.logic.params, &[]).is_ok());
         let mut ports = BTreeSet::new();
         for port in &bridge.ports {
             let settings = &port.settings;

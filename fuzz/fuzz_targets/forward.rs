@@ -110,7 +110,7 @@ fuzz_target!(|data: &[u8]| {
 
 fn build(name: &str, params: &[(&str, &str)]) -> Arc<dyn SwitchLogic> {
     let params: Vec<_> = params.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-    match logic::build(name, &params) {
+    match logic::build(name, &params, &[]) {
         Ok(logic) => logic,
         Err(error) => panic!("{error}"),
     }

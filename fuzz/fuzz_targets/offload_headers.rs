@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     let [takes, bound] = from.array();
     let caps = Caps { csum: takes & 1 != 0, tso4: takes & 2 != 0, tso6: takes & 4 != 0, uso: takes & 8 != 0 };
     let max_frame = if bound == 0 { MAX_PACKET + 22 } else { u32::from(bound) * 32 };
-    let logic = match logic::build("static", &[("p0".into(), "p1".into())]) {
+    let logic = match logic::build("static", &[("p0".into(), "p1".into())], &[]) {
         Ok(logic) => logic,
         Err(error) => panic!("{error}"),
     };

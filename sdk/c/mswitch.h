@@ -56,7 +56,8 @@ struct msw_output {
 
 /* A parameter's value. */
 struct msw_value {
-    uint64_t number;   /* A number; 0 or 1 for a switch, a choice's place, milliseconds, the index of a port, a MAC or IPv4 address. */
+    uint64_t number;   /* A number; 0 or 1 for a switch, a choice's place, milliseconds, the index of a port; of a MAC or IPv4 address,
+                          the bytes as they are in packets. MSW_NOTHING for texts and IPv6 addresses. */
     uint32_t text;     /* Offset of the value as it was written; */
     uint32_t text_len; /* not ended by a zero. */
 };
@@ -91,7 +92,7 @@ struct msw_batch {
     uint32_t text_len;
     uint32_t text_room;
     uint32_t worker;    /* Which worker this is. */
-    uint64_t tables[8]; /* Where the tables are: msw_table.h. */
+    uint64_t tables[8]; /* Where the tables are: mswitch_table.h. */
     uint64_t host;
 };
 

@@ -4,12 +4,17 @@
  *
  * The switch makes them as the description says. Keys and values are a multiple of 8 bytes long, filled up with zeroes. Values of
  * 8 bytes are read and written in one piece, whatever other workers do; of longer ones, parts may be older than others.
- * An entry that somebody else removes meanwhile may be found once more.
+ * An entry that somebody else removes meanwhile may be found once more. Workers that add a key at the same moment may both do it;
+ * the first of the two is found from then on, and the other one when that is removed.
  */
 #ifndef MSWITCH_TABLE_H
 #define MSWITCH_TABLE_H
 
 #include "mswitch.h"
+
+#if defined(__wasm__) && !defined(__wasm_atomics__)
+#error "workers share tables: compile with -matomics -mbulk-memory"
+#endif
 
 #define MSW_TABLE_PROBE 16
 
@@ -90,6 +95,14 @@ static inline uint64_t *msw_table_insert(struct msw_table *table, const uint64_t
     return NULL;
 }
 
+/* Adds to a value's word, whatever other workers add meanwhile; returns what it was. */
+static inline uint64_t msw_value_add(uint64_t *value, uint64_t more) { return __atomic_fetch_add(value, more, __ATOMIC_RELAXED); }
+
+/* Changes a value from what it was to what it is to be; returns whether it still was so. */
+static inline int msw_value_change(uint64_t *value, uint64_t from, uint64_t to) {
+    return __atomic_compare_exchange_n(value, &from, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 /* Removes an entry; returns whether there was one. */
 static inline int msw_table_remove(struct msw_table *table, const uint64_t *key) {
     uint64_t *value = msw_table_find(table, key);
@@ -98,6 +111,12 @@ static inline int msw_table_remove(struct msw_table *table, const uint64_t *key)
     uint64_t sequence = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
     if ((sequence & 3) != 2) return 0;
     return __atomic_compare_exchange_n(slot, &sequence, (sequence & ~(uint64_t)3) + 4, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* For walking a table: the key in slot 0 to table->mask, behind which its value is; NULL if there is none. */
+static inline uint64_t *msw_table_entry(struct msw_table *table, uint32_t slot) {
+    uint64_t *at = msw_table_slot(table, slot);
+    return (__atomic_load_n(at, __ATOMIC_ACQUIRE) & 3) == 2 ? at + 1 : NULL;
 }
 
 #endif

@@ -39,3 +39,33 @@ fn compile(command: &mut Command, source: &str, out: &Path, more: &[&str]) -> Re
     command.args(more).arg("-o").arg(out).arg(repository.join(source));
     succeeded(source, command.output()?).map(drop)
 }
+
+/// Compiles a Rust file of the repository for WebAssembly, with Debian's compiler and the SDK's crate.
+pub fn wasm_from_rust(source: &str, folder: &Path) -> Result<String> {
+    let repository = repository()?;
+    let (crate_file, out) =
+        (folder.join("libmswitch_module.rlib"), folder.join(name_of(source)?).with_extension("wasm"));
+    let rustc = || {
+        let mut rustc = Command::new("/usr/bin/rustc");
+        rustc.args([
+            "--edition",
+            "2021",
+            "-C",
+            "opt-level=2",
+            "-C",
+            "panic=abort",
+            "--target",
+            "wasm32-unknown-unknown",
+        ]);
+        rustc.args(["-C", "target-feature=+atomics,+bulk-memory", "-D", "warnings"]);
+        rustc
+    };
+    let mut library = rustc();
+    library.args(["--crate-type", "rlib", "--crate-name", "mswitch_module", "-o"]).arg(&crate_file);
+    succeeded("the SDK's crate", library.arg(repository.join("sdk/rust/src/lib.rs")).output()?)?;
+    let mut module = rustc();
+    module.args(["--crate-type", "cdylib", "-C", "linker=wasm-ld", "--extern"]);
+    module.arg(format!("mswitch_module={}", crate_file.display())).arg("-o").arg(&out);
+    succeeded(source, module.arg(repository.join(source)).output()?)?;
+    Ok(format!("wasm:{}", out.display()))
+}

@@ -112,7 +112,10 @@ fn wait_recorded(daemon: &Daemon, frames: u64) {
     until(&format!("{frames} frames in the file"), LIMIT, || {
         Ok(detail(daemon, "rec", "recorded").starts_with(&format!("{frames} frames,")).then_some(()))
     })
-    .unwrap_or_else(|error| panic!("{error}; there are {}", detail(daemon, "rec", "recorded")));
+    .unwrap_or_else(|error| {
+        let stats = daemon.run(&["port", "stats"]).unwrap();
+        panic!("{error}; there are {}\n{stats}", detail(daemon, "rec", "recorded"))
+    });
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::events::Events;
 use crate::file::{self, FileError};
 use crate::limits;
 use crate::model::{Config, DaemonConfig};
-use crate::reconcile::{Effort, Outcome};
+use crate::reconcile::{Effort, Outcome, SLOWEST_RETRY};
 use crate::refusal::Refusal;
 use crate::state::{State, every};
 
@@ -90,6 +90,9 @@ impl Desired {
         let mut wanted = self.lock();
         let mut next = wanted.clone();
         self.check_machine(&edit)?;
+        if let Edit::SetLogic { bridge, .. } = &edit {
+            self.state.renew_logic(bridge);
+        }
         edit.apply(&mut next)?;
         limits::raise_for(next.ports())?;
         let before = self.state.in_trouble();
@@ -165,7 +168,8 @@ impl Desired {
         self.wake.notify_one();
     }
 
-    /// Tries again what failed, for ever.
+    /// Tries again what failed, for ever, and looks from time to time whether a port has lost what it had opened: an interface can be
+    /// deleted without a word to those who have it open.
     pub async fn keep(self: Arc<Self>) {
         loop {
             let this = self.clone();
@@ -176,14 +180,10 @@ impl Desired {
                     Some(Instant::now() + Duration::from_secs(10))
                 }
             };
-            match next {
-                Some(next) => {
-                    tokio::select! {
-                        () = tokio::time::sleep_until(next.into()) => {}
-                        () = self.wake.notified() => {}
-                    }
-                }
-                None => self.wake.notified().await,
+            let look = Instant::now() + SLOWEST_RETRY;
+            tokio::select! {
+                () = tokio::time::sleep_until(next.map_or(look, |next| next.min(look)).into()) => {}
+                () = self.wake.notified() => {}
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use logic::{Kind, Logic, LogicDescription, LogicError};
 
 /// Kinds of logics that come from outside.
-pub(crate) const KINDS: &[Kind] = &[modules::WASM, modules::NATIVE];
+pub(crate) const KINDS: &[Kind] = modules::KINDS;
 
 /// Makes the logic called `name`.
 pub(crate) fn build(name: &str, params: &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError> {

@@ -205,7 +205,12 @@ impl Pass<'_> {
                 }
                 Err(refusal) => return self.note(object(), Action::Add, Err(refusal)),
             },
-            Some(running) if running.config != wanted.logic => {
+            Some(running)
+                if running.config != wanted.logic
+                    || running.renew
+                    || (self.effort == Effort::All && running.logic.is_outdated()) =>
+            {
+                running.renew = false;
                 let changed = self.state.set_logic(running, wanted);
                 self.note(object(), Action::Change, changed);
             }

@@ -34,6 +34,8 @@ pub struct Bridge {
     pub stations: Vec<StationConfig>,
     /// Its mirrors.
     pub mirrors: Vec<Mirror>,
+    /// Its logic is to be made anew from files that changed.
+    pub renew: bool,
 }
 
 /// A port that runs.
@@ -118,7 +120,8 @@ impl State {
         let (ports, stations, mirrors) = Default::default();
         let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
         let number = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
-        Ok(Bridge { id, number, config: config.logic.clone(), logic, ports, stations, mirrors })
+        let config = config.logic.clone();
+        Ok(Bridge { id, number, config, logic, ports, stations, mirrors, renew: false })
     }
 
     /// Removes a bridge and its ports.
@@ -151,6 +154,13 @@ impl State {
         bridge.logic = logic;
         bridge.config = wanted.logic.clone();
         Ok(())
+    }
+
+    /// The next pass makes a bridge's logic anew, if the files that it was made of have changed.
+    pub(crate) fn renew_logic(&self, bridge: &str) {
+        if let Some(bridge) = self.bridges().get_mut(bridge) {
+            bridge.renew = bridge.logic.is_outdated();
+        }
     }
 
     /// A logic that took another's place forgets what it was handed over and is not so any more: stations at ports that went
@@ -287,6 +297,7 @@ mod tests {
             switch: Arc::new(Switch::start(&SwitchOptions::default()).unwrap()),
             runtime: runtime.handle().clone(),
             sockets: ports::memif::Sockets::default(),
+            patches: ports::patch::Patches::default(),
         });
         let outcomes = state.reconcile(&wanted, Effort::All);
         assert!(outcomes.iter().all(|outcome| outcome.trouble.is_none()), "{outcomes:?}");

@@ -87,7 +87,7 @@ impl Picture {
         }
         logic.ports_changed(&named);
         let mirrors: Vec<_> = mirrors.into_iter().map(|mirror| (mirror, Arc::default())).collect();
-        let state = BridgeState::with_aside(logic, entries, lanes, &mirrors, observers.iter());
+        let state = BridgeState::with_aside(logic, entries, lanes, &mirrors, observers.iter()).with_arenas(1);
         Self { state, counters, faults }
     }
 
@@ -152,6 +152,15 @@ impl Steps {
 
     /// Makes the private header copies.
     pub fn load(&mut self) {
+        self.batch.load_headers();
+    }
+
+    /// The same, where the bridge's logic wants them to be.
+    pub fn load_for(&mut self, picture: &Picture) {
+        if let Some(arena) = picture.state.arena(0) {
+            // SAFETY: this is the one that takes the part of worker 0, and `receive` empties the batch before the next one.
+            unsafe { self.batch.keep_headers_in(arena) };
+        }
         self.batch.load_headers();
     }
 

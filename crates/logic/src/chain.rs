@@ -187,6 +187,10 @@ impl Logic for Chain {
         self.logics().find_map(|logic| logic.groups())
     }
 
+    fn is_outdated(&self) -> bool {
+        self.logics().any(|logic| logic.is_outdated())
+    }
+
     fn counters(&self) -> Vec<Counter> {
         let of = |(number, stage): (usize, &Stage)| {
             let named = move |counter: Counter| Counter { name: named(number, &counter.name), ..counter };

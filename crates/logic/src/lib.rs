@@ -58,6 +58,11 @@ pub trait Logic: fabric::SwitchLogic {
         None
     }
 
+    /// Whether the files that it was made of have changed since.
+    fn is_outdated(&self) -> bool {
+        false
+    }
+
     /// What it counts, beyond what the fabric counts for every bridge.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()

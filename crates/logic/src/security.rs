@@ -216,7 +216,7 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
     }
 }
 
-/// The same as [`admits`] of a whole packet.
+/// Whether a packet's source may speak, as far as that needs no table; if not, it is dropped and counted.
 pub fn admits_packet(security: &Security, batch: &mut Batch<'_>, v: VersionId) -> bool {
     match ether::addresses(batch.header(v)) {
         Some((_, src)) => admits(security, batch, v, src),

@@ -147,7 +147,7 @@ pub(crate) struct Value {
 /// The number of a parameter that names a port which is not there, or has no value.
 pub(crate) const NOTHING: u64 = u64::MAX;
 
-/// `struct msw_host`: what native modules can call; for WebAssembly they are imports from [`IMPORTS`].
+/// `struct msw_host`: what native modules can call; for WebAssembly they are imports from `mswitch`.
 #[repr(C)]
 pub(crate) struct HostFunctions {
     /// Brings so many bytes of a packet into its header; returns how many are there.
@@ -157,6 +157,3 @@ pub(crate) struct HostFunctions {
     /// Whether a port is there and up.
     pub(crate) is_up: unsafe extern "C" fn(*mut BatchHead, u32) -> u32,
 }
-
-/// The module that WebAssembly modules import from.
-pub(crate) const IMPORTS: &str = "mswitch";

@@ -57,7 +57,7 @@ struct RawParam {
     name: String,
     r#type: String,
     help: String,
-    default: Option<String>,
+    default: Option<Default>,
     #[serde(default)]
     optional: Option<String>,
     min: Option<u64>,
@@ -66,6 +66,25 @@ struct RawParam {
     unit: String,
     #[serde(default)]
     choices: Vec<String>,
+}
+
+/// A default as its parameter is written by users, or as JSON would have it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Default {
+    Text(String),
+    Number(u64),
+    Switch(bool),
+}
+
+impl Default {
+    fn text(self) -> String {
+        match self {
+            Default::Text(text) => text,
+            Default::Number(number) => number.to_string(),
+            Default::Switch(on) => if on { "on" } else { "off" }.into(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -271,7 +290,7 @@ fn param(raw: RawParam) -> Result<ParamDescription, String> {
     };
     let param = ParamDescription::new(raw.name, kind, line(&raw.help));
     Ok(match (raw.default, raw.optional) {
-        (Some(default), _) => param.or(default),
+        (Some(default), _) => param.or(default.text()),
         (None, Some(otherwise)) => param.optional(line(&otherwise)),
         (None, None) => param,
     })
@@ -322,4 +341,75 @@ fn table(raw: RawTable, logic: &LogicDescription) -> Result<TableInfo, String> {
         }
     }
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FDB: &str = r#"{"name": "fdb", "capacity": 8, "key": [["station", "mac"], ["vlan", "u16"]],
+        "value": [["port", "port"], ["heard", "seconds"]], "expires": "ageing"}"#;
+
+    #[test]
+    fn a_whole_one_is_understood() {
+        let params = r#"[{"name": "ageing", "type": "number", "max": 9, "unit": "s", "default": 3, "help": "h"},
+            {"name": "up", "type": "port", "optional": "none", "help": "h"}]"#;
+        let text = format!(
+            r#"{{"name": "x", "summary": "two\nlines", "params": {params}, "tables": [{FDB}], "state": 16,
+                "counters": [{{"name": "c", "help": "h"}}], "commands": [{{"name": "do", "help": "h"}}]}}"#
+        );
+        let described = parse(text.as_bytes()).unwrap();
+        assert_eq!(described.logic.summary, "two lines");
+        let table = &described.tables[0];
+        assert_eq!((table.key_len, table.value_len), (8, 8));
+        assert_eq!((table.key[1].at, table.value[1].at), (6, 2));
+        assert_eq!(described.state, 16);
+        let entry = [2, 0, 0, 0, 0, 1, 7, 0];
+        assert_eq!(table.key[0].kind.show(table.key[0].of(&entry), 0), "02:00:00:00:00:01");
+        assert_eq!(table.key[1].kind.show(table.key[1].of(&entry), 0), "7");
+        assert_eq!(Type::Ipv4.show(&[192, 0, 2, 1], 0), "192.0.2.1");
+        assert_eq!(Type::Seconds.show(&5u32.to_le_bytes(), 65), "60 s ago");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let table = |table: &str| format!(r#"{{"name": "x", "summary": "", "tables": [{table}]}}"#);
+        let param = |param: &str| format!(r#"{{"name": "x", "summary": "", "params": [{param}]}}"#);
+        let many = format!(
+            r#"{{"name": "x", "summary": "", "tables": [{}]}}"#,
+            [r#"{"name": "t", "capacity": 1, "key": [["k", "u8"]], "value": [["v", "u8"]]}"#; 9].join(",")
+        );
+        for (text, said) in [
+            ("learning".to_owned(), "expected value"),
+            (r#"{"name": "x"}"#.into(), "missing field `summary`"),
+            (r#"{"name": "x", "summary": "", "sumary": ""}"#.into(), "unknown field `sumary`"),
+            (r#"{"name": "A b", "summary": ""}"#.into(), "`A b` is no name for the module"),
+            (r#"{"name": "x", "summary": "", "state": 99999999}"#.into(), "1048576 bytes for itself"),
+            (table(FDB), "parameter `ageing` says"),
+            (
+                table(r#"{"name": "t", "capacity": 0, "key": [["k", "u8"]], "value": [["v", "u8"]]}"#),
+                "room for 0 entries",
+            ),
+            (
+                table(r#"{"name": "t", "capacity": 1, "key": [], "value": [["v", "u8"]]}"#),
+                "keys have 0 bytes",
+            ),
+            (
+                table(r#"{"name": "t", "capacity": 1, "key": [["k", "word"]], "value": []}"#),
+                "unknown variant `word`",
+            ),
+            (many, "it has 9 tables"),
+            (param(r#"{"name": "p", "type": "int", "help": ""}"#), "of type `int`"),
+            (
+                param(r#"{"name": "p", "type": "number", "min": 2, "max": 1, "help": ""}"#),
+                "can have no value",
+            ),
+        ] {
+            let error = parse(text.as_bytes()).unwrap_err();
+            assert!(
+                error.starts_with("its description is wrong: ") && error.contains(said),
+                "{text}: {error}"
+            );
+        }
+    }
 }

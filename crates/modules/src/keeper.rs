@@ -1,23 +1,17 @@
-//! The thread that looks after WebAssembly modules: it ends those that run for too long, and makes those anew that failed.
+//! The thread that looks after modules: it lets those see that time passes that can be ended when they run for too long, and makes
+//! those anew that failed.
 //!
-//! It ticks while modules run and sleeps when none has run for a while, so that an idle switch stays idle. A module is ended at
-//! the first of its loops or calls after [`TICKS`] ticks.
+//! It ticks while modules run and sleeps when none has run for a while, so that an idle switch stays idle.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
-use wasmtime::Engine;
-
 use crate::module::Inner;
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_micros(250);
-/// Ticks after which a batch is taken from a module.
-pub(crate) const TICKS: u64 = 2;
-/// Ticks after which everything else is: its start, its description, a command.
-pub(crate) const PATIENT_TICKS: u64 = 400;
 /// Time between two looks at whether a failed one is to be made anew, where none runs.
 const MENDING: Duration = Duration::from_millis(20);
 /// Ticks without work after which the thread sleeps.
@@ -32,6 +26,8 @@ pub(crate) struct Keeper {
     asleep: AtomicBool,
     failed: AtomicBool,
     thread: OnceLock<Thread>,
+    /// Lets modules see a tick.
+    tick: OnceLock<fn()>,
     logics: Mutex<Vec<Weak<Inner>>>,
 }
 
@@ -41,17 +37,22 @@ static KEEPER: Keeper = Keeper {
     asleep: AtomicBool::new(false),
     failed: AtomicBool::new(false),
     thread: OnceLock::new(),
+    tick: OnceLock::new(),
     logics: Mutex::new(Vec::new()),
 };
 
+/// Calls this for each tick; only the first one named is.
+#[cfg(feature = "wasm")]
+pub(crate) fn on_tick(tick: fn()) {
+    let _ = KEEPER.tick.set(tick);
+}
+
 /// Starts it, once.
-pub(crate) fn start(engine: &Engine) -> std::io::Result<()> {
+pub(crate) fn start() -> std::io::Result<()> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     if KEEPER.thread.get().is_none() {
-        let engine = engine.clone();
-        let handle =
-            std::thread::Builder::new().name("mswitch-keeper".into()).spawn(move || KEEPER.keep(&engine))?;
+        let handle = std::thread::Builder::new().name("mswitch-keeper".into()).spawn(|| KEEPER.keep())?;
         let _ = KEEPER.thread.set(handle.thread().clone());
     }
     Ok(())
@@ -64,7 +65,8 @@ pub(crate) fn watch(logic: Weak<Inner>) {
     logics.push(logic);
 }
 
-/// A module runs on a worker now.
+/// A module that can be ended runs on a worker now.
+#[cfg(feature = "wasm")]
 #[inline]
 pub(crate) fn runs() {
     if !KEEPER.ran.load(Ordering::Relaxed) {
@@ -105,7 +107,7 @@ impl Keeper {
         self.ran.swap(false, Ordering::SeqCst) || self.running.load(Ordering::SeqCst) > 0
     }
 
-    fn keep(&self, engine: &Engine) {
+    fn keep(&self) {
         let mut idle = 0;
         loop {
             idle = if self.runs() { 0 } else { idle + 1 };
@@ -122,7 +124,9 @@ impl Keeper {
                 self.asleep.store(false, Ordering::SeqCst);
             }
             std::thread::sleep(TICK);
-            engine.increment_epoch();
+            if let Some(tick) = self.tick.get() {
+                tick();
+            }
             if self.failed.load(Ordering::SeqCst) {
                 self.restart();
             }

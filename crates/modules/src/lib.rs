@@ -1,12 +1,12 @@
 //! Logics from outside the switch: WebAssembly modules, which can do nothing but decide, and native ones, which are trusted.
 //!
-//! Both speak one interface ([`abi`]; for their authors: docs/modules.md and `sdk/`). A module is given whole batches in a
-//! [window] of memory that it shares with its worker: the headers where the fabric keeps them, a list of packets, and room
-//! for a list of outputs. What workers share are [tables], which outlive a module that is replaced.
+//! Both speak one interface (`abi.rs`; for their authors: docs/modules.md and `sdk/`). A module is given whole batches in a window
+//! of memory (`window.rs`) that it shares with its worker: the headers where the fabric keeps them, a list of packets, and room
+//! for a list of outputs. What workers share are tables (`table.rs`), which outlive a module that is replaced.
 //!
-//! - [`logic`](module): what the switch sees, the same for both kinds;
-//! - [`wasm`], [`native`]: how the code of either kind is loaded and called;
-//! - [`description`]: what a module says about itself.
+//! - `module.rs`: what the switch sees, the same for both kinds; `cell.rs`: one worker's instance, and its failures;
+//! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `keeper.rs`: who stops and restarts it;
+//! - `description.rs`: what a module says about itself.
 //!
 //! Invariants: nothing that a module leaves in the window is believed: each number is read once, after the module returned,
 //! and checked by the fabric's own verbs. A WebAssembly module reaches its own memory, the window and its tables, and runs
@@ -16,16 +16,21 @@
 mod abi;
 mod cell;
 mod description;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod keeper;
 mod module;
+#[cfg(feature = "native")]
 mod native;
 mod table;
+#[cfg(feature = "wasm")]
 mod wasm;
 mod window;
 
 use logic::Kind;
 
 /// `wasm:FILE`.
+#[cfg(feature = "wasm")]
 pub const WASM: Kind = Kind {
     prefix: "wasm",
     summary: "a WebAssembly module: sandboxed, in any language",
@@ -33,7 +38,16 @@ pub const WASM: Kind = Kind {
     build: |file, params| module::build(&wasm::WASM, file, params),
 };
 
+/// Every kind there is.
+pub const KINDS: &[Kind] = &[
+    #[cfg(feature = "wasm")]
+    WASM,
+    #[cfg(feature = "native")]
+    NATIVE,
+];
+
 /// `native:FILE`.
+#[cfg(feature = "native")]
 pub const NATIVE: Kind = Kind {
     prefix: "native",
     summary: "a shared object with the interface of WebAssembly modules: faster, and trusted",

@@ -8,14 +8,15 @@
 //! it names packets by their place in the list only. A batch that a module fails on is dropped and counted as `logic-fault`,
 //! except for packets that it had sent already.
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::arena::SLOT_LEN;
 use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId, clock};
 use logic::params::{self, ParamValue};
 use logic::vlan::{Frame, Vlans};
-use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, Values};
+use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, TableSize, Values};
 use packet::offload::{Gso, Offload};
 
 use crate::abi::{self, BatchHead, MAX_TABLES, Packet, Value, flag, verb};
@@ -93,6 +94,8 @@ pub(crate) struct Module(Arc<Inner>);
 /// What the keeper knows of a module.
 pub(crate) struct Inner {
     name: String,
+    /// The file that it was read from, and what that was then.
+    origin: Option<(PathBuf, Option<Stamp>)>,
     source: Box<dyn Source>,
     values: Values,
     tables: Vec<SharedTable>,
@@ -101,17 +104,34 @@ pub(crate) struct Inner {
     ports: Mutex<Vec<(u16, String)>>,
 }
 
+/// Tells a file from what it was before: device, inode, size, and when it was changed.
+pub(crate) type Stamp = (u64, u64, u64, i64, i64);
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    let is = std::fs::metadata(file).ok()?;
+    Some((is.dev(), is.ino(), is.size(), is.mtime(), is.mtime_nsec()))
+}
+
 fn error(prefix: &str, file: &str, message: impl Into<String>) -> LogicError {
     LogicError::Module { file: format!("{prefix}:{file}"), message: message.into() }
 }
 
 fn load(loader: &Loader, file: &str) -> Result<Box<dyn Source>, LogicError> {
+    if let Err(what) = keeper::start() {
+        return Err(error(loader.prefix, file, format!("no thread to look after modules: {what}")));
+    }
     (loader.load)(Path::new(file)).map_err(|message| error(loader.prefix, file, message))
 }
 
 /// What the module in this file says about itself.
 pub(crate) fn describe(loader: &Loader, file: &str) -> Result<LogicDescription, LogicError> {
-    Ok(load(loader, file)?.description().logic.clone())
+    let source = load(loader, file)?;
+    Ok(named(loader, file, source.description()))
+}
+
+/// The description by the name that the logic has here.
+fn named(loader: &Loader, file: &str, description: &Description) -> LogicDescription {
+    LogicDescription { name: format!("{}:{file}", loader.prefix), ..description.logic.clone() }
 }
 
 /// The module in this file as a logic.
@@ -120,14 +140,13 @@ pub(crate) fn build(
     file: &str,
     given: &[(String, String)],
 ) -> Result<Arc<dyn Logic>, LogicError> {
+    // Before it is read: a change in between is noticed later.
+    let origin = Some((PathBuf::from(file), stamp(Path::new(file))));
     let source = load(loader, file)?;
-    let values = params::check(&source.description().logic, given)?;
-    let tables: Result<Vec<_>, _> = source.description().tables.iter().map(SharedTable::new).collect();
-    let tables =
-        tables.map_err(|what| error(loader.prefix, file, format!("no memory for its tables: {what}")))?;
-    let name = format!("{}:{file}", loader.prefix);
-    let (cells, ports) = (OnceLock::new(), Mutex::default());
-    Ok(Arc::new(Module(Arc::new(Inner { name, source, values, tables, cells, ports }))))
+    let values = params::check(&named(loader, file, source.description()), given)?;
+    let module = Module::new(format!("{}:{file}", loader.prefix), origin, source, values);
+    let refused = |what| error(loader.prefix, file, format!("no memory for its tables: {what}"));
+    Ok(Arc::new(module.map_err(refused)?))
 }
 
 impl Inner {
@@ -407,6 +426,19 @@ impl Host for Call<'_, '_> {
 }
 
 impl Module {
+    /// A module with tables of its own, which are empty.
+    pub(crate) fn new(
+        name: String,
+        origin: Option<(PathBuf, Option<Stamp>)>,
+        source: Box<dyn Source>,
+        values: Values,
+    ) -> std::io::Result<Module> {
+        let tables: std::io::Result<Vec<_>> =
+            source.description().tables.iter().map(SharedTable::new).collect();
+        let (tables, cells, ports) = (tables?, OnceLock::new(), Mutex::default());
+        Ok(Module(Arc::new(Inner { name, origin, source, values, tables, cells, ports })))
+    }
+
     fn switch(&self, batch: &mut Batch<'_>, instance: &mut Instance, arena: Arena) -> Result<(), String> {
         let Instance { runner, shadows } = instance;
         let window = runner.window();
@@ -526,6 +558,12 @@ impl Logic for Module {
         self.0.values.to_text()
     }
 
+    fn is_outdated(&self) -> bool {
+        // One that is not there any more is no newer one.
+        let Some((file, before)) = &self.0.origin else { return false };
+        stamp(file).is_some_and(|stamp| Some(stamp) != *before)
+    }
+
     fn counters(&self) -> Vec<Counter> {
         let cells = self.0.cells();
         let counter = |(i, info): (usize, &crate::description::CounterInfo)| Counter {
@@ -559,6 +597,15 @@ impl Logic for Module {
         self.0.tables.iter().zip(&self.0.description().tables).map(table).collect()
     }
 
+    fn table_sizes(&self) -> Vec<TableSize> {
+        let size = |(table, info): (&SharedTable, &TableInfo)| TableSize {
+            name: info.name.clone(),
+            entries: table.len(),
+            capacity: info.capacity.into(),
+        };
+        self.0.tables.iter().zip(&self.0.description().tables).map(size).collect()
+    }
+
     fn commands(&self) -> Vec<CommandInfo> {
         self.0.description().logic.commands.clone()
     }
@@ -586,7 +633,10 @@ impl Logic for Module {
             window.write(window.layout().text, text.as_bytes());
             let returned = keeper::during(|| instance.runner.command(number as u32))?;
             let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
-            let mut answer = vec![0; len.min(abi::TEXT_LEN)];
+            if len > abi::TEXT_LEN {
+                return Err(format!("it says that its answer has {len} bytes; {} fit", abi::TEXT_LEN));
+            }
+            let mut answer = vec![0; len];
             window.read(window.layout().text, &mut answer);
             Ok((returned >= 0, String::from_utf8_lossy(&answer).into_owned()))
         });
@@ -645,9 +695,9 @@ impl Logic for Module {
                     return false;
                 }
                 let heard = value_of(info, entry, column) as u32;
-                // One that was heard meanwhile was heard in the future.
+                // One that was heard meanwhile was heard in the future; one that was added just now may not say yet when.
                 let age = now_seconds.wrapping_sub(heard);
-                age < 1 << 31 && u64::from(age) >= after
+                heard != 0 && age < 1 << 31 && u64::from(age) >= after
             });
         }
     }

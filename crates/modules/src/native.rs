@@ -84,6 +84,9 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
         }
         CStr::from_ptr(text).to_bytes().to_vec()
     };
+    if text.len() > description::MAX_LEN {
+        return Err(format!("its description has more than {} bytes", description::MAX_LEN));
+    }
     let object = Arc::new(Object { start, forward, command, _library: library });
     Ok(Box::new(Code { object, description: description::parse(&text)? }))
 }

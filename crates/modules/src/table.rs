@@ -3,7 +3,8 @@
 //! Layout (`sdk/c/mswitch_table.h` has the same): a header of 64 bytes, then slots. A slot is a sequence number, a key and a
 //! value; bit 0 of the number says that somebody is writing the slot, bit 1 that it has an entry, the rest counts changes.
 //! A key lies in one of [`PROBE`] slots from where its hash points to. Values of 8 bytes are read and written in one piece;
-//! longer ones may be torn between workers that write at once.
+//! longer ones may be torn between workers that write at once. Workers that add a key at the same moment may both do it: the
+//! first slot's entry is found from then on.
 //!
 //! Invariants: the switch relies on nothing that it finds there but its own numbers, since a module can write anything; every
 //! loop is bounded by them; all accesses are by atomics.
@@ -166,6 +167,12 @@ impl SharedTable {
         })
     }
 
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> u64 {
+        let there = |i: &usize| self.word(self.slot(*i)).load(Ordering::Relaxed) & PRESENT != 0;
+        (0..=self.mask).filter(there).count() as u64
+    }
+
     /// Removes the entries, key and value, for which `which` is true; returns how many.
     pub(crate) fn remove_where(&self, mut which: impl FnMut(&[u8]) -> bool) -> usize {
         self.entries().filter(|(slot, bytes)| which(bytes) && self.remove_at(*slot)).count()
@@ -195,12 +202,6 @@ impl SharedTable {
         }
     }
 
-    /// Slots, which is more than entries.
-    #[cfg(test)]
-    pub(crate) fn slots(&self) -> usize {
-        self.mask + 1
-    }
-
     /// Bytes of a key.
     pub(crate) fn key_len(&self) -> usize {
         self.key_words * 8
@@ -223,4 +224,93 @@ fn words(bytes: &[u8], count: usize) -> Vec<u64> {
         u64::from_le_bytes(word)
     };
     (0..count).map(|_| word()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::description::{Column, Type};
+
+    fn table(capacity: u32) -> SharedTable {
+        let column = |name: &str| Column { name: name.into(), kind: Type::U64, at: 0 };
+        let (key, value) = (vec![column("k")], vec![column("v")]);
+        let info =
+            TableInfo { name: "t".into(), key, value, key_len: 8, value_len: 8, capacity, expires: None };
+        SharedTable::new(&info).unwrap()
+    }
+
+    fn contents(table: &SharedTable) -> BTreeMap<u64, u64> {
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        table.entries().map(|(_, entry)| (number(&entry[..8]), number(&entry[8..]))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn holds_what_a_map_holds(steps in prop::collection::vec((any::<bool>(), 0..64u64, any::<u64>()), 0..300)) {
+            let (table, mut map) = (table(1024), BTreeMap::new());
+            for (insert, key, value) in steps {
+                if insert {
+                    let fresh = table.insert(&key.to_le_bytes(), &value.to_le_bytes());
+                    prop_assert_eq!(fresh, !map.contains_key(&key));
+                    map.entry(key).or_insert(value);
+                } else {
+                    let removed = table.remove_where(|entry| entry[..8] == key.to_le_bytes());
+                    prop_assert_eq!(removed, usize::from(map.remove(&key).is_some()));
+                }
+            }
+            prop_assert_eq!(contents(&table), map);
+        }
+    }
+
+    #[test]
+    fn is_full_some_time_and_says_so() {
+        let table = table(8);
+        let added = (0..1000u64).filter(|key| table.insert(&key.to_le_bytes(), &[1])).count();
+        assert_eq!(added, contents(&table).len());
+        assert!((8..=16).contains(&added), "{added}");
+    }
+
+    #[test]
+    fn workers_that_add_the_same_keys_lose_none() {
+        let table = table(4096);
+        let added: usize = std::thread::scope(|scope| {
+            let add = || (0..4000u64).filter(|key| table.insert(&key.to_le_bytes(), &[1])).count();
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(add)).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        });
+        // Two that begin at the same moment may both find nothing, and both add it.
+        assert!(added >= 4000, "{added}");
+        assert_eq!(contents(&table).len(), 4000);
+    }
+
+    #[test]
+    fn a_slot_that_was_never_finished_is_free_again() {
+        let table = table(8);
+        for i in 0..=table.mask {
+            table.word(table.slot(i)).store(WRITING, Ordering::Relaxed);
+        }
+        assert!(!table.insert(&[1], &[1]));
+        table.repair();
+        assert!(table.insert(&[1], &[1]));
+        assert_eq!(contents(&table), BTreeMap::from([(1, 1)]));
+    }
+
+    #[test]
+    fn whatever_a_module_writes_every_look_ends() {
+        let table = table(64);
+        let mut random = 1u64;
+        for i in 0..table.len / 8 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            table.word(i).store(random, Ordering::Relaxed);
+        }
+        assert!(table.entries().count() <= table.mask + 1);
+        table.insert(&[7], &[7]);
+        table.repair();
+        table.remove_where(|_| true);
+        assert_eq!(contents(&table), BTreeMap::new());
+    }
 }

@@ -3,7 +3,7 @@
 //! The window lies in pages that the switch adds to an instance's memory, so that a module sees it by ordinary loads and stores. Of
 //! the pages of a table each instance has the same, those of the table's memory file.
 //!
-//! Invariants: a module imports the functions of [`abi::IMPORTS`] and nothing else; an instance has [`OWN_MEMORY`] bytes beside
+//! Invariants: a module imports the functions of [`IMPORTS`] and nothing else; an instance has [`OWN_MEMORY`] bytes beside
 //! window and tables; memory never moves, so addresses into it hold for as long as the instance.
 
 use std::path::Path;
@@ -21,13 +21,19 @@ use wasmtime::{
 
 use crate::abi::{self, BatchHead, MAX_TABLES, export};
 use crate::description::{self, Description};
-use crate::keeper::{self, PATIENT_TICKS, TICKS};
+use crate::keeper;
 use crate::module::{Host, Loader, Runner, Source, head_of, write_values};
 use crate::table::{PAGE, SharedTable};
 use crate::window::{Layout, Window};
 
 pub(crate) const WASM: Loader = Loader { prefix: "wasm", load };
 
+/// The module that WebAssembly modules import from.
+const IMPORTS: &str = "mswitch";
+/// Ticks after which a batch is looked at more closely.
+const TICKS: u64 = 2;
+/// Ticks for everything else: a module's start, its description, a command.
+const PATIENT_TICKS: u64 = 400;
 /// Memory of an instance beside what the switch gives it, bytes.
 const OWN_MEMORY: usize = 16 << 20;
 /// CPU time that a module has after its ticks.
@@ -60,10 +66,17 @@ fn engine() -> Result<&'static Engine, String> {
         config.epoch_interruption(true).wasm_threads(true).memory_may_move(false).memory_reservation(1 << 32);
         config.max_wasm_stack(256 << 10);
         let engine = Engine::new(&config).map_err(text)?;
-        keeper::start(&engine).map_err(|error| format!("no thread to look after modules: {error}"))?;
+        keeper::on_tick(tick);
         Ok(engine)
     });
     made.as_ref().map_err(Clone::clone)
+}
+
+/// Lets instances see that time passes.
+fn tick() {
+    if let Ok(engine) = engine() {
+        engine.increment_epoch();
+    }
 }
 
 /// An error with its causes, in a line.
@@ -160,24 +173,18 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
         }
     }
     linker.func_wrap(
-        abi::IMPORTS,
+        IMPORTS,
         "msw_pull",
         |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32, bytes: u32| {
             ask(&mut caller, |host| host.pull(packet, bytes))
         },
     )?;
-    linker.func_wrap(
-        abi::IMPORTS,
-        "msw_copy",
-        |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32| ask(&mut caller, |host| host.copy(packet)),
-    )?;
-    linker.func_wrap(
-        abi::IMPORTS,
-        "msw_is_up",
-        |mut caller: Caller<'_, Reach>, _batch: u32, port: u32| {
-            ask(&mut caller, |host| u32::from(host.is_up(port)))
-        },
-    )?;
+    linker.func_wrap(IMPORTS, "msw_copy", |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32| {
+        ask(&mut caller, |host| host.copy(packet))
+    })?;
+    linker.func_wrap(IMPORTS, "msw_is_up", |mut caller: Caller<'_, Reach>, _batch: u32, port: u32| {
+        ask(&mut caller, |host| u32::from(host.is_up(port)))
+    })?;
     Ok(())
 }
 

@@ -309,7 +309,7 @@ fn refusals_say_what_to_do() {
         ("port add br0 vm1 --type tap", "has a port \"vm1\" already"),
         (
             "port add br0 x --type vhost",
-            "unknown port type `vhost`; expected `memif`, `tap`, `pcap` or `vhost-user`",
+            "unknown port type `vhost`; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`",
         ),
         ("port add br0 x --type memif", "key `socket` is missing"),
         ("port add br0 x --type tap --path /tmp/a", "unknown key `socket`; expected `interface`"),

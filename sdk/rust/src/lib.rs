@@ -186,9 +186,15 @@ impl Batch {
         self.head().worker
     }
 
-    fn listed(&self, packet: usize) -> &mut Listed {
+    fn listed(&self, packet: usize) -> &Listed {
         assert!(packet < self.head().versions as usize, "no such packet");
-        // SAFETY: the list has so many entries, and this borrow ends before another one of the same entry begins.
+        // SAFETY: the list has so many entries, and none changes while `self` is borrowed.
+        unsafe { &*self.at::<Listed>(self.head().packet_at).wrapping_add(packet) }
+    }
+
+    fn listed_mut(&mut self, packet: usize) -> &mut Listed {
+        assert!(packet < self.head().versions as usize, "no such packet");
+        // SAFETY: the list has so many entries, and `self` is borrowed alone.
         unsafe { &mut *self.at::<Listed>(self.head().packet_at).wrapping_add(packet) }
     }
 
@@ -218,7 +224,7 @@ impl Batch {
 
     /// Moves a packet to another VLAN.
     pub fn set_vlan(&mut self, packet: usize, vlan: u16) {
-        self.listed(packet).vlan = vlan;
+        self.listed_mut(packet).vlan = vlan;
     }
 
     /// Whether a packet is a large one that is cut where it leaves.
@@ -226,10 +232,15 @@ impl Batch {
         self.listed(packet).flags & 2 != 0
     }
 
+    /// Whether a packet's TCP or UDP checksum is completed where it leaves.
+    pub fn has_open_checksum(&self, packet: usize) -> bool {
+        self.listed(packet).flags & 1 != 0
+    }
+
     /// Makes room for so many bytes, up to 64, in front of a packet; they are zeroes.
     pub fn grow(&mut self, packet: usize, bytes: usize) {
         assert!(bytes <= 64, "no room");
-        let listed = self.listed(packet);
+        let listed = self.listed_mut(packet);
         listed.header -= bytes as u32;
         listed.header_len += bytes as u16;
         listed.len += bytes as u32;
@@ -240,7 +251,7 @@ impl Batch {
 
     /// Takes so many bytes away from a packet's front.
     pub fn shrink(&mut self, packet: usize, bytes: usize) {
-        let listed = self.listed(packet);
+        let listed = self.listed_mut(packet);
         assert!(bytes <= listed.header_len.into(), "no such bytes");
         listed.header += bytes as u32;
         listed.header_len -= bytes as u16;
@@ -257,7 +268,11 @@ impl Batch {
     pub fn copy(&mut self, packet: usize) -> Option<usize> {
         // SAFETY: as in `pull`.
         let copy = unsafe { host::msw_copy(self.head, packet as u32) };
-        if copy < 0 { None } else { Some(copy as usize) }
+        if copy < 0 {
+            None
+        } else {
+            Some(copy as usize)
+        }
     }
 
     /// Whether a port is there and has somebody connected.
@@ -346,7 +361,9 @@ impl Batch {
     /// The arguments of a command, a line each.
     pub fn arguments(&self) -> &str {
         // SAFETY: so many bytes are there.
-        let bytes = unsafe { slice::from_raw_parts(self.at::<u8>(self.head().text_at), self.head().text_len as usize) };
+        let bytes = unsafe {
+            slice::from_raw_parts(self.at::<u8>(self.head().text_at), self.head().text_len as usize)
+        };
         core::str::from_utf8(bytes).unwrap_or("")
     }
 

@@ -74,6 +74,11 @@ impl<'a> Table<'a> {
 
     /// The value of a key, of zeroes if the key is new; `None` if there is no room.
     pub fn insert(&self, key: &[u64]) -> Option<&'a [AtomicU64]> {
+        self.insert_with(key, &[])
+    }
+
+    /// The value of a key; if the key is new, with these words first. `None` if there is no room. Count in it with `fetch_add`.
+    pub fn insert_with(&self, key: &[u64], value: &[u64]) -> Option<&'a [AtomicU64]> {
         if let Some(value) = self.find(key) {
             return Some(value);
         }
@@ -88,10 +93,12 @@ impl<'a> Table<'a> {
                 }
                 continue;
             }
-            if slot[0].compare_exchange(sequence, sequence | 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if slot[0].compare_exchange(sequence, sequence | 1, Ordering::Acquire, Ordering::Relaxed).is_err()
+            {
                 continue;
             }
-            let words = key.iter().copied().chain(core::iter::repeat(0).take(self.value_words));
+            let zeroes = core::iter::repeat(0).take(self.value_words);
+            let words = key.iter().chain(value.iter().take(self.value_words)).copied().chain(zeroes);
             for (there, word) in slot[1..].iter().zip(words) {
                 there.store(word, Ordering::Relaxed);
             }
@@ -115,5 +122,40 @@ impl<'a> Table<'a> {
             }
         }
         false
+    }
+
+    /// Keys and values, in no order; what other workers add or remove meanwhile may be among them or not.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [AtomicU64], &'a [AtomicU64])> + '_ {
+        (0..=self.mask).filter_map(move |i| {
+            let slot = self.slot(i);
+            let there = slot[0].load(Ordering::Acquire) & 3 == 2;
+            if there {
+                Some(slot[1..].split_at(self.key_words))
+            } else {
+                None
+            }
+        })
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// Removes all entries.
+    pub fn clear(&self) {
+        for i in 0..=self.mask {
+            let sequence = &self.slot(i)[0];
+            let before = sequence.load(Ordering::Acquire);
+            if before & 3 == 2 {
+                let gone = (before & !3).wrapping_add(4);
+                let _ = sequence.compare_exchange(before, gone, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
     }
 }

@@ -48,6 +48,20 @@ fn learning_learns_and_shows_what() {
         let before = daemon.port("br0", "p2").unwrap().delivered();
         ping(&netns[0], "10.94.0.2").unwrap();
         assert!(daemon.port("br0", "p2").unwrap().delivered() - before < 6);
+        let station = netns[0].run(&["cat", "/sys/class/net/eth0/address"]).unwrap();
+        assert_eq!(
+            daemon.run(&["logic", "call", "br0", "forget", station.trim()]).unwrap().trim(),
+            "forgotten"
+        );
+        for (arguments, said) in [
+            (vec!["forget", "02:00:00:00:00:99"], "nobody knows it"),
+            (vec!["forget", "me"], "forget takes a MAC address"),
+            (vec!["flush"], "has no command `flush`; its commands are: forget"),
+        ] {
+            let output = daemon.cli(&[vec!["logic", "call", "br0"], arguments].concat()).unwrap();
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code() == Some(1) && error.contains(said), "{error}");
+        }
         let said = daemon.run(&["logic", "list", &logic]).unwrap();
         assert!(said.contains("ageing") && said.contains("a learning bridge"), "{said}");
     }
@@ -55,7 +69,9 @@ fn learning_learns_and_shows_what() {
 
 #[test]
 fn octet_sends_to_the_port_that_the_address_ends_with() {
-    for logic in kinds("examples/modules/octet.c") {
+    let folder = tempfile::tempdir().unwrap();
+    let in_rust = modules::wasm_from_rust("examples/modules/octet.rs", folder.path()).unwrap();
+    for logic in kinds("examples/modules/octet.c").into_iter().chain([in_rust]) {
         let (daemon, netns) = hosts(&logic, "", 3, "");
         let address = |i: usize| netns[i].run(&["cat", "/sys/class/net/eth0/address"]).unwrap();
         // ARP is not forwarded.

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# What logics cost: TSC cycles of the worker for each packet, 60 B, two memif clients in both directions, one logic after the other on
+# the same bridge, in rounds. Prints the median of each logic's rounds, and least and most.
+#
+#   bench/logics.sh [--rounds N] [--seconds N]
+#
+# MSWITCH and MEMIF_CHECK name other programs than those of `cargo build --release --workspace --bins`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+rounds=5 seconds=2
+while (($#)); do
+  case $1 in
+    --rounds) rounds=$2; shift 2 ;;
+    --seconds) seconds=$2; shift 2 ;;
+    *) echo "usage: bench/logics.sh [--rounds N] [--seconds N]" >&2; exit 2 ;;
+  esac
+done
+mswitch=${MSWITCH:-target/release/mswitch}
+check=${MEMIF_CHECK:-target/release/memif-check}
+for program in "$mswitch" "$check" clang wasm-ld jq; do
+  command -v "$program" >/dev/null || { echo "bench/logics.sh: $program is missing; make bench installs and builds it" >&2; exit 1; }
+done
+
+dir=$(mktemp -d)
+trap '[[ -z ${daemon:-} ]] || kill "$daemon"; rm -rf "$dir"' EXIT
+clang --target=wasm32 -O2 -nostdlib -mbulk-memory -matomics -Isdk/c -Wl,--no-entry -o "$dir/learning.wasm" examples/modules/learning.c
+cc -O2 -shared -fPIC -Isdk/c -o "$dir/learning.so" examples/modules/learning.c
+cat >"$dir/config.toml" <<CONFIG
+[[bridge]]
+name = "br0"
+logic = "static"
+[[bridge.port]]
+name = "a"
+type = "memif"
+socket = "$dir/memif"
+id = 0
+[[bridge.port]]
+name = "b"
+type = "memif"
+socket = "$dir/memif"
+id = 1
+CONFIG
+export MSWITCH_SOCKET=$dir/socket
+"$mswitch" daemon --config "$dir/config.toml" --workers 0 2>"$dir/log" &
+daemon=$!
+until "$mswitch" status >/dev/null 2>&1; do kill -0 "$daemon"; sleep 0.05; done
+
+# NAME LOGIC [PARAMETER...]
+logics=(
+  "static|static"
+  "hub|hub"
+  "learning, built in|learning"
+  "learning, native|native:$dir/learning.so"
+  "learning, WebAssembly|wasm:$dir/learning.wasm"
+  "chain of learning|chain|1=learning"
+  "chain of two|chain|1=native:$dir/pass.so|2=learning"
+)
+cat >"$dir/pass.c" <<'MODULE'
+#include "mswitch.h"
+const char *msw_describe(void) { return "{\"name\": \"pass\", \"summary\": \"leaves everything\"}"; }
+uint32_t msw_forward(struct msw_batch *batch) { (void)batch; return 0; }
+MODULE
+cc -O2 -shared -fPIC -Isdk/c -o "$dir/pass.so" "$dir/pass.c"
+
+for ((round = 1; round <= rounds; round++)); do
+  for logic in "${logics[@]}"; do
+    IFS='|' read -r -a part <<<"$logic"
+    params=()
+    for param in "${part[@]:2}"; do params+=(--param "$param"); done
+    "$mswitch" logic set br0 "${part[1]}" "${params[@]}" >/dev/null
+    "$check" run --port "$dir/memif,id=0" --port "$dir/memif,id=1" --size 60 --headers ethernet --rate max --seconds $((seconds + 2)) \
+      --allow-loss --cpu 1 --poll >"$dir/said" 2>&1 &
+    client=$!
+    # Packets flow when a worker has switched some.
+    cycles=0
+    until awk -v c="$cycles" 'BEGIN { exit c <= 0 }'; do
+      cycles=$("$mswitch" worker show --interval "$seconds" --json | jq '.workers[0] | if .packets > 1000 then .cycles_per_packet else 0 end')
+      kill -0 $client || break
+    done
+    wait $client || { cat "$dir/said" >&2; exit 1; }
+    printf '%s\t%s\n' "${part[0]}" "$cycles" | tee -a "$dir/results" >&2
+  done
+done
+echo
+printf '%-24s %8s %8s %8s\n' LOGIC MEDIAN LEAST MOST
+for logic in "${logics[@]}"; do
+  name=${logic%%|*}
+  awk -F'\t' -v name="$name" '$1 == name { print $2 }' "$dir/results" | sort -n |
+    awk -v name="$name" '{ v[NR] = $1 } END { printf "%-24s %8.1f %8.1f %8.1f\n", name, v[int((NR + 1) / 2)], v[1], v[NR] }'
+done

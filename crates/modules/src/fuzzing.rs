@@ -1,0 +1,107 @@
+//! A module that does whatever its script says (feature `fuzzing`): what fuzz targets put in a bridge.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fabric::SwitchLogic;
+use logic::Values;
+
+use crate::abi::{BatchHead, MAX_TABLES, Packet};
+use crate::description::{self, Description};
+use crate::module::{Host, Module, Runner, Source, head_of};
+use crate::table::SharedTable;
+use crate::window::{Layout, Window};
+
+/// What modules will do: each takes its bytes from here, and does nothing when there are none left.
+pub type Script = Arc<Mutex<Vec<u8>>>;
+
+/// A module that follows a script.
+pub fn hostile(script: Script) -> Result<Arc<dyn SwitchLogic>, String> {
+    let text = br#"{"name": "hostile", "summary": "", "state": 64, "tables": [{"name": "t", "capacity": 4,
+        "key": [["k", "u64"]], "value": [["port", "port"], ["at", "seconds"]]}]}"#;
+    let description = description::parse(text)?;
+    Module::new("hostile".into(), None, Box::new(Scripted { script, description }), Values::default())
+        .map(|module| Arc::new(module) as Arc<dyn SwitchLogic>)
+        .map_err(|error| error.to_string())
+}
+
+struct Scripted {
+    script: Script,
+    description: Description,
+}
+
+struct Follower {
+    script: Script,
+    window: Window,
+    head: BatchHead,
+    // The window's memory.
+    _memory: Box<[Line]>,
+}
+
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Line([u8; 64]);
+
+// SAFETY: the window is the follower's own.
+unsafe impl Send for Follower {}
+
+impl Source for Scripted {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn instance(&self, _: &[SharedTable], _: &Values, worker: usize) -> Result<Box<dyn Runner>, String> {
+        let layout = Layout::new(self.description.state);
+        let mut memory: Box<[Line]> = vec![Line([0; 64]); layout.len.div_ceil(64)].into();
+        let at = NonNull::new(memory.as_mut_ptr().cast()).ok_or("no memory")?;
+        // SAFETY: so many bytes, aligned, which stay as long as the follower.
+        let window = unsafe { Window::new(at, layout) };
+        let head = head_of(&window, worker, [0; MAX_TABLES], 0);
+        Ok(Box::new(Follower { script: self.script.clone(), window, head, _memory: memory }))
+    }
+}
+
+impl Runner for Follower {
+    fn window(&self) -> Window {
+        self.window
+    }
+
+    fn head(&self) -> &BatchHead {
+        &self.head
+    }
+
+    fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String> {
+        let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = || script.pop().unwrap_or(0);
+        let layout = *self.window.layout();
+        for _ in 0..next() % 32 {
+            let (what, i) = (next(), usize::from(next() % 16));
+            let number = u32::from_le_bytes([next(), next(), next(), next()]);
+            let near = self.window.packet(i);
+            let header = near.header.wrapping_add_signed(i32::from(number as i8));
+            match what % 9 {
+                0 => self.window.set_packet(i, Packet { header, ..near }),
+                1 => self.window.set_packet(i, Packet { header: number, ..near }),
+                2 => self.window.set_packet(i, Packet { vlan: number as u16, ..near }),
+                3 => self.window.set_packet(i, Packet { vlan: number as u16 % 8, ..near }),
+                // An output, and what lies behind.
+                4 => self
+                    .window
+                    .write(layout.outputs + i * 8, &[next(), next() % 2, next() % 4, 0, next() % 6, 0]),
+                5 => self.window.write(near.header as usize + i, &number.to_le_bytes()),
+                6 => drop(host.pull(u32::from(next() % 16), number % 1024)),
+                7 => drop(host.copy(u32::from(next() % 16))),
+                _ => self.window.write(number as usize % layout.len, &[next(), next(), next()]),
+            }
+        }
+        match next() {
+            255 => Err("it fails".into()),
+            254 => Ok(u32::MAX),
+            outputs => Ok(u32::from(outputs)),
+        }
+    }
+
+    fn command(&mut self, _: u32) -> Result<i32, String> {
+        Ok(0)
+    }
+}

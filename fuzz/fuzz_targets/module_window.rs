@@ -1,0 +1,124 @@
+//! What a module leaves in the memory that it shares with the switch: lists that lie, headers that start anywhere, numbers without
+//! meaning.
+//!
+//! The module is one that follows a script, which is the input; the rest is a worker's own way with batches.
+//!
+//! Held invariant: no panic and no access out of bounds, and what ports are given has a length that packets can have.
+#![no_main]
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use fabric::fuzzing::{Picture, Port, Steps};
+use fabric::port::VidSet;
+use fabric::rx::BatchLimits;
+use fabric::{
+    Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue, Tools,
+    VlanMode,
+};
+use libfuzzer_sys::fuzz_target;
+use modules::fuzzing::{Script, hostile};
+use packet::Vid;
+use support::Bytes;
+use support::frame::{self, Frame};
+
+const LIMITS: BatchLimits = BatchLimits { packets: 16, bytes: 256 << 10 };
+
+fuzz_target!(|data: &[u8]| {
+    let mut from = Bytes::new(data);
+    let [vlans, in_place] = from.array();
+    let script = Script::default();
+    let logic = match hostile(script.clone()) {
+        Ok(logic) => logic,
+        Err(error) => panic!("{error}"),
+    };
+    if let Err(error) = logic.prepare(1) {
+        panic!("{error}");
+    }
+    let picture = Picture::new(logic, (0..3).map(|index| port(index, vlans)).collect());
+    let mut steps = match Steps::new(LIMITS) {
+        Ok(steps) => steps,
+        Err(error) => panic!("no worker: {error}"),
+    };
+    for _ in 0..4 {
+        let frames: Vec<_> = (0..1 + from.below(6)).map(|_| frame::read(&mut from)).collect();
+        let len = usize::from(from.u8());
+        if let Ok(mut script) = script.lock() {
+            *script = from.slice(len).to_vec();
+        }
+        let mut queue = Frames(frames);
+        let received = steps.receive(&mut queue);
+        if steps.packets() > 0 {
+            if in_place & 1 == 0 {
+                steps.load_for(&picture)
+            } else {
+                steps.load()
+            }
+            steps.forward(&picture, PortIndex(0));
+        }
+        let _ = received.and_then(|()| steps.complete(&mut queue));
+    }
+});
+
+fn port(index: u16, vlans: u8) -> Port {
+    let mut settings = PortSettings::new(format!("p{index}"));
+    let native = Vid::new(u16::from(vlans) % 8);
+    settings.vlan = match (vlans >> (2 * index) & 3, native) {
+        (1, Some(vid)) => VlanMode::Access(vid),
+        (2, native) => VlanMode::Trunk { native, allowed: VidSet::all() },
+        _ => VlanMode::Transparent,
+    };
+    let caps = Caps { csum: index == 1, tso4: index == 1, tso6: index == 1, uso: index == 1 };
+    Port { up: true, settings, tx: vec![Arc::new(Look)], caps, max_frame: 65_535 + 22 }
+}
+
+/// Reads all of what it is given.
+struct Look;
+
+impl Egress for Look {
+    fn deliver(&self, list: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
+        list.for_each(|output| {
+            assert!((14..=65_535 + 22).contains(&output.len()), "{} bytes", output.len());
+            let mut sum = output.header().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            output.for_each_payload(|at, len| {
+                // SAFETY: the payload lies in the batch's own memory, which nobody changes now.
+                let bytes = unsafe { std::slice::from_raw_parts(at, len) };
+                sum += bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            });
+            std::hint::black_box(sum);
+        });
+        Ok(())
+    }
+}
+
+/// Frames from memory.
+struct Frames(Vec<Frame>);
+
+impl RxQueue for Frames {
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        for frame in self.0.drain(..) {
+            if !batch.has_room() {
+                break;
+            }
+            let Some(room) = batch.landing() else { break };
+            let len = frame.bytes.len().min(room.len());
+            room[..len].copy_from_slice(&frame.bytes[..len]);
+            batch.landed(0, len, frame.claim)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn set_signalled(&mut self, _: bool) {}
+
+    fn signal(&self) -> BorrowedFd<'_> {
+        unreachable!("nobody sleeps here")
+    }
+
+    fn cheap_to_poll(&self) -> bool {
+        true
+    }
+}
