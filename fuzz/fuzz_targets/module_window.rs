@@ -6,6 +6,7 @@
 //! Held invariant: no panic and no access out of bounds, and what ports are given has a length that packets can have.
 #![no_main]
 
+use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -24,6 +25,10 @@ use support::frame::{self, Frame};
 
 const LIMITS: BatchLimits = BatchLimits { packets: 16, bytes: 256 << 10 };
 
+thread_local! {
+    static STEPS: RefCell<Option<Steps>> = const { RefCell::new(None) };
+}
+
 fuzz_target!(|data: &[u8]| {
     let mut from = Bytes::new(data);
     let [vlans, in_place] = from.array();
@@ -36,28 +41,30 @@ fuzz_target!(|data: &[u8]| {
         panic!("{error}");
     }
     let picture = Picture::new(logic, (0..3).map(|index| port(index, vlans)).collect());
-    let mut steps = match Steps::new(LIMITS) {
-        Ok(steps) => steps,
-        Err(error) => panic!("no worker: {error}"),
-    };
-    for _ in 0..4 {
-        let frames: Vec<_> = (0..1 + from.below(6)).map(|_| frame::read(&mut from)).collect();
-        let len = usize::from(from.u8());
-        if let Ok(mut script) = script.lock() {
-            *script = from.slice(len).to_vec();
-        }
-        let mut queue = Frames(frames);
-        let received = steps.receive(&mut queue);
-        if steps.packets() > 0 {
-            if in_place & 1 == 0 {
-                steps.load_for(&picture)
-            } else {
-                steps.load()
+    STEPS.with_borrow_mut(|steps| {
+        let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
+            Ok(steps) => steps,
+            Err(error) => panic!("no worker: {error}"),
+        });
+        for _ in 0..4 {
+            let frames: Vec<_> = (0..1 + from.below(6)).map(|_| frame::read(&mut from)).collect();
+            let len = usize::from(from.u8());
+            if let Ok(mut script) = script.lock() {
+                *script = from.slice(len).to_vec();
             }
-            steps.forward(&picture, PortIndex(0));
+            let mut queue = Frames(frames);
+            let received = steps.receive(&mut queue);
+            if steps.packets() > 0 {
+                if in_place & 1 == 0 {
+                    steps.load_for(&picture)
+                } else {
+                    steps.load()
+                }
+                steps.forward(&picture, PortIndex(0));
+            }
+            let _ = received.and_then(|()| steps.complete(&mut queue));
         }
-        let _ = received.and_then(|()| steps.complete(&mut queue));
-    }
+    });
 });
 
 fn port(index: u16, vlans: u8) -> Port {

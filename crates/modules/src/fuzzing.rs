@@ -35,12 +35,8 @@ struct Follower {
     window: Window,
     head: BatchHead,
     // The window's memory.
-    _memory: Box<[Line]>,
+    _memory: Vec<u8>,
 }
-
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; 64]);
 
 // SAFETY: the window is the follower's own.
 unsafe impl Send for Follower {}
@@ -52,8 +48,10 @@ impl Source for Scripted {
 
     fn instance(&self, _: &[SharedTable], _: &Values, worker: usize) -> Result<Box<dyn Runner>, String> {
         let layout = Layout::new(self.description.state);
-        let mut memory: Box<[Line]> = vec![Line([0; 64]); layout.len.div_ceil(64)].into();
-        let at = NonNull::new(memory.as_mut_ptr().cast()).ok_or("no memory")?;
+        // Zeroes from the system are not touched until they are used.
+        let mut memory = vec![0u8; layout.len + 64];
+        let skip = memory.as_ptr().align_offset(64);
+        let at = NonNull::new(memory.as_mut_ptr().wrapping_add(skip)).ok_or("no memory")?;
         // SAFETY: so many bytes, aligned, which stay as long as the follower.
         let window = unsafe { Window::new(at, layout) };
         let head = head_of(&window, worker, [0; MAX_TABLES], 0);

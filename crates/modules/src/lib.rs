@@ -13,6 +13,9 @@
 //! for a bounded time; when it fails, its batch is dropped and counted and the instance is made anew. A native module
 //! that breaks its promises breaks the switch.
 
+// For fuzzing neither kind is compiled, and much is for them alone.
+#![cfg_attr(not(any(feature = "wasm", feature = "native")), allow(dead_code))]
+
 mod abi;
 mod cell;
 mod description;
