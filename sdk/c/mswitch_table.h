@@ -4,8 +4,8 @@
  *
  * The switch makes them as the description says. Keys and values are a multiple of 8 bytes long, filled up with zeroes. Values of
  * 8 bytes are read and written in one piece, whatever other workers do; of longer ones, parts may be older than others.
- * An entry that somebody else removes meanwhile may be found once more. Workers that add a key at the same moment may both do it;
- * the first of the two is found from then on, and the other one when that is removed.
+ * An entry that somebody else removes meanwhile may be found once more. Of a key that workers add at the same moment one entry
+ * stays; what the others have put into theirs until they see it is lost.
  */
 #ifndef MSWITCH_TABLE_H
 #define MSWITCH_TABLE_H
@@ -16,7 +16,7 @@
 #error "workers share tables: compile with -matomics -mbulk-memory"
 #endif
 
-#define MSW_TABLE_PROBE 16
+#define MSW_TABLE_PROBE 32
 
 struct msw_table {
     uint64_t seed;
@@ -42,7 +42,8 @@ static inline uint64_t msw_table_hash(const struct msw_table *table, const uint6
         hash = (hash ^ key[i]) * 0x9e3779b97f4a7c15;
         hash ^= hash >> 32;
     }
-    return hash;
+    hash *= 0xd6e8feb86659fd93;
+    return hash ^ hash >> 32;
 }
 
 /* A slot: a sequence number (bit 0: somebody writes it; bit 1: it has an entry), the key, the value. */
@@ -72,6 +73,22 @@ static inline uint64_t *msw_table_find(struct msw_table *table, const uint64_t *
 static inline uint64_t msw_value_get(const uint64_t *value) { return __atomic_load_n(value, __ATOMIC_RELAXED); }
 static inline void msw_value_set(uint64_t *value, uint64_t to) { __atomic_store_n(value, to, __ATOMIC_RELAXED); }
 
+/* Once a key was added: should others have added it too, the first one stays and the later ones go. Returns the value of that. */
+static inline uint64_t *msw_table_settle(struct msw_table *table, uint64_t first, const uint64_t *key, uint64_t *added) {
+    uint64_t *stays = NULL;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* Of two that write and then look, one at least sees the other's. */
+    for (uint32_t i = 0; i < MSW_TABLE_PROBE; i++) {
+        uint64_t *slot = msw_table_slot(table, first + i);
+        uint64_t sequence = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+        if (sequence == 0) break;
+        if (!msw_table_has(slot, key, table->key_words)) continue;
+        if (!stays) stays = slot;
+        else
+            __atomic_compare_exchange_n(slot, &sequence, (sequence & ~(uint64_t)3) + 4, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    }
+    return (stays ? stays : added) + 1 + table->key_words;
+}
+
 /* The value of a key, with this first word if the key is new; NULL if there is no room. */
 static inline uint64_t *msw_table_insert(struct msw_table *table, const uint64_t *key, uint64_t value) {
     uint32_t words = table->key_words;
@@ -90,7 +107,7 @@ static inline uint64_t *msw_table_insert(struct msw_table *table, const uint64_t
         __atomic_store_n(slot + 1 + words, value, __ATOMIC_RELAXED);
         for (uint32_t k = 1; k < table->value_words; k++) __atomic_store_n(slot + 1 + words + k, 0, __ATOMIC_RELAXED);
         __atomic_store_n(slot, (sequence + 4) | 2, __ATOMIC_RELEASE);
-        return slot + 1 + words;
+        return msw_table_settle(table, first, key, slot);
     }
     return NULL;
 }
@@ -109,7 +126,7 @@ static inline int msw_table_remove(struct msw_table *table, const uint64_t *key)
     if (!value) return 0;
     uint64_t *slot = value - table->key_words - 1;
     uint64_t sequence = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
-    if ((sequence & 3) != 2) return 0;
+    if (!msw_table_has(slot, key, table->key_words) || (sequence & 3) != 2) return 0;
     return __atomic_compare_exchange_n(slot, &sequence, (sequence & ~(uint64_t)3) + 4, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 

@@ -17,11 +17,14 @@ use logic::{CommandInfo, LogicDescription, ParamDescription, ParamKind};
 use serde::Deserialize;
 
 use crate::abi;
+use crate::table::SharedTable;
 
 /// The longest description, bytes.
 pub(crate) const MAX_LEN: usize = 64 << 10;
 /// The longest key or value of a table, bytes.
 const MAX_ENTRY: usize = 64;
+/// The most memory of all tables of a module, bytes.
+const MAX_TABLE_MEMORY: usize = 256 << 20;
 /// The most entries of a table.
 const MAX_CAPACITY: u32 = 1 << 20;
 
@@ -236,6 +239,10 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
     for raw in raw.tables {
         tables.push(table(raw, &logic)?);
     }
+    let memory: usize = tables.iter().map(SharedTable::bytes).sum();
+    if memory > MAX_TABLE_MEMORY {
+        return wrong(format!("its tables have {memory} bytes together; {MAX_TABLE_MEMORY} are possible"));
+    }
     let state = usize::try_from(raw.state).ok().filter(|state| *state <= abi::MAX_STATE);
     let Some(state) = state else {
         return wrong(format!(
@@ -399,6 +406,13 @@ mod tests {
                 "unknown variant `word`",
             ),
             (many, "it has 9 tables"),
+            (
+                table(
+                    r#"{"name": "t", "capacity": 1048576, "key": [["a", "ipv6"], ["b", "ipv6"], ["c", "ipv6"], ["d", "ipv6"]],
+                    "value": [["v", "ipv6"], ["w", "ipv6"], ["x", "ipv6"], ["y", "ipv6"]]}"#,
+                ),
+                "bytes together; 268435456 are possible",
+            ),
             (param(r#"{"name": "p", "type": "int", "help": ""}"#), "of type `int`"),
             (
                 param(r#"{"name": "p", "type": "number", "min": 2, "max": 1, "help": ""}"#),

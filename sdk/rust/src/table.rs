@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 
-const PROBE: u64 = 16;
+const PROBE: u64 = 32;
 const HEADER_WORDS: usize = 8;
 
 /// A table of keys and values, both of a fixed number of words of 8 bytes. Values of one word are read and written in one
@@ -48,12 +48,19 @@ impl<'a> Table<'a> {
             let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             hash ^ hash >> 32
         };
-        key.iter().fold(self.seed, mix)
+        let hash = key.iter().fold(self.seed, mix).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        hash ^ hash >> 32
     }
 
-    fn has(&self, slot: &[AtomicU64], key: &[u64]) -> bool {
-        slot[0].load(Ordering::Acquire) & 3 == 2
-            && slot[1..].iter().zip(key).all(|(there, word)| there.load(Ordering::Relaxed) == *word)
+    /// The sequence number of a slot that has this key.
+    fn has(&self, slot: &[AtomicU64], key: &[u64]) -> Option<u64> {
+        let sequence = slot[0].load(Ordering::Acquire);
+        let same = || slot[1..].iter().zip(key).all(|(there, word)| there.load(Ordering::Relaxed) == *word);
+        if sequence & 3 == 2 && same() {
+            Some(sequence)
+        } else {
+            None
+        }
     }
 
     /// The value of a key; `None` if there is no entry.
@@ -62,7 +69,7 @@ impl<'a> Table<'a> {
         let first = self.first(key);
         for i in 0..PROBE {
             let slot = self.slot(first.wrapping_add(i));
-            if self.has(slot, key) {
+            if self.has(slot, key).is_some() {
                 return Some(&slot[1 + self.key_words..]);
             }
             if slot[0].load(Ordering::Relaxed) == 0 {
@@ -87,7 +94,7 @@ impl<'a> Table<'a> {
             let slot = self.slot(first.wrapping_add(i));
             let sequence = slot[0].load(Ordering::Acquire);
             if sequence & 3 != 0 {
-                if self.has(slot, key) {
+                if self.has(slot, key).is_some() {
                     // Another worker was faster.
                     return Some(&slot[1 + self.key_words..]);
                 }
@@ -103,25 +110,38 @@ impl<'a> Table<'a> {
                 there.store(word, Ordering::Relaxed);
             }
             slot[0].store(sequence.wrapping_add(4) | 2, Ordering::Release);
-            return Some(&slot[1 + self.key_words..]);
+            return Some(&self.settle(first, key).unwrap_or(slot)[1 + self.key_words..]);
         }
         None
+    }
+
+    /// Once a key was added: should others have added it too, the first one stays, which is returned, and the later ones go.
+    fn settle(&self, first: u64, key: &[u64]) -> Option<&'a [AtomicU64]> {
+        // Of two that write and then look, one at least sees the other's.
+        fence(Ordering::SeqCst);
+        let slots = (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
+        let slots = slots.take_while(|slot| slot[0].load(Ordering::Acquire) != 0);
+        let mut there = slots.filter_map(|slot| Some((slot, self.has(slot, key)?)));
+        let stays = there.next();
+        there.for_each(|(later, sequence)| {
+            Self::remove_at(later, sequence);
+        });
+        stays.map(|(slot, _)| slot)
+    }
+
+    fn remove_at(slot: &[AtomicU64], sequence: u64) -> bool {
+        let gone = (sequence & !3).wrapping_add(4);
+        slot[0].compare_exchange(sequence, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Removes an entry; returns whether there was one.
     pub fn remove(&self, key: &[u64]) -> bool {
         let first = self.first(key);
-        for i in 0..PROBE {
-            let slot = self.slot(first.wrapping_add(i));
-            if self.has(slot, key) {
-                let sequence = slot[0].load(Ordering::Acquire);
-                fence(Ordering::Acquire);
-                let gone = (sequence & !3).wrapping_add(4);
-                return sequence & 3 == 2
-                    && slot[0].compare_exchange(sequence, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-            }
+        let mut slots = (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
+        match slots.find_map(|slot| Some((slot, self.has(slot, key)?))) {
+            Some((slot, sequence)) => Self::remove_at(slot, sequence),
+            None => false,
         }
-        false
     }
 
     /// Keys and values, in no order; what other workers add or remove meanwhile may be among them or not.
@@ -150,11 +170,10 @@ impl<'a> Table<'a> {
     /// Removes all entries.
     pub fn clear(&self) {
         for i in 0..=self.mask {
-            let sequence = &self.slot(i)[0];
-            let before = sequence.load(Ordering::Acquire);
-            if before & 3 == 2 {
-                let gone = (before & !3).wrapping_add(4);
-                let _ = sequence.compare_exchange(before, gone, Ordering::AcqRel, Ordering::Relaxed);
+            let slot = self.slot(i);
+            let sequence = slot[0].load(Ordering::Acquire);
+            if sequence & 3 == 2 {
+                Self::remove_at(slot, sequence);
             }
         }
     }
