@@ -131,8 +131,12 @@ impl BridgeState {
         Self { logic, all, isolated, lanes: lanes.into(), vlan_aware, aside: None, arenas: Box::default() }
     }
 
-    /// The same for a switch of so many workers.
+    /// The same for a switch of so many workers. Where copies are made for mirrors, or packets shown to observers, headers stay in the
+    /// fabric's own memory: a logic could reach these copies too.
     pub(crate) fn with_arenas(self, workers: usize) -> Self {
+        if self.aside.is_some() {
+            return self;
+        }
         let arenas: Vec<_> = (0..workers).map(|worker| self.logic.arena(worker)).collect();
         let wanted = arenas.iter().any(Option::is_some);
         Self { arenas: if wanted { arenas.into() } else { Box::default() }, ..self }

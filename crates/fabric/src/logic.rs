@@ -36,7 +36,7 @@ pub trait SwitchLogic: Send + Sync {
     }
 
     /// Where worker `worker` is to keep the private headers of batches for it; `None`: anywhere. Asked once for each worker
-    /// whenever the bridge changes.
+    /// whenever the bridge changes. They are there only where nobody else has to do with them, neither mirrors nor observers.
     fn arena(&self, _worker: usize) -> Option<Arena> {
         None
     }

@@ -145,9 +145,9 @@ impl SwitchLogic for Chain {
         })
     }
 
-    /// That of the first stage that has one: a batch's headers lie in one place, and stages that would have them elsewhere look.
+    /// That of the first stage, if it has one. A later one could reach headers of packets there that earlier ones have sent.
     fn arena(&self, worker: usize) -> Option<Arena> {
-        self.logics().find_map(|logic| logic.arena(worker))
+        self.logics().next()?.arena(worker)
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
