@@ -1,7 +1,9 @@
-//! The thread that looks after modules: it lets those see that time passes that can be ended when they run for too long, and makes
-//! those anew that failed.
+//! Who looks after modules. One thread, the clock, lets those see that time passes that can be ended when they run for too long;
+//! another one, the mender, makes those anew that failed.
 //!
-//! It ticks while modules run and sleeps when none has run for a while, so that an idle switch stays idle.
+//! The clock ticks while modules run and sleeps when none has run for a while, so that an idle switch stays idle.
+//!
+//! Invariant: the clock runs no module's code. To make an instance runs some, which only ends because the clock ticks.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};
@@ -12,7 +14,7 @@ use crate::module::Inner;
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_micros(250);
-/// Time between two looks at whether a failed one is to be made anew, where none runs.
+/// Time between two looks at whether a failed one is to be made anew.
 const MENDING: Duration = Duration::from_millis(20);
 /// Ticks without work after which the thread sleeps.
 const IDLE: u32 = 40;
@@ -25,7 +27,8 @@ pub(crate) struct Keeper {
     running: AtomicUsize,
     asleep: AtomicBool,
     failed: AtomicBool,
-    thread: OnceLock<Thread>,
+    clock: OnceLock<Thread>,
+    mender: OnceLock<Thread>,
     /// Lets modules see a tick.
     tick: OnceLock<fn()>,
     logics: Mutex<Vec<Weak<Inner>>>,
@@ -36,7 +39,8 @@ static KEEPER: Keeper = Keeper {
     running: AtomicUsize::new(0),
     asleep: AtomicBool::new(false),
     failed: AtomicBool::new(false),
-    thread: OnceLock::new(),
+    clock: OnceLock::new(),
+    mender: OnceLock::new(),
     tick: OnceLock::new(),
     logics: Mutex::new(Vec::new()),
 };
@@ -47,13 +51,19 @@ pub(crate) fn on_tick(tick: fn()) {
     let _ = KEEPER.tick.set(tick);
 }
 
-/// Starts it, once.
+/// Starts both, once.
 pub(crate) fn start() -> std::io::Result<()> {
     static STARTING: Mutex<()> = Mutex::new(());
     let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-    if KEEPER.thread.get().is_none() {
-        let handle = std::thread::Builder::new().name("mswitch-keeper".into()).spawn(|| KEEPER.keep())?;
-        let _ = KEEPER.thread.set(handle.thread().clone());
+    let threads: [(_, _, fn()); 2] = [
+        (&KEEPER.clock, "mswitch-clock", || KEEPER.keep_time()),
+        (&KEEPER.mender, "mswitch-mender", || KEEPER.mend()),
+    ];
+    for (place, name, work) in threads {
+        if place.get().is_none() {
+            let handle = std::thread::Builder::new().name(name.into()).spawn(work)?;
+            let _ = place.set(handle.thread().clone());
+        }
     }
     Ok(())
 }
@@ -80,7 +90,9 @@ pub(crate) fn runs() {
 #[cold]
 pub(crate) fn failed() {
     KEEPER.failed.store(true, Ordering::SeqCst);
-    KEEPER.wake();
+    if let Some(mender) = KEEPER.mender.get() {
+        mender.unpark();
+    }
 }
 
 /// Ticks while `work` runs a module elsewhere.
@@ -96,9 +108,9 @@ impl Keeper {
     #[inline]
     fn wake(&self) {
         if self.asleep.load(Ordering::SeqCst)
-            && let Some(thread) = self.thread.get()
+            && let Some(clock) = self.clock.get()
         {
-            thread.unpark();
+            clock.unpark();
         }
     }
 
@@ -107,7 +119,7 @@ impl Keeper {
         self.ran.swap(false, Ordering::SeqCst) || self.running.load(Ordering::SeqCst) > 0
     }
 
-    fn keep(&self) {
+    fn keep_time(&self) {
         let mut idle = 0;
         loop {
             idle = if self.runs() { 0 } else { idle + 1 };
@@ -115,10 +127,6 @@ impl Keeper {
                 idle = 0;
                 self.asleep.store(true, Ordering::SeqCst);
                 while !self.runs() {
-                    if self.failed.load(Ordering::SeqCst) {
-                        std::thread::park_timeout(MENDING);
-                        break;
-                    }
                     std::thread::park();
                 }
                 self.asleep.store(false, Ordering::SeqCst);
@@ -127,23 +135,26 @@ impl Keeper {
             if let Some(tick) = self.tick.get() {
                 tick();
             }
-            if self.failed.load(Ordering::SeqCst) {
-                self.restart();
-            }
         }
     }
 
-    /// Makes anew what failed and whose time has come.
-    fn restart(&self) {
-        self.failed.store(false, Ordering::SeqCst);
-        let logics: Vec<_> = {
-            let logics = self.logics.lock().unwrap_or_else(PoisonError::into_inner);
-            logics.iter().filter_map(Weak::upgrade).collect()
-        };
-        // Every logic, also where one has something left.
-        let left = logics.iter().filter(|logic| logic.restart()).count();
-        if left > 0 {
-            self.failed.store(true, Ordering::SeqCst);
+    /// Makes anew what failed, when its time has come.
+    fn mend(&self) {
+        loop {
+            if !self.failed.swap(false, Ordering::SeqCst) {
+                std::thread::park();
+                continue;
+            }
+            let logics: Vec<_> = {
+                let logics = self.logics.lock().unwrap_or_else(PoisonError::into_inner);
+                logics.iter().filter_map(Weak::upgrade).collect()
+            };
+            // Every logic, also where one has something left.
+            if logics.iter().filter(|logic| logic.restart()).count() > 0 {
+                self.failed.store(true, Ordering::SeqCst);
+                drop(logics);
+                std::thread::sleep(MENDING);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric::arena::SLOT_LEN;
@@ -26,6 +27,8 @@ use crate::keeper;
 use crate::table::SharedTable;
 use crate::window::{SPARE, Window};
 
+/// The largest file, bytes.
+const MAX_FILE: u64 = 16 << 20;
 /// Rows of a table that people are shown.
 const MAX_ROWS: usize = 100_000;
 
@@ -84,6 +87,8 @@ pub(crate) struct Shadow {
     header: u32,
     slot: u32,
     vlan: u16,
+    /// Whether something remains to be done on it, which has to be true of whatever its header is made.
+    open: bool,
     /// It was dropped and counted already.
     gone: bool,
 }
@@ -102,6 +107,40 @@ pub(crate) struct Inner {
     /// One for each worker, and one for commands.
     cells: OnceLock<Box<[Cell]>>,
     ports: Mutex<Vec<(u16, String)>>,
+}
+
+/// A module's file, whole.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let is = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    // Others may have no end, or keep whoever reads them waiting.
+    if !is.is_file() {
+        return Err("it is no regular file".into());
+    }
+    if is.len() > MAX_FILE {
+        return Err(format!("it has {} bytes; a module has up to {MAX_FILE}", is.len()));
+    }
+    std::fs::read(path).map_err(|error| error.to_string())
+}
+
+/// Whether a module speaks this switch's version of the interface.
+pub(crate) fn check_version(version: u32) -> Result<(), String> {
+    match version == abi::VERSION {
+        true => Ok(()),
+        false => Err(format!(
+            "it speaks version {version} of the interface, and this switch version {}",
+            abi::VERSION
+        )),
+    }
+}
+
+/// The batch that a module has, for the functions that it calls.
+///
+/// # Safety
+/// It is not used after `host` ends.
+pub(crate) unsafe fn lasting(host: &mut dyn Host) -> NonNull<dyn Host> {
+    let host: NonNull<dyn Host + '_> = NonNull::from(host);
+    // SAFETY: only the lifetime differs, and the caller's promise stands in for it.
+    unsafe { std::mem::transmute(host) }
 }
 
 /// Tells a file from what it was before: device, inode, size, and when it was changed.
@@ -157,7 +196,7 @@ impl Inner {
     fn instance(&self, worker: usize) -> Result<Instance, String> {
         let runner = self.source.instance(&self.tables, &self.values, worker)?;
         self.name_ports(&runner.window());
-        let shadow = Shadow { frame: Frame::NONE, header: 0, slot: 0, vlan: 0, gone: true };
+        let shadow = Shadow { frame: Frame::NONE, header: 0, slot: 0, vlan: 0, open: false, gone: true };
         Ok(Instance { runner, shadows: vec![shadow; abi::MAX_VERSIONS] })
     }
 
@@ -303,9 +342,9 @@ impl Call<'_, '_> {
         if !self.in_place {
             self.window.write(header as usize, bytes);
         }
-        *shadow = Shadow { frame, header, slot: slot as u32, vlan: frame.vid(), gone: false };
         let offload = self.batch.offload(v);
-        let flags = if offload.is_none() { 0 } else { flags_of(&offload) };
+        let (open, flags) = (!offload.is_none(), flags_of(&offload));
+        *shadow = Shadow { frame, header, slot: slot as u32, vlan: frame.vid(), open, gone: false };
         let len = self.batch.len(v);
         self.window.set_packet(i, Packet { header, len, header_len, vlan: frame.vid(), flags, reserved: 0 });
         self.versions = i + 1;
@@ -316,7 +355,7 @@ impl Call<'_, '_> {
     #[inline(always)]
     fn follow(&mut self, i: usize) {
         let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else { return };
-        let plain = packet.header == shadow.header && packet.vlan == shadow.vlan && packet.flags == 0;
+        let plain = packet.header == shadow.header && packet.vlan == shadow.vlan && !shadow.open;
         if !plain || !self.in_place {
             self.follow_changes(i, packet, shadow);
         }

@@ -15,9 +15,9 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use logic::Values;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::abi::{self, BatchHead, HostFunctions, MAX_TABLES, export};
+use crate::abi::{BatchHead, HostFunctions, MAX_TABLES, export};
 use crate::description::{self, Description};
-use crate::module::{Host, Loader, Runner, Source, head_of, write_values};
+use crate::module::{Host, Loader, Runner, Source, check_version, head_of, lasting, read, write_values};
 use crate::table::SharedTable;
 use crate::window::{Layout, Window};
 
@@ -44,7 +44,7 @@ struct Code {
 }
 
 fn load(path: &Path) -> Result<Box<dyn Source>, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = read(path)?;
     if !bytes.starts_with(b"\x7fELF") {
         return Err("it is no shared object; link it with -shared".into());
     }
@@ -61,13 +61,7 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
         (function::<Abi>(&library, export::ABI)?, function::<Describe>(&library, export::DESCRIBE)?)
     };
     // SAFETY: as above.
-    let version = unsafe { version() };
-    if version != abi::VERSION {
-        return Err(format!(
-            "it speaks version {version} of the interface, and this switch version {}",
-            abi::VERSION
-        ));
-    }
+    check_version(unsafe { version() })?;
     // SAFETY: as above.
     let (forward, start, command) = unsafe {
         (
@@ -210,9 +204,8 @@ impl Runner for NativeRunner {
 
     #[inline]
     fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String> {
-        let host: NonNull<dyn Host + '_> = NonNull::from(host);
-        // SAFETY: only the lifetime differs; it is taken away again below, before `host` ends.
-        let host: NonNull<dyn Host + 'static> = unsafe { std::mem::transmute(host) };
+        // SAFETY: it is taken away again below.
+        let host = unsafe { lasting(host) };
         let front = self.front.cast::<Front>();
         // SAFETY: the front is the runner's own.
         unsafe { front.write(Front { host: Some(host) }) };

@@ -19,10 +19,10 @@ use wasmtime::{
     TypedFunc, UpdateDeadline,
 };
 
-use crate::abi::{self, BatchHead, MAX_TABLES, export};
+use crate::abi::{BatchHead, MAX_TABLES, export};
 use crate::description::{self, Description};
 use crate::keeper;
-use crate::module::{Host, Loader, Runner, Source, head_of, write_values};
+use crate::module::{Host, Loader, Runner, Source, check_version, head_of, lasting, read, write_values};
 use crate::table::{PAGE, SharedTable};
 use crate::window::{Layout, Window};
 
@@ -38,8 +38,6 @@ const PATIENT_TICKS: u64 = 400;
 const OWN_MEMORY: usize = 16 << 20;
 /// CPU time that a module has after its ticks.
 const PATIENCE: Duration = Duration::from_micros(400);
-/// The largest file, bytes.
-const MAX_FILE: u64 = 16 << 20;
 /// Compiled modules that are kept.
 const KEPT: usize = 16;
 
@@ -90,12 +88,7 @@ fn text(error: wasmtime::Error) -> String {
 
 fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     let engine = engine()?;
-    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if size > MAX_FILE {
-        return Err(format!("it has {size} bytes; a module has up to {MAX_FILE}"));
-    }
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    let module = compiled(engine, &bytes)?;
+    let module = compiled(engine, &read(path)?)?;
     let described = describe(engine, &module)?;
     Ok(Box::new(Code { module, description: description::parse(&described)? }))
 }
@@ -217,13 +210,7 @@ impl Raw {
 /// The description's text.
 fn describe(engine: &Engine, module: &Module) -> Result<Vec<u8>, String> {
     let mut raw = instantiate(engine, module, 0)?;
-    let version: u32 = raw.call(export::ABI, ())?;
-    if version != abi::VERSION {
-        return Err(format!(
-            "it speaks version {version} of the interface, and this switch version {}",
-            abi::VERSION
-        ));
-    }
+    check_version(raw.call(export::ABI, ())?)?;
     raw.function::<u32, u32>(export::FORWARD)?;
     let at: u32 = raw.call(export::DESCRIBE, ())?;
     let memory = raw.memory.data(&raw.store);
@@ -318,9 +305,8 @@ impl Runner for WasmRunner {
 
     #[inline]
     fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String> {
-        let host: NonNull<dyn Host + '_> = NonNull::from(host);
-        // SAFETY: only the lifetime differs; it is taken away again below, before `host` ends.
-        let host: NonNull<dyn Host + 'static> = unsafe { std::mem::transmute(host) };
+        // SAFETY: it is taken away again below.
+        let host = unsafe { lasting(host) };
         keeper::runs();
         let reach = self.raw.store.data_mut();
         (reach.host, reach.suspected) = (Some(host), None);
