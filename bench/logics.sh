@@ -48,6 +48,7 @@ until "$mswitch" status >/dev/null 2>&1; do kill -0 "$daemon"; sleep 0.05; done
 
 # NAME LOGIC [PARAMETER...]
 logics=(
+  "dummy|dummy"
   "static|static"
   "hub|hub"
   "learning, built in|learning"

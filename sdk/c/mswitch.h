@@ -5,7 +5,7 @@
  *   clang --target=wasm32 -O2 -nostdlib -mbulk-memory -matomics -Isdk/c -Wl,--no-entry -o hub.wasm hub.c
  *   cc -O2 -shared -fPIC -Isdk/c -o hub.so hub.c
  *
- * A module defines msw_describe and msw_forward, and msw_start and msw_command if it wants to. All numbers are little-endian; all
+ * A module defines msw_describe and msw_forward, and msw_start, msw_timer and msw_command if it wants to. All numbers are little-endian; all
  * offsets count from the start of the batch.
  */
 #ifndef MSWITCH_H
@@ -43,7 +43,7 @@ struct msw_packet {
 /* What is to become of a packet. */
 struct msw_output {
     uint16_t packet; /* Its number. */
-    uint16_t port;   /* For MSW_SEND: where to, the index of a port. */
+    uint16_t port;   /* Where to: for MSW_SEND the index of a port, for MSW_SEND_SET the number of a set. */
     uint16_t verb;
     uint16_t reserved;
 };
@@ -53,6 +53,11 @@ struct msw_output {
 #define MSW_REFLECT 2       /* Back to where it came from. */
 #define MSW_DROP 3          /* Nowhere; counted as `logic`. */
 #define MSW_FLOOD_UNKNOWN 4 /* As MSW_FLOOD; held to the rate that the port may send to stations nobody knows. */
+#define MSW_SEND_SET 5      /* To the ports of a set, as far as they are of its VLAN, but not to the one it came from. */
+#define MSW_CONSUME 6       /* Nowhere from here, and that is no loss: what was in it went on in others. */
+
+/* Where batches come from in msw_timer. */
+#define MSW_NO_PORT 65535
 
 /* A parameter's value. */
 struct msw_value {
@@ -72,28 +77,36 @@ struct msw_host {
     uint32_t (*pull)(struct msw_batch *, uint32_t packet, uint32_t bytes);
     int32_t (*copy)(struct msw_batch *, uint32_t packet);
     uint32_t (*is_up)(struct msw_batch *, uint32_t port);
+    int32_t (*make)(struct msw_batch *, const void *bytes, uint32_t len);
+    uint32_t (*read)(struct msw_batch *, uint32_t packet, uint32_t from, void *to, uint32_t len);
+    int32_t (*retain)(struct msw_batch *, uint32_t packet);
+    int32_t (*release)(struct msw_batch *, uint32_t kept);
+    void (*remark)(struct msw_batch *, uint32_t packet, const char *text, uint32_t len, uint32_t kind, uint64_t value);
+    void (*log)(struct msw_batch *, const char *text, uint32_t len);
 };
 
 /* The packets that came from one queue in one go. */
 struct msw_batch {
     uint32_t packets;   /* How many were received, */
-    uint32_t versions;  /* and with copies. */
+    uint32_t versions;  /* and with those that were added. */
     uint32_t packet_at; /* Use the functions below for what has an offset. */
     uint32_t output_at;
     uint32_t output_room; /* How many outputs fit. */
-    uint16_t ingress;     /* The index of the port that they came from, */
+    uint16_t ingress;     /* The index of the port that they came from, MSW_NO_PORT in msw_timer, */
     uint16_t queue;       /* and which of its queues. */
     uint64_t now;         /* Nanoseconds of a clock that only goes forward. */
     uint32_t counter_at;
     uint32_t value_at;
     uint32_t state_at;
     uint32_t state_len;
-    uint32_t text_at;   /* msw_command: its arguments, a line each; its answer goes to the same place. */
+    uint32_t text_at;   /* msw_command: its arguments, with a newline between them; its answer goes to the same place. */
     uint32_t text_len;
     uint32_t text_room;
     uint32_t worker;    /* Which worker this is. */
     uint64_t tables[8]; /* Where the tables are: mswitch_table.h. */
     uint64_t host;
+    uint32_t set_at;
+    uint32_t explain; /* Somebody wants to know why packets go where they go: msw_explain. */
 };
 
 static inline struct msw_packet *msw_packets(struct msw_batch *batch) {
@@ -156,6 +169,90 @@ static inline uint32_t msw_is_up(struct msw_batch *batch, uint32_t port) {
 }
 #endif
 
+/* Makes a packet that nobody has sent, 14 to 65535 bytes; returns its number for outputs, or -1 where there is no room for more (256 in a
+ * batch). It has no VLAN unless it has a tag: set that in its struct msw_packet. It may also go where the batch came from. */
+#ifdef __wasm__
+MSW_IMPORT(msw_new) int32_t msw_new(struct msw_batch *batch, const void *bytes, uint32_t len);
+#else
+static inline int32_t msw_new(struct msw_batch *batch, const void *bytes, uint32_t len) {
+    return ((const struct msw_host *)(uintptr_t)batch->host)->make(batch, bytes, len);
+}
+#endif
+
+/* Copies bytes of a packet, payload and all, from one of them on; returns how many. For those who need more than the header. */
+#ifdef __wasm__
+MSW_IMPORT(msw_read) uint32_t msw_read(struct msw_batch *batch, uint32_t packet, uint32_t from, void *to, uint32_t len);
+#else
+static inline uint32_t msw_read(struct msw_batch *batch, uint32_t packet, uint32_t from, void *to, uint32_t len) {
+    return ((const struct msw_host *)(uintptr_t)batch->host)->read(batch, packet, from, to, len);
+}
+#endif
+
+/* Keeps a packet beyond this batch, as it is now, in memory of the switch; returns a number below the description's "retain", or -1 where
+ * this worker keeps that many already. The packet needs no output then, and can have none. */
+#ifdef __wasm__
+MSW_IMPORT(msw_retain) int32_t msw_retain(struct msw_batch *batch, uint32_t packet);
+#else
+static inline int32_t msw_retain(struct msw_batch *batch, uint32_t packet) {
+    return ((const struct msw_host *)(uintptr_t)batch->host)->retain(batch, packet);
+}
+#endif
+
+/* Makes a packet of one that this worker keeps, as msw_new does, and keeps it no longer; returns its number for outputs, or -1. */
+#ifdef __wasm__
+MSW_IMPORT(msw_release) int32_t msw_release(struct msw_batch *batch, uint32_t kept);
+#else
+static inline int32_t msw_release(struct msw_batch *batch, uint32_t kept) {
+    return ((const struct msw_host *)(uintptr_t)batch->host)->release(batch, kept);
+}
+#endif
+
+/* A line in the switch's log. All modules together have some twenty in a second. */
+#ifdef __wasm__
+MSW_IMPORT(msw_log) void msw_log(struct msw_batch *batch, const char *text, uint32_t len);
+#else
+static inline void msw_log(struct msw_batch *batch, const char *text, uint32_t len) {
+    ((const struct msw_host *)(uintptr_t)batch->host)->log(batch, text, len);
+}
+#endif
+
+/* Says why something becomes of a packet, for `mswitch trace`: a text with {} where a value is to be. Use msw_explain. */
+#ifdef __wasm__
+MSW_IMPORT(msw_remark) void msw_remark(struct msw_batch *batch, uint32_t packet, const char *text, uint32_t len, uint32_t kind, uint64_t value);
+#else
+static inline void msw_remark(struct msw_batch *batch, uint32_t packet, const char *text, uint32_t len, uint32_t kind, uint64_t value) {
+    ((const struct msw_host *)(uintptr_t)batch->host)->remark(batch, packet, text, len, kind, value);
+}
+#endif
+
+/* What the value is. */
+#define MSW_NUMBER 0
+#define MSW_PORT 1 /* The index of a port; people see its name. */
+#define MSW_MAC 2  /* Its bytes as they are in packets, the first one lowest. */
+
+static inline uint32_t msw_length(const char *text) {
+    uint32_t length = 0;
+    while (text[length]) length++;
+    return length;
+}
+
+/* The same where somebody wants to know, and almost for nothing where nobody does. */
+static inline void msw_explain(struct msw_batch *batch, uint32_t packet, const char *text, uint32_t kind, uint64_t value) {
+    if (batch->explain) msw_remark(batch, packet, text, msw_length(text), kind, value);
+}
+
+/* Sets of ports, for MSW_SEND_SET: 64 of them, which stay from batch to batch. */
+static inline uint64_t *msw_set(struct msw_batch *batch, uint32_t set) {
+    return (uint64_t *)((uint8_t *)batch + batch->set_at) + (set & 63) * 64;
+}
+static inline void msw_set_clear(struct msw_batch *batch, uint32_t set) { __builtin_memset(msw_set(batch, set), 0, 512); }
+static inline void msw_set_add(struct msw_batch *batch, uint32_t set, uint32_t port) {
+    msw_set(batch, set)[(port & 4095) / 64] |= (uint64_t)1 << port % 64;
+}
+static inline int msw_set_has(struct msw_batch *batch, uint32_t set, uint32_t port) {
+    return msw_set(batch, set)[(port & 4095) / 64] >> port % 64 & 1;
+}
+
 /* Numbers in packets: the most significant byte first, anywhere. */
 static inline uint16_t msw_be16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
 static inline uint32_t msw_be32(const uint8_t *at) { return (uint32_t)msw_be16(at) << 16 | msw_be16(at + 2); }
@@ -165,6 +262,14 @@ static inline void msw_put_be32(uint8_t *at, uint32_t number) { msw_put_be16(at,
 /* There is no C library in a WebAssembly module: these are what a compiler expects. */
 static inline void msw_move(void *to, const void *from, size_t bytes) { __builtin_memmove(to, from, bytes); }
 
+/* Whether so many bytes are the same. */
+static inline int msw_same(const void *a, const void *b, size_t bytes) {
+    const uint8_t *one = (const uint8_t *)a, *other = (const uint8_t *)b;
+    for (size_t i = 0; i < bytes; i++)
+        if (one[i] != other[i]) return 0;
+    return 1;
+}
+
 /* The rest of the interface, for the switch alone. */
 MSW_EXPORT(msw_abi) uint32_t msw_abi(void);
 uint32_t msw_abi(void) { return MSW_ABI; }
@@ -173,10 +278,14 @@ uint32_t msw_abi(void) { return MSW_ABI; }
 
 /* Its description: JSON, see docs/modules.md. */
 MSW_EXPORT(msw_describe) const char *msw_describe(void);
-/* Called for each worker before its first batch; returns 0, or anything else to be refused. */
+/* Called for each worker before its first batch; returns 0, or anything else to be refused: less than 0, the reason has so many bytes
+ * and lies where a command's answer does. */
 MSW_EXPORT(msw_start) int32_t msw_start(struct msw_batch *batch);
 /* Decides for all packets of a batch: writes outputs, and returns how many. Packets without an output are dropped. */
 MSW_EXPORT(msw_forward) uint32_t msw_forward(struct msw_batch *batch);
+/* Called for each worker about as often as the description's "timer" says, with a batch of no packets: writes outputs for what it makes
+ * or releases, and returns how many. */
+MSW_EXPORT(msw_timer) uint32_t msw_timer(struct msw_batch *batch);
 /* Carries out a command, by its place in the description. Returns the length of its answer, negative if it failed. */
 MSW_EXPORT(msw_command) int32_t msw_command(struct msw_batch *batch, uint32_t number);
 

@@ -191,6 +191,12 @@ impl Daemon {
         Ok(workers.iter().map(|worker| number(&worker["wakeups"])).sum())
     }
 
+    /// How many workers it has.
+    pub fn workers(&self) -> Result<usize> {
+        let reply = self.json(&["worker", "show"])?;
+        Ok(reply["workers"].as_array().map_or(0, Vec::len))
+    }
+
     /// The CPU time that it has used.
     pub fn cpu_time(&self) -> Result<Duration> {
         Ok(bench::cpu::process_time(self.pid())?)

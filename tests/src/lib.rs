@@ -10,6 +10,7 @@
 mod command;
 pub mod config;
 mod daemon;
+pub mod frames;
 mod guest;
 mod hostile;
 mod hugepages;

@@ -4,40 +4,16 @@
 
 use std::time::Duration;
 
-use bench::port::Rings;
 use control::client::{Client, connect};
 use control::{hex, proto};
-use e2e::{Daemon, Netns, config, unique, until};
+use e2e::frames::Sender;
+use e2e::{Daemon, Netns, config, long, unique, until};
 use fastrand::Rng;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const PORTS: u32 = 4;
-const PACKETS: usize = 1000;
-
-/// A memif client that sends a packet and waits until the switch has given the buffer back: then it was delivered.
-struct Sender {
-    client: Box<dyn bench::port::Client>,
-}
-
-impl Sender {
-    fn send(&mut self, packet: &[u8]) {
-        assert!(self.client.push(0, &[packet]));
-        self.client.flush(0);
-        let done = || Ok((self.client.unsent() == 0).then_some(()));
-        until("the switch to be done with a packet", LIMIT, done).unwrap();
-    }
-
-    fn received(&mut self) -> Vec<Vec<u8>> {
-        let (mut packets, mut packet) = (Vec::new(), Vec::new());
-        while self.client.pop(0, &mut packet) {
-            packets.push(packet.clone());
-        }
-        self.client.refill(0);
-        packets
-    }
-}
 
 /// A daemon whose every port has a client that the test plays.
 struct Rig {
@@ -52,8 +28,7 @@ impl Rig {
         let ports: String =
             (0..).zip(ports).map(|(id, keys)| config::memif(&format!("p{id}"), id, keys)).collect();
         let daemon = Daemon::start(&(config::bridge("br0", logic) + &ports + more)).unwrap();
-        let connect_to = |id| bench::port::connect(&daemon.memif("memif", id), Rings::default()).unwrap();
-        let clients = (0..PORTS).map(|id| Sender { client: connect_to(id) }).collect();
+        let clients = (0..PORTS).map(|id| Sender::connect(&daemon, id).unwrap()).collect();
         (0..PORTS).for_each(|id| _ = daemon.wait_up("br0", &format!("p{id}")).unwrap());
         let runtime = Runtime::new().unwrap();
         let api = runtime.block_on(connect(&daemon.folder().join("ctl"))).unwrap();
@@ -109,12 +84,13 @@ fn predicts(logic: &str, settings: &[&str], more: &str, seed: u64) {
     let mut rig = Rig::start(logic, settings, more);
     let mut rng = Rng::with_seed(seed);
     let (mut dropped, mut sent) = (0, 0);
-    for number in 0..PACKETS {
+    let packets = if long() { 1000 } else { 300 };
+    for number in 0..packets {
         let (from, packet) = (rng.usize(0..PORTS as usize), random_packet(&mut rng));
         let before = (rig.ports(), rig.fdb());
         let trace = rig.trace(from, &packet);
         assert_eq!((rig.ports(), rig.fdb()), before, "packet {number}: tracing changed something");
-        rig.clients[from].send(&packet);
+        rig.clients[from].send(&packet).unwrap();
         for (i, client) in rig.clients.iter_mut().enumerate() {
             let name = format!("p{i}");
             let taken = |output: &&proto::TraceOutput| output.port == name && output.drop_reason.is_empty();
@@ -148,7 +124,7 @@ fn predicts(logic: &str, settings: &[&str], more: &str, seed: u64) {
         }
     }
     // What never happens predicts itself.
-    assert!(dropped > PACKETS / 50 && sent > PACKETS / 5, "{dropped} drops, {sent} packets");
+    assert!(dropped > packets / 50 && sent > packets / 5, "{dropped} drops, {sent} packets");
 }
 
 const SETTINGS: [&str; PORTS as usize] = [
@@ -159,17 +135,17 @@ const SETTINGS: [&str; PORTS as usize] = [
 ];
 
 #[test]
-fn a_thousand_packets_through_learning() {
+fn packets_through_learning() {
     predicts("learning", &SETTINGS, "", 1);
 }
 
 #[test]
-fn a_thousand_packets_through_static() {
+fn packets_through_static() {
     predicts("static", &SETTINGS, "", 2);
 }
 
 #[test]
-fn a_thousand_packets_past_a_mirror() {
+fn packets_past_a_mirror() {
     let mirror = "[[bridge.mirror]]\nname = \"m\"\nfrom = [\"p0\", \"p1\"]\nto = \"p3\"\n";
     predicts("learning", &["", "", "", ""], mirror, 3);
 }

@@ -324,10 +324,49 @@ impl<'a> Batch<'a> {
         false
     }
 
-    /// Whether nothing was said yet about the packet that this is a version of.
+    /// Whether nothing was said yet about the received packet that this is a version of.
     #[inline]
     pub fn is_open(&self, v: VersionId) -> bool {
-        !self.rx.handled[usize::from(self.rx.versions[usize::from(v.0)].packet)]
+        let packet = usize::from(self.rx.versions[usize::from(v.0)].packet);
+        self.rx.handled.get(packet).is_some_and(|handled| !handled)
+    }
+
+    /// A packet of these bytes that nobody has sent, with work left to do on it if `offload` says so. `None` (counted) where
+    /// the batch has too many, its metadata does not describe it, or no packet has that length.
+    pub fn originate(&mut self, bytes: &[u8], offload: Offload) -> Option<VersionId> {
+        let Some(v) = self.rx.originate(bytes, offload) else {
+            self.pad.drops.add(DropReason::BatchLimit, 1);
+            return None;
+        };
+        let v = VersionId(v as u16);
+        self.still_describes(v).then_some(v)
+    }
+
+    /// Copies a version's bytes from `from` on; returns how many that were. What its sender still has it may change until then.
+    pub fn read(&self, v: VersionId, from: usize, out: &mut [u8]) -> usize {
+        let (header, version) = (self.header(v), self.rx.versions[usize::from(v.0)]);
+        let whole = out.len().min((version.len() as usize).saturating_sub(from));
+        let Some(out) = out.get_mut(..whole) else { return 0 };
+        let private = header.get(from..).unwrap_or_default();
+        let (own, rest) = out.split_at_mut(private.len().min(whole));
+        own.copy_from_slice(&private[..own.len()]);
+        if !rest.is_empty() {
+            let behind = (from + own.len() - header.len()) as u32;
+            read_range(self.rx.pieces(version.packet), version.from + behind, rest);
+        }
+        whole
+    }
+
+    /// Says of a packet that it goes nowhere from here, and that this is no loss: what was in it is kept, or went on in others.
+    #[inline]
+    pub fn consume(&mut self, v: VersionId) {
+        self.mark(v);
+    }
+
+    /// Whether somebody wants to know why packets go where they go; see [`Batch::remark`].
+    #[inline]
+    pub fn is_explained(&self) -> bool {
+        self.pad.notes.journal.open
     }
 
     /// Drops a packet for a reason.

@@ -187,6 +187,11 @@ impl BridgeState {
         }
     }
 
+    /// Where packets may go that come from no port.
+    pub(crate) fn everywhere(&self) -> &View {
+        &self.all
+    }
+
     #[inline]
     pub(crate) fn lane(&self, index: usize) -> Option<&Lane> {
         self.lanes.get(index)

@@ -16,6 +16,39 @@ const REMARKS: usize = 1024;
 /// Most values in a remark.
 pub const VALUES: usize = 4;
 
+/// A short text that is not known beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Text {
+    bytes: [u8; Text::MAX],
+    len: u8,
+}
+
+impl Text {
+    /// Bytes that it can have.
+    pub const MAX: usize = 62;
+
+    /// The first [`Text::MAX`] of these bytes.
+    pub fn new(from: &[u8]) -> Self {
+        let mut text = Self { bytes: [0; Self::MAX], len: from.len().min(Self::MAX) as u8 };
+        text.bytes.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        text
+    }
+}
+
+impl std::fmt::Display for Text {
+    /// What is no text, and what would move a terminal's cursor, is shown as such.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
+        for letter in String::from_utf8_lossy(bytes).chars() {
+            match letter.is_control() {
+                true => write!(f, "{}", letter.escape_default())?,
+                false => write!(f, "{letter}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Something that a remark names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Value {
@@ -30,6 +63,8 @@ pub enum Value {
     Number(u64),
     /// A word of the logic's own.
     Word(&'static str),
+    /// Whatever a logic from outside says.
+    Text(Text),
 }
 
 /// A step of a decision.
@@ -69,6 +104,7 @@ impl Remark {
                 Value::Mac(mac) => sentence.push_str(&mac.to_string()),
                 Value::Number(number) => sentence.push_str(&number.to_string()),
                 Value::Word(word) => sentence.push_str(word),
+                Value::Text(text) => sentence.push_str(&text.to_string()),
             }
             sentence.push_str(piece);
         }
@@ -126,6 +162,8 @@ mod tests {
         let remark = Remark::new(0, "{} is at {} in VLAN {}", &values);
         assert_eq!(remark.sentence(|port| format!("p{}", port.0)), "02:00:00:00:00:01 is at p3 in VLAN 7");
         assert_eq!(Remark::new(0, "plain", &[]).sentence(|_| String::new()), "plain");
+        let text = Value::Text(Text::new(b"tab\there\xff"));
+        assert_eq!(Remark::new(0, "<{}>", &[text]).sentence(|_| String::new()), "<tab\\there\u{fffd}>");
         assert_eq!(Remark::new(0, "{}{}{}{}{}", &[Value::Word("a")]).sentence(|_| String::new()), "a");
     }
 

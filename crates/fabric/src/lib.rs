@@ -56,7 +56,7 @@ pub use copy::{prefetch_read, prefetch_write};
 pub use counters::{DropReason, QueueCounters};
 pub use crossing::Inlet;
 pub use egress::{Egress, Output, OutputList, Tools};
-pub use explain::{Remark, Value};
+pub use explain::{Remark, Text, Value};
 pub use fault::Fault;
 pub use logic::SwitchLogic;
 pub use mirror::{Mirror, MirrorSnapshot};

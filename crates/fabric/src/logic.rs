@@ -1,6 +1,7 @@
 //! The seam to what decides: a bridge has one logic, and calls it once per batch.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::arena::Arena;
 use crate::batch::Batch;
@@ -28,6 +29,15 @@ pub trait SwitchLogic: Send + Sync {
         self.forward(batch);
         true
     }
+
+    /// How often it wants [`SwitchLogic::wake`]; `None`: never. Asked once, after [`SwitchLogic::prepare`].
+    fn period(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Its time has come: each worker calls it about every [`SwitchLogic::period`], with a batch of no packets that come from
+    /// [`PortIndex::NONE`], in which it can [originate](Batch::originate) some. The same rules hold as for [`SwitchLogic::forward`].
+    fn wake(&self, _batch: &mut Batch<'_>) {}
 
     /// A bridge is about to have it, in a switch of so many workers. Called from the control plane before everything else; if it
     /// fails, with what people are told, the bridge stays as it is.

@@ -21,7 +21,7 @@ use crate::bridge::{BridgeState, PortEntry};
 use crate::observe::Interest;
 use crate::output::{NIL, Scratchpad};
 use crate::port::PortIndex;
-use crate::rx::{MAX_BATCH, RxBatch, Version};
+use crate::rx::{RxBatch, SOURCES, Version};
 
 /// A mirror as it is asked for. Ports go by their names, so that one may come later or come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Mirrors {
     ) {
         for glass in self.0.iter().filter(|glass| !glass.interest(ingress).received) {
             // The list that each packet is copied from: its segments on one list are all copied.
-            let mut from = [NIL; MAX_BATCH];
+            let mut from = [NIL; SOURCES];
             for i in 0..pad.list_count() {
                 let Some((lane, mut at)) = pad.list(i) else { break };
                 if !bridge.lane(lane as usize).is_some_and(|lane| glass.interest(lane.port).sent) {

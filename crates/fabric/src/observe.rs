@@ -486,8 +486,7 @@ impl Notes {
     }
 }
 
-/// A worker's `forward` for a bridge that is mirrored, or observed: with notes taken, and shown to who picks the batch.
-#[inline(never)]
+/// A worker's `forward` for a bridge that is mirrored, or observed.
 pub(crate) fn forward(
     rx: &mut RxBatch,
     pad: &mut Scratchpad,
@@ -496,19 +495,51 @@ pub(crate) fn forward(
     ingress: PortIndex,
     aside: &Aside,
 ) {
-    let picked = aside.watch.as_ref().and_then(|watch| {
-        let wanted = watch.ask(&mut pad.notes, ingress, rx.packets)?;
-        Some((watch, wanted))
-    });
+    match pick(pad, ingress, rx.packets, aside) {
+        None if aside.mirrors.is_none() => worker::straight(rx, pad, tools, bridge, ingress),
+        picked => decided(rx, pad, tools, bridge, ingress, picked, |rx, pad, bridge| {
+            worker::detour(rx, pad, bridge, ingress);
+        }),
+    }
+}
+
+/// The same for packets that a logic originates.
+pub(crate) fn originate(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    aside: &Aside,
+) {
+    let picked = pick(pad, PortIndex::NONE, 0, aside);
+    decided(rx, pad, tools, bridge, PortIndex::NONE, picked, worker::wake);
+}
+
+/// Who is to be shown a batch, and what.
+type Picked<'a> = Option<(&'a Watch, Interest)>;
+
+fn pick<'a>(pad: &mut Scratchpad, ingress: PortIndex, packets: usize, aside: &'a Aside) -> Picked<'a> {
+    let watch = aside.watch.as_ref()?;
+    Some((watch, watch.ask(&mut pad.notes, ingress, packets)?))
+}
+
+/// Delivers what `decide` puts on the lists, with notes taken if somebody has picked the batch, and shown to them.
+#[inline(never)]
+fn decided(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+    picked: Picked<'_>,
+    decide: impl FnOnce(&mut RxBatch, &mut Scratchpad, &BridgeState),
+) {
     let Some((watch, wanted)) = picked else {
-        if aside.mirrors.is_none() {
-            return worker::straight(rx, pad, tools, bridge, ingress);
-        }
-        worker::detour(rx, pad, bridge, ingress);
+        decide(rx, pad, bridge);
         return worker::deliver(rx, pad, tools, bridge);
     };
     pad.notes.begin(wanted, bridge.lane_count());
-    worker::detour(rx, pad, bridge, ingress);
+    decide(rx, pad, bridge);
     pad.note_lists(watch);
     worker::deliver(rx, pad, tools, bridge);
     pad.notes.end();

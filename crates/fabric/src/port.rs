@@ -8,6 +8,11 @@ use crate::protection::{Limit, Security, Storm};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortIndex(pub u16);
 
+impl PortIndex {
+    /// No port: where packets come from that a logic originates when its time has come.
+    pub const NONE: PortIndex = PortIndex(u16::MAX);
+}
+
 /// Ports a bridge can hold.
 pub const MAX_PORTS: usize = 4096;
 

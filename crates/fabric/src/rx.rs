@@ -35,10 +35,14 @@ pub const MAX_PACKET: u32 = 65_535;
 pub const MIN_PACKET: u32 = 14;
 /// Most packets of a batch, whatever the limits say.
 pub const MAX_BATCH: usize = 256;
+/// Packets that a logic may originate in one batch.
+pub const MAX_ORIGINATED: usize = 256;
 /// Header versions beyond the received ones that one batch may make.
 pub const EXTRA_VERSIONS: usize = 2048;
 
 pub(crate) const VERSIONS: usize = MAX_BATCH + EXTRA_VERSIONS;
+/// Packets of a batch: those that were received, and behind them those that the logic originates.
+pub(crate) const SOURCES: usize = MAX_BATCH + MAX_ORIGINATED;
 const SEGMENTS: usize = MAX_BATCH * 4 + MAX_SEGMENTS;
 
 /// Bounds of a batch; the first one reached ends it.
@@ -78,7 +82,7 @@ pub(crate) struct Version {
     pub(crate) start: u16,
     /// Header bytes.
     pub(crate) header_len: u16,
-    /// Which received packet it is a form of.
+    /// Which packet it is a form of.
     pub(crate) packet: u16,
     /// Outputs that refer to it; while there are any it must not change.
     pub(crate) outputs: u16,
@@ -122,6 +126,8 @@ pub struct RxBatch {
     /// Which packets the logic has said something about.
     pub(crate) handled: [bool; MAX_BATCH],
     pub(crate) packets: usize,
+    /// Packets that the logic has originated.
+    originated: usize,
     pub(crate) used_versions: usize,
     used_segments: usize,
     open_first: usize,
@@ -145,12 +151,13 @@ impl RxBatch {
         let no_segment = Segment { at: std::ptr::null(), len: 0 };
         Self {
             limits,
-            sources: vec![Source { first: 0, count: 0, len: 0 }; MAX_BATCH].into(),
+            sources: vec![Source { first: 0, count: 0, len: 0 }; SOURCES].into(),
             segments: vec![no_segment; SEGMENTS].into(),
             slots: Slots::default(),
             versions: vec![Version::EMPTY; VERSIONS].into(),
             handled: [false; MAX_BATCH],
             packets: 0,
+            originated: 0,
             used_versions: 0,
             used_segments: 0,
             open_first: 0,
@@ -167,6 +174,7 @@ impl RxBatch {
     #[inline]
     pub fn clear(&mut self) {
         self.packets = 0;
+        self.originated = 0;
         self.used_versions = 0;
         self.used_segments = 0;
         self.open_first = 0;
@@ -431,6 +439,42 @@ impl RxBatch {
         let (old, new) = self.slots.split_at_mut(fresh);
         new[0].0[range.clone()].copy_from_slice(&old[v].0[range]);
         Some(fresh)
+    }
+
+    /// Adds a packet of these bytes, which nobody has sent: a version with all of it, or with the front of it where it is long. `None`
+    /// if there is no room for it, or if it is too short or too long.
+    #[cold]
+    pub(crate) fn originate(&mut self, bytes: &[u8], offload: Offload) -> Option<usize> {
+        let (first, private) = (self.used_segments, bytes.len().min(PULL_MAX));
+        let len = u32::try_from(bytes.len()).ok().filter(|len| (MIN_PACKET..=MAX_PACKET).contains(len))?;
+        let packet = MAX_BATCH + self.originated;
+        if packet >= SOURCES {
+            return None;
+        }
+        let count = if bytes.len() > private {
+            let end = self.landed + bytes.len();
+            let place = self.landing.get_mut(self.landed..end)?;
+            place.copy_from_slice(bytes);
+            *self.segments.get_mut(first)? = Segment { at: place.as_ptr(), len };
+            (self.landed, self.used_segments) = (end.next_multiple_of(64), first + 1);
+            1
+        } else {
+            0
+        };
+        let v = self.new_version()?;
+        self.originated += 1;
+        *self.sources.get_mut(packet)? = Source { first: first as u32, count, len };
+        let slot = self.slots[v].0.get_mut(HEADROOM..HEADROOM + private)?;
+        slot.copy_from_slice(&bytes[..private]);
+        *self.versions.get_mut(v)? = Version {
+            header_len: private as u16,
+            packet: packet as u16,
+            from: private as u32,
+            to: len,
+            offload,
+            ..Version::EMPTY
+        };
+        Some(v)
     }
 
     /// Puts a tag in front of those that a version has; false when there is no room. Only for one that no output refers to.

@@ -22,7 +22,7 @@ use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxQueue};
 use crate::trace::{self, TraceError, Traced};
-use crate::worker::{self, BridgeCell, Command, Intake, OnFault, Pace, WorkerHandle};
+use crate::worker::{self, Alarm, BridgeCell, Command, Intake, OnFault, Pace, WorkerHandle};
 
 /// A bridge of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,6 +125,10 @@ struct Bridge {
     name: String,
     cell: Arc<BridgeCell>,
     logic: Arc<dyn SwitchLogic>,
+    /// Wakes the logic, at every worker, if it wants that.
+    alarm: Option<u64>,
+    /// Of packets that the logic originates.
+    originated: Arc<QueueCounters>,
     ports: Vec<Option<Port>>,
     observers: Vec<(ObserverId, Arc<dyn Observer>)>,
     mirrors: Vec<(Mirror, Arc<Copied>)>,
@@ -229,7 +233,7 @@ impl Switch {
 
     /// Adds an empty bridge.
     pub fn add_bridge(&self, name: &str, logic: Arc<dyn SwitchLogic>) -> Result<BridgeId, SwitchError> {
-        let mut state = self.lock();
+        let state = &mut *self.lock();
         if state.bridges.values().any(|b| b.name == name) {
             return Err(SwitchError::BridgeExists(name.into()));
         }
@@ -237,8 +241,12 @@ impl Switch {
         let id = BridgeId(state.next_bridge);
         state.next_bridge += 1;
         let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
-        let (ports, observers, mirrors) = Default::default();
-        state.bridges.insert(id, Bridge { name: name.into(), cell, logic, ports, observers, mirrors });
+        let (ports, observers, mirrors, originated) = Default::default();
+        let mut bridge =
+            Bridge { name: name.into(), cell, logic, alarm: None, originated, ports, observers, mirrors };
+        let alarms = self.alarms(&bridge, &bridge.logic, next(&mut state.next_token))?;
+        self.set_alarms(&mut bridge, alarms);
+        state.bridges.insert(id, bridge);
         Ok(id)
     }
 
@@ -249,6 +257,7 @@ impl Switch {
             self.remove_port(PortRef { bridge: id, port })?;
         }
         let bridge = self.lock().bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
+        self.remove_alarms(bridge.alarm);
         self.quiescence.wait();
         for (_, observer) in &bridge.observers {
             observer.bridge_removed();
@@ -259,13 +268,48 @@ impl Switch {
 
     /// Replaces a bridge's logic: batches under way finish with the old one, the next meet the new one.
     pub fn set_logic(&self, id: BridgeId, logic: Arc<dyn SwitchLogic>) -> Result<(), SwitchError> {
-        let mut state = self.lock();
+        let state = &mut *self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
         logic.prepare(self.workers.len()).map_err(SwitchError::Logic)?;
+        let alarms = self.alarms(bridge, &logic, next(&mut state.next_token))?;
         let old = std::mem::replace(&mut bridge.logic, logic);
         self.publish(bridge);
+        self.set_alarms(bridge, alarms);
         drop(old);
         Ok(())
+    }
+
+    /// What wakes a logic that is about to be the bridge's: an alarm for each worker, or none.
+    fn alarms(
+        &self,
+        bridge: &Bridge,
+        logic: &Arc<dyn SwitchLogic>,
+        token: u64,
+    ) -> Result<Vec<Alarm>, SwitchError> {
+        let Some(period) = logic.period() else { return Ok(Vec::new()) };
+        let alarm = |_| Alarm::every(period, bridge.cell.clone(), bridge.originated.clone(), token);
+        let alarms: std::io::Result<_> = self.workers.iter().map(alarm).collect();
+        alarms.map_err(|error| SwitchError::Logic(format!("there is no timer for the logic: {error}")))
+    }
+
+    /// Sets these alarms in the place of those that the bridge has.
+    fn set_alarms(&self, bridge: &mut Bridge, alarms: Vec<Alarm>) {
+        self.remove_alarms(bridge.alarm.take());
+        bridge.alarm = alarms.first().map(Alarm::token);
+        for (worker, alarm) in self.workers.iter().zip(alarms) {
+            worker.send(Command::AddAlarm(Box::new(alarm)));
+        }
+    }
+
+    fn remove_alarms(&self, token: Option<u64>) {
+        for (worker, token) in self.workers.iter().zip(token.iter().cycle()) {
+            worker.send(Command::RemoveAlarm(*token));
+        }
+    }
+
+    /// What became of packets that a bridge's logic originated when its time had come, as far as they went nowhere.
+    pub fn originated(&self, id: BridgeId) -> Result<QueueSnapshot, SwitchError> {
+        Ok(self.lock().bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.originated.snapshot())
     }
 
     /// Lets `observer` see the packets of a bridge from its next batch on.
@@ -594,6 +638,12 @@ impl Switch {
         self.quiescence.wait();
         drop(old);
     }
+}
+
+/// The next of some numbers.
+fn next(number: &mut u64) -> u64 {
+    *number += 1;
+    *number - 1
 }
 
 /// Several queues, on several workers, may find out what a client did; its port is told of the first.

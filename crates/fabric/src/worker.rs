@@ -8,6 +8,8 @@
 //!
 //! Signals are edge-triggered, so a client's eventfd is never read: whatever a client does to its blocking
 //! mode or counter, the worker cannot wait on it.
+//!
+//! A logic that wants to be called now and then has an [`Alarm`] at every worker, which wakes it as a queue does.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,6 +18,9 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::batch::Batch;
 use crate::bridge::{BridgeState, PortEntry};
@@ -108,8 +113,42 @@ pub(crate) struct Intake {
     pub(crate) dead: bool,
 }
 
+/// Lets a bridge's logic know that its time has come.
+pub(crate) struct Alarm {
+    /// Becomes readable then.
+    timer: OwnedFd,
+    bridge: Arc<BridgeCell>,
+    /// Of packets that went nowhere.
+    counters: Arc<QueueCounters>,
+    token: u64,
+}
+
+impl Alarm {
+    /// One that goes off every `period`.
+    pub(crate) fn every(
+        period: Duration,
+        bridge: Arc<BridgeCell>,
+        counters: Arc<QueueCounters>,
+        token: u64,
+    ) -> std::io::Result<Self> {
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let period = Timespec { tv_sec: period.as_secs() as i64, tv_nsec: i64::from(period.subsec_nanos()) };
+        let times = Itimerspec { it_interval: period, it_value: period };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
+        Ok(Self { timer, bridge, counters, token })
+    }
+
+    /// Tells the alarms of one logic from those of others.
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+}
+
 pub(crate) enum Command {
     Add(Box<Intake>),
+    AddAlarm(Box<Alarm>),
+    RemoveAlarm(u64),
     /// Gives the queue back, if it was there.
     Remove(u64, SyncSender<Option<Box<Intake>>>),
     Stop,
@@ -179,6 +218,9 @@ struct Worker {
     slots: Vec<Option<Slot>>,
     /// Slots that are polled or watched.
     awake: Vec<usize>,
+    alarms: Vec<Option<Box<Alarm>>>,
+    /// Those that went off.
+    due: Vec<usize>,
     batch: RxBatch,
     pad: Scratchpad,
     tools: Tools,
@@ -189,6 +231,8 @@ struct Worker {
 }
 
 const WAKE: u64 = u64::MAX;
+/// Marks an alarm's number.
+const ALARM: u64 = 1 << 63;
 
 /// Starts worker `index`, pinned to `cpu` if given.
 pub(crate) fn start(
@@ -214,6 +258,8 @@ pub(crate) fn start(
         epoll,
         slots: Vec::new(),
         awake: Vec::new(),
+        alarms: Vec::new(),
+        due: Vec::new(),
         batch: RxBatch::new(limits),
         pad: Scratchpad::of_worker(index),
         tools: Tools { notifier: Notifier::new()?, nest: Nest::of_worker(index, limits) },
@@ -292,6 +338,10 @@ impl Worker {
                 core::hint::spin_loop();
                 now = clock::cycles();
             }
+            if !self.due.is_empty() {
+                self.wake_logics();
+                now = clock::cycles();
+            }
         }
     }
 
@@ -315,6 +365,10 @@ impl Worker {
         for event in events.iter() {
             let data = event.data.u64();
             if data == WAKE {
+                continue;
+            }
+            if data & ALARM != 0 {
+                self.due.push((data & !ALARM) as usize);
                 continue;
             }
             let s = data as usize;
@@ -400,6 +454,36 @@ impl Worker {
         packets
     }
 
+    /// Calls the logics whose time has come.
+    #[cold]
+    fn wake_logics(&mut self) {
+        while let Some(due) = self.due.pop() {
+            let Some(Some(alarm)) = self.alarms.get(due) else { continue };
+            let start = clock::cycles();
+            // A timer goes on only when it was read.
+            if rustix::io::read(&alarm.timer, &mut [0; 8]).is_err() {
+                continue;
+            }
+            // SAFETY: this worker is awake and `bridge` does not outlive this function.
+            let bridge = unsafe { alarm.bridge.get() };
+            self.batch.clear();
+            self.batch.queue = 0;
+            if let Some(arena) = bridge.arena(self.index) {
+                // SAFETY: as in `switch_batch`.
+                unsafe { self.batch.keep_headers_in(arena) };
+            }
+            self.batch.load_headers();
+            self.tools.nest.begin();
+            originate(&mut self.batch, &mut self.pad, &mut self.tools, bridge);
+            alarm.counters.add_drops(&mut self.pad.drops);
+            if !self.tools.notifier.is_empty() {
+                self.tools.notifier.flush();
+                self.counters.notifications.store(self.tools.notifier.told(), Ordering::Relaxed);
+            }
+            bump(&self.counters.busy_cycles, clock::cycles().wrapping_sub(start));
+        }
+    }
+
     /// Carries out what the control plane asked for. Returns false to stop.
     fn obey(&mut self) -> bool {
         // Acquires what was sent before `pending` was set; a plain store could pass the look at the channel.
@@ -409,6 +493,12 @@ impl Worker {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Add(intake) => self.add(intake),
+                Command::AddAlarm(alarm) => self.add_alarm(alarm),
+                Command::RemoveAlarm(token) => {
+                    let there = |alarm: &Option<Box<Alarm>>| alarm.as_ref().is_some_and(|a| a.token == token);
+                    // What is closed is not waited for any more.
+                    self.alarms.iter_mut().filter(|alarm| there(alarm)).for_each(|alarm| *alarm = None);
+                }
                 Command::Remove(token, reply) => {
                     let _ = reply.send(self.remove(token));
                 }
@@ -439,6 +529,19 @@ impl Worker {
             Phase::Polled
         };
         self.slots[s] = Some(Slot { intake, phase, last_packets: clock::cycles() });
+    }
+
+    fn add_alarm(&mut self, alarm: Box<Alarm>) {
+        let free = self.alarms.iter().position(Option::is_none).unwrap_or(self.alarms.len());
+        let (data, flags) = (EventData::new_u64(ALARM | free as u64), EventFlags::IN | EventFlags::ET);
+        // Without it a logic is not woken; there is nobody else to tell.
+        if epoll::add(&self.epoll, &alarm.timer, data, flags).is_ok() {
+            if free == self.alarms.len() {
+                self.alarms.push(None);
+            }
+            self.alarms[free] = Some(alarm);
+            self.due.reserve(self.alarms.len());
+        }
     }
 
     fn remove(&mut self, token: u64) -> Option<Box<Intake>> {
@@ -490,6 +593,29 @@ pub(crate) fn straight(
             deliver(batch, pad, tools, bridge);
         }
         Err(reason) => pad.drops.add(reason, batch.len() as u32),
+    }
+}
+
+/// The same for a logic whose time has come: whatever it originates is delivered.
+fn originate(batch: &mut RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
+    match bridge.aside() {
+        Some(aside) => observe::originate(batch, pad, tools, bridge, aside),
+        None => {
+            wake(batch, pad, bridge);
+            deliver(batch, pad, tools, bridge);
+        }
+    }
+}
+
+/// Lets the logic say what it originates.
+pub(crate) fn wake(rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState) {
+    pad.begin(bridge.lane_count());
+    let (view, ingress) = (bridge.everywhere(), PortIndex::NONE);
+    let mut packets =
+        Batch { rx, pad, bridge, view, ingress, now: clock::seconds(), rehearsal: false, left: None };
+    bridge.logic.wake(&mut packets);
+    if let Some(mirrors) = bridge.aside().and_then(|aside| aside.mirrors.as_ref()) {
+        mirrors.sent(rx, pad, bridge, ingress);
     }
 }
 

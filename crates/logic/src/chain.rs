@@ -12,7 +12,9 @@
 //!
 //! Invariant: there is at least one stage.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic};
 
@@ -55,6 +57,28 @@ struct Stage {
     logic: Arc<dyn Logic>,
     /// Its name in traces.
     word: &'static str,
+    /// When each worker is to wake it next, nanoseconds.
+    due: OnceLock<Box<[AtomicU64]>>,
+}
+
+impl Stage {
+    /// Whether it is to be woken now, where the chain is woken every `beat`.
+    fn is_due(&self, worker: usize, now: u64, beat: Duration) -> bool {
+        let (Some(period), Some(due)) = (self.logic.period(), self.due.get().and_then(|due| due.get(worker)))
+        else {
+            return false;
+        };
+        // Half a beat early is nearer than the rest of one late.
+        let is_due = now.saturating_add(nanoseconds(beat / 2)) >= due.load(Ordering::Relaxed);
+        if is_due {
+            due.store(now.saturating_add(nanoseconds(period)), Ordering::Relaxed);
+        }
+        is_due
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The logic `chain`. See the module's documentation.
@@ -109,7 +133,7 @@ fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, Log
     let known = LIST.iter().map(|info| info.name).chain(kinds.iter().map(|kind| kind.prefix));
     let kind = name.split_once(':').map_or(name.as_str(), |(prefix, _)| prefix);
     let word = known.into_iter().find(|known| *known == kind).unwrap_or("logic");
-    Ok(Stage { logic, word })
+    Ok(Stage { logic, word, due: OnceLock::new() })
 }
 
 impl SwitchLogic for Chain {
@@ -141,8 +165,23 @@ impl SwitchLogic for Chain {
 
     fn prepare(&self, workers: usize) -> Result<(), String> {
         self.stages().try_for_each(|(number, stage)| {
-            stage.logic.prepare(workers).map_err(|error| format!("stage {number}: {error}"))
+            stage.logic.prepare(workers).map_err(|error| format!("stage {number}: {error}"))?;
+            let _ = stage.due.set((0..workers).map(|_| AtomicU64::new(0)).collect());
+            Ok(())
         })
+    }
+
+    /// That of the stage that wants it most often; each is woken when its own time has come.
+    fn period(&self) -> Option<Duration> {
+        self.logics().filter_map(|logic| logic.period()).min()
+    }
+
+    fn wake(&self, batch: &mut Batch<'_>) {
+        let Some(beat) = self.period() else { return };
+        let (worker, now) = (batch.worker(), batch.now_ns());
+        for (_, stage) in self.stages().filter(|(_, stage)| stage.is_due(worker, now, beat)) {
+            stage.logic.wake(batch);
+        }
     }
 
     /// That of the first stage, if it has one. A later one could reach headers of packets there that earlier ones have sent.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 mod chain;
 mod description;
+mod dummy;
 mod error;
 pub mod fdb;
 mod handover;
@@ -26,6 +27,7 @@ mod words;
 
 pub use chain::{Chain, MAX_STAGES};
 pub use description::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
+pub use dummy::Dummy;
 pub use error::LogicError;
 pub use fdb::Key;
 pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Foresight};
@@ -38,7 +40,7 @@ pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;
 
 /// Every logic there is.
-pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO, hub::INFO, chain::INFO];
+pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO, hub::INFO, chain::INFO, dummy::INFO];
 
 /// A logic as the control plane sees it.
 pub trait Logic: fabric::SwitchLogic {
@@ -283,11 +285,11 @@ mod tests {
     fn errors_say_what_would_be_right() {
         assert_eq!(
             refused("lerning", &[]),
-            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, module:FILE"
+            "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, dummy, module:FILE"
         );
         assert_eq!(
             refused("zzz", &[]),
-            "there is no logic `zzz`; the logics are: learning, static, hub, chain, module:FILE"
+            "there is no logic `zzz`; the logics are: learning, static, hub, chain, dummy, module:FILE"
         );
         assert_eq!(
             refused("learning", &[("aging", "1")]),

@@ -28,6 +28,8 @@ pub struct Frame {
     tagged: bool,
     /// Whether membership counts at all in this bridge.
     aware: bool,
+    /// Nobody has sent it just now: it may also go to the port that the batch came from.
+    own: bool,
 }
 
 impl<'a> Vlans<'a> {
@@ -47,7 +49,7 @@ impl<'a> Vlans<'a> {
             None => {
                 let tagged = tag.is_some();
                 let tag = tag.unwrap_or_default();
-                Some(Frame { v, vid: tag.vid, tag, tagged, aware: false })
+                Some(Frame { v, vid: tag.vid, tag, tagged, aware: false, own: false })
             }
             Some(mode) => classify(mode, batch, v, tag),
         }
@@ -67,7 +69,7 @@ fn classify(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<Vl
         v = batch.pop_vlan(v)?;
         tagged = false;
     }
-    Some(Frame { v, vid, tag: VlanTag { vid, ..tag.unwrap_or_default() }, tagged, aware: true })
+    Some(Frame { v, vid, tag: VlanTag { vid, ..tag.unwrap_or_default() }, tagged, aware: true, own: false })
 }
 
 impl Frame {
@@ -78,7 +80,21 @@ impl Frame {
         tag: VlanTag { pcp: 0, dei: false, vid: 0 },
         tagged: false,
         aware: false,
+        own: false,
     };
+
+    /// A packet that the logic itself [originates](Batch::originate). It belongs to the VLAN that its tag says, or to none until it
+    /// is [put into one](Frame::retag).
+    pub fn originated(batch: &Batch<'_>, v: VersionId) -> Frame {
+        let tag = ether::vlan_tag(batch.header(v));
+        let (tagged, tag) = (tag.is_some(), tag.unwrap_or_default());
+        Frame { v, vid: tag.vid, tag, tagged, aware: batch.vlan_aware(), own: true }
+    }
+
+    /// The same as it was kept, of a version that was made of its bytes in another batch.
+    pub fn again(self, batch: &Batch<'_>, v: VersionId) -> Frame {
+        Frame { v, aware: batch.vlan_aware(), own: true, ..self }
+    }
 
     /// The version that it is.
     #[inline(always)]
@@ -135,10 +151,19 @@ impl Frame {
     /// Sends the frame to one port (IEEE 802.1Q §8.6.4, §8.6.5 tagging).
     #[inline(always)]
     pub fn send(&self, batch: &mut Batch<'_>, port: PortIndex) {
-        if self.aware && port != batch.ingress() {
+        if self.aware && (port != batch.ingress() || self.own) {
             self.send_aware(batch, port);
         } else {
-            batch.send(self.v, port);
+            self.put(batch, self.v, port);
+        }
+    }
+
+    /// Sends version `v` as it is.
+    #[inline(always)]
+    fn put(&self, batch: &mut Batch<'_>, v: VersionId, port: PortIndex) {
+        match self.own && port == batch.ingress() {
+            true => batch.reflect(v),
+            false => batch.send(v, port),
         }
     }
 
@@ -148,10 +173,10 @@ impl Frame {
         };
         match self.leaves(mode) {
             None => batch.discard(self.v, DropReason::Vlan),
-            Some(tagged) if tagged == self.tagged => batch.send(self.v, port),
+            Some(tagged) if tagged == self.tagged => self.put(batch, self.v, port),
             Some(_) => {
                 if let Some(v) = self.converted(batch) {
-                    batch.send(v, port);
+                    self.put(batch, v, port);
                 }
             }
         }
@@ -172,7 +197,7 @@ impl Frame {
     }
 
     /// Sends the frame to those of these ports that are members of its VLAN.
-    pub(crate) fn flood_among(&self, batch: &mut Batch<'_>, ports: &[PortIndex]) {
+    pub fn flood_among(&self, batch: &mut Batch<'_>, ports: &[PortIndex]) {
         if self.aware {
             return self.flood_both(batch, ports);
         }

@@ -4,6 +4,7 @@
 //! WebAssembly and for native code.
 
 use fabric::arena::SLOTS;
+use fabric::port::MAX_PORTS;
 
 /// The version of this interface.
 pub(crate) const VERSION: u32 = 1;
@@ -14,10 +15,13 @@ pub(crate) mod export {
     pub(crate) const ABI: &str = "msw_abi";
     /// `const char *msw_describe(void)`: its description, JSON that ends with a zero byte.
     pub(crate) const DESCRIBE: &str = "msw_describe";
-    /// `int32_t msw_start(struct msw_batch *)`: called once for each worker before its first batch; other than 0: refused. Optional.
+    /// `int32_t msw_start(struct msw_batch *)`: called once for each worker before its first batch; other than 0: refused; less than
+    /// 0: for a reason of so many bytes that lies where texts do. Optional.
     pub(crate) const START: &str = "msw_start";
     /// `uint32_t msw_forward(struct msw_batch *)`: decides; returns the number of outputs.
     pub(crate) const FORWARD: &str = "msw_forward";
+    /// `uint32_t msw_timer(struct msw_batch *)`: its time has come; returns the number of outputs. Where the description has a timer.
+    pub(crate) const TIMER: &str = "msw_timer";
     /// `int32_t msw_command(struct msw_batch *, uint32_t)`: carries out command number so and so. Optional.
     pub(crate) const COMMAND: &str = "msw_command";
 }
@@ -34,6 +38,14 @@ pub(crate) const MAX_OUTPUTS: usize = 4096;
 pub(crate) const TEXT_LEN: usize = 4096;
 /// Bytes that a worker can remember for itself.
 pub(crate) const MAX_STATE: usize = 1 << 20;
+/// Sets of ports in a batch.
+pub(crate) const MAX_SETS: usize = 64;
+/// Bytes of a set: a bit for each port, from the lowest of the first byte on.
+pub(crate) const SET_LEN: usize = MAX_PORTS / 8;
+/// Packets that a worker can keep.
+pub(crate) const MAX_KEPT: u64 = 256;
+/// Time between two calls because of time, milliseconds.
+pub(crate) const PERIODS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 /// Header versions of a batch.
 pub(crate) const MAX_VERSIONS: usize = SLOTS;
 
@@ -51,7 +63,7 @@ pub(crate) struct BatchHead {
     pub(crate) output_at: u32,
     /// How many outputs fit there.
     pub(crate) output_room: u32,
-    /// The port that the packets came from.
+    /// The port that the packets came from; the highest number: none, its time has come.
     pub(crate) ingress: u16,
     /// Which of its queues.
     pub(crate) queue: u16,
@@ -76,6 +88,10 @@ pub(crate) struct BatchHead {
     pub(crate) tables: [u64; MAX_TABLES],
     /// For native modules: the functions that they can call, an address.
     pub(crate) host: u64,
+    /// Offset of the sets of ports.
+    pub(crate) set_at: u32,
+    /// Other than 0: somebody wants to know why packets go where they go.
+    pub(crate) explain: u32,
 }
 
 /// `struct msw_packet`.
@@ -110,7 +126,7 @@ pub(crate) mod flag {
 pub(crate) struct Output {
     /// Which of the list of packets.
     pub(crate) packet: u16,
-    /// Where to, for [`verb::SEND`].
+    /// Where to: for [`verb::SEND`] a port, for [`verb::SEND_SET`] the number of a set.
     pub(crate) port: u16,
     /// See [`verb`].
     pub(crate) verb: u16,
@@ -130,6 +146,18 @@ pub(crate) mod verb {
     pub(crate) const DROP: u16 = 3;
     /// The same as [`FLOOD`], unless the port has flooded more than storm control grants it.
     pub(crate) const FLOOD_UNKNOWN: u16 = 4;
+    /// It goes to the ports of a set, those that are members of its VLAN, but not to the one that it came from.
+    pub(crate) const SEND_SET: u16 = 5;
+    /// It goes nowhere from here, and that is no loss: what was in it went on in others.
+    pub(crate) const CONSUME: u16 = 6;
+}
+
+/// What the value of a remark is.
+pub(crate) mod kind {
+    /// The index of a port.
+    pub(crate) const PORT: u32 = 1;
+    /// A MAC address, its bytes as they are in packets.
+    pub(crate) const MAC: u32 = 2;
 }
 
 /// `struct msw_value`.
@@ -156,4 +184,16 @@ pub(crate) struct HostFunctions {
     pub(crate) copy: unsafe extern "C" fn(*mut BatchHead, u32) -> i32,
     /// Whether a port is there and up.
     pub(crate) is_up: unsafe extern "C" fn(*mut BatchHead, u32) -> u32,
+    /// Makes a packet of so many bytes; returns its number, or -1.
+    pub(crate) originate: unsafe extern "C" fn(*mut BatchHead, *const u8, u32) -> i32,
+    /// Copies bytes of a packet, from one of them on; returns how many.
+    pub(crate) read: unsafe extern "C" fn(*mut BatchHead, u32, u32, *mut u8, u32) -> u32,
+    /// Keeps a packet beyond this batch; returns a number for it, or -1.
+    pub(crate) retain: unsafe extern "C" fn(*mut BatchHead, u32) -> i32,
+    /// Makes a packet of one that was kept; returns its number, or -1.
+    pub(crate) release: unsafe extern "C" fn(*mut BatchHead, u32) -> i32,
+    /// Says something about a packet: a text with `{}` where a value of a [`kind`] is to be.
+    pub(crate) remark: unsafe extern "C" fn(*mut BatchHead, u32, *const u8, u32, u32, u64),
+    /// Has a line written to the log.
+    pub(crate) log: unsafe extern "C" fn(*mut BatchHead, *const u8, u32),
 }

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fabric::Arena;
+use fabric::{Arena, PortIndex};
 
 use crate::abi::MAX_COUNTERS;
-use crate::module::{Runner, Shadow};
+use crate::call::Shadow;
+use crate::kept::Kept;
+use crate::module::Runner;
 use crate::window::Window;
 
 const READY: u8 = 0;
@@ -32,6 +34,10 @@ pub(crate) struct Instance {
     pub(crate) runner: Box<dyn Runner>,
     /// What the switch knows of the packets in the window.
     pub(crate) shadows: Vec<Shadow>,
+    /// Packets that it keeps.
+    pub(crate) kept: Kept,
+    /// Room for the ports of a set.
+    pub(crate) ports: Vec<PortIndex>,
 }
 
 struct Trouble {

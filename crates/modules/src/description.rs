@@ -7,7 +7,7 @@
 //!              "value": [["port", "port"], ["flags", "u16"], ["heard", "seconds"]], "capacity": 8192, "expires": "ageing"}],
 //!  "counters": [{"name": "moved", "help": "stations that were heard at another port than before"}],
 //!  "commands": [{"name": "flush", "usage": "[PORT]", "help": "forgets stations"}],
-//!  "state": 64}
+//!  "state": 64, "timer": 100, "retain": 16}
 //! ```
 
 use std::time::Duration;
@@ -35,6 +35,19 @@ pub(crate) struct Description {
     pub(crate) tables: Vec<TableInfo>,
     pub(crate) counters: Vec<CounterInfo>,
     pub(crate) state: usize,
+    pub(crate) timer: Option<Timer>,
+    /// Packets that each worker can keep.
+    pub(crate) retain: usize,
+}
+
+/// How often a module wants to be called because of time.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Timer {
+    /// Every so many milliseconds.
+    Every(u64),
+    /// As often as a parameter says, a duration.
+    Param(String),
 }
 
 #[derive(Deserialize)]
@@ -52,6 +65,9 @@ struct Raw {
     commands: Vec<RawCommand>,
     #[serde(default)]
     state: u64,
+    timer: Option<Timer>,
+    #[serde(default)]
+    retain: u64,
 }
 
 #[derive(Deserialize)]
@@ -251,7 +267,30 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
             raw.state
         ));
     };
-    Ok(Description { logic, tables, counters: raw.counters, state })
+    match &raw.timer {
+        Some(Timer::Every(time)) if !abi::PERIODS.contains(time) => {
+            return wrong(format!(
+                "its timer goes off every {time} ms; {} to {} are possible",
+                abi::PERIODS.start(),
+                abi::PERIODS.end()
+            ));
+        }
+        Some(Timer::Param(name)) => {
+            let there = logic.params.iter().find(|param| param.name == *name);
+            if !there.is_some_and(|param| matches!(param.kind, ParamKind::Duration { .. })) {
+                return wrong(format!(
+                    "parameter `{}` says how often its timer goes off, and there is no such parameter of type `duration`",
+                    name.escape_default()
+                ));
+            }
+        }
+        _ => {}
+    }
+    if raw.retain > abi::MAX_KEPT {
+        return wrong(format!("a worker can keep {} packets, not {}", abi::MAX_KEPT, raw.retain));
+    }
+    let (counters, timer, retain) = (raw.counters, raw.timer, raw.retain as usize);
+    Ok(Description { logic, tables, counters, state, timer, retain })
 }
 
 fn line(text: &str) -> String {
@@ -392,6 +431,12 @@ mod tests {
             (r#"{"name": "x", "summary": "", "sumary": ""}"#.into(), "unknown field `sumary`"),
             (r#"{"name": "A b", "summary": ""}"#.into(), "`A b` is no name for the module"),
             (r#"{"name": "x", "summary": "", "state": 99999999}"#.into(), "1048576 bytes for itself"),
+            (r#"{"name": "x", "summary": "", "timer": 0}"#.into(), "every 0 ms; 1 to 3600000 are possible"),
+            (
+                r#"{"name": "x", "summary": "", "timer": "beat"}"#.into(),
+                "no such parameter of type `duration`",
+            ),
+            (r#"{"name": "x", "summary": "", "retain": 257}"#.into(), "can keep 256 packets, not 257"),
             (table(FDB), "parameter `ageing` says"),
             (
                 table(r#"{"name": "t", "capacity": 0, "key": [["k", "u8"]], "value": [["v", "u8"]]}"#),

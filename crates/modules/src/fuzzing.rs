@@ -7,9 +7,9 @@ use fabric::SwitchLogic;
 use logic::Values;
 
 use crate::abi::{BatchHead, MAX_TABLES, Packet};
+use crate::call::Host;
 use crate::description::{self, Description};
-use crate::module::{Host, Module, Runner, Source, head_of};
-use crate::table::SharedTable;
+use crate::module::{Because, Module, Runner, Setup, Source, head_of};
 use crate::window::{Layout, Window};
 
 /// What modules will do: each takes its bytes from here, and does nothing when there are none left.
@@ -17,7 +17,7 @@ pub type Script = Arc<Mutex<Vec<u8>>>;
 
 /// A module that follows a script.
 pub fn hostile(script: Script) -> Result<Arc<dyn SwitchLogic>, String> {
-    let text = br#"{"name": "hostile", "summary": "", "state": 64, "tables": [{"name": "t", "capacity": 4,
+    let text = br#"{"name": "hostile", "summary": "", "state": 64, "retain": 3, "tables": [{"name": "t", "capacity": 4,
         "key": [["k", "u64"]], "value": [["port", "port"], ["at", "seconds"]]}]}"#;
     let description = description::parse(text)?;
     Module::new("hostile".into(), None, Box::new(Scripted { script, description }), Values::default())
@@ -46,7 +46,7 @@ impl Source for Scripted {
         &self.description
     }
 
-    fn instance(&self, _: &[SharedTable], _: &Values, worker: usize) -> Result<Box<dyn Runner>, String> {
+    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
         let layout = Layout::new(self.description.state);
         // Zeroes from the system are not touched until they are used.
         let mut memory = vec![0u8; layout.len + 64];
@@ -54,7 +54,7 @@ impl Source for Scripted {
         let at = NonNull::new(memory.as_mut_ptr().wrapping_add(skip)).ok_or("no memory")?;
         // SAFETY: so many bytes, aligned, which stay as long as the follower.
         let window = unsafe { Window::new(at, layout) };
-        let head = head_of(&window, worker, [0; MAX_TABLES], 0);
+        let head = head_of(&window, setup.worker, [0; MAX_TABLES], 0);
         Ok(Box::new(Follower { script: self.script.clone(), window, head, _memory: memory }))
     }
 }
@@ -68,7 +68,7 @@ impl Runner for Follower {
         &self.head
     }
 
-    fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String> {
+    fn decide(&mut self, _: Because, host: &mut dyn Host) -> Result<u32, String> {
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = || script.pop().unwrap_or(0);
         let layout = *self.window.layout();
@@ -77,7 +77,7 @@ impl Runner for Follower {
             let number = u32::from_le_bytes([next(), next(), next(), next()]);
             let near = self.window.packet(i);
             let header = near.header.wrapping_add_signed(i32::from(number as i8));
-            match what % 9 {
+            match what % 15 {
                 0 => self.window.set_packet(i, Packet { header, ..near }),
                 1 => self.window.set_packet(i, Packet { header: number, ..near }),
                 2 => self.window.set_packet(i, Packet { vlan: number as u16, ..near }),
@@ -85,10 +85,19 @@ impl Runner for Follower {
                 // An output, and what lies behind.
                 4 => self
                     .window
-                    .write(layout.outputs + i * 8, &[next(), next() % 2, next() % 4, 0, next() % 6, 0]),
+                    .write(layout.outputs + i * 8, &[next(), next() % 2, next() % 4, 0, next() % 8, 0]),
                 5 => self.window.write(near.header as usize + i, &number.to_le_bytes()),
                 6 => drop(host.pull(u32::from(next() % 16), number % 1024)),
                 7 => drop(host.copy(u32::from(next() % 16))),
+                8 => {
+                    let bytes = [next(); 1600];
+                    drop(host.originate(&bytes[..number as usize % 1600]));
+                }
+                9 => drop(host.read(u32::from(next() % 16), number % 4096, &mut [0; 700])),
+                10 => drop(host.retain(u32::from(next() % 16))),
+                11 => drop(host.release(u32::from(next() % 4))),
+                12 => host.remark(u32::from(next() % 16), b"a {} b", u32::from(next()), number.into()),
+                13 => self.window.write(layout.sets + i * 64, &number.to_le_bytes()),
                 _ => self.window.write(number as usize % layout.len, &[next(), next(), next()]),
             }
         }

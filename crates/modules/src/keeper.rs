@@ -11,6 +11,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crate::module::Inner;
+use crate::words;
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_micros(250);
@@ -27,6 +28,7 @@ pub(crate) struct Keeper {
     running: AtomicUsize,
     asleep: AtomicBool,
     failed: AtomicBool,
+    called: AtomicBool,
     clock: OnceLock<Thread>,
     mender: OnceLock<Thread>,
     /// Lets modules see a tick.
@@ -39,6 +41,7 @@ static KEEPER: Keeper = Keeper {
     running: AtomicUsize::new(0),
     asleep: AtomicBool::new(false),
     failed: AtomicBool::new(false),
+    called: AtomicBool::new(false),
     clock: OnceLock::new(),
     mender: OnceLock::new(),
     tick: OnceLock::new(),
@@ -90,6 +93,12 @@ pub(crate) fn runs() {
 #[cold]
 pub(crate) fn failed() {
     KEEPER.failed.store(true, Ordering::SeqCst);
+    called();
+}
+
+/// There is something for the mender to do.
+pub(crate) fn called() {
+    KEEPER.called.store(true, Ordering::SeqCst);
     if let Some(mender) = KEEPER.mender.get() {
         mender.unpark();
     }
@@ -138,11 +147,14 @@ impl Keeper {
         }
     }
 
-    /// Makes anew what failed, when its time has come.
+    /// Writes what modules say, and makes anew what failed, when its time has come.
     fn mend(&self) {
         loop {
-            if !self.failed.swap(false, Ordering::SeqCst) {
+            while !self.called.swap(false, Ordering::SeqCst) {
                 std::thread::park();
+            }
+            words::write();
+            if !self.failed.swap(false, Ordering::SeqCst) {
                 continue;
             }
             let logics: Vec<_> = {
@@ -152,6 +164,7 @@ impl Keeper {
             // Every logic, also where one has something left.
             if logics.iter().filter(|logic| logic.restart()).count() > 0 {
                 self.failed.store(true, Ordering::SeqCst);
+                self.called.store(true, Ordering::SeqCst);
                 drop(logics);
                 std::thread::sleep(MENDING);
             }

@@ -5,6 +5,7 @@
 //! for a list of outputs. What workers share are tables (`table.rs`), which outlive a module that is replaced.
 //!
 //! - `module.rs`: what the switch sees, the same for both kinds; `cell.rs`: one worker's instance, and its failures;
+//! - `call.rs`: a batch while a module has it; `kept.rs`: packets that it keeps; `words.rs`: what it has to say in the log;
 //! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `keeper.rs`: who stops and restarts it;
 //! - `description.rs`: what a module says about itself.
 //!
@@ -17,11 +18,13 @@
 #![cfg_attr(not(any(feature = "wasm", feature = "native")), allow(dead_code))]
 
 mod abi;
+mod call;
 mod cell;
 mod description;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod keeper;
+mod kept;
 mod module;
 #[cfg(feature = "native")]
 mod native;
@@ -29,6 +32,7 @@ mod table;
 #[cfg(feature = "wasm")]
 mod wasm;
 mod window;
+mod words;
 
 use logic::Kind;
 

@@ -4,28 +4,30 @@
 //! the window's slots); the module is called; what it did to the packets in the list (a header that starts elsewhere, another
 //! VLAN) is done to the fabric's versions, and then its outputs are carried out one by one.
 //!
-//! Invariants: which packet, slot and VLAN an entry of the list stands for is remembered in [`Shadow`]s, which a module cannot reach;
-//! it names packets by their place in the list only. A batch that a module fails on is dropped and counted as `logic-fault`,
-//! except for packets that it had sent already.
+//! A packet that is only traced goes through an instance that was made for it, with a copy of the tables.
+//!
+//! Invariant: a batch that a module fails on is dropped and counted as `logic-fault`, except for packets that it had sent already.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-use fabric::arena::SLOT_LEN;
-use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId, clock};
+use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Text, VersionId, clock};
 use logic::params::{self, ParamValue};
-use logic::vlan::{Frame, Vlans};
+use logic::vlan::Vlans;
 use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, TableSize, Values};
-use packet::offload::{Gso, Offload};
 
-use crate::abi::{self, BatchHead, MAX_TABLES, Packet, Value, flag, verb};
+use crate::abi::{self, BatchHead, MAX_TABLES, Value};
+use crate::call::{Call, Host, Shadow};
 use crate::cell::{Cell, Instance};
-use crate::description::{Description, TableInfo, Type};
+use crate::description::{Description, TableInfo, Timer, Type};
 use crate::keeper;
+use crate::kept::Kept;
 use crate::table::SharedTable;
-use crate::window::{SPARE, Window};
+use crate::window::Window;
+use crate::words;
 
 /// The largest file, bytes.
 const MAX_FILE: u64 = 16 << 20;
@@ -45,13 +47,34 @@ pub(crate) trait Source: Send + Sync {
     /// What it says about itself.
     fn description(&self) -> &Description;
 
-    /// Makes an instance that sees these tables, and starts it with these values.
-    fn instance(
-        &self,
-        tables: &[SharedTable],
-        values: &Values,
-        worker: usize,
-    ) -> Result<Box<dyn Runner>, String>;
+    /// Makes an instance and starts it.
+    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String>;
+
+    /// The same of an instance that shares nothing with others.
+    fn instance_apart(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
+        self.instance(setup)
+    }
+}
+
+/// What an instance is made with.
+pub(crate) struct Setup<'a> {
+    /// Who it is in the log.
+    pub(crate) name: &'a Arc<str>,
+    /// The tables that it sees.
+    pub(crate) tables: &'a [SharedTable],
+    /// The values of its parameters.
+    pub(crate) values: &'a Values,
+    /// The worker that it is for.
+    pub(crate) worker: usize,
+}
+
+/// Why a module is called with a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Because {
+    /// Packets have come.
+    OfPackets,
+    /// Its time has come.
+    OfTime,
 }
 
 /// An instance.
@@ -63,34 +86,10 @@ pub(crate) trait Runner: Send {
     fn head(&self) -> &BatchHead;
 
     /// Lets it decide for the batch in its window; returns how many outputs it says that there are.
-    fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String>;
+    fn decide(&mut self, because: Because, host: &mut dyn Host) -> Result<u32, String>;
 
     /// Lets it carry out a command; returns what it returns.
     fn command(&mut self, number: u32) -> Result<i32, String>;
-}
-
-/// What an instance can ask for while it decides.
-pub(crate) trait Host {
-    /// Brings so many bytes of a packet into its header; returns how many are there.
-    fn pull(&mut self, packet: u32, bytes: u32) -> u32;
-    /// Makes a copy of a packet; returns its number, or -1.
-    fn copy(&mut self, packet: u32) -> i32;
-    /// Whether a port is there and up.
-    fn is_up(&mut self, port: u32) -> bool;
-}
-
-/// What an entry of a window's list of packets stands for.
-#[derive(Clone, Copy)]
-pub(crate) struct Shadow {
-    frame: Frame,
-    /// Where the module was told that the header starts, and where its slot does.
-    header: u32,
-    slot: u32,
-    vlan: u16,
-    /// Whether something remains to be done on it, which has to be true of whatever its header is made.
-    open: bool,
-    /// It was dropped and counted already.
-    gone: bool,
 }
 
 /// See the module.
@@ -98,7 +97,7 @@ pub(crate) struct Module(Arc<Inner>);
 
 /// What the keeper knows of a module.
 pub(crate) struct Inner {
-    name: String,
+    name: Arc<str>,
     /// The file that it was read from, and what that was then.
     origin: Option<(PathBuf, Option<Stamp>)>,
     source: Box<dyn Source>,
@@ -141,6 +140,17 @@ pub(crate) unsafe fn lasting(host: &mut dyn Host) -> NonNull<dyn Host> {
     let host: NonNull<dyn Host + '_> = NonNull::from(host);
     // SAFETY: only the lifetime differs, and the caller's promise stands in for it.
     unsafe { std::mem::transmute(host) }
+}
+
+/// Why a module does not start that returned this.
+pub(crate) fn refusal(window: &Window, returned: i32) -> String {
+    let mut reason =
+        vec![0; usize::try_from(returned.unsigned_abs()).map_or(0, |len| len.min(abi::TEXT_LEN))];
+    window.read(window.layout().text, &mut reason);
+    match returned < 0 && reason.iter().any(|byte| *byte != 0) {
+        true => format!("it refuses to start: {}", String::from_utf8_lossy(&reason)),
+        false => format!("it refuses to start: `{}` returned {returned}", abi::export::START),
+    }
 }
 
 /// Tells a file from what it was before: device, inode, size, and when it was changed.
@@ -193,11 +203,44 @@ impl Inner {
         self.source.description()
     }
 
+    /// An instance has failed.
+    #[cold]
+    fn failed(&self, message: &str) {
+        words::say(&self.name, message.as_bytes(), true);
+        keeper::failed();
+    }
+
     fn instance(&self, worker: usize) -> Result<Instance, String> {
-        let runner = self.source.instance(&self.tables, &self.values, worker)?;
+        let setup = Setup { name: &self.name, tables: &self.tables, values: &self.values, worker };
+        Ok(self.ready(self.source.instance(&setup)?))
+    }
+
+    /// An instance that can do nothing to others, with tables (these) of its own.
+    fn instance_apart(&self, tables: &[SharedTable], worker: usize) -> Result<Instance, String> {
+        let setup = Setup { name: &self.name, tables, values: &self.values, worker };
+        Ok(self.ready(self.source.instance_apart(&setup)?))
+    }
+
+    fn ready(&self, runner: Box<dyn Runner>) -> Instance {
         self.name_ports(&runner.window());
-        let shadow = Shadow { frame: Frame::NONE, header: 0, slot: 0, vlan: 0, open: false, gone: true };
-        Ok(Instance { runner, shadows: vec![shadow; abi::MAX_VERSIONS] })
+        Instance {
+            runner,
+            shadows: vec![Shadow::NONE; abi::MAX_VERSIONS],
+            kept: Kept::new(self.description().retain),
+            ports: Vec::with_capacity(abi::SET_LEN * 8),
+        }
+    }
+
+    /// How often it is to be called because of time.
+    fn period(&self) -> Option<Duration> {
+        let time = match self.description().timer.as_ref()? {
+            Timer::Every(time) => *time,
+            Timer::Param(name) => match self.values.get(name)? {
+                ParamValue::Duration(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+                _ => return None,
+            },
+        };
+        Some(Duration::from_millis(time.clamp(*abi::PERIODS.start(), *abi::PERIODS.end())))
     }
 
     /// Makes anew what failed, if its time has come. Returns whether something is left to do.
@@ -301,6 +344,7 @@ pub(crate) fn head_of(window: &Window, worker: usize, tables: [u64; MAX_TABLES],
         output_at: layout.outputs as u32,
         output_room: abi::MAX_OUTPUTS as u32,
         counter_at: layout.counters as u32,
+        set_at: layout.sets as u32,
         value_at: layout.values as u32,
         state_at: layout.state as u32,
         state_len: layout.state_len as u32,
@@ -310,157 +354,6 @@ pub(crate) fn head_of(window: &Window, worker: usize, tables: [u64; MAX_TABLES],
         tables,
         host,
         ..BatchHead::default()
-    }
-}
-
-/// A batch while a module has it.
-struct Call<'c, 'b> {
-    batch: &'c mut Batch<'b>,
-    window: Window,
-    shadows: &'c mut [Shadow],
-    /// How many of the list are there.
-    versions: usize,
-    /// Whether the fabric keeps the headers in the window's slots; if not, they are copied to and from its spare ones.
-    in_place: bool,
-}
-
-impl Call<'_, '_> {
-    /// Lists a packet. False where there is no room.
-    #[inline(always)]
-    fn list(&mut self, frame: Frame) -> bool {
-        let (i, v) = (self.versions, frame.version());
-        let layout = self.window.layout();
-        let slot = match self.in_place {
-            true => layout.slots + v.number() * SLOT_LEN,
-            false if i < SPARE => layout.spare + i * SLOT_LEN,
-            false => return false,
-        };
-        let Some(shadow) = self.shadows.get_mut(i) else { return false };
-        let header = (slot + self.batch.start(v)) as u32;
-        let bytes = self.batch.header(v);
-        let header_len = bytes.len() as u16;
-        if !self.in_place {
-            self.window.write(header as usize, bytes);
-        }
-        let offload = self.batch.offload(v);
-        let (open, flags) = (!offload.is_none(), flags_of(&offload));
-        *shadow = Shadow { frame, header, slot: slot as u32, vlan: frame.vid(), open, gone: false };
-        let len = self.batch.len(v);
-        self.window.set_packet(i, Packet { header, len, header_len, vlan: frame.vid(), flags, reserved: 0 });
-        self.versions = i + 1;
-        true
-    }
-
-    /// Does to the fabric's version what the module did to entry `i` of the list.
-    #[inline(always)]
-    fn follow(&mut self, i: usize) {
-        let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else { return };
-        let plain = packet.header == shadow.header && packet.vlan == shadow.vlan && !shadow.open;
-        if !plain || !self.in_place {
-            self.follow_changes(i, packet, shadow);
-        }
-    }
-
-    fn follow_changes(&mut self, i: usize, packet: Packet, mut shadow: Shadow) {
-        if shadow.gone {
-            return;
-        }
-        let v = shadow.frame.version();
-        if packet.header != shadow.header {
-            let start = packet.header.checked_sub(shadow.slot).map_or(usize::MAX, |start| start as usize);
-            shadow.gone = !self.batch.set_start(v, start);
-            shadow.header = packet.header;
-        }
-        if !self.in_place && !shadow.gone {
-            let at = shadow.header as usize;
-            if let Some(header) = self.batch.header_mut(v) {
-                self.window.read(at, header);
-            }
-        }
-        if !shadow.gone && packet.vlan != shadow.vlan {
-            shadow.gone = !shadow.frame.retag(self.batch, packet.vlan);
-            shadow.vlan = packet.vlan;
-        }
-        if !shadow.gone {
-            shadow.gone = !self.batch.still_describes(shadow.frame.version());
-        }
-        if let Some(slot) = self.shadows.get_mut(i) {
-            *slot = shadow;
-        }
-    }
-
-    /// Carries out output `i`.
-    #[inline(always)]
-    fn carry_out(&mut self, i: usize) -> Result<(), String> {
-        let output = self.window.output(i);
-        let at = usize::from(output.packet);
-        let shadow = match self.shadows.get(at) {
-            Some(shadow) if at < self.versions => *shadow,
-            _ => return Err(format!("output {i} names packet {at} of {}", self.versions)),
-        };
-        if shadow.gone {
-            return Ok(());
-        }
-        let v = shadow.frame.version();
-        match output.verb {
-            verb::SEND => shadow.frame.send(self.batch, PortIndex(output.port)),
-            verb::FLOOD => shadow.frame.flood(self.batch),
-            verb::FLOOD_UNKNOWN => {
-                if self.batch.may_flood_unknown(v) {
-                    shadow.frame.flood(self.batch);
-                }
-            }
-            verb::REFLECT => self.batch.reflect(v),
-            verb::DROP => self.batch.discard(v, DropReason::Logic),
-            other => return Err(format!("output {i} has verb {other}, which there is not")),
-        }
-        Ok(())
-    }
-}
-
-fn flags_of(offload: &Offload) -> u16 {
-    let checksum = if offload.needs_csum { flag::CHECKSUM } else { 0 };
-    checksum | if offload.gso == Gso::None { 0 } else { flag::SEGMENTS }
-}
-
-impl Host for Call<'_, '_> {
-    fn pull(&mut self, packet: u32, bytes: u32) -> u32 {
-        let at = packet as usize;
-        if at >= self.versions {
-            return 0;
-        }
-        self.follow(at);
-        let Some(shadow) = self.shadows.get(at).copied().filter(|shadow| !shadow.gone) else { return 0 };
-        let v = shadow.frame.version();
-        let there = self.batch.pull(v, bytes as usize);
-        let mut listed = self.window.packet(at);
-        listed.header_len = there as u16;
-        listed.header = shadow.header;
-        self.window.set_packet(at, listed);
-        if !self.in_place {
-            self.window.write(shadow.header as usize, self.batch.header(v));
-        }
-        there as u32
-    }
-
-    fn copy(&mut self, packet: u32) -> i32 {
-        let at = packet as usize;
-        if at >= self.versions || self.versions >= self.shadows.len() {
-            return -1;
-        }
-        self.follow(at);
-        let Some(shadow) = self.shadows.get(at).copied().filter(|shadow| !shadow.gone) else { return -1 };
-        let Some(v) = self.batch.copy(shadow.frame.version()) else { return -1 };
-        let number = self.versions;
-        if !self.list(shadow.frame.with_version(v)) {
-            return -1;
-        }
-        self.window.set_versions(self.versions as u32);
-        i32::try_from(number).unwrap_or(-1)
-    }
-
-    fn is_up(&mut self, port: u32) -> bool {
-        u16::try_from(port).is_ok_and(|port| self.batch.reaches(PortIndex(port)))
     }
 }
 
@@ -474,17 +367,23 @@ impl Module {
     ) -> std::io::Result<Module> {
         let tables: std::io::Result<Vec<_>> =
             source.description().tables.iter().map(SharedTable::new).collect();
-        let (tables, cells, ports) = (tables?, OnceLock::new(), Mutex::default());
+        let (tables, cells, ports, name) = (tables?, OnceLock::new(), Mutex::default(), name.into());
         Ok(Module(Arc::new(Inner { name, origin, source, values, tables, cells, ports })))
     }
 
-    fn switch(&self, batch: &mut Batch<'_>, instance: &mut Instance, arena: Arena) -> Result<(), String> {
-        let Instance { runner, shadows } = instance;
+    fn switch(
+        &self,
+        batch: &mut Batch<'_>,
+        instance: &mut Instance,
+        arena: Option<Arena>,
+        because: Because,
+    ) -> Result<(), String> {
+        let Instance { runner, shadows, kept, ports } = instance;
         let window = runner.window();
-        let in_place = batch.is_in(arena) && arena.at() == window.slots();
+        let in_place = arena.is_some_and(|arena| batch.is_in(arena) && arena.at() == window.slots());
         let (vlans, security) = (Vlans::of(batch), batch.security());
         let (ingress, queue) = (batch.ingress().0, batch.ingress_queue());
-        let mut call = Call { batch, window, shadows, versions: 0, in_place };
+        let mut call = Call { batch, window, shadows, kept, ports, versions: 0, in_place };
         for v in call.batch.packets() {
             if let Some(security) = security
                 && !logic::admits(security, call.batch, v)
@@ -497,7 +396,7 @@ impl Module {
             }
         }
         let packets = call.versions as u32;
-        if packets == 0 {
+        if packets == 0 && because == Because::OfPackets {
             return Ok(());
         }
         let head = BatchHead {
@@ -506,10 +405,11 @@ impl Module {
             ingress,
             queue,
             now: clock::nanoseconds(),
+            explain: u32::from(call.batch.is_explained()),
             ..*runner.head()
         };
         window.set_head(&head);
-        let outputs = runner.forward(&mut call)? as usize;
+        let outputs = runner.decide(because, &mut call)? as usize;
         if outputs > abi::MAX_OUTPUTS {
             return Err(format!("it says that there are {outputs} outputs; {} fit", abi::MAX_OUTPUTS));
         }
@@ -530,26 +430,54 @@ impl Module {
             batch.discard(v, DropReason::LogicFault);
         }
     }
-}
 
-impl SwitchLogic for Module {
-    fn forward(&self, batch: &mut Batch<'_>) {
+    /// Lets the worker's instance decide.
+    #[inline]
+    fn decide(&self, batch: &mut Batch<'_>, because: Because) {
         let Some(cell) = self.0.cells().get(batch.worker()) else { return Self::give_up(batch) };
-        match cell.with(|instance| self.switch(batch, instance, cell.arena())) {
+        match cell.with(|instance| self.switch(batch, instance, Some(cell.arena()), because)) {
             Some(Ok(())) => {}
-            Some(Err(_)) => {
-                keeper::failed();
+            Some(Err(message)) => {
+                self.0.failed(&message);
                 Self::give_up(batch);
             }
             None => Self::give_up(batch),
         }
     }
 
+    /// Lets an instance decide that was made for this batch.
+    fn rehearse(&self, batch: &mut Batch<'_>) -> Result<(), String> {
+        let tables: std::io::Result<Vec<_>> = self.0.tables.iter().map(SharedTable::copied).collect();
+        let tables = tables.map_err(|error| format!("no memory for a copy of its tables: {error}"))?;
+        let mut instance = self.0.instance_apart(&tables, batch.worker())?;
+        self.switch(batch, &mut instance, None, Because::OfPackets)
+    }
+}
+
+impl SwitchLogic for Module {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        self.decide(batch, Because::OfPackets);
+    }
+
     fn explain(&self, batch: &mut Batch<'_>) -> bool {
         if !batch.is_rehearsal() {
             self.forward(batch);
+        } else if let Err(message) = self.rehearse(batch) {
+            let failed = Text::new(message.as_bytes());
+            for v in batch.packets() {
+                batch.remark(v, "the module fails: {}", &[fabric::Value::Text(failed)]);
+            }
+            Self::give_up(batch);
         }
-        !batch.is_rehearsal()
+        true
+    }
+
+    fn period(&self) -> Option<Duration> {
+        self.0.period()
+    }
+
+    fn wake(&self, batch: &mut Batch<'_>) {
+        self.decide(batch, Because::OfTime);
     }
 
     fn prepare(&self, workers: usize) -> Result<(), String> {
@@ -683,7 +611,7 @@ impl Logic for Module {
             Some(Ok((true, text))) => Ok(text),
             Some(Ok((false, text))) => Err(refused(text)),
             Some(Err(message)) => {
-                keeper::failed();
+                self.0.failed(&message);
                 Err(refused(message))
             }
             None => {

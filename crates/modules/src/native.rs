@@ -12,14 +12,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
-use logic::Values;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::abi::{BatchHead, HostFunctions, MAX_TABLES, export};
+use crate::call::Host;
 use crate::description::{self, Description};
-use crate::module::{Host, Loader, Runner, Source, check_version, head_of, lasting, read, write_values};
-use crate::table::SharedTable;
+use crate::module::{
+    Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, read, refusal, write_values,
+};
 use crate::window::{Layout, Window};
+use crate::words;
 
 pub(crate) const NATIVE: Loader = Loader { prefix: "native", load };
 
@@ -33,6 +35,7 @@ type Command = unsafe extern "C" fn(*mut BatchHead, u32) -> i32;
 struct Object {
     start: Option<Start>,
     forward: Forward,
+    timer: Option<Forward>,
     command: Option<Command>,
     // Its code stays for as long as the pointers to it.
     _library: Library,
@@ -41,10 +44,15 @@ struct Object {
 struct Code {
     object: Arc<Object>,
     description: Description,
+    file: Vec<u8>,
 }
 
 fn load(path: &Path) -> Result<Box<dyn Source>, String> {
-    let bytes = read(path)?;
+    Ok(Box::new(open(read(path)?)?))
+}
+
+/// Loads a shared object, variables and all, once more than it was loaded before.
+fn open(bytes: Vec<u8>) -> Result<Code, String> {
     if !bytes.starts_with(b"\x7fELF") {
         return Err("it is no shared object; link it with -shared".into());
     }
@@ -63,9 +71,10 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     // SAFETY: as above.
     check_version(unsafe { version() })?;
     // SAFETY: as above.
-    let (forward, start, command) = unsafe {
+    let (forward, timer, start, command) = unsafe {
         (
             function(&library, export::FORWARD)?,
+            function(&library, export::TIMER).ok(),
             function(&library, export::START).ok(),
             function(&library, export::COMMAND).ok(),
         )
@@ -81,8 +90,12 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     if text.len() > description::MAX_LEN {
         return Err(format!("its description has more than {} bytes", description::MAX_LEN));
     }
-    let object = Arc::new(Object { start, forward, command, _library: library });
-    Ok(Box::new(Code { object, description: description::parse(&text)? }))
+    let description = description::parse(&text)?;
+    if description.timer.is_some() && timer.is_none() {
+        return Err(format!("it exports no function `{}`", export::TIMER));
+    }
+    let object = Arc::new(Object { start, forward, timer, command, _library: library });
+    Ok(Code { object, description, file: bytes })
 }
 
 /// The function of this name.
@@ -100,25 +113,55 @@ unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, String> 
 #[repr(C, align(64))]
 struct Front {
     host: Option<NonNull<dyn Host>>,
+    /// Who it is in the log, which outlives the front.
+    name: *const Arc<str>,
 }
 
 const FRONT: usize = 64;
 const _: () = assert!(size_of::<Front>() == FRONT);
 
-static FUNCTIONS: HostFunctions = HostFunctions { pull: msw_pull, copy: msw_copy, is_up: msw_is_up };
+static FUNCTIONS: HostFunctions = HostFunctions {
+    pull: msw_pull,
+    copy: msw_copy,
+    is_up: msw_is_up,
+    originate: msw_new,
+    read: msw_read,
+    retain: msw_retain,
+    release: msw_release,
+    remark: msw_remark,
+    log: msw_log,
+};
 
 /// Calls the batch that a module has; nothing where it has none.
 ///
 /// # Safety
 /// `batch` is what the module was called with.
 unsafe fn ask<T: Default>(batch: *mut BatchHead, ask: impl FnOnce(&mut dyn Host) -> T) -> T {
-    // SAFETY: a window that modules are called with has this in front.
-    let front = unsafe { &mut *batch.cast::<u8>().sub(FRONT).cast::<Front>() };
-    match front.host {
-        // SAFETY: it was set by `forward`, which waits for the module and uses it not meanwhile.
+    // SAFETY: the caller's promise.
+    match unsafe { front_of(batch) }.host {
+        // SAFETY: it was set by `decide`, which waits for the module and uses it not meanwhile.
         Some(mut host) => ask(unsafe { host.as_mut() }),
         None => T::default(),
     }
+}
+
+/// What lies in front of a window.
+///
+/// # Safety
+/// As for [`ask`].
+unsafe fn front_of<'a>(batch: *mut BatchHead) -> &'a Front {
+    // SAFETY: a window that modules are called with has this in front.
+    unsafe { &*batch.cast::<u8>().sub(FRONT).cast::<Front>() }
+}
+
+/// A copy of what a module names: it may lie where the fabric writes meanwhile. Calls that need one are none that are made for
+/// every packet.
+///
+/// # Safety
+/// `len` bytes at `at` are readable.
+unsafe fn copied(at: *const u8, len: u32) -> Vec<u8> {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(at, len as usize) }.to_vec()
 }
 
 unsafe extern "C" fn msw_pull(batch: *mut BatchHead, packet: u32, bytes: u32) -> u32 {
@@ -136,18 +179,74 @@ unsafe extern "C" fn msw_is_up(batch: *mut BatchHead, port: u32) -> u32 {
     unsafe { ask(batch, |host| u32::from(host.is_up(port))) }
 }
 
+unsafe extern "C" fn msw_new(batch: *mut BatchHead, at: *const u8, len: u32) -> i32 {
+    // SAFETY: modules are trusted to name what is theirs.
+    let bytes = unsafe { copied(at, len) };
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| Number(host.originate(&bytes))) }.0
+}
+
+unsafe extern "C" fn msw_read(batch: *mut BatchHead, packet: u32, from: u32, to: *mut u8, len: u32) -> u32 {
+    // SAFETY: as above.
+    let to = unsafe { std::slice::from_raw_parts_mut(to, len as usize) };
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| host.read(packet, from, to)) }
+}
+
+unsafe extern "C" fn msw_retain(batch: *mut BatchHead, packet: u32) -> i32 {
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| Number(host.retain(packet))) }.0
+}
+
+unsafe extern "C" fn msw_release(batch: *mut BatchHead, kept: u32) -> i32 {
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| Number(host.release(kept))) }.0
+}
+
+unsafe extern "C" fn msw_remark(
+    batch: *mut BatchHead,
+    packet: u32,
+    text: *const u8,
+    len: u32,
+    kind: u32,
+    value: u64,
+) {
+    // SAFETY: as above.
+    let text = unsafe { copied(text, len) };
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| host.remark(packet, &text, kind, value)) }
+}
+
+unsafe extern "C" fn msw_log(batch: *mut BatchHead, text: *const u8, len: u32) {
+    // SAFETY: as above.
+    let text = unsafe { copied(text, len.min(words::LONGEST as u32)) };
+    // SAFETY: as above; the name outlives the front.
+    words::say(unsafe { &*front_of(batch).name }, &text, false);
+}
+
+/// The number of a packet, where there is none: -1.
+struct Number(i32);
+
+impl Default for Number {
+    fn default() -> Self {
+        Self(-1)
+    }
+}
+
 impl Source for Code {
     fn description(&self) -> &Description {
         &self.description
     }
 
-    fn instance(
-        &self,
-        tables: &[SharedTable],
-        values: &Values,
-        worker: usize,
-    ) -> Result<Box<dyn Runner>, String> {
+    /// One with variables of its own.
+    fn instance_apart(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
+        open(self.file.clone())?.instance(setup)
+    }
+
+    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
+        let Setup { tables, values, worker, .. } = *setup;
         let layout = Layout::new(self.description.state);
+        let name = Box::new(setup.name.clone());
         let memory = Memory::from_size_align(FRONT + layout.len, 64).map_err(|error| error.to_string())?;
         // SAFETY: the size is not zero.
         let front = NonNull::new(unsafe { alloc_zeroed(memory) })
@@ -155,20 +254,20 @@ impl Source for Code {
         // SAFETY: the bytes behind the front are there, zeroes, aligned, and the runner's own until it is dropped.
         let window = unsafe { Window::new(front.add(FRONT), layout) };
         // SAFETY: the front is there, aligned, and nobody else's.
-        unsafe { front.cast::<Front>().write(Front { host: None }) };
+        unsafe { front.cast::<Front>().write(Front { host: None, name: &raw const *name }) };
         let mut addresses = [0; MAX_TABLES];
         for (address, table) in addresses.iter_mut().zip(tables) {
             *address = table.at().as_ptr().expose_provenance() as u64;
         }
         let head = head_of(&window, worker, addresses, (&raw const FUNCTIONS).expose_provenance() as u64);
-        let runner = NativeRunner { object: self.object.clone(), front, memory, window, head };
+        let runner = NativeRunner { object: self.object.clone(), front, memory, window, head, _name: name };
         write_values(&window, &self.description, values)?;
         window.set_head(&BatchHead { now: fabric::clock::nanoseconds(), ..head });
         if let Some(start) = self.object.start {
             // SAFETY: native modules are trusted; the window is as the interface says.
             let refused = unsafe { start(window.base().as_ptr().cast()) };
             if refused != 0 {
-                return Err(format!("it refused to start: `{}` returned {refused}", export::START));
+                return Err(refusal(&window, refused));
             }
         }
         Ok(Box::new(runner))
@@ -181,6 +280,8 @@ struct NativeRunner {
     memory: Memory,
     window: Window,
     head: BatchHead,
+    // The front refers to it.
+    _name: Box<Arc<str>>,
 }
 
 // SAFETY: the memory is the runner's own.
@@ -203,16 +304,21 @@ impl Runner for NativeRunner {
     }
 
     #[inline]
-    fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String> {
+    fn decide(&mut self, because: Because, host: &mut dyn Host) -> Result<u32, String> {
+        let function = match (because, self.object.timer) {
+            (Because::OfPackets, _) => self.object.forward,
+            (Because::OfTime, Some(timer)) => timer,
+            (Because::OfTime, None) => return Ok(0),
+        };
         // SAFETY: it is taken away again below.
         let host = unsafe { lasting(host) };
         let front = self.front.cast::<Front>();
         // SAFETY: the front is the runner's own.
-        unsafe { front.write(Front { host: Some(host) }) };
+        unsafe { (*front.as_ptr()).host = Some(host) };
         // SAFETY: native modules are trusted; the window is as the interface says.
-        let outputs = unsafe { (self.object.forward)(self.window.base().as_ptr().cast()) };
+        let outputs = unsafe { function(self.window.base().as_ptr().cast()) };
         // SAFETY: as above.
-        unsafe { front.write(Front { host: None }) };
+        unsafe { (*front.as_ptr()).host = None };
         Ok(outputs)
     }
 

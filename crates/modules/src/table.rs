@@ -70,10 +70,13 @@ impl SharedTable {
         (HEADER + Self::slots(info) * Self::slot_len(info)).next_multiple_of(PAGE)
     }
 
-    /// An empty one.
-    pub(crate) fn new(info: &TableInfo) -> io::Result<SharedTable> {
-        let (key_words, value_words) = (info.key_len / 8, info.value_len / 8);
-        let (slots, slot_len, len) = (Self::slots(info), Self::slot_len(info), Self::bytes(info));
+    fn with_memory(
+        len: usize,
+        seed: u64,
+        mask: usize,
+        key_words: usize,
+        value_words: usize,
+    ) -> io::Result<SharedTable> {
         let memory = memfd_create("mswitch-table", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, len as u64)?;
         // SAFETY: a new mapping, wherever there is room.
@@ -81,17 +84,30 @@ impl SharedTable {
             mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memory, 0)?
         };
         let at = NonNull::new(at.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
-        let table = SharedTable { memory, at, len, seed, mask: slots - 1, key_words, value_words };
-        let numbers = [
-            seed,
-            (slots as u64 - 1) | (slot_len as u64) << 32,
-            key_words as u64 | (value_words as u64) << 32,
-        ];
+        let table = SharedTable { memory, at, len, seed, mask, key_words, value_words };
+        let slot_len = (table.words_of_slot() * 8) as u64;
+        let numbers = [seed, mask as u64 | slot_len << 32, key_words as u64 | (value_words as u64) << 32];
         for (i, number) in numbers.into_iter().enumerate() {
             table.word(i).store(number, Ordering::Relaxed);
         }
         Ok(table)
+    }
+
+    /// An empty one.
+    pub(crate) fn new(info: &TableInfo) -> io::Result<SharedTable> {
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        let (mask, key_words, value_words) = (Self::slots(info) - 1, info.key_len / 8, info.value_len / 8);
+        Self::with_memory(Self::bytes(info), seed, mask, key_words, value_words)
+    }
+
+    /// Another one with the same entries, as far as nobody changes them meanwhile.
+    pub(crate) fn copied(&self) -> io::Result<SharedTable> {
+        let copy = Self::with_memory(self.len, self.seed, self.mask, self.key_words, self.value_words)?;
+        for i in HEADER / 8..self.len / 8 {
+            copy.word(i).store(self.word(i).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        copy.repair();
+        Ok(copy)
     }
 
     /// Its memory, to be mapped where a module can see it.

@@ -8,10 +8,10 @@
 
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use logic::Values;
+use fabric::rx::MAX_PACKET;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{
@@ -20,11 +20,15 @@ use wasmtime::{
 };
 
 use crate::abi::{BatchHead, MAX_TABLES, export};
+use crate::call::Host;
 use crate::description::{self, Description};
 use crate::keeper;
-use crate::module::{Host, Loader, Runner, Source, check_version, head_of, lasting, read, write_values};
-use crate::table::{PAGE, SharedTable};
+use crate::module::{
+    Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, read, refusal, write_values,
+};
+use crate::table::PAGE;
 use crate::window::{Layout, Window};
+use crate::words;
 
 pub(crate) const WASM: Loader = Loader { prefix: "wasm", load };
 
@@ -45,6 +49,11 @@ const KEPT: usize = 16;
 struct Reach {
     limits: StoreLimits,
     host: Option<NonNull<dyn Host>>,
+    /// Who it is in the log.
+    name: Arc<str>,
+    memory: Option<Memory>,
+    /// For bytes on their way from or to the module's memory, which the fabric uses too.
+    passing: Box<[u8]>,
     /// The CPU time that the thread had when the module was found to run for long.
     suspected: Option<Duration>,
 }
@@ -120,14 +129,22 @@ struct Raw {
     memory: Memory,
 }
 
-fn instantiate(engine: &Engine, module: &Module, room: usize) -> Result<Raw, String> {
+fn instantiate(engine: &Engine, module: &Module, name: Arc<str>, room: usize) -> Result<Raw, String> {
     let limits = StoreLimitsBuilder::new()
         .memory_size(room + OWN_MEMORY)
         .table_elements(10_000)
         .instances(1)
         .memories(1)
         .tables(4);
-    let mut store = Store::new(engine, Reach { limits: limits.build(), host: None, suspected: None });
+    let reach = Reach {
+        limits: limits.build(),
+        host: None,
+        name,
+        memory: None,
+        passing: vec![0; MAX_PACKET as usize].into(),
+        suspected: None,
+    };
+    let mut store = Store::new(engine, reach);
     store.limiter(|reach| &mut reach.limits);
     store.epoch_deadline_callback(|mut store| judge(store.data_mut()));
     store.set_epoch_deadline(PATIENT_TICKS);
@@ -135,6 +152,7 @@ fn instantiate(engine: &Engine, module: &Module, room: usize) -> Result<Raw, Str
     imports(&mut linker).map_err(text)?;
     let instance = keeper::during(|| linker.instantiate(&mut store, module)).map_err(text)?;
     let memory = instance.get_memory(&mut store, "memory").ok_or("it exports no memory")?;
+    store.data_mut().memory = Some(memory);
     if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut store, "_initialize") {
         keeper::during(|| initialize.call(&mut store, ())).map_err(text)?;
     }
@@ -157,13 +175,9 @@ fn judge(reach: &mut Reach) -> wasmtime::Result<UpdateDeadline> {
 }
 
 fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
-    /// Calls the batch that the module has; nothing where it has none.
+    /// The same with nothing where it has none.
     fn ask<T: Default>(caller: &mut Caller<'_, Reach>, ask: impl FnOnce(&mut dyn Host) -> T) -> T {
-        match caller.data().host {
-            // SAFETY: it was set by `forward`, which waits for the module and uses it not meanwhile.
-            Some(mut host) => ask(unsafe { host.as_mut() }),
-            None => T::default(),
-        }
+        known(caller, ask).unwrap_or_default()
     }
     linker.func_wrap(
         IMPORTS,
@@ -178,7 +192,100 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
     linker.func_wrap(IMPORTS, "msw_is_up", |mut caller: Caller<'_, Reach>, _batch: u32, port: u32| {
         ask(&mut caller, |host| u32::from(host.is_up(port)))
     })?;
+    linker.func_wrap(
+        IMPORTS,
+        "msw_new",
+        |mut caller: Caller<'_, Reach>, _batch: u32, at: u32, len: u32| {
+            taken(&mut caller, at, len, |host, bytes| host.originate(bytes)).unwrap_or(-1)
+        },
+    )?;
+    linker.func_wrap(
+        IMPORTS,
+        "msw_read",
+        |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32, from: u32, to: u32, len: u32| {
+            given(&mut caller, to, len, |host, bytes| host.read(packet, from, bytes))
+        },
+    )?;
+    linker.func_wrap(IMPORTS, "msw_retain", |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32| {
+        known(&mut caller, |host| host.retain(packet)).unwrap_or(-1)
+    })?;
+    linker.func_wrap(IMPORTS, "msw_release", |mut caller: Caller<'_, Reach>, _batch: u32, kept: u32| {
+        known(&mut caller, |host| host.release(kept)).unwrap_or(-1)
+    })?;
+    linker.func_wrap(
+        IMPORTS,
+        "msw_remark",
+        |mut caller: Caller<'_, Reach>,
+         _batch: u32,
+         packet: u32,
+         text: u32,
+         len: u32,
+         kind: u32,
+         value: u64| {
+            taken(&mut caller, text, len, |host, text| host.remark(packet, text, kind, value));
+        },
+    )?;
+    linker.func_wrap(
+        IMPORTS,
+        "msw_log",
+        |mut caller: Caller<'_, Reach>, _batch: u32, text: u32, len: u32| {
+            let name = caller.data().name.clone();
+            if let Some(text) = pass(&mut caller, text, len) {
+                words::say(&name, text, false);
+            }
+        },
+    )?;
     Ok(())
+}
+
+/// Calls the batch that the module has; `None` where it has none.
+fn known<T>(caller: &mut Caller<'_, Reach>, ask: impl FnOnce(&mut dyn Host) -> T) -> Option<T> {
+    // SAFETY: it was set by `decide`, which waits for the module and uses it not meanwhile.
+    caller.data().host.map(|mut host| ask(unsafe { host.as_mut() }))
+}
+
+/// Takes bytes of the module's memory out of it.
+fn pass<'a>(caller: &'a mut Caller<'_, Reach>, at: u32, len: u32) -> Option<&'a [u8]> {
+    let memory = caller.data().memory?;
+    let (memory, reach) = memory.data_and_store_mut(caller);
+    let from = memory.get(at as usize..)?.get(..len as usize)?;
+    let to = reach.passing.get_mut(..len as usize)?;
+    to.copy_from_slice(from);
+    Some(to)
+}
+
+/// Lets the batch that the module has take bytes of its memory. `None` where it has none, or these are not there or too many.
+fn taken<T>(
+    caller: &mut Caller<'_, Reach>,
+    at: u32,
+    len: u32,
+    take: impl FnOnce(&mut dyn Host, &[u8]) -> T,
+) -> Option<T> {
+    let mut host = caller.data().host?;
+    let bytes = pass(caller, at, len)?;
+    // SAFETY: as in `known`.
+    Some(take(unsafe { host.as_mut() }, bytes))
+}
+
+/// Lets the batch that the module has put bytes into its memory, as far as there is room; returns how many.
+fn given(
+    caller: &mut Caller<'_, Reach>,
+    to: u32,
+    len: u32,
+    give: impl FnOnce(&mut dyn Host, &mut [u8]) -> u32,
+) -> u32 {
+    let (Some(mut host), Some(memory)) = (caller.data().host, caller.data().memory) else { return 0 };
+    let room = memory.data_size(&mut *caller).saturating_sub(to as usize).min(len as usize);
+    let passing = &mut caller.data_mut().passing;
+    let room = room.min(passing.len());
+    // SAFETY: as in `known`.
+    let len = give(unsafe { host.as_mut() }, &mut passing[..room]) as usize;
+    let (memory, reach) = memory.data_and_store_mut(caller);
+    match (memory.get_mut(to as usize..to as usize + len), reach.passing.get(..len)) {
+        (Some(to), Some(from)) => to.copy_from_slice(from),
+        _ => return 0,
+    }
+    len as u32
 }
 
 impl Raw {
@@ -209,7 +316,7 @@ impl Raw {
 
 /// The description's text.
 fn describe(engine: &Engine, module: &Module) -> Result<Vec<u8>, String> {
-    let mut raw = instantiate(engine, module, 0)?;
+    let mut raw = instantiate(engine, module, "".into(), 0)?;
     check_version(raw.call(export::ABI, ())?)?;
     raw.function::<u32, u32>(export::FORWARD)?;
     let at: u32 = raw.call(export::DESCRIBE, ())?;
@@ -226,16 +333,12 @@ impl Source for Code {
         &self.description
     }
 
-    fn instance(
-        &self,
-        tables: &[SharedTable],
-        values: &Values,
-        worker: usize,
-    ) -> Result<Box<dyn Runner>, String> {
+    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
+        let Setup { name, tables, values, worker } = *setup;
         let layout = Layout::new(self.description.state);
         let room =
             layout.len.next_multiple_of(PAGE) + tables.iter().map(|table| table.memory().1).sum::<usize>();
-        let mut raw = instantiate(engine()?, &self.module, room)?;
+        let mut raw = instantiate(engine()?, &self.module, name.clone(), room)?;
         let base = append(&mut raw, layout.len)?;
         let mut addresses = [0; MAX_TABLES];
         for (address, table) in addresses.iter_mut().zip(tables) {
@@ -268,11 +371,12 @@ impl Source for Code {
         if raw.instance.get_func(&mut raw.store, export::START).is_some() {
             let refused: i32 = raw.call(export::START, base as u32)?;
             if refused != 0 {
-                return Err(format!("it refused to start: `{}` returned {refused}", export::START));
+                return Err(refusal(&window, refused));
             }
         }
         let forward = raw.function(export::FORWARD)?;
-        Ok(Box::new(WasmRunner { raw, window, base: base as u32, head, forward }))
+        let timer = self.description.timer.as_ref().map(|_| raw.function(export::TIMER)).transpose()?;
+        Ok(Box::new(WasmRunner { raw, window, base: base as u32, head, forward, timer }))
     }
 }
 
@@ -292,6 +396,7 @@ struct WasmRunner {
     base: u32,
     head: BatchHead,
     forward: TypedFunc<u32, u32>,
+    timer: Option<TypedFunc<u32, u32>>,
 }
 
 impl Runner for WasmRunner {
@@ -304,14 +409,19 @@ impl Runner for WasmRunner {
     }
 
     #[inline]
-    fn forward(&mut self, host: &mut dyn Host) -> Result<u32, String> {
+    fn decide(&mut self, because: Because, host: &mut dyn Host) -> Result<u32, String> {
+        let function = match (because, &self.timer) {
+            (Because::OfPackets, _) => &self.forward,
+            (Because::OfTime, Some(timer)) => timer,
+            (Because::OfTime, None) => return Ok(0),
+        };
         // SAFETY: it is taken away again below.
         let host = unsafe { lasting(host) };
         keeper::runs();
         let reach = self.raw.store.data_mut();
         (reach.host, reach.suspected) = (Some(host), None);
         self.raw.store.set_epoch_deadline(TICKS);
-        let outputs = self.forward.call(&mut self.raw.store, self.base);
+        let outputs = function.call(&mut self.raw.store, self.base);
         self.raw.store.data_mut().host = None;
         outputs.map_err(text)
     }

@@ -6,8 +6,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fabric::Arena;
 use fabric::arena::{ARENA_LEN, SLOT_LEN};
+use fabric::{Arena, PortIndex};
 
 use crate::abi::{self, BatchHead, Output, Packet, Value};
 
@@ -19,6 +19,7 @@ pub(crate) const SPARE: usize = 320;
 pub(crate) struct Layout {
     pub(crate) packets: usize,
     pub(crate) outputs: usize,
+    pub(crate) sets: usize,
     pub(crate) counters: usize,
     pub(crate) values: usize,
     pub(crate) value_text: usize,
@@ -42,12 +43,26 @@ impl Layout {
         take(size_of::<BatchHead>());
         let packets = take(abi::MAX_VERSIONS * size_of::<Packet>());
         let outputs = take(abi::MAX_OUTPUTS * size_of::<Output>());
+        let sets = take(abi::MAX_SETS * abi::SET_LEN);
         let counters = take(abi::MAX_COUNTERS * 8);
         let values = take(abi::MAX_PARAMS * size_of::<Value>());
         let (value_text, text, state) = (take(abi::TEXT_LEN), take(abi::TEXT_LEN), take(state_len));
         let (slots, spare) = (take(ARENA_LEN), take(SPARE * SLOT_LEN));
         let len = end;
-        Self { packets, outputs, counters, values, value_text, text, state, state_len, slots, spare, len }
+        Self {
+            packets,
+            outputs,
+            sets,
+            counters,
+            values,
+            value_text,
+            text,
+            state,
+            state_len,
+            slots,
+            spare,
+            len,
+        }
     }
 }
 
@@ -120,6 +135,23 @@ impl Window {
         }
         // SAFETY: `i` is below the length of the list, which lies inside.
         unsafe { self.place::<Output>(self.layout.outputs + i * size_of::<Output>()).read() }
+    }
+
+    /// The ports in set `number`, in the place of those that are in the list; none where there is no such set.
+    pub(crate) fn read_set(&self, number: u16, ports: &mut Vec<PortIndex>) {
+        ports.clear();
+        if usize::from(number) >= abi::MAX_SETS {
+            return;
+        }
+        let at = self.layout.sets + usize::from(number) * abi::SET_LEN;
+        for (first, word) in (0u16..).step_by(64).zip(0..abi::SET_LEN / 8) {
+            // SAFETY: the word lies in the set, which lies inside, and this thread is the one that may use the window.
+            let mut bits = unsafe { self.place::<u64>(at + word * 8).read() };
+            while bits != 0 {
+                ports.push(PortIndex(first + bits.trailing_zeros() as u16));
+                bits &= bits - 1;
+            }
+        }
     }
 
     /// How many versions the module is told of.

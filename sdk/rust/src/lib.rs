@@ -52,6 +52,8 @@ pub struct Head {
     worker: u32,
     tables: [u64; 8],
     host: u64,
+    set_at: u32,
+    explain: u32,
 }
 
 /// What is known of a packet: `struct msw_packet`.
@@ -85,6 +87,16 @@ const FLOOD: u16 = 1;
 const REFLECT: u16 = 2;
 const DROP: u16 = 3;
 const FLOOD_UNKNOWN: u16 = 4;
+const SEND_SET: u16 = 5;
+const CONSUME: u16 = 6;
+
+/// The port that batches come from which the switch calls with because of time.
+pub const NO_PORT: u16 = u16::MAX;
+
+/// Ports that there can be.
+const PORTS: u16 = 4096;
+/// Sets of ports.
+const SETS: usize = 64;
 
 #[cfg(target_arch = "wasm32")]
 mod host {
@@ -95,6 +107,19 @@ mod host {
         pub(crate) fn msw_pull(batch: *mut Head, packet: u32, bytes: u32) -> u32;
         pub(crate) fn msw_copy(batch: *mut Head, packet: u32) -> i32;
         pub(crate) fn msw_is_up(batch: *mut Head, port: u32) -> u32;
+        pub(crate) fn msw_new(batch: *mut Head, bytes: *const u8, len: u32) -> i32;
+        pub(crate) fn msw_read(batch: *mut Head, packet: u32, from: u32, to: *mut u8, len: u32) -> u32;
+        pub(crate) fn msw_retain(batch: *mut Head, packet: u32) -> i32;
+        pub(crate) fn msw_release(batch: *mut Head, kept: u32) -> i32;
+        pub(crate) fn msw_remark(
+            batch: *mut Head,
+            packet: u32,
+            text: *const u8,
+            len: u32,
+            kind: u32,
+            value: u64,
+        );
+        pub(crate) fn msw_log(batch: *mut Head, text: *const u8, len: u32);
     }
 }
 
@@ -107,6 +132,12 @@ mod host {
         pull: unsafe extern "C" fn(*mut Head, u32, u32) -> u32,
         copy: unsafe extern "C" fn(*mut Head, u32) -> i32,
         is_up: unsafe extern "C" fn(*mut Head, u32) -> u32,
+        make: unsafe extern "C" fn(*mut Head, *const u8, u32) -> i32,
+        read: unsafe extern "C" fn(*mut Head, u32, u32, *mut u8, u32) -> u32,
+        retain: unsafe extern "C" fn(*mut Head, u32) -> i32,
+        release: unsafe extern "C" fn(*mut Head, u32) -> i32,
+        remark: unsafe extern "C" fn(*mut Head, u32, *const u8, u32, u32, u64),
+        log: unsafe extern "C" fn(*mut Head, *const u8, u32),
     }
 
     unsafe fn functions<'a>(batch: *mut Head) -> &'a Functions {
@@ -123,6 +154,37 @@ mod host {
 
     pub(crate) unsafe fn msw_is_up(batch: *mut Head, port: u32) -> u32 {
         (functions(batch).is_up)(batch, port)
+    }
+
+    pub(crate) unsafe fn msw_new(batch: *mut Head, bytes: *const u8, len: u32) -> i32 {
+        (functions(batch).make)(batch, bytes, len)
+    }
+
+    pub(crate) unsafe fn msw_read(batch: *mut Head, packet: u32, from: u32, to: *mut u8, len: u32) -> u32 {
+        (functions(batch).read)(batch, packet, from, to, len)
+    }
+
+    pub(crate) unsafe fn msw_retain(batch: *mut Head, packet: u32) -> i32 {
+        (functions(batch).retain)(batch, packet)
+    }
+
+    pub(crate) unsafe fn msw_release(batch: *mut Head, kept: u32) -> i32 {
+        (functions(batch).release)(batch, kept)
+    }
+
+    pub(crate) unsafe fn msw_remark(
+        batch: *mut Head,
+        packet: u32,
+        text: *const u8,
+        len: u32,
+        kind: u32,
+        value: u64,
+    ) {
+        (functions(batch).remark)(batch, packet, text, len, kind, value)
+    }
+
+    pub(crate) unsafe fn msw_log(batch: *mut Head, text: *const u8, len: u32) {
+        (functions(batch).log)(batch, text, len)
     }
 }
 
@@ -161,12 +223,12 @@ impl Batch {
         self.head().packets as usize
     }
 
-    /// Whether there are none, which never happens.
+    /// Whether there are none, which only happens because of time.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The index of the port that they came from.
+    /// The index of the port that they came from; [`NO_PORT`] where the batch is there because of time.
     pub fn ingress(&self) -> u16 {
         self.head().ingress
     }
@@ -281,6 +343,84 @@ impl Batch {
         unsafe { host::msw_is_up(self.head, port.into()) != 0 }
     }
 
+    /// Makes a packet that nobody has sent, of 14 to 65535 bytes; `None` where there is no room for more, which are 256 in a batch.
+    /// It has no VLAN unless it has a tag: [`Batch::set_vlan`] gives it one. It may also go where the batch came from.
+    pub fn make(&mut self, bytes: &[u8]) -> Option<usize> {
+        // SAFETY: as in `pull`.
+        number(unsafe { host::msw_new(self.head, bytes.as_ptr(), bytes.len() as u32) })
+    }
+
+    /// Copies bytes of a packet, payload and all, from one of them on; returns how many.
+    pub fn read(&self, packet: usize, from: usize, to: &mut [u8]) -> usize {
+        // SAFETY: as in `pull`.
+        unsafe {
+            host::msw_read(self.head, packet as u32, from as u32, to.as_mut_ptr(), to.len() as u32) as usize
+        }
+    }
+
+    /// Keeps a packet beyond this batch, as it is now, in memory of the switch; returns a number below the description's
+    /// `retain`, or `None` where this worker keeps that many already. The packet needs no output then.
+    pub fn retain(&mut self, packet: usize) -> Option<usize> {
+        // SAFETY: as in `pull`.
+        number(unsafe { host::msw_retain(self.head, packet as u32) })
+    }
+
+    /// Makes a packet of one that this worker keeps, as [`Batch::make`] does, and keeps it no longer.
+    pub fn release(&mut self, kept: usize) -> Option<usize> {
+        // SAFETY: as in `pull`.
+        number(unsafe { host::msw_release(self.head, kept as u32) })
+    }
+
+    /// A line in the switch's log. All modules together have some twenty in a second.
+    pub fn log(&self, text: &str) {
+        // SAFETY: as in `pull`.
+        unsafe { host::msw_log(self.head, text.as_ptr(), text.len() as u32) }
+    }
+
+    /// Says why something becomes of a packet, for `mswitch trace`, with a value in the place of `{}`. Costs a look where nobody
+    /// wants to know.
+    pub fn explain(&self, packet: usize, text: &str, value: Shown) {
+        if self.head().explain != 0 {
+            let (kind, value) = match value {
+                Shown::Nothing => (0, 0),
+                Shown::Number(number) => (0, number),
+                Shown::Port(port) => (1, port.into()),
+                Shown::Mac([a, b, c, d, e, f]) => (2, u64::from_le_bytes([a, b, c, d, e, f, 0, 0])),
+            };
+            let len = text.len() as u32;
+            // SAFETY: as in `pull`.
+            unsafe { host::msw_remark(self.head, packet as u32, text.as_ptr(), len, kind, value) }
+        }
+    }
+
+    /// One of 64 sets of ports, which stay from batch to batch: a bit for each port.
+    fn set(&mut self, set: usize) -> &mut [u64; PORTS as usize / 64] {
+        assert!(set < SETS, "no such set");
+        // SAFETY: there are so many sets, this worker's own, and `self` is borrowed alone.
+        unsafe { &mut *self.at::<[u64; PORTS as usize / 64]>(self.head().set_at).wrapping_add(set) }
+    }
+
+    /// Takes all ports out of a set.
+    pub fn clear_set(&mut self, set: usize) {
+        self.set(set).fill(0);
+    }
+
+    /// Puts a port into a set.
+    pub fn add_to_set(&mut self, set: usize, port: u16) {
+        assert!(port < PORTS, "no such port");
+        self.set(set)[usize::from(port / 64)] |= 1 << (port % 64);
+    }
+
+    /// Sends a packet to the ports of a set, as far as they are of its VLAN, but not to the one that it came from.
+    pub fn send_to_set(&mut self, packet: usize, set: usize) {
+        self.put(packet, set as u16, SEND_SET);
+    }
+
+    /// Says of a packet that it goes nowhere from here, and that this is no loss: what was in it went on in others.
+    pub fn consume(&mut self, packet: usize) {
+        self.put(packet, 0, CONSUME);
+    }
+
     fn put(&mut self, packet: usize, port: u16, verb: u16) {
         if self.outputs < self.head().output_room {
             let output = Output { packet: packet as u16, port, verb, reserved: 0 };
@@ -358,7 +498,7 @@ impl Batch {
         unsafe { Table::new(at as usize as *const u64) }
     }
 
-    /// The arguments of a command, a line each.
+    /// The arguments of a command, with a newline between them.
     pub fn arguments(&self) -> &str {
         // SAFETY: so many bytes are there.
         let bytes = unsafe {
@@ -374,11 +514,56 @@ impl Batch {
     }
 }
 
+/// The number of a packet, if there is one.
+fn number(returned: i32) -> Option<usize> {
+    if returned < 0 {
+        None
+    } else {
+        Some(returned as usize)
+    }
+}
+
+/// A value in an explanation.
+#[derive(Clone, Copy)]
+pub enum Shown {
+    /// There is none.
+    Nothing,
+    /// A number.
+    Number(u64),
+    /// A port; people see its name.
+    Port(u16),
+    /// A MAC address, as it is in packets.
+    Mac([u8; 6]),
+}
+
+/// Says in the switch's log why a module ends.
+#[doc(hidden)]
+#[cfg(target_arch = "wasm32")]
+pub fn panicked(why: &core::panic::PanicInfo) -> ! {
+    struct Line([u8; 256], usize);
+
+    impl core::fmt::Write for Line {
+        fn write_str(&mut self, text: &str) -> core::fmt::Result {
+            for (to, from) in self.0.iter_mut().skip(self.1).zip(text.bytes()) {
+                *to = from;
+                self.1 += 1;
+            }
+            Ok(())
+        }
+    }
+
+    let mut line = Line([0; 256], 0);
+    let _ = core::fmt::Write::write_fmt(&mut line, format_args!("{}", why));
+    // SAFETY: so many bytes are there.
+    unsafe { host::msw_log(core::ptr::null_mut(), line.0.as_ptr(), line.1 as u32) };
+    core::arch::wasm32::unreachable()
+}
+
 /// Makes functions a module: `describe` is its description, JSON; `forward: fn(&mut Batch)`; and, if it wants to,
-/// `start: fn(&mut Batch) -> i32` and `command: fn(&mut Batch, u32) -> i32`.
+/// `start: fn(&mut Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and `command: fn(&mut Batch, u32) -> i32`, in this order.
 #[macro_export]
 macro_rules! module {
-    (describe: $describe:expr, forward: $forward:expr $(, start: $start:expr)? $(, command: $command:expr)? $(,)?) => {
+    (describe: $describe:expr, forward: $forward:expr $(, start: $start:expr)? $(, timer: $timer:expr)? $(, command: $command:expr)? $(,)?) => {
         /// The version of the interface that this module speaks.
         #[no_mangle]
         pub extern "C" fn msw_abi() -> u32 {
@@ -410,8 +595,29 @@ macro_rules! module {
             /// The switch calls it with a batch without packets.
             #[no_mangle]
             pub unsafe extern "C" fn msw_start(head: *mut $crate::Head) -> i32 {
-                let start: fn(&mut $crate::Batch) -> i32 = $start;
-                start(&mut $crate::Batch::new(head))
+                let start: fn(&mut $crate::Batch) -> Result<(), &'static str> = $start;
+                let mut batch = $crate::Batch::new(head);
+                match start(&mut batch) {
+                    Ok(()) => 0,
+                    Err(reason) => {
+                        batch.answer().iter_mut().zip(reason.bytes()).for_each(|(to, from)| *to = from);
+                        -(reason.len().max(1) as i32)
+                    }
+                }
+            }
+        )?
+
+        $(
+            /// Does what is to be done now and then.
+            ///
+            /// # Safety
+            /// The switch calls it with a batch without packets.
+            #[no_mangle]
+            pub unsafe extern "C" fn msw_timer(head: *mut $crate::Head) -> u32 {
+                let mut batch = $crate::Batch::new(head);
+                let timer: fn(&mut $crate::Batch) = $timer;
+                timer(&mut batch);
+                batch.outputs()
             }
         )?
 
@@ -429,8 +635,8 @@ macro_rules! module {
 
         #[cfg(target_arch = "wasm32")]
         #[panic_handler]
-        fn panic(_: &core::panic::PanicInfo) -> ! {
-            core::arch::wasm32::unreachable()
+        fn panic(why: &core::panic::PanicInfo) -> ! {
+            $crate::panicked(why)
         }
     };
 }

@@ -3,4 +3,5 @@
 
 mod examples;
 mod faults;
+mod features;
 mod replaced;

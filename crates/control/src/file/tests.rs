@@ -363,7 +363,7 @@ fn what_two_ports_cannot_share() {
 fn logics() {
     assert_eq!(
         mistake("[[bridge]]\nname = \"b\"\nlogic = \"lerning\"\n"),
-        "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, \
+        "f.toml:3:9: bridge \"b\": there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, dummy, \
          wasm:FILE, native:FILE"
     );
     let found = mistake("[[bridge]]\nname = \"b\"\nparams = { ageing = \"soon\" }\n");

@@ -1,0 +1,57 @@
+//! `dummy`: what comes from one port of a pair goes to the other one, unseen: ports 0 and 1 are a pair, 2 and 3, and so on, by their
+//! indexes. It shows what the fabric costs without a decision (the "dummy module" of mSwitch's figures).
+//!
+//! Nobody looks into a packet: neither VLANs nor port security hold.
+
+use std::sync::Arc;
+
+use fabric::{Batch, PortIndex, SwitchLogic, Value};
+
+use crate::{Logic, LogicError, LogicInfo, params};
+
+pub(crate) const INFO: LogicInfo = LogicInfo {
+    name: "dummy",
+    summary: "for measurements: ports 0 and 1 to each other, 2 and 3, and so on, with no look at VLANs or addresses",
+    params: Vec::new,
+    build: |params, _| Ok(Arc::new(Dummy::new(params)?)),
+};
+
+/// The logic `dummy`. See the module's documentation.
+#[derive(Debug)]
+pub struct Dummy(());
+
+impl Dummy {
+    /// It has no parameters.
+    pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
+        params::check(&INFO.describe(), given)?;
+        Ok(Self(()))
+    }
+}
+
+impl SwitchLogic for Dummy {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let to = PortIndex(batch.ingress().0 ^ 1);
+        for v in batch.packets() {
+            batch.send(v, to);
+        }
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        let to = PortIndex(batch.ingress().0 ^ 1);
+        for v in batch.packets() {
+            batch.remark(v, "the other one of its pair is {}", &[Value::Port(to)]);
+        }
+        self.forward(batch);
+        true
+    }
+}
+
+impl Logic for Dummy {
+    fn name(&self) -> &str {
+        INFO.name
+    }
+
+    fn params(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,282 @@
+//! A batch while a module has it: the list of packets in the window, what the module may ask for meanwhile, and how what it left
+//! there becomes what the fabric does.
+//!
+//! Invariants: which packet, slot and VLAN an entry of the list stands for is remembered in [`Shadow`]s, which a module cannot reach;
+//! it names packets by their place in the list only.
+
+use fabric::arena::SLOT_LEN;
+use fabric::{Batch, DropReason, PortIndex, Text, Value};
+use logic::vlan::Frame;
+use packet::ether::MacAddr;
+use packet::offload::{Gso, Offload};
+
+use crate::abi::{Packet, flag, kind, verb};
+use crate::kept::Kept;
+use crate::window::{SPARE, Window};
+
+/// What an instance can ask for while it decides.
+pub(crate) trait Host {
+    /// Brings so many bytes of a packet into its header; returns how many are there.
+    fn pull(&mut self, packet: u32, bytes: u32) -> u32;
+    /// Makes a copy of a packet; returns its number, or -1.
+    fn copy(&mut self, packet: u32) -> i32;
+    /// Whether a port is there and up.
+    fn is_up(&mut self, port: u32) -> bool;
+    /// Makes a packet of these bytes; returns its number, or -1.
+    fn originate(&mut self, bytes: &[u8]) -> i32;
+    /// Copies bytes of a packet, from one of them on; returns how many.
+    fn read(&mut self, packet: u32, from: u32, out: &mut [u8]) -> u32;
+    /// Keeps a packet beyond this batch; returns a number for it, or -1.
+    fn retain(&mut self, packet: u32) -> i32;
+    /// Makes a packet of one that was kept; returns its number, or -1.
+    fn release(&mut self, kept: u32) -> i32;
+    /// Says something about a packet, with a value of a [`kind`] in the place of `{}`.
+    fn remark(&mut self, packet: u32, text: &[u8], kind: u32, value: u64);
+}
+
+/// What an entry of a window's list of packets stands for.
+#[derive(Clone, Copy)]
+pub(crate) struct Shadow {
+    frame: Frame,
+    /// Where the module was told that the header starts, and where its slot does.
+    header: u32,
+    slot: u32,
+    vlan: u16,
+    /// Whether something remains to be done on it, which has to be true of whatever its header is made.
+    open: bool,
+    /// It was dropped and counted already, or kept.
+    gone: bool,
+}
+
+impl Shadow {
+    /// That of no packet.
+    pub(crate) const NONE: Shadow =
+        Shadow { frame: Frame::NONE, header: 0, slot: 0, vlan: 0, open: false, gone: true };
+}
+
+/// See the module.
+pub(crate) struct Call<'c, 'b> {
+    pub(crate) batch: &'c mut Batch<'b>,
+    pub(crate) window: Window,
+    pub(crate) shadows: &'c mut [Shadow],
+    /// Packets that the worker keeps.
+    pub(crate) kept: &'c mut Kept,
+    /// Room for the ports of a set.
+    pub(crate) ports: &'c mut Vec<PortIndex>,
+    /// How many of the list are there.
+    pub(crate) versions: usize,
+    /// Whether the fabric keeps the headers in the window's slots; if not, they are copied to and from its spare ones.
+    pub(crate) in_place: bool,
+}
+
+impl Call<'_, '_> {
+    /// Lists a packet. False where there is no room.
+    #[inline(always)]
+    pub(crate) fn list(&mut self, frame: Frame) -> bool {
+        let (i, v) = (self.versions, frame.version());
+        let layout = self.window.layout();
+        let slot = match self.in_place {
+            true => layout.slots + v.number() * SLOT_LEN,
+            false if i < SPARE => layout.spare + i * SLOT_LEN,
+            false => return false,
+        };
+        let Some(shadow) = self.shadows.get_mut(i) else { return false };
+        let header = (slot + self.batch.start(v)) as u32;
+        let bytes = self.batch.header(v);
+        let header_len = bytes.len() as u16;
+        if !self.in_place {
+            self.window.write(header as usize, bytes);
+        }
+        let offload = self.batch.offload(v);
+        let (open, flags) = (!offload.is_none(), flags_of(&offload));
+        *shadow = Shadow { frame, header, slot: slot as u32, vlan: frame.vid(), open, gone: false };
+        let len = self.batch.len(v);
+        self.window.set_packet(i, Packet { header, len, header_len, vlan: frame.vid(), flags, reserved: 0 });
+        self.versions = i + 1;
+        true
+    }
+
+    /// Does to the fabric's version what the module did to entry `i` of the list.
+    #[inline(always)]
+    pub(crate) fn follow(&mut self, i: usize) {
+        let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else { return };
+        let plain = packet.header == shadow.header && packet.vlan == shadow.vlan && !shadow.open;
+        if !plain || !self.in_place {
+            self.follow_changes(i, packet, shadow);
+        }
+    }
+
+    fn follow_changes(&mut self, i: usize, packet: Packet, mut shadow: Shadow) {
+        if shadow.gone {
+            return;
+        }
+        let v = shadow.frame.version();
+        if packet.header != shadow.header {
+            let start = packet.header.checked_sub(shadow.slot).map_or(usize::MAX, |start| start as usize);
+            shadow.gone = !self.batch.set_start(v, start);
+            shadow.header = packet.header;
+        }
+        if !self.in_place && !shadow.gone {
+            let at = shadow.header as usize;
+            if let Some(header) = self.batch.header_mut(v) {
+                self.window.read(at, header);
+            }
+        }
+        if !shadow.gone && packet.vlan != shadow.vlan {
+            shadow.gone = !shadow.frame.retag(self.batch, packet.vlan);
+            shadow.vlan = packet.vlan;
+        }
+        if !shadow.gone {
+            shadow.gone = !self.batch.still_describes(shadow.frame.version());
+        }
+        if let Some(slot) = self.shadows.get_mut(i) {
+            *slot = shadow;
+        }
+    }
+
+    /// Carries out output `i`.
+    #[inline(always)]
+    pub(crate) fn carry_out(&mut self, i: usize) -> Result<(), String> {
+        let output = self.window.output(i);
+        let at = usize::from(output.packet);
+        let shadow = match self.shadows.get(at) {
+            Some(shadow) if at < self.versions => *shadow,
+            _ => return Err(format!("output {i} names packet {at} of {}", self.versions)),
+        };
+        if shadow.gone {
+            return Ok(());
+        }
+        let v = shadow.frame.version();
+        match output.verb {
+            verb::SEND => shadow.frame.send(self.batch, PortIndex(output.port)),
+            verb::FLOOD => shadow.frame.flood(self.batch),
+            verb::FLOOD_UNKNOWN => {
+                if self.batch.may_flood_unknown(v) {
+                    shadow.frame.flood(self.batch);
+                }
+            }
+            verb::REFLECT => self.batch.reflect(v),
+            verb::DROP => self.batch.discard(v, DropReason::Logic),
+            verb::SEND_SET => {
+                self.window.read_set(output.port, self.ports);
+                shadow.frame.flood_among(self.batch, self.ports);
+            }
+            verb::CONSUME => self.batch.consume(v),
+            other => return Err(format!("output {i} has verb {other}, which there is not")),
+        }
+        Ok(())
+    }
+
+    /// What an entry of the list stands for, as the module has left it. `None` if there is no such packet (any more).
+    fn current(&mut self, packet: u32) -> Option<Shadow> {
+        let at = packet as usize;
+        if at >= self.versions {
+            return None;
+        }
+        self.follow(at);
+        self.shadows.get(at).copied().filter(|shadow| !shadow.gone)
+    }
+
+    /// Lists a packet that was not among those received; returns its number, or -1.
+    fn list_more(&mut self, frame: Frame) -> i32 {
+        let number = self.versions;
+        if !self.list(frame) {
+            self.batch.discard(frame.version(), DropReason::BatchLimit);
+            return -1;
+        }
+        self.window.set_versions(self.versions as u32);
+        i32::try_from(number).unwrap_or(-1)
+    }
+}
+
+fn flags_of(offload: &Offload) -> u16 {
+    let checksum = if offload.needs_csum { flag::CHECKSUM } else { 0 };
+    checksum | if offload.gso == Gso::None { 0 } else { flag::SEGMENTS }
+}
+
+/// A number as what a module says that it is.
+fn shown(as_what: u32, value: u64) -> Value {
+    match as_what {
+        kind::PORT => Value::Port(PortIndex(value as u16)),
+        kind::MAC => {
+            let [a, b, c, d, e, f, ..] = value.to_le_bytes();
+            Value::Mac(MacAddr([a, b, c, d, e, f]))
+        }
+        _ => Value::Number(value),
+    }
+}
+
+impl Host for Call<'_, '_> {
+    fn pull(&mut self, packet: u32, bytes: u32) -> u32 {
+        let Some(shadow) = self.current(packet) else { return 0 };
+        let (at, v) = (packet as usize, shadow.frame.version());
+        let there = self.batch.pull(v, bytes as usize);
+        let mut listed = self.window.packet(at);
+        listed.header_len = there as u16;
+        listed.header = shadow.header;
+        self.window.set_packet(at, listed);
+        if !self.in_place {
+            self.window.write(shadow.header as usize, self.batch.header(v));
+        }
+        there as u32
+    }
+
+    fn copy(&mut self, packet: u32) -> i32 {
+        if self.versions >= self.shadows.len() {
+            return -1;
+        }
+        let Some(shadow) = self.current(packet) else { return -1 };
+        let Some(v) = self.batch.copy(shadow.frame.version()) else { return -1 };
+        self.list_more(shadow.frame.with_version(v))
+    }
+
+    fn is_up(&mut self, port: u32) -> bool {
+        u16::try_from(port).is_ok_and(|port| self.batch.reaches(PortIndex(port)))
+    }
+
+    fn originate(&mut self, bytes: &[u8]) -> i32 {
+        let Some(v) = self.batch.originate(bytes, Offload::NONE) else { return -1 };
+        self.list_more(Frame::originated(self.batch, v))
+    }
+
+    fn read(&mut self, packet: u32, from: u32, out: &mut [u8]) -> u32 {
+        let Some(shadow) = self.current(packet) else { return 0 };
+        self.batch.read(shadow.frame.version(), from as usize, out) as u32
+    }
+
+    fn retain(&mut self, packet: u32) -> i32 {
+        let Some(shadow) = self.current(packet) else { return -1 };
+        let Some(number) = self.kept.keep(self.batch, shadow.frame) else { return -1 };
+        self.batch.consume(shadow.frame.version());
+        number as i32
+    }
+
+    fn release(&mut self, kept: u32) -> i32 {
+        let Some((bytes, offload, frame)) = self.kept.take(kept as usize) else { return -1 };
+        let Some(v) = self.batch.originate(bytes, offload) else { return -1 };
+        let frame = frame.again(self.batch, v);
+        self.list_more(frame)
+    }
+
+    fn remark(&mut self, packet: u32, text: &[u8], kind: u32, value: u64) {
+        let Some(shadow) = self.shadows.get(packet as usize).filter(|_| (packet as usize) < self.versions)
+        else {
+            return;
+        };
+        let v = shadow.frame.version();
+        let part = |part: &[u8]| Value::Text(Text::new(part));
+        match text.windows(2).position(|window| window == b"{}") {
+            Some(at) => {
+                let (before, after) = text.split_at(at);
+                let (early, late) = before.split_at(before.len().min(Text::MAX));
+                let after = after.get(2..).unwrap_or_default();
+                self.batch.remark(v, "{}{}{}{}", &[part(early), part(late), shown(kind, value), part(after)]);
+            }
+            None => {
+                let mut parts = [Value::None; fabric::explain::VALUES];
+                parts.iter_mut().zip(text.chunks(Text::MAX)).for_each(|(to, chunk)| *to = part(chunk));
+                self.batch.remark(v, "{}{}{}{}", &parts);
+            }
+        }
+    }
+}
