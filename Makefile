@@ -120,6 +120,7 @@ fuzz-short: ## replay all corpora, then 10 s a target
 fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)
 	@$(call install-packages,$(BUILD_PACKAGES))
 	fuzz/run.sh $(SECONDS_PER_FUZZ_TARGET)
+	MSWITCH_GENERATED=$(SECONDS_PER_FUZZ_TARGET) $(CARGO) test --release --locked -p mswitch-modules --test generated -- --nocapture
 
 .PHONY: soak
 soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle

@@ -239,7 +239,7 @@ fn a_good_server_is_found_good() {
         let report = run(options);
         assert!(report.ok, "{report}");
         assert_eq!(counts(&report), [0; 6]);
-        assert!(report.sent() > 1500, "{report}");
+        assert!(report.sent() > 500, "{report}");
         assert!(report.ports[0].received_by_queue.iter().all(|q| *q > 0));
         assert_eq!(report.ports[0].received_by_queue.len(), usize::from(queues));
         let json = serde_json::to_string(&report).unwrap();

@@ -3,6 +3,7 @@
 #define MSW_ABI 0
 #endif
 #include "mswitch.h"
+#include "mswitch_table.h"
 
 const char *msw_describe(void) {
 #if defined(NO_JSON)
@@ -14,6 +15,9 @@ const char *msw_describe(void) {
     static char text[1 << 20];
     for (unsigned i = 0; i < sizeof text; i++) ((volatile char *)text)[i] = ' ';
     return text;
+#elif defined(RESTART)
+    return "{\"name\": \"hostile\", \"summary\": \"is wrong\", \"tables\": [{\"name\": \"t\", \"capacity\": 8,"
+           " \"key\": [[\"k\", \"u64\"]], \"value\": [[\"v\", \"u64\"]]}]}";
 #else
     return "{\"name\": \"hostile\", \"summary\": \"is wrong\"}";
 #endif
@@ -25,6 +29,13 @@ __attribute__((import_module("env"), import_name("open"))) int open_file(const c
 
 #if defined(REFUSES)
 int32_t msw_start(struct msw_batch *batch) { return batch ? 7 : 0; }
+#elif defined(RESTART)
+/* Once for each worker, and then never again. */
+int32_t msw_start(struct msw_batch *batch) {
+    uint64_t worker = batch->worker;
+    while (msw_table_find(msw_table(batch, 0), &worker)) {}
+    return msw_table_insert(msw_table(batch, 0), &worker, 1) ? 0 : 1;
+}
 #elif defined(SLOW_START)
 int32_t msw_start(struct msw_batch *batch) {
     for (volatile uint32_t i = 0;; i++)
@@ -37,7 +48,7 @@ uint32_t msw_forward(struct msw_batch *batch) {
     struct msw_output *out = msw_outputs(batch);
     out[0] = (struct msw_output){.packet = 0, .verb = MSW_FLOOD};
     (void)packets;
-#if defined(TRAP)
+#if defined(TRAP) || defined(RESTART)
     __builtin_trap();
 #elif defined(LOOP)
     for (volatile uint32_t i = 0;; i++) {}

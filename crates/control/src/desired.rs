@@ -180,10 +180,24 @@ impl Desired {
                     Some(Instant::now() + Duration::from_secs(10))
                 }
             };
+            self.clone().rest(next).await;
+        }
+    }
+
+    /// Returns when it is time, when somebody calls, or when a port has lost what it had opened.
+    async fn rest(self: Arc<Self>, until: Option<Instant>) {
+        loop {
             let look = Instant::now() + SLOWEST_RETRY;
+            let over = until.filter(|until| *until <= look);
             tokio::select! {
-                () = tokio::time::sleep_until(next.map_or(look, |next| next.min(look)).into()) => {}
-                () = self.wake.notified() => {}
+                () = tokio::time::sleep_until(over.unwrap_or(look).into()) => {}
+                () = self.wake.notified() => return,
+            }
+            let this = self.clone();
+            // What cannot be found out so, a whole pass finds.
+            let lost = tokio::task::spawn_blocking(move || this.state.has_lost()).await.unwrap_or(true);
+            if over.is_some() || lost {
+                return;
             }
         }
     }

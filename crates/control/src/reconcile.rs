@@ -96,6 +96,13 @@ impl State {
         let ports = bridges.values().flat_map(|bridge| bridge.ports.values());
         ports.filter_map(|port| port.trouble.as_ref()).map(|trouble| trouble.next).min()
     }
+
+    /// Whether a port has lost what it had opened.
+    pub fn has_lost(&self) -> bool {
+        let bridges = self.bridges();
+        let mut ports = bridges.values().flat_map(|bridge| bridge.ports.values());
+        ports.any(|port| port.open.as_ref().is_some_and(|open| open.lost().is_some()))
+    }
 }
 
 struct Pass<'a> {

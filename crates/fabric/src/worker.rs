@@ -9,7 +9,7 @@
 //! Signals are edge-triggered, so a client's eventfd is never read: whatever a client does to its blocking
 //! mode or counter, the worker cannot wait on it.
 //!
-//! A logic that wants to be called now and then has an [`Alarm`] at every worker, which wakes it as a queue does.
+//! A logic that wants to be called now and then has an alarm at every worker, a timer that wakes it as a queue does.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The examples of `examples/modules`, each as WebAssembly and as a shared object.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -147,5 +149,44 @@ fn vlan_joins_two() {
         let mut ping = netns[0].command(&["ping", "-q", "-i", "0.05", "10.94.0.2"]);
         let _ping = Running::start(ping.stdout(Stdio::null())).unwrap();
         netns[1].run(&["timeout", "30", "tcpdump", "-c", "1", "-i", "eth0", "vlan", "20"]).unwrap();
+    }
+}
+
+/// A file over TCP in small segments, as they are and joined: fewer packets, and what arrives is what was sent.
+#[test]
+fn resegment_joins_what_tcp_sends() {
+    let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(4 << 20).collect();
+    for logic in kinds("examples/modules/resegment.c") {
+        let (daemon, netns) = hosts(&logic, "", 2, "");
+        for netns in &netns {
+            netns
+                .run(&["ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off", "gro", "off"])
+                .unwrap();
+        }
+        until("answers", LIMIT, || Ok(ping(&netns[0], "10.94.0.2").ok())).unwrap();
+        netns[0].run(&["ip", "route", "replace", "10.94.0.2/32", "dev", "eth0", "advmss", "300"]).unwrap();
+        netns[1].run(&["ip", "route", "replace", "10.94.0.1/32", "dev", "eth0", "advmss", "300"]).unwrap();
+        let listener = netns[1].enter(|| TcpListener::bind("10.94.0.2:7000")).unwrap().unwrap();
+        let arrived = std::thread::scope(|scope| {
+            let listening = scope.spawn(|| {
+                let mut arrived = Vec::new();
+                listener.accept().unwrap().0.read_to_end(&mut arrived).unwrap();
+                arrived
+            });
+            let mut stream = netns[0].enter(|| TcpStream::connect("10.94.0.2:7000")).unwrap().unwrap();
+            stream.write_all(&bytes).unwrap();
+            drop(stream);
+            listening.join().unwrap()
+        });
+        let differs = arrived.iter().zip(&bytes).position(|(arrived, sent)| arrived != sent);
+        assert_eq!(
+            (arrived.len(), differs),
+            (bytes.len(), None),
+            "what arrived, and where it is not what was sent"
+        );
+        let (joined, made) = (counter(&daemon, "joined"), counter(&daemon, "made"));
+        assert!(joined > 1000 && made * 2 < joined, "{joined} segments became {made}");
+        // What was joined went on in others: nothing counts as dropped.
+        assert_eq!(daemon.port("br0", "p0").unwrap().dropped(), 0);
     }
 }

@@ -7,8 +7,10 @@ use bench::session::{Options, Session};
 use e2e::{Daemon, config, exclusive, modules, seconds};
 
 /// What each fault of `tests/modules/hostile.c` is called, and what is said of it.
-const FAULTS: [(&str, &str); 7] = [
+const FAULTS: [(&str, &str); 8] = [
     ("TRAP", "unreachable"),
+    // Before the next one, which has to be ended.
+    ("RESTART", "`msw_start`: it ran for too long"),
     ("LOOP", "too long"),
     ("LEAK", "unreachable"),
     ("PACKET", "names packet 60000"),
@@ -119,6 +121,9 @@ fn what_is_no_module_is_refused_with_what_is_wrong() {
     refused(&format!("wasm:{}", path("cut.wasm")), &[], "no valid WebAssembly module");
     refused(&format!("native:{}", path("text.so")), &[], "no shared object");
     refused(&format!("native:{}", path("none.so")), &[], "No such file");
+    // Nobody would ever write to it.
+    assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+    refused(&format!("wasm:{}", path("fifo")), &[], "no regular file");
     for (fault, said) in [
         ("OLD", "version 0 of the interface"),
         ("REFUSES", "returned 7"),

@@ -4,7 +4,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bench::pace::Rate;
 use bench::session::{Options, Session};
-use e2e::{Daemon, config, exclusive, long, modules};
+use e2e::{Daemon, config, exclusive, long, modules, until};
+
+/// Waits until the logic has switched packets, and looks whether it had to learn a station to do it: whoever takes another one's place
+/// has its stations.
+fn knows_all(daemon: &Daemon) {
+    let switched = || daemon.port("br0", "b").unwrap().delivered();
+    let before = switched();
+    until("packets", std::time::Duration::from_secs(10), || Ok((switched() > before + 1000).then_some(())))
+        .unwrap();
+    let shown = daemon.json(&["logic", "show", "br0"]).unwrap();
+    let counters = shown["counters"].as_array().unwrap();
+    if let Some(learned) = counters.iter().find(|counter| counter["name"] == "learned") {
+        assert_eq!(learned["value"], 0, "stations learned again: {shown}");
+    }
+    if shown["name"] == "learning" {
+        let stations = daemon.json(&["fdb", "show", "br0"]).unwrap();
+        assert!(stations["entries"].as_array().unwrap().len() >= 2, "{stations}");
+    }
+}
 
 /// Learning as a native module, as WebAssembly and built in, by turns, while a verifying client has both directions at half of what
 /// it found: nothing is lost, doubled or reordered.
@@ -40,6 +58,7 @@ fn nothing_is_lost_and_nobody_forgotten() {
                 let logic = &logics[done as usize % 3];
                 daemon.run(&["logic", "set", "br0", logic]).unwrap();
                 done += 1;
+                knows_all(&daemon);
             }
             assert!(!replaced || done == replacements, "{done} replacements while packets flowed");
             client.join().unwrap()
