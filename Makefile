@@ -97,7 +97,7 @@ unit: ## unit and property tests of every crate
 .PHONY: loom
 loom: ## model checking of reservation, publication and reclamation
 	@$(call install-packages,$(BUILD_PACKAGES))
-	RUSTFLAGS="--cfg loom" $(CARGO) test -p mswitch-fabric --locked --release --target-dir target/loom --lib loom_models
+	RUSTFLAGS="--cfg loom" $(CARGO) test -p mswitch-fabric --locked --target-dir target/loom --lib loom_models
 
 .PHONY: copies
 copies: ## payload bytes copied per byte delivered, counted
@@ -113,7 +113,6 @@ e2e: ## the real daemon with real clients
 .PHONY: fuzz-short
 fuzz-short: ## replay all corpora, then 10 s a target
 	@$(call install-packages,$(BUILD_PACKAGES))
-	fuzz/run.sh replay
 	fuzz/run.sh 10
 
 .PHONY: fuzz
@@ -140,6 +139,8 @@ bench: ## against Open vSwitch with DPDK, interleaved (PAIRS); idle cost
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --size 1518
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --load segments
 	bench/logics.sh --rounds $(PAIRS)
+	bench/hostile.sh --rounds $(PAIRS)
+	$(CARGO) bench --locked -p mswitch-fabric --features fuzzing --bench dispatch
 	bench/idle.sh
 
 .PHONY: docs

@@ -2,7 +2,7 @@
 # Fuzzing: replays what was found before, or looks for more.
 #
 #   fuzz/run.sh replay [TARGET...]     every committed seed once, and what earlier runs found here
-#   fuzz/run.sh SECONDS [TARGET...]    so many seconds for each target
+#   fuzz/run.sh SECONDS [TARGET...]    the same, and more for each target until so many seconds are over
 #
 # Installs cargo-fuzz if it is missing. A finding is kept in fuzz/artifacts/TARGET/, and `fuzz/run.sh replay` of the
 # target with the file copied to fuzz/seeds/TARGET/ shows it again. Stable Rust does (RUSTC_BOOTSTRAP).
@@ -25,26 +25,30 @@ if [[ $# -gt 0 ]]; then targets=("$@"); else mapfile -t targets < <(cargo fuzz l
 echo "Building the fuzz targets with the address sanitizer."
 cargo fuzz build
 
-# Found inputs of one target that the seeds do not cover go to corpus/, which git ignores.
-for target in "${targets[@]}"; do
+# Replays or fuzzes one target. Found inputs that the seeds do not cover go to corpus/, which git ignores.
+run_target() {
+  local target=$1 options log
   mkdir -p "corpus/$target"
   if [[ $mode == replay ]]; then
-    echo "== $target: replaying $(find "seeds/$target" "corpus/$target" -type f | wc -l) inputs"
     options=(-runs=0)
   else
-    echo "== $target: $mode s"
     options=(-max_total_time="$mode" -print_final_stats=1)
   fi
   log=$(mktemp)
   if cargo fuzz run "$target" "corpus/$target" "seeds/$target" -- \
     -max_len=4096 -timeout=20 -rss_limit_mb=2048 -verbosity=1 "${options[@]}" >"$log" 2>&1; then
+    echo "== $target: $(find "seeds/$target" "corpus/$target" -type f | wc -l) inputs, then $mode"
     grep -E '^(#[0-9]+\s+(DONE|INITED)|stat::(number_of_executed_units|average_exec_per_sec|new_units_added))' "$log" | tail -4
     rm -f "$log"
   else
     cat "$log" >&2
     rm -f "$log"
     echo "== $target: FOUND something; see above, and fuzz/artifacts/$target/" >&2
-    exit 1
+    return 1
   fi
-done
+}
+export mode
+export -f run_target
+# As many at a time as there are CPUs.
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_target {}'
 echo "Fuzzing: ${#targets[@]} targets clean."

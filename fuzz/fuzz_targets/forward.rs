@@ -14,7 +14,6 @@
 #![no_main]
 
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,12 +23,12 @@ use fabric::protection::{Limit, Source, Storm, Unit};
 use fabric::rx::BatchLimits;
 use fabric::{
     Caps, DropReason, Egress, Fault, Interest, Mirror, Observer, OutputList, PortIndex, PortSettings,
-    QueueCounters, RxBatch, RxQueue, Sightings, SwitchLogic, Tools, VlanMode,
+    QueueCounters, Sightings, SwitchLogic, Tools, VlanMode,
 };
 use libfuzzer_sys::fuzz_target;
 use packet::{Gso, Offload, Vid};
 use support::Bytes;
-use support::frame::{self, Frame};
+use support::frame::{self, Frames};
 
 const LIMITS: BatchLimits = BatchLimits { packets: 64, bytes: 256 << 10 };
 
@@ -194,38 +193,6 @@ fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
     };
     let check = |_| Arc::new(Check { index, caps, max_frame, ingress: ingress.clone() }) as Arc<dyn Egress>;
     Port { up, settings, tx: (0..lanes).map(check).collect(), caps, max_frame }
-}
-
-/// Frames from memory.
-struct Frames(Vec<Frame>);
-
-impl RxQueue for Frames {
-    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
-        for frame in self.0.drain(..) {
-            if !batch.has_room() {
-                break;
-            }
-            let Some(room) = batch.landing() else { break };
-            let len = frame.bytes.len().min(room.len());
-            room[..len].copy_from_slice(&frame.bytes[..len]);
-            batch.landed(0, len, frame.claim)?;
-        }
-        Ok(())
-    }
-
-    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn set_signalled(&mut self, _: bool) {}
-
-    fn signal(&self) -> BorrowedFd<'_> {
-        unreachable!("nobody sleeps here")
-    }
-
-    fn cheap_to_poll(&self) -> bool {
-        true
-    }
 }
 
 /// A destination that looks at what it is given.

@@ -7,21 +7,17 @@
 #![no_main]
 
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use fabric::fuzzing::{Picture, Port, Steps};
 use fabric::port::VidSet;
 use fabric::rx::BatchLimits;
-use fabric::{
-    Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue, Tools,
-    VlanMode,
-};
+use fabric::{Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Tools, VlanMode};
 use libfuzzer_sys::fuzz_target;
 use modules::fuzzing::{Script, hostile};
 use packet::Vid;
 use support::Bytes;
-use support::frame::{self, Frame};
+use support::frame::{self, Frames};
 
 const LIMITS: BatchLimits = BatchLimits { packets: 16, bytes: 256 << 10 };
 
@@ -63,6 +59,9 @@ fuzz_target!(|data: &[u8]| {
                 steps.forward(&picture, PortIndex(0));
             }
             let _ = received.and_then(|()| steps.complete(&mut queue));
+            if in_place & 2 != 0 {
+                steps.wake(&picture);
+            }
         }
     });
 });
@@ -95,37 +94,5 @@ impl Egress for Look {
             std::hint::black_box(sum);
         });
         Ok(())
-    }
-}
-
-/// Frames from memory.
-struct Frames(Vec<Frame>);
-
-impl RxQueue for Frames {
-    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
-        for frame in self.0.drain(..) {
-            if !batch.has_room() {
-                break;
-            }
-            let Some(room) = batch.landing() else { break };
-            let len = frame.bytes.len().min(room.len());
-            room[..len].copy_from_slice(&frame.bytes[..len]);
-            batch.landed(0, len, frame.claim)?;
-        }
-        Ok(())
-    }
-
-    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn set_signalled(&mut self, _: bool) {}
-
-    fn signal(&self) -> BorrowedFd<'_> {
-        unreachable!("nobody sleeps here")
-    }
-
-    fn cheap_to_poll(&self) -> bool {
-        true
     }
 }

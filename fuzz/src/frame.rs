@@ -1,7 +1,9 @@
 //! Frames: nearly right ones, whose headers and offload metadata agree until the fuzzer has them disagree.
 
+use std::os::fd::BorrowedFd;
 use std::sync::LazyLock;
 
+use fabric::{Fault, RxBatch, RxQueue, Tools};
 use packet::{Gso, Offload, virtio_net};
 
 use crate::Bytes;
@@ -171,4 +173,36 @@ pub fn sum_of_words(data: &[u8]) -> u16 {
 fn length(from: &mut Bytes<'_>) -> usize {
     let n = usize::from(from.u16());
     if n >= 0xf000 { n } else { n % 4096 }
+}
+
+/// A queue of frames from memory.
+pub struct Frames(pub Vec<Frame>);
+
+impl RxQueue for Frames {
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        for frame in self.0.drain(..) {
+            if !batch.has_room() {
+                break;
+            }
+            let Some(room) = batch.landing() else { break };
+            let len = frame.bytes.len().min(room.len());
+            room[..len].copy_from_slice(&frame.bytes[..len]);
+            batch.landed(0, len, frame.claim)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, _: &mut Tools) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn set_signalled(&mut self, _: bool) {}
+
+    fn signal(&self) -> BorrowedFd<'_> {
+        unreachable!("nobody sleeps here")
+    }
+
+    fn cheap_to_poll(&self) -> bool {
+        true
+    }
 }

@@ -233,6 +233,7 @@ fn mswitch() -> Result<PathBuf> {
 fn spawn(folder: &Path, workers: &str) -> Result<Running> {
     let log = File::options().create(true).append(true).open(folder.join("log"))?;
     let mut command = Command::new(mswitch()?);
+    command.env("CACHE_DIRECTORY", folder.join("cache"));
     command.arg("daemon").arg("--socket").arg(folder.join("ctl")).args(["--workers", workers]);
     command.arg("--config").arg(folder.join("config.toml"));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);

@@ -22,7 +22,7 @@ fn guest(daemon: &Daemon, number: u8, more: GuestConfig) -> Guest {
         socket: daemon.path(&format!("g{number}.sock")).into(),
         mac: format!("52:54:00:00:00:{number:02x}"),
         script: up + SCRIPT,
-        megabytes: 256,
+        megabytes: 128,
         reboots: true,
         ..more
     };
@@ -101,8 +101,10 @@ fn guests_go_on_when_the_switch_is_started_again() {
     let listens = GuestConfig { listens: true, ..GuestConfig::default() };
     let packed = GuestConfig { device: ",packed=on".into(), ..GuestConfig::default() };
     // A port that listens, one that connects, and packed rings, whose position nobody knows when the switch is gone.
-    let _guests = [(1, GuestConfig::default()), (2, listens), (3, packed)].map(|(number, more)| {
-        let mut guest = guest(&daemon, number, more);
+    // They boot side by side.
+    let guests = [(1, GuestConfig::default()), (2, listens), (3, packed)];
+    let guests = guests.map(|(number, more)| (number, guest(&daemon, number, more)));
+    let _guests = guests.map(|(number, mut guest)| {
         guest.wait_for("booted", BOOT).unwrap();
         answers(&blue, number, BOOT);
         guest

@@ -20,7 +20,7 @@ use crate::output::Scratchpad;
 use crate::port::{Caps, PortIndex, PortSettings};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
 use crate::trace::{self, TraceError, Traced};
-use crate::worker::forward;
+use crate::worker::{forward, originate, seen};
 
 /// A port of a [`Picture`].
 pub struct Port {
@@ -168,6 +168,28 @@ impl Steps {
     pub fn forward(&mut self, picture: &Picture, ingress: PortIndex) {
         forward(&mut self.batch, &mut self.pad, &mut self.tools, &picture.state, ingress);
         self.tools.notifier.flush();
+    }
+
+    /// Lets the logic originate packets, as when its time has come, and delivers them.
+    pub fn wake(&mut self, picture: &Picture) {
+        self.batch.clear();
+        self.load_for(picture);
+        originate(&mut self.batch, &mut self.pad, &mut self.tools, &picture.state);
+        self.tools.notifier.flush();
+    }
+
+    /// Lets a logic see the batch as a bridge's own does, and does nothing with what it says: what that costs alone.
+    #[inline]
+    pub fn ask<L: SwitchLogic + ?Sized>(&mut self, picture: &Picture, ingress: PortIndex, logic: &L) {
+        if let Some(mut batch) = seen(&mut self.batch, &mut self.pad, &picture.state, ingress) {
+            logic.forward(&mut batch);
+        }
+    }
+
+    /// The same of the bridge's own logic.
+    #[inline]
+    pub fn ask_own(&mut self, picture: &Picture, ingress: PortIndex) {
+        self.ask(picture, ingress, &*picture.state.logic);
     }
 
     /// Gives a batch's descriptors back to their sender, and tells it.

@@ -597,7 +597,7 @@ pub(crate) fn straight(
 }
 
 /// The same for a logic whose time has come: whatever it originates is delivered.
-fn originate(batch: &mut RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
+pub(crate) fn originate(batch: &mut RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
     match bridge.aside() {
         Some(aside) => observe::originate(batch, pad, tools, bridge, aside),
         None => {
@@ -639,6 +639,20 @@ fn packets_of<'a>(
 ) -> Batch<'a> {
     let (view, now, rehearsal) = (bridge.view(port), clock::seconds(), pad.rehearsal);
     Batch { rx, pad, bridge, view, ingress, now, rehearsal, left: None }
+}
+
+/// What the logic would see of a batch from a port that is up.
+#[cfg(feature = "fuzzing")]
+#[inline(always)]
+pub(crate) fn seen<'a>(
+    rx: &'a mut RxBatch,
+    pad: &'a mut Scratchpad,
+    bridge: &'a BridgeState,
+    ingress: PortIndex,
+) -> Option<Batch<'a>> {
+    let port = open_port(bridge, ingress).ok()?;
+    pad.begin(bridge.lane_count());
+    Some(packets_of(rx, pad, bridge, ingress, port))
 }
 
 /// Delivers all lists.

@@ -87,15 +87,15 @@ impl Runner for Follower {
                     .window
                     .write(layout.outputs + i * 8, &[next(), next() % 2, next() % 4, 0, next() % 8, 0]),
                 5 => self.window.write(near.header as usize + i, &number.to_le_bytes()),
-                6 => drop(host.pull(u32::from(next() % 16), number % 1024)),
-                7 => drop(host.copy(u32::from(next() % 16))),
+                6 => _ = host.pull(u32::from(next() % 16), number % 1024),
+                7 => _ = host.copy(u32::from(next() % 16)),
                 8 => {
                     let bytes = [next(); 1600];
-                    drop(host.originate(&bytes[..number as usize % 1600]));
+                    _ = host.originate(&bytes[..number as usize % 1600]);
                 }
-                9 => drop(host.read(u32::from(next() % 16), number % 4096, &mut [0; 700])),
-                10 => drop(host.retain(u32::from(next() % 16))),
-                11 => drop(host.release(u32::from(next() % 4))),
+                9 => _ = host.read(u32::from(next() % 16), number % 4096, &mut [0; 700]),
+                10 => _ = host.retain(u32::from(next() % 16)),
+                11 => _ = host.release(u32::from(next() % 4)),
                 12 => host.remark(u32::from(next() % 16), b"a {} b", u32::from(next()), number.into()),
                 13 => self.window.write(layout.sets + i * 64, &number.to_le_bytes()),
                 _ => self.window.write(number as usize % layout.len, &[next(), next(), next()]),

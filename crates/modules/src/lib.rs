@@ -6,7 +6,8 @@
 //!
 //! - `module.rs`: what the switch sees, the same for both kinds; `cell.rs`: one worker's instance, and its failures;
 //! - `call.rs`: a batch while a module has it; `kept.rs`: packets that it keeps; `words.rs`: what it has to say in the log;
-//! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `keeper.rs`: who stops and restarts it;
+//! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `compiled.rs`: WebAssembly compiled, on disk too;
+//! - `keeper.rs`: who stops and restarts it;
 //! - `description.rs`: what a module says about itself.
 //!
 //! Invariants: nothing that a module leaves in the window is believed: each number is read once, after the module returned,
@@ -20,6 +21,8 @@
 mod abi;
 mod call;
 mod cell;
+#[cfg(feature = "wasm")]
+mod compiled;
 mod description;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fabric::rx::MAX_PACKET;
@@ -21,6 +21,7 @@ use wasmtime::{
 
 use crate::abi::{BatchHead, MAX_TABLES, export};
 use crate::call::Host;
+use crate::compiled;
 use crate::description::{self, Description};
 use crate::keeper;
 use crate::module::{
@@ -42,8 +43,6 @@ const PATIENT_TICKS: u64 = 400;
 const OWN_MEMORY: usize = 16 << 20;
 /// CPU time that a module has after its ticks.
 const PATIENCE: Duration = Duration::from_micros(400);
-/// Compiled modules that are kept.
-const KEPT: usize = 16;
 
 /// What functions that a module calls can reach.
 struct Reach {
@@ -97,29 +96,14 @@ fn text(error: wasmtime::Error) -> String {
 
 fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     let engine = engine()?;
-    let module = compiled(engine, &read(path)?)?;
-    let described = describe(engine, &module)?;
-    Ok(Box::new(Code { module, description: description::parse(&described)? }))
-}
-
-/// The module compiled, now or before.
-fn compiled(engine: &Engine, bytes: &[u8]) -> Result<Module, String> {
-    static COMPILED: Mutex<Vec<(Vec<u8>, Module)>> = Mutex::new(Vec::new());
-    let kept = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, module)) = kept().iter().find(|(there, _)| there == bytes) {
-        return Ok(module.clone());
-    }
+    let bytes = read(path)?;
     if !bytes.starts_with(b"\0asm") {
         return Err("it is no WebAssembly module; compile it for wasm32".into());
     }
-    let module = Module::from_binary(engine, bytes)
+    let module = compiled::module(engine, &bytes)
         .map_err(|error| format!("it is no valid WebAssembly module: {}", text(error)))?;
-    let mut kept = kept();
-    if kept.len() >= KEPT {
-        kept.remove(0);
-    }
-    kept.push((bytes.to_vec(), module.clone()));
-    Ok(module)
+    let described = describe(engine, &module)?;
+    Ok(Box::new(Code { module, description: description::parse(&described)? }))
 }
 
 /// An instance that was not started yet.

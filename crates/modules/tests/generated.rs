@@ -264,6 +264,8 @@ fn modules_that_nobody_wrote_harm_nobody() {
     let time = Duration::from_secs(number_of("MSWITCH_GENERATED").unwrap_or(5));
     let seed = number_of("MSWITCH_SEED").unwrap_or_else(|| Rng::new().u64(..));
     let (folder, mut rng) = (tempfile::tempdir().unwrap(), Rng::with_seed(seed));
+    // SAFETY: this is the only test here, and no other thread of it looks at the environment yet.
+    unsafe { std::env::set_var("CACHE_DIRECTORY", folder.path().join("cache")) };
     let (start, mut count, mut ran) = (Instant::now(), 0, 0);
     let neighbours = Neighbours::new(&mut rng);
     while start.elapsed() < time {

@@ -68,3 +68,22 @@ fn nothing_is_lost_and_nobody_forgotten() {
         println!("replaced: {replaced}: {report}");
     }
 }
+
+/// A daemon that is started again has what the one before had compiled.
+#[test]
+fn what_was_compiled_is_there_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let logic = modules::wasm("examples/modules/octet.c", folder.path(), &[]).unwrap();
+    let mut daemon = Daemon::start(&config::bridge("br0", &logic)).unwrap();
+    let file = |daemon: &Daemon| {
+        let entry = std::fs::read_dir(daemon.path("cache")).unwrap().next().unwrap().unwrap();
+        (entry.path(), entry.metadata().unwrap().modified().unwrap())
+    };
+    let (compiled, then) = file(&daemon);
+    daemon.terminate().unwrap();
+    daemon.restart().unwrap();
+    let (again, now) = file(&daemon);
+    // It was used: what is used last is marked so.
+    assert!(again == compiled && now > then);
+    assert_eq!(daemon.json(&["logic", "show", "br0"]).unwrap()["name"], logic);
+}
