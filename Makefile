@@ -25,6 +25,9 @@ BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(wildcard tests/tests/*.rs)) \
   $(patsubst tests/tests/%/main.rs,--test %,$(wildcard tests/tests/*/main.rs))
 
+# Seeds of the other one are replayed by a test of crates/control.
+FUZZ_SHORT = $(filter-out config,$(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)))
+
 # install-packages,LIST: installs what of LIST is missing; asks the network only then.
 define install-packages
 	missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
@@ -78,6 +81,7 @@ demo: ## two namespaces and a memif client on a switch: ping, iperf3, tables
 .PHONY: test
 # Everything is compiled once: what would make the second time faster makes the first one slower.
 test: export CARGO_INCREMENTAL = 0
+test: export CARGO_PROFILE_DEV_DEBUG = 0
 test: lint unit loom copies e2e fuzz-short ## everything but the long runs
 
 .PHONY: lint
@@ -111,9 +115,9 @@ e2e: ## the real daemon with real clients
 	$(CARGO) test --locked --workspace $(E2E_TESTS)
 
 .PHONY: fuzz-short
-fuzz-short: ## replay all corpora, then 10 s a target
+fuzz-short: ## replay all corpora, and more for 10 s a target
 	@$(call install-packages,$(BUILD_PACKAGES))
-	fuzz/run.sh 10
+	fuzz/run.sh 10 $(FUZZ_SHORT)
 
 .PHONY: fuzz
 fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)

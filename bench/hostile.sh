@@ -25,7 +25,7 @@ done
 
 dir=$(mktemp -d) jobs=()
 trap 'kill "${jobs[@]}" 2>/dev/null || true; wait; rm -rf "$dir"' EXIT
-faults=(TRAP RESTART LOOP LEAK PACKET VERB OUTPUTS BOUNDS PORT HEADER)
+faults=(TRAP RESTART LOOP LEAK PACKET VERB SETS OUTPUTS BOUNDS PORT HEADER)
 for fault in "${faults[@]}"; do
   clang --target=wasm32 -O2 -nostdlib -mbulk-memory -matomics -Isdk/c -Wl,--no-entry "-D$fault" -o "$dir/$fault.wasm" tests/modules/hostile.c
 done

@@ -3,72 +3,12 @@
 //! Inputs are read from the front, field by field, without lengths or separators, so that a seed can be written by
 //! hand and a mutation in one place leaves what follows in its meaning. Where the bytes end, zeros follow.
 
+mod bytes;
+#[cfg(feature = "control")]
+pub mod config_text;
 pub mod frame;
 pub mod memory;
 pub mod rings;
 pub mod virtqueue;
 
-/// The fuzzer's bytes, taken from the front.
-pub struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    /// All of an input.
-    pub fn new(data: &'a [u8]) -> Self {
-        Self(data)
-    }
-
-    /// Whether there is nothing left to decide with.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The next byte.
-    pub fn u8(&mut self) -> u8 {
-        u8::from_le_bytes(self.array())
-    }
-
-    /// The next two bytes.
-    pub fn u16(&mut self) -> u16 {
-        u16::from_le_bytes(self.array())
-    }
-
-    /// The next four bytes.
-    pub fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.array())
-    }
-
-    /// The next eight bytes.
-    pub fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.array())
-    }
-
-    /// A number below `n`, of one byte.
-    pub fn below(&mut self, n: usize) -> usize {
-        usize::from(self.u8()) % n.max(1)
-    }
-
-    /// One bit, of a byte.
-    pub fn flag(&mut self) -> bool {
-        self.u8() & 1 == 1
-    }
-
-    /// The next `N` bytes.
-    pub fn array<const N: usize>(&mut self) -> [u8; N] {
-        let mut out = [0; N];
-        let given = self.slice(N);
-        out[..given.len()].copy_from_slice(given);
-        out
-    }
-
-    /// The next `n` bytes, fewer at the end.
-    pub fn slice(&mut self, n: usize) -> &'a [u8] {
-        let (front, rest) = self.0.split_at(n.min(self.0.len()));
-        self.0 = rest;
-        front
-    }
-
-    /// All that is left.
-    pub fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
-    }
-}
+pub use bytes::Bytes;

@@ -229,6 +229,7 @@ static inline void msw_remark(struct msw_batch *batch, uint32_t packet, const ch
 #define MSW_NUMBER 0
 #define MSW_PORT 1 /* The index of a port; people see its name. */
 #define MSW_MAC 2  /* Its bytes as they are in packets, the first one lowest. */
+#define MSW_IPV4 3 /* The same. */
 
 static inline uint32_t msw_length(const char *text) {
     uint32_t length = 0;
@@ -236,7 +237,8 @@ static inline uint32_t msw_length(const char *text) {
     return length;
 }
 
-/* The same where somebody wants to know, and almost for nothing where nobody does. */
+/* The same where somebody wants to know, and almost for nothing where nobody does. The first {} is where the value goes (a port that is not there
+ * as `port 77`); without one pass MSW_NUMBER, 0. Up to 120 bytes before it and 60 behind it are shown. */
 static inline void msw_explain(struct msw_batch *batch, uint32_t packet, const char *text, uint32_t kind, uint64_t value) {
     if (batch->explain) msw_remark(batch, packet, text, msw_length(text), kind, value);
 }

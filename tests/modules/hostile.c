@@ -59,6 +59,10 @@ uint32_t msw_forward(struct msw_batch *batch) {
     out[0].packet = 60000;
 #elif defined(VERB)
     out[0].verb = 99;
+#elif defined(SETS)
+    for (uint32_t port = 0; port < 4096; port++) msw_set_add(batch, 0, port);
+    for (uint32_t i = 0; i < batch->output_room; i++) out[i] = (struct msw_output){.packet = 0, .port = 0, .verb = MSW_SEND_SET};
+    return batch->output_room;
 #elif defined(OUTPUTS)
     return 1000000;
 #elif defined(BOUNDS)

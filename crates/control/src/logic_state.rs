@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use fabric::PortIndex;
+use fabric::{PortIndex, Switch};
 use logic::{Counter, Logic, LogicDescription, ParamDefault, ParamDescription, ParamKind, Table, TableSize};
 
 use crate::refusal::Refusal;
@@ -69,13 +69,17 @@ fn param(param: ParamDescription) -> proto::LogicParam {
 pub(crate) struct Seen {
     logic: Arc<dyn Logic>,
     ports: BTreeMap<PortIndex, String>,
+    /// Packets that it sent because of time and that went nowhere, if it is one that can.
+    undelivered: Option<u64>,
 }
 
 impl Seen {
     /// A bridge's.
-    pub(crate) fn of(bridge: &Bridge) -> Self {
+    pub(crate) fn of(bridge: &Bridge, switch: &Switch) -> Self {
         let ports = bridge.ports.iter().map(|(name, port)| (port.at.port, name.clone())).collect();
-        Self { logic: bridge.logic.clone(), ports }
+        let originated = bridge.logic.period().and_then(|_| switch.originated(bridge.id).ok());
+        let undelivered = originated.map(|originated| originated.drops.iter().sum());
+        Self { logic: bridge.logic.clone(), ports, undelivered }
     }
 
     /// Everything that it shows: one table, or up to `rows` of each.
@@ -115,7 +119,13 @@ impl Seen {
         Ok(proto::Logic {
             name: self.logic.name().into(),
             params: self.logic.params().into_iter().collect(),
-            counters: self.of_stations().into_iter().chain(counters(&*self.logic)).map(counter).collect(),
+            counters: self
+                .of_stations()
+                .into_iter()
+                .chain(counters(&*self.logic))
+                .chain(self.of_time())
+                .map(counter)
+                .collect(),
             tables: tables.into_iter().map(table).collect(),
             commands: self.logic.commands().into_iter().map(command).collect(),
         })
@@ -138,6 +148,12 @@ impl Seen {
         let counter =
             |(name, help, value): (&str, &str, _)| Counter { name: name.into(), help: help.into(), value };
         counters.map(counter).into()
+    }
+
+    /// What became of packets that come from no port.
+    fn of_time(&self) -> Option<Counter> {
+        let help = "packets that it sent because of time, and that went nowhere".to_owned();
+        Some(Counter { name: "undelivered".into(), help, value: self.undelivered? })
     }
 
     /// Its tables: those that the switch knows the meaning of, then its own.
@@ -245,7 +261,7 @@ mod tests {
     }
 
     fn probe() -> Seen {
-        Seen { logic: Arc::new(Probe), ports: BTreeMap::new() }
+        Seen { logic: Arc::new(Probe), ports: BTreeMap::new(), undelivered: None }
     }
 
     #[test]
@@ -271,7 +287,9 @@ mod tests {
             "the logic of bridge \"br0\", `probe`, has no table `lots`; its tables are: few, many, few"
         );
         let wires = logic::build("static", &[], &[]).unwrap();
-        let error = Seen { logic: wires, ports: BTreeMap::new() }.show("br0", Some("x"), 2).unwrap_err();
+        let error = Seen { logic: wires, ports: BTreeMap::new(), undelivered: None }
+            .show("br0", Some("x"), 2)
+            .unwrap_err();
         assert!(error.to_string().ends_with("`static`, has no table `x`; it has none"), "{error}");
     }
 
@@ -292,7 +310,7 @@ mod tests {
         fdb.learn(logic::Key::new(0, mac), PortIndex(0), fabric::clock::seconds());
         fdb.learn(logic::Key::new(8, mac), PortIndex(9), fabric::clock::seconds());
         let ports = [(PortIndex(0), "vm1".into()), (PortIndex(1), "host".into())].into();
-        let shown = Seen { logic: learning, ports }.show("br0", None, 9).unwrap();
+        let shown = Seen { logic: learning, ports, undelivered: None }.show("br0", None, 9).unwrap();
         let names: Vec<_> = shown.tables.iter().map(|table| table.name.as_str()).collect();
         assert_eq!(names, ["stations", "groups"]);
         let rows: Vec<_> = shown.tables[0].rows.iter().map(|row| row.cells.join(" ")).collect();

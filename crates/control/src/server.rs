@@ -264,7 +264,7 @@ impl Switch for Server {
         let proto::GetLogicRequest { bridge, table, rows } = request.into_inner();
         let rows = rows.map_or(usize::MAX, |rows| rows as usize);
         self.run(move |state| {
-            let seen = logic_state::Seen::of(find(&state.bridges(), &bridge)?);
+            let seen = logic_state::Seen::of(find(&state.bridges(), &bridge)?, state.switch());
             seen.show(&bridge, Some(table.as_str()).filter(|table| !table.is_empty()), rows)
         })
         .await

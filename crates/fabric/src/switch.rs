@@ -302,8 +302,8 @@ impl Switch {
     }
 
     fn remove_alarms(&self, token: Option<u64>) {
-        for (worker, token) in self.workers.iter().zip(token.iter().cycle()) {
-            worker.send(Command::RemoveAlarm(*token));
+        if let Some(token) = token {
+            self.workers.iter().for_each(|worker| drop(worker.take_alarm(token)));
         }
     }
 

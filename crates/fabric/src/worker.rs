@@ -148,7 +148,8 @@ impl Alarm {
 pub(crate) enum Command {
     Add(Box<Intake>),
     AddAlarm(Box<Alarm>),
-    RemoveAlarm(u64),
+    /// Gives the alarm back, if it was there: what goes with it is no work for a worker.
+    RemoveAlarm(u64, SyncSender<Option<Box<Alarm>>>),
     /// Gives the queue back, if it was there.
     Remove(u64, SyncSender<Option<Box<Intake>>>),
     Stop,
@@ -176,6 +177,13 @@ impl WorkerHandle {
     pub(crate) fn take(&self, token: u64) -> Option<Box<Intake>> {
         let (reply, answer) = std::sync::mpsc::sync_channel(1);
         self.send(Command::Remove(token, reply));
+        answer.recv().ok().flatten()
+    }
+
+    /// Takes an alarm away from the worker; returns after the last time that it has gone off.
+    pub(crate) fn take_alarm(&self, token: u64) -> Option<Box<Alarm>> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        self.send(Command::RemoveAlarm(token, reply));
         answer.recv().ok().flatten()
     }
 }
@@ -494,10 +502,8 @@ impl Worker {
             match command {
                 Command::Add(intake) => self.add(intake),
                 Command::AddAlarm(alarm) => self.add_alarm(alarm),
-                Command::RemoveAlarm(token) => {
-                    let there = |alarm: &Option<Box<Alarm>>| alarm.as_ref().is_some_and(|a| a.token == token);
-                    // What is closed is not waited for any more.
-                    self.alarms.iter_mut().filter(|alarm| there(alarm)).for_each(|alarm| *alarm = None);
+                Command::RemoveAlarm(token, reply) => {
+                    let _ = reply.send(self.remove_alarm(token));
                 }
                 Command::Remove(token, reply) => {
                     let _ = reply.send(self.remove(token));
@@ -542,6 +548,13 @@ impl Worker {
             self.alarms[free] = Some(alarm);
             self.due.reserve(self.alarms.len());
         }
+    }
+
+    fn remove_alarm(&mut self, token: u64) -> Option<Box<Alarm>> {
+        let there = |alarm: &&mut Option<Box<Alarm>>| alarm.as_ref().is_some_and(|a| a.token == token);
+        let alarm = self.alarms.iter_mut().find(there)?.take()?;
+        let _ = epoll::delete(&self.epoll, alarm.timer.as_fd());
+        Some(alarm)
     }
 
     fn remove(&mut self, token: u64) -> Option<Box<Intake>> {

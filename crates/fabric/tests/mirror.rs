@@ -276,3 +276,54 @@ fn a_longer_packet_than_the_port_takes_is_counted_there() {
     assert_eq!((rig.take(1).len(), rig.take(3)), (1, NOTHING));
     assert_eq!(rig::drops(&rig.switch, rig.ports[3].0, DropReason::ExceedsMtu), 1);
 }
+
+/// Sends a packet of so many bytes to port 1 whenever its time has come, and everything else too.
+struct Beats {
+    len: usize,
+    times: std::sync::atomic::AtomicU64,
+}
+
+impl SwitchLogic for Beats {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        for v in batch.packets() {
+            batch.send(v, PortIndex(1));
+        }
+    }
+
+    fn period(&self) -> Option<std::time::Duration> {
+        Some(std::time::Duration::from_millis(1))
+    }
+
+    fn wake(&self, batch: &mut Batch<'_>) {
+        assert_eq!((batch.packets().count(), batch.ingress()), (0, PortIndex::NONE));
+        let v = batch.originate(&frame(9, self.len), Offload::NONE).unwrap();
+        batch.send(v, PortIndex(1));
+        // Nothing is reflected to nowhere, nor are packets made that cannot be.
+        batch.reflect(v);
+        assert!(batch.originate(&[0; 13], Offload::NONE).is_none());
+        self.times.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_a_logic_originates_is_delivered_mirrored_and_seen() {
+    for len in [60, 512, 513, 9000, 65_535] {
+        let logic = Arc::new(Beats { len, times: Default::default() });
+        let times = || logic.times.load(std::sync::atomic::Ordering::Relaxed);
+        let rig = Rig::new(logic.clone());
+        wait_until("it was woken", || times() >= 3);
+        wait_until("packets have come", || rig.take(1).iter().any(|packet| *packet == frame(9, len)));
+        rig.mirror(&["1"], SENT, "3", None);
+        wait_until("copies have come", || rig.take(3).iter().any(|copy| *copy == frame(9, len)));
+        let lost = || rig.switch.originated(rig.bridge).unwrap().drops;
+        wait_until("what went nowhere is counted", || {
+            lost()[DropReason::PortDown as usize] > 0 && lost()[DropReason::BatchLimit as usize] > 0
+        });
+        // Another one in its place is not woken, nor is this one.
+        rig.switch.set_logic(rig.bridge, Arc::new(Hub)).unwrap();
+        let then = times();
+        rig.take(1);
+        rig.send(0, [Sent::whole(&frame(1, 60))]);
+        assert_eq!((rig.take(1), times()), (vec![frame(1, 60)], then));
+    }
+}

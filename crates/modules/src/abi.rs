@@ -158,6 +158,8 @@ pub(crate) mod kind {
     pub(crate) const PORT: u32 = 1;
     /// A MAC address, its bytes as they are in packets.
     pub(crate) const MAC: u32 = 2;
+    /// An IPv4 address, its bytes as they are in packets.
+    pub(crate) const IPV4: u32 = 3;
 }
 
 /// `struct msw_value`.

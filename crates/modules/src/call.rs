@@ -14,6 +14,9 @@ use crate::abi::{Packet, flag, kind, verb};
 use crate::kept::Kept;
 use crate::window::{SPARE, Window};
 
+/// Deliveries that a module can ask for in one batch: each packet of a usual batch to two thousand ports.
+pub(crate) const MAX_DELIVERIES: usize = 128 << 10;
+
 /// What an instance can ask for while it decides.
 pub(crate) trait Host {
     /// Brings so many bytes of a packet into its header; returns how many are there.
@@ -65,6 +68,8 @@ pub(crate) struct Call<'c, 'b> {
     pub(crate) ports: &'c mut Vec<PortIndex>,
     /// How many of the list are there.
     pub(crate) versions: usize,
+    /// Deliveries that it may still ask for.
+    pub(crate) budget: usize,
     /// Whether the fabric keeps the headers in the window's slots; if not, they are copied to and from its spare ones.
     pub(crate) in_place: bool,
 }
@@ -149,8 +154,12 @@ impl Call<'_, '_> {
         let v = shadow.frame.version();
         match output.verb {
             verb::SEND => shadow.frame.send(self.batch, PortIndex(output.port)),
-            verb::FLOOD => shadow.frame.flood(self.batch),
+            verb::FLOOD => {
+                self.spend(self.batch.live_ports().len())?;
+                shadow.frame.flood(self.batch);
+            }
             verb::FLOOD_UNKNOWN => {
+                self.spend(self.batch.live_ports().len())?;
                 if self.batch.may_flood_unknown(v) {
                     shadow.frame.flood(self.batch);
                 }
@@ -159,11 +168,20 @@ impl Call<'_, '_> {
             verb::DROP => self.batch.discard(v, DropReason::Logic),
             verb::SEND_SET => {
                 self.window.read_set(output.port, self.ports);
+                self.spend(self.ports.len())?;
                 shadow.frame.flood_among(self.batch, self.ports);
             }
             verb::CONSUME => self.batch.consume(v),
             other => return Err(format!("output {i} has verb {other}, which there is not")),
         }
+        Ok(())
+    }
+
+    /// Takes so many deliveries off what a batch may have; one to a single port is no matter, outputs being few.
+    fn spend(&mut self, deliveries: usize) -> Result<(), String> {
+        let left = self.budget.checked_sub(deliveries);
+        self.budget =
+            left.ok_or_else(|| format!("it asks for more than {MAX_DELIVERIES} deliveries of a batch"))?;
         Ok(())
     }
 
@@ -201,6 +219,10 @@ fn shown(as_what: u32, value: u64) -> Value {
         kind::MAC => {
             let [a, b, c, d, e, f, ..] = value.to_le_bytes();
             Value::Mac(MacAddr([a, b, c, d, e, f]))
+        }
+        kind::IPV4 => {
+            let address = std::net::Ipv4Addr::from((value as u32).to_le_bytes());
+            Value::Text(Text::new(address.to_string().as_bytes()))
         }
         _ => Value::Number(value),
     }
@@ -263,6 +285,10 @@ impl Host for Call<'_, '_> {
         else {
             return;
         };
+        if !self.batch.is_explained() {
+            return;
+        }
+        let text = text.get(..text.len().min(4 * Text::MAX)).unwrap_or_default();
         let v = shadow.frame.version();
         let part = |part: &[u8]| Value::Text(Text::new(part));
         match text.windows(2).position(|window| window == b"{}") {

@@ -20,7 +20,7 @@ use logic::vlan::Vlans;
 use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, TableSize, Values};
 
 use crate::abi::{self, BatchHead, MAX_TABLES, Value};
-use crate::call::{Call, Host, Shadow};
+use crate::call::{Call, Host, MAX_DELIVERIES, Shadow};
 use crate::cell::{Cell, Instance};
 use crate::description::{Description, TableInfo, Timer, Type};
 use crate::keeper;
@@ -205,8 +205,8 @@ impl Inner {
 
     /// An instance has failed.
     #[cold]
-    fn failed(&self, message: &str) {
-        words::say(&self.name, message.as_bytes(), true);
+    fn failed(&self, worker: usize, message: &str) {
+        words::say(&self.name, worker, message.as_bytes(), true);
         keeper::failed();
     }
 
@@ -383,7 +383,8 @@ impl Module {
         let in_place = arena.is_some_and(|arena| batch.is_in(arena) && arena.at() == window.slots());
         let (vlans, security) = (Vlans::of(batch), batch.security());
         let (ingress, queue) = (batch.ingress().0, batch.ingress_queue());
-        let mut call = Call { batch, window, shadows, kept, ports, versions: 0, in_place };
+        let budget = MAX_DELIVERIES;
+        let mut call = Call { batch, window, shadows, kept, ports, versions: 0, budget, in_place };
         for v in call.batch.packets() {
             if let Some(security) = security
                 && !logic::admits(security, call.batch, v)
@@ -438,7 +439,7 @@ impl Module {
         match cell.with(|instance| self.switch(batch, instance, Some(cell.arena()), because)) {
             Some(Ok(())) => {}
             Some(Err(message)) => {
-                self.0.failed(&message);
+                self.0.failed(batch.worker(), &message);
                 Self::give_up(batch);
             }
             None => Self::give_up(batch),
@@ -611,7 +612,7 @@ impl Logic for Module {
             Some(Ok((true, text))) => Ok(text),
             Some(Ok((false, text))) => Err(refused(text)),
             Some(Err(message)) => {
-                self.0.failed(&message);
+                self.0.failed(self.0.cells().len() - 1, &message);
                 Err(refused(message))
             }
             None => {

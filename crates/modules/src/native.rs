@@ -221,7 +221,8 @@ unsafe extern "C" fn msw_log(batch: *mut BatchHead, text: *const u8, len: u32) {
     // SAFETY: as above.
     let text = unsafe { copied(text, len.min(words::LONGEST as u32)) };
     // SAFETY: as above; the name outlives the front.
-    words::say(unsafe { &*front_of(batch).name }, &text, false);
+    let (name, worker) = unsafe { (&*front_of(batch).name, (*batch).worker) };
+    words::say(name, worker as usize, &text, false);
 }
 
 /// The number of a packet, where there is none: -1.

@@ -50,6 +50,7 @@ struct Reach {
     host: Option<NonNull<dyn Host>>,
     /// Who it is in the log.
     name: Arc<str>,
+    worker: usize,
     memory: Option<Memory>,
     /// For bytes on their way from or to the module's memory, which the fabric uses too.
     passing: Box<[u8]>,
@@ -113,7 +114,13 @@ struct Raw {
     memory: Memory,
 }
 
-fn instantiate(engine: &Engine, module: &Module, name: Arc<str>, room: usize) -> Result<Raw, String> {
+fn instantiate(
+    engine: &Engine,
+    module: &Module,
+    name: Arc<str>,
+    worker: usize,
+    room: usize,
+) -> Result<Raw, String> {
     let limits = StoreLimitsBuilder::new()
         .memory_size(room + OWN_MEMORY)
         .table_elements(10_000)
@@ -124,6 +131,7 @@ fn instantiate(engine: &Engine, module: &Module, name: Arc<str>, room: usize) ->
         limits: limits.build(),
         host: None,
         name,
+        worker,
         memory: None,
         passing: vec![0; MAX_PACKET as usize].into(),
         suspected: None,
@@ -146,6 +154,8 @@ fn instantiate(engine: &Engine, module: &Module, name: Arc<str>, room: usize) ->
 /// Called on the module's thread when its ticks are over. Those may have passed while the thread had to wait for a CPU, which is not
 /// the module's fault: it is stopped when the thread itself has run for [`PATIENCE`] since the first call.
 fn judge(reach: &mut Reach) -> wasmtime::Result<UpdateDeadline> {
+    // However long the thread had to wait, there will be a next tick.
+    keeper::runs();
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let now = Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0));
     match reach.suspected {
@@ -213,9 +223,9 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
         IMPORTS,
         "msw_log",
         |mut caller: Caller<'_, Reach>, _batch: u32, text: u32, len: u32| {
-            let name = caller.data().name.clone();
+            let (name, worker) = (caller.data().name.clone(), caller.data().worker);
             if let Some(text) = pass(&mut caller, text, len) {
-                words::say(&name, text, false);
+                words::say(&name, worker, text, false);
             }
         },
     )?;
@@ -300,7 +310,7 @@ impl Raw {
 
 /// The description's text.
 fn describe(engine: &Engine, module: &Module) -> Result<Vec<u8>, String> {
-    let mut raw = instantiate(engine, module, "".into(), 0)?;
+    let mut raw = instantiate(engine, module, "".into(), 0, 0)?;
     check_version(raw.call(export::ABI, ())?)?;
     raw.function::<u32, u32>(export::FORWARD)?;
     let at: u32 = raw.call(export::DESCRIBE, ())?;
@@ -322,7 +332,7 @@ impl Source for Code {
         let layout = Layout::new(self.description.state);
         let room =
             layout.len.next_multiple_of(PAGE) + tables.iter().map(|table| table.memory().1).sum::<usize>();
-        let mut raw = instantiate(engine()?, &self.module, name.clone(), room)?;
+        let mut raw = instantiate(engine()?, &self.module, name.clone(), worker, room)?;
         let base = append(&mut raw, layout.len)?;
         let mut addresses = [0; MAX_TABLES];
         for (address, table) in addresses.iter_mut().zip(tables) {

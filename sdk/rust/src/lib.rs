@@ -377,6 +377,14 @@ impl Batch {
         unsafe { host::msw_log(self.head, text.as_ptr(), text.len() as u32) }
     }
 
+    /// The same of text with values in it: `batch.log_fmt(format_args!("{} sources", count))`.
+    pub fn log_fmt(&self, text: core::fmt::Arguments<'_>) {
+        let mut line = [0; 512];
+        let len = write(&mut line, text);
+        // SAFETY: as in `pull`.
+        unsafe { host::msw_log(self.head, line.as_ptr(), len as u32) }
+    }
+
     /// Says why something becomes of a packet, for `mswitch trace`, with a value in the place of `{}`. Costs a look where nobody
     /// wants to know.
     pub fn explain(&self, packet: usize, text: &str, value: Shown) {
@@ -385,6 +393,7 @@ impl Batch {
                 Shown::Nothing => (0, 0),
                 Shown::Number(number) => (0, number),
                 Shown::Port(port) => (1, port.into()),
+                Shown::Ipv4(address) => (3, u32::from_le_bytes(address).into()),
                 Shown::Mac([a, b, c, d, e, f]) => (2, u64::from_le_bytes([a, b, c, d, e, f, 0, 0])),
             };
             let len = text.len() as u32;
@@ -490,8 +499,8 @@ impl Batch {
         unsafe { slice::from_raw_parts_mut(self.at(self.head().state_at), self.head().state_len as usize) }
     }
 
-    /// A table, by its place in the description.
-    pub fn table(&self, table: usize) -> Table<'_> {
+    /// A table, by its place in the description. It is there for as long as the module.
+    pub fn table(&self, table: usize) -> Table<'static> {
         let at = self.head().tables.get(table).copied().unwrap_or(0);
         assert!(at != 0, "no such table");
         // SAFETY: it is the address of a table that the switch made.
@@ -507,11 +516,37 @@ impl Batch {
         core::str::from_utf8(bytes).unwrap_or("")
     }
 
-    /// Where a command's answer goes.
+    /// Writes a command's answer; returns its length, which is what a command that has succeeded returns. One that has failed returns the
+    /// negative of it.
+    pub fn reply(&mut self, text: core::fmt::Arguments<'_>) -> i32 {
+        write(self.answer(), text) as i32
+    }
+
+    /// Where a command's answer goes, in the place of its arguments.
     pub fn answer(&mut self) -> &mut [u8] {
         // SAFETY: so many bytes are there, and `self` is borrowed alone.
         unsafe { slice::from_raw_parts_mut(self.at(self.head().text_at), self.head().text_room as usize) }
     }
+}
+
+/// Text in bytes that are there already; what finds no room is left out.
+struct Line<'a>(&'a mut [u8], usize);
+
+impl core::fmt::Write for Line<'_> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        for (to, from) in self.0.iter_mut().skip(self.1).zip(text.bytes()) {
+            *to = from;
+            self.1 += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Writes text into bytes; returns how many.
+fn write(to: &mut [u8], text: core::fmt::Arguments<'_>) -> usize {
+    let mut line = Line(to, 0);
+    let _ = core::fmt::Write::write_fmt(&mut line, text);
+    line.1
 }
 
 /// The number of a packet, if there is one.
@@ -534,33 +569,24 @@ pub enum Shown {
     Port(u16),
     /// A MAC address, as it is in packets.
     Mac([u8; 6]),
+    /// An IPv4 address, as it is in packets.
+    Ipv4([u8; 4]),
 }
 
 /// Says in the switch's log why a module ends.
 #[doc(hidden)]
 #[cfg(target_arch = "wasm32")]
 pub fn panicked(why: &core::panic::PanicInfo) -> ! {
-    struct Line([u8; 256], usize);
-
-    impl core::fmt::Write for Line {
-        fn write_str(&mut self, text: &str) -> core::fmt::Result {
-            for (to, from) in self.0.iter_mut().skip(self.1).zip(text.bytes()) {
-                *to = from;
-                self.1 += 1;
-            }
-            Ok(())
-        }
-    }
-
-    let mut line = Line([0; 256], 0);
-    let _ = core::fmt::Write::write_fmt(&mut line, format_args!("{}", why));
+    let mut line = [0; 256];
+    let len = write(&mut line, format_args!("{}", why));
     // SAFETY: so many bytes are there.
-    unsafe { host::msw_log(core::ptr::null_mut(), line.0.as_ptr(), line.1 as u32) };
+    unsafe { host::msw_log(core::ptr::null_mut(), line.as_ptr(), len as u32) };
     core::arch::wasm32::unreachable()
 }
 
 /// Makes functions a module: `describe` is its description, JSON; `forward: fn(&mut Batch)`; and, if it wants to,
-/// `start: fn(&mut Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and `command: fn(&mut Batch, u32) -> i32`, in this order.
+/// `start: fn(&mut Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and
+/// `command: fn(&mut Batch, u32) -> i32`, in this order. A command returns the length of its [answer](Batch::reply), negative if it failed.
 #[macro_export]
 macro_rules! module {
     (describe: $describe:expr, forward: $forward:expr $(, start: $start:expr)? $(, timer: $timer:expr)? $(, command: $command:expr)? $(,)?) => {

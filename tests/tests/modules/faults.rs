@@ -7,7 +7,7 @@ use bench::session::{Options, Session};
 use e2e::{Daemon, config, exclusive, modules, seconds};
 
 /// What each fault of `tests/modules/hostile.c` is called, and what is said of it.
-const FAULTS: [(&str, &str); 8] = [
+const FAULTS: [(&str, &str); 9] = [
     ("TRAP", "unreachable"),
     // Before the next one, which has to be ended.
     ("RESTART", "`msw_start`: it ran for too long"),
@@ -15,6 +15,7 @@ const FAULTS: [(&str, &str); 8] = [
     ("LEAK", "unreachable"),
     ("PACKET", "names packet 60000"),
     ("VERB", "verb 99"),
+    ("SETS", "more than 131072 deliveries"),
     ("OUTPUTS", "outputs; 4096 fit"),
     ("BOUNDS", "out of bounds"),
 ];

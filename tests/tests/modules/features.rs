@@ -80,6 +80,7 @@ fn packets_of_its_own_have_the_vlan_that_it_says() {
         });
         senders[2].received();
         arrives(&mut senders[0], "another one", |packet| packet == beat(60));
+        assert_eq!(counter(&daemon, "undelivered"), 0, "a flood has as many destinations as it has");
         assert_eq!(senders[2].received(), Vec::<Vec<u8>>::new());
     }
 }
