@@ -22,7 +22,7 @@ fn guest(daemon: &Daemon, number: u8, more: GuestConfig) -> Guest {
         socket: daemon.path(&format!("g{number}.sock")).into(),
         mac: format!("52:54:00:00:00:{number:02x}"),
         script: up + SCRIPT,
-        megabytes: 128,
+        megabytes: 256,
         reboots: true,
         ..more
     };

@@ -9,7 +9,7 @@ use bench::pace::Rate;
 use bench::port::{Device, PortSpec, Rings};
 use bench::report::Report;
 use bench::session::{Background, Options, Session};
-use e2e::{Daemon, config, exclusive, long};
+use e2e::{Daemon, Error, config, exclusive, long, until};
 
 fn vhost_user(daemon: &Daemon, port: &str, device: Device) -> PortSpec {
     PortSpec::vhost_user(&daemon.path(&format!("{port}.sock")), device)
@@ -26,9 +26,18 @@ fn half(ports: Vec<PortSpec>, queues: u16) -> Report {
     options.duration = if long() { Duration::from_secs(60) } else { Duration::from_millis(600) };
     options.cpu = Some(1);
     // A thread of its own: it is pinned.
-    std::thread::spawn(move || Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap())
-        .join()
-        .unwrap()
+    std::thread::spawn(move || {
+        // The switch may not have noticed yet that the clients before are gone.
+        let session = until("the ports to be free", Duration::from_secs(20), || {
+            match Session::connect(options.clone()) {
+                Err(error) if error.to_string().contains("already connected") => Ok(None),
+                connected => Ok(Some(connected.map_err(|error| Error::new(error.to_string()))?)),
+            }
+        });
+        session.unwrap().run(&AtomicBool::new(false)).unwrap()
+    })
+    .join()
+    .unwrap()
 }
 
 fn check(what: &str, report: &Report) {
