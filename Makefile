@@ -115,9 +115,9 @@ e2e: ## the real daemon with real clients
 	$(CARGO) test --locked --workspace $(E2E_TESTS)
 
 .PHONY: fuzz-short
-fuzz-short: ## replay all corpora, and more for 10 s a target
+fuzz-short: ## replay all corpora, and more for 5 s a target
 	@$(call install-packages,$(BUILD_PACKAGES))
-	fuzz/run.sh 10 $(FUZZ_SHORT)
+	fuzz/run.sh 5 $(FUZZ_SHORT)
 
 .PHONY: fuzz
 fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)

@@ -23,10 +23,10 @@ export RUSTC_BOOTSTRAP=1
 if [[ $# -gt 0 ]]; then targets=("$@"); else mapfile -t targets < <(cargo fuzz list); fi
 
 # The control plane is compiled for those only that need it.
-features=()
-if [[ " ${targets[*]} " != *" config "* ]]; then features=(--no-default-features); fi
+flags=
+if [[ " ${targets[*]} " != *" config "* ]]; then flags=--no-default-features; fi
 echo "Building the fuzz targets with the address sanitizer."
-cargo fuzz build "${features[@]}"
+cargo fuzz build $flags
 
 # Replays or fuzzes one target. Found inputs that the seeds do not cover go to corpus/, which git ignores.
 run_target() {
@@ -38,7 +38,7 @@ run_target() {
     options=(-max_total_time="$mode" -print_final_stats=1)
   fi
   log=$(mktemp)
-  if cargo fuzz run $features "$target" "corpus/$target" "seeds/$target" -- \
+  if cargo fuzz run $flags "$target" "corpus/$target" "seeds/$target" -- \
     -max_len=4096 -timeout=20 -rss_limit_mb=2048 -verbosity=1 "${options[@]}" >"$log" 2>&1; then
     echo "== $target: $(find "seeds/$target" "corpus/$target" -type f | wc -l) inputs, then $mode"
     grep -E '^(#[0-9]+\s+(DONE|INITED)|stat::(number_of_executed_units|average_exec_per_sec|new_units_added))' "$log" | tail -4
@@ -50,7 +50,7 @@ run_target() {
     return 1
   fi
 }
-export mode features="${features[*]}"
+export mode flags
 export -f run_target
 # As many at a time as there are CPUs.
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_target {}'
