@@ -179,7 +179,8 @@ static inline int32_t msw_new(struct msw_batch *batch, const void *bytes, uint32
 }
 #endif
 
-/* Copies bytes of a packet, payload and all, from one of them on; returns how many. For those who need more than the header. */
+/* Copies bytes of a packet, payload and all, from one of them on, to memory of the module's own; returns how many. For those who need more
+ * than the header. */
 #ifdef __wasm__
 MSW_IMPORT(msw_read) uint32_t msw_read(struct msw_batch *batch, uint32_t packet, uint32_t from, void *to, uint32_t len);
 #else
@@ -189,7 +190,7 @@ static inline uint32_t msw_read(struct msw_batch *batch, uint32_t packet, uint32
 #endif
 
 /* Keeps a packet beyond this batch, as it is now, in memory of the switch; returns a number below the description's "retain", or -1 where
- * this worker keeps that many already. The packet needs no output then, and can have none. */
+ * this worker keeps that many already. The packet needs no output then. */
 #ifdef __wasm__
 MSW_IMPORT(msw_retain) int32_t msw_retain(struct msw_batch *batch, uint32_t packet);
 #else
@@ -198,7 +199,8 @@ static inline int32_t msw_retain(struct msw_batch *batch, uint32_t packet) {
 }
 #endif
 
-/* Makes a packet of one that this worker keeps, as msw_new does, and keeps it no longer; returns its number for outputs, or -1. */
+/* Makes a packet of one that this worker keeps, as msw_new does, and keeps it no longer; returns its number for outputs, or -1:
+ * then it is still kept, if it was. */
 #ifdef __wasm__
 MSW_IMPORT(msw_release) int32_t msw_release(struct msw_batch *batch, uint32_t kept);
 #else

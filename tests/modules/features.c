@@ -8,6 +8,7 @@ const char *msw_describe(void) {
            " \"params\": [{\"name\": \"beat\", \"type\": \"duration\", \"min\": 1, \"default\": \"20ms\", \"help\": \"between two beats\"},"
            "               {\"name\": \"vlan\", \"type\": \"number\", \"max\": 4094, \"default\": 0, \"help\": \"of the beats\"},"
            "               {\"name\": \"size\", \"type\": \"number\", \"min\": 14, \"max\": 9000, \"default\": 60, \"help\": \"of the beats, bytes\"},"
+           "               {\"name\": \"burst\", \"type\": \"number\", \"default\": 0, \"help\": \"packets that every other beat is full of\"},"
            "               {\"name\": \"ports\", \"type\": \"number\", \"default\": 0, \"help\": \"a bit for each port that packets go to\"}],"
            " \"counters\": [{\"name\": \"beats\", \"help\": \"times that its time has come\"},"
            "                {\"name\": \"kept\", \"help\": \"packets that were kept\"},"
@@ -17,12 +18,12 @@ const char *msw_describe(void) {
 
 int32_t msw_start(struct msw_batch *batch) {
     static const char reason[] = "a beat of 13 bytes is too short";
-    if (msw_values(batch)[3].number == 13) {
+    if (msw_values(batch)[4].number == 13) {
         __builtin_memcpy(msw_text(batch, batch->text_at), reason, sizeof reason - 1);
         return -(int32_t)(sizeof reason - 1);
     }
     for (uint32_t port = 0; port < 64; port++)
-        if (msw_values(batch)[3].number >> port & 1) msw_set_add(batch, 5, port);
+        if (msw_values(batch)[4].number >> port & 1) msw_set_add(batch, 5, port);
     msw_log(batch, "ready", 5);
     return 0;
 }
@@ -65,6 +66,8 @@ uint32_t msw_timer(struct msw_batch *batch) {
         msw_packets(batch)[made].vlan = (uint16_t)msw_values(batch)[1].number;
         out[n++] = (struct msw_output){.packet = (uint16_t)made, .verb = MSW_FLOOD};
     }
+    if (msw_counters(batch)[0] & 1)
+        for (uint32_t i = 0; i < msw_values(batch)[3].number; i++) msw_new(batch, beat, 60);
     for (uint32_t kept = 0; kept < 4; kept++) {
         int32_t packet = msw_release(batch, kept);
         if (packet >= 0) out[n++] = (struct msw_output){.packet = (uint16_t)packet, .verb = MSW_FLOOD};

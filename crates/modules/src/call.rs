@@ -47,7 +47,7 @@ pub(crate) struct Shadow {
     vlan: u16,
     /// Whether something remains to be done on it, which has to be true of whatever its header is made.
     open: bool,
-    /// It was dropped and counted already, or kept.
+    /// It was dropped and counted already.
     gone: bool,
 }
 
@@ -274,8 +274,10 @@ impl Host for Call<'_, '_> {
     }
 
     fn release(&mut self, kept: u32) -> i32 {
-        let Some((bytes, offload, frame)) = self.kept.take(kept as usize) else { return -1 };
+        let Some((bytes, offload, frame)) = self.kept.get(kept as usize) else { return -1 };
+        // Where this batch has no room for it, a later one may.
         let Some(v) = self.batch.originate(bytes, offload) else { return -1 };
+        self.kept.forget(kept as usize);
         let frame = frame.again(self.batch, v);
         self.list_more(frame)
     }

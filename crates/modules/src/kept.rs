@@ -42,9 +42,16 @@ impl Kept {
         Some(number)
     }
 
-    /// The bytes of a packet, what remains to be done on it, and its VLAN; its room is free from now on.
-    pub(crate) fn take(&mut self, number: usize) -> Option<(&[u8], Offload, Frame)> {
-        let Packet { len, offload, frame } = self.packets.get_mut(number)?.take()?;
+    /// The bytes of a packet, what remains to be done on it, and its VLAN.
+    pub(crate) fn get(&self, number: usize) -> Option<(&[u8], Offload, Frame)> {
+        let Packet { len, offload, frame } = (*self.packets.get(number)?)?;
         Some((self.bytes.get(number * ROOM..number * ROOM + len)?, offload, frame))
+    }
+
+    /// Keeps it no longer.
+    pub(crate) fn forget(&mut self, number: usize) {
+        if let Some(packet) = self.packets.get_mut(number) {
+            *packet = None;
+        }
     }
 }

@@ -169,22 +169,18 @@ fn judge(reach: &mut Reach) -> wasmtime::Result<UpdateDeadline> {
 }
 
 fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
-    /// The same with nothing where it has none.
-    fn ask<T: Default>(caller: &mut Caller<'_, Reach>, ask: impl FnOnce(&mut dyn Host) -> T) -> T {
-        known(caller, ask).unwrap_or_default()
-    }
     linker.func_wrap(
         IMPORTS,
         "msw_pull",
         |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32, bytes: u32| {
-            ask(&mut caller, |host| host.pull(packet, bytes))
+            known(&mut caller, |host| host.pull(packet, bytes)).unwrap_or(0)
         },
     )?;
     linker.func_wrap(IMPORTS, "msw_copy", |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32| {
-        ask(&mut caller, |host| host.copy(packet))
+        known(&mut caller, |host| host.copy(packet)).unwrap_or(-1)
     })?;
     linker.func_wrap(IMPORTS, "msw_is_up", |mut caller: Caller<'_, Reach>, _batch: u32, port: u32| {
-        ask(&mut caller, |host| u32::from(host.is_up(port)))
+        known(&mut caller, |host| u32::from(host.is_up(port))).unwrap_or(0)
     })?;
     linker.func_wrap(
         IMPORTS,
@@ -241,10 +237,14 @@ fn known<T>(caller: &mut Caller<'_, Reach>, ask: impl FnOnce(&mut dyn Host) -> T
 /// Takes bytes of the module's memory out of it.
 fn pass<'a>(caller: &'a mut Caller<'_, Reach>, at: u32, len: u32) -> Option<&'a [u8]> {
     let memory = caller.data().memory?;
-    let (memory, reach) = memory.data_and_store_mut(caller);
-    let from = memory.get(at as usize..)?.get(..len as usize)?;
-    let to = reach.passing.get_mut(..len as usize)?;
-    to.copy_from_slice(from);
+    let (from, size) = (memory.data_ptr(&*caller).wrapping_add(at as usize), memory.data_size(&*caller));
+    let to = caller.data_mut().passing.get_mut(..len as usize)?;
+    if at as usize + to.len() > size {
+        return None;
+    }
+    // SAFETY: so many bytes lie inside the module's memory, which does not move. No reference is made to them: other workers may be
+    // writing there, where it is a table's.
+    unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     Some(to)
 }
 
@@ -274,12 +274,11 @@ fn given(
     let room = room.min(passing.len());
     // SAFETY: as in `known`.
     let len = give(unsafe { host.as_mut() }, &mut passing[..room]) as usize;
-    let (memory, reach) = memory.data_and_store_mut(caller);
-    match (memory.get_mut(to as usize..to as usize + len), reach.passing.get(..len)) {
-        (Some(to), Some(from)) => to.copy_from_slice(from),
-        _ => return 0,
-    }
-    len as u32
+    let to = memory.data_ptr(&*caller).wrapping_add(to as usize);
+    let from = caller.data().passing.get(..len.min(room)).unwrap_or_default();
+    // SAFETY: `room` was what there is in the module's memory from there on. As in `pass`, no reference is made to it.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+    from.len() as u32
 }
 
 impl Raw {

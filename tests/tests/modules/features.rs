@@ -109,6 +109,19 @@ fn what_it_keeps_goes_on_later_whole() {
     }
 }
 
+/// Every other time there is no room for what is kept: it goes on the next time.
+#[test]
+fn what_finds_no_room_stays_kept() {
+    for logic in kinds() {
+        let (_daemon, mut senders) = rig(&logic, "burst = \"300\"", "");
+        for i in 0..8 {
+            let sent = frame(i, 0x88b5, 100);
+            senders[0].send(&sent).unwrap();
+            arrives(&mut senders[1], "what was kept", |packet| packet == sent);
+        }
+    }
+}
+
 #[test]
 fn sets_of_ports_get_what_is_for_them() {
     for logic in kinds() {
