@@ -43,6 +43,16 @@ impl Graph {
         let down = self.daemon.port("core", "access").unwrap();
         [(up.delivered(), down.received()), (down.delivered(), up.received())]
     }
+
+    /// Waits until so many packets have crossed in either direction, and both sides have counted the same. Namespaces
+    /// announce themselves at any time, also between two readings.
+    fn wait_crossed(&self, least: u64) {
+        let same = |(out, into): &(u64, u64)| out == into && *out >= least;
+        until("both sides of the patch to count the same", LIMIT, || {
+            Ok(self.crossed().iter().all(same).then_some(()))
+        })
+        .unwrap_or_else(|error| panic!("{error}: {:?}", self.crossed()));
+    }
 }
 
 /// Runs iperf3 over TCP and returns bits a second.
@@ -63,8 +73,7 @@ fn one_file_composes_a_graph() {
     ping(&graph.client, "10.9.0.1", 20);
     ping(&graph.host, "10.9.0.2", 20);
     ping(&graph.left, "10.9.1.2", 20);
-    let crossed = graph.crossed();
-    assert!(crossed.iter().all(|(out, into)| out == into && *out >= 40), "{crossed:?}");
+    graph.wait_crossed(40);
 
     // TCP in both directions; what comes out is as large as what went in.
     let large = "ip and tcp and greater 3000";
@@ -79,10 +88,7 @@ fn one_file_composes_a_graph() {
     }
     let frames = tcpdump.output().unwrap();
     assert_eq!(frames.lines().count(), 20, "{frames}");
-    until("all packets to be counted on both sides", LIMIT, || {
-        Ok(graph.crossed().iter().all(|(out, into)| out == into).then_some(()))
-    })
-    .unwrap();
+    graph.wait_crossed(40);
     let stations = graph.daemon.run(&["fdb", "show", "core"]).unwrap();
     assert!(stations.contains("access") && stations.contains("host"), "{stations}");
     let shown = graph.daemon.run(&["port", "show", "access", "uplink"]).unwrap();
