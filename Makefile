@@ -18,11 +18,13 @@ BUILD_PACKAGES := build-essential libpcap-dev
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
 TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump tshark dpdk-dev ethtool procps jq curl prometheus groff-base fish zsh \
   qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
+VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system podman crun
 PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
 BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 
 # The end-to-end tests by name: of the whole workspace, so that what it is made of is compiled once for all of it.
-E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(wildcard tests/tests/*.rs)) \
+# Those that need others' daemons and many packages have a target of their own.
+E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(filter-out %/virtualization.rs,$(wildcard tests/tests/*.rs))) \
   $(patsubst tests/tests/%/main.rs,--test %,$(wildcard tests/tests/*/main.rs))
 
 # Seeds of the other one are replayed by a test of crates/control.
@@ -39,7 +41,7 @@ endef
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: ## the release binary, target/release/mswitch
@@ -114,6 +116,12 @@ e2e: ## the real daemon with real clients
 	$(CARGO) build --locked --workspace --bins
 	$(CARGO) test --locked --workspace $(E2E_TESTS)
 
+.PHONY: virtualization
+virtualization: ## the documentation's lines for libvirt and Podman, run as they stand there
+	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(VIRTUALIZATION_PACKAGES))
+	$(CARGO) build --locked --workspace --bins
+	$(CARGO) test --locked --workspace --test virtualization
+
 .PHONY: fuzz-short
 fuzz-short: ## replay all corpora, and more for 5 s a target
 	@$(call install-packages,$(BUILD_PACKAGES))
@@ -127,7 +135,7 @@ fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)
 
 .PHONY: soak
 soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle
-	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(VIRTUALIZATION_PACKAGES))
 	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
 	before=$$(cat /proc/sys/vm/nr_hugepages); trap "echo $$before >/proc/sys/vm/nr_hugepages" EXIT; \
 	  echo $$((before + 4)) >/proc/sys/vm/nr_hugepages; \

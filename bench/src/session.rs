@@ -24,8 +24,12 @@ use crate::tracker::Tracker;
 const BURST: usize = 32;
 /// How long announcements may take to get through.
 const ANNOUNCE_LIMIT: Duration = Duration::from_secs(10);
-/// How long nothing must have arrived to take what is under way for lost.
-const QUIET: Duration = Duration::from_millis(200);
+/// How long nothing must have arrived to take what is under way for lost, where loss is expected.
+const QUIET: Duration = Duration::from_millis(500);
+/// The same where it would be a fault: a peer on a busy machine may not run for as long as that.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long is looked for packets that arrive twice, when all have arrived.
+const AFTERMATH: Duration = Duration::from_millis(20);
 /// How long the switch may take to empty the rings at the end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// How long capacity is tried out, at most, and no longer than half of the time that is then measured.
@@ -308,7 +312,7 @@ impl Session {
             }
         }
         let seconds = start.elapsed().as_secs_f64();
-        self.drain()?;
+        self.drain(pps.is_some())?;
         Ok(seconds)
     }
 
@@ -324,8 +328,13 @@ impl Session {
         sleep(clients(&mut self.ports), next.min(HOUSEKEEPING))
     }
 
+    /// How long nothing must have arrived to take what is under way for lost.
+    fn patience(&self, bounded: bool) -> Duration {
+        if bounded && !self.options.allow_loss { PATIENCE } else { QUIET }
+    }
+
     /// Receives until nothing is under way any more.
-    fn drain(&mut self) -> Result<(), Error> {
+    fn drain(&mut self, bounded: bool) -> Result<(), Error> {
         let start = Instant::now();
         let mut last = start;
         loop {
@@ -336,14 +345,13 @@ impl Session {
             let sent: u64 = self.flows.iter().map(|f| f.sent).sum();
             let unique: u64 = self.flows.iter().map(|f| f.tracker.unique).sum();
             let taken = self.ports.iter_mut().all(|port| port.client.unsent() == 0);
-            let quiet = now.duration_since(last) > QUIET;
-            // Even when all has arrived, something may arrive twice: look a little longer.
-            let complete = unique == sent && now.duration_since(last) > QUIET / 10;
+            let quiet = now.duration_since(last) > self.patience(bounded);
+            let complete = unique == sent && now.duration_since(last) > AFTERMATH;
             if taken && (quiet || complete) || now.duration_since(start) > DRAIN_LIMIT {
                 return Ok(());
             }
             self.housekeeping(now)?;
-            sleep(clients(&mut self.ports), QUIET / 20)?;
+            sleep(clients(&mut self.ports), AFTERMATH / 2)?;
         }
     }
 
@@ -355,6 +363,7 @@ impl Session {
         }
         let due = port.pacer.due(now, BURST);
         let piece = port.client.piece();
+        let patience = self.patience(bounded);
         let mut count = 0;
         while count < due {
             let port = &mut self.ports[index];
@@ -367,7 +376,7 @@ impl Session {
             if bounded {
                 let room = receiver.client.room() * 3 / 4;
                 if receiver.under_way > 0 && receiver.under_way + buffers > room {
-                    if now.duration_since(receiver.last_arrival) > QUIET {
+                    if now.duration_since(receiver.last_arrival) > patience {
                         receiver.under_way = 0;
                     }
                     break;

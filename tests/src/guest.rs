@@ -68,9 +68,8 @@ pub struct Migration {
 impl Guest {
     /// Boots one.
     pub fn start(config: &GuestConfig) -> Result<Guest> {
-        let kernel = kernel()?;
         let folder = tempfile::Builder::new().prefix("mswitch-guest-").tempdir()?;
-        let disk = ram_disk(folder.path(), &kernel, &config.script)?;
+        let (kernel, disk) = boot_files(folder.path(), &config.script)?;
         let GuestConfig { socket, mac, megabytes, device, .. } = config;
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-accel", "tcg", "-cpu", "max", "-nographic", "-nodefaults", "-serial", "stdio"]);
@@ -82,7 +81,7 @@ impl Guest {
         // clearing many dirty bits at once leaves translations that set none.
         let size = format!("{}k", megabytes * 1024 + 8);
         command.args(["-m", &format!("{size}{slots}")]);
-        command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(disk);
+        command.arg("-kernel").arg(kernel).arg("-initrd").arg(disk);
         command.args(["-append", "console=ttyS0 panic=-1 quiet"]);
         // The switch maps the guest's memory.
         command.args(["-object", &format!("memory-backend-memfd,id=m,size={size},share=on")]);
@@ -179,6 +178,13 @@ impl Guest {
         });
         found.map_err(|error| Error(format!("{error}; its console: {}", self.console())))
     }
+}
+
+/// What a guest that runs this script boots from: a kernel, and an initial ram disk that is made in the folder.
+pub fn boot_files(folder: &Path, script: &str) -> Result<(PathBuf, PathBuf)> {
+    let kernel = kernel()?;
+    let disk = ram_disk(folder, &kernel, script)?;
+    Ok((kernel.join("vmlinuz"), disk))
 }
 
 /// The folder with the kernel, `vmlinuz`, and its modules; it is fetched from Debian once and kept beside the programs.

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub use command::{Running, binary, output};
 pub use daemon::{Daemon, PortView};
-pub use guest::{Guest, GuestConfig, Migration};
+pub use guest::{Guest, GuestConfig, Migration, boot_files};
 pub use hostile::{Hostile, HostileConfig, Peer, memfd, send_bytes};
 pub use hugepages::HugePages;
 pub use netns::Netns;
