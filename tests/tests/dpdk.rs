@@ -107,7 +107,8 @@ fn testpmd_as_server() {
 fn reflect_virtio_user(device: &str, arguments: &[&str]) {
     let daemon = daemon(&config::vhost_user("dpdk", ""));
     let device = format!("net_virtio_user0,path={},mac={TESTPMD},{device}", daemon.path("dpdk.sock"));
-    let arguments = [&["--forward-mode=macswap"], arguments].concat();
+    // Unless told to, it fills half of a ring with buffers, less than what may be under way.
+    let arguments = [&["--forward-mode=macswap", "--rxd=1024", "--txd=1024"], arguments].concat();
     let mut testpmd = Testpmd::start(Memory::Common, &[device], &arguments).unwrap();
     reflect(&daemon, &mut testpmd, Rings::default());
 }
