@@ -180,7 +180,11 @@ fn podman_with_dpdk() {
     options.traffic = Traffic::Reflected("52:54:00:00:00:01".parse().unwrap());
     options.sizes = "60-1514".parse().unwrap();
     options.rate = Rate::Pps(10_000.0);
-    let run = |options| Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+    let run = |options| {
+        let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+        daemon.wait_down("br0", "check", "").unwrap();
+        report
+    };
     // It is connected some seconds before it forwards.
     until("testpmd to forward", FORWARDS, || {
         let mut probe = options.clone();
