@@ -82,6 +82,28 @@ impl Seen {
         Self { logic: bridge.logic.clone(), ports, undelivered }
     }
 
+    /// One that is no bridge's.
+    #[cfg(test)]
+    pub(crate) fn alone(logic: Arc<dyn Logic>) -> Self {
+        Self { logic, ports: BTreeMap::new(), undelivered: None }
+    }
+
+    /// What it counts, beyond what happened to its stations, each name once: a scrape with one twice would be lost as a whole.
+    pub(crate) fn counters(&self) -> Vec<Counter> {
+        let mut names = BTreeSet::new();
+        let mut counters = self.logic.counters();
+        counters.extend(self.of_time());
+        counters.retain(|counter| names.insert(counter.name.clone()));
+        counters
+    }
+
+    /// How full its tables are, each name once.
+    pub(crate) fn table_sizes(&self) -> Vec<TableSize> {
+        let (mut sizes, mut names) = (self.logic.table_sizes(), BTreeSet::new());
+        sizes.retain(|size| names.insert(size.name.clone()));
+        sizes
+    }
+
     /// Everything that it shows: one table, or up to `rows` of each.
     pub(crate) fn show(
         &self,
@@ -119,16 +141,17 @@ impl Seen {
         Ok(proto::Logic {
             name: self.logic.name().into(),
             params: self.logic.params().into_iter().collect(),
-            counters: self
-                .of_stations()
-                .into_iter()
-                .chain(counters(&*self.logic))
-                .chain(self.of_time())
-                .map(counter)
-                .collect(),
+            counters: self.of_stations().into_iter().chain(self.counters()).map(counter).collect(),
             tables: tables.into_iter().map(table).collect(),
             commands: self.logic.commands().into_iter().map(command).collect(),
+            missing_ports: self.missing_ports(),
         })
+    }
+
+    fn missing_ports(&self) -> Vec<String> {
+        let there: BTreeSet<_> = self.ports.values().collect();
+        let named: BTreeSet<_> = self.logic.named_ports().into_iter().collect();
+        named.into_iter().filter(|port| !there.contains(port)).collect()
     }
 
     fn port(&self, port: PortIndex) -> Option<String> {
@@ -202,20 +225,6 @@ impl Seen {
     }
 }
 
-/// What a logic counts, each name once: a scrape with one twice would be lost as a whole.
-pub(crate) fn counters(logic: &dyn Logic) -> Vec<Counter> {
-    let (mut counters, mut names) = (logic.counters(), BTreeSet::new());
-    counters.retain(|counter| names.insert(counter.name.clone()));
-    counters
-}
-
-/// How full a logic's tables are, each name once.
-pub(crate) fn table_sizes(logic: &dyn Logic) -> Vec<TableSize> {
-    let (mut sizes, mut names) = (logic.table_sizes(), BTreeSet::new());
-    sizes.retain(|size| names.insert(size.name.clone()));
-    sizes
-}
-
 #[cfg(test)]
 mod tests {
     use fabric::{Batch, SwitchLogic};
@@ -261,7 +270,7 @@ mod tests {
     }
 
     fn probe() -> Seen {
-        Seen { logic: Arc::new(Probe), ports: BTreeMap::new(), undelivered: None }
+        Seen::alone(Arc::new(Probe))
     }
 
     #[test]
@@ -287,16 +296,17 @@ mod tests {
             "the logic of bridge \"br0\", `probe`, has no table `lots`; its tables are: few, many, few"
         );
         let wires = logic::build("static", &[], &[]).unwrap();
-        let error = Seen { logic: wires, ports: BTreeMap::new(), undelivered: None }
-            .show("br0", Some("x"), 2)
-            .unwrap_err();
+        let error = Seen::alone(wires).show("br0", Some("x"), 2).unwrap_err();
         assert!(error.to_string().ends_with("`static`, has no table `x`; it has none"), "{error}");
     }
 
     #[test]
     fn sizes_are_those_of_the_tables() {
-        let sizes: Vec<_> =
-            table_sizes(&Probe).into_iter().map(|s| (s.name, s.entries, s.capacity)).collect();
+        let sizes: Vec<_> = Seen::alone(Arc::new(Probe))
+            .table_sizes()
+            .into_iter()
+            .map(|s| (s.name, s.entries, s.capacity))
+            .collect();
         assert_eq!(sizes, [("few".into(), 1, 9), ("many".into(), 5, 9)]);
     }
 

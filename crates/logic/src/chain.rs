@@ -230,6 +230,10 @@ impl Logic for Chain {
         self.logics().any(|logic| logic.is_outdated())
     }
 
+    fn named_ports(&self) -> Vec<String> {
+        self.logics().flat_map(|logic| logic.named_ports()).collect()
+    }
+
     fn counters(&self) -> Vec<Counter> {
         let of = |(number, stage): (usize, &Stage)| {
             let named = move |counter: Counter| Counter { name: named(number, &counter.name), ..counter };

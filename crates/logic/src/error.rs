@@ -120,7 +120,9 @@ impl LogicError {
     pub(crate) fn unknown_logic(name: &str, kinds: &[Kind]) -> Self {
         let ours = LIST.iter().map(|info| info.name.to_owned());
         let known: Vec<_> = ours.chain(kinds.iter().map(|kind| format!("{}:FILE", kind.prefix))).collect();
-        Self::UnknownLogic { name: name.into(), nearest: nearest(name, &known), known }
+        let file = kinds.iter().find(|kind| name.ends_with(kind.ending));
+        let nearest = file.map(|kind| format!("{}:{name}", kind.prefix)).or_else(|| nearest(name, &known));
+        Self::UnknownLogic { name: name.into(), nearest, known }
     }
 
     pub(crate) fn unknown_param(logic: &LogicDescription, param: &str) -> Self {

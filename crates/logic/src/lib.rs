@@ -60,6 +60,11 @@ pub trait Logic: fabric::SwitchLogic {
         None
     }
 
+    /// The ports that its parameters name. Those that are not there yet have no part in what it does.
+    fn named_ports(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether the files that it was made of have changed since.
     fn is_outdated(&self) -> bool {
         false
@@ -159,6 +164,8 @@ pub struct CommandInfo {
 pub struct Kind {
     /// The prefix, such as `wasm`.
     pub prefix: &'static str,
+    /// How the names of such files end, such as `.wasm`, for whoever forgets the prefix.
+    pub ending: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
     /// What can be said about the one in this file.
@@ -268,6 +275,7 @@ mod tests {
     /// A kind whose file is the name of a logic that ships with the switch.
     const KINDS: &[Kind] = &[Kind {
         prefix: "module",
+        ending: ".mod",
         summary: "a test's",
         describe: |file| describe(file, &[]),
         build: |file, params| build(file, params, &[]),
@@ -279,6 +287,8 @@ mod tests {
         assert_eq!(describe("module:static", KINDS).unwrap(), describe("static", KINDS).unwrap());
         let unknown = describe("modul:static", KINDS).unwrap_err().to_string();
         assert!(unknown.starts_with("there is no logic `modul:static`"), "{unknown}");
+        let unknown = describe("/tmp/a.mod", KINDS).unwrap_err().to_string();
+        assert!(unknown.contains("did you mean `module:/tmp/a.mod`?"), "{unknown}");
     }
 
     #[test]

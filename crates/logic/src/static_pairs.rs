@@ -138,6 +138,10 @@ impl SwitchLogic for StaticPairs {
 }
 
 impl Logic for StaticPairs {
+    fn named_ports(&self) -> Vec<String> {
+        self.partners.keys().cloned().collect()
+    }
+
     fn name(&self) -> &str {
         INFO.name
     }

@@ -43,6 +43,7 @@ use logic::Kind;
 #[cfg(feature = "wasm")]
 pub const WASM: Kind = Kind {
     prefix: "wasm",
+    ending: ".wasm",
     summary: "a WebAssembly module: sandboxed, in any language",
     describe: |file| module::describe(&wasm::WASM, file),
     build: |file, params| module::build(&wasm::WASM, file, params),
@@ -60,6 +61,7 @@ pub const KINDS: &[Kind] = &[
 #[cfg(feature = "native")]
 pub const NATIVE: Kind = Kind {
     prefix: "native",
+    ending: ".so",
     summary: "a shared object with the interface of WebAssembly modules: faster, and trusted",
     describe: |file| module::describe(&native::NATIVE, file),
     build: |file, params| module::build(&native::NATIVE, file, params),

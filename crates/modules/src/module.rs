@@ -526,6 +526,10 @@ impl Logic for Module {
         self.0.values.to_text()
     }
 
+    fn named_ports(&self) -> Vec<String> {
+        self.0.port_params().map(|(_, name)| name.to_owned()).collect()
+    }
+
     fn is_outdated(&self) -> bool {
         // One that is not there any more is no newer one.
         let Some((file, before)) = &self.0.origin else { return false };

@@ -268,8 +268,14 @@ fn ports_and_bridges_come_and_go() {
     place.ok("port del br1 t");
     assert!(!interface_exists(&tap));
 
-    place.ok("logic set br1 static --param vm2=other");
-    assert_eq!(place.json("logic show br1")["params"]["vm2"], "other");
+    let set = place.run("logic set br1 static --param vm2=other");
+    let note = "mswitch: note: bridge br1 has no port `other` yet\n";
+    assert_eq!((set.status.code(), text(&set.stderr)), (Some(0), note.to_owned()));
+    let shown = place.json("logic show br1");
+    assert_eq!(
+        (&shown["params"]["vm2"], &shown["missing_ports"]),
+        (&"other".into(), &Value::from(vec!["other"]))
+    );
     place.ok("bridge del br1");
     assert!(!socket.exists());
     assert_eq!(place.json("bridge list")["bridges"].as_array().unwrap().len(), 1);
@@ -320,6 +326,7 @@ fn refusals_say_what_to_do() {
         ("port set br0 vm1 --police fast", "port \"vm1\": `police`: `fast` is not a rate; expected `off`"),
         ("port set br0 vm1 --isolated yes", "`isolated`: `yes` is neither `on` nor `off`"),
         ("logic set br0 nothing", "there is no logic `nothing`"),
+        ("logic set br0 /tmp/mine.wasm", "did you mean `wasm:/tmp/mine.wasm`?"),
         ("worker pin br0 vm1 0 0", "the workers are not pinned"),
     ] {
         let complaint = place.refused(line);

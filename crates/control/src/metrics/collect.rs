@@ -1,16 +1,15 @@
 //! Which numbers there are. A name here is a promise to everyone's dashboards: add, do not rename.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use logic::Logic;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::exposition::{Document, Kind, Labels};
+use crate::logic_state::Seen;
 use crate::refusal::Refusal;
 use crate::sflow::{CollectorReport, Report};
 use crate::state::{State, every};
-use crate::{convert, logic_state, proto};
+use crate::{convert, proto};
 
 /// All numbers of the switch, in the text format. `started` is when the daemon did.
 pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refusal> {
@@ -22,7 +21,8 @@ pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refu
             .iter()
             .map(|(name, bridge)| convert::bridge(state, name, bridge))
             .collect::<Result<_, _>>()?;
-        let logics: Vec<_> = all.iter().map(|(name, bridge)| (name.clone(), bridge.logic.clone())).collect();
+        let logics: Vec<_> =
+            all.iter().map(|(name, bridge)| (name.clone(), Seen::of(bridge, state.switch()))).collect();
         let ports: Vec<_> = every(&all)
             .map(|(bridge, name, port)| convert::port(state, bridge, name, port))
             .collect::<Result<_, _>>()?;
@@ -99,17 +99,16 @@ fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
 }
 
 /// What logics count and how full their tables are. Under which names is theirs to say, hence a label.
-fn write_logics(document: &mut Document, logics: &[(String, Arc<dyn Logic>)]) {
+fn write_logics(document: &mut Document, logics: &[(String, Seen)]) {
     let labels = |bridge: &str| Labels::new(&[("bridge", bridge)]);
     let help = "What a bridge's logic counts, since it became the bridge's; `mswitch logic show` says what it means.";
     let mut family = document.family("mswitch_logic_counter_total", Kind::Counter, help);
     for (bridge, logic) in logics {
-        for counter in logic_state::counters(&**logic) {
+        for counter in logic.counters() {
             family.sample(&labels(bridge).and("counter", &counter.name), counter.value);
         }
     }
-    let sizes: Vec<_> =
-        logics.iter().map(|(bridge, logic)| (labels(bridge), logic_state::table_sizes(&**logic))).collect();
+    let sizes: Vec<_> = logics.iter().map(|(bridge, logic)| (labels(bridge), logic.table_sizes())).collect();
     let help = "Rows of a table of a bridge's logic.";
     let mut family = document.family("mswitch_logic_table_entries", Kind::Gauge, help);
     for (labels, size) in
@@ -258,6 +257,10 @@ fn write_sflow(document: &mut Document, sflow: &Report) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use logic::Logic;
+
     use super::*;
 
     fn counters(packets: u64, drops: &[(&str, u64)]) -> Option<proto::QueueCounters> {
@@ -341,9 +344,9 @@ mod tests {
     fn logics_count_under_their_bridges() {
         let mut document = Document::default();
         let wires = logic::build("static", &[], &[]).unwrap();
-        let logics =
-            [("a", 5), ("b", 6)].map(|(name, n)| (name.to_owned(), Arc::new(Probe(n)) as Arc<dyn Logic>));
-        write_logics(&mut document, &[&logics[..], &[("wires".to_owned(), wires)]].concat());
+        let probe = |n| -> Arc<dyn Logic> { Arc::new(Probe(n)) };
+        let logics = [("a", probe(5)), ("b", probe(6)), ("wires", wires)];
+        write_logics(&mut document, &logics.map(|(name, logic)| (name.to_owned(), Seen::alone(logic))));
         let text = document.finish();
         let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(

@@ -16,6 +16,7 @@ use crate::rig::{Client, Rig, make};
 /// same and broadcast.
 const KINDS: &[Kind] = &[Kind {
     prefix: "test",
+    ending: ".test",
     summary: "does what its name says",
     describe: |script| {
         let (name, summary) = (format!("test:{script}"), "does what its name says".into());

@@ -11,9 +11,14 @@ use crate::render;
 pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<(), Failure> {
     match command {
         LogicCommand::Set { bridge, logic, params } => {
-            client
-                .set_logic(proto::SetLogicRequest { bridge, logic, params: unique(params.params)? })
-                .await?;
+            let request =
+                proto::SetLogicRequest { bridge: bridge.clone(), logic, params: unique(params.params)? };
+            client.set_logic(request).await?;
+            // It may come later; and it may be a slip.
+            let show = proto::GetLogicRequest { bridge: bridge.clone(), rows: Some(0), ..Default::default() };
+            for port in client.get_logic(show).await?.into_inner().missing_ports {
+                eprintln!("mswitch: note: {}", render::logic::missing(&port, &bridge));
+            }
             Ok(())
         }
         LogicCommand::Show { bridge, table, output } => {

@@ -12,6 +12,9 @@ pub(crate) const ROWS: u32 = 10;
 pub(crate) fn show(logic: &proto::Logic, bridge: &str) -> String {
     let params = if logic.params.is_empty() { "none".into() } else { pairs(&logic.params) };
     let mut out = format!("logic       {}\nparameters  {}\n", printable(&logic.name), printable(&params));
+    for port in &logic.missing_ports {
+        out += &format!("            {}\n", missing(port, bridge));
+    }
     if !logic.counters.is_empty() {
         let row =
             |c: &proto::LogicCounter| vec![printable(&c.name), units::count(c.value), printable(&c.summary)];
@@ -25,6 +28,11 @@ pub(crate) fn show(logic: &proto::Logic, bridge: &str) -> String {
         out += &format!("\n{}", printable(&commands(&logic.commands, bridge)));
     }
     out
+}
+
+/// What is said of a port that a parameter names.
+pub(crate) fn missing(port: &str, bridge: &str) -> String {
+    format!("bridge {bridge} has no port `{}` yet", printable(port))
 }
 
 /// A table below its name and size.
@@ -138,6 +146,7 @@ mod tests {
                 usage: "[SOURCE]".into(),
                 summary: "begins anew".into(),
             }],
+            missing_ports: text(&["vm9"]),
         }
     }
 
@@ -146,7 +155,7 @@ mod tests {
         let shown = show(&logic(), "br0");
         assert_eq!(
             shown,
-            "logic       wasm:/m.wasm\nparameters  rate=5\n\n\
+            "logic       wasm:/m.wasm\nparameters  rate=5\n            bridge br0 has no port `vm9` yet\n\n\
              COUNTER  COUNT  OF\nknocks   1,234  doors\\u{1b}[2J\n\n\
              table sources: 1,002 of 4,096\nADDRESS    PACKETS\n192.0.2.1        7\n-               12\n\
              and 1,000 more: `mswitch logic show br0 --table sources` shows all\n\n\
