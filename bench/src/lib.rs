@@ -8,6 +8,7 @@
 //! | [`tracker`] | what has arrived of a flow: late, twice, never |
 //! | [`port`] | one client: memif, or vhost-user |
 //! | [`session`] | ports that send to each other and verify what arrives |
+//! | `steady` | what arrived in each tenth of a second |
 //! | [`report`] | what was found |
 //! | [`echo`] | a client that sends everything back |
 //! | [`host`] | a client with an IP stack: answers pings, serves TCP |
@@ -26,4 +27,5 @@ pub mod port;
 pub mod report;
 pub mod session;
 pub mod shape;
+mod steady;
 pub mod tracker;

@@ -18,6 +18,7 @@ use crate::packet::{Headers, Route, Verdict, Writer, announcement};
 use crate::port::{Client, Error, PortSpec, Rings, check_connected, connect, sleep};
 use crate::report::{Direction, PortReport, Report};
 use crate::shape::{MAX_DESCRIPTORS, Segments, Sizes};
+use crate::steady::Steady;
 use crate::tracker::Tracker;
 
 /// The most packets that a port sends, or a queue takes, before others have their turn.
@@ -69,6 +70,8 @@ pub struct Options {
     pub rate: Rate,
     /// How long.
     pub duration: Duration,
+    /// Packets to receive in each direction, however much longer that takes.
+    pub least: u64,
     /// Whether ports announce themselves first, so that a learning switch floods nothing.
     pub announce: bool,
     /// Whether loss is no failure.
@@ -94,6 +97,7 @@ impl Options {
             flows: 4,
             rate: Rate::Pps(1000.0),
             duration: Duration::from_secs(1),
+            least: 0,
             announce: true,
             allow_loss: false,
             poll: false,
@@ -157,6 +161,7 @@ pub struct Session {
     options: Options,
     directions: Vec<(usize, usize, MacAddr)>,
     writer: Writer,
+    steady: Steady,
     ports: Vec<Port>,
     flows: Vec<Flow>,
     packet: Vec<u8>,
@@ -209,8 +214,17 @@ impl Session {
         }
         let writer = Writer::new(fastrand::u16(..), options.headers, &routes);
         let (packet, cuts) = (Vec::new(), Vec::new());
-        let mut session =
-            Session { options, directions, writer, ports, flows, packet, cuts, next_check: now };
+        let mut session = Session {
+            options,
+            directions,
+            writer,
+            steady: Steady::new(now, 0),
+            ports,
+            flows,
+            packet,
+            cuts,
+            next_check: now,
+        };
         session.announce()?;
         Ok(session)
     }
@@ -229,7 +243,7 @@ impl Session {
             Rate::Max => (None, self.options.allow_loss),
             Rate::Pps(pps) => (Some(pps), self.options.allow_loss),
             Rate::Half => {
-                let seconds = self.load(None, TRIAL.min(self.options.duration / 2), stop)?;
+                let seconds = self.load(None, TRIAL.min(self.options.duration / 2), 0, stop)?;
                 let pps = self.report(seconds, None).directions.iter().map(|d| d.received_pps).sum::<f64>();
                 if pps < 1.0 {
                     return Err(Error::Options("nothing arrived while trying out the capacity".to_string()));
@@ -239,7 +253,7 @@ impl Session {
                 (Some(pps / 2.0 / senders as f64), self.options.allow_loss)
             }
         };
-        let seconds = self.load(pps, self.options.duration, stop)?;
+        let seconds = self.load(pps, self.options.duration, self.options.least, stop)?;
         let mut report = self.report(seconds, capacity);
         report.ok = report.faults() == 0 && report.sent() > 0 && (allow_loss || report.lost() == 0);
         Ok(report)
@@ -290,15 +304,23 @@ impl Session {
     }
 
     /// One phase of sending and receiving. Returns for how many seconds was sent.
-    fn load(&mut self, pps: Option<f64>, duration: Duration, stop: &AtomicBool) -> Result<f64, Error> {
+    fn load(
+        &mut self,
+        pps: Option<f64>,
+        duration: Duration,
+        least: u64,
+        stop: &AtomicBool,
+    ) -> Result<f64, Error> {
         let poll = self.options.poll || pps.is_none();
         for port in &mut self.ports {
             port.pacer = Pacer::new(pps);
         }
         let start = Instant::now();
+        self.steady = Steady::new(start, self.directions.len());
         loop {
             let now = Instant::now();
-            if now.duration_since(start) >= duration || stop.load(Ordering::Relaxed) {
+            let over = now.duration_since(start) >= duration && self.received().iter().all(|n| *n >= least);
+            if over || stop.load(Ordering::Relaxed) {
                 break;
             }
             let mut busy = 0;
@@ -307,6 +329,10 @@ impl Session {
             }
             busy += self.receive(now);
             self.housekeeping(now)?;
+            if self.steady.is_due(now) {
+                let received = self.received();
+                self.steady.note(now, &received);
+            }
             if busy == 0 {
                 self.pause(poll)?;
             }
@@ -314,6 +340,15 @@ impl Session {
         let seconds = start.elapsed().as_secs_f64();
         self.drain(pps.is_some())?;
         Ok(seconds)
+    }
+
+    /// Packets that have arrived, by direction.
+    fn received(&self) -> Vec<u64> {
+        let mut received = vec![0; self.directions.len()];
+        for flow in &self.flows {
+            received[flow.direction] += flow.tracker.unique;
+        }
+        received
     }
 
     /// Nothing to do just now.
@@ -490,7 +525,8 @@ impl Session {
             sums.misdelivered += flow.misdelivered;
             sums.received_bytes += flow.bytes;
         }
-        for sums in &mut directions {
+        for (direction, sums) in directions.iter_mut().enumerate() {
+            sums.median_pps = self.steady.median(direction);
             sums.lost = sums.sent.saturating_sub(sums.received);
             sums.sent_pps = sums.sent as f64 / seconds.max(1e-9);
             sums.received_pps = sums.received as f64 / seconds.max(1e-9);

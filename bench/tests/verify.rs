@@ -195,6 +195,7 @@ fn options(server: &Server) -> Options {
     let mut options = Options::new(vec![server.port(0), server.port(1)]);
     options.rate = Rate::Pps(20_000.0);
     options.duration = Duration::from_millis(500);
+    options.least = 501;
     // One flow: a held packet is overtaken by the next of its own.
     options.flows = 1;
     options
@@ -212,7 +213,7 @@ fn after(misdeed: Misdeed) -> (Report, u64) {
     assert!(done > 5, "{done} misdeeds are too few to tell");
     assert!(!report.ok);
     let [first, second] = report.directions.as_slice() else { panic!("{report}") };
-    assert!(first.sent > 1000 && second.sent > 1000);
+    assert!(first.sent > 500 && second.sent > 500);
     assert_eq!(second.received, second.sent);
     let spotless = [second.lost, second.duplicated, second.reordered, second.stale, second.corrupted];
     assert_eq!(spotless, [0; 5]);
@@ -302,16 +303,20 @@ fn reflected_packets_are_verified() {
 
 #[test]
 fn half_of_the_capacity_is_found_and_kept_to() {
-    let server = Server::start(2, Misdeed::None);
-    let mut options = options(&server);
-    options.rate = Rate::Half;
-    options.duration = Duration::from_secs(1);
-    let report = run(options);
-    assert!(report.ok, "{report}");
-    let (capacity, pps) = (report.capacity_pps.unwrap(), report.received() as f64 / report.seconds);
-    assert!(pps < capacity * 0.6, "{report}");
-    assert!(pps > capacity * 0.1, "{report}");
-    server.finish();
+    // What was found a moment before is not what there is now, where others have come between.
+    let kept = (0..5).any(|_| {
+        let server = Server::start(2, Misdeed::None);
+        let mut options = options(&server);
+        options.rate = Rate::Half;
+        options.duration = Duration::from_secs(1);
+        let report = run(options);
+        server.finish();
+        assert!(report.ok, "{report}");
+        let (capacity, pps) = (report.capacity_pps.unwrap(), report.received() as f64 / report.seconds);
+        println!("{report}");
+        pps < capacity * 0.6 && pps > capacity * 0.4
+    });
+    assert!(kept, "never half of the capacity");
 }
 
 #[test]
@@ -346,11 +351,14 @@ fn background_sessions_run_until_stopped() {
     let server = Server::start(2, Misdeed::None);
     let mut options = options(&server);
     options.duration = Duration::from_secs(3600);
+    options.least = 500;
     let background = Background::start(options).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     assert!(background.is_running());
     let report = background.stop().unwrap();
-    assert!(report.ok, "{report}");
+    // Stopped before it has begun to send, it has nothing to report.
+    assert!(report.ok || report.sent() == 0, "{report}");
+    assert!(report.seconds < 3600.0, "{report}");
     server.finish();
 }
 

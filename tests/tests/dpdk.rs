@@ -24,6 +24,7 @@ fn reflect(daemon: &Daemon, testpmd: &mut Testpmd, rings: Rings) {
     options.flows = 8;
     options.rate = Rate::Pps(20_000.0);
     options.duration = seconds(2, 30);
+    options.least = 5001;
     let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
     if !report.ok {
         testpmd.command("show port stats all\nshow fwd stats all\nquit").unwrap();

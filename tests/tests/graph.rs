@@ -3,15 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::{Daemon, Netns, config, exclusive, seconds, unique, until};
+use e2e::{Daemon, Netns, config, exclusive, ping_all, seconds, unique, until};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Pings without loss.
 fn ping(from: &Netns, to: &str, count: u32) {
-    let output = from.run(&["ping", "-q", "-i", "0.01", "-W", "5", "-c", &count.to_string(), to]).unwrap();
-    assert!(output.contains(&format!("{count} packets transmitted, {count} received")), "{output}");
+    ping_all(from, to, count, "0.01").unwrap();
 }
 
 /// The graph of docs/graph.toml, each TAP in a namespace of its own.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bench::idle::{Idle, allow_descriptors};
 use bench::port::Rings;
-use e2e::{Daemon, PortView, config, long};
+use e2e::{Daemon, PortView, config, exclusive, long, until};
 use vhost_user::features::device::{PROTOCOL_FEATURES, VERSION_1};
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
 
@@ -15,21 +15,37 @@ const FILES_OF_A_DEVICE: u64 = 6;
 
 #[test]
 fn a_thousand_idle_clients_wake_nobody() {
+    let _machine = exclusive();
     let ports: String = (0..CLIENTS).map(|id| config::memif(&format!("p{id}"), id, "")).collect();
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     let mut idle = Idle::connect(&daemon.memif("memif", 0), CLIENTS, Rings::default()).unwrap();
-    let up = daemon.ports("br0").unwrap().iter().filter(|port| PortView::is_up(port)).count();
-    assert_eq!(up, CLIENTS as usize);
+    all_up(&daemon, CLIENTS as usize);
     costs_nothing(&daemon, |window| idle.hold(window).unwrap());
+}
+
+/// A port is up a moment after its client was told that it is connected.
+fn all_up(daemon: &Daemon, count: usize) {
+    until("all ports to be up", Duration::from_secs(20), || {
+        let up = daemon.ports("br0")?.iter().filter(|port| PortView::is_up(port)).count();
+        Ok((up == count).then_some(()))
+    })
+    .unwrap();
 }
 
 /// A daemon that nobody asks for anything uses no CPU time, and its workers sleep.
 fn costs_nothing(daemon: &Daemon, hold: impl FnOnce(Duration)) {
-    let wakeups = daemon.wakeups().unwrap();
+    // They may still be told of the last ports.
+    let mut before = None;
+    let wakeups = until("the workers to rest", Duration::from_secs(20), || {
+        let (last, now) = (before, daemon.wakeups()?);
+        before = Some(now);
+        Ok((last == before).then_some(now))
+    })
+    .unwrap();
     // The question costs CPU time too, and so does what the daemon does after it: let that pass.
     std::thread::sleep(Duration::from_secs(1));
     let before = daemon.cpu_time().unwrap();
-    let window = Duration::from_secs(if long() { 30 } else { 5 });
+    let window = Duration::from_secs(if long() { 30 } else { 3 });
     hold(window);
     let used = daemon.cpu_time().unwrap().saturating_sub(before);
     assert!(used.as_secs_f64() < 1e-3 * window.as_secs_f64(), "{used:?} of CPU time in {window:?}");
@@ -39,6 +55,7 @@ fn costs_nothing(daemon: &Daemon, hold: impl FnOnce(Duration)) {
 /// A socket for each port: a thousand of them, several thousand in long runs.
 #[test]
 fn a_thousand_idle_vhost_user_sockets_wake_nobody() {
+    let _machine = exclusive();
     let count = if long() { 3000 } else { 1024 };
     let ports: String = (0..count).map(|n| config::vhost_user(&format!("p{n}"), "")).collect();
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
@@ -54,15 +71,14 @@ fn a_thousand_idle_vhost_user_sockets_wake_nobody() {
         device
     };
     let mut devices: Vec<_> = (0..count).map(start).collect();
-    let up = daemon.ports("br0").unwrap().iter().filter(|port| PortView::is_up(port)).count();
-    assert_eq!(up as u64, count);
+    all_up(&daemon, count as usize);
     costs_nothing(&daemon, std::thread::sleep);
     // They are all there: what the first floods comes to the last.
     let mut frame = vec![0x5a; 60];
     frame[..14].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
     assert!(devices[0].send(0, &[0; 12], &frame).unwrap());
     for device in &mut devices[1..] {
-        let found = e2e::until("the frame", Duration::from_secs(20), || Ok(device.receive(0).unwrap()));
+        let found = until("the frame", Duration::from_secs(20), || Ok(device.receive(0).unwrap()));
         assert!(found.unwrap().1 == frame);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use e2e::{Daemon, Netns, config, unique, until};
+use e2e::{Daemon, Netns, config, ping_all, unique, until};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -63,15 +63,16 @@ fn guests_do_not_notice_that_the_logic_is_replaced() {
     let ports: BTreeSet<_> = before.iter().map(|(_, _, port)| port.as_str()).collect();
     assert_eq!(ports, BTreeSet::from(["a", "b", "c"]));
 
-    let ping = rig.guests[0].start(&["ping", "-i", "0.01", "-c", "200", "-w", "20", "10.78.0.2"]).unwrap();
-    for i in 0..30 {
-        let (ageing, stations) = (format!("ageing={}", 300 + i), format!("max-stations={}", 1000 + i));
-        rig.daemon
-            .run(&["logic", "set", "br0", "learning", "--param", &ageing, "--param", &stations])
-            .unwrap();
-    }
-    let said = ping.output().unwrap();
-    assert!(said.contains("200 packets transmitted, 200 received, 0% packet loss"), "{said}");
+    let said = std::thread::scope(|scope| {
+        let ping = scope.spawn(|| ping_all(&rig.guests[0], "10.78.0.2", 200, "0.01").unwrap());
+        for i in 0..30 {
+            let (ageing, stations) = (format!("ageing={}", 300 + i), format!("max-stations={}", 1000 + i));
+            rig.daemon
+                .run(&["logic", "set", "br0", "learning", "--param", &ageing, "--param", &stations])
+                .unwrap();
+        }
+        ping.join().unwrap()
+    });
     assert!(!said.contains("DUP!"), "{said}");
     let after = rig.stations();
     assert!(after.is_superset(&before), "{before:?} became {after:?}");

@@ -78,11 +78,16 @@ impl Pings {
     }
 }
 
-/// Sends a file of this many bytes to the guest, slowly until `hurry`; counts what it has sent.
+/// Sends a file to the guest, slowly until `hurry`, and its last MiB only then; counts what it has sent.
 fn send(file: &[u8], sent: &AtomicUsize, hurry: &AtomicBool) {
     let mut stream = TcpStream::connect("10.92.0.1:5000").unwrap();
     stream.set_write_timeout(Some(BOOT)).unwrap();
     for chunk in file.chunks(128 * 1024) {
+        until("the migration to end", BOOT, || {
+            let may = sent.load(Ordering::SeqCst) + (1 << 20) < file.len() || hurry.load(Ordering::SeqCst);
+            Ok(may.then_some(()))
+        })
+        .unwrap();
         stream.write_all(chunk).unwrap();
         sent.fetch_add(chunk.len(), Ordering::SeqCst);
         if !hurry.load(Ordering::SeqCst) {

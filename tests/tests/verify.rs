@@ -39,6 +39,7 @@ fn half(queues: u16, logic: &str) {
     options.sizes = "60-65535".parse().unwrap();
     options.segments = "1-64".parse().unwrap();
     options.rate = Rate::Half;
+    options.least = 501;
     let report = run(options);
     assert!(report.ok, "{report}");
     assert!(report.received() > 1000, "{report}");
@@ -73,6 +74,7 @@ fn short_packets_arrive_at_half_the_capacity() {
     options.sizes = "60-128".parse().unwrap();
     options.headers = Headers::Ethernet;
     options.rate = Rate::Half;
+    options.least = 50_001;
     let report = run(options);
     assert!(report.ok, "{report}");
     assert!(report.received() > 100_000, "{report}");

@@ -26,7 +26,7 @@ fn circulate(a: &str, b: &str, arguments: &[&str]) {
     }
     testpmd.command("start tx_first 2").unwrap();
     let (start, enough) = (Instant::now(), seconds(0, 60));
-    until("packets to go round", seconds(20, 90), || {
+    until("packets to go round", seconds(60, 120), || {
         let round = forwarded(&daemon, "a") > 20_000 && forwarded(&daemon, "b") > 20_000;
         Ok((round && start.elapsed() >= enough).then_some(()))
     })

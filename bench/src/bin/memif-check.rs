@@ -176,6 +176,7 @@ impl Run {
             flows: self.flows,
             rate: self.rate,
             duration: seconds(self.seconds)?,
+            least: 0,
             announce: !self.no_announce,
             allow_loss: self.allow_loss,
             poll: self.poll,

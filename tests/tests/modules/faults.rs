@@ -52,6 +52,10 @@ fn beside(daemon: &Daemon) {
         assert!(report.ok, "the bystander: {report}");
         evil.join().unwrap();
     });
+    // The next ones come right after these.
+    for (bridge, port) in [("br0", "p0"), ("br0", "p1"), ("evil", "p2"), ("evil", "p3")] {
+        daemon.wait_down(bridge, port, "").unwrap();
+    }
 }
 
 fn daemon() -> Daemon {

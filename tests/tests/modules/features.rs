@@ -57,7 +57,7 @@ fn packets_of_its_own_come_as_time_passes() {
                 arrives(sender, "a beat", |packet| packet == beat(len));
             }
             // Some fifty in a second for each of two workers, however idle they are; a loaded machine has fewer.
-            let (before, start) = (counter(&daemon, "beats"), std::time::Instant::now());
+            let (start, before) = (std::time::Instant::now(), counter(&daemon, "beats"));
             until("twenty beats", LIMIT, || Ok((counter(&daemon, "beats") >= before + 20).then_some(())))
                 .unwrap();
             let (beats, workers) = (counter(&daemon, "beats") - before, daemon.workers().unwrap() as f64);

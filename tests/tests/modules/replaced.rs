@@ -1,6 +1,7 @@
 //! Logics that take each other's place under load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use bench::pace::Rate;
 use bench::session::{Options, Session};
@@ -44,25 +45,28 @@ fn nothing_is_lost_and_nobody_forgotten() {
     options.cpu = Some(1);
     let replacements = if long() { 100 } else { 20 };
     for replaced in [true, false] {
-        options.duration = std::time::Duration::from_millis(200) * replacements;
-        let (options, over) = (options.clone(), AtomicBool::new(false));
+        // With replacements it goes on until they are done.
+        let time = std::time::Duration::from_millis(200) * replacements;
+        options.duration = if replaced { std::time::Duration::from_secs(3600) } else { time };
+        let (options, start, stop) = (options.clone(), Instant::now(), AtomicBool::new(false));
         let report = std::thread::scope(|scope| {
-            let client = scope.spawn(|| {
-                let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
-                over.store(true, Ordering::SeqCst);
-                report
-            });
-            let mut done = 0;
-            while replaced && !over.load(Ordering::SeqCst) && done < replacements {
+            let client = scope.spawn(|| Session::connect(options).unwrap().run(&stop).unwrap());
+            for number in 0..if replaced { replacements as usize } else { 0 } {
                 daemon.wait_up("br0", "b").unwrap();
-                let logic = &logics[done as usize % 3];
-                daemon.run(&["logic", "set", "br0", logic]).unwrap();
-                done += 1;
+                daemon.run(&["logic", "set", "br0", &logics[number % 3]]).unwrap();
                 knows_all(&daemon);
+                assert!(!client.is_finished(), "packets flow no more");
+                // Spread over the same time as there is without them.
+                let next = time.mul_f64((number + 1) as f64 / f64::from(replacements));
+                std::thread::sleep(next.saturating_sub(start.elapsed()));
             }
-            assert!(!replaced || done == replacements, "{done} replacements while packets flowed");
+            if replaced {
+                stop.store(true, Ordering::SeqCst);
+            }
             client.join().unwrap()
         });
+        daemon.wait_down("br0", "a", "").unwrap();
+        daemon.wait_down("br0", "b", "").unwrap();
         let stats = daemon.run(&["port", "stats", "br0"]).unwrap();
         assert!(report.ok, "replaced: {replaced}: {report}\n{stats}");
         println!("replaced: {replaced}: {report}");
