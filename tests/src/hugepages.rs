@@ -1,11 +1,13 @@
 //! Huge pages for clients that need them.
 
-use crate::{Error, Result};
+use std::time::Duration;
+
+use crate::{Error, Result, until};
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
-/// How often the kernel is asked for them.
-const TRIES: u32 = 5;
+/// How long the kernel is asked for them.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Huge pages of 2 MiB that nobody uses yet. Dropping it gives back what it added to the pool.
 #[derive(Debug)]
@@ -23,17 +25,17 @@ impl HugePages {
         }
         let before = read(POOL)?;
         let pages = HugePages { before: Some(before) };
-        for _ in 0..TRIES {
+        until(&format!("{count} huge pages"), LIMIT, || {
             std::fs::write(POOL, (before + count - free).to_string())?;
             if self::free()? >= count {
-                return Ok(pages);
+                return Ok(Some(()));
             }
             // Memory that is full of cached files is in small pieces: the kernel makes whole ones of it if told to.
             std::fs::write("/proc/sys/vm/drop_caches", "1")?;
             std::fs::write("/proc/sys/vm/compact_memory", "1")?;
-        }
-        let few = self::free()?;
-        Err(Error(format!("the kernel has room for {few} huge pages, not for {count}")))
+            Ok(None)
+        })?;
+        Ok(pages)
     }
 }
 

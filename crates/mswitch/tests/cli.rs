@@ -483,11 +483,25 @@ fn a_port_that_cannot_be_opened_is_reported_and_healed() {
     events.arg("--socket").arg(place.path("control.sock"));
     events.args(["events", "br0", "--kind", "config", "--kind", "port-up", "--json"]).stdout(Stdio::piped());
     let mut events = events.spawn().unwrap();
+    let (told, seen) = channel();
+    let lines = BufReader::new(events.stdout.take().unwrap()).lines().map_while(Result::ok);
+    std::thread::spawn(move || {
+        for line in lines {
+            let _ = told.send(serde_json::from_str::<Value>(&line).unwrap());
+        }
+    });
+    // What happens before it listens is told to nobody.
+    let deadline = Instant::now() + PATIENCE;
+    for mtu in [1400, 1500].iter().cycle() {
+        place.ok(&format!("port set br0 vm1 --mtu {mtu}"));
+        if seen.recv_timeout(Duration::from_millis(50)).is_ok() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no events");
+    }
     assert!(netns.ip("add"));
     await_answer(&place, "port show br0 host", "up");
-    let seen = BufReader::new(events.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let healed = seen
-        .map(|line| serde_json::from_str::<Value>(&line).unwrap())
+    let healed = std::iter::from_fn(|| seen.recv_timeout(PATIENCE).ok())
         .find(|event| event["kind"] == "config" && event["port"] == "host" && event["reason"] == "");
     assert_eq!(healed.unwrap()["action"], "reopen");
     events.kill().unwrap();

@@ -12,6 +12,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// A bridge with this logic and hosts 10.94.0.1 and so on, each in a namespace of its own on a port called p0, p1 and so on.
 fn hosts(logic: &str, params: &str, count: usize, keys: &str) -> (Daemon, Vec<Netns>) {
     let netns: Vec<_> = (0..count).map(|_| Netns::new().unwrap()).collect();
+    for netns in &netns {
+        // Announcements of IPv6 come at any time and to everybody.
+        netns.run(&["sysctl", "-q", "-w", "net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
+    }
     let port = |(i, netns): (usize, &Netns)| {
         config::tap(&format!("p{i}"), "eth0", netns.name(), &[&format!("10.94.0.{}/24", i + 1)], keys)
     };
