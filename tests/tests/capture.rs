@@ -12,7 +12,7 @@ use std::time::Duration;
 use bench::pace::Rate;
 use bench::port::Rings;
 use bench::session::{Options, Session};
-use e2e::{Daemon, Netns, Running, config, exclusive, output, unique, until};
+use e2e::{Daemon, Netns, Running, config, exclusive, output, ping_all, unique, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -26,8 +26,17 @@ fn two(more: &str) -> (Daemon, Netns, Netns) {
 }
 
 fn ping(from: &Netns, to: &str, count: u32) {
-    let output = from.run(&["ping", "-q", "-i", "0.01", "-W", "5", "-c", &count.to_string(), to]).unwrap();
-    assert!(output.contains(&format!("{count} received")), "{output}");
+    ping_all(from, to, count, "0.01").unwrap();
+}
+
+/// How many captures and traces watch `br0`.
+fn observers(daemon: &Daemon) -> u64 {
+    daemon.json(&["bridge", "show", "br0"]).unwrap()["observers"].as_u64().unwrap()
+}
+
+fn wait_observers(daemon: &Daemon, count: u64) {
+    let there = || Ok((observers(daemon) == count).then_some(()));
+    until(&format!("{count} observers"), LIMIT, there).unwrap();
 }
 
 /// A capture that runs. It is watching when this exists.
@@ -211,13 +220,18 @@ fn verified(workers: &str, rate: f64, seconds: u64) -> (Daemon, Options) {
 
 fn everything_is_captured_once(workers: &str) {
     let _machine = exclusive();
-    let (daemon, options) = verified(workers, 2000.0, 2);
+    let (daemon, mut options) = verified(workers, 2000.0, 2);
+    // One in ten may be large: 5 MB a second are captured, so a page has room for what comes while its reader stands
+    // still for over a second.
+    options.sizes = [["60-300"; 9].join(","), "60-9000".into()].join(",").parse().unwrap();
+    options.least = 251;
     let mut capture = Capture::watching(&daemon, "all.pcapng", &[]);
     let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
     assert!(report.ok, "{report}");
     let counted = ["x", "y"].map(|name| daemon.port("br0", name).unwrap());
     let expected: u64 = counted.iter().map(|port| port.received() + port.delivered()).sum();
-    assert!(report.received() > 4000 && expected >= 2 * report.received(), "{report}");
+    assert!(report.received() == report.sent() && report.received() > 500, "{report}");
+    assert!(expected >= 2 * report.received(), "{report}");
     let fields = ["frame.interface_name", "frame.packet_flags_direction", "frame.len", "frame.cap_len"];
     // The last packets are on their way for a moment.
     let mut packets = Vec::new();
@@ -318,6 +332,7 @@ fn filter_direction_snap_length_and_count() {
     let mut command =
         daemon.command(&["capture", "br0", "--filter", "icmp", "--count", "1", "--json"]).unwrap();
     let programs = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
+    wait_observers(&daemon, 2);
     let pings = a.start(&["ping", "-q", "-i", "0.1", "-c", "200", "10.79.0.2"]).unwrap();
     let text = people.output().unwrap();
     assert!(
@@ -354,14 +369,16 @@ fn drops_are_shown_with_their_reason() {
 fn a_ring_of_files() {
     let (daemon, a, _b) = two("");
     ping(&a, "10.79.0.2", 1);
-    let ring = ["--ring-size", "16K", "--ring-files", "3", "--filter", "icmp", "--count", "400"];
+    // Questions only, whose numbers are in order: into the switch and out of it, until the 200th.
+    let questions = "icmp[icmptype] = icmp-echo";
+    let ring = ["--ring-size", "16K", "--ring-files", "3", "--filter", questions, "--count", "400"];
     let mut capture = Capture::to_file(&daemon, "ring.pcapng", &ring);
     let first = daemon.folder().join("ring-0000.pcapng");
     until("the capture to watch", LIMIT, || {
         Ok(std::fs::metadata(&first).is_ok_and(|meta| meta.len() > 100).then_some(()))
     })
     .unwrap();
-    ping(&a, "10.79.0.2", 120);
+    ping_all(&a, "10.79.0.2", 220, "0.005").unwrap();
     capture.ended();
     let mut numbers = Vec::new();
     for file in 0..3 {
@@ -375,8 +392,8 @@ fn a_ring_of_files() {
     // The oldest were overwritten; the newest are all there.
     numbers.sort_unstable();
     numbers.dedup();
-    assert!(numbers[0] > 1 && *numbers.last().unwrap() == 100, "{numbers:?}");
-    assert_eq!(numbers.len() as u32, 100 - numbers[0] + 1, "{numbers:?}");
+    assert!(numbers[0] > 1 && *numbers.last().unwrap() == 200, "{numbers:?}");
+    assert_eq!(numbers.len() as u32, 200 - numbers[0] + 1, "{numbers:?}");
 }
 
 #[test]
@@ -404,10 +421,7 @@ fn captures_come_and_go_and_end_with_their_bridge() {
 #[test]
 fn captures_that_die_are_forgotten() {
     let (daemon, a, _b) = two("");
-    let observers = || daemon.json(&["bridge", "show", "br0"]).unwrap()["observers"].as_u64().unwrap();
-    let wait_for = |count| {
-        until(&format!("{count} observers"), LIMIT, || Ok((observers() == count).then_some(()))).unwrap();
-    };
+    let wait_for = |count| wait_observers(&daemon, count);
     let mut killed = Capture::watching(&daemon, "killed.pcapng", &[]);
     wait_for(1);
     assert!(daemon.run(&["bridge", "show", "br0"]).unwrap().contains("observed  by 1 captures"));

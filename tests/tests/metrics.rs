@@ -41,10 +41,15 @@ impl Rig {
         Options::new(vec![self.daemon.memif("memif", 0), self.daemon.memif("memif", 1)])
     }
 
-    /// Traffic that has ended.
+    /// More than a hundred packets each way, and their senders have gone.
     fn traffic(&self) {
-        let report = Session::connect(self.options()).unwrap().run(&AtomicBool::new(false)).unwrap();
+        let mut options = self.options();
+        options.least = 101;
+        let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
         assert!(report.ok, "{report}");
+        for port in ["p0", "p1"] {
+            self.daemon.wait_down("br0", port, "").unwrap();
+        }
     }
 }
 

@@ -38,7 +38,7 @@ impl Rig {
 
     fn ping(&self, count: u32) -> bool {
         let count = count.to_string();
-        let ping = ["ping", "-q", "-i", "0.02", "-W", "1", "-c", &count, "10.82.0.2"];
+        let ping = ["ping", "-q", "-i", "0.02", "-W", "5", "-c", &count, "10.82.0.2"];
         self.a.command(&ping).output().unwrap().status.success()
     }
 
@@ -59,6 +59,10 @@ impl Rig {
     }
 
     fn finish(self) {
+        // A connection begins with 200 announcements at most; the rest is what they verify.
+        let sent = |port| self.daemon.port("br0", port).unwrap().received();
+        until("packets of the bystanders", LIMIT, || Ok((sent("left") + sent("right") > 300).then_some(())))
+            .unwrap();
         let report = self.bystanders.stop().unwrap();
         assert!(report.ok && report.received() > 50, "{report}");
     }
@@ -68,7 +72,8 @@ impl Rig {
 fn who_looks_on_sees_a_conversation_of_others() {
     let rig = Rig::start("");
     rig.daemon.run(&["mirror", "add", "br0", "m1", "--from", "a", "--to", "watcher"]).unwrap();
-    let seen = rig.watch("icmp", 12, &["ip.src", "ip.dst", "icmp.type"], || assert!(rig.ping(10)));
+    // One at a time: no question leaves before the answer to the last one has come.
+    let seen = rig.watch("icmp", 12, &["ip.src", "ip.dst", "icmp.type"], || assert!(rig.ping(1)));
     // Question and answer in turn, each once, though both pass port a.
     let question = "10.82.0.1\t10.82.0.2\t8".to_owned();
     let answer = "10.82.0.2\t10.82.0.1\t0".to_owned();

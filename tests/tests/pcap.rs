@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use e2e::{Daemon, Netns, Running, config, exclusive, output, unique, until};
+use e2e::{Daemon, Netns, Running, config, exclusive, output, ping_all, unique, until};
 use fastrand::Rng;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -165,6 +165,40 @@ fn every_byte_arrives_in_a_namespace() {
     }
 }
 
+/// How late frames were, in microseconds, against how late the first one was; in their order.
+fn lateness(got: &[Frame], due: impl Fn(usize) -> f64) -> Vec<f64> {
+    let since = |i: usize| (got[i].0 - got[0].0) as f64;
+    (0..got.len()).map(|i| (since(i) - due(i)) / 1e3).collect()
+}
+
+/// Whether frames that were so late kept their times: in every quarter of the replay the least late one is equally late,
+/// so that none is early and no quarter slow, and half of all are late by less than `most` microseconds more. A busy
+/// machine delays many of them, the first one included.
+fn kept(late: &[f64], most: f64) -> Result<(), String> {
+    let mut sorted = late.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let quarters =
+        late.chunks(late.len() / 4).map(|quarter| quarter.iter().copied().fold(f64::INFINITY, f64::min));
+    let apart = quarters.fold(0.0, |apart: f64, least| apart.max(least - sorted[0]));
+    let half = sorted[late.len() / 2] - sorted[0];
+    if apart < 500.0 && half < most {
+        return Ok(());
+    }
+    Err(format!("quarters are {apart} us apart, half within {half} us; late by {late:?}"))
+}
+
+/// A machine that is busy for long can spoil one try, not three.
+fn one_of_three(mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut complaints = Vec::new();
+    while complaints.len() < 3 {
+        match attempt() {
+            Ok(()) => return,
+            Err(complaint) => complaints.push(complaint),
+        }
+    }
+    panic!("{complaints:#?}");
+}
+
 #[test]
 fn recorded_times_are_kept() {
     let _machine = exclusive();
@@ -174,21 +208,23 @@ fn recorded_times_are_kept() {
         sent[i].0 = sent[i - 1].0 + rng.u64(0..40_000_000);
     }
     for (speed, factor) in [("recorded", 1.0), ("2x", 2.0)] {
-        let daemon = taping(&sent, &format!("speed = \"{speed}\""));
-        let begun = Instant::now();
-        admin(&daemon, "replay", "up");
-        wait_recorded(&daemon, 60);
-        let got = recorded(&daemon.path("out"));
-        assert_eq!(bytes(&got), bytes(&sent));
-        let since = |frames: &[Frame], i: usize| (frames[i].0 - frames[0].0) as f64;
-        let mut late: Vec<f64> =
-            (0..60).map(|i| since(&got, i) - since(&sent, i) / factor).map(|ns| ns / 1e3).collect();
-        late.sort_by(f64::total_cmp);
-        // A busy machine delays some, the first one included; most are on time, whatever that is.
-        let half = late.windows(30).map(|some| some[29] - some[0]).min_by(f64::total_cmp).unwrap();
-        assert!(half < 500.0, "{speed}: no half of them is within less than {half} us; late by {late:?}");
-        let whole = Duration::from_nanos((since(&sent, 59) / factor) as u64);
-        assert!(begun.elapsed() > whole - Duration::from_millis(5), "{speed}: too early");
+        one_of_three(|| {
+            let daemon = taping(&sent, &format!("speed = \"{speed}\""));
+            let begun = Instant::now();
+            admin(&daemon, "replay", "up");
+            wait_recorded(&daemon, 60);
+            let took = begun.elapsed();
+            let got = recorded(&daemon.path("out"));
+            assert_eq!(bytes(&got), bytes(&sent));
+            let due = |i: usize| (sent[i].0 - sent[0].0) as f64 / factor;
+            // As long as the mean pause between two.
+            kept(&lateness(&got, due), 20_000.0).map_err(|complaint| format!("{speed}: {complaint}"))?;
+            let whole = Duration::from_nanos(due(59) as u64);
+            if took <= whole - Duration::from_millis(5) {
+                return Err(format!("{speed}: {took:?}, which is too early"));
+            }
+            Ok(())
+        });
     }
 }
 
@@ -197,14 +233,16 @@ fn given_rates_are_kept() {
     let _machine = exclusive();
     let sent = frames([125; 1000].into_iter(), 0);
     for speed in ["2000pps", "2Mbit"] {
-        let daemon = taping(&sent, &format!("speed = \"{speed}\""));
-        admin(&daemon, "replay", "up");
-        wait_recorded(&daemon, 1000);
-        let got = recorded(&daemon.path("out"));
-        assert_eq!(bytes(&got), bytes(&sent));
-        // 999 frames after the first, half a millisecond each.
-        let took = (got[999].0 - got[0].0) as f64 / 1e9;
-        assert!((0.47..0.7).contains(&took), "{speed}: {took} s");
+        one_of_three(|| {
+            let daemon = taping(&sent, &format!("speed = \"{speed}\""));
+            admin(&daemon, "replay", "up");
+            wait_recorded(&daemon, 1000);
+            let got = recorded(&daemon.path("out"));
+            assert_eq!(bytes(&got), bytes(&sent));
+            // Half a millisecond each.
+            kept(&lateness(&got, |i| i as f64 * 5e5), 5_000.0)
+                .map_err(|complaint| format!("{speed}: {complaint}"))
+        });
     }
 }
 
@@ -239,11 +277,11 @@ fn what_goes_through_the_bridge_is_the_same_file_again() {
     admin(&daemon, "replay", "up");
     wait_recorded(&daemon, 4000);
     assert_eq!(bytes(&recorded(&daemon.path("out"))), bytes(&sent));
-    // Longer than the ring, slower than the disk; and the largest frames.
-    let sent = frames((0..20_000).map(|i| if i % 1000 == 0 { 65_535 } else { 60 + i % 64 }), 0);
-    drop(std::mem::replace(&mut daemon, taping(&sent, "speed = \"20000pps\"")));
+    // Longer than the ring, which holds what comes while the writer stands still for 2 s; and the largest frames.
+    let sent = frames((0..5000).map(|i| if i % 1000 == 0 { 65_535 } else { 60 + i % 64 }), 0);
+    drop(std::mem::replace(&mut daemon, taping(&sent, "speed = \"2000pps\"")));
     admin(&daemon, "replay", "up");
-    wait_recorded(&daemon, 20_000);
+    wait_recorded(&daemon, 5000);
     assert!(bytes(&recorded(&daemon.path("out"))) == bytes(&sent));
 }
 
@@ -309,22 +347,26 @@ fn who_has_nothing_to_do_sleeps() {
 
 #[test]
 fn a_replay_is_paused_and_goes_on_without_loss() {
-    let sent = frames([60; 3000].into_iter(), 0);
-    let daemon = taping(&sent, "speed = \"3000pps\"");
-    for round in 1..=6 {
+    let sent = frames([60; 2500].into_iter(), 0);
+    let daemon = taping(&sent, "speed = \"1000pps\"");
+    // Six pauses, or fewer where it goes far before it is told: it must be under way a second after the last one.
+    let (mut pauses, mut stopped) = (0, 0);
+    while pauses < 6 && stopped < 1300 {
         admin(&daemon, "replay", "up");
         until("some more", LIMIT, || {
-            Ok((daemon.port("br0", "replay")?.received() > round * 300).then_some(()))
+            Ok((daemon.port("br0", "replay")?.received() > stopped + 150).then_some(()))
         })
         .unwrap();
         admin(&daemon, "replay", "down");
-        let stopped = daemon.port("br0", "replay").unwrap().received();
+        stopped = daemon.port("br0", "replay").unwrap().received();
         assert_eq!(detail(&daemon, "replay", "replay"), "under way, paused");
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(daemon.port("br0", "replay").unwrap().received(), stopped, "it goes on while it is down");
+        pauses += 1;
     }
+    assert!(pauses >= 3, "{pauses} pauses, the last one after {stopped} frames");
     admin(&daemon, "replay", "up");
-    wait_recorded(&daemon, 3000);
+    wait_recorded(&daemon, 2500);
     assert!(bytes(&recorded(&daemon.path("out"))) == bytes(&sent));
     wait_detail(&daemon, "replay", "replay", "finished");
     assert_eq!(daemon.port("br0", "replay").unwrap().dropped(), 0);
@@ -545,15 +587,20 @@ fn a_mirror_to_a_recording_keeps_what_passes() {
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     daemon.run(&["mirror", "add", "br0", "m", "--from", "a", "--to", "rec"]).unwrap();
     a.run(&["ping", "-q", "-c", "50", "-i", "0.01", "-W", "5", "10.80.3.2"]).unwrap();
-    let mut expected: Vec<Vec<String>> = Vec::new();
-    for number in 1..=50 {
-        expected.extend(["8", "0"].map(|kind| vec![kind.to_owned(), number.to_string()]));
-    }
+    let mut found = Vec::new();
     until("both directions of all pings", LIMIT, || {
-        let found = tshark(&daemon.path("out"), &["-Y", "icmp"], &["icmp.type", "icmp.seq"]);
-        Ok((found == expected).then_some(()))
+        found = tshark(&daemon.path("out"), &["-Y", "icmp"], &["icmp.type", "icmp.seq"]);
+        Ok((found.len() >= 100).then_some(()))
     })
     .unwrap();
+    // Each once and in order, though an answer may come after the next question.
+    let numbers: Vec<_> = (1..=50).map(|number| number.to_string()).collect();
+    for kind in ["8", "0"] {
+        let of_kind: Vec<_> = found.iter().filter(|packet| packet[0] == kind).map(|p| &p[1]).collect();
+        assert_eq!(of_kind, numbers.iter().collect::<Vec<_>>(), "{found:?}");
+    }
+    let at = |kind: &str, number: &String| found.iter().position(|p| p[0] == kind && p[1] == *number);
+    assert!(numbers.iter().all(|number| at("8", number) < at("0", number)), "{found:?}");
 }
 
 #[test]
@@ -596,15 +643,17 @@ fn ports_beside_it_lose_nothing_while_files_come_and_go() {
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     a.run(&["ping", "-q", "-c", "1", "-W", "5", "10.80.2.2"]).unwrap();
     std::fs::write(daemon.path("in"), classic(&frames([60; 50].into_iter(), 10_000))).unwrap();
-    let pings = a.start(&["ping", "-q", "-i", "0.005", "-c", "600", "10.80.2.2"]).unwrap();
     let (read, write) = (daemon.path("in"), daemon.path("out"));
-    for _ in 0..8 {
-        let add = ["port", "add", "br0", "x", "--type", "pcap", "--loop", "forever"];
-        daemon.run(&[&add[..], &["--read", &read, "--write", &write]].concat()).unwrap();
-        until("it to send", LIMIT, || Ok((daemon.port("br0", "x")?.received() > 100).then_some(()))).unwrap();
-        daemon.run(&["port", "del", "br0", "x"]).unwrap();
-    }
-    let text = pings.output().unwrap();
-    assert!(text.contains("600 received"), "{text}");
+    std::thread::scope(|scope| {
+        let pings = scope.spawn(|| ping_all(&a, "10.80.2.2", 600, "0.005").unwrap());
+        for _ in 0..8 {
+            let add = ["port", "add", "br0", "x", "--type", "pcap", "--loop", "forever"];
+            daemon.run(&[&add[..], &["--read", &read, "--write", &write]].concat()).unwrap();
+            until("it to send", LIMIT, || Ok((daemon.port("br0", "x")?.received() > 100).then_some(())))
+                .unwrap();
+            daemon.run(&["port", "del", "br0", "x"]).unwrap();
+        }
+        pings.join().unwrap();
+    });
     assert!(Path::new(&write).exists());
 }

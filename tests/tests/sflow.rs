@@ -11,6 +11,7 @@ use std::time::Duration;
 use bench::pace::Rate;
 use bench::session::{Background, Options, Session};
 use e2e::{Daemon, Netns, Running, config, exclusive, output, until};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -162,6 +163,8 @@ impl Collector {
     fn at(netns: &Netns, port: u16) -> Collector {
         let socket = netns.enter(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        // What comes while the thread below does not run is not lost.
+        set_socket_recv_buffer_size_force(&socket, 16 << 20).unwrap();
         let (datagrams, over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (kept, ended) = (datagrams.clone(), over.clone());
         let thread = std::thread::spawn(move || {
@@ -194,6 +197,12 @@ impl Collector {
             Sample::Flow(_) => None,
         });
         counters.collect()
+    }
+
+    /// How many counter samples have come, of all ports.
+    fn counter_samples(&self) -> usize {
+        let samples = self.read().into_iter().flat_map(|datagram| datagram.samples);
+        samples.filter(|sample| matches!(sample, Sample::Counters { .. })).count()
     }
 
     fn wait_for(&self, what: &str, mut enough: impl FnMut(&[Flow]) -> bool) {
@@ -260,8 +269,10 @@ fn tshark_reads_what_was_sent() {
     let mut command = rig.netns.command(&listen);
     let mut listener = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
     // Beside it, every packet is captured: observers do not know of each other.
-    let mut command =
-        rig.daemon.command(&["capture", "br0", "--direction", "in", "--write", &packets]).unwrap();
+    let mut command = rig
+        .daemon
+        .command(&["capture", "br0", "--direction", "in", "--snaplen", "128", "--write", &packets])
+        .unwrap();
     let mut capture = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
     for file in [&wire, &packets] {
         let begun = || Ok(std::fs::metadata(file).is_ok_and(|meta| meta.len() > 100).then_some(()));
@@ -272,29 +283,38 @@ fn tshark_reads_what_was_sent() {
     rig.daemon
         .run(&["sflow", "set", "--collector", "127.0.0.1", "--sampling", &sampling, "--polling", "1"])
         .unwrap();
-    let report = Session::connect(rig.options(6000.0, Duration::from_secs(3))).unwrap();
-    let report = { report }.run(&AtomicBool::new(false)).unwrap();
+    let mut options = rig.options(6000.0, Duration::from_secs(3));
+    options.least = 15_001;
+    let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
     assert!(report.ok, "{report}");
     let stats = stats(&rig);
     until("the counters of the end", LIMIT, || Ok((collector.counters() == stats).then_some(()))).unwrap();
-    // What is sampled is sent within 0.2 s, and counters come with what was sampled before.
+    // Counters come behind what was sampled before, and what was sampled while they were read comes before the next ones.
+    let polls = collector.counter_samples().div_ceil(stats.len()) + 1;
+    until("counters once more", LIMIT, || {
+        Ok((collector.counter_samples() >= polls * stats.len()).then_some(()))
+    })
+    .unwrap();
+    let flows = collector.flows();
+    let shown = until("all samples to be counted", LIMIT, || {
+        Ok(Some(rig.show()).filter(|shown| shown["samples"].as_u64() == Some(flows.len() as u64)))
+    })
+    .unwrap();
     let metrics =
         "curl -sSf --max-time 10 http://127.0.0.1:9101/metrics | tee /dev/stderr | promtool check metrics";
     let metrics = rig.netns.command(&["sh", "-c", metrics]).output().unwrap();
     let scrape = String::from_utf8_lossy(&metrics.stderr);
     assert!(metrics.status.success(), "{scrape}");
-    let shown = rig.show();
     rig.daemon.run(&["sflow", "off"]).unwrap();
     assert_eq!(rig.show()["enabled"], false);
 
     let datagrams = collector.read();
     without_gap("datagrams", datagrams.iter().map(|datagram| datagram.sequence));
     assert!(datagrams.iter().all(|datagram| datagram.agent == Ipv4Addr::LOCALHOST));
-    let flows = collector.flows();
+    assert_eq!(collector.flows(), flows, "nothing was sampled any more");
     let sent: u64 = stats.values().map(|(received, ..)| u64::from(*received)).sum();
     assert!(sent > 30_000, "{sent}");
     plausible(flows.len(), sent, RATE);
-    assert_eq!(shown["samples"].as_u64(), Some(flows.len() as u64));
     assert!(scrape.contains(&format!("\nmswitch_sflow_samples_total {}\n", flows.len())), "{scrape}");
     assert!(scrape.contains("\nmswitch_sflow_errors_total{collector=\"127.0.0.1:6343\"} 0\n"), "{scrape}");
 
@@ -418,12 +438,15 @@ fn it_changes_while_packets_flow() {
     assert!(dry.starts_with("+ sflow\n    agent: 192.0.2.7\n    collectors: 127.0.0.1:6343\n"), "{dry}");
     assert_eq!(rig.show()["enabled"], false);
     rig.daemon.run(&["config", "apply", &saved]).unwrap();
-    until("samples again", LIMIT, || {
-        Ok((collector.datagrams.lock().unwrap().len() > there + 3).then_some(()))
+    // What was sampled last was sent before it was off, but may have been read here after that.
+    let (numbers, anew) = until("samples again", LIMIT, || {
+        let numbers: Vec<u32> = collector.read().iter().map(|datagram| datagram.sequence).collect();
+        let anew = (there..numbers.len()).find(|at| numbers[*at] == 1);
+        Ok(anew.filter(|anew| numbers.len() > anew + 3).map(|anew| (numbers, anew)))
     })
     .unwrap();
-    let again: Vec<u32> = collector.read()[there..].iter().map(|datagram| datagram.sequence).collect();
-    assert_eq!(again[..3], [1, 2, 3], "nothing came while it was off, and a new agent counts anew");
+    without_gap("datagrams until it was off", numbers[..anew].iter().copied());
+    assert_eq!(numbers[anew..anew + 3], [1, 2, 3], "a new agent counts anew");
 
     // A bridge that comes is sampled, and its ports have numbers of their own.
     rig.daemon.run(&["bridge", "add", "br1"]).unwrap();
@@ -514,9 +537,17 @@ fn it_tells_where_packets_went() {
     let _machine = exclusive();
     let rig = rig("[sflow]\ncollectors = [\"127.0.0.1\"]\nsampling = 1\npolling = 0\n");
     let collector = Collector::at(&rig.netns, USUAL_PORT);
+    // When it returns, all ports are down again, and every packet is sampled.
     let run = |options: Options| {
-        let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
+        let ports: Vec<_> = (0..options.ports.len()).map(|id| format!("p{id}")).collect();
+        let mut session = Session::connect(options).unwrap();
+        ports.iter().for_each(|port| drop(rig.daemon.wait_up("br0", port).unwrap()));
+        let report = session.run(&AtomicBool::new(false)).unwrap();
         assert!(report.ok, "{report}");
+        drop(session);
+        ports.iter().for_each(|port| drop(rig.daemon.wait_down("br0", port, "").unwrap()));
+        let sent: u64 = stats(&rig).values().map(|(received, ..)| u64::from(*received)).sum();
+        collector.wait_for("every packet", |flows| flows.len() as u64 == sent);
     };
     // Announcements are broadcasts, and go to all three others; the rest goes where it should.
     rig.daemon
@@ -537,26 +568,28 @@ fn it_tells_where_packets_went() {
         .unwrap();
     let mut options = rig.options(200.0, Duration::from_millis(500));
     options.ports.extend([2, 3].map(|id| rig.daemon.memif("memif", id)));
+    options.least = 1;
     run(options);
+    let flows = collector.flows();
     let several = |flow: &Flow| flow.output == SEVERAL | 3 && flow.vlans == Some((7, 7));
-    collector.wait_for("a packet to three ports", |flows| flows.iter().any(several));
+    assert!(flows.iter().any(several), "no packet to three ports: {flows:?}");
     for (input, output) in [(1, 2), (2, 1), (3, 4), (4, 3)] {
-        collector.wait_for("a packet to one port", |flows| {
-            flows.iter().any(|flow| (flow.input, flow.output) == (input, output))
-        });
+        let found = flows.iter().any(|flow| (flow.input, flow.output) == (input, output));
+        assert!(found, "no packet from port {input} to port {output} alone: {flows:?}");
     }
-    let sent: u64 = stats(&rig).values().map(|(received, ..)| u64::from(*received)).sum();
-    collector.wait_for("every packet", |flows| flows.len() as u64 == sent);
     // What goes to a port without a client goes nowhere, for a reason that sFlow has no number for (256), and in no VLAN.
     rig.daemon.run(&["logic", "set", "br0", "static", "--param", "p0=p2", "--param", "p1=p0"]).unwrap();
-    let before = collector.flows().len();
+    let before = flows.len();
     let mut options = rig.options(200.0, Duration::from_millis(500));
     (options.allow_loss, options.announce) = (true, false);
-    run(options);
-    collector.wait_for("both directions", |flows| {
+    // A sender that stood still for a while sends less in its time: then once more.
+    until("both directions", LIMIT, || {
+        run(options.clone());
+        let flows = collector.flows();
         let from = |source| flows[before..].iter().filter(|flow| flow.source == source).count();
-        from(1) > 50 && from(2) > 50
-    });
+        Ok((from(1) > 50 && from(2) > 50).then_some(()))
+    })
+    .unwrap();
     for flow in &collector.flows()[before..] {
         match flow.source {
             1 => assert_eq!((flow.output, flow.vlans), (DISCARDED | 256, Some((7, 0))), "{flow:?}"),

@@ -248,6 +248,18 @@ fn every_way_out_gives_the_terminal_back() {
     terminated.ends();
 }
 
+/// A rate over a second or less is off where the machine stood still for a part of it: one of five must not be.
+fn one_of_five(mut attempt: impl FnMut() -> Result<(), String>) {
+    let mut complaints = Vec::new();
+    while complaints.len() < 5 {
+        match attempt() {
+            Ok(()) => return,
+            Err(complaint) => complaints.push(complaint),
+        }
+    }
+    panic!("{}", complaints.join("\n"));
+}
+
 #[test]
 fn without_a_terminal_there_is_once() {
     let _machine = exclusive();
@@ -260,13 +272,17 @@ fn without_a_terminal_there_is_once() {
         String::from_utf8_lossy(&rig.daemon.cli(&["top", "br9", "--once"]).unwrap().stderr).into_owned();
     assert!(complaint.contains("there is no bridge \"br9\""), "{complaint}");
 
-    let text = rig.daemon.run(&["top", "--once"]).unwrap();
-    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    assert!(with_traffic(&lines, LONG).is_some(), "{text}");
-    let json = rig.daemon.json(&["top", "br0", "--once", "--interval", "0.5"]).unwrap();
-    assert_eq!(json["ports"].as_array().unwrap().len(), 2);
-    let rate = json["ports"][0]["rx"]["packets_per_second"].as_f64().unwrap();
-    assert!((500.0..1500.0).contains(&rate), "{json}");
-    assert!(json["workers"][0]["wakeups_per_second"].as_f64().unwrap() > 0.0, "{json}");
+    one_of_five(|| {
+        let text = rig.daemon.run(&["top", "--once"]).unwrap();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        with_traffic(&lines, LONG).map(drop).ok_or(text)
+    });
+    one_of_five(|| {
+        let json = rig.daemon.json(&["top", "br0", "--once", "--interval", "0.5"]).unwrap();
+        assert_eq!(json["ports"].as_array().unwrap().len(), 2);
+        let rate = json["ports"][0]["rx"]["packets_per_second"].as_f64().unwrap();
+        let wakeups = json["workers"][0]["wakeups_per_second"].as_f64().unwrap();
+        if (500.0..1500.0).contains(&rate) && wakeups > 0.0 { Ok(()) } else { Err(json.to_string()) }
+    });
     rig.end();
 }

@@ -224,7 +224,9 @@ impl Belt {
         // There are not more pages than room.
         let _ = self.filled.push(page);
         fence(Ordering::SeqCst);
-        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::SeqCst) {
+        // To take the request back is the worker's: it may have found this page without a signal and have asked anew, and
+        // who takes back that request leaves it waiting for ever.
+        if self.armed.load(Ordering::Relaxed) {
             self.signal();
         }
     }
@@ -456,7 +458,10 @@ mod tests {
         put(&belt, 1);
         assert!(is_signalled(&queue));
         put(&belt, 1);
-        assert!(!is_signalled(&queue), "once is enough");
+        assert!(is_signalled(&queue), "until the worker takes its request back");
+        queue.set_signalled(false);
+        put(&belt, 1);
+        assert!(!is_signalled(&queue));
     }
 
     #[test]

@@ -131,7 +131,8 @@ pub(super) struct Replay {
 
 /// How a replay ended.
 enum End {
-    Finished,
+    /// With how often the belt had been set going by then.
+    Finished(u64),
     Stopped,
     Broken(String),
 }
@@ -145,7 +146,7 @@ impl Replay {
             let seen = capture.stamp;
             let next = match self.replay(capture.file) {
                 End::Stopped => return,
-                End::Finished => self.wait_for_start(),
+                End::Finished(resumed) => self.wait_for_start(resumed),
                 End::Broken(why) => self.wait_for_change(seen, why),
             };
             match next {
@@ -155,9 +156,8 @@ impl Replay {
         }
     }
 
-    /// Waits until the port is set going again, and opens the file. `None`: the belt was stopped.
-    fn wait_for_start(&self) -> Option<Capture> {
-        let seen = self.belt.resumed();
+    /// Waits until the port is set going again, after so many times, and opens the file. `None`: the belt was stopped.
+    fn wait_for_start(&self, seen: u64) -> Option<Capture> {
         while self.belt.resumed() == seen {
             if self.belt.is_stopped() {
                 return None;
@@ -196,8 +196,7 @@ impl Replay {
     }
 
     fn replay(&self, mut file: File) -> End {
-        let mut feeder =
-            Feeder { belt: &self.belt, progress: &self.progress, page: None, origin: Instant::now() };
+        let mut feeder = Feeder { belt: &self.belt, progress: &self.progress, page: None, origin: None };
         let mut pacer = Pacer::new(self.speed);
         let mut round = 0;
         let broken = loop {
@@ -226,8 +225,10 @@ impl Replay {
         match broken {
             Some(why) => End::Broken(format!("{}: {why}", self.path.display())),
             None => {
+                // Who is told that it is over may set it going at once.
+                let resumed = self.belt.resumed();
                 self.progress.set(Phase::Finished(round));
-                End::Finished
+                End::Finished(resumed)
             }
         }
     }
@@ -281,8 +282,8 @@ struct Feeder<'a> {
     belt: &'a Belt,
     progress: &'a Progress,
     page: Option<Page>,
-    /// When the replay began, later by as long as the belt was halted.
-    origin: Instant,
+    /// When the first frame was due, later by as long as the belt was halted since.
+    origin: Option<Instant>,
 }
 
 impl Feeder<'_> {
@@ -298,11 +299,13 @@ impl Feeder<'_> {
                 while self.belt.is_halted() && !self.belt.is_stopped() {
                     std::thread::park();
                 }
-                self.origin += since.elapsed();
+                if let Some(origin) = &mut self.origin {
+                    *origin += since.elapsed();
+                }
                 continue;
             }
             let Some(due) = due else { return true };
-            let early = due.saturating_sub(self.origin.elapsed());
+            let early = due.saturating_sub(self.origin.get_or_insert_with(Instant::now).elapsed());
             if early.is_zero() {
                 return true;
             }
