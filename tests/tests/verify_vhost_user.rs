@@ -42,11 +42,12 @@ fn half(ports: Vec<PortSpec>, queues: u16) -> Report {
     .unwrap()
 }
 
-fn check(what: &str, report: &Report) {
+fn check(daemon: &Daemon, what: &str, report: &Report) {
     if long() {
         println!("{what}: {report}");
     }
-    assert!(report.ok, "{what}: {report}");
+    let stats = || daemon.run(&["port", "stats", "--queues"]).unwrap();
+    assert!(report.ok, "{what}: {report}\n{}", stats());
     assert!(report.received() > 1000, "{what}: {report}");
     for port in &report.ports {
         assert!(port.received_by_queue.iter().all(|count| *count > 0), "{what}: idle queues: {report}");
@@ -64,7 +65,7 @@ fn devices(packed: bool, queues: u16) {
         let device = Device { packed, mergeable, indirect, event_idx, in_order: event_idx ^ indirect };
         let ports = ["a", "b"].map(|port| vhost_user(&daemon, port, device));
         let report = half(ports.into(), queues);
-        check(&format!("{device:?}, {queues} queues"), &report);
+        check(&daemon, &format!("{device:?}, {queues} queues"), &report);
     }
 }
 
@@ -111,6 +112,6 @@ fn memif_and_vhost_user_carry_everything_to_each_other() {
         let device =
             Device { packed, mergeable: packed, indirect: packed, event_idx: true, in_order: packed };
         let ports = vec![daemon.memif("memif", 0), vhost_user(&daemon, "v", device)];
-        check(&format!("memif and {device:?}, {queues} queues"), &half(ports, queues));
+        check(&daemon, &format!("memif and {device:?}, {queues} queues"), &half(ports, queues));
     }
 }
