@@ -67,6 +67,13 @@ pub struct PortReport {
     pub unsent: u64,
 }
 
+impl Direction {
+    /// Packets received a second, however the machine was used otherwise: a pause lowers the mean, much else to do the median.
+    pub fn kept_pps(&self) -> f64 {
+        self.received_pps.max(self.median_pps)
+    }
+}
+
 impl Report {
     /// What went wrong, loss aside.
     pub fn faults(&self) -> u64 {

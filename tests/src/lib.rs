@@ -33,7 +33,7 @@ pub use netns::Netns;
 pub use ping::ping_all;
 pub use qmp::Qmp;
 pub use testpmd::{Memory, Testpmd};
-pub use wait::until;
+pub use wait::{one_of, until};
 
 /// Why a part of the harness gave up: a sentence for whoever reads the failed test.
 #[derive(thiserror::Error)]

@@ -366,6 +366,7 @@ impl Rig {
                             params,
                         })
                         .await
+                        .map(|reply| reply.map(|_| proto::Done {}))
                 }
                 Edit::AddPort(bridge, name, port) => {
                     let request = proto::AddPortRequest {

@@ -60,7 +60,7 @@ fn costs_nothing(daemon: &Daemon, hold: impl FnOnce(Duration)) {
 fn a_thousand_idle_vhost_user_sockets_wake_nobody() {
     let _machine = exclusive();
     let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let count = if long() { 3000.min((allowed - 256) / FILES_OF_A_PORT) } else { 1024 };
+    let count = if long() { 3000.min(allowed.saturating_sub(256) / FILES_OF_A_PORT) } else { 1024 };
     println!("{count} ports");
     let ports: String = (0..count).map(|n| config::vhost_user(&format!("p{n}"), "")).collect();
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bench::session::{Background, Options};
-use e2e::{Daemon, Running, binary, config, exclusive, until};
+use e2e::{Daemon, Running, binary, config, exclusive, one_of, until};
 use rustix::process::Signal;
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
@@ -248,18 +248,6 @@ fn every_way_out_gives_the_terminal_back() {
     terminated.ends();
 }
 
-/// A rate over a second or less is off where the machine stood still for a part of it: one of five must not be.
-fn one_of_five(mut attempt: impl FnMut() -> Result<(), String>) {
-    let mut complaints = Vec::new();
-    while complaints.len() < 5 {
-        match attempt() {
-            Ok(()) => return,
-            Err(complaint) => complaints.push(complaint),
-        }
-    }
-    panic!("{}", complaints.join("\n"));
-}
-
 #[test]
 fn without_a_terminal_there_is_once() {
     let _machine = exclusive();
@@ -272,17 +260,19 @@ fn without_a_terminal_there_is_once() {
         String::from_utf8_lossy(&rig.daemon.cli(&["top", "br9", "--once"]).unwrap().stderr).into_owned();
     assert!(complaint.contains("there is no bridge \"br9\""), "{complaint}");
 
-    one_of_five(|| {
+    one_of(5, || {
         let text = rig.daemon.run(&["top", "--once"]).unwrap();
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         with_traffic(&lines, LONG).map(drop).ok_or(text)
-    });
-    one_of_five(|| {
+    })
+    .unwrap();
+    one_of(5, || {
         let json = rig.daemon.json(&["top", "br0", "--once", "--interval", "0.5"]).unwrap();
         assert_eq!(json["ports"].as_array().unwrap().len(), 2);
         let rate = json["ports"][0]["rx"]["packets_per_second"].as_f64().unwrap();
         let wakeups = json["workers"][0]["wakeups_per_second"].as_f64().unwrap();
         if (500.0..1500.0).contains(&rate) && wakeups > 0.0 { Ok(()) } else { Err(json.to_string()) }
-    });
+    })
+    .unwrap();
     rig.end();
 }

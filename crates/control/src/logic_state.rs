@@ -148,7 +148,8 @@ impl Seen {
         })
     }
 
-    fn missing_ports(&self) -> Vec<String> {
+    /// The ports that its parameters name and that the bridge does not have.
+    pub(crate) fn missing_ports(&self) -> Vec<String> {
         let there: BTreeSet<_> = self.ports.values().collect();
         let named: BTreeSet<_> = self.logic.named_ports().into_iter().collect();
         named.into_iter().filter(|port| !there.contains(port)).collect()

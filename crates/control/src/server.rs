@@ -254,10 +254,19 @@ impl Switch for Server {
         .await
     }
 
-    async fn set_logic(&self, request: Request<proto::SetLogicRequest>) -> Reply<proto::Done> {
+    async fn set_logic(&self, request: Request<proto::SetLogicRequest>) -> Reply<proto::LogicSet> {
         let proto::SetLogicRequest { bridge, logic, params } = request.into_inner();
         let logic = logic_config(logic, params);
-        self.edit(move || Ok(Edit::SetLogic { bridge, logic })).await
+        self.ask(move |desired| {
+            desired.edit(Edit::SetLogic { bridge: bridge.clone(), logic })?;
+            let state = desired.state();
+            // Somebody may have removed the bridge since.
+            let seen =
+                find(&state.bridges(), &bridge).map(|found| logic_state::Seen::of(found, state.switch()));
+            let missing_ports = seen.map(|seen| seen.missing_ports()).unwrap_or_default();
+            Ok(proto::LogicSet { missing_ports })
+        })
+        .await
     }
 
     async fn get_logic(&self, request: Request<proto::GetLogicRequest>) -> Reply<proto::Logic> {

@@ -120,8 +120,11 @@ impl LogicError {
     pub(crate) fn unknown_logic(name: &str, kinds: &[Kind]) -> Self {
         let ours = LIST.iter().map(|info| info.name.to_owned());
         let known: Vec<_> = ours.chain(kinds.iter().map(|kind| format!("{}:FILE", kind.prefix))).collect();
-        let file = kinds.iter().find(|kind| name.ends_with(kind.ending));
-        let nearest = file.map(|kind| format!("{}:{name}", kind.prefix)).or_else(|| nearest(name, &known));
+        let kind = kinds.iter().find(|kind| name.ends_with(kind.ending));
+        // What stands in front of it may be meant to be the prefix.
+        let file =
+            name.split_once(':').filter(|(prefix, _)| !prefix.contains('/')).map_or(name, |(_, file)| file);
+        let nearest = kind.map(|kind| format!("{}:{file}", kind.prefix)).or_else(|| nearest(name, &known));
         Self::UnknownLogic { name: name.into(), nearest, known }
     }
 

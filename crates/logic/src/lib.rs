@@ -287,8 +287,14 @@ mod tests {
         assert_eq!(describe("module:static", KINDS).unwrap(), describe("static", KINDS).unwrap());
         let unknown = describe("modul:static", KINDS).unwrap_err().to_string();
         assert!(unknown.starts_with("there is no logic `modul:static`"), "{unknown}");
-        let unknown = describe("/tmp/a.mod", KINDS).unwrap_err().to_string();
-        assert!(unknown.contains("did you mean `module:/tmp/a.mod`?"), "{unknown}");
+        for (typed, meant) in [
+            ("/tmp/a.mod", "/tmp/a.mod"),
+            ("modul:/tmp/a.mod", "/tmp/a.mod"),
+            ("/tmp/a:b.mod", "/tmp/a:b.mod"),
+        ] {
+            let unknown = describe(typed, KINDS).unwrap_err().to_string();
+            assert!(unknown.contains(&format!("did you mean `module:{meant}`?")), "{unknown}");
+        }
     }
 
     #[test]

@@ -13,10 +13,8 @@ pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<()
         LogicCommand::Set { bridge, logic, params } => {
             let request =
                 proto::SetLogicRequest { bridge: bridge.clone(), logic, params: unique(params.params)? };
-            client.set_logic(request).await?;
-            // It may come later; and it may be a slip.
-            let show = proto::GetLogicRequest { bridge: bridge.clone(), rows: Some(0), ..Default::default() };
-            for port in client.get_logic(show).await?.into_inner().missing_ports {
+            // A port may come later; or it is a slip.
+            for port in client.set_logic(request).await?.into_inner().missing_ports {
                 eprintln!("mswitch: note: {}", render::logic::missing(&port, &bridge));
             }
             Ok(())
