@@ -9,12 +9,13 @@ use std::sync::Arc;
 use crate::arena::Arena;
 use crate::counters::{DropReason, QueueCounters};
 use crate::egress::Egress;
+use crate::fault::OnFault;
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;
 use crate::mirror::{Copied, Mirror, Mirrors};
-use crate::observe::{Observer, Watch};
+use crate::observe::Observer;
 use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
-use crate::worker::OnFault;
+use crate::watch::Watch;
 
 /// A port in the picture.
 #[derive(Clone)]
@@ -156,14 +157,14 @@ impl BridgeState {
         mirrors: &[(Mirror, Arc<Copied>)],
         observers: impl Iterator<Item = &'o Arc<dyn Observer>>,
     ) -> Self {
-        let (watch, glasses) = (Watch::new(observers, &ports), Mirrors::new(mirrors, &ports));
+        let (watch, targets) = (Watch::new(observers, &ports), Mirrors::new(mirrors, &ports));
         for slot in &mut ports {
             let owns =
                 |entry: &PortEntry| mirrors.iter().any(|(mirror, _)| mirror.owns(&entry.settings.name));
             *slot = slot.take().map(|entry| if owns(&entry) { entry.owned_by_mirror() } else { entry });
         }
-        let is_there = watch.is_some() || glasses.is_some();
-        let aside = is_there.then(|| Box::new(Aside { watch, mirrors: glasses }));
+        let is_there = watch.is_some() || targets.is_some();
+        let aside = is_there.then(|| Box::new(Aside { watch, mirrors: targets }));
         Self { aside, ..Self::new(logic, ports, lanes) }
     }
 

@@ -18,20 +18,16 @@
 
 use std::sync::Arc;
 
-use crate::arena::Arena;
+use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, Drops, QueueCounters};
-use crate::egress::{Egress, OutputList, Tools};
+use crate::egress::{Egress, OutputList};
 use crate::fault::Fault;
-use crate::output::Scratchpad;
+use crate::forward::forward;
+use crate::nest::Level;
 use crate::port::PortIndex;
-use crate::rx::{BatchLimits, RxBatch};
-use crate::worker::{BridgeCell, forward};
+use crate::tools::Tools;
 
-/// Times that a packet may cross from one bridge to another.
-pub const MAX_DEPTH: usize = 8;
-
-/// Crossings of all packets that come of one batch. Enough for each packet of a usual batch to be flooded to 128 bridges.
-pub const MAX_CROSSINGS: u32 = 8192;
+pub use crate::nest::{MAX_CROSSINGS, MAX_DEPTH};
 
 /// Where packets that leave at other ports enter a bridge, as if the client of a port had sent them.
 ///
@@ -45,67 +41,6 @@ pub struct Inlet {
 impl Inlet {
     pub(crate) fn new(bridge: Arc<BridgeCell>, ingress: PortIndex, counters: Arc<QueueCounters>) -> Self {
         Self { bridge, ingress, counters }
-    }
-}
-
-/// The batch below another one.
-struct Level {
-    batch: RxBatch,
-    pad: Scratchpad,
-}
-
-/// What a worker has for batches below the one that it took from a queue.
-#[derive(Default)]
-pub(crate) struct Nest {
-    /// Which worker it is and what its batches are bounded by. `None`: it is none, and nothing crosses.
-    worker: Option<(usize, BatchLimits)>,
-    levels: [Option<Box<Level>>; MAX_DEPTH],
-    depth: usize,
-    /// Where the headers of the batches above lie, if some logic supplies the memory.
-    above: [Option<Arena>; MAX_DEPTH],
-    /// Crossings that are left to the batch.
-    left: u32,
-}
-
-impl Nest {
-    /// That of worker `index`.
-    pub(crate) fn of_worker(index: usize, limits: BatchLimits) -> Self {
-        Self { worker: Some((index, BatchLimits { bytes: 0, ..limits })), ..Self::default() }
-    }
-
-    /// A batch was taken from a queue.
-    #[inline(always)]
-    pub(crate) fn begin(&mut self) {
-        self.left = MAX_CROSSINGS;
-    }
-
-    /// The next level for `packets` packets; `None` if that is one too deep, or they are too many.
-    fn descend(&mut self, packets: u32, above: Option<Arena>) -> Option<(usize, Box<Level>)> {
-        let (worker, limits) = self.worker?;
-        let left = self.left.checked_sub(packets)?;
-        let level = self.levels.get_mut(self.depth)?.take();
-        let level = level.unwrap_or_else(|| {
-            Box::new(Level { batch: RxBatch::new(limits), pad: Scratchpad::of_worker(worker) })
-        });
-        if let Some(slot) = self.above.get_mut(self.depth) {
-            *slot = above;
-        }
-        self.left = left;
-        self.depth += 1;
-        Some((worker, level))
-    }
-
-    /// Leaves the level.
-    fn ascend(&mut self, level: Box<Level>) {
-        self.depth -= 1;
-        if let Some(slot) = self.levels.get_mut(self.depth) {
-            *slot = Some(level);
-        }
-    }
-
-    /// Whether the headers of a batch above lie here.
-    fn holds(&self, arena: Arena) -> bool {
-        self.above.iter().take(self.depth).any(|above| *above == Some(arena))
     }
 }
 

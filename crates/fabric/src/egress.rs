@@ -3,11 +3,10 @@
 use packet::offload::Offload;
 
 use crate::counters::{DropReason, QueueCounters};
-use crate::crossing::Nest;
 use crate::fault::Fault;
-use crate::notify::Notifier;
 use crate::output::{NIL, Node};
 use crate::rx::{RxBatch, Version, for_each_piece};
+use crate::tools::Tools;
 
 /// A transmit queue of a port. Any worker may call it, several at once.
 pub trait Egress: Send + Sync {
@@ -20,21 +19,6 @@ pub trait Egress: Send + Sync {
         counters: &QueueCounters,
         tools: &mut Tools,
     ) -> Result<(), Fault>;
-}
-
-/// What a worker lends to a delivery.
-pub struct Tools {
-    /// Collects receivers to notify; one system call tells all of them after the batch.
-    pub notifier: Notifier,
-    /// For what goes on in another bridge.
-    pub(crate) nest: Nest,
-}
-
-impl Tools {
-    /// Those of a thread that is no worker: nothing goes on in another bridge.
-    pub fn new(notifier: Notifier) -> Self {
-        Self { notifier, nest: Nest::default() }
-    }
 }
 
 /// One packet in one header version, as a destination sees it.

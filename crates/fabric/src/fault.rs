@@ -1,5 +1,10 @@
 //! What a client can do that costs it its port.
 
+use std::sync::Arc;
+
+/// Told once when a client costs itself its port. Runs on a worker: it must not block or call the switch.
+pub type OnFault = Arc<dyn Fn(Fault) + Send + Sync>;
+
 /// A client broke its protocol or its memory; its port goes down with this reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {

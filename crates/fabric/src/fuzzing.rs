@@ -9,8 +9,10 @@ use packet::offload::Offload;
 
 use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::counters::{DropReason, Drops, QueueCounters};
-use crate::egress::{Egress, Tools};
+use crate::decide::seen;
+use crate::egress::Egress;
 use crate::fault::Fault;
+use crate::forward::{forward, originate};
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;
 use crate::mirror::Mirror;
@@ -19,8 +21,8 @@ use crate::observe::Observer;
 use crate::output::Scratchpad;
 use crate::port::{Caps, PortIndex, PortSettings};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
+use crate::tools::Tools;
 use crate::trace::{self, TraceError, Traced};
-use crate::worker::{forward, originate, seen};
 
 /// A port of a [`Picture`].
 pub struct Port {

@@ -14,25 +14,35 @@
 //! client; what is replaced or removed is dropped only after every worker passed a quiescent point
 //! ([`quiescence`]).
 
+mod alarm;
 pub mod arena;
 pub mod batch;
 pub mod bridge;
+mod bridge_cell;
 pub mod bucket;
 pub mod clock;
 mod copy;
 pub mod counters;
 pub mod crossing;
+mod decide;
+mod detour;
 pub mod egress;
 pub mod explain;
 pub mod fault;
+mod forward;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod guards;
+mod handle;
+mod intake;
+mod interest;
 pub mod logic;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
 pub mod mirror;
+mod nest;
+mod notes;
 pub mod notify;
 pub mod observe;
 mod offloads;
@@ -45,8 +55,10 @@ pub mod rx;
 pub mod stage;
 pub mod switch;
 mod sync;
+pub mod tools;
 pub mod trace;
 pub mod tx_ring;
+mod watch;
 pub mod worker;
 
 pub use arena::Arena;
@@ -55,9 +67,9 @@ pub use bridge::BridgeState;
 pub use copy::{prefetch_read, prefetch_write};
 pub use counters::{DropReason, QueueCounters};
 pub use crossing::Inlet;
-pub use egress::{Egress, Output, OutputList, Tools};
+pub use egress::{Egress, Output, OutputList};
 pub use explain::{Remark, Text, Value};
-pub use fault::Fault;
+pub use fault::{Fault, OnFault};
 pub use logic::SwitchLogic;
 pub use mirror::{Mirror, MirrorSnapshot};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way};
@@ -65,6 +77,7 @@ pub use port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use rx::{RxBatch, RxQueue};
 pub use stage::{Packets, Rest};
 pub use switch::{Attachment, Switch, SwitchError, SwitchOptions};
+pub use tools::Tools;
 pub use trace::{Traced, TracedOutput};
 pub use tx_ring::{Buffer, RingBacking, TxRing};
 

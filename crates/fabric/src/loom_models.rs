@@ -22,8 +22,9 @@ use loom::thread;
 
 use crate::batch::Batch;
 use crate::bridge::BridgeState;
+use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, QueueCounters};
-use crate::egress::{Egress, OutputList, Tools};
+use crate::egress::{Egress, OutputList};
 use crate::fault::Fault;
 use crate::logic::SwitchLogic;
 use crate::notify::Notifier;
@@ -31,8 +32,8 @@ use crate::output::{NIL, Node};
 use crate::port::PortIndex;
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxBatch};
+use crate::tools::Tools;
 use crate::tx_ring::{Buffer, RingBacking, TxRing};
-use crate::worker::BridgeCell;
 
 /// Explores `f` with at most `preemptions` preemptions, and reports how many orders that were.
 fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static) {

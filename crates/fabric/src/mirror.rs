@@ -18,7 +18,7 @@ use packet::ether::{Vid, VlanTag};
 
 use crate::batch;
 use crate::bridge::{BridgeState, PortEntry};
-use crate::observe::Interest;
+use crate::interest::Interest;
 use crate::output::{NIL, Scratchpad};
 use crate::port::PortIndex;
 use crate::rx::{RxBatch, SOURCES, Version};
@@ -61,7 +61,7 @@ impl Copied {
 }
 
 /// A mirror in the picture.
-struct Glass {
+struct MirrorTarget {
     to: PortEntry,
     tag: Option<VlanTag>,
     /// By port: what is copied of its packets.
@@ -69,7 +69,7 @@ struct Glass {
     copied: Arc<Copied>,
 }
 
-impl Glass {
+impl MirrorTarget {
     fn interest(&self, port: PortIndex) -> Interest {
         self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
     }
@@ -92,22 +92,22 @@ impl Glass {
 }
 
 /// The mirrors in a picture of a bridge.
-pub(crate) struct Mirrors(Box<[Glass]>);
+pub(crate) struct Mirrors(Box<[MirrorTarget]>);
 
 impl Mirrors {
     /// Those whose port is there. `None` if there are none.
     pub(crate) fn new(asked: &[(Mirror, Arc<Copied>)], ports: &[Option<PortEntry>]) -> Option<Self> {
-        let glass = |(mirror, copied): &(Mirror, Arc<Copied>)| {
+        let target = |(mirror, copied): &(Mirror, Arc<Copied>)| {
             let to = ports.iter().flatten().find(|entry| entry.settings.name == mirror.to)?.clone();
             let interest = |entry: &Option<PortEntry>| match entry {
                 Some(entry) if mirror.copies(&entry.settings.name) => mirror.what,
                 _ => Interest::default(),
             };
             let interests = ports.iter().map(interest).collect();
-            Some(Glass { to, tag: mirror.vlan.map(VlanTag::new), interests, copied: copied.clone() })
+            Some(MirrorTarget { to, tag: mirror.vlan.map(VlanTag::new), interests, copied: copied.clone() })
         };
-        let glasses: Box<[Glass]> = asked.iter().filter_map(glass).collect();
-        (!glasses.is_empty()).then_some(Self(glasses))
+        let targets: Box<[MirrorTarget]> = asked.iter().filter_map(target).collect();
+        (!targets.is_empty()).then_some(Self(targets))
     }
 
     /// Copies what came in. Called before the logic sees it.
@@ -118,9 +118,9 @@ impl Mirrors {
         bridge: &BridgeState,
         ingress: PortIndex,
     ) {
-        for glass in self.0.iter().filter(|glass| glass.interest(ingress).received) {
+        for target in self.0.iter().filter(|target| target.interest(ingress).received) {
             for v in 0..rx.packets {
-                glass.copy(rx, pad, bridge, v);
+                target.copy(rx, pad, bridge, v);
             }
         }
     }
@@ -133,12 +133,12 @@ impl Mirrors {
         bridge: &BridgeState,
         ingress: PortIndex,
     ) {
-        for glass in self.0.iter().filter(|glass| !glass.interest(ingress).received) {
+        for target in self.0.iter().filter(|target| !target.interest(ingress).received) {
             // The list that each packet is copied from: its segments on one list are all copied.
             let mut from = [NIL; SOURCES];
             for i in 0..pad.list_count() {
                 let Some((lane, mut at)) = pad.list(i) else { break };
-                if !bridge.lane(lane as usize).is_some_and(|lane| glass.interest(lane.port).sent) {
+                if !bridge.lane(lane as usize).is_some_and(|lane| target.interest(lane.port).sent) {
                     continue;
                 }
                 while let Some(node) = pad.node(at) {
@@ -149,7 +149,7 @@ impl Mirrors {
                             *from = lane;
                         }
                         if *from == lane {
-                            glass.copy(rx, pad, bridge, v);
+                            target.copy(rx, pad, bridge, v);
                         }
                     }
                     at = node.next;

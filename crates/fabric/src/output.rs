@@ -6,10 +6,11 @@
 
 use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::{DropReason, Drops};
-use crate::egress::{OutputList, Tools};
+use crate::egress::OutputList;
 use crate::fault::Fault;
-use crate::observe::{Notes, Watch};
+use crate::notes::Notes;
 use crate::rx::RxBatch;
+use crate::tools::Tools;
 
 /// Outputs one batch may have in all: every packet of a full batch flooded to 1,024 ports.
 const NODES: usize = 256 << 10;
@@ -222,9 +223,9 @@ impl Scratchpad {
     }
 
     /// Remembers where the lists start, for observers who look when they have been delivered.
-    pub(crate) fn note_lists(&mut self, watch: &Watch) {
+    pub(crate) fn note_lists(&mut self, shown: impl Fn(u32) -> bool) {
         let lists = self.active.iter().filter_map(|lane| Some((*lane, self.lists.get(*lane as usize)?.head)));
-        self.notes.listed(watch, lists);
+        self.notes.listed(shown, lists);
     }
 
     /// How many lists there are, in the order in which destinations were first named.

@@ -15,8 +15,9 @@ use packet::offload::Offload;
 use crate::arena::{Arena, Slots};
 use crate::copy;
 use crate::counters::{DropReason, Drops};
-use crate::egress::{Output, Tools};
+use crate::egress::Output;
 use crate::fault::Fault;
+use crate::tools::Tools;
 
 /// Bytes of each packet that are copied before anything reads them.
 pub const HEADER_COPY: usize = 128;

@@ -9,12 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use packet::offload::Offload;
 
+use crate::alarm::Alarm;
 use crate::bridge::{BridgeState, Lane, PortEntry};
+use crate::bridge_cell::BridgeCell;
 use crate::clock;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot, WorkerSnapshot};
 use crate::crossing::Inlet;
 use crate::egress::Egress;
+use crate::fault::OnFault;
 use crate::guards::Guards;
+use crate::handle::{Command, WorkerHandle};
+use crate::intake::Intake;
 use crate::logic::SwitchLogic;
 use crate::mirror::{Copied, Mirror, MirrorSnapshot};
 use crate::observe::Observer;
@@ -22,7 +27,7 @@ use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxQueue};
 use crate::trace::{self, TraceError, Traced};
-use crate::worker::{self, Alarm, BridgeCell, Command, Intake, OnFault, Pace, WorkerHandle};
+use crate::worker::{self, Pace};
 
 /// A bridge of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,13 +7,13 @@ use packet::offload::Offload;
 
 use crate::bridge::BridgeState;
 use crate::counters::{DropReason, Drops};
+use crate::detour;
 use crate::explain::Remark;
-use crate::observe::Interest;
+use crate::interest::Interest;
 use crate::output::Scratchpad;
 use crate::port::PortIndex;
 use crate::rx::{BatchLimits, MAX_PACKET, RxBatch};
 use crate::switch::SwitchError;
-use crate::worker::detour;
 
 /// What would become of a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) fn rehearse(
     }
     rx.load_headers();
     pad.notes.begin(Interest { explained: true, ..Interest::default() }, bridge.lane_count());
-    if !detour(&mut rx, &mut pad, bridge, ingress) {
+    if !detour::decide(&mut rx, &mut pad, bridge, ingress) {
         return Err(TraceError::Unexplained);
     }
     let outputs = (0..pad.list_count()).flat_map(|i| {

@@ -11,10 +11,11 @@ use std::ptr::NonNull;
 
 use crate::copy;
 use crate::counters::{DropReason, Drops, QueueCounters};
-use crate::egress::{Egress, Output, OutputList, Tools};
+use crate::egress::{Egress, Output, OutputList};
 use crate::fault::Fault;
 use crate::reservation::Reservation;
 use crate::sync::{Ordering, SpinLock, UnsafeCell, fence};
+use crate::tools::Tools;
 
 /// A checked buffer of the receiver: `capacity` bytes that may be written.
 #[derive(Debug, Clone, Copy)]

@@ -13,32 +13,26 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
-use crate::batch::Batch;
-use crate::bridge::{BridgeState, PortEntry};
+use crate::alarm::Alarm;
 use crate::clock;
-use crate::counters::{DropReason, QueueCounters, WorkerCounters, bump};
-use crate::crossing::Nest;
-use crate::egress::Tools;
+use crate::counters::{WorkerCounters, bump};
 use crate::fault::Fault;
+use crate::forward::{forward, originate};
+use crate::handle::{Command, WorkerHandle};
+use crate::intake::Intake;
+use crate::nest::Nest;
 use crate::notify::Notifier;
-use crate::observe;
 use crate::output::Scratchpad;
-use crate::port::PortIndex;
 use crate::quiescence::Quiescence;
-use crate::rx::{BatchLimits, RxBatch, RxQueue};
-use crate::sync::{AtomicBool, AtomicPtr, Ordering};
-
-/// Told once when a client costs itself its port. Runs on a worker: it must not block or call the switch.
-pub type OnFault = Arc<dyn Fn(Fault) + Send + Sync>;
+use crate::rx::{BatchLimits, RxBatch};
+use crate::sync::{AtomicBool, Ordering};
+use crate::tools::Tools;
 
 /// When a worker stops polling.
 #[derive(Debug, Clone, Copy)]
@@ -60,139 +54,6 @@ impl Default for Pace {
             watch: Duration::from_micros(20),
             listen: Duration::from_micros(20),
             poll_forever: false,
-        }
-    }
-}
-
-/// Where workers find the current picture of a bridge.
-pub(crate) struct BridgeCell(AtomicPtr<BridgeState>);
-
-impl BridgeCell {
-    pub(crate) fn new(state: BridgeState) -> Self {
-        Self(AtomicPtr::new(Box::into_raw(Box::new(state))))
-    }
-
-    /// Publishes a picture. The returned old one may be dropped once all workers were quiescent.
-    pub(crate) fn swap(&self, state: BridgeState) -> Box<BridgeState> {
-        let old = self.0.swap(Box::into_raw(Box::new(state)), Ordering::AcqRel);
-        // SAFETY: every pointer in the cell came from `Box::into_raw` and leaves it only here and in `drop`.
-        unsafe { Box::from_raw(old) }
-    }
-
-    /// The current picture.
-    ///
-    /// # Safety
-    /// The caller is a worker that is awake, and lets go of the reference before its next quiescent point; or it holds, for
-    /// as long as the reference, the lock that whoever calls `swap` holds.
-    pub(crate) unsafe fn get<'a>(&self) -> &'a BridgeState {
-        // SAFETY: the pointer is valid until it was swapped out and all workers were quiescent after that.
-        unsafe { &*self.0.load(Ordering::Acquire) }
-    }
-}
-
-impl Drop for BridgeCell {
-    fn drop(&mut self) {
-        let state = self.0.load(Ordering::Acquire);
-        // SAFETY: as in `swap`; nobody has the cell any more.
-        drop(unsafe { Box::from_raw(state) });
-    }
-}
-
-/// A receive queue and where its packets belong.
-pub(crate) struct Intake {
-    pub(crate) queue: Box<dyn RxQueue>,
-    pub(crate) bridge: Arc<BridgeCell>,
-    pub(crate) ingress: PortIndex,
-    /// Its number in its port.
-    pub(crate) number: u16,
-    pub(crate) counters: Arc<QueueCounters>,
-    pub(crate) on_fault: OnFault,
-    /// Names it among all queues of the switch.
-    pub(crate) token: u64,
-    /// Its client broke the rules: it is not used again, on whatever worker it is.
-    pub(crate) dead: bool,
-}
-
-/// Lets a bridge's logic know that its time has come.
-pub(crate) struct Alarm {
-    /// Becomes readable then.
-    timer: OwnedFd,
-    bridge: Arc<BridgeCell>,
-    /// Of packets that went nowhere.
-    counters: Arc<QueueCounters>,
-    token: u64,
-}
-
-impl Alarm {
-    /// One that goes off every `period`.
-    pub(crate) fn every(
-        period: Duration,
-        bridge: Arc<BridgeCell>,
-        counters: Arc<QueueCounters>,
-        token: u64,
-    ) -> std::io::Result<Self> {
-        let timer =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let period = Timespec { tv_sec: period.as_secs() as i64, tv_nsec: i64::from(period.subsec_nanos()) };
-        let times = Itimerspec { it_interval: period, it_value: period };
-        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
-        Ok(Self { timer, bridge, counters, token })
-    }
-
-    /// Tells the alarms of one logic from those of others.
-    pub(crate) fn token(&self) -> u64 {
-        self.token
-    }
-}
-
-pub(crate) enum Command {
-    Add(Box<Intake>),
-    AddAlarm(Box<Alarm>),
-    /// Gives the alarm back, if it was there: what goes with it is no work for a worker.
-    RemoveAlarm(u64, SyncSender<Option<Box<Alarm>>>),
-    /// Gives the queue back, if it was there.
-    Remove(u64, SyncSender<Option<Box<Intake>>>),
-    Stop,
-}
-
-/// The control plane's end of a worker.
-pub(crate) struct WorkerHandle {
-    pub(crate) cpu: Option<usize>,
-    pub(crate) counters: Arc<WorkerCounters>,
-    commands: Sender<Command>,
-    pending: Arc<AtomicBool>,
-    wake: Arc<OwnedFd>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl WorkerHandle {
-    pub(crate) fn send(&self, command: Command) {
-        // A worker that has stopped needs no commands; what was sent is dropped with the channel.
-        let _ = self.commands.send(command);
-        self.pending.store(true, Ordering::Release);
-        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
-    }
-
-    /// Takes a queue away from the worker; returns after its last batch has completed.
-    pub(crate) fn take(&self, token: u64) -> Option<Box<Intake>> {
-        let (reply, answer) = std::sync::mpsc::sync_channel(1);
-        self.send(Command::Remove(token, reply));
-        answer.recv().ok().flatten()
-    }
-
-    /// Takes an alarm away from the worker; returns after the last time that it has gone off.
-    pub(crate) fn take_alarm(&self, token: u64) -> Option<Box<Alarm>> {
-        let (reply, answer) = std::sync::mpsc::sync_channel(1);
-        self.send(Command::RemoveAlarm(token, reply));
-        answer.recv().ok().flatten()
-    }
-}
-
-impl Drop for WorkerHandle {
-    fn drop(&mut self) {
-        self.send(Command::Stop);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }
@@ -551,7 +412,7 @@ impl Worker {
     }
 
     fn remove_alarm(&mut self, token: u64) -> Option<Box<Alarm>> {
-        let there = |alarm: &&mut Option<Box<Alarm>>| alarm.as_ref().is_some_and(|a| a.token == token);
+        let there = |alarm: &&mut Option<Box<Alarm>>| alarm.as_ref().is_some_and(|a| a.token() == token);
         let alarm = self.alarms.iter_mut().find(there)?.take()?;
         let _ = epoll::delete(&self.epoll, alarm.timer.as_fd());
         Some(alarm)
@@ -563,175 +424,5 @@ impl Worker {
         let slot = self.slots.get_mut(s)?.take()?;
         let _ = epoll::delete(&self.epoll, slot.intake.queue.signal().as_fd());
         Some(slot.intake)
-    }
-}
-
-/// Steps 3 to 5 of a packet's way: the logic decides, lists form, destinations are delivered to.
-#[inline]
-pub(crate) fn forward(
-    batch: &mut RxBatch,
-    pad: &mut Scratchpad,
-    tools: &mut Tools,
-    bridge: &BridgeState,
-    ingress: PortIndex,
-) {
-    if let Some(aside) = bridge.aside() {
-        return observe::forward(batch, pad, tools, bridge, ingress, aside);
-    }
-    straight(batch, pad, tools, bridge, ingress);
-}
-
-/// [`forward`] with nothing beside it: no mirror copies, and nobody looks on.
-#[inline]
-pub(crate) fn straight(
-    batch: &mut RxBatch,
-    pad: &mut Scratchpad,
-    tools: &mut Tools,
-    bridge: &BridgeState,
-    ingress: PortIndex,
-) {
-    let up = bridge.port(ingress).filter(|port| port.up);
-    if let Some(guards) = up.and_then(|port| port.guards.as_deref()) {
-        guards.admit(batch, &mut pad.drops);
-        if batch.is_empty() {
-            return;
-        }
-    }
-    match open_port(bridge, ingress) {
-        Ok(port) => {
-            pad.begin(bridge.lane_count());
-            let mut packets = packets_of(batch, pad, bridge, ingress, port);
-            bridge.logic.forward(&mut packets);
-            packets.finish();
-            deliver(batch, pad, tools, bridge);
-        }
-        Err(reason) => pad.drops.add(reason, batch.len() as u32),
-    }
-}
-
-/// The same for a logic whose time has come: whatever it originates is delivered.
-pub(crate) fn originate(batch: &mut RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
-    match bridge.aside() {
-        Some(aside) => observe::originate(batch, pad, tools, bridge, aside),
-        None => {
-            wake(batch, pad, bridge);
-            deliver(batch, pad, tools, bridge);
-        }
-    }
-}
-
-/// Lets the logic say what it originates.
-pub(crate) fn wake(rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState) {
-    pad.begin(bridge.lane_count());
-    let (view, ingress) = (bridge.everywhere(), PortIndex::NONE);
-    let mut packets =
-        Batch { rx, pad, bridge, view, ingress, now: clock::seconds(), rehearsal: false, left: None };
-    bridge.logic.wake(&mut packets);
-    if let Some(mirrors) = bridge.aside().and_then(|aside| aside.mirrors.as_ref()) {
-        mirrors.sent(rx, pad, bridge, ingress);
-    }
-}
-
-/// The port, if it is up; else why its packets are dropped.
-#[inline(always)]
-fn open_port(bridge: &BridgeState, ingress: PortIndex) -> Result<&PortEntry, DropReason> {
-    match bridge.port(ingress) {
-        Some(port) if port.up => Ok(port),
-        port => Err(port.map_or(DropReason::PortDown, |port| port.closed)),
-    }
-}
-
-/// What the logic sees.
-#[inline(always)]
-fn packets_of<'a>(
-    rx: &'a mut RxBatch,
-    pad: &'a mut Scratchpad,
-    bridge: &'a BridgeState,
-    ingress: PortIndex,
-    port: &PortEntry,
-) -> Batch<'a> {
-    let (view, now, rehearsal) = (bridge.view(port), clock::seconds(), pad.rehearsal);
-    Batch { rx, pad, bridge, view, ingress, now, rehearsal, left: None }
-}
-
-/// What the logic would see of a batch from a port that is up.
-#[cfg(feature = "fuzzing")]
-#[inline(always)]
-pub(crate) fn seen<'a>(
-    rx: &'a mut RxBatch,
-    pad: &'a mut Scratchpad,
-    bridge: &'a BridgeState,
-    ingress: PortIndex,
-) -> Option<Batch<'a>> {
-    let port = open_port(bridge, ingress).ok()?;
-    pad.begin(bridge.lane_count());
-    Some(packets_of(rx, pad, bridge, ingress, port))
-}
-
-/// Delivers all lists.
-#[inline(always)]
-pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
-    pad.deliver(batch, bridge, tools, |lane, fault| {
-        if let Some(lane) = bridge.lane(lane) {
-            (lane.on_fault)(fault);
-        }
-    });
-}
-
-/// The same as [`forward`] up to where lists are delivered, for bridges where more is done: mirrors' copies are put on the
-/// lists, and notes are taken of what is dropped and, if they were begun so, of what the logic says. Returns false where it
-/// was to say something and could not.
-pub(crate) fn detour(
-    batch: &mut RxBatch,
-    pad: &mut Scratchpad,
-    bridge: &BridgeState,
-    ingress: PortIndex,
-) -> bool {
-    hold_back(batch, pad, bridge, ingress);
-    pad.notes.arrived(batch);
-    if batch.is_empty() {
-        return true;
-    }
-    let port = match open_port(bridge, ingress) {
-        Ok(port) => port,
-        Err(reason) => {
-            (0..batch.len() as u16).for_each(|packet| pad.drop_packet(packet, reason));
-            return true;
-        }
-    };
-    pad.begin(bridge.lane_count());
-    let mirrors = bridge.aside().and_then(|aside| aside.mirrors.as_ref());
-    if let Some(mirrors) = mirrors {
-        mirrors.received(batch, pad, bridge, ingress);
-    }
-    let explained = pad.notes.journal.open;
-    let mut packets = packets_of(batch, pad, bridge, ingress, port);
-    let mut said = true;
-    if explained {
-        said = bridge.logic.explain(&mut packets);
-    } else {
-        bridge.logic.forward(&mut packets);
-    }
-    packets.finish();
-    pad.notes.forgotten(batch);
-    if let Some(mirrors) = mirrors {
-        mirrors.sent(batch, pad, bridge, ingress);
-    }
-    said
-}
-
-/// Takes out of the batch what the port may not send now, but keeps it for those who look on.
-fn hold_back(batch: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, ingress: PortIndex) {
-    let up = bridge.port(ingress).filter(|port| port.up);
-    let Some(guards) = up.and_then(|port| port.guards.as_deref()) else { return };
-    let Scratchpad { drops, notes, rehearsal, .. } = pad;
-    let mut held = |reason, count| {
-        drops.add(reason, count);
-        notes.held(reason, count);
-    };
-    if *rehearsal {
-        guards.rehearse(batch, held);
-    } else {
-        guards.hold_each(batch, true, &mut held);
     }
 }

@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
+use fabric::OnFault;
 use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
-use fabric::worker::OnFault;
 use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, TxRing, clock};
 
 use crate::log_limit::{Admitted, LogLimit};

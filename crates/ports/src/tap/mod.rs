@@ -18,8 +18,8 @@ mod queue;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use fabric::OnFault;
 use fabric::switch::PortRef;
-use fabric::worker::OnFault;
 use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch};
 
 use crate::{Environment, Link, OpenError, Port, Spec, Status};

@@ -1,0 +1,69 @@
+//! Deciding and delivering: the steps that plain bridges ([`crate::forward`]) and mirrored or observed ones
+//! ([`crate::detour`]) have in common.
+
+use crate::batch::Batch;
+use crate::bridge::{BridgeState, PortEntry};
+use crate::clock;
+use crate::counters::DropReason;
+use crate::output::Scratchpad;
+use crate::port::PortIndex;
+use crate::rx::RxBatch;
+use crate::tools::Tools;
+
+/// The port, if it is up; else why its packets are dropped.
+#[inline(always)]
+pub(crate) fn open_port(bridge: &BridgeState, ingress: PortIndex) -> Result<&PortEntry, DropReason> {
+    match bridge.port(ingress) {
+        Some(port) if port.up => Ok(port),
+        port => Err(port.map_or(DropReason::PortDown, |port| port.closed)),
+    }
+}
+
+/// What the logic sees.
+#[inline(always)]
+pub(crate) fn packets_of<'a>(
+    rx: &'a mut RxBatch,
+    pad: &'a mut Scratchpad,
+    bridge: &'a BridgeState,
+    ingress: PortIndex,
+    port: &PortEntry,
+) -> Batch<'a> {
+    let (view, now, rehearsal) = (bridge.view(port), clock::seconds(), pad.rehearsal);
+    Batch { rx, pad, bridge, view, ingress, now, rehearsal, left: None }
+}
+
+/// What the logic would see of a batch from a port that is up.
+#[cfg(feature = "fuzzing")]
+#[inline(always)]
+pub(crate) fn seen<'a>(
+    rx: &'a mut RxBatch,
+    pad: &'a mut Scratchpad,
+    bridge: &'a BridgeState,
+    ingress: PortIndex,
+) -> Option<Batch<'a>> {
+    let port = open_port(bridge, ingress).ok()?;
+    pad.begin(bridge.lane_count());
+    Some(packets_of(rx, pad, bridge, ingress, port))
+}
+
+/// Lets the logic say what it originates.
+pub(crate) fn wake(rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState) {
+    pad.begin(bridge.lane_count());
+    let (view, ingress) = (bridge.everywhere(), PortIndex::NONE);
+    let mut packets =
+        Batch { rx, pad, bridge, view, ingress, now: clock::seconds(), rehearsal: false, left: None };
+    bridge.logic.wake(&mut packets);
+    if let Some(mirrors) = bridge.aside().and_then(|aside| aside.mirrors.as_ref()) {
+        mirrors.sent(rx, pad, bridge, ingress);
+    }
+}
+
+/// Delivers all lists.
+#[inline(always)]
+pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
+    pad.deliver(batch, bridge, tools, |lane, fault| {
+        if let Some(lane) = bridge.lane(lane) {
+            (lane.on_fault)(fault);
+        }
+    });
+}

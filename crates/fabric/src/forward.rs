@@ -1,0 +1,72 @@
+//! A packet's way through the fabric, once its batch is taken and its private header loaded.
+//!
+//! 1. The port's guards hold back what exceeds its rates (`guards`).
+//! 2. The bridge's logic is called once and names destinations ([`crate::batch`]); each output goes on its destination's
+//!    list ([`crate::output`]).
+//! 3. Every destination with a list is delivered to once ([`crate::egress`], [`crate::tx_ring`]).
+//!
+//! A bridge with mirrors or observers takes the [detour](crate::detour), which does the same and more.
+
+use crate::bridge::BridgeState;
+use crate::decide::{deliver, open_port, packets_of, wake};
+use crate::detour;
+use crate::output::Scratchpad;
+use crate::port::PortIndex;
+use crate::rx::RxBatch;
+use crate::tools::Tools;
+
+/// Switches a batch: the logic decides, lists form, destinations are delivered to.
+#[inline]
+pub(crate) fn forward(
+    batch: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+) {
+    if let Some(aside) = bridge.aside()
+        && let Some(audience) = detour::audience(pad, ingress, batch.packets, aside)
+    {
+        return detour::forward(batch, pad, tools, bridge, ingress, audience);
+    }
+    straight(batch, pad, tools, bridge, ingress);
+}
+
+/// [`forward`] with nothing beside it: no mirror copies, and nobody looks on.
+#[inline]
+fn straight(
+    batch: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+) {
+    let up = bridge.port(ingress).filter(|port| port.up);
+    if let Some(guards) = up.and_then(|port| port.guards.as_deref()) {
+        guards.admit(batch, &mut pad.drops);
+        if batch.is_empty() {
+            return;
+        }
+    }
+    match open_port(bridge, ingress) {
+        Ok(port) => {
+            pad.begin(bridge.lane_count());
+            let mut packets = packets_of(batch, pad, bridge, ingress, port);
+            bridge.logic.forward(&mut packets);
+            packets.finish();
+            deliver(batch, pad, tools, bridge);
+        }
+        Err(reason) => pad.drops.add(reason, batch.len() as u32),
+    }
+}
+
+/// Delivers what a logic originates when its time has come.
+pub(crate) fn originate(batch: &mut RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
+    if let Some(aside) = bridge.aside()
+        && let Some(audience) = detour::audience(pad, PortIndex::NONE, 0, aside)
+    {
+        return detour::originate(batch, pad, tools, bridge, audience);
+    }
+    wake(batch, pad, bridge);
+    deliver(batch, pad, tools, bridge);
+}

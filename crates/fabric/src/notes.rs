@@ -1,0 +1,190 @@
+//! A worker's notes on the batch that it is at, for observers and traces: the headers as they came in, what was dropped and
+//! why, which lists there were.
+//!
+//! Invariant: nothing here allocates, but for a bridge that grew. Without anyone who asks, nothing is noted.
+
+use crate::clock;
+use crate::counters::DropReason;
+use crate::explain::{Journal, Remark};
+use crate::interest::Interest;
+use crate::port::PortIndex;
+use crate::rx::{MAX_BATCH, OFFLOAD_COPY, RxBatch};
+
+/// Packets that ports refused before they were on a list, kept of one batch; more are only counted.
+const REFUSALS: usize = 1024;
+
+/// What became of a received packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Fate {
+    pub(crate) header_len: u16,
+    pub(crate) egress: Option<PortIndex>,
+    pub(crate) deliveries: u32,
+    /// The list that it was last found on: its segments on one list are one delivery.
+    pub(crate) list: Option<u32>,
+    pub(crate) dropped: Option<DropReason>,
+}
+
+/// A version that a port could not take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refusal {
+    pub(crate) version: u16,
+    pub(crate) lane: u32,
+    pub(crate) reason: DropReason,
+}
+
+/// A worker's notes on the batch that it is at.
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub(crate) worker: usize,
+    pub(crate) taken: bool,
+    pub(crate) at: Option<u64>,
+    pub(crate) omitted: u32,
+    /// Which observers picked the batch.
+    pub(crate) picked: Vec<bool>,
+    /// Headers as they came in, and what became of them, if somebody wants to see the ingress port.
+    pub(crate) headers: Box<[[u8; OFFLOAD_COPY]]>,
+    pub(crate) fates: Box<[Fate]>,
+    pub(crate) lists: Vec<(u32, u32)>,
+    pub(crate) refusals: Vec<Refusal>,
+    /// What was held back where it came in, one after the other: why, and how many packets.
+    pub(crate) held: Vec<(DropReason, u32)>,
+    /// Packets that came in, those included.
+    pub(crate) arrived: usize,
+    pub(crate) wanted: Interest,
+    pub(crate) journal: Journal,
+}
+
+impl Notes {
+    /// Those of worker `index`.
+    pub(crate) fn of_worker(index: usize) -> Self {
+        Self {
+            worker: index,
+            // Of zeroes: no memory is used until somebody observes.
+            headers: vec![[0; OFFLOAD_COPY]; MAX_BATCH].into(),
+            fates: vec![Fate::default(); MAX_BATCH].into(),
+            refusals: Vec::with_capacity(REFUSALS),
+            held: Vec::with_capacity(4),
+            journal: Journal::new(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether this batch is observed.
+    #[inline]
+    pub(crate) fn are_taken(&self) -> bool {
+        self.taken
+    }
+
+    /// Received packet `packet` was dropped.
+    #[inline]
+    pub(crate) fn dropped(&mut self, packet: u16, reason: DropReason) {
+        if self.taken
+            && let Some(fate) = self.fates.get_mut(usize::from(packet))
+        {
+            fate.dropped = Some(reason);
+            self.journal.add(|| Remark::of_drop(packet, reason));
+        }
+    }
+
+    /// Version `version` could not be put on the list of queue `lane`.
+    #[inline]
+    pub(crate) fn refused(&mut self, version: u16, lane: u32, reason: DropReason) {
+        if !self.taken {
+            return;
+        }
+        if self.refusals.len() < self.refusals.capacity() {
+            self.refusals.push(Refusal { version, lane, reason });
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// Before anything is done with a batch of whose ingress port this is `wanted`.
+    pub(crate) fn begin(&mut self, wanted: Interest, lanes: usize) {
+        self.taken = true;
+        self.wanted = wanted;
+        self.at = wanted.received.then(clock::since_epoch);
+        self.omitted = 0;
+        self.lists.clear();
+        self.lists.reserve(lanes);
+        self.refusals.clear();
+        self.held.clear();
+        self.arrived = 0;
+        self.journal.begin(wanted.explained);
+    }
+
+    /// Packets were held back; they follow those of the batch.
+    pub(crate) fn held(&mut self, reason: DropReason, count: u32) {
+        if self.taken && self.held.len() < self.held.capacity() {
+            self.held.push((reason, count));
+        }
+    }
+
+    /// Before the logic sees the batch.
+    pub(crate) fn arrived(&mut self, rx: &RxBatch) {
+        if !self.taken {
+            return;
+        }
+        if self.wanted.received {
+            (0..rx.packets).for_each(|i| self.note_arrival(rx, i));
+        }
+        self.arrived = rx.packets;
+        // Who held back last took from what the others had left.
+        while let Some((reason, count)) = self.held.pop() {
+            for _ in 0..count {
+                self.note_arrival(rx, self.arrived);
+                self.dropped(self.arrived as u16, reason);
+                self.arrived += 1;
+            }
+        }
+    }
+
+    fn note_arrival(&mut self, rx: &RxBatch, i: usize) {
+        let (Some(to), Some(fate)) = (self.headers.get_mut(i), self.fates.get_mut(i)) else { return };
+        *fate = Fate::default();
+        if self.wanted.received {
+            let header = rx.header(i);
+            if let Some(to) = to.get_mut(..header.len()) {
+                to.copy_from_slice(header);
+            }
+            fate.header_len = header.len() as u16;
+        }
+    }
+
+    /// The logic is done: what it said nothing about has no destination.
+    pub(crate) fn forgotten(&mut self, rx: &RxBatch) {
+        if self.wanted == Interest::default() {
+            return;
+        }
+        for (i, handled) in (0..rx.packets as u16).zip(&rx.handled) {
+            if !handled {
+                self.dropped(i, DropReason::NoDestination);
+            }
+        }
+    }
+
+    /// What ports refused: version, queue and reason.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (u16, u32, DropReason)> {
+        self.refusals.iter().map(|refusal| (refusal.version, refusal.lane, refusal.reason))
+    }
+
+    /// The batch has been delivered.
+    pub(crate) fn end(&mut self) {
+        self.taken = false;
+        self.journal.open = false;
+    }
+
+    /// All lists stand: each queue and where its list starts; `shown` says whether an observer wants to see what a queue sends.
+    pub(crate) fn listed(&mut self, shown: impl Fn(u32) -> bool, lists: impl Iterator<Item = (u32, u32)>) {
+        let mut wanted = false;
+        for (lane, head) in lists {
+            wanted |= shown(lane);
+            if self.lists.len() < self.lists.capacity() {
+                self.lists.push((lane, head));
+            }
+        }
+        if wanted && self.at.is_none() {
+            self.at = Some(clock::since_epoch());
+        }
+    }
+}
