@@ -37,6 +37,12 @@ pub fn from_duration(d: Duration) -> u64 {
     u64::try_from(u128::from(frequency()) * d.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
+/// How long so many cycles take, rounded up to a nanosecond.
+pub fn to_duration(cycles: u64) -> Duration {
+    let nanoseconds = (u128::from(cycles) * 1_000_000_000).div_ceil(u128::from(frequency()));
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+}
+
 /// Nanoseconds since 1970-01-01 00:00:00 UTC: the time of a packet that is observed. Costs a vDSO call.
 #[inline]
 pub fn since_epoch() -> u64 {

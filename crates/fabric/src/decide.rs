@@ -46,13 +46,19 @@ pub(crate) fn seen<'a>(
     Some(packets_of(rx, pad, bridge, ingress, port))
 }
 
-/// Lets the logic say what it originates.
-pub(crate) fn wake(rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState) {
+/// Puts on the lists what `say` says: a logic whose time has come, or the control plane for the packets that it injects.
+pub(crate) fn say(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    bridge: &BridgeState,
+    say: impl FnOnce(&mut Batch<'_>),
+) {
     pad.begin(bridge.lane_count());
     let (view, ingress) = (bridge.everywhere(), PortIndex::NONE);
     let mut packets =
         Batch { rx, pad, bridge, view, ingress, now: clock::seconds(), rehearsal: false, left: None };
-    bridge.logic.wake(&mut packets);
+    say(&mut packets);
+    packets.finish();
     if let Some(mirrors) = bridge.aside().and_then(|aside| aside.mirrors.as_ref()) {
         mirrors.sent(rx, pad, bridge, ingress);
     }

@@ -1,10 +1,11 @@
 //! The way of a batch through a bridge that is mirrored or observed: as [`crate::forward`], with copies for the mirrors and
 //! notes for the observers.
 
+use crate::batch::Batch;
 use crate::bridge::{Aside, BridgeState};
 use crate::clock;
 use crate::counters::DropReason;
-use crate::decide::{deliver, open_port, packets_of, wake};
+use crate::decide::{deliver, open_port, packets_of, say};
 use crate::interest::Interest;
 use crate::observe::Sightings;
 use crate::output::Scratchpad;
@@ -45,15 +46,18 @@ pub(crate) fn forward(
     });
 }
 
-/// Delivers what a logic originates when its time has come.
+/// Delivers packets that come from no port.
 pub(crate) fn originate(
     rx: &mut RxBatch,
     pad: &mut Scratchpad,
     tools: &mut Tools,
     bridge: &BridgeState,
     audience: Audience<'_>,
+    decide: impl FnOnce(&mut Batch<'_>),
 ) {
-    shown(rx, pad, tools, bridge, PortIndex::NONE, audience, wake);
+    shown(rx, pad, tools, bridge, PortIndex::NONE, audience, |rx, pad, bridge| {
+        say(rx, pad, bridge, decide);
+    });
 }
 
 /// Decides up to where lists are delivered: mirrors' copies are put on the lists, and notes are taken of what is dropped and,

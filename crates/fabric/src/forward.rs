@@ -7,8 +7,9 @@
 //!
 //! A bridge with mirrors or observers takes the [detour](crate::detour), which does the same and more.
 
+use crate::batch::Batch;
 use crate::bridge::BridgeState;
-use crate::decide::{deliver, open_port, packets_of, wake};
+use crate::decide::{deliver, open_port, packets_of, say};
 use crate::detour;
 use crate::output::Scratchpad;
 use crate::port::PortIndex;
@@ -60,13 +61,19 @@ fn straight(
     }
 }
 
-/// Delivers what a logic originates when its time has come.
-pub(crate) fn originate(batch: &mut RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
+/// Delivers packets that come from no port, to where `decide` says: a logic whose time has come, or the control plane.
+pub(crate) fn originate(
+    batch: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    decide: impl FnOnce(&mut Batch<'_>),
+) {
     if let Some(aside) = bridge.aside()
-        && let Some(audience) = detour::audience(pad, PortIndex::NONE, 0, aside)
+        && let Some(audience) = detour::audience(pad, PortIndex::NONE, batch.packets, aside)
     {
-        return detour::originate(batch, pad, tools, bridge, audience);
+        return detour::originate(batch, pad, tools, bridge, audience, decide);
     }
-    wake(batch, pad, bridge);
+    say(batch, pad, bridge, decide);
     deliver(batch, pad, tools, bridge);
 }

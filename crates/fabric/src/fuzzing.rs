@@ -176,7 +176,8 @@ impl Steps {
     pub fn wake(&mut self, picture: &Picture) {
         self.batch.clear();
         self.load_for(picture);
-        originate(&mut self.batch, &mut self.pad, &mut self.tools, &picture.state);
+        let logic = &picture.state.logic;
+        originate(&mut self.batch, &mut self.pad, &mut self.tools, &picture.state, |batch| logic.wake(batch));
         self.tools.notifier.flush();
     }
 

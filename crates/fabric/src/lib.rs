@@ -14,7 +14,6 @@
 //! client; what is replaced or removed is dropped only after every worker passed a quiescent point
 //! ([`quiescence`]).
 
-mod alarm;
 pub mod arena;
 pub mod batch;
 pub mod bridge;
@@ -26,6 +25,7 @@ pub mod counters;
 pub mod crossing;
 mod decide;
 mod detour;
+pub mod doorbell;
 pub mod egress;
 pub mod explain;
 pub mod fault;
@@ -34,12 +34,12 @@ mod forward;
 pub mod fuzzing;
 mod guards;
 mod handle;
-mod intake;
 mod interest;
 pub mod logic;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
+mod mailbox;
 pub mod mirror;
 mod nest;
 mod notes;
@@ -47,14 +47,17 @@ pub mod notify;
 pub mod observe;
 mod offloads;
 pub mod output;
+mod placement;
 pub mod port;
 pub mod protection;
 pub mod quiescence;
 pub mod reservation;
+mod retained;
 pub mod rx;
 pub mod stage;
 pub mod switch;
 mod sync;
+mod tasks;
 pub mod tools;
 pub mod trace;
 pub mod tx_ring;
@@ -73,10 +76,13 @@ pub use fault::{Fault, OnFault};
 pub use logic::SwitchLogic;
 pub use mirror::{Mirror, MirrorSnapshot};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way};
+pub use placement::Placement;
 pub use port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use rx::{RxBatch, RxQueue};
 pub use stage::{Packets, Rest};
-pub use switch::{Attachment, Switch, SwitchError, SwitchOptions};
+pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};
+pub use tasks::drain::{Gate, Open, Opening};
+pub use tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};
 pub use tools::Tools;
 pub use trace::{Traced, TracedOutput};
 pub use tx_ring::{Buffer, RingBacking, TxRing};

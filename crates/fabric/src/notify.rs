@@ -1,4 +1,4 @@
-//! Telling receivers, without ever waiting for one.
+//! Ringing doorbells ([`crate::doorbell`]) after a batch, without ever waiting for who is rung for.
 //!
 //! A receiver sleeps on an eventfd that it made and shares with us. `O_NONBLOCK` belongs to that shared open
 //! file description, so the receiver can clear it, fill the counter, and make a plain `write` of ours block
@@ -11,6 +11,9 @@ use std::ffi::c_long;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use crate::doorbell::{Ring, SystemCall};
 
 /// Receivers told with one system call; more take another.
 const MOST: usize = 64;
@@ -45,11 +48,13 @@ struct AioRing {
     tail: std::sync::atomic::AtomicU32,
 }
 
-/// Collects receivers during a batch and tells them together.
+/// Collects doorbells during a batch and rings them together, each once.
 pub struct Notifier {
     context: usize,
     null: File,
     pending: Vec<RawFd>,
+    calls: Vec<SystemCall>,
+    bells: Vec<Arc<dyn Ring>>,
     told: u64,
 }
 
@@ -68,7 +73,14 @@ impl Notifier {
                 format!("io_setup: {error}; raise fs.aio-max-nr, or enable CONFIG_AIO in the kernel"),
             ));
         }
-        Ok(Self { context, null, pending: Vec::with_capacity(MOST), told: 0 })
+        Ok(Self {
+            context,
+            null,
+            pending: Vec::with_capacity(MOST),
+            calls: Vec::with_capacity(MOST),
+            bells: Vec::with_capacity(MOST),
+            told: 0,
+        })
     }
 
     /// Tells the receiver behind `fd` at the next [`Notifier::flush`]. The descriptor must stay open until then.
@@ -80,20 +92,58 @@ impl Notifier {
         self.pending.push(fd);
     }
 
-    /// Whether anyone waits to be told.
+    /// Makes a system call at the next [`Notifier::flush`], for a socket that must stay open until then.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
+    pub fn add_call(&mut self, call: SystemCall) {
+        if self.calls.contains(&call) {
+            return;
+        }
+        if self.calls.len() == MOST {
+            self.flush();
+        }
+        self.calls.push(call);
     }
 
-    /// Receivers told so far.
+    /// Rings a doorbell of this process at the next [`Notifier::flush`].
+    #[inline]
+    pub fn add_bell<R: Ring + 'static>(&mut self, bell: &Arc<R>) {
+        if self.bells.iter().any(|other| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(bell))) {
+            return;
+        }
+        if self.bells.len() == MOST {
+            self.flush();
+        }
+        self.bells.push(bell.clone());
+    }
+
+    /// Whether there is no doorbell to ring.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.calls.is_empty() && self.bells.is_empty()
+    }
+
+    /// Receivers told so far; doorbells of this process, most of which nobody waits at, do not count.
     pub fn told(&self) -> u64 {
         self.told
     }
 
-    /// Tells everyone collected. A descriptor that refuses costs only its own receiver the signal: the kernel
-    /// stops at it, and the rest is submitted again without it.
+    /// Rings all doorbells collected.
     pub fn flush(&mut self) {
+        for bell in self.bells.drain(..) {
+            bell.ring();
+        }
+        for call in self.calls.drain(..) {
+            call.make();
+            self.told += 1;
+        }
+        if !self.pending.is_empty() {
+            self.tell();
+        }
+    }
+
+    /// Signals the clients' eventfds. A descriptor that refuses costs only its own receiver the signal: the kernel
+    /// stops at it, and the rest is submitted again without it.
+    fn tell(&mut self) {
         let mut iocbs = [Iocb::default(); MOST];
         let mut pointers = [std::ptr::null::<Iocb>(); MOST];
         for ((iocb, pointer), fd) in iocbs.iter_mut().zip(&mut pointers).zip(&self.pending) {
@@ -148,8 +198,10 @@ impl Drop for Notifier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doorbell::{Doorbell, EventBell};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
     use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
 
     fn readable(fd: &impl AsFd) -> bool {
         let mut fds = [PollFd::new(fd, PollFlags::IN)];
@@ -174,6 +226,46 @@ mod tests {
                 rustix::io::read(fd, &mut count).unwrap();
                 assert_eq!(u64::from_ne_bytes(count), 1);
             }
+        }
+    }
+
+    #[test]
+    fn a_system_call_is_made_once_a_batch() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut notifier = Notifier::new().unwrap();
+        for told in 1..=2 {
+            notifier.add_call(SystemCall::Send(ours.as_raw_fd()));
+            notifier.add_call(SystemCall::Send(ours.as_raw_fd()));
+            assert!(
+                !notifier.is_empty() && theirs.recv(&mut [0; 8]).is_err(),
+                "called before the batch ended"
+            );
+            notifier.flush();
+            assert_eq!((theirs.recv(&mut [0; 8]).unwrap(), notifier.told()), (0, told));
+            assert!(notifier.is_empty() && theirs.recv(&mut [0; 8]).is_err(), "called twice");
+        }
+        ours.send(&[1, 2, 3]).unwrap();
+        notifier.add_call(SystemCall::Receive(theirs.as_raw_fd()));
+        // There is nothing to receive: it does not wait.
+        notifier.add_call(SystemCall::Receive(ours.as_raw_fd()));
+        notifier.flush();
+        assert!(theirs.recv(&mut [0; 8]).is_err(), "the call receives");
+    }
+
+    #[test]
+    fn a_doorbell_of_the_process_is_rung_once_a_batch() {
+        let doorbells = [(); 100].map(|()| Arc::new(Doorbell::new(EventBell::new().unwrap())));
+        let mut notifier = Notifier::new().unwrap();
+        for doorbell in doorbells.iter().chain(&doorbells[90..]) {
+            doorbell.arm();
+            notifier.add_bell(doorbell);
+        }
+        notifier.flush();
+        for doorbell in &doorbells {
+            let mut count = [0; 8];
+            rustix::io::read(doorbell.bell(), &mut count).unwrap();
+            assert_eq!((doorbell.disarm(), u64::from_ne_bytes(count)), (true, 1));
         }
     }
 

@@ -9,23 +9,29 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use packet::offload::Offload;
 
-use crate::alarm::Alarm;
 use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::bridge_cell::BridgeCell;
 use crate::clock;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot, WorkerSnapshot};
 use crate::crossing::Inlet;
+use crate::doorbell::EventBell;
 use crate::egress::Egress;
 use crate::fault::OnFault;
 use crate::guards::Guards;
-use crate::handle::{Command, WorkerHandle};
-use crate::intake::Intake;
+use crate::handle::WorkerHandle;
 use crate::logic::SwitchLogic;
 use crate::mirror::{Copied, Mirror, MirrorSnapshot};
 use crate::observe::Observer;
+use crate::placement::Placement;
 use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
 use crate::quiescence::Quiescence;
+use crate::retained::{Queued, Retained};
 use crate::rx::{BatchLimits, RxQueue};
+use crate::tasks::alarm::Alarm;
+use crate::tasks::drain::{Drain, Gate};
+use crate::tasks::inject::{Inject, InjectError, Injection, Injector};
+use crate::tasks::take_in::TakeIn;
+use crate::tasks::{Task, Token};
 use crate::trace::{self, TraceError, Traced};
 use crate::worker::{self, Pace};
 
@@ -70,6 +76,12 @@ pub enum SwitchError {
     /// Something is attached to the port.
     #[error("the port already has a client")]
     Attached,
+    /// The kernel gives no doorbell for a queue.
+    #[error("cannot make an eventfd for a queue: {0}")]
+    Doorbell(std::io::ErrorKind),
+    /// A packet was not injected.
+    #[error(transparent)]
+    Inject(#[from] InjectError),
 }
 
 /// How a switch runs.
@@ -103,10 +115,30 @@ pub struct Attachment {
     pub on_fault: OnFault,
 }
 
+/// How a client's queues are plugged in, beside what they are.
+#[derive(Default)]
+pub struct AttachOptions {
+    /// Where their work is best done.
+    pub placement: Placement,
+    /// A queue of the switch's own in front of each transmit queue. Without it packets are delivered at once.
+    pub queueing: Option<Queueing>,
+}
+
+/// Queues of the switch's own in front of a port's transmit queues: packets are copied there once, in the order in which
+/// they come, and drained by a worker.
+pub struct Queueing {
+    /// Room of each queue, in slots of 2 KiB; a packet takes at least one.
+    pub slots: u32,
+    /// Makes the gate of each queue, given its number, which says when packets may leave.
+    pub gate: Box<dyn Fn(u16) -> Box<dyn Gate> + Send + Sync>,
+}
+
 struct Attached {
     tx: Vec<Arc<dyn Egress>>,
     /// Worker and token of each receive queue.
-    rx: Vec<(usize, u64)>,
+    rx: Vec<(usize, Token)>,
+    /// The same of each queue of the switch's own.
+    drains: Vec<(usize, Token)>,
     caps: Caps,
     mtu: u32,
     on_fault: OnFault,
@@ -131,7 +163,9 @@ struct Bridge {
     cell: Arc<BridgeCell>,
     logic: Arc<dyn SwitchLogic>,
     /// Wakes the logic, at every worker, if it wants that.
-    alarm: Option<u64>,
+    alarm: Option<Token>,
+    /// What packets are injected through, once somebody has asked for it, and the worker and token of the task.
+    injector: Option<(Injector, usize, Token)>,
     /// Of packets that the logic originates.
     originated: Arc<QueueCounters>,
     ports: Vec<Option<Port>>,
@@ -143,7 +177,7 @@ struct Bridge {
 struct State {
     bridges: BTreeMap<BridgeId, Bridge>,
     next_bridge: u32,
-    next_token: u64,
+    next_token: Token,
     next_observer: u64,
 }
 
@@ -247,9 +281,18 @@ impl Switch {
         state.next_bridge += 1;
         let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
         let (ports, observers, mirrors, originated) = Default::default();
-        let mut bridge =
-            Bridge { name: name.into(), cell, logic, alarm: None, originated, ports, observers, mirrors };
-        let alarms = self.alarms(&bridge, &bridge.logic, next(&mut state.next_token))?;
+        let mut bridge = Bridge {
+            name: name.into(),
+            cell,
+            logic,
+            alarm: None,
+            injector: None,
+            originated,
+            ports,
+            observers,
+            mirrors,
+        };
+        let alarms = self.alarms(&bridge, &bridge.logic, next(&mut state.next_token));
         self.set_alarms(&mut bridge, alarms);
         state.bridges.insert(id, bridge);
         Ok(id)
@@ -263,6 +306,10 @@ impl Switch {
         }
         let bridge = self.lock().bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
         self.remove_alarms(bridge.alarm);
+        if let Some((injector, worker, token)) = &bridge.injector {
+            drop(self.take(*worker, *token));
+            injector.close();
+        }
         self.quiescence.wait();
         for (_, observer) in &bridge.observers {
             observer.bridge_removed();
@@ -276,7 +323,7 @@ impl Switch {
         let state = &mut *self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
         logic.prepare(self.workers.len()).map_err(SwitchError::Logic)?;
-        let alarms = self.alarms(bridge, &logic, next(&mut state.next_token))?;
+        let alarms = self.alarms(bridge, &logic, next(&mut state.next_token));
         let old = std::mem::replace(&mut bridge.logic, logic);
         self.publish(bridge);
         self.set_alarms(bridge, alarms);
@@ -285,16 +332,10 @@ impl Switch {
     }
 
     /// What wakes a logic that is about to be the bridge's: an alarm for each worker, or none.
-    fn alarms(
-        &self,
-        bridge: &Bridge,
-        logic: &Arc<dyn SwitchLogic>,
-        token: u64,
-    ) -> Result<Vec<Alarm>, SwitchError> {
-        let Some(period) = logic.period() else { return Ok(Vec::new()) };
+    fn alarms(&self, bridge: &Bridge, logic: &Arc<dyn SwitchLogic>, token: Token) -> Vec<Alarm> {
+        let Some(period) = logic.period() else { return Vec::new() };
         let alarm = |_| Alarm::every(period, bridge.cell.clone(), bridge.originated.clone(), token);
-        let alarms: std::io::Result<_> = self.workers.iter().map(alarm).collect();
-        alarms.map_err(|error| SwitchError::Logic(format!("there is no timer for the logic: {error}")))
+        self.workers.iter().map(alarm).collect()
     }
 
     /// Sets these alarms in the place of those that the bridge has.
@@ -302,13 +343,13 @@ impl Switch {
         self.remove_alarms(bridge.alarm.take());
         bridge.alarm = alarms.first().map(Alarm::token);
         for (worker, alarm) in self.workers.iter().zip(alarms) {
-            worker.send(Command::AddAlarm(Box::new(alarm)));
+            worker.add(Task::Alarm(Box::new(alarm)));
         }
     }
 
-    fn remove_alarms(&self, token: Option<u64>) {
+    fn remove_alarms(&self, token: Option<Token>) {
         if let Some(token) = token {
-            self.workers.iter().for_each(|worker| drop(worker.take_alarm(token)));
+            self.workers.iter().for_each(|worker| drop(worker.take(token)));
         }
     }
 
@@ -377,6 +418,33 @@ impl Switch {
         // SAFETY: pictures are replaced by `publish` only, which needs the lock that is held until the end.
         let picture = unsafe { bridge.cell.get() };
         trace::rehearse(picture, at.port, packet, offload)
+    }
+
+    /// Sends a packet of the control plane into a bridge; see [`Switch::injector`].
+    pub fn inject(
+        &self,
+        id: BridgeId,
+        packet: &[u8],
+        offload: Offload,
+        to: Injection,
+    ) -> Result<(), SwitchError> {
+        Ok(self.injector(id)?.inject(packet, offload, to)?)
+    }
+
+    /// What packets of the control plane are sent into a bridge through, without waiting for changes of the switch. They
+    /// are taken by one worker, in order.
+    pub fn injector(&self, id: BridgeId) -> Result<Injector, SwitchError> {
+        let state = &mut *self.lock();
+        let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        if let Some((injector, ..)) = &bridge.injector {
+            return Ok(injector.clone());
+        }
+        let injector = Injector::new().map_err(doorbell)?;
+        let token = next(&mut state.next_token);
+        let worker = self.place(Placement::default());
+        self.add(worker, Task::Inject(Box::new(Inject::new(&injector, bridge.cell.clone(), token))));
+        bridge.injector = Some((injector.clone(), worker, token));
+        Ok(injector)
     }
 
     /// The ports of a bridge.
@@ -473,15 +541,31 @@ impl Switch {
 
     /// Plugs a client's queues into a port. Receive queues go to the workers that own fewest.
     pub fn attach(&self, at: PortRef, attachment: Attachment) -> Result<(), SwitchError> {
+        self.attach_with(at, attachment, AttachOptions::default())
+    }
+
+    /// The same, with hints and queues of the switch's own.
+    pub fn attach_with(
+        &self,
+        at: PortRef,
+        attachment: Attachment,
+        options: AttachOptions,
+    ) -> Result<(), SwitchError> {
         let mut state = self.lock();
-        let first_token = state.next_token;
-        state.next_token += attachment.rx.len() as u64;
-        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let State { bridges, next_token, .. } = &mut *state;
+        let bridge = bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let cell = bridge.cell.clone();
         let port = port_mut(bridge, at.port)?;
         if port.attached.is_some() {
             return Err(SwitchError::Attached);
         }
+        let rings: Option<Vec<_>> = match &options.queueing {
+            Some(queueing) => {
+                let ring = |_| Ok(Retained::new(queueing.slots, EventBell::new()?));
+                Some(attachment.tx.iter().map(ring).collect::<std::io::Result<_>>().map_err(doorbell)?)
+            }
+            None => None,
+        };
         while port.rx.len() < attachment.rx.len() {
             port.rx.push(Arc::default());
         }
@@ -489,36 +573,41 @@ impl Switch {
             port.tx.push(Arc::default());
         }
         let on_fault = once(attachment.on_fault);
-        let mut intakes = Vec::new();
-        let queues = (0..).zip(attachment.rx).zip(&port.rx);
-        for (((number, queue), counters), token) in queues.zip(first_token..) {
-            let worker = self.least_loaded();
-            let intake = Intake {
+        let mut tasks = Vec::new();
+        for ((number, queue), counters) in (0..).zip(attachment.rx).zip(&port.rx) {
+            let task = TakeIn {
                 queue,
                 bridge: cell.clone(),
                 ingress: at.port,
                 number,
                 counters: counters.clone(),
                 on_fault: on_fault.clone(),
-                token,
+                token: next(next_token),
                 dead: false,
             };
-            intakes.push((worker, Box::new(intake)));
+            tasks.push((self.place(options.placement), Task::TakeIn(Box::new(task))));
         }
-        port.attached = Some(Attached {
-            tx: attachment.tx,
-            rx: intakes.iter().map(|(worker, intake)| (*worker, intake.token)).collect(),
-            caps: attachment.caps,
-            mtu: attachment.mtu,
-            on_fault,
-        });
+        let names =
+            |tasks: &[(usize, Task)]| tasks.iter().map(|(worker, task)| (*worker, task.token())).collect();
+        let rx: Vec<_> = names(&tasks);
+        let mut tx = attachment.tx;
+        if let Some((rings, queueing)) = rings.zip(options.queueing) {
+            for (((number, egress), ring), counters) in (0..).zip(&mut tx).zip(rings).zip(&port.tx) {
+                let queued: Arc<dyn Egress> = Arc::new(Queued::new(ring.clone()));
+                let (egress, gate) = (std::mem::replace(egress, queued), (queueing.gate)(number));
+                let (counters, token) = (counters.clone(), next(next_token));
+                let drain = Drain::new(ring, gate, egress, counters, on_fault.clone(), token);
+                tasks.push((self.place(options.placement), Task::Drain(Box::new(drain))));
+            }
+        }
+        let drains = names(tasks.get(rx.len()..).unwrap_or_default());
+        port.attached =
+            Some(Attached { tx, rx, drains, caps: attachment.caps, mtu: attachment.mtu, on_fault });
         self.publish(bridge);
         self.tell(bridge, at.port, false);
         // The port is in the picture before its first packet can be.
-        for (worker, intake) in intakes {
-            if let Some(worker) = self.workers.get(worker) {
-                worker.send(Command::Add(intake));
-            }
+        for (worker, task) in tasks {
+            self.add(worker, task);
         }
         Ok(())
     }
@@ -530,15 +619,15 @@ impl Switch {
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
         let Some(attached) = port.attached.take() else { return Ok(()) };
-        let mut intakes = Vec::new();
-        for (worker, token) in &attached.rx {
-            intakes.push(self.workers.get(*worker).and_then(|w| w.take(*token)));
-            if let Some(load) = self.load.get(*worker) {
-                load.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        let queues: Vec<_> = attached.rx.iter().map(|(worker, token)| self.take(*worker, *token)).collect();
+        self.publish(bridge);
+        // Nothing is retained for the client any more.
+        for (worker, token) in &attached.drains {
+            if let Some(Task::Drain(drain)) = self.take(*worker, *token) {
+                drain.discard();
             }
         }
-        self.publish(bridge);
-        drop(intakes);
+        drop(queues);
         drop(attached);
         self.tell(bridge, at.port, was_up);
         Ok(())
@@ -566,8 +655,7 @@ impl Switch {
         let (Some(old), Some(new)) = (self.workers.get(from), self.workers.get(to)) else {
             return Err(SwitchError::Gone("worker"));
         };
-        let intake = old.take(token).ok_or(SwitchError::Gone("queue"))?;
-        new.send(Command::Add(intake));
+        new.add(old.take(token).ok_or(SwitchError::Gone("queue"))?);
         entry.0 = to;
         use std::sync::atomic::Ordering::Relaxed;
         if let (Some(a), Some(b)) = (self.load.get(from), self.load.get(to)) {
@@ -616,13 +704,33 @@ impl Switch {
             .collect()
     }
 
-    fn least_loaded(&self) -> usize {
+    /// The worker that is to have one more task: of those that suit it best, the one that has fewest.
+    fn place(&self, hint: Placement) -> usize {
         use std::sync::atomic::Ordering::Relaxed;
-        let least = (0..self.load.len()).min_by_key(|i| self.load[*i].load(Relaxed)).unwrap_or(0);
-        if let Some(load) = self.load.get(least) {
+        let rank = |(worker, load): (&WorkerHandle, &AtomicU32)| {
+            (std::cmp::Reverse(hint.suits(worker.cpu, worker.node)), load.load(Relaxed))
+        };
+        let ranks = self.workers.iter().zip(&self.load).map(rank);
+        let best = ranks.enumerate().min_by_key(|(_, rank)| *rank).map_or(0, |(worker, _)| worker);
+        if let Some(load) = self.load.get(best) {
             load.fetch_add(1, Relaxed);
         }
-        least
+        best
+    }
+
+    /// Gives a worker the task that was [placed](Switch::place) there.
+    fn add(&self, worker: usize, task: Task) {
+        if let Some(worker) = self.workers.get(worker) {
+            worker.add(task);
+        }
+    }
+
+    /// Takes a task that was placed there away from a worker; returns after its last batch has completed.
+    fn take(&self, worker: usize, token: Token) -> Option<Task> {
+        if let Some(load) = self.load.get(worker) {
+            load.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.workers.get(worker)?.take(token)
     }
 
     /// Publishes a bridge's current picture and waits until nobody uses the one before.
@@ -643,6 +751,10 @@ impl Switch {
         self.quiescence.wait();
         drop(old);
     }
+}
+
+fn doorbell(error: std::io::Error) -> SwitchError {
+    SwitchError::Doorbell(error.kind())
 }
 
 /// The next of some numbers.

@@ -1,38 +1,36 @@
-//! Workers: the threads that switch. A worker owns receive queues and runs each batch to completion.
+//! Workers: the threads that switch. A worker owns [tasks](crate::tasks) and runs each batch of theirs to completion.
 //!
 //! CPU follows load. A queue is *polled* while packets come, with its sender told not to signal. When it has
 //! been dry for [`Pace::linger`] the sender is asked to signal again, and the queue is *watched* for
 //! [`Pace::watch`] more, because clients exist that publish a packet and read our request without a fence
-//! between; then it is left *asleep* and costs nothing. A worker whose queues all sleep blocks in epoll with
-//! no timeout. While any queue is awake, epoll is asked every [`Pace::listen`] who else has woken.
+//! between; then it is left *asleep* and costs nothing. A task that waits for a time is not looked at before. A worker whose
+//! tasks all sleep or wait blocks in epoll, until the earliest of these times at most. While any task is awake, epoll is asked
+//! every [`Pace::listen`] who else was signalled.
 //!
 //! Signals are edge-triggered, so a client's eventfd is never read: whatever a client does to its blocking
 //! mode or counter, the worker cannot wait on it.
-//!
-//! A logic that wants to be called now and then has an alarm at every worker, a timer that wakes it as a queue does.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
-use crate::alarm::Alarm;
 use crate::clock;
 use crate::counters::{WorkerCounters, bump};
+use crate::doorbell::EventBell;
 use crate::fault::Fault;
-use crate::forward::{forward, originate};
-use crate::handle::{Command, WorkerHandle};
-use crate::intake::Intake;
-use crate::nest::Nest;
-use crate::notify::Notifier;
-use crate::output::Scratchpad;
+use crate::handle::{Command, Commands, WorkerHandle};
+use crate::placement;
 use crate::quiescence::Quiescence;
-use crate::rx::{BatchLimits, RxBatch};
-use crate::sync::{AtomicBool, Ordering};
-use crate::tools::Tools;
+use crate::rx::BatchLimits;
+use crate::tasks::{Context, Next, Ran, Task, Token};
 
 /// When a worker stops polling.
 #[derive(Debug, Clone, Copy)]
@@ -60,18 +58,20 @@ impl Default for Pace {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Looked at every round; its sender does not signal.
+    /// Run every round; nobody signals.
     Polled,
-    /// Looked at every round until the time given; its sender signals.
+    /// Run every round, since the time given; signals come.
     Watched(u64),
-    /// Not looked at until signalled.
+    /// Not run until signalled.
     Asleep,
-    /// Its client broke the rules; waits for removal.
+    /// Not run before its time.
+    Waiting,
+    /// Not run any more; waits for removal.
     Dead,
 }
 
 struct Slot {
-    intake: Box<Intake>,
+    task: Task,
     phase: Phase,
     last_packets: u64,
 }
@@ -79,29 +79,27 @@ struct Slot {
 struct Worker {
     index: usize,
     quiescence: Arc<Quiescence>,
-    counters: Arc<WorkerCounters>,
-    commands: Receiver<Command>,
-    pending: Arc<AtomicBool>,
-    wake: Arc<OwnedFd>,
+    commands: Arc<Commands>,
+    /// Whether the doorbell of `commands` was rung while the worker was about to sleep.
+    rung: bool,
     epoll: OwnedFd,
     slots: Vec<Option<Slot>>,
     /// Slots that are polled or watched.
     awake: Vec<usize>,
-    alarms: Vec<Option<Box<Alarm>>>,
-    /// Those that went off.
-    due: Vec<usize>,
-    batch: RxBatch,
-    pad: Scratchpad,
-    tools: Tools,
+    /// Slots that wait, by their times.
+    waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Wakes the worker at the earliest of these times.
+    timer: OwnedFd,
+    context: Context,
     linger: u64,
     watch: u64,
     listen: u64,
     poll_forever: bool,
 }
 
-const WAKE: u64 = u64::MAX;
-/// Marks an alarm's number.
-const ALARM: u64 = 1 << 63;
+// What epoll says beside the numbers of slots.
+const COMMANDS: u64 = u64::MAX;
+const TIMER: u64 = u64::MAX - 1;
 
 /// Starts worker `index`, pinned to `cpu` if given.
 pub(crate) fn start(
@@ -112,26 +110,23 @@ pub(crate) fn start(
     quiescence: Arc<Quiescence>,
 ) -> std::io::Result<WorkerHandle> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN | EventFlags::ET)?;
-    let (commands, inbox) = channel();
-    let pending = Arc::new(AtomicBool::new(false));
+    let edge = EventFlags::IN | EventFlags::ET;
+    let commands = Arc::new(Commands::new(EventBell::new()?));
+    epoll::add(&epoll, commands.doorbell.bell(), EventData::new_u64(COMMANDS), edge)?;
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    epoll::add(&epoll, &timer, EventData::new_u64(TIMER), edge)?;
     let counters = Arc::new(WorkerCounters::default());
     let worker = Worker {
         index,
         quiescence,
-        counters: counters.clone(),
-        commands: inbox,
-        pending: pending.clone(),
-        wake: wake.clone(),
+        commands: commands.clone(),
+        rung: false,
         epoll,
         slots: Vec::new(),
         awake: Vec::new(),
-        alarms: Vec::new(),
-        due: Vec::new(),
-        batch: RxBatch::new(limits),
-        pad: Scratchpad::of_worker(index),
-        tools: Tools { notifier: Notifier::new()?, nest: Nest::of_worker(index, limits) },
+        waiting: BinaryHeap::new(),
+        timer,
+        context: Context::new(index, limits, counters.clone())?,
         linger: clock::from_duration(pace.linger),
         watch: clock::from_duration(pace.watch),
         listen: clock::from_duration(pace.listen),
@@ -156,7 +151,8 @@ pub(crate) fn start(
         }
         Err(_) => return Err(std::io::Error::other(format!("worker {index} did not start"))),
     }
-    Ok(WorkerHandle { cpu, counters, commands, pending, wake, thread: Some(thread) })
+    let node = cpu.and_then(placement::node_of);
+    Ok(WorkerHandle { cpu, node, counters, commands, thread: Some(thread) })
 }
 
 fn pin(cpu: usize) -> std::io::Result<()> {
@@ -174,21 +170,23 @@ impl Worker {
         let mut now = clock::cycles();
         let mut listened = now;
         loop {
-            if self.pending.load(Ordering::Acquire) && !self.obey() {
+            if (self.commands.doorbell.answer() || self.rung) && !self.obey() {
                 self.quiescence.sleep(self.index);
                 return;
             }
             self.quiescence.pass(self.index);
+            self.end_waits(now);
 
             let mut i = 0;
             while let Some(&s) = self.awake.get(i) {
                 let start = now;
-                let packets = self.switch_batch(s);
+                let Some(Some(slot)) = self.slots.get_mut(s) else { break };
+                let ran = slot.task.run(&mut self.context, now);
                 now = clock::cycles();
-                if packets > 0 {
-                    bump(&self.counters.busy_cycles, now.wrapping_sub(start));
+                if ran.packets > 0 || ran.next != Next::Round {
+                    bump(&self.context.counters.busy_cycles, now.wrapping_sub(start));
                 }
-                if self.keep_awake(s, packets, now) {
+                if self.keep_awake(s, ran, now) {
                     i += 1;
                 } else {
                     self.awake.swap_remove(i);
@@ -196,7 +194,7 @@ impl Worker {
             }
 
             if self.awake.is_empty() && !self.poll_forever {
-                self.sleep();
+                self.sleep(now);
                 now = clock::cycles();
                 listened = now;
             } else if now.wrapping_sub(listened) > self.listen {
@@ -207,71 +205,105 @@ impl Worker {
                 core::hint::spin_loop();
                 now = clock::cycles();
             }
-            if !self.due.is_empty() {
-                self.wake_logics();
-                now = clock::cycles();
+        }
+    }
+
+    /// Blocks until a task is signalled, the time of one has come, or there is a command.
+    fn sleep(&mut self, now: u64) {
+        self.quiescence.sleep(self.index);
+        self.rung = self.commands.doorbell.arm();
+        if !self.rung && self.set_timer(now) {
+            self.listen(None);
+            bump(&self.context.counters.wakeups, 1);
+        }
+        self.rung |= self.commands.doorbell.disarm();
+        self.quiescence.wake(self.index);
+    }
+
+    /// Has the timer wake the worker when the next task's time has come. Returns false if it has come.
+    fn set_timer(&self, now: u64) -> bool {
+        let Some(Reverse((time, _))) = self.waiting.peek() else { return true };
+        let Some(left) = time.checked_sub(now).filter(|left| *left > 0) else { return false };
+        let left = clock::to_duration(left);
+        let it_value =
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        // Fails for no time that there is; a worker that could not sleep until then polls.
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_ok()
+    }
+
+    /// Has the tasks run whose time has come.
+    #[inline]
+    fn end_waits(&mut self, now: u64) {
+        while let Some(Reverse((time, s))) = self.waiting.peek().copied()
+            && time <= now
+        {
+            self.waiting.pop();
+            if let Some(Some(slot)) = self.slots.get_mut(s) {
+                slot.phase = Phase::Polled;
+                slot.last_packets = now;
+                self.awake.push(s);
             }
         }
     }
 
-    /// Blocks until a queue is signalled or a command comes.
-    fn sleep(&mut self) {
-        self.quiescence.sleep(self.index);
-        // A command sent before this look is seen; one sent after it makes `wake` readable.
-        if !self.pending.load(Ordering::Acquire) {
-            self.listen(None);
-            bump(&self.counters.wakeups, 1);
-        }
-        self.quiescence.wake(self.index);
-    }
-
-    /// Wakes the queues that were signalled.
+    /// Has the tasks run that were signalled.
     fn listen(&mut self, timeout: Option<&Timespec>) {
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, timeout) else {
             return; // interrupted
         };
         for event in events.iter() {
-            let data = event.data.u64();
-            if data == WAKE {
-                continue;
+            // Commands and the timer are looked at in any case: `slots` has no such numbers.
+            let s = event.data.u64() as usize;
+            let Some(Some(slot)) = self.slots.get_mut(s) else { continue };
+            match slot.phase {
+                Phase::Asleep => self.awake.push(s),
+                // Who signals may have taken back the request to do so: it is made anew before the task sleeps.
+                Phase::Watched(_) => {}
+                Phase::Polled | Phase::Waiting | Phase::Dead => continue,
             }
-            if data & ALARM != 0 {
-                self.due.push((data & !ALARM) as usize);
-                continue;
-            }
-            let s = data as usize;
-            if let Some(Some(slot)) = self.slots.get_mut(s)
-                && slot.phase == Phase::Asleep
-            {
-                slot.phase = Phase::Polled;
-                slot.last_packets = clock::cycles();
-                slot.intake.queue.set_signalled(false);
-                self.awake.push(s);
-            }
+            slot.phase = Phase::Polled;
+            slot.last_packets = clock::cycles();
+            slot.task.set_signalled(false);
         }
     }
 
-    /// Whether slot `s` stays among those looked at, after a look that found `packets`.
+    /// Whether slot `s` stays among those that are run every round, after its task ran.
     #[inline]
-    fn keep_awake(&mut self, s: usize, packets: usize, now: u64) -> bool {
+    fn keep_awake(&mut self, s: usize, ran: Ran, now: u64) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(s) else { return false };
-        if packets > 0 {
-            slot.last_packets = now;
-            if slot.phase != Phase::Polled && slot.phase != Phase::Dead {
-                slot.phase = Phase::Polled;
-                slot.intake.queue.set_signalled(false);
+        match ran.next {
+            Next::Round => {}
+            Next::At(time) => {
+                if let Phase::Watched(_) = slot.phase {
+                    slot.task.set_signalled(false);
+                }
+                slot.phase = Phase::Waiting;
+                self.waiting.push(Reverse((time, s)));
+                return false;
             }
-            return slot.phase != Phase::Dead;
+            Next::Never => {
+                slot.phase = Phase::Dead;
+                return false;
+            }
+        }
+        if ran.packets > 0 {
+            slot.last_packets = now;
+            if slot.phase != Phase::Polled {
+                slot.phase = Phase::Polled;
+                slot.task.set_signalled(false);
+            }
+            return true;
         }
         match slot.phase {
-            Phase::Polled if !slot.intake.queue.cheap_to_poll() => {
+            Phase::Polled if !slot.task.is_cheap_to_poll() => {
                 slot.phase = Phase::Asleep;
                 false
             }
             Phase::Polled => {
                 if !self.poll_forever && now.wrapping_sub(slot.last_packets) > self.linger {
-                    slot.intake.queue.set_signalled(true);
+                    slot.task.set_signalled(true);
                     slot.phase = Phase::Watched(now);
                 }
                 true
@@ -281,91 +313,17 @@ impl Worker {
                 false
             }
             Phase::Watched(_) => true,
-            Phase::Asleep | Phase::Dead => false,
-        }
-    }
-
-    /// Takes one batch from slot `s` and switches it. Returns its packets.
-    #[inline]
-    fn switch_batch(&mut self, s: usize) -> usize {
-        let Some(Some(slot)) = self.slots.get_mut(s) else { return 0 };
-        let intake = &mut *slot.intake;
-        self.batch.clear();
-        self.batch.queue = intake.number;
-        let received = intake.queue.receive(&mut self.batch);
-        let packets = self.batch.len();
-        if packets > 0 {
-            // SAFETY: this worker is awake and `bridge` does not outlive this function.
-            let bridge = unsafe { intake.bridge.get() };
-            if let Some(arena) = bridge.arena(self.index) {
-                // SAFETY: it is this worker's own; this batch has it until it is emptied below, and no other batch of this
-                // worker is loaded meanwhile.
-                unsafe { self.batch.keep_headers_in(arena) };
-            }
-            self.batch.load_headers();
-            self.tools.nest.begin();
-            forward(&mut self.batch, &mut self.pad, &mut self.tools, bridge, intake.ingress);
-            intake.counters.add_batch_alone(packets as u64, self.batch.bytes);
-            bump(&self.counters.packets, packets as u64);
-            bump(&self.counters.batches, 1);
-        }
-        intake.counters.add_drops(&mut self.batch.drops);
-        intake.counters.add_drops(&mut self.pad.drops);
-        if let Err(fault) = received.and_then(|()| intake.queue.complete(&mut self.tools)) {
-            slot.phase = Phase::Dead;
-            intake.dead = true;
-            (intake.on_fault)(fault);
-        }
-        if !self.tools.notifier.is_empty() {
-            self.tools.notifier.flush();
-            self.counters.notifications.store(self.tools.notifier.told(), Ordering::Relaxed);
-        }
-        packets
-    }
-
-    /// Calls the logics whose time has come.
-    #[cold]
-    fn wake_logics(&mut self) {
-        while let Some(due) = self.due.pop() {
-            let Some(Some(alarm)) = self.alarms.get(due) else { continue };
-            let start = clock::cycles();
-            // A timer goes on only when it was read.
-            if rustix::io::read(&alarm.timer, &mut [0; 8]).is_err() {
-                continue;
-            }
-            // SAFETY: this worker is awake and `bridge` does not outlive this function.
-            let bridge = unsafe { alarm.bridge.get() };
-            self.batch.clear();
-            self.batch.queue = 0;
-            if let Some(arena) = bridge.arena(self.index) {
-                // SAFETY: as in `switch_batch`.
-                unsafe { self.batch.keep_headers_in(arena) };
-            }
-            self.batch.load_headers();
-            self.tools.nest.begin();
-            originate(&mut self.batch, &mut self.pad, &mut self.tools, bridge);
-            alarm.counters.add_drops(&mut self.pad.drops);
-            if !self.tools.notifier.is_empty() {
-                self.tools.notifier.flush();
-                self.counters.notifications.store(self.tools.notifier.told(), Ordering::Relaxed);
-            }
-            bump(&self.counters.busy_cycles, clock::cycles().wrapping_sub(start));
+            Phase::Asleep | Phase::Waiting | Phase::Dead => false,
         }
     }
 
     /// Carries out what the control plane asked for. Returns false to stop.
+    #[cold]
     fn obey(&mut self) -> bool {
-        // Acquires what was sent before `pending` was set; a plain store could pass the look at the channel.
-        self.pending.swap(false, Ordering::AcqRel);
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&*self.wake, &mut count);
-        while let Ok(command) = self.commands.try_recv() {
+        self.rung = false;
+        for command in self.commands.take() {
             match command {
-                Command::Add(intake) => self.add(intake),
-                Command::AddAlarm(alarm) => self.add_alarm(alarm),
-                Command::RemoveAlarm(token, reply) => {
-                    let _ = reply.send(self.remove_alarm(token));
-                }
+                Command::Add(task) => self.add(task),
                 Command::Remove(token, reply) => {
                     let _ = reply.send(self.remove(token));
                 }
@@ -375,54 +333,44 @@ impl Worker {
         true
     }
 
-    fn add(&mut self, mut intake: Box<Intake>) {
+    fn add(&mut self, mut task: Task) {
         let free = self.slots.iter().position(Option::is_none);
         let s = free.unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        let flags = EventFlags::IN | EventFlags::ET;
-        if let Err(error) =
-            epoll::add(&self.epoll, intake.queue.signal(), EventData::new_u64(s as u64), flags)
+        let edge = EventFlags::IN | EventFlags::ET;
+        if let Some(doorbell) = task.doorbell()
+            && let Err(error) = epoll::add(&self.epoll, doorbell, EventData::new_u64(s as u64), edge)
         {
-            return (intake.on_fault)(Fault::Notify(error));
+            return task.fail(Fault::Notify(error));
         }
-        let phase = if intake.dead {
-            Phase::Dead
-        } else {
-            // Packets may have come before anyone listened.
-            intake.queue.set_signalled(false);
-            self.awake.push(s);
-            Phase::Polled
-        };
-        self.slots[s] = Some(Slot { intake, phase, last_packets: clock::cycles() });
-    }
-
-    fn add_alarm(&mut self, alarm: Box<Alarm>) {
-        let free = self.alarms.iter().position(Option::is_none).unwrap_or(self.alarms.len());
-        let (data, flags) = (EventData::new_u64(ALARM | free as u64), EventFlags::IN | EventFlags::ET);
-        // Without it a logic is not woken; there is nobody else to tell.
-        if epoll::add(&self.epoll, &alarm.timer, data, flags).is_ok() {
-            if free == self.alarms.len() {
-                self.alarms.push(None);
+        let phase = match task.first() {
+            Next::Never => Phase::Dead,
+            Next::At(time) => {
+                self.waiting.push(Reverse((time, s)));
+                Phase::Waiting
             }
-            self.alarms[free] = Some(alarm);
-            self.due.reserve(self.alarms.len());
-        }
+            Next::Round => {
+                // Packets may have come before anyone listened.
+                task.set_signalled(false);
+                self.awake.push(s);
+                Phase::Polled
+            }
+        };
+        self.slots[s] = Some(Slot { task, phase, last_packets: clock::cycles() });
+        self.awake.reserve(self.slots.len());
+        self.waiting.reserve(self.slots.len());
     }
 
-    fn remove_alarm(&mut self, token: u64) -> Option<Box<Alarm>> {
-        let there = |alarm: &&mut Option<Box<Alarm>>| alarm.as_ref().is_some_and(|a| a.token() == token);
-        let alarm = self.alarms.iter_mut().find(there)?.take()?;
-        let _ = epoll::delete(&self.epoll, alarm.timer.as_fd());
-        Some(alarm)
-    }
-
-    fn remove(&mut self, token: u64) -> Option<Box<Intake>> {
-        let s = self.slots.iter().position(|s| s.as_ref().is_some_and(|s| s.intake.token == token))?;
+    fn remove(&mut self, token: Token) -> Option<Task> {
+        let s = self.slots.iter().position(|s| s.as_ref().is_some_and(|s| s.task.token() == token))?;
         self.awake.retain(|awake| *awake != s);
+        self.waiting.retain(|Reverse((_, waiting))| *waiting != s);
         let slot = self.slots.get_mut(s)?.take()?;
-        let _ = epoll::delete(&self.epoll, slot.intake.queue.signal().as_fd());
-        Some(slot.intake)
+        if let Some(doorbell) = slot.task.doorbell() {
+            let _ = epoll::delete(&self.epoll, doorbell);
+        }
+        Some(slot.task)
     }
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use fabric::switch::{BridgeId, PortRef};
 use fabric::worker::Pace;
 use fabric::{
-    Batch, DropReason, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Switch,
-    SwitchError, SwitchLogic, SwitchOptions, Tools,
+    AttachOptions, Batch, DropReason, Egress, Fault, OutputList, Placement, PortIndex, PortSettings,
+    QueueCounters, Switch, SwitchError, SwitchLogic, SwitchOptions, Tools,
 };
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
@@ -503,6 +503,31 @@ fn two_cpus() -> Option<(usize, usize)> {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
     Some((cpus.next()?, cpus.next()?))
+}
+
+#[test]
+fn a_queue_goes_where_its_hint_says_else_where_least_is() {
+    let Some((first, second)) = two_cpus() else { return };
+    let options = SwitchOptions { workers: vec![Some(first), Some(second)], ..SwitchOptions::default() };
+    let switch = Switch::start(&options).unwrap();
+    let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
+    let plug = |name: &str, placement| {
+        let at = switch.add_port(bridge, PortSettings::new(name)).unwrap();
+        let (attachment, _) = attachment(vec![Feed::new().queue(), Feed::new().queue()], vec![]);
+        switch.attach_with(at, attachment, AttachOptions { placement, ..AttachOptions::default() }).unwrap();
+        at
+    };
+    let owned = || switch.workers().iter().map(|worker| worker.queues.len()).collect::<Vec<_>>();
+    let near = plug("near", Placement { cpu: Some(second), ..Placement::default() });
+    assert_eq!(owned(), [0, 2]);
+    // No worker suits: the hint is as good as none.
+    plug("far", Placement { cpu: Some(usize::MAX), node: Some(usize::MAX) });
+    assert_eq!(owned(), [2, 2]);
+    plug("any", Placement::default());
+    assert_eq!(owned(), [3, 3]);
+    switch.detach(near).unwrap();
+    plug("next", Placement::default());
+    assert_eq!(owned(), [3, 3]);
 }
 
 #[test]

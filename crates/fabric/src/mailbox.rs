@@ -1,0 +1,27 @@
+//! A mailbox: what the control plane has for a worker, and the doorbell that tells it so.
+
+use crate::doorbell::{Bell, Doorbell};
+use crate::sync::SpinLock;
+
+/// Messages for one receiver. See the module.
+pub(crate) struct Mailbox<T, B> {
+    messages: SpinLock<Vec<T>>,
+    pub(crate) doorbell: Doorbell<B>,
+}
+
+impl<T, B: Bell> Mailbox<T, B> {
+    pub(crate) fn new(bell: B) -> Self {
+        Self { messages: SpinLock::new(Vec::new()), doorbell: Doorbell::new(bell) }
+    }
+
+    /// Puts a message in and rings.
+    pub(crate) fn send(&self, message: T) {
+        self.messages.with(|messages| messages.push(message));
+        self.doorbell.ring();
+    }
+
+    /// All messages, in the order in which they came. For a receiver that was rung for.
+    pub(crate) fn take(&self) -> Vec<T> {
+        self.messages.with(std::mem::take)
+    }
+}

@@ -1,0 +1,252 @@
+//! Packets that outlive their batch: copied once, by [`Queued`], into a ring of the switch's own memory.
+//!
+//! To the fabric the ring is one like a client's, filled by [`TxRing`]: by several workers at once, in order, never waiting;
+//! what does not fit is dropped and counted as `ring-full`. A packet takes as many slots of [`SLOT_LEN`] bytes as it needs,
+//! with its offload metadata in front (as virtio-net's header). One reader takes packets out: a worker's
+//! [drain](crate::tasks).
+//!
+//! Invariants: slots before `taken` and after `published` belong to the workers that fill them, those between to the reader.
+//! `published` is stored after what it publishes and loaded before it is read, `taken` the other way round.
+
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use packet::offload::Offload;
+use packet::virtio_net;
+
+use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::doorbell::{Bell, Doorbell, Ring};
+use crate::egress::{Egress, Output, OutputList};
+use crate::fault::Fault;
+use crate::sync::{AtomicU32, Ordering};
+use crate::tools::Tools;
+use crate::tx_ring::{Buffer, RingBacking, TxRing};
+
+/// Bytes of a slot.
+pub(crate) const SLOT_LEN: u32 = 2048;
+/// The highest bit of a slot's length: the packet goes on in the next slot.
+const MORE: u32 = 1 << 31;
+
+/// Memory that several threads fill at different places, through pointers only. The kernel gives pages as they are
+/// first written.
+struct Memory {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is plain memory, and who may access which part of it when is decided by the ring's indices.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(len: usize) -> Self {
+        let start = NonNull::from(Box::leak(vec![0u8; len].into_boxed_slice())).cast();
+        Self { start, len }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let slice = NonNull::slice_from_raw_parts(self.start, self.len);
+        // SAFETY: it is the box that `new` leaked, and nobody has a pointer into it: all users have the ring.
+        drop(unsafe { Box::from_raw(slice.as_ptr()) });
+    }
+}
+
+/// The ring. See the module.
+pub(crate) struct Retained<B> {
+    memory: Memory,
+    /// Bytes of each slot that are used, and [`MORE`].
+    lens: Box<[AtomicU32]>,
+    published: AtomicU32,
+    taken: AtomicU32,
+    /// Rung for the reader.
+    pub(crate) doorbell: Doorbell<B>,
+}
+
+/// A packet in the ring, until it is released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RetainedPacket {
+    /// Its first slot.
+    first: u32,
+    /// Slots that it takes.
+    slots: u32,
+    /// Bytes of the packet.
+    pub(crate) len: u32,
+    pub(crate) offload: Offload,
+}
+
+impl<B> Retained<B> {
+    /// A ring of so many slots, rounded up to a power of two.
+    pub(crate) fn new(slots: u32, bell: B) -> Arc<Self> {
+        let slots = slots.clamp(1, 1 << 20).next_power_of_two();
+        Arc::new(Self {
+            memory: Memory::new((slots * SLOT_LEN) as usize),
+            lens: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            published: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            doorbell: Doorbell::new(bell),
+        })
+    }
+
+    /// Where slot `seq` begins.
+    fn slot(&self, seq: u32) -> NonNull<u8> {
+        let at = (seq as usize & (self.lens.len() - 1)) * SLOT_LEN as usize;
+        // SAFETY: `at` is less than slots * SLOT_LEN, which is the memory's length.
+        unsafe { self.memory.start.add(at) }
+    }
+
+    fn len_of(&self, seq: u32) -> u32 {
+        let len = self.lens.get(seq as usize & (self.lens.len() - 1));
+        len.map_or(0, |len| len.load(Ordering::Relaxed))
+    }
+
+    /// The slot of the next packet that is not released. For the reader.
+    pub(crate) fn front(&self) -> u32 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// The packet that starts in slot `at`, which is [`Retained::front`] or behind a packet. For the reader.
+    pub(crate) fn packet(&self, at: u32) -> Option<RetainedPacket> {
+        let end = self.published.load(Ordering::Acquire);
+        let (mut seq, mut len) = (at, 0);
+        while seq != end {
+            let field = self.len_of(seq);
+            len += field & !MORE;
+            seq = seq.wrapping_add(1);
+            if field & MORE == 0 {
+                // SAFETY: the slot belongs to the reader and starts with so many bytes, which were written.
+                let header = unsafe { self.slot(at).cast::<[u8; virtio_net::HEADER_LEN]>().read() };
+                // It was encoded from valid metadata.
+                let offload = virtio_net::decode(&header).unwrap_or(Offload::NONE);
+                let len = len.saturating_sub(virtio_net::HEADER_LEN as u32);
+                return Some(RetainedPacket { first: at, slots: seq.wrapping_sub(at), len, offload });
+            }
+        }
+        None
+    }
+
+    /// Calls `f` with each piece of a packet's bytes, in order.
+    pub(crate) fn for_each_piece(&self, packet: &RetainedPacket, mut f: impl FnMut(NonNull<u8>, u32)) {
+        for i in 0..packet.slots {
+            let seq = packet.first.wrapping_add(i);
+            let skip = if i == 0 { virtio_net::HEADER_LEN as u32 } else { 0 };
+            let len = (self.len_of(seq) & !MORE).saturating_sub(skip);
+            // SAFETY: `skip` bytes and more of the slot are used.
+            f(unsafe { self.slot(seq).add(skip as usize) }, len);
+        }
+    }
+
+    /// Gives all slots before `to` back to the workers. For the reader, when nothing refers to them any more.
+    pub(crate) fn release(&self, to: u32) {
+        self.taken.store(to, Ordering::Release);
+    }
+}
+
+impl RetainedPacket {
+    /// The slot behind it.
+    pub(crate) fn end(&self) -> u32 {
+        self.first.wrapping_add(self.slots)
+    }
+}
+
+impl<B: Bell> Ring for Retained<B> {
+    fn ring(&self) {
+        self.doorbell.ring();
+    }
+}
+
+/// The workers' end of the ring.
+struct Filling<B>(Arc<Retained<B>>);
+
+// SAFETY: `buffer` gives a slot of the ring's own memory, which lives as long as the ring, has SLOT_LEN bytes, and is only
+// accessed through pointers.
+unsafe impl<B: Bell> RingBacking for Filling<B> {
+    type Own = ();
+    type Entry = ();
+
+    const PREFIX: usize = virtio_net::HEADER_LEN;
+
+    fn size(&self) -> u32 {
+        self.0.lens.len() as u32
+    }
+
+    #[inline]
+    fn posted(&self, (): &mut (), _published: u32) -> Result<u32, Fault> {
+        Ok(self.0.taken.load(Ordering::Acquire).wrapping_add(self.size()))
+    }
+
+    #[inline]
+    fn buffer(&self, (): &mut (), seq: u32, (): &mut ()) -> Result<Buffer, Fault> {
+        Ok(Buffer { at: self.0.slot(seq), capacity: SLOT_LEN })
+    }
+
+    fn prefix(&self, output: &Output<'_>, _entries: u16, to: &mut [u8]) {
+        if let Some(to) = to.first_chunk_mut() {
+            *to = virtio_net::encode(output.offload(), 1);
+        }
+    }
+
+    #[inline]
+    fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
+        if let Some(field) = self.0.lens.get(seq as usize & (self.0.lens.len() - 1)) {
+            field.store(if more { len | MORE } else { len }, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn publish(&self, (): &mut (), seq: u32) {
+        self.0.published.store(seq, Ordering::Release);
+    }
+
+    /// [`Queued`] rings, once after the batch.
+    #[inline]
+    fn notify(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn faulted(&self) -> bool {
+        false
+    }
+}
+
+/// A destination whose packets are retained until a drain delivers them. What finds no room is dropped and counted; the
+/// rest is counted when it is delivered.
+pub(crate) struct Queued<B: Bell> {
+    ring: TxRing<Filling<B>>,
+    retained: Arc<Retained<B>>,
+}
+
+impl<B: Bell> Queued<B> {
+    /// Retains packets in this ring.
+    pub(crate) fn new(retained: Arc<Retained<B>>) -> Self {
+        Self { ring: TxRing::new(Filling(retained.clone()), (), 0), retained }
+    }
+}
+
+impl<B: Bell + 'static> Egress for Queued<B> {
+    fn deliver(
+        &self,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<(), Fault> {
+        let retained = QueueCounters::default();
+        self.ring.deliver(list, &retained, tools)?;
+        let retained = retained.snapshot();
+        let mut drops = Drops::default();
+        for (reason, n) in DropReason::ALL.iter().zip(retained.drops) {
+            if n > 0 {
+                // A list has at most as many outputs as a batch may have.
+                drops.add(*reason, n as u32);
+            }
+        }
+        counters.add_drops(&mut drops);
+        if retained.packets > 0 {
+            tools.notifier.add_bell(&self.retained);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Draining: packets that were decided and retained earlier leave for their destination, in order.
+//!
+//! A drain empties one [`Retained`] ring, a batch at a time, as fast as its [`Gate`] opens. What its destination does not take
+//! is dropped and counted there as for any delivery; observers are not shown it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::{Context, Next, Ran, Token};
+use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::doorbell::EventBell;
+use crate::egress::{Egress, OutputList};
+use crate::fault::{Fault, OnFault};
+use crate::output::{NIL, Node};
+use crate::retained::Retained;
+use crate::rx::MAX_BATCH;
+
+/// When a packet at the front of a queue may leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// Now.
+    Now,
+    /// Not before this time on the [cycle counter](crate::clock::cycles).
+    At(u64),
+}
+
+/// Decides when the packets of a queue may leave: the seam for shapers. Called by one worker at a time.
+pub trait Gate: Send {
+    /// When the packet at the front, of `bytes` bytes, may leave, given that it is `now`. After [`Opening::Now`] it does leave.
+    fn opening(&mut self, now: u64, bytes: u32) -> Opening;
+}
+
+/// A gate that is always open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Open;
+
+impl Gate for Open {
+    fn opening(&mut self, _now: u64, _bytes: u32) -> Opening {
+        Opening::Now
+    }
+}
+
+/// A ring of retained packets and where they go. See the module.
+pub(crate) struct Drain {
+    retained: Arc<Retained<EventBell>>,
+    gate: Box<dyn Gate>,
+    egress: Arc<dyn Egress>,
+    counters: Arc<QueueCounters>,
+    on_fault: OnFault,
+    token: Token,
+    nodes: Box<[Node]>,
+    dead: bool,
+}
+
+impl Drain {
+    pub(crate) fn new(
+        retained: Arc<Retained<EventBell>>,
+        gate: Box<dyn Gate>,
+        egress: Arc<dyn Egress>,
+        counters: Arc<QueueCounters>,
+        on_fault: OnFault,
+        token: Token,
+    ) -> Self {
+        let nodes = vec![Node::default(); MAX_BATCH].into();
+        Self { retained, gate, egress, counters, on_fault, token, nodes, dead: false }
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(crate) fn signal(&self) -> BorrowedFd<'_> {
+        self.retained.doorbell.bell().as_fd()
+    }
+
+    pub(crate) fn set_signalled(&mut self, on: bool) {
+        // The worker looks at the ring after this, whatever was rung before.
+        let _ = if on { self.retained.doorbell.arm() } else { self.retained.doorbell.disarm() };
+    }
+
+    /// Delivers a batch.
+    pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
+        if self.dead {
+            return Ran { packets: 0, next: Next::Never };
+        }
+        let batch = &mut context.batch;
+        batch.clear();
+        batch.queue = 0;
+        let (mut at, mut next) = (self.retained.front(), Next::Round);
+        while batch.has_room()
+            && let Some(packet) = self.retained.packet(at)
+        {
+            if let Opening::At(time) = self.gate.opening(now, packet.len) {
+                next = Next::At(time);
+                break;
+            }
+            self.retained.for_each_piece(&packet, |piece, len| {
+                // SAFETY: the slots of the packet are this reader's until they are released below. It takes fewer pieces
+                // than a packet may have.
+                let _ = unsafe { batch.add_segment(piece, len) };
+            });
+            batch.end_packet(packet.offload);
+            at = packet.end();
+        }
+        let packets = batch.len();
+        if packets > 0 {
+            batch.load_headers();
+            context.tools.nest.begin();
+            self.deliver(context, packets);
+            context.count(packets);
+            self.retained.release(at);
+            context.ring();
+        }
+        Ran { packets, next: if self.dead { Next::Never } else { next } }
+    }
+
+    fn deliver(&mut self, context: &mut Context, packets: usize) {
+        for (v, node) in (0u16..).zip(self.nodes.iter_mut().take(packets)) {
+            let next = if usize::from(v) + 1 < packets { u32::from(v) + 1 } else { NIL };
+            *node = Node::new(v, next);
+        }
+        let mut list =
+            OutputList { batch: &context.batch, nodes: &mut self.nodes, head: 0, count: packets as u32 };
+        if let Err(fault) = self.egress.deliver(&mut list, &self.counters, &mut context.tools) {
+            self.dead = true;
+            self.fail(fault);
+        }
+    }
+
+    pub(crate) fn fail(&self, fault: Fault) {
+        (self.on_fault)(fault);
+    }
+
+    /// Drops what is left. For when nothing is retained any more.
+    pub(crate) fn discard(self) {
+        let (mut at, mut drops) = (self.retained.front(), Drops::default());
+        while let Some(packet) = self.retained.packet(at) {
+            drops.add(DropReason::PortDown, 1);
+            at = packet.end();
+        }
+        self.retained.release(at);
+        self.counters.add_drops(&mut drops);
+    }
+}

@@ -1,0 +1,54 @@
+//! Taking in: one batch from a receive queue, through the logic of its bridge, to where its packets go.
+
+use std::sync::Arc;
+
+use super::{Context, Next, Ran, Token};
+use crate::bridge_cell::BridgeCell;
+use crate::counters::QueueCounters;
+use crate::fault::OnFault;
+use crate::forward::forward;
+use crate::port::PortIndex;
+use crate::rx::RxQueue;
+
+/// A receive queue and where its packets belong.
+pub(crate) struct TakeIn {
+    pub(crate) queue: Box<dyn RxQueue>,
+    pub(crate) bridge: Arc<BridgeCell>,
+    pub(crate) ingress: PortIndex,
+    /// Its number in its port.
+    pub(crate) number: u16,
+    pub(crate) counters: Arc<QueueCounters>,
+    pub(crate) on_fault: OnFault,
+    pub(crate) token: Token,
+    /// Its client broke the rules: it is not used again, on whatever worker it is.
+    pub(crate) dead: bool,
+}
+
+impl TakeIn {
+    /// Takes one batch and switches it.
+    #[inline]
+    pub(crate) fn run(&mut self, context: &mut Context) -> Ran {
+        let batch = &mut context.batch;
+        batch.clear();
+        batch.queue = self.number;
+        let received = self.queue.receive(batch);
+        let packets = batch.len();
+        if packets > 0 {
+            // SAFETY: the worker that runs this is awake and `bridge` does not outlive this function.
+            let bridge = unsafe { self.bridge.get() };
+            context.load_for(bridge);
+            let Context { batch, pad, tools, .. } = context;
+            forward(batch, pad, tools, bridge, self.ingress);
+            self.counters.add_batch_alone(packets as u64, batch.bytes);
+            context.count(packets);
+        }
+        self.counters.add_drops(&mut context.batch.drops);
+        self.counters.add_drops(&mut context.pad.drops);
+        if let Err(fault) = received.and_then(|()| self.queue.complete(&mut context.tools)) {
+            self.dead = true;
+            (self.on_fault)(fault);
+        }
+        context.ring();
+        Ran { packets, next: if self.dead { Next::Never } else { Next::Round } }
+    }
+}

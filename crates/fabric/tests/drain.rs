@@ -1,0 +1,255 @@
+//! Queues of the switch's own: packets are copied once, keep their order, are counted, and dropped when there is no room.
+#![cfg(test)]
+#![cfg(not(loom))]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fabric::switch::{BridgeId, PortRef};
+use fabric::{
+    AttachOptions, Attachment, Caps, DropReason, Egress, Fault, Gate, Open, Opening, OutputList,
+    PortSettings, QueueCounters, Queueing, Switch, Tools, clock,
+};
+use packet::offload::{Gso, Offload};
+use support::feed::{Feed, Sent};
+use support::mem_ring::MemRing;
+use support::rig::{self, ByFirstByte, Faults};
+use support::{CallPort, frame, id_of, wait_until};
+
+/// Plugs a destination in behind queues of so many slots.
+fn plug(
+    switch: &Switch,
+    bridge: BridgeId,
+    tx: Vec<Arc<dyn Egress>>,
+    slots: u32,
+    gate: impl Fn() -> Box<dyn Gate> + Send + Sync + 'static,
+) -> (PortRef, Faults) {
+    let port = switch.add_port(bridge, PortSettings::new("to")).unwrap();
+    let (attachment, faults) = rig::attachment(vec![], tx);
+    let caps = Caps { csum: true, tso4: true, ..Caps::default() };
+    let queueing = Some(Queueing { slots, gate: Box::new(move |_| gate()) });
+    let options = AttachOptions { queueing, ..AttachOptions::default() };
+    switch.attach_with(port, Attachment { caps, ..attachment }, options).unwrap();
+    (port, faults)
+}
+
+/// A port that sends, of a bridge whose logic goes by a packet's first byte.
+fn sender(switch: &Switch, bridge: BridgeId, name: &str) -> Arc<Feed> {
+    let feed = Feed::new();
+    rig::plug(switch, bridge, name, vec![feed.queue()], vec![Arc::new(CallPort::default())]);
+    feed
+}
+
+fn packet(to: PortRef, id: u64, len: usize) -> Vec<u8> {
+    let mut bytes = frame(id, len);
+    bytes[0] = to.port.0 as u8;
+    bytes
+}
+
+/// Opens when the test says so.
+struct Door(Arc<AtomicBool>);
+
+impl Gate for Door {
+    fn opening(&mut self, now: u64, _: u32) -> Opening {
+        match self.0.load(Ordering::SeqCst) {
+            true => Opening::Now,
+            false => Opening::At(now + clock::from_duration(Duration::from_micros(200))),
+        }
+    }
+}
+
+fn ids(packets: &[Vec<u8>]) -> Vec<u64> {
+    packets.iter().map(|packet| id_of(packet)).collect()
+}
+
+fn taken(port: &CallPort) -> Vec<Vec<u8>> {
+    port.take().into_iter().map(|called| called.bytes).collect()
+}
+
+#[test]
+fn packets_of_two_workers_arrive_whole_in_order_and_once() {
+    const EACH: u64 = 3000;
+    let switch = rig::switch(2);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let out = Arc::new(CallPort::default());
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 1 << 14, || Box::new(Open));
+    let feeds = [sender(&switch, bridge, "a"), sender(&switch, bridge, "b")];
+    let len = |id: u64| if id % 500 == 7 { 65_000 } else { 14 + (id * 37 % 3000) as usize };
+    for first in (0..EACH).step_by(50) {
+        for (sender, feed) in (0..).zip(&feeds) {
+            // The feed overwrites what it gets back: a packet that is copied too late shows.
+            let ids = (first..first + 50).map(|i| sender * EACH + i);
+            feed.send(ids.map(|id| Sent::cut(&packet(to, id, len(id)), &[len(id) / 3, len(id) / 2])));
+        }
+        wait_until("the senders have their packets back", || {
+            feeds.iter().all(|feed| feed.returned() == first + 50)
+        });
+    }
+    wait_until("all packets are there", || out.got.lock().unwrap().len() as u64 == 2 * EACH);
+    let got = taken(&out);
+    for (bytes, id) in got.iter().zip(ids(&got)) {
+        assert!(*bytes == packet(to, id, len(id)), "packet {id} differs");
+    }
+    for sender in 0..2 {
+        let own: Vec<_> = ids(&got).into_iter().filter(|id| id / EACH == sender).collect();
+        assert_eq!(own, (sender * EACH..(sender + 1) * EACH).collect::<Vec<_>>());
+    }
+    let counters = switch.counters(to).unwrap();
+    let bytes: usize = got.iter().map(Vec::len).sum();
+    assert_eq!((counters.tx[0].packets, counters.tx[0].bytes), (2 * EACH, bytes as u64));
+    assert_eq!(rig::all_drops(&switch, to), 0);
+}
+
+#[test]
+fn a_ring_port_behind_a_queue_is_delivered_to_and_told() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let ring = MemRing::new(3, &[4096; 64]);
+    let (to, _) = plug(&switch, bridge, vec![ring.tx()], 256, || Box::new(Open));
+    let feed = sender(&switch, bridge, "a");
+    let mut got = Vec::new();
+    for id in 0..500 {
+        feed.send([Sent::whole(&packet(to, id, 60 + id as usize))]);
+        wait_until("the packet arrives", || {
+            got.extend(ring.take(|| 4096));
+            got.len() as u64 == id + 1
+        });
+    }
+    assert!(got.iter().zip(0..).all(|(bytes, id)| *bytes == packet(to, id, 60 + id as usize)));
+    ring.assert_no_wrongs();
+}
+
+#[test]
+fn metadata_stays_with_its_packet() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let out = Arc::new(CallPort::default());
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 64, || Box::new(Open));
+    let feed = sender(&switch, bridge, "a");
+    let mut segment = packet(to, 9, 54 + 60_000);
+    segment[12..14].copy_from_slice(&[8, 0]);
+    segment[14] = 0x45;
+    segment[16..18].copy_from_slice(&60_040u16.to_be_bytes());
+    segment[20..24].copy_from_slice(&[0, 0, 64, 6]);
+    segment[46] = 0x50;
+    let asked = Offload {
+        gso: Gso::Tcp4,
+        needs_csum: true,
+        gso_size: 1400,
+        csum_start: 34,
+        csum_offset: 16,
+        ..Offload::NONE
+    };
+    let expected = asked.validate(&segment, segment.len() as u32).unwrap();
+    feed.send([Sent::whole(&segment).with_offload(expected), Sent::whole(&packet(to, 10, 60))]);
+    wait_until("both are there", || out.got.lock().unwrap().len() == 2);
+    let got = out.take();
+    assert!(got[0].bytes == segment, "the segment differs");
+    assert_eq!([got[0].offload, got[1].offload], [expected, Offload::NONE]);
+}
+
+#[test]
+fn a_full_queue_drops_the_newest_and_counts_them() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (out, open) = (Arc::new(CallPort::default()), Arc::new(AtomicBool::new(false)));
+    let door = open.clone();
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 16, move || Box::new(Door(door.clone())));
+    let feed = sender(&switch, bridge, "a");
+    feed.send((0..40).map(|id| Sent::whole(&packet(to, id, 100))));
+    // The sender has its memory back although nothing was delivered.
+    wait_until("the sender has its packets back", || feed.returned() == 40);
+    wait_until("drops are counted", || rig::drops(&switch, to, DropReason::RingFull) == 24);
+    assert_eq!((rig::packets(&switch, to).1, out.take().len()), (0, 0));
+    open.store(true, Ordering::SeqCst);
+    wait_until("the rest is there", || rig::packets(&switch, to).1 == 16);
+    assert_eq!(ids(&taken(&out)), (0..16).collect::<Vec<_>>());
+    // There is room again, also for what takes several slots.
+    feed.send([Sent::whole(&packet(to, 50, 30_000))]);
+    wait_until("it is there", || rig::packets(&switch, to).1 == 17);
+    assert_eq!(taken(&out), [packet(to, 50, 30_000)]);
+    assert_eq!(rig::all_drops(&switch, to), 24);
+}
+
+/// Lets a packet through every so often, and notes when.
+struct Paced {
+    every: u64,
+    next: u64,
+    times: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Gate for Paced {
+    fn opening(&mut self, now: u64, _: u32) -> Opening {
+        if now < self.next {
+            return Opening::At(self.next);
+        }
+        self.next = now + self.every;
+        self.times.lock().unwrap().push(now);
+        Opening::Now
+    }
+}
+
+#[test]
+fn a_drain_is_run_again_at_its_time_and_sleeps_until_then() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (out, times) = (Arc::new(CallPort::default()), Arc::<Mutex<Vec<u64>>>::default());
+    let (every, noted) = (clock::from_duration(Duration::from_millis(5)), times.clone());
+    let gate = move || -> Box<dyn Gate> { Box::new(Paced { every, next: 0, times: noted.clone() }) };
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 64, gate);
+    let feed = sender(&switch, bridge, "a");
+    feed.send((0..20).map(|id| Sent::whole(&packet(to, id, 100))));
+    wait_until("the first is there", || rig::packets(&switch, to).1 >= 1);
+    wait_until("the sender's queue sleeps", || feed.wants_signal());
+    wait_until("all are there", || rig::packets(&switch, to).1 == 20);
+    assert_eq!(ids(&taken(&out)), (0..20).collect::<Vec<_>>());
+    let times = times.lock().unwrap().clone();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= every), "{times:?}");
+    // It slept between them: a worker that polls looks thousands of times in 5 ms, at the queue beside it too.
+    let wakeups = switch.workers()[0].counters.wakeups;
+    assert!(wakeups >= 10, "woken {wakeups} times");
+}
+
+#[test]
+fn what_is_left_when_the_client_goes_is_dropped_and_counted() {
+    let switch = rig::switch(2);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (out, shut) = (Arc::new(CallPort::default()), Arc::new(AtomicBool::new(false)));
+    let door = shut.clone();
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 64, move || Box::new(Door(door.clone())));
+    let feed = sender(&switch, bridge, "a");
+    feed.send((0..5).map(|id| Sent::whole(&packet(to, id, 3000))));
+    wait_until("the sender has its packets back", || feed.returned() == 5);
+    switch.detach(to).unwrap();
+    shut.store(true, Ordering::SeqCst);
+    assert_eq!(rig::drops(&switch, to, DropReason::PortDown), 5);
+    feed.send([Sent::whole(&packet(to, 6, 100))]);
+    wait_until("the sender has its packets back", || feed.returned() == 6);
+    assert_eq!((out.take().len(), Arc::strong_count(&out)), (0, 1));
+}
+
+/// A client that broke the rules.
+struct Broken;
+
+impl Egress for Broken {
+    fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
+        Err(Fault::Protocol)
+    }
+}
+
+#[test]
+fn a_fault_behind_a_queue_is_told_once() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (to, faults) = plug(&switch, bridge, vec![Arc::new(Broken)], 64, || Box::new(Open));
+    let feed = sender(&switch, bridge, "a");
+    feed.send([Sent::whole(&packet(to, 1, 100))]);
+    wait_until("the fault is told", || faults.seen() == [Fault::Protocol]);
+    feed.send([Sent::whole(&packet(to, 2, 100))]);
+    wait_until("the sender has its packets back", || feed.returned() == 2);
+    switch.detach(to).unwrap();
+    assert_eq!(faults.seen(), [Fault::Protocol]);
+}
