@@ -219,9 +219,9 @@ impl Egress for Check {
                 unsafe { bytes[start..].as_mut_ptr().copy_from(at, n) };
             });
             assert_eq!(bytes.len(), output.len() as usize);
-            GIVEN.with_borrow_mut(|given| given.push((self.index, bytes.clone(), *output.offload())));
+            GIVEN.with_borrow_mut(|given| given.push((self.index, bytes.clone(), output.offload())));
             assert!(bytes.len() >= 14, "{} bytes are no frame", bytes.len());
-            let offload = *output.offload();
+            let offload = output.offload();
             let (wanted, segment) = match offload.gso {
                 Gso::None => (true, output.len()),
                 Gso::Tcp4 => (self.caps.tso4, u32::from(offload.hdr_len + offload.gso_size)),

@@ -22,8 +22,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use fabric::fuzzing::{Picture, Port, Steps};
 use fabric::rx::BatchLimits;
 use fabric::{
-    Batch, Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue,
-    SwitchLogic, Tools, TxRing,
+    Batch, Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RingBacking, RxBatch,
+    RxQueue, SwitchLogic, Tools, TxRing,
 };
 use libfuzzer_sys::fuzz_target;
 use memif::RingParts;
@@ -35,7 +35,7 @@ use ports::memif::fuzzing::{self, Role};
 use rustix::event::{EventfdFlags, eventfd};
 use support::Bytes;
 use support::memory::ClientMemory;
-use support::rings::{self, Meddled, Moment};
+use support::rings::{self, Allow, Meddled, Moment};
 
 /// Sizes of a peer's regions: room for rings and buffers, and an odd one for payload.
 const SIZES: [usize; 2] = [20_580, 8_189];
@@ -183,6 +183,14 @@ struct Peer {
     rx: Option<Box<dyn RxQueue>>,
 }
 
+/// The queue to a peer over a ring that is meddled with.
+fn meddled(
+    (backing, first): (impl RingBacking<Own = (), Entry = ()> + 'static, u32),
+    allow: Allow,
+) -> Arc<dyn Egress> {
+    Arc::new(TxRing::new(Meddled::new(backing, first, allow), (), first))
+}
+
 impl Peer {
     /// The peer and the switch's way to it.
     fn new(
@@ -227,12 +235,14 @@ impl Peer {
         }
         let parts =
             |ring| RingParts { ring, eventfd: EVENT.with(|fd| fd.try_clone().unwrap_or_else(|_| event())) };
-        peer.rx = Some(Box::new(fuzzing::rx(parts(up_ring), role)));
-        let (backing, first) = fuzzing::tx(parts(down_ring), role);
+        peer.rx = Some(fuzzing::rx(parts(up_ring), role));
         let memory = peer.memory.clone();
-        let allow = Box::new(move |at: *const u8, len| memory.borrow_mut().allow(at, len));
-        let ring = TxRing::new(Meddled::new(backing, first, allow), (), first);
-        Some((peer, Arc::new(ring)))
+        let allow: Allow = Box::new(move |at: *const u8, len| memory.borrow_mut().allow(at, len));
+        let ring = match role {
+            Role::Server => meddled(fuzzing::served_tx(parts(down_ring)), allow),
+            Role::Client(layout, queue) => meddled(fuzzing::own_tx(parts(down_ring), layout, queue), allow),
+        };
+        Some((peer, ring))
     }
 
     fn write_index(&self, ring: &AddRing, field: usize, value: u16) {

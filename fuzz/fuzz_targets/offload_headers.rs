@@ -235,7 +235,7 @@ impl Egress for Take {
                 // address sanitizer.
                 unsafe { bytes[start..].as_mut_ptr().copy_from(at, n) };
             });
-            GIVEN.with_borrow_mut(|given| given.push((bytes, *output.offload())));
+            GIVEN.with_borrow_mut(|given| given.push((bytes, output.offload())));
         });
         Ok(())
     }

@@ -90,6 +90,18 @@ impl Slots {
         (self.at != self.own).then_some(Arena(self.at.cast()))
     }
 
+    /// `len` bytes of slot `v` from `start` on.
+    ///
+    /// # Safety
+    /// `v` is below [`SLOTS`], and `start + len` at most [`SLOT_LEN`].
+    #[inline(always)]
+    pub(crate) unsafe fn bytes(&self, v: usize, start: usize, len: usize) -> &[u8] {
+        debug_assert!(v < SLOTS && start + len <= SLOT_LEN);
+        // SAFETY: the bytes lie within the slot, by the caller's promise; `at` are `SLOTS` slots of initialised bytes, used
+        // through `self` only (see the module).
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(v).cast::<u8>().add(start), len) }
+    }
+
     /// Whether headers lie in this arena.
     #[inline]
     pub(crate) fn are_in(&self, arena: Arena) -> bool {

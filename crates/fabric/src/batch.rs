@@ -1,7 +1,6 @@
 //! What a logic sees: the packets of one batch, their private headers, and the verbs to send them on.
 
-use packet::edit;
-use packet::ether::{VLAN_TAG_LEN, VlanTag};
+use packet::ether::VlanTag;
 use packet::offload::Offload;
 
 use crate::arena::Arena;
@@ -11,10 +10,11 @@ use crate::counters::DropReason;
 use crate::explain::{Remark, Value};
 use crate::guards::Guards;
 use crate::offloads;
-use crate::output::Scratchpad;
 use crate::port::{PortIndex, VlanMode};
 use crate::protection::Security;
-use crate::rx::{HEADROOM, PULL_MAX, RxBatch, read_range};
+use crate::record::state;
+use crate::rx::{HEADROOM, PULL_MAX, RxBatch};
+use crate::scratchpad::Scratchpad;
 use crate::stage::Packets;
 
 /// A header version: one packet with one set of private header bytes. The received packets are versions too.
@@ -92,7 +92,7 @@ impl<'a> Batch<'a> {
     /// Where a version's header starts in its slot, bytes.
     #[inline]
     pub fn start(&self, v: VersionId) -> usize {
-        self.rx.versions[usize::from(v.0)].start.into()
+        self.rx.records[usize::from(v.0)].start.into()
     }
 
     /// Lets a version's header start elsewhere in its slot, with whatever bytes are there or without those that it had. Where it
@@ -110,14 +110,16 @@ impl<'a> Batch<'a> {
     /// What remains to be done on a version.
     #[inline]
     pub fn offload(&self, v: VersionId) -> Offload {
-        self.rx.versions[usize::from(v.0)].offload
+        self.rx.offload(usize::from(v.0))
     }
 
     /// Looks again whether offload metadata describes the header, which was edited; if not, the packet is dropped and counted.
     pub fn still_describes(&mut self, v: VersionId) -> bool {
         let i = usize::from(v.0);
-        let offload = self.rx.versions[i].offload;
-        if offload.is_none() || offload.validate(self.rx.header(i), self.rx.versions[i].len()).is_ok() {
+        let record = &self.rx.records[i];
+        if !record.has(state::OFFLOAD)
+            || self.rx.work[i].offload.validate(self.rx.header(i), record.len()).is_ok()
+        {
             return true;
         }
         self.drop_output(v, DropReason::BadOffload);
@@ -149,7 +151,7 @@ impl<'a> Batch<'a> {
     /// four values. Costs a look when nobody has asked.
     #[inline]
     pub fn remark(&mut self, v: VersionId, text: &'static str, values: &[Value]) {
-        let packet = self.rx.versions[usize::from(v.0)].packet;
+        let packet = self.rx.records[usize::from(v.0)].packet;
         self.pad.notes.journal.add(|| Remark::new(packet, text, values));
     }
 
@@ -195,7 +197,7 @@ impl<'a> Batch<'a> {
     /// Length of the whole packet, bytes.
     #[inline]
     pub fn len(&self, v: VersionId) -> u32 {
-        self.rx.versions[usize::from(v.0)].len()
+        self.rx.records[usize::from(v.0)].len()
     }
 
     /// Whether the batch holds no packet; a logic is never called with such a batch.
@@ -207,20 +209,20 @@ impl<'a> Batch<'a> {
     /// packet goes. Returns how many are there. Only for a version no output refers to.
     pub fn pull(&mut self, v: VersionId, n: usize) -> usize {
         let i = usize::from(v.0);
-        let version = self.rx.versions[i];
-        let have = usize::from(version.header_len);
-        let end = HEADROOM + PULL_MAX - usize::from(version.start);
-        let more = n.min(end).saturating_sub(have).min((version.to - version.from) as usize);
-        if more == 0 || version.outputs > 0 {
+        let record = self.rx.records[i];
+        let have = usize::from(record.header_len);
+        let end = HEADROOM + PULL_MAX - usize::from(record.start);
+        let more = n.min(end).saturating_sub(have).min(record.payload_len() as usize);
+        if more == 0 || record.has(state::SENT) {
             return have;
         }
         let mut bytes = [0; PULL_MAX];
         let bytes = &mut bytes[..more.min(PULL_MAX)];
-        read_range(self.rx.pieces(version.packet), version.from, bytes);
-        let at = usize::from(version.start) + have;
+        self.rx.source(&record).read(record.from, bytes);
+        let at = usize::from(record.start) + have;
         self.rx.slots[i].0[at..at + bytes.len()].copy_from_slice(bytes);
-        self.rx.versions[i].header_len += bytes.len() as u16;
-        self.rx.versions[i].from += bytes.len() as u32;
+        self.rx.records[i].header_len += bytes.len() as u16;
+        self.rx.records[i].from += bytes.len() as u32;
         have + bytes.len()
     }
 
@@ -228,7 +230,7 @@ impl<'a> Batch<'a> {
     /// copy. `None` (counted) when the batch made too many versions.
     pub fn edit(&mut self, v: VersionId) -> Option<VersionId> {
         let i = usize::from(v.0);
-        if self.rx.versions[i].outputs == 0 {
+        if !self.rx.records[i].has(state::SENT) {
             return Some(v);
         }
         let Some(fresh) = self.rx.copy_version(i) else {
@@ -241,12 +243,12 @@ impl<'a> Batch<'a> {
     /// The header bytes for editing, `None` while an output refers to this version: [`Batch::edit`] first.
     pub fn header_mut(&mut self, v: VersionId) -> Option<&mut [u8]> {
         let i = usize::from(v.0);
-        let version = self.rx.versions[i];
-        if version.outputs > 0 {
+        let record = self.rx.records[i];
+        if record.has(state::SENT) {
             return None;
         }
-        let start = usize::from(version.start);
-        Some(&mut self.rx.slots[i].0[start..start + usize::from(version.header_len)])
+        let start = usize::from(record.start);
+        Some(&mut self.rx.slots[i].0[start..start + usize::from(record.header_len)])
     }
 
     /// A version with `tag` as the outermost VLAN tag. `None` (counted) when there is no room.
@@ -262,15 +264,7 @@ impl<'a> Batch<'a> {
     /// A version without the outermost VLAN tag, if there was one.
     pub fn pop_vlan(&mut self, v: VersionId) -> Option<VersionId> {
         let v = self.edit(v)?;
-        let i = usize::from(v.0);
-        let version = self.rx.versions[i];
-        let start = usize::from(version.start);
-        if edit::pop_vlan(&mut self.rx.slots[i].0[start..start + usize::from(version.header_len)]) {
-            let version = &mut self.rx.versions[i];
-            version.start += VLAN_TAG_LEN as u16;
-            version.header_len -= VLAN_TAG_LEN as u16;
-            version.offload.shift(-(VLAN_TAG_LEN as i16));
-        }
+        self.rx.pop_vlan(usize::from(v.0));
         Some(v)
     }
 
@@ -293,6 +287,23 @@ impl<'a> Batch<'a> {
 
     #[inline(always)]
     fn send_anywhere(&mut self, v: VersionId, port: PortIndex) {
+        let door = self.view.door(port);
+        let record = &mut self.rx.records[usize::from(v.0)];
+        // A received packet, ready as it is, to a port that has one queue and takes its length: the plain case.
+        if record.packet == v.0
+            && !record.has(state::OFFLOAD)
+            && record.len() <= door.max_frame
+            && door.lanes == 1
+        {
+            record.state |= state::SENT | state::HANDLED;
+            self.pad.append(door.lane, v.0);
+        } else {
+            self.send_slowly(v, port);
+        }
+    }
+
+    #[inline(never)]
+    fn send_slowly(&mut self, v: VersionId, port: PortIndex) {
         match self.view.port(port) {
             Some(entry) => self.output(v, entry),
             None => self.drop_output(v, DropReason::PortDown),
@@ -327,8 +338,8 @@ impl<'a> Batch<'a> {
     /// Whether nothing was said yet about the received packet that this is a version of.
     #[inline]
     pub fn is_open(&self, v: VersionId) -> bool {
-        let packet = usize::from(self.rx.versions[usize::from(v.0)].packet);
-        self.rx.handled.get(packet).is_some_and(|handled| !handled)
+        let packet = usize::from(self.rx.records[usize::from(v.0)].packet);
+        packet < self.rx.packets && !self.rx.records[packet].has(state::HANDLED)
     }
 
     /// A packet of these bytes that nobody has sent, with work left to do on it if `offload` says so. `None` (counted) where
@@ -344,15 +355,15 @@ impl<'a> Batch<'a> {
 
     /// Copies a version's bytes from `from` on; returns how many that were. What its sender still has it may change until then.
     pub fn read(&self, v: VersionId, from: usize, out: &mut [u8]) -> usize {
-        let (header, version) = (self.header(v), self.rx.versions[usize::from(v.0)]);
-        let whole = out.len().min((version.len() as usize).saturating_sub(from));
+        let (header, record) = (self.header(v), &self.rx.records[usize::from(v.0)]);
+        let whole = out.len().min((record.len() as usize).saturating_sub(from));
         let Some(out) = out.get_mut(..whole) else { return 0 };
         let private = header.get(from..).unwrap_or_default();
         let (own, rest) = out.split_at_mut(private.len().min(whole));
         own.copy_from_slice(&private[..own.len()]);
         if !rest.is_empty() {
             let behind = (from + own.len() - header.len()) as u32;
-            read_range(self.rx.pieces(version.packet), version.from + behind, rest);
+            self.rx.source(record).read(record.from + behind, rest);
         }
         whole
     }
@@ -375,20 +386,19 @@ impl<'a> Batch<'a> {
         self.drop_output(v, reason);
     }
 
-    #[inline(always)]
     fn mark(&mut self, v: VersionId) {
-        let packet = usize::from(self.rx.versions[usize::from(v.0)].packet);
-        if let Some(handled) = self.rx.handled.get_mut(packet) {
-            *handled = true;
+        let packet = usize::from(self.rx.records[usize::from(v.0)].packet);
+        if packet < self.rx.packets {
+            self.rx.records[packet].state |= state::HANDLED;
         }
     }
 
+    #[cold]
     fn drop_output(&mut self, v: VersionId, reason: DropReason) {
         self.mark(v);
-        self.pad.drop_packet(self.rx.versions[usize::from(v.0)].packet, reason);
+        self.pad.drop_packet(self.rx.records[usize::from(v.0)].packet, reason);
     }
 
-    #[inline(always)]
     fn output(&mut self, v: VersionId, entry: &PortEntry) {
         self.mark(v);
         emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry);
@@ -397,8 +407,8 @@ impl<'a> Batch<'a> {
     /// Counts packets that the logic said nothing about.
     #[inline]
     pub(crate) fn finish(&mut self) {
-        let n = self.rx.packets;
-        let forgotten = self.rx.handled[..n].iter().filter(|handled| !**handled).count();
+        let received = &self.rx.records[..self.rx.packets];
+        let forgotten = received.iter().filter(|record| !record.has(state::HANDLED)).count();
         if forgotten > 0 {
             self.pad.drops.add(DropReason::NoDestination, forgotten as u32);
         }
@@ -406,7 +416,6 @@ impl<'a> Batch<'a> {
 }
 
 /// Puts version `v` on the list of a port, in a form that it takes.
-#[inline(always)]
 pub(crate) fn emit(
     rx: &mut RxBatch,
     pad: &mut Scratchpad,
@@ -414,20 +423,17 @@ pub(crate) fn emit(
     v: usize,
     entry: &PortEntry,
 ) {
-    let version = &mut rx.versions[v];
+    let record = &mut rx.records[v];
     if entry.lanes == 0 {
-        return pad.drop_packet(version.packet, entry.closed);
+        return pad.drop_packet(record.packet, entry.closed);
     }
-    if !version.offload.is_none() {
+    if record.has(state::OFFLOAD) {
         return offloads::output(rx, pad, bridge, v, entry);
     }
-    if version.outputs == u16::MAX {
-        return pad.drop_packet(version.packet, DropReason::BatchLimit);
-    }
-    if version.len() > entry.max_frame {
+    if record.len() > entry.max_frame {
         return pad.refuse(rx, bridge, v as u16, entry, DropReason::ExceedsMtu);
     }
-    version.outputs += 1;
+    record.state |= state::SENT;
     let lane = entry.lane(|| packet::flow::hash(rx.header(v)));
     pad.append(lane, v as u16);
 }

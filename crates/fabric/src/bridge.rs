@@ -66,9 +66,29 @@ pub struct Lane {
     pub(crate) on_fault: OnFault,
 }
 
+/// The little that a packet in the plain case asks of its destination; the rest is in [`PortEntry`].
+#[derive(Clone, Copy)]
+pub(crate) struct Door {
+    /// The first queue,
+    pub(crate) lane: u32,
+    /// and the number of queues.
+    pub(crate) lanes: u32,
+    /// Longest frame that it takes; 0 of a port that takes nothing.
+    pub(crate) max_frame: u32,
+}
+
+impl Door {
+    const CLOSED: Door = Door { lane: 0, lanes: 0, max_frame: 0 };
+
+    fn of(entry: &PortEntry) -> Self {
+        Door { lane: entry.first_lane, lanes: entry.lanes, max_frame: entry.max_frame }
+    }
+}
+
 /// The ports as their packets' destinations.
 pub(crate) struct View {
     ports: Box<[Option<PortEntry>]>,
+    doors: Box<[Door]>,
     live: Box<[PortIndex]>,
 }
 
@@ -79,7 +99,8 @@ impl View {
             .filter(|(_, entry)| entry.as_ref().is_some_and(|e| e.lanes > 0))
             .map(|(i, _)| PortIndex(i))
             .collect();
-        Self { ports: ports.into(), live }
+        let doors = ports.iter().map(|entry| entry.as_ref().map_or(Door::CLOSED, Door::of)).collect();
+        Self { ports: ports.into(), doors, live }
     }
 
     /// The same ports as an isolated one sees them: others of its kind take nothing.
@@ -94,6 +115,11 @@ impl View {
     #[inline(always)]
     pub(crate) fn port(&self, index: PortIndex) -> Option<&PortEntry> {
         self.ports.get(usize::from(index.0))?.as_ref()
+    }
+
+    #[inline(always)]
+    pub(crate) fn door(&self, index: PortIndex) -> Door {
+        self.doors.get(usize::from(index.0)).copied().unwrap_or(Door::CLOSED)
     }
 
     #[inline]

@@ -95,6 +95,12 @@ impl Drops {
         }
     }
 
+    /// How many were dropped in all.
+    #[inline]
+    pub(crate) fn total(&self) -> u32 {
+        if self.any { self.by_reason.iter().sum() } else { 0 }
+    }
+
     /// How many were dropped for `reason`.
     pub fn get(&self, reason: DropReason) -> u32 {
         self.by_reason.get(reason as usize).copied().unwrap_or(0)

@@ -20,10 +20,11 @@ use std::sync::Arc;
 
 use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, Drops, QueueCounters};
-use crate::egress::{Egress, OutputList};
+use crate::egress::Egress;
 use crate::fault::Fault;
 use crate::forward::forward;
 use crate::nest::Level;
+use crate::output::OutputList;
 use crate::port::PortIndex;
 use crate::tools::Tools;
 
@@ -53,7 +54,7 @@ impl Egress for Inlet {
     ) -> Result<(), Fault> {
         if !self.cross(list, counters, tools) {
             let mut drops = Drops::default();
-            drops.add(DropReason::Loop, list.count);
+            drops.add(DropReason::Loop, list.len() as u32);
             counters.add_drops(&mut drops);
             list.refuse_rest(DropReason::Loop);
         }
@@ -64,8 +65,9 @@ impl Egress for Inlet {
 impl Inlet {
     /// Switches the packets in this inlet's bridge. False, with nothing done, if they may not cross.
     fn cross(&self, list: &OutputList<'_>, sent: &QueueCounters, tools: &mut Tools) -> bool {
-        let above = list.batch.slots.lent();
-        let Some((worker, mut level)) = tools.nest.descend(list.count, above) else { return false };
+        let Some((worker, mut level)) = tools.nest.descend(list.len() as u32, list.arena()) else {
+            return false;
+        };
         // SAFETY: only a worker has a nest that can be descended into; it is awake, and `bridge` does not outlive this function,
         // in which it passes no quiescent point.
         let bridge = unsafe { self.bridge.get() };
@@ -74,9 +76,10 @@ impl Inlet {
             tools.nest.ascend(level);
             return false;
         }
-        let (mut at, mut packets, mut bytes) = (list.head, 0, 0);
+        let (mut packets, mut bytes) = (0, 0);
         let Level { batch, pad } = &mut *level;
-        let mut next = list.next(&mut at);
+        let mut outputs = list.iter();
+        let mut next = outputs.next();
         while let Some(output) = next {
             batch.clear();
             if let Some(arena) = arena {
@@ -88,7 +91,7 @@ impl Inlet {
             bytes += u64::from(output.len());
             // SAFETY: `list` borrows the batch above, which stays as it is until this one is done with.
             unsafe { batch.carry(&output) };
-            next = list.next(&mut at);
+            next = outputs.next();
             while let Some(output) = &next
                 && batch.may_carry()
             {
@@ -96,7 +99,7 @@ impl Inlet {
                 bytes += u64::from(output.len());
                 // SAFETY: as above.
                 unsafe { batch.carry(output) };
-                next = list.next(&mut at);
+                next = outputs.next();
             }
             batch.load_carried();
             self.counters.add_batch(batch.len() as u64, batch.bytes);

@@ -8,9 +8,10 @@ use crate::counters::DropReason;
 use crate::decide::{deliver, open_port, packets_of, say};
 use crate::interest::Interest;
 use crate::observe::Sightings;
-use crate::output::Scratchpad;
 use crate::port::PortIndex;
+use crate::record::state;
 use crate::rx::RxBatch;
+use crate::scratchpad::Scratchpad;
 use crate::tools::Tools;
 use crate::watch::Watch;
 
@@ -155,8 +156,8 @@ fn settle(rx: &RxBatch, pad: &mut Scratchpad, watch: &Watch) {
     let mut fates = std::mem::take(&mut pad.notes.fates);
     let mut went = |version: u16, lane: u32, refusal: Option<DropReason>| {
         // What a mirror copied is no delivery of the packet.
-        let version = rx.versions.get(usize::from(version)).filter(|version| !version.mirrored);
-        let Some(fate) = version.and_then(|v| fates.get_mut(usize::from(v.packet))) else { return };
+        let record = rx.records.get(usize::from(version)).filter(|record| !record.has(state::MIRRORED));
+        let Some(fate) = record.and_then(|record| fates.get_mut(usize::from(record.packet))) else { return };
         if fate.deliveries == 0 {
             fate.egress = watch.port_of(lane);
         }
@@ -170,8 +171,8 @@ fn settle(rx: &RxBatch, pad: &mut Scratchpad, watch: &Watch) {
         }
     };
     for (lane, head) in &pad.notes.lists {
-        for node in pad.nodes_from(*head) {
-            went(node.version, *lane, node.refusal());
+        for (version, refusal) in pad.outputs_from(*head) {
+            went(version, *lane, refusal);
         }
     }
     for refusal in &pad.notes.refusals {

@@ -11,9 +11,9 @@ use crate::batch::Batch;
 use crate::bridge::BridgeState;
 use crate::decide::{deliver, open_port, packets_of, say};
 use crate::detour;
-use crate::output::Scratchpad;
 use crate::port::PortIndex;
 use crate::rx::RxBatch;
+use crate::scratchpad::Scratchpad;
 use crate::tools::Tools;
 
 /// Switches a batch: the logic decides, lists form, destinations are delivered to.

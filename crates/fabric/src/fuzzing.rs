@@ -18,9 +18,9 @@ use crate::logic::SwitchLogic;
 use crate::mirror::Mirror;
 use crate::notify::Notifier;
 use crate::observe::Observer;
-use crate::output::Scratchpad;
 use crate::port::{Caps, PortIndex, PortSettings};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
+use crate::scratchpad::Scratchpad;
 use crate::tools::Tools;
 use crate::trace::{self, TraceError, Traced};
 
@@ -146,9 +146,14 @@ impl Steps {
     pub fn for_each_packet(&self, mut f: impl FnMut(usize, u32, &[(*const u8, u32)])) {
         let mut pieces = Vec::new();
         for i in 0..self.batch.packets {
+            let record = &self.batch.records[i];
+            let source = self.batch.source(record);
             pieces.clear();
-            pieces.extend(self.batch.pieces(i as u16).iter().map(|piece| (piece.at, piece.len)));
-            f(i, self.batch.sources[i].len, &pieces);
+            match source.pieces.is_empty() {
+                true => pieces.push((source.at, record.to)),
+                false => pieces.extend(source.pieces.iter().map(|piece| (piece.at, piece.len))),
+            }
+            f(i, record.to, &pieces);
         }
     }
 

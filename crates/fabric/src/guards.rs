@@ -119,7 +119,7 @@ fn is_multicast(header: &[u8]) -> bool {
 /// Lets through what the bucket has tokens for, of the packets whose header is `which`; how many it did not.
 fn hold(batch: &mut RxBatch, shown: bool, bucket: &Bucket, now: u64, which: Which) -> u32 {
     let asked = (0..batch.len()).filter(|i| which(batch.header(*i)));
-    let tokens: u64 = asked.map(|i| bucket.cost(batch.versions[i].len())).sum();
+    let tokens: u64 = asked.map(|i| bucket.cost(batch.records[i].len())).sum();
     if tokens == 0 || bucket.take(now, tokens) {
         return 0;
     }

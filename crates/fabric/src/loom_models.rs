@@ -28,7 +28,7 @@ use crate::egress::{Egress, OutputList};
 use crate::fault::Fault;
 use crate::logic::SwitchLogic;
 use crate::notify::Notifier;
-use crate::output::{NIL, Node};
+use crate::output::{NIL, OutputList, RunPool};
 use crate::port::PortIndex;
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxBatch};
@@ -209,11 +209,11 @@ fn packets(numbers: &[u8]) -> &'static Packets {
     Box::leak(Box::new(Packets(batch)))
 }
 
-/// Kernel contexts are scarce and the models many: tools go from one to the next.
-fn with_tools<R>(f: impl FnOnce(&mut Tools) -> R) -> R {
-    static POOL: Mutex<Vec<Tools>> = Mutex::new(Vec::new());
+/// Kernel contexts are scarce and the models many: tools, and room for lists, go from one to the next.
+fn with_tools<R>(f: impl FnOnce(&mut (Tools, RunPool)) -> R) -> R {
+    static POOL: Mutex<Vec<(Tools, RunPool)>> = Mutex::new(Vec::new());
     let tools = POOL.lock().unwrap().pop();
-    let mut tools = tools.unwrap_or_else(|| Tools::new(Notifier::new().unwrap()));
+    let mut tools = tools.unwrap_or_else(|| (Tools::new(Notifier::new().unwrap()), RunPool::new(64)));
     let r = f(&mut tools);
     POOL.lock().unwrap().push(tools);
     r
@@ -221,10 +221,11 @@ fn with_tools<R>(f: impl FnOnce(&mut Tools) -> R) -> R {
 
 fn deliver(ring: &TxRing<Backing>, counters: &QueueCounters, packets: &Packets) {
     let n = packets.0.len();
-    let mut nodes: Vec<Node> = (0..n as u16).map(|v| Node::new(v, u32::from(v) + 1)).collect();
-    nodes[n - 1].next = NIL;
-    let mut list = OutputList { batch: &packets.0, nodes: &mut nodes, head: 0, count: n as u32 };
-    with_tools(|tools| ring.deliver(&mut list, counters, tools)).unwrap();
+    with_tools(|(tools, runs)| {
+        runs.clear();
+        let head = (0..n as u16).rev().fold(NIL, |next, v| runs.add(v, next).unwrap());
+        ring.deliver(&mut OutputList::new(&packets.0, runs, head), counters, tools).unwrap();
+    });
 }
 
 /// The packets that entries hold, chains put together.

@@ -8,7 +8,7 @@
 //! Without a tag the port belongs to the mirror: it gets copies only, and nothing that its client sends is switched. With one
 //! it is a trunk like before, and the copies are those packets that have the tag.
 //!
-//! Invariants: a copy is a header version of its own (`Version::mirrored`) and is never copied again; a bridge without
+//! Invariants: a copy is a header version of its own ([`state::MIRRORED`]) and is never copied again; a bridge without
 //! mirrors pays nothing, a batch at whose ports nothing is mirrored a look at each of its lists.
 
 use std::sync::Arc;
@@ -19,9 +19,11 @@ use packet::ether::{Vid, VlanTag};
 use crate::batch;
 use crate::bridge::{BridgeState, PortEntry};
 use crate::interest::Interest;
-use crate::output::{NIL, Scratchpad};
+use crate::output::NIL;
 use crate::port::PortIndex;
-use crate::rx::{RxBatch, SOURCES, Version};
+use crate::record::state;
+use crate::rx::{RxBatch, SOURCES};
+use crate::scratchpad::Scratchpad;
 
 /// A mirror as it is asked for. Ports go by their names, so that one may come later or come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +79,7 @@ impl MirrorTarget {
     /// Puts a copy of version `v` on the list of the mirror's port.
     fn copy(&self, rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, v: usize) {
         let Some(copy) = rx.copy_version(v) else { return };
-        rx.versions[copy].mirrored = true;
+        rx.records[copy].state |= state::MIRRORED;
         if let Some(tag) = self.tag
             && !rx.push_vlan(copy, tag)
         {
@@ -85,7 +87,7 @@ impl MirrorTarget {
         }
         if !pad.rehearsal {
             self.copied.packets.fetch_add(1, Relaxed);
-            self.copied.bytes.fetch_add(rx.versions[copy].len().into(), Relaxed);
+            self.copied.bytes.fetch_add(rx.records[copy].len().into(), Relaxed);
         }
         batch::emit(rx, pad, bridge, copy, &self.to);
     }
@@ -141,18 +143,24 @@ impl Mirrors {
                 if !bridge.lane(lane as usize).is_some_and(|lane| target.interest(lane.port).sent) {
                     continue;
                 }
-                while let Some(node) = pad.node(at) {
-                    let v = usize::from(node.version);
-                    let Version { packet, mirrored, .. } = rx.versions[v];
-                    if !mirrored && let Some(from) = from.get_mut(usize::from(packet)) {
-                        if *from == NIL {
-                            *from = lane;
+                // Copies that go to the same list lie behind, in runs of their own or at the end of this one.
+                while let Some(run) = pad.run(at) {
+                    let mut v = u32::from(run.first);
+                    while v < pad.run(at).map_or(0, |run| run.end()) {
+                        let record = rx.records[v as usize];
+                        if !record.has(state::MIRRORED)
+                            && let Some(from) = from.get_mut(usize::from(record.packet))
+                        {
+                            if *from == NIL {
+                                *from = lane;
+                            }
+                            if *from == lane {
+                                target.copy(rx, pad, bridge, v as usize);
+                            }
                         }
-                        if *from == lane {
-                            target.copy(rx, pad, bridge, v);
-                        }
+                        v += 1;
                     }
-                    at = node.next;
+                    at = pad.run(at).map_or(NIL, |run| run.next);
                 }
             }
         }

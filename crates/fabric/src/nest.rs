@@ -3,8 +3,8 @@
 //! Invariant: a level's memory is made when a worker first needs it, and kept.
 
 use crate::arena::Arena;
-use crate::output::Scratchpad;
 use crate::rx::{BatchLimits, RxBatch};
+use crate::scratchpad::Scratchpad;
 
 /// Times that a packet may cross from one bridge to another.
 pub const MAX_DEPTH: usize = 8;

@@ -8,6 +8,7 @@ use crate::counters::DropReason;
 use crate::explain::{Journal, Remark};
 use crate::interest::Interest;
 use crate::port::PortIndex;
+use crate::record::state;
 use crate::rx::{MAX_BATCH, OFFLOAD_COPY, RxBatch};
 
 /// Packets that ports refused before they were on a list, kept of one batch; more are only counted.
@@ -156,8 +157,8 @@ impl Notes {
         if self.wanted == Interest::default() {
             return;
         }
-        for (i, handled) in (0..rx.packets as u16).zip(&rx.handled) {
-            if !handled {
+        for (i, record) in (0..rx.packets as u16).zip(&*rx.records) {
+            if !record.has(state::HANDLED) {
                 self.dropped(i, DropReason::NoDestination);
             }
         }

@@ -18,9 +18,10 @@ use packet::ether;
 use crate::counters::DropReason;
 use crate::explain::Remark;
 pub use crate::interest::Interest;
-use crate::output::Scratchpad;
 use crate::port::{PortIndex, VlanMode};
-use crate::rx::{RxBatch, Segment, read_range};
+use crate::record::{Source, state};
+use crate::rx::RxBatch;
+use crate::scratchpad::Scratchpad;
 use crate::watch::{ObserverSlot, Watch};
 
 /// Is shown the packets of a bridge.
@@ -72,7 +73,7 @@ pub struct Sighting<'a> {
     /// Whether it is a mirror's copy.
     pub mirrored: bool,
     header: &'a [u8],
-    pieces: &'a [Segment],
+    source: Source<'a>,
     payload: Range<u32>,
     remarks: &'a [Remark],
 }
@@ -103,7 +104,7 @@ impl Sighting<'_> {
         own.copy_from_slice(&private[..own.len()]);
         if !rest.is_empty() {
             let behind = (from + own.len() - self.header.len()) as u32;
-            read_range(self.pieces, self.payload.start + behind, rest);
+            self.source.read(self.payload.start + behind, rest);
         }
         whole
     }
@@ -136,7 +137,7 @@ impl Sightings<'_> {
         if i >= notes.arrived || !self.slot.interest(self.ingress).received {
             return None;
         }
-        let (packet, fate, source) = (i as u16, notes.fates.get(i)?, self.rx.sources.get(i)?);
+        let (packet, fate, record) = (i as u16, notes.fates.get(i)?, self.rx.records.get(i)?);
         let header = notes.headers.get(i)?.get(..usize::from(fate.header_len))?;
         Some(Sighting {
             packet,
@@ -148,8 +149,8 @@ impl Sightings<'_> {
             dropped: fate.dropped,
             mirrored: false,
             header,
-            pieces: self.rx.pieces(packet),
-            payload: header.len() as u32..source.len,
+            source: self.rx.source(record),
+            payload: header.len() as u32..record.to,
             remarks: notes.journal.remarks(),
         })
     }
@@ -168,8 +169,8 @@ impl Sightings<'_> {
         (0..notes.arrived).filter_map(|i| self.received(i)).for_each(|seen| f(&seen));
         for (lane, head) in &notes.lists {
             if self.sends(*lane) {
-                for node in self.pad.nodes_from(*head) {
-                    self.show_output(*lane, node.version, node.refusal(), &mut f);
+                for (version, refusal) in self.pad.outputs_from(*head) {
+                    self.show_output(*lane, version, refusal, &mut f);
                 }
             }
         }
@@ -192,19 +193,19 @@ impl Sightings<'_> {
         f: &mut impl FnMut(&Sighting<'_>),
     ) {
         let Some(port) = self.watch.port_of(lane) else { return };
-        let v = &self.rx.versions[usize::from(version)];
+        let record = &self.rx.records[usize::from(version)];
         f(&Sighting {
-            packet: v.packet,
+            packet: record.packet,
             port,
             way: Way::Out,
             ingress: self.ingress,
             egress: Some(port),
             deliveries: u32::from(dropped.is_none()),
             dropped,
-            mirrored: v.mirrored,
+            mirrored: record.has(state::MIRRORED),
             header: self.rx.header(usize::from(version)),
-            pieces: self.rx.pieces(v.packet),
-            payload: v.from..v.to,
+            source: self.rx.source(record),
+            payload: record.from..record.to,
             remarks: &[],
         });
     }

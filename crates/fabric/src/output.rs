@@ -1,311 +1,384 @@
-//! List-based forwarding (mSwitch 3.3): a worker's scratchpad with one list of outputs per destination queue.
+//! Outputs: packets in one header version for one destination, and the lists that a destination is given.
 //!
-//! Appending is O(1); a destination without packets costs nothing; lists keep the order in which the logic
-//! spoke, unicast and flooded packets alike. Nodes are outputs, not packets: one packet may be on many
-//! lists, and on one list more than once.
+//! A list is a chain of *runs*: outputs of consecutive versions. A batch whose packets all go to one port, and a batch that
+//! is flooded, is one run a port, so a list costs what its irregularities cost.
+//!
+//! Invariants: a [`RunPool`] has three runs for every output that a batch may have, which is room for refusing each of them
+//! alone ([`OutputList::retain`] splits a run into three at most); a run may be empty.
 
-use crate::bridge::{BridgeState, PortEntry};
-use crate::counters::{DropReason, Drops};
-use crate::egress::OutputList;
-use crate::fault::Fault;
-use crate::notes::Notes;
+use packet::offload::Offload;
+
+use crate::counters::DropReason;
+use crate::record::Record;
 use crate::rx::RxBatch;
-use crate::tools::Tools;
 
 /// Outputs one batch may have in all: every packet of a full batch flooded to 1,024 ports.
-const NODES: usize = 256 << 10;
+pub(crate) const OUTPUTS: usize = 256 << 10;
 
+/// The end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
 
+/// Outputs of versions `first..first + count`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Node {
+pub(crate) struct Run {
     pub(crate) next: u32,
-    pub(crate) version: u16,
-    /// Why the destination did not take it: one more than the reason, 0 while nothing is against it. Not an `Option`: a
-    /// node of zeroes costs no memory until it is used.
+    pub(crate) first: u16,
+    pub(crate) count: u16,
+    /// Why the destination did not take them: one more than the reason, 0 while nothing is against them. Not an `Option`: a
+    /// run of zeroes costs no memory until it is used.
     refused: u8,
 }
 
-impl Node {
+impl Run {
+    /// One past its last version.
     #[inline(always)]
-    pub(crate) fn new(version: u16, next: u32) -> Self {
-        Self { next, version, refused: 0 }
+    pub(crate) fn end(&self) -> u32 {
+        u32::from(self.first) + u32::from(self.count)
     }
 
-    #[inline(always)]
-    pub(crate) fn is_refused(&self) -> bool {
-        self.refused != 0
-    }
-
-    #[inline]
-    pub(crate) fn refuse(&mut self, reason: DropReason) {
-        self.refused = reason as u8 + 1;
-    }
-
-    /// Why the destination did not take it, if it did not.
+    /// Why the destination did not take them, if it did not.
     pub(crate) fn refusal(&self) -> Option<DropReason> {
         DropReason::ALL.get(usize::from(self.refused).checked_sub(1)?).copied()
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct List {
+/// The runs of a batch's lists. See the module.
+pub(crate) struct RunPool {
+    runs: Box<[Run]>,
+    used: usize,
+}
+
+impl RunPool {
+    /// A pool for so many outputs.
+    pub(crate) fn new(outputs: usize) -> Self {
+        // `vec!` of zeroes takes its pages from the system untouched: memory is used as lists grow.
+        Self { runs: vec![Run::default(); 3 * outputs].into(), used: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, at: u32) -> Option<&Run> {
+        self.runs.get(at as usize)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut Run> {
+        self.runs.get_mut(at as usize)
+    }
+
+    /// A run of one version.
+    #[inline]
+    pub(crate) fn add(&mut self, version: u16, next: u32) -> Option<u32> {
+        self.put(Run { next, first: version, count: 1, refused: 0 })
+    }
+
+    fn put(&mut self, run: Run) -> Option<u32> {
+        let at = self.used;
+        *self.runs.get_mut(at)? = run;
+        self.used = at + 1;
+        Some(at as u32)
+    }
+
+    /// Gives each output of the list that starts at `head` a run of its own; `tail` is its last one then. Only for a list of
+    /// which nothing was refused yet.
+    pub(crate) fn split(&mut self, head: u32, tail: &mut u32) {
+        let mut at = head;
+        while let Some(run) = self.get(at) {
+            *tail = at;
+            at = if run.count > 1 { self.cut(at, 1) } else { run.next };
+        }
+    }
+
+    /// Refuses the first `n` outputs of run `at`, which was not refused, and returns the run of the others.
+    fn refuse_front(&mut self, at: u32, n: u16, reason: DropReason) -> u32 {
+        let Some(run) = self.get(at).copied() else { return NIL };
+        let n = n.min(run.count);
+        let rest = Run { first: run.first + n, count: run.count - n, ..run };
+        // Room there is: see the module.
+        let rest = self.put(rest).unwrap_or(NIL);
+        debug_assert_ne!(rest, NIL);
+        if let Some(run) = self.get_mut(at) {
+            (run.count, run.next, run.refused) = (n, rest, reason as u8 + 1);
+        }
+        rest
+    }
+
+    /// Cuts run `at` behind its first `n` outputs, and returns the run of the others.
+    fn cut(&mut self, at: u32, n: u16) -> u32 {
+        let Some(run) = self.get(at).copied() else { return NIL };
+        let n = n.min(run.count);
+        let rest = self.put(Run { first: run.first + n, count: run.count - n, ..run }).unwrap_or(NIL);
+        debug_assert_ne!(rest, NIL);
+        if let Some(run) = self.get_mut(at) {
+            (run.count, run.next) = (n, rest);
+        }
+        rest
+    }
+}
+
+/// One packet in one header version, as a destination sees it.
+#[derive(Clone, Copy)]
+pub struct Output<'a> {
+    // Bytes are looked up when asked for: reserving needs no more than lengths.
+    batch: &'a RxBatch,
+    record: &'a Record,
+    v: u16,
+}
+
+impl<'a> Output<'a> {
+    #[inline(always)]
+    pub(crate) fn new(batch: &'a RxBatch, v: u16) -> Self {
+        Output { batch, record: &batch.records[usize::from(v)], v }
+    }
+
+    /// Bytes in all.
+    #[inline(always)]
+    pub fn len(&self) -> u32 {
+        self.record.len()
+    }
+
+    /// Never true: every packet has a header.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Offload metadata that goes with it.
+    #[inline(always)]
+    pub fn offload(&self) -> Offload {
+        self.batch.offload(usize::from(self.v))
+    }
+
+    /// Private header bytes.
+    #[inline(always)]
+    pub fn header(&self) -> &'a [u8] {
+        self.batch.header(usize::from(self.v))
+    }
+
+    /// Bytes that still lie with the sender.
+    #[inline(always)]
+    pub fn payload_len(&self) -> u32 {
+        self.record.payload_len()
+    }
+
+    /// Calls `f` with each stretch of payload in order. The memory is the sender's and may change.
+    #[inline(always)]
+    pub fn for_each_payload(&self, f: impl FnMut(*const u8, usize)) {
+        self.batch.source(self.record).for_each(self.record.from, self.record.to, f);
+    }
+}
+
+/// The outputs for one destination, in order.
+pub struct OutputList<'a> {
+    batch: &'a RxBatch,
+    runs: &'a mut RunPool,
     head: u32,
-    tail: u32,
     count: u32,
 }
 
-const EMPTY: List = List { head: NIL, tail: NIL, count: 0 };
-
-/// Sorts a list, by merging what is in order already. Stable.
-fn sort(nodes: &mut [Node], list: &mut List, packet: &impl Fn(u16) -> u16) {
-    let key = |nodes: &[Node], at: u32| packet(nodes[at as usize].version);
-    // Bin i holds up to 2^i of the runs that were found, or none; earlier ones are in higher bins.
-    let mut bins = [NIL; 32];
-    let mut rest = list.head;
-    while rest != NIL {
-        let mut run = rest;
-        let mut last = rest;
-        loop {
-            rest = nodes[last as usize].next;
-            if rest == NIL || key(nodes, last) > key(nodes, rest) {
-                break;
-            }
-            last = rest;
+impl<'a> OutputList<'a> {
+    /// The list that starts at run `head`.
+    pub(crate) fn new(batch: &'a RxBatch, runs: &'a mut RunPool, head: u32) -> Self {
+        let (mut at, mut count) = (head, 0);
+        while let Some(run) = runs.get(at) {
+            count += u32::from(run.count);
+            at = run.next;
         }
-        if run == list.head && rest == NIL {
-            return; // in order as it is
-        }
-        nodes[last as usize].next = NIL;
-        for bin in &mut bins {
-            if *bin == NIL {
-                *bin = run;
-                break;
-            }
-            run = merge(nodes, std::mem::replace(bin, NIL), run, packet);
-        }
-    }
-    let sorted = bins.into_iter().fold(NIL, |later, earlier| merge(nodes, earlier, later, packet));
-    (list.head, list.tail) = (sorted, sorted);
-    while nodes[list.tail as usize].next != NIL {
-        list.tail = nodes[list.tail as usize].next;
-    }
-}
-
-/// One list of two in order; of equals, those of `a` first.
-fn merge(nodes: &mut [Node], mut a: u32, mut b: u32, packet: &impl Fn(u16) -> u16) -> u32 {
-    let (mut head, mut tail) = (NIL, NIL);
-    while a != NIL || b != NIL {
-        let of_a =
-            b == NIL || a != NIL && packet(nodes[a as usize].version) <= packet(nodes[b as usize].version);
-        let from = if of_a { &mut a } else { &mut b };
-        let taken = *from;
-        *from = nodes[taken as usize].next;
-        match tail {
-            NIL => head = taken,
-            tail => nodes[tail as usize].next = taken,
-        }
-        tail = taken;
-    }
-    head
-}
-
-/// See the module.
-pub struct Scratchpad {
-    nodes: Box<[Node]>,
-    used: usize,
-    lists: Vec<List>,
-    active: Vec<u32>,
-    pub(crate) drops: Drops,
-    pub(crate) notes: Notes,
-    /// Nothing of the batch is counted at ports.
-    pub(crate) rehearsal: bool,
-}
-
-impl Default for Scratchpad {
-    fn default() -> Self {
-        // `vec!` of zeroes takes its pages from the system untouched: memory is used as lists grow.
-        Self {
-            nodes: vec![Node::default(); NODES].into(),
-            used: 0,
-            lists: Vec::new(),
-            active: Vec::new(),
-            drops: Drops::default(),
-            notes: Notes::default(),
-            rehearsal: false,
-        }
-    }
-}
-
-impl Scratchpad {
-    /// That of worker `index`.
-    pub(crate) fn of_worker(index: usize) -> Self {
-        Self { notes: Notes::of_worker(index), ..Self::default() }
+        Self { batch, runs, head, count }
     }
 
-    /// One for a batch that is never sent.
-    pub(crate) fn for_rehearsal() -> Self {
-        Self { rehearsal: true, ..Self::of_worker(0) }
+    /// A list of the first `packets` packets of a batch.
+    pub(crate) fn of_all(batch: &'a RxBatch, runs: &'a mut RunPool, packets: usize) -> Self {
+        runs.clear();
+        let count = packets as u16;
+        let head = runs.put(Run { next: NIL, first: 0, count, refused: 0 }).unwrap_or(NIL);
+        Self { batch, runs, head, count: count.into() }
     }
 
-    /// Makes room for a bridge's queues. Allocates only after the bridge grew.
-    #[inline]
-    pub(crate) fn begin(&mut self, lanes: usize) {
-        self.used = 0;
-        if self.lists.len() < lanes {
-            self.lists.resize(lanes, EMPTY);
-            self.active.reserve(lanes);
-        }
-    }
-
-    /// Puts version `v` on the list of queue `lane`.
+    /// Outputs in the list.
     #[inline(always)]
-    pub(crate) fn append(&mut self, lane: u32, v: u16) {
-        let n = self.used;
-        let (Some(node), Some(list)) = (self.nodes.get_mut(n), self.lists.get_mut(lane as usize)) else {
-            self.drops.add(DropReason::BatchLimit, 1);
-            return self.notes.refused(v, lane, DropReason::BatchLimit);
-        };
-        *node = Node::new(v, NIL);
-        let n = n as u32;
-        if list.count == 0 {
-            list.head = n;
-            self.active.push(lane);
-        } else {
-            self.nodes[list.tail as usize].next = n;
-        }
-        list.tail = n;
-        list.count += 1;
-        self.used += 1;
+    pub fn len(&self) -> usize {
+        self.count as usize
     }
 
-    /// Outputs so far.
-    #[inline]
-    pub(crate) fn used(&self) -> usize {
-        self.used
+    /// Whether the list is empty; the fabric never delivers an empty one.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
-    /// Puts each list in the order of its packets again, which `packet` knows by their versions, where several logics have
-    /// spoken one after the other. What was said of one packet stays in the order in which it was said.
-    pub(crate) fn restore_order(&mut self, packet: impl Fn(u16) -> u16) {
-        for i in 0..self.active.len() {
-            let Some(list) = self.lists.get_mut(self.active[i] as usize) else { continue };
-            sort(&mut self.nodes, list, &packet);
-        }
+    /// The arena that the headers of its packets lie in, if they lie in one.
+    pub(crate) fn arena(&self) -> Option<crate::arena::Arena> {
+        self.batch.slots.lent()
     }
 
-    /// Counts a packet that goes nowhere, or not everywhere, at the queue that it came from.
-    #[inline]
-    pub(crate) fn drop_packet(&mut self, packet: u16, reason: DropReason) {
-        self.drops.add(reason, 1);
-        self.notes.dropped(packet, reason);
+    /// Upper bound of the lengths of its outputs, bytes.
+    #[inline(always)]
+    pub(crate) fn longest(&self) -> u32 {
+        self.batch.longest
     }
 
-    /// Counts version `v` as something that a port cannot take, at the port.
-    #[cold]
-    pub(crate) fn refuse(
-        &mut self,
-        rx: &mut RxBatch,
-        bridge: &BridgeState,
-        v: u16,
-        entry: &PortEntry,
-        reason: DropReason,
-    ) {
-        if !self.rehearsal {
-            bridge.refuse(entry, reason);
-        }
-        if self.notes.are_taken() {
-            // It is shown at the end of the batch and must not change until then.
-            let version = &mut rx.versions[usize::from(v)];
-            version.outputs = version.outputs.saturating_add(1);
-            self.notes.refused(v, entry.first_lane, reason);
-        }
-    }
-
-    /// Remembers where the lists start, for observers who look when they have been delivered.
-    pub(crate) fn note_lists(&mut self, shown: impl Fn(u32) -> bool) {
-        let lists = self.active.iter().filter_map(|lane| Some((*lane, self.lists.get(*lane as usize)?.head)));
-        self.notes.listed(shown, lists);
-    }
-
-    /// How many lists there are, in the order in which destinations were first named.
-    pub(crate) fn list_count(&self) -> usize {
-        self.active.len()
-    }
-
-    /// The queue and the first node of one of them.
-    pub(crate) fn list(&self, i: usize) -> Option<(u32, u32)> {
-        let lane = *self.active.get(i)?;
-        Some((lane, self.lists.get(lane as usize)?.head))
-    }
-
-    pub(crate) fn node(&self, at: u32) -> Option<Node> {
-        self.nodes.get(at as usize).copied()
-    }
-
-    /// The nodes of the list that starts at `head`, delivered or not.
-    pub(crate) fn nodes_from(&self, head: u32) -> impl Iterator<Item = Node> {
-        let mut at = head;
-        std::iter::from_fn(move || {
-            let node = *self.nodes.get(at as usize)?;
-            at = node.next;
-            Some(node)
-        })
-    }
-
-    /// Delivers every list once, in the order in which destinations were first named, and empties them.
-    /// `on_fault` is called for each destination that died.
-    #[inline]
-    pub(crate) fn deliver(
-        &mut self,
-        batch: &RxBatch,
-        bridge: &BridgeState,
-        tools: &mut Tools,
-        mut on_fault: impl FnMut(usize, Fault),
-    ) {
-        for i in 0..self.active.len() {
-            let lane = self.active[i] as usize;
-            let list = std::mem::replace(&mut self.lists[lane], EMPTY);
-            let Some(to) = bridge.lane(lane) else { continue };
-            let mut outputs =
-                OutputList { batch, nodes: &mut self.nodes, head: list.head, count: list.count };
-            if let Err(fault) = to.egress.deliver(&mut outputs, &to.counters, tools) {
-                on_fault(lane, fault);
+    /// Calls `f` with each output that was not refused; what `f` refuses is not shown again.
+    pub fn retain(&mut self, mut f: impl FnMut(&Output<'_>) -> Result<(), DropReason>) {
+        let mut at = self.head;
+        while let Some(run) = self.runs.get(at) {
+            let (next, first, mut left) = (run.next, run.first, run.count);
+            if run.refused == 0 {
+                // `at` is the run of the outputs that were not looked at, and of `kept` ones in front of them.
+                let (mut v, mut kept) = (first, 0);
+                while left > 0 {
+                    match f(&Output::new(self.batch, v)) {
+                        Ok(()) => kept += 1,
+                        Err(reason) => {
+                            if kept > 0 {
+                                at = self.runs.cut(at, kept);
+                                kept = 0;
+                            }
+                            at = self.runs.refuse_front(at, 1, reason);
+                        }
+                    }
+                    (v, left) = (v.wrapping_add(1), left - 1);
+                }
             }
+            at = next;
         }
-        self.active.clear();
+    }
+
+    /// Refuses all outputs but the first `n`. Only for a list of which nothing was refused yet.
+    #[cold]
+    pub(crate) fn truncate(&mut self, n: u32, reason: DropReason) {
+        let (mut at, mut left) = (self.head, n);
+        while let Some(run) = self.runs.get(at).copied() {
+            let keep = left.min(run.count.into());
+            if keep < u32::from(run.count) {
+                if keep > 0 {
+                    at = self.runs.cut(at, keep as u16);
+                }
+                self.runs.refuse_front(at, run.count - keep as u16, reason);
+            }
+            left -= keep;
+            at = run.next;
+        }
+    }
+
+    /// Refuses all that was not refused yet.
+    #[cold]
+    pub fn refuse_rest(&mut self, reason: DropReason) {
+        self.retain(|_| Err(reason));
+    }
+
+    /// Calls `f` with each output that was not refused.
+    #[inline(always)]
+    pub fn for_each(&self, mut f: impl FnMut(&Output<'_>)) {
+        let mut at = self.head;
+        while let Some(run) = self.runs.get(at) {
+            if run.refused == 0 {
+                for v in u32::from(run.first)..run.end() {
+                    f(&Output::new(self.batch, v as u16));
+                }
+            }
+            at = run.next;
+        }
+    }
+
+    /// Calls `f` with each output that was not refused, and the one that comes after it.
+    #[inline(always)]
+    pub fn for_each_and_next(&self, mut f: impl FnMut(&Output<'_>, Option<&Output<'_>>)) {
+        let mut last = None;
+        self.for_each(|output| {
+            let output = Output::new(self.batch, output.v);
+            if let Some(last) = last.replace(output) {
+                f(&last, Some(&output));
+            }
+        });
+        if let Some(last) = last {
+            f(&last, None);
+        }
+    }
+
+    /// The outputs that were not refused.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Output<'_>> {
+        let mut at = self.head;
+        let runs = std::iter::from_fn(move || {
+            let run = self.runs.get(at)?;
+            at = run.next;
+            Some(run)
+        });
+        runs.filter(|run| run.refused == 0)
+            .flat_map(|run| u32::from(run.first)..run.end())
+            .map(|v| Output::new(self.batch, v as u16))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rx::BatchLimits;
 
-    /// Lists in any order, with equals told apart by their versions.
+    fn list_of(runs: &mut RunPool, of: &[(u16, u16)]) -> u32 {
+        let mut head = NIL;
+        for (first, count) in of.iter().rev() {
+            head = runs.put(Run { next: head, first: *first, count: *count, refused: 0 }).unwrap();
+        }
+        head
+    }
+
+    fn shown(list: &OutputList<'_>) -> Vec<u16> {
+        let seen: Vec<u16> = list.iter().map(|output| output.v).collect();
+        let mut again = Vec::new();
+        list.for_each(|output| again.push(output.v));
+        assert_eq!(seen, again);
+        let mut pairs = Vec::new();
+        list.for_each_and_next(|output, next| pairs.push((output.v, next.map(|next| next.v))));
+        let after = seen.iter().skip(1).copied().map(Some).chain([None]);
+        assert_eq!(pairs, seen.iter().copied().zip(after).collect::<Vec<_>>());
+        seen
+    }
+
     #[test]
-    fn sorting_is_stable_and_complete() {
-        let mut state = 1u32;
+    fn whatever_is_refused_leaves_the_others_in_order() {
+        let batch = RxBatch::new(BatchLimits::default());
+        let mut state = 5u32;
         let mut random = |n: u32| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 16) % n
         };
-        for round in 0..500 {
-            let n = random(120) + 1;
-            let packets: Vec<u16> = (0..n).map(|_| random(1 + round % 70) as u16).collect();
-            let mut pad = Scratchpad::default();
-            pad.begin(2);
-            (0..n as u16).for_each(|v| pad.append(1, v));
-            pad.restore_order(|v| packets[usize::from(v)]);
-            let mut expected: Vec<u16> = (0..n as u16).collect();
-            expected.sort_by_key(|v| packets[usize::from(*v)]);
-            let (_, head) = pad.list(0).unwrap();
-            assert_eq!(pad.nodes_from(head).map(|node| node.version).collect::<Vec<_>>(), expected);
-            // What comes after goes behind it.
-            pad.append(1, n as u16);
-            assert_eq!(
-                pad.nodes_from(pad.list(0).unwrap().1).last().map(|node| node.version),
-                Some(n as u16)
-            );
+        for _ in 0..300 {
+            let shape: Vec<(u16, u16)> =
+                (0..1 + random(4)).map(|_| (random(200) as u16, random(9) as u16)).collect();
+            let mut expected: Vec<u16> = shape.iter().flat_map(|(first, n)| *first..first + n).collect();
+            let mut runs = RunPool::new(64);
+            let head = list_of(&mut runs, &shape);
+            let mut list = OutputList::new(&batch, &mut runs, head);
+            assert_eq!(list.len(), expected.len());
+            let cut = random(expected.len() as u32 + 2);
+            if random(2) == 0 {
+                list.truncate(cut, DropReason::RingFull);
+                expected.truncate(cut as usize);
+            }
+            assert_eq!(shown(&list), expected);
+            for _ in 0..2 {
+                let refused: Vec<bool> = expected.iter().map(|_| random(3) == 0).collect();
+                let mut i = 0;
+                list.retain(|_| {
+                    i += 1;
+                    if refused[i - 1] { Err(DropReason::RingFull) } else { Ok(()) }
+                });
+                assert_eq!(i, expected.len());
+                let mut kept = refused.iter().map(|refused| !refused);
+                expected.retain(|_| kept.next().unwrap());
+                assert_eq!(shown(&list), expected);
+            }
+            list.refuse_rest(DropReason::PortDown);
+            assert_eq!(shown(&list), []);
+            let (mut at, mut all) = (head, 0);
+            while let Some(run) = runs.get(at) {
+                assert!(run.count == 0 || run.refusal().is_some());
+                (at, all) = (run.next, all + usize::from(run.count));
+            }
+            assert_eq!(all, shape.iter().map(|(_, n)| usize::from(*n)).sum::<usize>());
         }
     }
 }

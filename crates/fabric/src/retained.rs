@@ -17,8 +17,9 @@ use packet::virtio_net;
 
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::doorbell::{Bell, Doorbell, Ring};
-use crate::egress::{Egress, Output, OutputList};
+use crate::egress::Egress;
 use crate::fault::Fault;
+use crate::output::{Output, OutputList};
 use crate::sync::{AtomicU32, Ordering};
 use crate::tools::Tools;
 use crate::tx_ring::{Buffer, RingBacking, TxRing};
@@ -185,7 +186,7 @@ unsafe impl<B: Bell> RingBacking for Filling<B> {
 
     fn prefix(&self, output: &Output<'_>, _entries: u16, to: &mut [u8]) {
         if let Some(to) = to.first_chunk_mut() {
-            *to = virtio_net::encode(output.offload(), 1);
+            *to = virtio_net::encode(&output.offload(), 1);
         }
     }
 

@@ -10,6 +10,7 @@
 //! are at an end.
 
 use crate::batch::{Batch, VersionId};
+use crate::record::state;
 use crate::rx::MAX_BATCH;
 
 /// Places of packets: from the first, up to before the second.
@@ -36,15 +37,13 @@ impl Rest {
         self.outputs = outputs;
     }
 
-    /// Notes where `handled` is false. Runs lie at least one place apart, so half as many as places are enough.
-    fn note(&mut self, handled: &[bool]) {
+    /// Notes which of `packets` packets were not handled. Runs lie at least one place apart, so half as many as places are
+    /// enough.
+    fn note(&mut self, packets: usize, handled: impl Fn(usize) -> bool) {
         self.count = 0;
-        let next = |from: usize, what: bool| {
-            let there = handled.get(from..).unwrap_or_default().iter().position(|handled| *handled == what);
-            there.map_or(handled.len(), |i| from + i)
-        };
+        let next = |from: usize, what: bool| (from..packets).find(|i| handled(*i) == what).unwrap_or(packets);
         let mut at = next(0, false);
-        while at < handled.len() {
+        while at < packets {
             let end = next(at, true);
             if let Some(run) = self.runs.get_mut(self.count) {
                 *run = (at as u16, end as u16);
@@ -94,7 +93,8 @@ impl Batch<'_> {
     #[inline]
     pub fn rest<'b>(&'b mut self, rest: &'b mut Rest) -> Option<Batch<'b>> {
         rest.count_speakers(self.pad.used());
-        rest.note(self.rx.handled.get(..self.rx.packets).unwrap_or_default());
+        let records = &self.rx.records[..self.rx.packets];
+        rest.note(records.len(), |i| records[i].has(state::HANDLED));
         let left = rest.runs.get(..rest.count).filter(|left| !left.is_empty())?;
         let Batch { bridge, view, ingress, now, rehearsal, .. } = *self;
         Some(Batch { rx: self.rx, pad: self.pad, bridge, view, ingress, now, rehearsal, left: Some(left) })
@@ -105,8 +105,8 @@ impl Batch<'_> {
     pub fn end_of_stages(&mut self, mut rest: Rest) {
         rest.count_speakers(self.pad.used());
         if rest.speakers > 1 {
-            let versions = &self.rx.versions;
-            self.pad.restore_order(|v| versions.get(usize::from(v)).map_or(0, |version| version.packet));
+            let records = &self.rx.records;
+            self.pad.restore_order(|v| records.get(usize::from(v)).map_or(0, |record| record.packet));
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
 
     fn left(handled: &[bool]) -> Vec<u16> {
         let mut rest = Rest::default();
-        rest.note(handled);
+        rest.note(handled.len(), |i| handled[i]);
         Packets::of(handled.len(), Some(&rest.runs[..rest.count])).map(|v| v.0).collect()
     }
 

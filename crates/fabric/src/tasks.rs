@@ -22,8 +22,8 @@ use crate::counters::{WorkerCounters, bump};
 use crate::fault::Fault;
 use crate::nest::Nest;
 use crate::notify::Notifier;
-use crate::output::Scratchpad;
 use crate::rx::{BatchLimits, RxBatch};
+use crate::scratchpad::Scratchpad;
 use crate::sync::Ordering;
 use crate::tools::Tools;
 

@@ -10,9 +10,10 @@ use crate::counters::{DropReason, Drops};
 use crate::detour;
 use crate::explain::Remark;
 use crate::interest::Interest;
-use crate::output::Scratchpad;
 use crate::port::PortIndex;
+use crate::record::state;
 use crate::rx::{BatchLimits, MAX_PACKET, RxBatch};
+use crate::scratchpad::Scratchpad;
 use crate::switch::SwitchError;
 
 /// What would become of a packet.
@@ -80,8 +81,8 @@ pub(crate) fn rehearse(
     }
     let outputs = (0..pad.list_count()).flat_map(|i| {
         let (lane, head) = pad.list(i).unwrap_or_default();
-        pad.nodes_from(head)
-            .filter_map(|node| traced(&rx, bridge, lane, node.version.into()))
+        pad.outputs_from(head)
+            .filter_map(|(version, _)| traced(&rx, bridge, lane, version.into()))
             .collect::<Vec<_>>()
     });
     let outputs = outputs.collect();
@@ -99,13 +100,14 @@ pub(crate) fn rehearse(
 fn traced(rx: &RxBatch, bridge: &BridgeState, lane: u32, v: usize) -> Option<TracedOutput> {
     let port = bridge.lane(lane as usize)?.port;
     let first = bridge.port(port).map_or(lane, |entry| entry.first_lane);
-    let version = rx.versions.get(v)?;
+    let record = rx.records.get(v)?;
     let mut packet = rx.header(v).to_vec();
-    let mut payload = vec![0; (version.to - version.from) as usize];
-    crate::rx::read_range(rx.pieces(version.packet), version.from, &mut payload);
+    let mut payload = vec![0; record.payload_len() as usize];
+    rx.source(record).read(record.from, &mut payload);
     packet.extend(payload);
     let queue = lane.saturating_sub(first) as u16;
-    Some(TracedOutput { port, queue, packet, offload: version.offload, mirrored: version.mirrored })
+    let mirrored = record.has(state::MIRRORED);
+    Some(TracedOutput { port, queue, packet, offload: rx.offload(v), mirrored })
 }
 
 fn counted(drops: &Drops) -> Vec<DropReason> {

@@ -11,9 +11,12 @@ use std::ptr::NonNull;
 
 use crate::copy;
 use crate::counters::{DropReason, Drops, QueueCounters};
-use crate::egress::{Egress, Output, OutputList};
+use crate::cpu::{Level, each_level};
+use crate::egress::Egress;
 use crate::fault::Fault;
+use crate::output::{Output, OutputList};
 use crate::reservation::Reservation;
+use crate::rx::HEADER_COPY;
 use crate::sync::{Ordering, SpinLock, UnsafeCell, fence};
 use crate::tools::Tools;
 
@@ -98,6 +101,8 @@ pub unsafe trait RingBacking: Send + Sync {
 
 /// See [`RingBacking::PREFIX`].
 const MAX_PREFIX: usize = 16;
+/// Entries that are brought into the view at once where packets take several.
+const LOOK_AHEAD: u32 = 8;
 
 struct State<O> {
     own: O,
@@ -106,6 +111,8 @@ struct State<O> {
     viewed: u32,
     /// End of what the receiver had posted when last looked at.
     posted: u32,
+    /// Lower bound of what each entry in the view that nobody has reserved holds.
+    least: u32,
     dead: bool,
 }
 
@@ -120,6 +127,7 @@ pub struct TxRing<B: RingBacking> {
     state: SpinLock<State<B::Own>>,
     view: Box<[UnsafeCell<Slot<B::Entry>>]>,
     mask: u32,
+    level: Level,
     backing: B,
 }
 
@@ -142,12 +150,14 @@ impl<B: RingBacking> TxRing<B> {
                 reservation: Reservation::new(start),
                 viewed: start,
                 posted: start,
+                least: u32::MAX,
                 dead: false,
             }),
             view: (0..size)
                 .map(|_| UnsafeCell::new(Slot { first: none, entry: B::Entry::default() }))
                 .collect(),
             mask: size - 1,
+            level: Level::detected(),
             backing,
         }
     }
@@ -179,6 +189,9 @@ impl<B: RingBacking> TxRing<B> {
             state.posted = posted;
         }
         let n = state.posted.wrapping_sub(state.viewed).min(want);
+        if state.viewed == state.reservation.next_free() {
+            state.least = u32::MAX;
+        }
         for _ in 0..n {
             let (own, viewed) = (&mut state.own, state.viewed);
             let read = |slot: &mut Slot<B::Entry>| {
@@ -188,13 +201,44 @@ impl<B: RingBacking> TxRing<B> {
                     // Often the prefix ends a cache line.
                     copy::prefetch_write(slot.first.at.as_ptr().wrapping_add(B::PREFIX));
                 }
-                Ok(())
+                Ok(self.room(slot))
             };
             // SAFETY: under the lock, and the entry is not reserved by anyone.
-            unsafe { self.with(viewed, read)? };
+            let room = unsafe { self.with(viewed, read)? };
+            state.least = state.least.min(room);
             state.viewed = state.viewed.wrapping_add(1);
         }
         Ok(n > 0)
+    }
+
+    each_level! {
+        /// Copies the packets of a list into the entries from `seq` on, all reserved by the caller; returns their bytes.
+        fn fill_list [fill_list_v3, fill_list_v4](self: &Self, list: &OutputList<'_>, seq: u32) -> u64
+            = fill_all at self.level;
+    }
+
+    #[inline(always)]
+    fn fill_all(&self, list: &OutputList<'_>, mut seq: u32) -> u64 {
+        let mut bytes = 0;
+        if list.longest() <= HEADER_COPY as u32 {
+            // Nothing lies with the senders any more.
+            list.for_each(|output| {
+                bytes += u64::from(output.len());
+                seq = self.fill(seq, output);
+            });
+        } else {
+            list.for_each_and_next(|output, next| {
+                copy::count_delivered(u64::from(output.payload_len()));
+                if let Some(next) = next
+                    && next.payload_len() > 0
+                {
+                    self.fetch(seq.wrapping_add(1), next);
+                }
+                bytes += u64::from(output.len());
+                seq = self.fill(seq, output);
+            });
+        }
+        bytes
     }
 
     /// Copies one packet into the entries from `seq` on, all reserved by the caller; returns the entry after its last.
@@ -241,6 +285,7 @@ impl<B: RingBacking> TxRing<B> {
     }
 
     /// As [`TxRing::fill`], for a packet that takes several buffers.
+    #[cold]
     fn fill_pieces(&self, mut seq: u32, output: &Output<'_>) -> u32 {
         let len = output.len() + B::PREFIX as u32;
         let mut prefix = [0; MAX_PREFIX];
@@ -319,11 +364,66 @@ impl<B: RingBacking> TxRing<B> {
     /// Bytes that entry `seq` holds; the caller holds the lock and nobody has reserved the entry, or the caller has.
     #[inline(always)]
     fn capacity(&self, seq: u32) -> u32 {
-        let all = |slot: &mut Slot<B::Entry>| {
-            if B::CHAINED { self.backing.capacity(&slot.entry, &slot.first) } else { slot.first.capacity }
-        };
         // SAFETY: as the caller says.
-        unsafe { self.with(seq, all) }
+        unsafe { self.with(seq, |slot| self.room(slot)) }
+    }
+
+    #[inline(always)]
+    fn room(&self, slot: &Slot<B::Entry>) -> u32 {
+        if B::CHAINED { self.backing.capacity(&slot.entry, &slot.first) } else { slot.first.capacity }
+    }
+
+    /// Reserves an entry for each packet of a list, as far as there are entries, if none is longer than the least of them.
+    /// `None`: entries and packets have to be looked at one by one.
+    #[inline(always)]
+    fn reserve_alike(&self, state: &mut State<B::Own>, list: &OutputList<'_>) -> Result<Option<u32>, Fault> {
+        let (start, wanted) = (state.reservation.next_free(), list.len() as u32);
+        loop {
+            let free = state.viewed.wrapping_sub(start);
+            if free >= wanted || !self.look_further(state, wanted - free)? {
+                let fits = list.longest() + B::PREFIX as u32 <= state.least;
+                return Ok(fits.then_some(start.wrapping_add(free.min(wanted))));
+            }
+        }
+    }
+
+    /// Reserves entries packet by packet; refuses those that find no room.
+    #[cold]
+    fn reserve_each(
+        &self,
+        state: &mut State<B::Own>,
+        list: &mut OutputList<'_>,
+        drops: &mut Drops,
+    ) -> Result<u32, Fault> {
+        let spans = self.backing.spans_entries();
+        let (mut end, mut fault) = (state.reservation.next_free(), None);
+        list.retain(|output| {
+            let (len, mut room, first) = (output.len() + B::PREFIX as u32, 0u32, end);
+            let mut refuse = |reason, back: &mut u32| {
+                *back = first;
+                drops.add(reason, 1);
+                Err(reason)
+            };
+            while room < len {
+                if end == state.viewed {
+                    match self.look_further(state, LOOK_AHEAD) {
+                        Ok(true) => {}
+                        Ok(false) => return refuse(DropReason::RingFull, &mut end),
+                        Err(bad) => {
+                            fault = Some(bad);
+                            return refuse(DropReason::PortDown, &mut end);
+                        }
+                    }
+                }
+                room = room.saturating_add(self.capacity(end));
+                if room < len && !spans {
+                    return refuse(DropReason::ExceedsMtu, &mut end);
+                }
+                end = end.wrapping_add(1);
+            }
+            Ok(())
+        });
+        fault.map_or(Ok(end), Err)
     }
 
     /// Tells the receiver of all before `end`, which are filled.
@@ -349,95 +449,58 @@ impl<B: RingBacking> Egress for TxRing<B> {
         counters: &QueueCounters,
         tools: &mut Tools,
     ) -> Result<(), Fault> {
-        let (mut packets, mut bytes, mut full, mut long) = (0u64, 0u64, 0u32, 0u32);
-        let mut fault = None;
-        let mut wanted = list.len() as u32;
-        let spans = self.backing.spans_entries();
-
-        // Reserve: walk the view over the whole list, once.
+        let mut drops = Drops::default();
+        let wanted = list.len() as u32;
         let reserved = self.state.with(|state| {
             if state.dead {
-                return None;
+                return Ok(None);
             }
             let start = state.reservation.next_free();
-            let mut end = start;
-            list.retain(|output| {
-                let (len, mut room, first) = (output.len() + B::PREFIX as u32, 0u32, end);
-                while room < len {
-                    if end == state.viewed {
-                        match self.look_further(state, wanted.max(8)) {
-                            Ok(true) => {}
-                            Ok(false) => {
-                                end = first;
-                                full += 1;
-                                return Err(DropReason::RingFull);
-                            }
-                            Err(bad) => {
-                                fault = Some(bad);
-                                end = first;
-                                return Err(DropReason::PortDown);
-                            }
-                        }
-                    }
-                    room = room.saturating_add(self.capacity(end));
-                    if room < len && !spans {
-                        end = first;
-                        long += 1;
-                        return Err(DropReason::ExceedsMtu);
-                    }
-                    end = end.wrapping_add(1);
-                }
-                wanted = wanted.saturating_sub(1);
-                packets += 1;
-                bytes += u64::from(output.len());
-                Ok(())
-            });
-            state.dead = fault.is_some();
-            match state.reservation.reserve_to(end) {
-                Some(ticket) if fault.is_none() => Some((start, ticket)),
-                _ => None,
-            }
+            let end = match self.reserve_alike(state, list) {
+                Ok(Some(end)) => Ok((end, end.wrapping_sub(start))),
+                Ok(None) => self.reserve_each(state, list, &mut drops).map(|end| (end, wanted)),
+                Err(fault) => Err(fault),
+            };
+            state.dead = end.is_err();
+            let (end, packets) = end?;
+            let Some(ticket) = state.reservation.reserve_to(end) else { return Ok(None) };
+            Ok(Some((start, packets, ticket)))
         });
-
-        let mut drops = Drops::default();
-        let Some((start, ticket)) = reserved else {
-            drops.add(DropReason::PortDown, list.len() as u32);
-            list.refuse_rest(DropReason::PortDown);
-            counters.add_drops(&mut drops);
-            // Memory that was taken away reads as zeros, which looks like any other fault.
-            return fault
-                .map_or(Ok(()), |fault| Err(if self.backing.faulted() { Fault::Memory } else { fault }));
+        let (start, packets, ticket) = match reserved {
+            Ok(Some(reserved)) => reserved,
+            refused => {
+                list.refuse_rest(DropReason::PortDown);
+                let mut drops = Drops::default();
+                drops.add(DropReason::PortDown, wanted);
+                counters.add_drops(&mut drops);
+                // Memory that was taken away reads as zeros, which looks like any other fault.
+                let faulted = self.backing.faulted();
+                return refused
+                    .map_or_else(|fault| Err(if faulted { Fault::Memory } else { fault }), |_| Ok(()));
+            }
         };
+        if packets < wanted {
+            list.truncate(packets, DropReason::RingFull);
+            drops.add(DropReason::RingFull, wanted - packets);
+        }
 
         // Copy, without the lock.
-        let mut seq = start;
-        list.for_each_and_next(|output, next| {
-            copy::count_delivered(u64::from(output.payload_len()));
-            if let Some(next) = next
-                && next.payload_len() > 0
-            {
-                self.fetch(seq.wrapping_add(1), next);
-            }
-            seq = self.fill(seq, output);
-        });
+        let bytes = self.fill_list(list, start);
 
         // Publish what is complete, in order; who publishes notifies.
+        let delivered = u64::from(wanted - drops.total());
         let published = self.state.with(|state| {
             let before = state.reservation.published();
             let end = state.reservation.complete(ticket);
             if let Some(end) = end {
                 self.publish(state, before, end);
             }
-            if packets > 0 {
-                counters.add_batch_alone(packets, bytes);
+            if delivered > 0 {
+                counters.add_batch_alone(delivered, bytes);
             }
             end
         });
-        if full + long > 0 {
-            drops.add(DropReason::RingFull, full);
-            drops.add(DropReason::ExceedsMtu, long);
-            counters.add_drops(&mut drops);
-        }
+        counters.add_drops(&mut drops);
         if published.is_some() {
             // The receiver sets its flag and then looks at the index; we move the index and then look at the
             // flag. Without a full fence on our side both could miss the other.

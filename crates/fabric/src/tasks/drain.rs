@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::{Context, Next, Ran, Token};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::doorbell::EventBell;
-use crate::egress::{Egress, OutputList};
+use crate::egress::Egress;
 use crate::fault::{Fault, OnFault};
-use crate::output::{NIL, Node};
+use crate::output::{OutputList, RunPool};
 use crate::retained::Retained;
 use crate::rx::MAX_BATCH;
 
@@ -48,7 +48,7 @@ pub(crate) struct Drain {
     counters: Arc<QueueCounters>,
     on_fault: OnFault,
     token: Token,
-    nodes: Box<[Node]>,
+    runs: RunPool,
     dead: bool,
 }
 
@@ -61,8 +61,8 @@ impl Drain {
         on_fault: OnFault,
         token: Token,
     ) -> Self {
-        let nodes = vec![Node::default(); MAX_BATCH].into();
-        Self { retained, gate, egress, counters, on_fault, token, nodes, dead: false }
+        let runs = RunPool::new(MAX_BATCH);
+        Self { retained, gate, egress, counters, on_fault, token, runs, dead: false }
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -115,12 +115,7 @@ impl Drain {
     }
 
     fn deliver(&mut self, context: &mut Context, packets: usize) {
-        for (v, node) in (0u16..).zip(self.nodes.iter_mut().take(packets)) {
-            let next = if usize::from(v) + 1 < packets { u32::from(v) + 1 } else { NIL };
-            *node = Node::new(v, next);
-        }
-        let mut list =
-            OutputList { batch: &context.batch, nodes: &mut self.nodes, head: 0, count: packets as u32 };
+        let mut list = OutputList::of_all(&context.batch, &mut self.runs, packets);
         if let Err(fault) = self.egress.deliver(&mut list, &self.counters, &mut context.tools) {
             self.dead = true;
             self.fail(fault);

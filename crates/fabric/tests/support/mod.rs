@@ -49,7 +49,7 @@ impl Egress for CallPort {
             assert_eq!(bytes.len() as u32, output.len());
             packets += 1;
             total += u64::from(output.len());
-            got.push(Called { bytes, offload: *output.offload() });
+            got.push(Called { bytes, offload: output.offload() });
         });
         counters.add_batch(packets, total);
         Ok(())

@@ -4,7 +4,7 @@ use fabric::{RingBacking, RxQueue};
 use memif::RingParts;
 use memif::client::Layout;
 
-use super::rings::{Rx, Side, Tx};
+use super::rings::{Client, Rx, Server, Tx};
 
 /// Whose the memory is.
 #[derive(Clone, Copy)]
@@ -15,21 +15,20 @@ pub enum Role {
     Client(Layout, u16),
 }
 
-impl Role {
-    fn side(self) -> Side {
-        match self {
-            Role::Server => Side::Server,
-            Role::Client(layout, queue) => Side::Client(layout, queue),
-        }
+/// The queue of packets from the peer.
+pub fn rx(parts: RingParts, role: Role) -> Box<dyn RxQueue> {
+    match role {
+        Role::Server => Box::new(Rx::served(parts)),
+        Role::Client(layout, queue) => Box::new(Rx::own(parts, Client(layout, queue))),
     }
 }
 
-/// The queue of packets from the peer.
-pub fn rx(parts: RingParts, role: Role) -> impl RxQueue {
-    Rx::new(parts, role.side())
+/// What a [`fabric::TxRing`] of packets to a client is made of.
+pub fn served_tx(parts: RingParts) -> (impl RingBacking<Own = (), Entry = ()>, u32) {
+    Tx::new(parts, Server)
 }
 
-/// What a [`fabric::TxRing`] of packets to the peer is made of.
-pub fn tx(parts: RingParts, role: Role) -> (impl RingBacking<Own = (), Entry = ()>, u32) {
-    Tx::new(parts, role.side())
+/// The same of packets to a server, in a queue of our own.
+pub fn own_tx(parts: RingParts, layout: Layout, queue: u16) -> (impl RingBacking<Own = (), Entry = ()>, u32) {
+    Tx::new(parts, Client(layout, queue))
 }

@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use super::options::Settings;
-use super::rings::{Rx, Side, Tx};
+use super::rings::{Client, Rx, Server, Side, Tx};
 use crate::log_limit::{Admitted, LogLimit};
 use crate::{Link, Status, StatusCell};
 
@@ -218,20 +218,23 @@ fn describe(rings: &[RingParts]) -> String {
 }
 
 fn attachment(connection: Connection, mine: &Mine, report: mpsc::Sender<Fault>) -> Attachment {
-    let (from_peer, to_peer, side): (_, _, &dyn Fn(u16) -> Side) = match mine {
-        Mine::Server => (connection.s2m, connection.m2s, &|_| Side::Server),
-        Mine::Client(layout) => (connection.m2s, connection.s2m, &|queue| Side::Client(*layout, queue)),
+    let (rx, tx) = match mine {
+        Mine::Server => (
+            connection.s2m.into_iter().map(|parts| boxed(Rx::served(parts))).collect(),
+            connection.m2s.into_iter().map(|parts| egress(Tx::new(parts, Server))).collect(),
+        ),
+        Mine::Client(layout) => {
+            let own = |queue| Client(*layout, queue);
+            let (rx, tx) = (connection.m2s.into_iter().zip(0..), connection.s2m.into_iter().zip(0..));
+            (
+                rx.map(|(parts, queue)| boxed(Rx::own(parts, own(queue)))).collect(),
+                tx.map(|(parts, queue)| egress(Tx::new(parts, own(queue)))).collect(),
+            )
+        }
     };
-    let rx = from_peer.into_iter().zip(0..);
-    let tx = to_peer.into_iter().zip(0..);
     Attachment {
-        rx: rx.map(|(parts, i)| Box::new(Rx::new(parts, side(i))) as Box<dyn RxQueue>).collect(),
-        tx: tx
-            .map(|(parts, i)| {
-                let (backing, start) = Tx::new(parts, side(i));
-                Arc::new(TxRing::new(backing, (), start)) as Arc<dyn Egress>
-            })
-            .collect(),
+        rx,
+        tx,
         caps: Caps::default(),
         mtu: MAX_PACKET,
         on_fault: Arc::new(move |fault| {
@@ -239,4 +242,12 @@ fn attachment(connection: Connection, mine: &Mine, report: mpsc::Sender<Fault>) 
             let _ = report.try_send(fault);
         }),
     }
+}
+
+fn boxed(rx: impl RxQueue + 'static) -> Box<dyn RxQueue> {
+    Box::new(rx)
+}
+
+fn egress<S: Side>((backing, start): (Tx<S>, u32)) -> Arc<dyn Egress> {
+    Arc::new(TxRing::new(backing, (), start))
 }

@@ -3,7 +3,7 @@
 //! In both roles packets for us lie between what we consumed and what the peer produced, and packets from us
 //! go into buffers between what we filled and what the peer returned. Roles differ in which index is whose
 //! and in who owns the buffers: a server takes descriptors as the client wrote them, a client rewrites its own
-//! every time, because the server can write to them too.
+//! every time, because the server can write to them too. A role is a type, so that neither pays for the other.
 //!
 //! Invariant: every index and descriptor is read once from shared memory and checked before it is used.
 
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use fabric::{Buffer, Fault, RingBacking, RxBatch, RxQueue, Tools, prefetch_read, prefetch_write};
+use fabric::{Buffer, Fault, RingBacking, RxBatch, RxQueue, Tools, prefetch_write};
 use memif::Memory;
 use memif::RingParts;
 use memif::client::{Direction, Layout};
@@ -21,13 +21,132 @@ use packet::offload::Offload;
 /// Descriptors looked ahead: two cache lines.
 const AHEAD: u16 = 8;
 
-/// Which index is whose, and whose the buffers are.
+/// A role: which index is whose, and whose the buffers are. Entries `from..to` are modulo 2^16.
+pub(super) trait Side: Send + Sync + 'static {
+    /// The entry that a ring starts at.
+    fn start(&self, ring: &Ring) -> u16;
+
+    /// End of the packets that the peer has produced in a receive ring.
+    fn produced(&self, ring: &Ring) -> u16;
+
+    /// Gives entries of a receive ring back to the peer.
+    fn give_back(&self, ring: &Ring, from: u16, to: u16);
+
+    /// Entries of a transmit ring that may be filled, given that those before `published` were handed over.
+    fn free(&self, ring: &Ring, published: u16) -> Result<u16, Fault>;
+
+    /// The buffer of an entry that may be filled.
+    fn buffer(&self, ring: &Ring, index: u16) -> Descriptor;
+
+    /// `len` bytes were written to the buffer of an entry; the packet goes on in the next one if `more`.
+    fn fill(&self, ring: &Ring, index: u16, len: u32, more: bool);
+
+    /// Hands over the filled entries before `end`.
+    fn publish(&self, ring: &Ring, end: u16);
+}
+
+/// The peer is the client; it owns buffers and `head`.
 #[derive(Clone, Copy)]
-pub(super) enum Side {
-    /// The peer is the client; it owns buffers and `head`.
-    Server,
-    /// We are the client; we own buffers and `head`. Which of our rings this is.
-    Client(Layout, u16),
+pub(super) struct Server;
+
+impl Side for Server {
+    #[inline(always)]
+    fn start(&self, ring: &Ring) -> u16 {
+        ring.tail()
+    }
+
+    #[inline(always)]
+    fn produced(&self, ring: &Ring) -> u16 {
+        ring.head()
+    }
+
+    #[inline(always)]
+    fn give_back(&self, ring: &Ring, _from: u16, to: u16) {
+        ring.set_tail(to);
+    }
+
+    #[inline(always)]
+    fn free(&self, ring: &Ring, published: u16) -> Result<u16, Fault> {
+        distance(published, ring.head(), ring.size())
+    }
+
+    #[inline(always)]
+    fn buffer(&self, ring: &Ring, index: u16) -> Descriptor {
+        // Read now, written when the buffer is filled.
+        if index.is_multiple_of(4) {
+            prefetch_write(ring.desc_ptr(index.wrapping_add(AHEAD)));
+        }
+        ring.desc(index)
+    }
+
+    #[inline(always)]
+    fn fill(&self, ring: &Ring, index: u16, len: u32, more: bool) {
+        ring.set_used(index, len, more);
+    }
+
+    #[inline(always)]
+    fn publish(&self, ring: &Ring, end: u16) {
+        ring.set_tail(end);
+    }
+}
+
+/// We are the client; we own buffers, laid out so, and `head`. Which of our rings this is.
+#[derive(Clone, Copy)]
+pub(super) struct Client(pub(super) Layout, pub(super) u16);
+
+impl Client {
+    /// Describes our buffers afresh for entries `from..from + n` of a receive ring.
+    fn post(&self, ring: &Ring, from: u16, n: u16) {
+        let Client(layout, queue) = *self;
+        for index in (0..n).map(|i| from.wrapping_add(i)) {
+            let offset = layout.buffer(Direction::M2s, queue, index);
+            let d = Descriptor { length: layout.buffer_size(), offset, ..Descriptor::default() };
+            ring.write_desc(index, &d);
+        }
+    }
+}
+
+impl Side for Client {
+    fn start(&self, _ring: &Ring) -> u16 {
+        0
+    }
+
+    #[inline(always)]
+    fn produced(&self, ring: &Ring) -> u16 {
+        ring.tail()
+    }
+
+    #[inline(always)]
+    fn give_back(&self, ring: &Ring, from: u16, to: u16) {
+        self.post(ring, from, to.wrapping_sub(from));
+        ring.set_head(to.wrapping_add(ring.size()));
+    }
+
+    #[inline(always)]
+    fn free(&self, ring: &Ring, published: u16) -> Result<u16, Fault> {
+        let size = ring.size();
+        Ok(size - distance(ring.tail(), published, size)?)
+    }
+
+    #[inline(always)]
+    fn buffer(&self, _ring: &Ring, index: u16) -> Descriptor {
+        let Client(layout, queue) = *self;
+        let offset = layout.buffer(Direction::S2m, queue, index);
+        Descriptor { length: layout.buffer_size(), offset, ..Descriptor::default() }
+    }
+
+    #[inline(always)]
+    fn fill(&self, ring: &Ring, index: u16, len: u32, more: bool) {
+        let Client(layout, queue) = *self;
+        let offset = layout.buffer(Direction::S2m, queue, index);
+        let flags = if more { memif::ring::FLAG_NEXT } else { 0 };
+        ring.write_desc(index, &Descriptor { flags, region: 0, length: len, offset, metadata: 0 });
+    }
+
+    #[inline(always)]
+    fn publish(&self, ring: &Ring, end: u16) {
+        ring.set_head(end);
+    }
 }
 
 /// Entries between two indices, refused when the ring cannot hold them.
@@ -40,102 +159,108 @@ fn distance(from: u16, to: u16, size: u16) -> Result<u16, Fault> {
     Ok(n)
 }
 
-#[inline]
+#[cold]
 fn outside(index: u16, d: &Descriptor) -> Fault {
     Fault::OutOfRegion { index, region: d.region, offset: d.offset, length: d.length }
 }
 
 /// Packets from the peer.
-pub(super) struct Rx {
+pub(super) struct Rx<S> {
     ring: Ring,
     memory: Arc<Memory>,
     eventfd: OwnedFd,
-    side: Side,
+    side: S,
     /// The next entry to take.
     next: u16,
     /// The first entry taken and not given back.
     held: u16,
 }
 
-impl Rx {
-    pub(super) fn new(parts: RingParts, side: Side) -> Self {
-        let memory = parts.ring.memory().clone();
-        let start = match side {
-            Side::Server => parts.ring.tail(),
-            Side::Client(..) => 0,
-        };
-        let rx = Self { ring: parts.ring, memory, eventfd: parts.eventfd, side, next: start, held: start };
-        if let Side::Client(..) = side {
-            rx.post(0, rx.ring.size());
-            rx.ring.set_head(rx.ring.size());
-        }
-        rx
-    }
-
-    /// Describes our buffers afresh for entries `from..from + n` (client role).
-    fn post(&self, from: u16, n: u16) {
-        if let Side::Client(layout, queue) = self.side {
-            for index in (0..n).map(|i| from.wrapping_add(i)) {
-                let offset = layout.buffer(Direction::M2s, queue, index);
-                let d = Descriptor { length: layout.buffer_size(), offset, ..Descriptor::default() };
-                self.ring.write_desc(index, &d);
-            }
-        }
-    }
-
-    #[inline]
-    fn produced(&self) -> u16 {
-        match self.side {
-            Side::Server => self.ring.head(),
-            Side::Client(..) => self.ring.tail(),
-        }
+impl Rx<Server> {
+    /// The receive queue of a ring that a client announced.
+    pub(super) fn served(parts: RingParts) -> Self {
+        Self::new(parts, Server)
     }
 }
 
-impl Rx {
+impl Rx<Client> {
+    /// The receive queue of a ring of our own, whose buffers are all posted.
+    pub(super) fn own(parts: RingParts, side: Client) -> Self {
+        let rx = Self::new(parts, side);
+        rx.side.post(&rx.ring, 0, rx.ring.size());
+        rx.ring.set_head(rx.ring.size());
+        rx
+    }
+}
+
+impl<S: Side> Rx<S> {
+    fn new(parts: RingParts, side: S) -> Self {
+        let memory = parts.ring.memory().clone();
+        let start = side.start(&parts.ring);
+        Self { ring: parts.ring, memory, eventfd: parts.eventfd, side, next: start, held: start }
+    }
+
     #[inline(always)]
     fn take(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
-        let produced = self.produced();
-        let mut left = distance(self.next, produced, self.ring.size())?;
+        let mut left = distance(self.next, self.side.produced(&self.ring), self.ring.size())?;
         while left > 0 && batch.has_room() {
-            prefetch_read(self.ring.desc_ptr(self.next.wrapping_add(AHEAD)));
-            let (mut at, mut whole, mut bytes) = (self.next, false, 0u64);
-            while left > 0 {
-                let d = self.ring.desc(at);
-                let Some(piece) = self.memory.translate(d.region, d.offset, d.length) else {
-                    return Err(outside(at, &d));
-                };
-                // SAFETY: the piece was checked to lie in a region, which stays mapped until every worker was
-                // quiescent after this queue's removal, and its faults are caught.
-                unsafe { batch.add_segment(piece, d.length)? };
-                bytes += u64::from(d.length);
-                at = at.wrapping_add(1);
-                left -= 1;
-                if !d.has_next() {
-                    whole = true;
-                    break;
+            let (ring, memory, next) = (&self.ring, &*self.memory, self.next);
+            let piece = |i: usize| {
+                let d = ring.desc(next.wrapping_add(i as u16));
+                if d.has_next() {
+                    None
+                } else {
+                    Some((memory.translate(d.region, d.offset, d.length)?, d.length))
+                }
+            };
+            // SAFETY: pieces were checked to lie in a region, which stays mapped until every worker was quiescent after
+            // this queue's removal, and its faults are caught.
+            let plain = unsafe { batch.add_plain(left.into(), piece) } as u16;
+            self.next = next.wrapping_add(plain);
+            left -= plain;
+            if left > 0 && batch.has_room() {
+                match self.take_chain(batch, left)? {
+                    0 => break, // the rest of the chain is not published yet
+                    taken => left -= taken,
                 }
             }
-            if !whole {
-                batch.abandon_packet();
-                let chained = at.wrapping_sub(self.next);
-                if chained == self.ring.size() {
-                    return Err(Fault::Chain { max: chained });
-                }
-                break; // the rest of the chain is not published yet
-            }
-            if bytes == 0 {
-                batch.abandon_packet();
-                return Err(Fault::ZeroLength { index: self.next });
-            }
-            batch.end_packet(Offload::NONE);
-            self.next = at;
         }
         Ok(())
     }
+
+    /// Takes one packet in any number of pieces, or of no legal length, from the `left` entries that there are. Returns its
+    /// entries; 0 where they are not all there.
+    #[cold]
+    fn take_chain(&mut self, batch: &mut RxBatch, left: u16) -> Result<u16, Fault> {
+        let (mut at, mut taken, mut bytes) = (self.next, 0, 0u64);
+        loop {
+            if taken == left {
+                batch.abandon_packet();
+                return if taken == self.ring.size() { Err(Fault::Chain { max: taken }) } else { Ok(0) };
+            }
+            let d = self.ring.desc(at);
+            let Some(piece) = self.memory.translate(d.region, d.offset, d.length) else {
+                return Err(outside(at, &d));
+            };
+            // SAFETY: as in `take`.
+            unsafe { batch.add_segment(piece, d.length)? };
+            bytes += u64::from(d.length);
+            (at, taken) = (at.wrapping_add(1), taken + 1);
+            if !d.has_next() {
+                break;
+            }
+        }
+        if bytes == 0 {
+            batch.abandon_packet();
+            return Err(Fault::ZeroLength { index: self.next });
+        }
+        batch.end_packet(Offload::NONE);
+        self.next = at;
+        Ok(taken)
+    }
 }
 
-impl RxQueue for Rx {
+impl<S: Side> RxQueue for Rx<S> {
     #[inline]
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         // Memory that was taken away reads as zeros, which looks like any other fault.
@@ -145,13 +270,7 @@ impl RxQueue for Rx {
     #[inline]
     fn complete(&mut self, _tools: &mut Tools) -> Result<(), Fault> {
         if self.next != self.held {
-            match self.side {
-                Side::Server => self.ring.set_tail(self.next),
-                Side::Client(..) => {
-                    self.post(self.held, self.next.wrapping_sub(self.held));
-                    self.ring.set_head(self.next.wrapping_add(self.ring.size()));
-                }
-            }
+            self.side.give_back(&self.ring, self.held, self.next);
             self.held = self.next;
         }
         if self.memory.faulted() { Err(Fault::Memory) } else { Ok(()) }
@@ -175,20 +294,17 @@ impl RxQueue for Rx {
 }
 
 /// Packets to the peer: what [`fabric::TxRing`] needs to know of a memif ring.
-pub(super) struct Tx {
+pub(super) struct Tx<S> {
     ring: Ring,
     memory: Arc<Memory>,
     eventfd: OwnedFd,
-    side: Side,
+    side: S,
 }
 
-impl Tx {
+impl<S: Side> Tx<S> {
     /// The backing and the entry it starts at.
-    pub(super) fn new(parts: RingParts, side: Side) -> (Self, u32) {
-        let start = match side {
-            Side::Server => u32::from(parts.ring.tail()),
-            Side::Client(..) => 0,
-        };
+    pub(super) fn new(parts: RingParts, side: S) -> (Self, u32) {
+        let start = side.start(&parts.ring).into();
         let memory = parts.ring.memory().clone();
         (Self { ring: parts.ring, memory, eventfd: parts.eventfd, side }, start)
     }
@@ -196,40 +312,25 @@ impl Tx {
 
 // SAFETY: `buffer` gives only what `Memory::translate` found within a region, which `self.memory` keeps mapped; faults
 // there are caught, and client memory is never referred to, only copied to and from.
-unsafe impl RingBacking for Tx {
+unsafe impl<S: Side> RingBacking for Tx<S> {
     type Own = ();
     type Entry = ();
 
-    #[inline]
+    #[inline(always)]
     fn size(&self) -> u32 {
         u32::from(self.ring.size())
     }
 
-    #[inline]
+    #[inline(always)]
     fn posted(&self, (): &mut (), published: u32) -> Result<u32, Fault> {
-        let size = self.ring.size();
-        let free = match self.side {
-            Side::Server => distance(published as u16, self.ring.head(), size)?,
-            Side::Client(..) => size - distance(self.ring.tail(), published as u16, size)?,
-        };
+        let free = self.side.free(&self.ring, published as u16)?;
         Ok(published.wrapping_add(u32::from(free)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn buffer(&self, (): &mut (), seq: u32, (): &mut ()) -> Result<Buffer, Fault> {
         let index = seq as u16;
-        let d = match self.side {
-            Side::Server => {
-                // Read now, written when the buffer is filled.
-                prefetch_write(self.ring.desc_ptr(index.wrapping_add(AHEAD)));
-                self.ring.desc(index)
-            }
-            Side::Client(layout, queue) => Descriptor {
-                length: layout.buffer_size(),
-                offset: layout.buffer(Direction::S2m, queue, index),
-                ..Descriptor::default()
-            },
-        };
+        let d = self.side.buffer(&self.ring, index);
         if d.length == 0 {
             return Err(Fault::ZeroLength { index });
         }
@@ -237,25 +338,14 @@ unsafe impl RingBacking for Tx {
         Ok(Buffer { at, capacity: d.length })
     }
 
-    #[inline]
+    #[inline(always)]
     fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
-        match self.side {
-            Side::Server => self.ring.set_used(seq as u16, len, more),
-            Side::Client(layout, queue) => {
-                let offset = layout.buffer(Direction::S2m, queue, seq as u16);
-                let flags = if more { memif::ring::FLAG_NEXT } else { 0 };
-                let d = Descriptor { flags, region: 0, length: len, offset, metadata: 0 };
-                self.ring.write_desc(seq as u16, &d);
-            }
-        }
+        self.side.fill(&self.ring, seq as u16, len, more);
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish(&self, (): &mut (), seq: u32) {
-        match self.side {
-            Side::Server => self.ring.set_tail(seq as u16),
-            Side::Client(..) => self.ring.set_head(seq as u16),
-        }
+        self.side.publish(&self.ring, seq as u16);
     }
 
     #[inline]

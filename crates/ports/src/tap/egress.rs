@@ -67,7 +67,7 @@ impl Egress for TapEgress {
 impl TapEgress {
     #[inline]
     fn write(&self, output: &Output<'_>, vector: &mut Vector) -> Result<(), Errno> {
-        let head = virtio_net::encode(output.offload(), 0);
+        let head = virtio_net::encode(&output.offload(), 0);
         let mut pieces = 0;
         let mut push = |at: *const u8, len: usize| {
             if let Some(piece) = vector.0.get_mut(pieces) {

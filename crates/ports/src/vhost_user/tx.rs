@@ -190,7 +190,7 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
 
     #[inline]
     fn prefix(&self, output: &Output<'_>, entries: u16, to: &mut [u8]) {
-        let header = virtio_net::encode(&self.claims(output.offload()), entries);
+        let header = virtio_net::encode(&self.claims(&output.offload()), entries);
         if let (Some(to), Some(header)) = (to.get_mut(..HEADER), header.get(..HEADER)) {
             to.copy_from_slice(header);
         }

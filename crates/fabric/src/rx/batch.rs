@@ -1,0 +1,339 @@
+//! The batch while a receive queue fills it.
+
+use std::ptr::NonNull;
+
+use packet::offload::Offload;
+
+use super::{BatchLimits, MAX_BATCH, MAX_PACKET, MAX_SEGMENTS, MIN_PACKET, SEGMENTS, VERSIONS};
+use crate::arena::{Arena, Slots};
+use crate::copy;
+use crate::counters::{DropReason, Drops};
+use crate::cpu::Level;
+use crate::fault::Fault;
+use crate::record::{Record, Segment, Source, Work, state};
+
+/// Packets taken from one queue in one go. See the module.
+pub struct RxBatch {
+    pub(crate) limits: BatchLimits,
+    /// The received packets, then the versions that the batch made.
+    pub(crate) records: Box<[Record; VERSIONS]>,
+    /// Side table of records with offload metadata, by their numbers.
+    pub(crate) work: Box<[Work; VERSIONS]>,
+    /// Side table of packets in several pieces.
+    pub(crate) segments: Box<[Segment]>,
+    pub(crate) slots: Slots,
+    pub(crate) packets: usize,
+    /// Upper bound of the lengths of all versions.
+    pub(crate) longest: u32,
+    /// Packets that the logic has originated.
+    pub(super) originated: usize,
+    pub(crate) used_versions: usize,
+    pub(super) used_segments: usize,
+    open_first: usize,
+    pub(super) open_len: u64,
+    pub(crate) bytes: u64,
+    /// Number of the receive queue in its port.
+    pub(crate) queue: u16,
+    pub(crate) drops: Drops,
+    /// Instructions that the CPU has: how headers are copied.
+    pub(crate) level: Level,
+    pub(super) landing: Box<[u8]>,
+    pub(super) landed: usize,
+}
+
+// SAFETY: the raw pointers in `records` and `segments` are only dereferenced between `receive` and `complete` of the queue
+// that supplied them, on the thread that owns both.
+unsafe impl Send for RxBatch {}
+
+/// A boxed array of copies of `value`, made without a copy on the stack.
+fn table<T: Copy, const N: usize>(value: T) -> Box<[T; N]> {
+    let table: Box<[T]> = vec![value; N].into();
+    let table: Result<Box<[T; N]>, _> = table.try_into();
+    table.unwrap_or_else(|_| Box::new([value; N]))
+}
+
+impl RxBatch {
+    /// An empty batch with room for the largest one.
+    pub fn new(limits: BatchLimits) -> Self {
+        let limits = BatchLimits { packets: limits.packets.clamp(1, MAX_BATCH), bytes: limits.bytes };
+        let no_segment = Segment { at: std::ptr::null(), len: 0 };
+        Self {
+            limits,
+            records: table(Record::EMPTY),
+            work: table(Work::NONE),
+            segments: vec![no_segment; SEGMENTS].into(),
+            slots: Slots::default(),
+            packets: 0,
+            longest: 0,
+            originated: 0,
+            used_versions: 0,
+            used_segments: 0,
+            open_first: 0,
+            open_len: 0,
+            bytes: 0,
+            queue: 0,
+            drops: Drops::default(),
+            level: Level::detected(),
+            landing: vec![0; limits.bytes + 2 * (MAX_PACKET as usize + 64)].into(),
+            landed: 0,
+        }
+    }
+
+    /// Empties the batch.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.packets = 0;
+        self.longest = 0;
+        self.originated = 0;
+        self.used_versions = 0;
+        self.used_segments = 0;
+        self.open_first = 0;
+        self.open_len = 0;
+        self.bytes = 0;
+        self.landed = 0;
+        self.slots.take_back();
+    }
+
+    /// Keeps private headers in this memory until the batch is emptied. To be called before they are loaded.
+    ///
+    /// # Safety
+    /// See [`Arena::new`]: until then nobody else uses the memory, but for the logic while it is called with this batch.
+    #[inline]
+    pub(crate) unsafe fn keep_headers_in(&mut self, arena: Arena) {
+        self.slots.lend(arena);
+    }
+
+    /// Packets in the batch.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.packets
+    }
+
+    /// Whether it holds no packet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Whether another packet fits within the bounds.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.packets < self.limits.packets
+            && self.bytes < self.limits.bytes as u64
+            && self.used_segments + MAX_SEGMENTS <= self.segments.len()
+    }
+
+    /// Adds up to `most` packets of one piece each, with nothing left to do on them, while the bounds allow: `piece(i)` is
+    /// address and length of the `i`th. Ends at the first that is `None`, too short or too long. Returns the number of
+    /// packets added. This is the short way; what ends it goes through [`RxBatch::add_segment`].
+    ///
+    /// # Safety
+    /// As for [`RxBatch::add_segment`], of each piece.
+    #[inline(always)]
+    pub unsafe fn add_plain(
+        &mut self,
+        most: usize,
+        mut piece: impl FnMut(usize) -> Option<(NonNull<u8>, u32)>,
+    ) -> usize {
+        let first = self.packets;
+        let end = first + most.min(self.limits.packets.saturating_sub(first));
+        let (mut bytes, most_bytes, mut longest) = (self.bytes, self.limits.bytes as u64, self.longest);
+        let records = self.records.get_mut(first..end).unwrap_or_default();
+        let mut added = 0;
+        for record in records {
+            if bytes >= most_bytes {
+                break;
+            }
+            let Some((at, len)) = piece(added) else { break };
+            if len.wrapping_sub(MIN_PACKET) > MAX_PACKET - MIN_PACKET {
+                break;
+            }
+            *record = Record::plain((first + added) as u16, at.as_ptr(), len);
+            copy::prefetch_read(at.as_ptr());
+            if len > 64 {
+                copy::prefetch_read(at.as_ptr().wrapping_add(64));
+            }
+            bytes += u64::from(len);
+            longest = longest.max(len);
+            added += 1;
+        }
+        (self.bytes, self.longest, self.packets) = (bytes, longest, first + added);
+        added
+    }
+
+    /// Adds a piece to the packet being described.
+    ///
+    /// # Safety
+    /// `len` bytes at `at` stay readable (a fault that the process catches counts as readable) until the
+    /// queue's [`RxQueue::complete`](super::RxQueue::complete).
+    #[inline]
+    pub unsafe fn add_segment(&mut self, at: NonNull<u8>, len: u32) -> Result<(), Fault> {
+        if self.used_segments - self.open_first >= MAX_SEGMENTS {
+            return Err(Fault::Chain { max: MAX_SEGMENTS as u16 });
+        }
+        if let Some(slot) = self.segments.get_mut(self.used_segments) {
+            *slot = Segment { at: at.as_ptr(), len };
+            self.used_segments += 1;
+            self.open_len += u64::from(len);
+        }
+        Ok(())
+    }
+
+    /// Ends the packet being described. Packets that are too short or too long are counted and left out.
+    #[inline]
+    pub fn end_packet(&mut self, offload: Offload) {
+        let (first, len) = (self.open_first, self.open_len);
+        self.open_len = 0;
+        if len < u64::from(MIN_PACKET) || len > u64::from(MAX_PACKET) || self.packets >= MAX_BATCH {
+            self.used_segments = first;
+            self.drops
+                .add(if len < u64::from(MIN_PACKET) { DropReason::Runt } else { DropReason::Oversize }, 1);
+            return;
+        }
+        let (i, len) = (self.packets, len as u32);
+        let (Some(pieces), Some(record)) =
+            (self.segments.get(first..self.used_segments), self.records.get_mut(i))
+        else {
+            return;
+        };
+        let at = pieces.first().map_or(std::ptr::null(), |piece| {
+            copy::prefetch_read(piece.at);
+            if piece.len > 64 {
+                copy::prefetch_read(piece.at.wrapping_add(64));
+            }
+            piece.at
+        });
+        *record = Record::plain(i as u16, at, len);
+        if pieces.len() > 1 {
+            record.state = state::PIECES;
+            (record.first_piece, record.pieces) = (first as u32, pieces.len() as u16);
+        } else {
+            self.used_segments = first;
+        }
+        self.open_first = self.used_segments;
+        self.bytes += u64::from(len);
+        self.longest = self.longest.max(len);
+        self.packets = i + 1;
+        self.set_offload(i, offload);
+    }
+
+    /// Sets the offload metadata of packet `i`, where that was not known when it was ended. Before the batch is given to the
+    /// fabric, that is in [`RxQueue::receive`](super::RxQueue::receive).
+    #[inline]
+    pub fn set_offload(&mut self, i: usize, offload: Offload) {
+        if let (Some(record), Some(work)) = (self.records.get_mut(i), self.work.get_mut(i)) {
+            put_offload(record, work, offload);
+        }
+    }
+
+    /// Discards the pieces of a packet that was not ended.
+    pub fn abandon_packet(&mut self) {
+        self.used_segments = self.open_first;
+        self.open_len = 0;
+    }
+
+    /// Where a port that must read into memory of ours (a TAP) may put up to [`MAX_PACKET`] bytes and 64
+    /// more; `None` when the batch is full.
+    #[inline]
+    pub fn landing(&mut self) -> Option<&mut [u8]> {
+        let start = self.landed;
+        self.landing.get_mut(start..start + MAX_PACKET as usize + 64)
+    }
+
+    /// Makes `skip..len` of the bytes written to [`RxBatch::landing`] a packet.
+    #[inline]
+    pub fn landed(&mut self, skip: usize, len: usize, offload: Offload) -> Result<(), Fault> {
+        let start = self.landed;
+        let Some(piece) = self.landing.get_mut(start..start + len).and_then(|all| all.get_mut(skip..)) else {
+            return Ok(());
+        };
+        let (at, piece_len) = (NonNull::from(&mut *piece).cast::<u8>(), piece.len() as u32);
+        // The next packet begins on a line of its own.
+        self.landed = (start + len).next_multiple_of(64);
+        // SAFETY: `landing` is never reallocated and not handed out again at this place before `clear`.
+        unsafe { self.add_segment(at, piece_len)? };
+        self.end_packet(offload);
+        Ok(())
+    }
+
+    /// Where the bytes of version `v` lie that its sender still has.
+    #[inline(always)]
+    pub(crate) fn source(&self, record: &Record) -> Source<'_> {
+        Source { at: record.at, pieces: self.pieces(record) }
+    }
+
+    /// The pieces of a packet that came in several; none of a packet in one piece.
+    #[inline(always)]
+    fn pieces(&self, record: &Record) -> &[Segment] {
+        if !record.has(state::PIECES) {
+            return &[];
+        }
+        let first = record.first_piece as usize;
+        self.segments.get(first..first + usize::from(record.pieces)).unwrap_or_default()
+    }
+
+    /// Offload metadata of version `v`.
+    #[inline]
+    pub(crate) fn offload(&self, v: usize) -> Offload {
+        let record = &self.records[v];
+        match record.has(state::OFFLOAD) {
+            true => self.work[v].offload,
+            false => Offload { csum_valid: record.has(state::VERIFIED), ..Offload::NONE },
+        }
+    }
+
+    /// Replaces the offload metadata of version `v`.
+    pub(crate) fn replace_offload(&mut self, v: usize, offload: Offload) {
+        put_offload(&mut self.records[v], &mut self.work[v], offload);
+    }
+}
+
+/// Of metadata that asks for nothing, only what means something is kept.
+#[inline(always)]
+fn put_offload(record: &mut Record, work: &mut Work, offload: Offload) {
+    record.state &= !(state::OFFLOAD | state::VERIFIED);
+    if !offload.is_none() {
+        record.state |= state::OFFLOAD;
+        *work = Work { offload, ..Work::NONE };
+    } else if offload.csum_valid {
+        record.state |= state::VERIFIED;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_without_a_job_arrives_in_its_normal_form() {
+        // Found by fuzzing: fields that mean nothing went from client to client unchecked.
+        let claim = Offload { ecn: true, csum_valid: true, gso_size: 9, csum_start: 7, ..Offload::NONE };
+        let mut batch = RxBatch::new(BatchLimits::default());
+        assert_eq!(batch.landed(0, 60, claim), Ok(()));
+        batch.load_headers();
+        assert_eq!(batch.offload(0), claim.validate(&[0; 60], 60).unwrap());
+    }
+
+    #[test]
+    fn plain_packets_end_at_the_first_that_is_not() {
+        let bytes = [0u8; 128];
+        let lens = [14, 60, 128, 13, 60];
+        let mut batch = RxBatch::new(BatchLimits { packets: 4, bytes: 1 << 16 });
+        // SAFETY: `bytes` is longer than each piece and outlives the batch's use of it.
+        let added = unsafe { batch.add_plain(8, |i| Some((NonNull::from(&bytes).cast(), *lens.get(i)?))) };
+        assert_eq!((added, batch.len(), batch.bytes, batch.longest), (3, 3, 202, 128));
+        // SAFETY: as above.
+        let more = unsafe { batch.add_plain(8, |_| Some((NonNull::from(&bytes).cast(), 20))) };
+        assert_eq!((more, batch.len(), batch.has_room()), (1, 4, false));
+        assert_eq!(batch.records[3].packet, 3);
+    }
+
+    #[test]
+    fn the_packet_that_crosses_the_bound_of_bytes_is_the_last() {
+        let bytes = [0u8; 128];
+        let mut batch = RxBatch::new(BatchLimits { packets: 64, bytes: 150 });
+        // SAFETY: as above.
+        let added = unsafe { batch.add_plain(8, |_| Some((NonNull::from(&bytes).cast(), 100))) };
+        assert_eq!(added, 2);
+    }
+}

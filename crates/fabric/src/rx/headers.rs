@@ -1,0 +1,142 @@
+//! Private headers of a batch: copied in from where the senders put them, looked at, taken out of the batch.
+
+use super::{HEADER_COPY, HEADROOM, MAX_SEGMENTS, OFFLOAD_COPY, PULL_MAX, RxBatch};
+use crate::copy;
+use crate::cpu::each_level;
+use crate::output::Output;
+use crate::record::{Record, Segment, state};
+
+impl RxBatch {
+    /// Copies the front of every packet into its private header slot.
+    #[inline]
+    pub(crate) fn load_headers(&mut self) {
+        self.copy_all();
+        self.used_versions = self.packets;
+    }
+
+    each_level! {
+        fn copy_all [copy_all_v3, copy_all_v4](self: &mut Self) = copy_headers at self.level;
+    }
+
+    #[inline(always)]
+    fn copy_headers(&mut self) {
+        let RxBatch { records, slots, segments, .. } = self;
+        for (record, slot) in records[..self.packets].iter_mut().zip(slots.iter_mut()) {
+            let most = if record.has(state::OFFLOAD) { OFFLOAD_COPY } else { HEADER_COPY };
+            let want = (record.to as usize).min(most);
+            let to = slot.0[HEADROOM..HEADROOM + OFFLOAD_COPY].as_mut_ptr();
+            if !record.has(state::PIECES) {
+                // SAFETY: `want` <= the packet's length, which is readable by the contract of `add_segment`, and the slot's.
+                unsafe { copy::bytes(record.at, to, want) };
+            } else {
+                load_pieces(record, segments, &mut slot.0[HEADROOM..HEADROOM + want]);
+            }
+            record.header_len = want as u16;
+            record.from = want as u32;
+        }
+    }
+
+    /// Whether another packet of a batch above this one fits.
+    #[inline]
+    pub(crate) fn may_carry(&self) -> bool {
+        // A private header, and as many pieces as a packet may come in.
+        self.packets < self.limits.packets && self.used_segments + 1 + MAX_SEGMENTS <= self.segments.len()
+    }
+
+    /// Adds a packet of another batch in the form in which it leaves that one: its private header is the first piece.
+    ///
+    /// # Safety
+    /// The other batch stays as it is until this one is emptied.
+    #[inline]
+    pub(crate) unsafe fn carry(&mut self, output: &Output<'_>) {
+        let mut put = |at: *const u8, len: usize| {
+            if let Some(segment) = self.segments.get_mut(self.used_segments) {
+                *segment = Segment { at, len: len as u32 };
+                self.used_segments += 1;
+                self.open_len += len as u64;
+            }
+        };
+        put(output.header().as_ptr(), output.header().len());
+        output.for_each_payload(put);
+        self.end_packet(output.offload());
+    }
+
+    /// [`RxBatch::load_headers`] for packets of another batch: what was private there is so here, however long it is.
+    #[inline]
+    pub(crate) fn load_carried(&mut self) {
+        self.load_headers();
+        for i in 0..self.packets {
+            let record = &self.records[i];
+            let first = match record.has(state::PIECES) {
+                true => self.segments[record.first_piece as usize],
+                false => Segment { at: record.at, len: record.to },
+            };
+            if first.len > u32::from(record.header_len) {
+                self.load_long(i, first);
+            }
+        }
+    }
+
+    /// Makes all of a private piece the header of packet `i`.
+    #[cold]
+    fn load_long(&mut self, i: usize, piece: Segment) {
+        let len = (piece.len as usize).min(HEADROOM + PULL_MAX);
+        let start = (HEADROOM + PULL_MAX - len).min(HEADROOM);
+        if let Some(to) = self.slots[i].0.get_mut(start..start + len) {
+            // SAFETY: the piece has `len` bytes, by `carry`'s contract, and so has `to`.
+            unsafe { copy::bytes(piece.at, to.as_mut_ptr(), len) };
+        }
+        let record = &mut self.records[i];
+        (record.start, record.header_len, record.from) = (start as u16, len as u16, len as u32);
+    }
+
+    /// Takes out of a batch just loaded the packets for which `keep`, given header and length, is false; returns their
+    /// number. The sender gets their descriptors back like all others. If they are `shown`, they follow those that stay,
+    /// in some order, and no version takes their place.
+    pub(crate) fn retain(&mut self, shown: bool, mut keep: impl FnMut(&[u8], u32) -> bool) -> u32 {
+        let mut kept = 0;
+        for i in 0..self.packets {
+            if !keep(self.header(i), self.records[i].len()) {
+                continue;
+            }
+            if kept < i {
+                self.records.swap(kept, i);
+                self.work.swap(kept, i);
+                self.records[kept].packet = kept as u16;
+                self.records[i].packet = i as u16;
+                let (to, from) = self.slots.split_at_mut(i);
+                if shown {
+                    std::mem::swap(&mut to[kept], &mut from[0]);
+                } else {
+                    let Record { start, header_len, .. } = self.records[kept];
+                    let range = usize::from(start)..usize::from(start + header_len);
+                    to[kept].0[range.clone()].copy_from_slice(&from[0].0[range]);
+                }
+            }
+            kept += 1;
+        }
+        let dropped = self.packets - kept;
+        self.packets = kept;
+        if !shown {
+            self.used_versions = kept;
+        }
+        dropped as u32
+    }
+
+    /// The private header bytes of a version.
+    #[inline(always)]
+    pub(crate) fn header(&self, v: usize) -> &[u8] {
+        let record = &self.records[v];
+        // SAFETY: `v` is below `SLOTS`, or the line above would have panicked; `start + header_len <= SLOT_LEN` holds for
+        // every record (`record.rs`).
+        unsafe { self.slots.bytes(v, record.start.into(), record.header_len.into()) }
+    }
+}
+
+/// Gathers the front of a packet in several pieces.
+#[cold]
+fn load_pieces(record: &Record, segments: &[Segment], to: &mut [u8]) {
+    let first = record.first_piece as usize;
+    let pieces = segments.get(first..first + usize::from(record.pieces)).unwrap_or_default();
+    crate::record::Source { at: record.at, pieces }.read(0, to);
+}

@@ -1,0 +1,113 @@
+//! Versions: further forms of the packets of a batch, each with a header of its own, and packets that the switch originates.
+
+use packet::edit;
+use packet::ether::{VLAN_TAG_LEN, VlanTag};
+use packet::offload::Offload;
+
+use super::{HEADROOM, MAX_BATCH, MAX_PACKET, MIN_PACKET, PULL_MAX, RxBatch, SOURCES, VERSIONS};
+use crate::record::{Record, state};
+
+impl RxBatch {
+    /// A version of the same packet with a header of its own. `None` when the batch made too many.
+    pub(crate) fn copy_version(&mut self, v: usize) -> Option<usize> {
+        let fresh = self.new_version()?;
+        let record = self.records[v];
+        self.records[fresh] = record.version();
+        if record.has(state::OFFLOAD) {
+            self.work[fresh] = self.work[v];
+            self.work[fresh].plain_count = 0;
+        }
+        let range = usize::from(record.start)..usize::from(record.start + record.header_len);
+        let (old, new) = self.slots.split_at_mut(fresh);
+        new[0].0[range.clone()].copy_from_slice(&old[v].0[range]);
+        Some(fresh)
+    }
+
+    /// Adds a packet of these bytes, which nobody has sent: a version with all of it, or with the front of it where it is long. `None`
+    /// if there is no room for it, or if it is too short or too long.
+    #[cold]
+    pub(crate) fn originate(&mut self, bytes: &[u8], offload: Offload) -> Option<usize> {
+        let private = bytes.len().min(PULL_MAX);
+        let len = u32::try_from(bytes.len()).ok().filter(|len| (MIN_PACKET..=MAX_PACKET).contains(len))?;
+        let packet = MAX_BATCH + self.originated;
+        if packet >= SOURCES {
+            return None;
+        }
+        let mut at = std::ptr::null();
+        if bytes.len() > private {
+            let end = self.landed + bytes.len();
+            let place = self.landing.get_mut(self.landed..end)?;
+            place.copy_from_slice(bytes);
+            at = place.as_ptr();
+            self.landed = end.next_multiple_of(64);
+        }
+        let v = self.new_version()?;
+        self.originated += 1;
+        let slot = self.slots[v].0.get_mut(HEADROOM..HEADROOM + private)?;
+        slot.copy_from_slice(&bytes[..private]);
+        self.records[v] = Record {
+            at,
+            from: private as u32,
+            to: len,
+            header_len: private as u16,
+            packet: packet as u16,
+            ..Record::EMPTY
+        };
+        self.replace_offload(v, offload);
+        self.longest = self.longest.max(len);
+        Some(v)
+    }
+
+    /// Puts a tag in front of those that a version has; false when there is no room. Only for one that no output refers to.
+    pub(crate) fn push_vlan(&mut self, v: usize, tag: VlanTag) -> bool {
+        let record = self.records[v];
+        let Some(start) = usize::from(record.start).checked_sub(VLAN_TAG_LEN) else { return false };
+        let end = start + VLAN_TAG_LEN + usize::from(record.header_len);
+        if edit::push_vlan(&mut self.slots[v].0[start..end], tag) {
+            self.move_start(v, -(VLAN_TAG_LEN as i16));
+        }
+        true
+    }
+
+    /// Takes off the outermost tag, if there is one. Only for a version that no output refers to.
+    pub(crate) fn pop_vlan(&mut self, v: usize) {
+        let Record { start, header_len, .. } = self.records[v];
+        if edit::pop_vlan(&mut self.slots[v].0[usize::from(start)..usize::from(start + header_len)]) {
+            self.move_start(v, VLAN_TAG_LEN as i16);
+        }
+    }
+
+    /// Moves the start of a header by so many bytes, within its slot; offsets of offload metadata follow.
+    fn move_start(&mut self, v: usize, by: i16) {
+        let record = &mut self.records[v];
+        record.start = record.start.wrapping_add_signed(by);
+        record.header_len = record.header_len.wrapping_add_signed(-by);
+        self.longest = self.longest.max(record.len());
+        if record.has(state::OFFLOAD) {
+            self.work[v].offload.shift(-by);
+        }
+    }
+
+    /// Lets a version start elsewhere in its slot: earlier with whatever bytes are there, or later. False where it cannot: the
+    /// header would have less than [`MIN_PACKET`] bytes or start outside of the slot. Only for one that no output refers to.
+    pub(crate) fn set_start(&mut self, v: usize, start: u16) -> bool {
+        let record = &self.records[v];
+        let end = record.start + record.header_len;
+        if record.has(state::SENT) || u32::from(start) + MIN_PACKET > u32::from(end) {
+            return false;
+        }
+        self.move_start(v, start as i16 - record.start as i16);
+        self.records[v].len() <= MAX_PACKET
+    }
+
+    /// Takes a fresh version. `None` when the batch made too many.
+    #[inline]
+    pub(crate) fn new_version(&mut self) -> Option<usize> {
+        let v = self.used_versions;
+        if v >= VERSIONS {
+            return None;
+        }
+        self.used_versions = v + 1;
+        Some(v)
+    }
+}

@@ -1,0 +1,345 @@
+//! List-based forwarding (mSwitch 3.3): a worker's scratchpad with one list of outputs per destination queue.
+//!
+//! Appending is O(1); a destination without packets costs nothing; lists keep the order in which the logic
+//! spoke, unicast and flooded packets alike. One packet may be on many lists, and on one list more than once. A list is a
+//! chain of runs ([`crate::output`]): an output that continues the last run of its list only makes that longer.
+
+use crate::bridge::{BridgeState, PortEntry};
+use crate::counters::{DropReason, Drops};
+use crate::fault::Fault;
+use crate::notes::Notes;
+use crate::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
+use crate::record::state;
+use crate::rx::{RxBatch, VERSIONS};
+use crate::tools::Tools;
+
+#[derive(Debug, Clone, Copy)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+const EMPTY: List = List { head: NIL, tail: NIL };
+
+/// The run that was made longer last: most outputs continue it.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    lane: u32,
+    run: u32,
+    /// The version that continues it.
+    next: u32,
+    /// The first version that was not counted in [`Scratchpad::outputs`] yet.
+    uncounted: u32,
+}
+
+/// No queue has this number, so nothing continues it.
+const CLOSED: Open = Open { lane: NIL, run: NIL, next: 0, uncounted: 0 };
+
+/// Sorts a list whose runs have one output each, by merging what is in order already. Stable.
+fn sort(runs: &mut RunPool, list: &mut List, packet: &impl Fn(u16) -> u16) {
+    // Bin i holds up to 2^i of the ordered stretches that were found, or none; earlier ones are in higher bins.
+    let mut bins = [NIL; 32];
+    let mut rest = list.head;
+    while rest != NIL {
+        let mut stretch = rest;
+        let mut last = rest;
+        loop {
+            rest = next(runs, last);
+            if rest == NIL || key(runs, last, packet) > key(runs, rest, packet) {
+                break;
+            }
+            last = rest;
+        }
+        if stretch == list.head && rest == NIL {
+            return; // in order as it is
+        }
+        link(runs, last, NIL);
+        for bin in &mut bins {
+            if *bin == NIL {
+                *bin = stretch;
+                break;
+            }
+            stretch = merge(runs, std::mem::replace(bin, NIL), stretch, packet);
+        }
+    }
+    let sorted = bins.into_iter().fold(NIL, |later, earlier| merge(runs, earlier, later, packet));
+    (list.head, list.tail) = (sorted, sorted);
+    while next(runs, list.tail) != NIL {
+        list.tail = next(runs, list.tail);
+    }
+}
+
+fn next(runs: &RunPool, at: u32) -> u32 {
+    runs.get(at).map_or(NIL, |run| run.next)
+}
+
+fn link(runs: &mut RunPool, at: u32, next: u32) {
+    if let Some(run) = runs.get_mut(at) {
+        run.next = next;
+    }
+}
+
+fn key(runs: &RunPool, at: u32, packet: &impl Fn(u16) -> u16) -> u16 {
+    runs.get(at).map_or(0, |run| packet(run.first))
+}
+
+/// One list of two in order; of equals, those of `a` first.
+fn merge(runs: &mut RunPool, mut a: u32, mut b: u32, packet: &impl Fn(u16) -> u16) -> u32 {
+    let (mut head, mut tail) = (NIL, NIL);
+    while a != NIL || b != NIL {
+        let of_a = b == NIL || a != NIL && key(runs, a, packet) <= key(runs, b, packet);
+        let from = if of_a { &mut a } else { &mut b };
+        let taken = *from;
+        *from = next(runs, taken);
+        match tail {
+            NIL => head = taken,
+            tail => link(runs, tail, taken),
+        }
+        tail = taken;
+    }
+    head
+}
+
+/// See the module.
+pub struct Scratchpad {
+    runs: RunPool,
+    open: Open,
+    /// Outputs of the batch, those of the open run left out.
+    outputs: usize,
+    lists: Vec<List>,
+    active: Vec<u32>,
+    pub(crate) drops: Drops,
+    pub(crate) notes: Notes,
+    /// Nothing of the batch is counted at ports.
+    pub(crate) rehearsal: bool,
+}
+
+impl Default for Scratchpad {
+    fn default() -> Self {
+        Self {
+            runs: RunPool::new(OUTPUTS + VERSIONS),
+            open: CLOSED,
+            outputs: 0,
+            lists: Vec::new(),
+            active: Vec::new(),
+            drops: Drops::default(),
+            notes: Notes::default(),
+            rehearsal: false,
+        }
+    }
+}
+
+impl Scratchpad {
+    /// That of worker `index`.
+    pub(crate) fn of_worker(index: usize) -> Self {
+        Self { notes: Notes::of_worker(index), ..Self::default() }
+    }
+
+    /// One for a batch that is never sent.
+    pub(crate) fn for_rehearsal() -> Self {
+        Self { rehearsal: true, ..Self::of_worker(0) }
+    }
+
+    /// Empties all lists and makes room for a bridge's queues. Allocates only after the bridge grew.
+    #[inline]
+    pub(crate) fn begin(&mut self, lanes: usize) {
+        self.runs.clear();
+        self.open = CLOSED;
+        self.outputs = 0;
+        while let Some(lane) = self.active.pop() {
+            if let Some(list) = self.lists.get_mut(lane as usize) {
+                *list = EMPTY;
+            }
+        }
+        if self.lists.len() < lanes {
+            self.lists.resize(lanes, EMPTY);
+            self.active.reserve(lanes);
+        }
+    }
+
+    /// Puts version `v` on the list of queue `lane`.
+    #[inline(always)]
+    pub(crate) fn append(&mut self, lane: u32, v: u16) {
+        if lane == self.open.lane
+            && u32::from(v) == self.open.next
+            && let Some(run) = self.runs.get_mut(self.open.run)
+        {
+            run.count += 1;
+            self.open.next += 1;
+        } else {
+            self.append_elsewhere(lane, v);
+        }
+    }
+
+    /// [`Scratchpad::append`] for what does not continue the open run.
+    #[inline(never)]
+    fn append_elsewhere(&mut self, lane: u32, v: u16) {
+        self.close();
+        let run = if self.outputs < OUTPUTS { self.run_for(lane, v) } else { None };
+        let Some(run) = run else {
+            self.drops.add(DropReason::BatchLimit, 1);
+            return self.notes.refused(v, lane, DropReason::BatchLimit);
+        };
+        let v = u32::from(v);
+        self.open = Open { lane, run, next: v + 1, uncounted: v };
+    }
+
+    /// Nothing continues the open run any more.
+    fn close(&mut self) {
+        self.outputs = self.used();
+        self.open = CLOSED;
+    }
+
+    /// The run that has version `v` as its last one, which it gets.
+    fn run_for(&mut self, lane: u32, v: u16) -> Option<u32> {
+        let list = self.lists.get_mut(lane as usize)?;
+        if let Some(tail) = self.runs.get_mut(list.tail)
+            && tail.end() == u32::from(v)
+        {
+            tail.count += 1;
+            return Some(list.tail);
+        }
+        let run = self.runs.add(v, NIL)?;
+        match self.runs.get_mut(list.tail) {
+            Some(tail) => tail.next = run,
+            None => {
+                list.head = run;
+                self.active.push(lane);
+            }
+        }
+        list.tail = run;
+        Some(run)
+    }
+
+    /// Outputs of the batch so far.
+    #[inline]
+    pub(crate) fn used(&self) -> usize {
+        self.outputs + (self.open.next - self.open.uncounted) as usize
+    }
+
+    /// Puts each list in the order of its packets again, which `packet` knows by their versions, where several logics have
+    /// spoken one after the other. What was said of one packet stays in the order in which it was said.
+    pub(crate) fn restore_order(&mut self, packet: impl Fn(u16) -> u16) {
+        self.close();
+        for lane in &self.active {
+            let Some(list) = self.lists.get_mut(*lane as usize) else { continue };
+            self.runs.split(list.head, &mut list.tail);
+            sort(&mut self.runs, list, &packet);
+        }
+    }
+
+    /// Counts a packet that goes nowhere, or not everywhere, at the queue that it came from.
+    #[inline]
+    pub(crate) fn drop_packet(&mut self, packet: u16, reason: DropReason) {
+        self.drops.add(reason, 1);
+        self.notes.dropped(packet, reason);
+    }
+
+    /// Counts version `v` as something that a port cannot take, at the port.
+    #[cold]
+    pub(crate) fn refuse(
+        &mut self,
+        rx: &mut RxBatch,
+        bridge: &BridgeState,
+        v: u16,
+        entry: &PortEntry,
+        reason: DropReason,
+    ) {
+        if !self.rehearsal {
+            bridge.refuse(entry, reason);
+        }
+        if self.notes.are_taken() {
+            // It is shown at the end of the batch and must not change until then.
+            rx.records[usize::from(v)].state |= state::SENT;
+            self.notes.refused(v, entry.first_lane, reason);
+        }
+    }
+
+    /// Remembers where the lists start, for observers who look when they have been delivered.
+    pub(crate) fn note_lists(&mut self, shown: impl Fn(u32) -> bool) {
+        let lists = self.active.iter().filter_map(|lane| Some((*lane, self.lists.get(*lane as usize)?.head)));
+        self.notes.listed(shown, lists);
+    }
+
+    /// How many lists there are, in the order in which destinations were first named.
+    pub(crate) fn list_count(&self) -> usize {
+        self.active.len()
+    }
+
+    /// The queue and the first run of one of them.
+    pub(crate) fn list(&self, i: usize) -> Option<(u32, u32)> {
+        let lane = *self.active.get(i)?;
+        Some((lane, self.lists.get(lane as usize)?.head))
+    }
+
+    pub(crate) fn run(&self, at: u32) -> Option<Run> {
+        self.runs.get(at).copied()
+    }
+
+    /// The versions of the list that starts at `head`, delivered or refused for a reason.
+    pub(crate) fn outputs_from(&self, head: u32) -> impl Iterator<Item = (u16, Option<DropReason>)> {
+        let mut at = head;
+        let runs = std::iter::from_fn(move || {
+            let run = self.runs.get(at)?;
+            at = run.next;
+            Some(run)
+        });
+        runs.flat_map(|run| (u32::from(run.first)..run.end()).map(|v| (v as u16, run.refusal())))
+    }
+
+    /// Delivers every list once, in the order in which destinations were first named, and empties them.
+    /// `on_fault` is called for each destination that died.
+    #[inline]
+    pub(crate) fn deliver(
+        &mut self,
+        batch: &RxBatch,
+        bridge: &BridgeState,
+        tools: &mut Tools,
+        mut on_fault: impl FnMut(usize, Fault),
+    ) {
+        for i in 0..self.active.len() {
+            let lane = self.active[i] as usize;
+            let list = std::mem::replace(&mut self.lists[lane], EMPTY);
+            let Some(to) = bridge.lane(lane) else { continue };
+            let mut outputs = OutputList::new(batch, &mut self.runs, list.head);
+            if let Err(fault) = to.egress.deliver(&mut outputs, &to.counters, tools) {
+                on_fault(lane, fault);
+            }
+        }
+        self.active.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists in any order, with equals told apart by their versions.
+    #[test]
+    fn sorting_is_stable_and_complete() {
+        let mut state = 1u32;
+        let mut random = |n: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % n
+        };
+        for round in 0..500 {
+            let n = random(120) + 1;
+            let packets: Vec<u16> = (0..n).map(|_| random(1 + round % 70) as u16).collect();
+            let mut pad = Scratchpad::default();
+            pad.begin(2);
+            (0..n as u16).for_each(|v| pad.append(1, v));
+            pad.restore_order(|v| packets[usize::from(v)]);
+            let mut expected: Vec<u16> = (0..n as u16).collect();
+            expected.sort_by_key(|v| packets[usize::from(*v)]);
+            let listed = |pad: &Scratchpad| {
+                let (_, head) = pad.list(0).unwrap();
+                pad.outputs_from(head).map(|(v, _)| v).collect::<Vec<_>>()
+            };
+            assert_eq!(listed(&pad), expected);
+            // What comes after goes behind it.
+            pad.append(1, n as u16);
+            expected.push(n as u16);
+            assert_eq!(listed(&pad), expected);
+        }
+    }
+}
