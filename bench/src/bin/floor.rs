@@ -1,0 +1,465 @@
+//! `floor`: the least work that a switch between two memif clients does, as a yardstick. See `floor --help`.
+//!
+//! The loop checks descriptors against the bounds of their regions, copies headers to private memory, learns and looks
+//! up MAC addresses in one flat table, copies payloads, publishes up to 64 packets at once, and rings the doorbell of a
+//! client that asks for it. It counts packets, batches and busy cycles, and does nothing else: no faults are handled
+//! beyond stopping, nothing is counted per port, a packet in several buffers ends it.
+//!
+//! Invariant: both ports stay mapped for as long as the loop runs, which is until the process ends.
+
+use std::error::Error;
+use std::io::{self, BufRead, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use clap::Parser;
+use memif::server::{Interface, Limits, Refusal, Session, Step};
+use memif::socket::{self, Address, Listener};
+use memif::{Connection, Memory, Ring, RingParts};
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::Serialize;
+
+/// The least work between two memif clients, measured: serves two sockets, one client each.
+///
+/// Prints one JSON object with the totals so far for each line on standard input, and ends with it.
+#[derive(Debug, Parser)]
+#[command(name = "floor", version, max_term_width = 100)]
+struct Cli {
+    /// Socket that the first client connects to.
+    a: PathBuf,
+    /// Socket that the second client connects to.
+    b: PathBuf,
+    /// CPU that the loop runs on.
+    #[arg(long, default_value_t = 0)]
+    cpu: usize,
+}
+
+/// Packets taken at once.
+const BATCH: usize = 64;
+/// Bytes of a private header.
+const HEADER: usize = 128;
+/// Entries of the forwarding table, as a power of two.
+const LOG2_TABLE: u32 = 10;
+/// Region numbers are cut to a byte, so that the table needs no check.
+const REGIONS: usize = 256;
+
+/// Totals of the loop. Written by the loop alone, once a batch.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Totals {
+    packets: AtomicU64,
+    batches: AtomicU64,
+    busy_cycles: AtomicU64,
+}
+
+static TOTALS: Totals =
+    Totals { packets: AtomicU64::new(0), batches: AtomicU64::new(0), busy_cycles: AtomicU64::new(0) };
+
+/// Totals as they are printed.
+#[derive(Debug, Serialize)]
+struct Report {
+    seconds: f64,
+    packets: u64,
+    batches: u64,
+    busy_cycles: u64,
+    elapsed_cycles: u64,
+}
+
+/// Why the loop stopped.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error("a descriptor lies outside of its region")]
+    OutOfBounds,
+    #[error("a packet in several buffers")]
+    Chained,
+    #[error("a packet of {0} bytes for a buffer of {1}")]
+    TooLong(u32, u32),
+}
+
+/// A region, for the loop. Those that a client does not have are empty.
+#[derive(Debug, Clone, Copy)]
+struct View {
+    base: *mut u8,
+    len: u64,
+}
+
+/// A ring and the next slot of it to take from, or to fill.
+struct Queue {
+    ring: Ring,
+    eventfd: OwnedFd,
+    next: u16,
+}
+
+impl From<RingParts> for Queue {
+    fn from(RingParts { ring, eventfd }: RingParts) -> Self {
+        Self { ring, eventfd, next: 0 }
+    }
+}
+
+/// A connected client.
+struct Port {
+    /// Rings from the client; at least one.
+    inputs: Vec<Queue>,
+    /// Rings to the client; at least one.
+    outputs: Vec<Queue>,
+    views: Views,
+}
+
+impl Port {
+    fn new(connection: Connection) -> Result<Self, Box<dyn Error>> {
+        let queues = |rings: Vec<RingParts>| rings.into_iter().map(Queue::from).collect::<Vec<_>>();
+        let views = Views::new(connection.memory);
+        let (inputs, outputs) = (queues(connection.s2m), queues(connection.m2s));
+        if inputs.is_empty() || outputs.is_empty() {
+            return Err("the client has no ring in one direction".into());
+        }
+        Ok(Self { inputs, outputs, views })
+    }
+}
+
+/// A client's regions as a flat table.
+struct Views {
+    table: [View; REGIONS],
+    /// Keeps the regions mapped.
+    _memory: Arc<Memory>,
+}
+
+// SAFETY: the pointers are to regions that `_memory` keeps mapped, and mappings belong to no thread.
+unsafe impl Send for Views {}
+
+impl Views {
+    fn new(memory: Arc<Memory>) -> Self {
+        let mut table = [View { base: std::ptr::null_mut(), len: 0 }; REGIONS];
+        for (view, region) in table.iter_mut().zip(memory.regions()) {
+            *view = View { base: region.base().as_ptr(), len: region.len() };
+        }
+        Self { table, _memory: memory }
+    }
+
+    /// The address of `len` bytes at `offset` of a region, if they are within it.
+    #[inline(always)]
+    fn at(&self, region: u16, offset: u32, len: u32) -> Option<*mut u8> {
+        let view = &self.table[usize::from(region as u8)];
+        if u64::from(offset) + u64::from(len) > view.len {
+            return None;
+        }
+        // SAFETY: the offset is within the region, which is mapped.
+        Some(unsafe { view.base.add(offset as usize) })
+    }
+}
+
+/// Memory of the loop's own.
+#[repr(align(64))]
+struct Private {
+    headers: [[u8; HEADER]; BATCH],
+    sources: [*const u8; BATCH],
+    lengths: [u32; BATCH],
+    /// Whether a packet goes to the other port, and not back.
+    across: [bool; BATCH],
+    /// Forwarding table: address, a bit for an entry in use, port.
+    table: [u64; 1 << LOG2_TABLE],
+}
+
+/// The six bytes at `at` as a number.
+#[inline(always)]
+fn address(header: &[u8; HEADER], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&header[at..at + 8]);
+    u64::from_le_bytes(bytes) & 0xffff_ffff_ffff
+}
+
+#[inline(always)]
+fn slot(address: u64) -> usize {
+    (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - LOG2_TABLE)) as usize
+}
+
+/// Copies `n` bytes, up to 128 of them by two moves of a power of two that may overlap.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `n` bytes.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
+    #[inline(always)]
+    unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, n: usize) {
+        // SAFETY: N <= n, so the first and the last N bytes are within the caller's n.
+        unsafe {
+            let first = from.cast::<[u8; N]>().read_unaligned();
+            let last = from.add(n - N).cast::<[u8; N]>().read_unaligned();
+            to.cast::<[u8; N]>().write_unaligned(first);
+            to.add(n - N).cast::<[u8; N]>().write_unaligned(last);
+        }
+    }
+    // SAFETY: each arm copies N <= n bytes at either end, or exactly n.
+    unsafe {
+        match n {
+            64 => to.cast::<[u8; 64]>().write_unaligned(from.cast::<[u8; 64]>().read_unaligned()),
+            65..=128 => ends::<64>(from, to, n),
+            32..=63 => ends::<32>(from, to, n),
+            16..=31 => ends::<16>(from, to, n),
+            // Client memory may overlap with itself.
+            _ => std::ptr::copy(from, to, n),
+        }
+    }
+}
+
+#[inline(always)]
+fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint and does not fault, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// The time-stamp counter.
+#[inline(always)]
+fn cycles() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: RDTSC has no preconditions; Linux leaves it enabled for user space.
+    unsafe {
+        std::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    compile_error!("the floor is measured in TSC cycles")
+}
+
+/// Takes a batch from a queue of port `from` and delivers it to the other port; returns its packets.
+#[inline(always)]
+fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private) -> Result<usize, Stopped> {
+    let [first, second] = ports;
+    let (port, peer) = if from == 0 { (first, second) } else { (second, first) };
+    let input = &mut port.inputs[queue];
+    let n = usize::from(input.ring.head().wrapping_sub(input.next)).min(BATCH);
+    if n == 0 {
+        return Ok(0);
+    }
+    for k in 0..n {
+        let descriptor = input.ring.desc(input.next.wrapping_add(k as u16));
+        if descriptor.has_next() {
+            return Err(Stopped::Chained);
+        }
+        let at = port.views.at(descriptor.region, descriptor.offset, descriptor.length);
+        let at = at.ok_or(Stopped::OutOfBounds)?;
+        prefetch(at);
+        private.sources[k] = at;
+        private.lengths[k] = descriptor.length;
+    }
+    for k in 0..n {
+        let len = private.lengths[k] as usize;
+        // SAFETY: the source's `len` bytes are within its region, and the header has room for all that is copied.
+        unsafe { copy(private.sources[k], private.headers[k].as_mut_ptr(), len.min(HEADER)) };
+    }
+    for k in 0..n {
+        let header = &private.headers[k];
+        let (to, of) = (address(header, 0), address(header, 6));
+        let entry = of << 16 | 0x8000 | from as u64;
+        let learned = &mut private.table[slot(of)];
+        if *learned != entry {
+            *learned = entry;
+        }
+        let found = private.table[slot(to)];
+        private.across[k] = found >> 16 != to || found & 1 != from as u64;
+    }
+    let last = peer.outputs.len() - 1;
+    let output = &mut peer.outputs[queue.min(last)];
+    let room = output.ring.head().wrapping_sub(output.next);
+    let mut filled = 0;
+    for k in 0..n {
+        if !private.across[k] || filled == room {
+            continue;
+        }
+        let index = output.next.wrapping_add(filled);
+        let buffer = output.ring.desc(index);
+        let len = private.lengths[k];
+        if len > buffer.length {
+            return Err(Stopped::TooLong(len, buffer.length));
+        }
+        let to = peer.views.at(buffer.region, buffer.offset, len).ok_or(Stopped::OutOfBounds)?;
+        let (len, head) = (len as usize, (len as usize).min(HEADER));
+        // SAFETY: the buffer's `len` bytes are within its region, as are the source's; the header has at least `head` bytes.
+        unsafe {
+            copy(private.headers[k].as_ptr(), to, head);
+            if len > head {
+                std::ptr::copy(private.sources[k].add(head), to.add(head), len - head);
+            }
+        }
+        output.ring.set_used(index, len as u32, false);
+        filled += 1;
+    }
+    output.next = output.next.wrapping_add(filled);
+    output.ring.set_tail(output.next);
+    input.next = input.next.wrapping_add(n as u16);
+    input.ring.set_tail(input.next);
+    // The client unmasks and then looks at the tail; the tail is published before the mask is read.
+    fence(Ordering::SeqCst);
+    if !output.ring.interrupts_masked() {
+        ring_doorbell(output);
+    }
+    Ok(n)
+}
+
+/// Wakes a client that asks for it.
+#[cold]
+#[inline(never)]
+fn ring_doorbell(output: &Queue) {
+    // It fails when the counter is full, and then the client has been woken often enough.
+    let _ = rustix::io::write(&output.eventfd, &1u64.to_ne_bytes());
+}
+
+#[inline(always)]
+fn run_on(mut ports: [Port; 2]) -> Stopped {
+    let mut private = Box::new(Private {
+        headers: [[0; HEADER]; BATCH],
+        sources: [std::ptr::null(); BATCH],
+        lengths: [0; BATCH],
+        across: [false; BATCH],
+        table: [0; 1 << LOG2_TABLE],
+    });
+    let (mut packets, mut batches, mut busy) = (0, 0, 0);
+    loop {
+        for from in 0..2 {
+            for queue in 0..ports[from].inputs.len() {
+                let start = cycles();
+                match turn(&mut ports, from, queue, &mut private) {
+                    Ok(0) => {}
+                    Ok(n) => {
+                        packets += n as u64;
+                        batches += 1;
+                        TOTALS.packets.store(packets, Ordering::Relaxed);
+                        TOTALS.batches.store(batches, Ordering::Relaxed);
+                        busy += cycles().wrapping_sub(start);
+                        TOTALS.busy_cycles.store(busy, Ordering::Relaxed);
+                    }
+                    Err(stopped) => return stopped,
+                }
+            }
+        }
+    }
+}
+
+/// The loop with the instructions of x86-64-v4.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,avx512f,avx512bw,avx512vl,avx512dq,avx512cd")]
+fn run_v4(ports: [Port; 2]) -> Stopped {
+    run_on(ports)
+}
+
+/// The loop with the instructions of x86-64-v3.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2")]
+fn run_v3(ports: [Port; 2]) -> Stopped {
+    run_on(ports)
+}
+
+fn run(ports: [Port; 2]) -> Stopped {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let v3 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2");
+        let v4 = v3
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512cd");
+        if v4 {
+            // SAFETY: the CPU has all features that the function is compiled for.
+            return unsafe { run_v4(ports) };
+        }
+        if v3 {
+            // SAFETY: the CPU has all features that the function is compiled for.
+            return unsafe { run_v3(ports) };
+        }
+    }
+    run_on(ports)
+}
+
+/// Waits until a descriptor is readable.
+fn readable(fd: impl AsFd) -> io::Result<()> {
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], None)?;
+    Ok(())
+}
+
+/// Waits for a client and shakes hands. The control socket has to stay open.
+fn serve(listener: &Listener) -> Result<(Port, OwnedFd), Box<dyn Error>> {
+    let control = loop {
+        match listener.accept() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => readable(listener)?,
+            accepted => break accepted?,
+        }
+    };
+    let mut session = Session::new(Limits::default(), "floor");
+    socket::send(control.as_fd(), &session.hello(), None)?;
+    let lookup = |_| Ok::<_, Refusal>(Interface { name: "floor".into(), secret: None });
+    loop {
+        let received = match socket::recv(control.as_fd()) {
+            Err(error) if error.would_block() => {
+                readable(&control)?;
+                continue;
+            }
+            received => received?,
+        };
+        let (message, fd) = received.ok_or("the client left during the handshake")?;
+        match session.handle(message, fd, &lookup)? {
+            Step::Reply(reply) => socket::send(control.as_fd(), &reply, None)?,
+            Step::Connected { reply, connection } => {
+                socket::send(control.as_fd(), &reply, None)?;
+                return Ok((Port::new(connection)?, control));
+            }
+            Step::PeerDisconnected(reason) => return Err(format!("the client left: {reason}").into()),
+        }
+    }
+}
+
+fn start(cli: &Cli) -> Result<(), Box<dyn Error>> {
+    let listen = |path: &PathBuf| Listener::bind(&Address::Path(path.clone()));
+    let (a, b) = (listen(&cli.a)?, listen(&cli.b)?);
+    let mut cpu = rustix::thread::CpuSet::new();
+    cpu.set(cli.cpu);
+    let (send_error, errors) = mpsc::channel();
+    thread::spawn(move || {
+        let result = (|| {
+            let (first, _first_control) = serve(&a)?;
+            let (second, _second_control) = serve(&b)?;
+            rustix::thread::sched_setaffinity(None, &cpu)?;
+            Err::<(), Box<dyn Error>>(run([first, second]).into())
+        })();
+        let _ = send_error.send(result.map_err(|error| error.to_string()));
+    });
+    let (started, started_cycles) = (std::time::Instant::now(), cycles());
+    for line in io::stdin().lock().lines() {
+        line?;
+        if let Ok(result) = errors.try_recv() {
+            result?;
+        }
+        let report = Report {
+            seconds: started.elapsed().as_secs_f64(),
+            packets: TOTALS.packets.load(Ordering::Relaxed),
+            batches: TOTALS.batches.load(Ordering::Relaxed),
+            busy_cycles: TOTALS.busy_cycles.load(Ordering::Relaxed),
+            elapsed_cycles: cycles().wrapping_sub(started_cycles),
+        };
+        let mut out = io::stdout().lock();
+        serde_json::to_writer(&mut out, &report)?;
+        writeln!(out)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match start(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("floor: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
