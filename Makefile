@@ -16,7 +16,8 @@ BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
 
 BUILD_PACKAGES := build-essential libpcap-dev
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
-TEST_PACKAGES := $(DEMO_PACKAGES) tcpdump tshark dpdk-dev ethtool procps jq curl prometheus groff-base fish zsh \
+INSTRUCTIONS_PACKAGES := valgrind jq
+TEST_PACKAGES := $(DEMO_PACKAGES) $(INSTRUCTIONS_PACKAGES) tcpdump tshark dpdk-dev ethtool procps curl prometheus groff-base fish zsh \
   qemu-system-x86 busybox-static cpio clang lld rustc libstd-rust-dev-wasm32
 VIRTUALIZATION_PACKAGES := libvirt-daemon-driver-qemu libvirt-daemon-system podman crun
 PACKAGE_PACKAGES := debootstrap iproute2 iputils-ping systemd strace libcap2-bin
@@ -84,7 +85,7 @@ demo: ## two namespaces and a memif client on a switch: ping, iperf3, tables
 # Everything is compiled once: what would make the second time faster makes the first one slower.
 test: export CARGO_INCREMENTAL = 0
 test: export CARGO_PROFILE_DEV_DEBUG = 0
-test: lint unit loom copies e2e fuzz-short ## everything but the long runs
+test: lint unit loom copies instructions e2e fuzz-short ## everything but the long runs
 
 .PHONY: lint
 lint: ## formatting, clippy and documentation, without a warning
@@ -109,6 +110,11 @@ loom: ## model checking of reservation, publication and reclamation
 copies: ## payload bytes copied per byte delivered, counted
 	@$(call install-packages,$(BUILD_PACKAGES))
 	$(CARGO) test -p mswitch-fabric --locked --features count-copies --test copies
+
+.PHONY: instructions
+instructions: ## instructions a packet, counted by callgrind, against the record
+	@$(call install-packages,$(BUILD_PACKAGES) $(INSTRUCTIONS_PACKAGES))
+	bench/instructions.sh
 
 .PHONY: e2e
 e2e: ## the real daemon with real clients
@@ -143,9 +149,11 @@ soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s id
 	MSWITCH_LONG=1 MSWITCH_BIN=$(CURDIR)/target/release/mswitch $(CARGO) test --release --locked -p mswitch-e2e
 
 .PHONY: bench
-bench: ## against Open vSwitch with DPDK, interleaved (PAIRS); idle cost
+bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idle cost
 	@$(call install-packages,$(BUILD_PACKAGES) $(BENCH_PACKAGES))
 	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
+	bench/floor.sh --rounds 9
+	bench/floor.sh --rounds 9 --burst 8
 	bench/pairs.sh --pairs $(PAIRS)
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static
 	bench/pairs.sh --pairs $(PAIRS) --ports vhost-user --only static --size 1518

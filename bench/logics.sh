@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What logics cost: TSC cycles of the worker for each packet, 60 B, two memif clients in both directions, one logic after the other on
-# the same bridge, in rounds. Prints the median of each logic's rounds, and least and most.
+# the same bridge, in rounds. Prints the median of each logic's rounds, and least and most, and the median of packets a batch.
 #
 #   bench/logics.sh [--rounds N] [--seconds N]
 #
@@ -74,19 +74,22 @@ for ((round = 1; round <= rounds; round++)); do
       --allow-loss --cpu 1 --poll >"$dir/said" 2>&1 &
     client=$!
     # Packets flow when a worker has switched some.
-    cycles=0
+    cycles=0 batch=0
     until awk -v c="$cycles" 'BEGIN { exit c <= 0 }'; do
-      cycles=$("$mswitch" worker show --interval "$seconds" --json | jq '.workers[0] | if .packets > 1000 then .cycles_per_packet else 0 end')
+      read -r cycles batch < <("$mswitch" worker show --interval "$seconds" --json |
+        jq -r '.workers[0] | if .packets > 1000 then "\(.cycles_per_packet) \(.packets / .batches)" else "0 0" end')
       kill -0 $client || break
     done
     wait $client || { cat "$dir/said" >&2; exit 1; }
-    printf '%s\t%s\n' "${part[0]}" "$cycles" | tee -a "$dir/results" >&2
+    printf '%s\t%s\t%s\n' "${part[0]}" "$cycles" "$batch" | tee -a "$dir/results" >&2
   done
 done
 echo
-printf '%-24s %8s %8s %8s\n' LOGIC MEDIAN LEAST MOST
+printf '%-24s %8s %8s %8s %8s\n' LOGIC MEDIAN LEAST MOST BATCH
 for logic in "${logics[@]}"; do
   name=${logic%%|*}
-  awk -F'\t' -v name="$name" '$1 == name { print $2 }' "$dir/results" | sort -n |
-    awk -v name="$name" '{ v[NR] = $1 } END { printf "%-24s %8.1f %8.1f %8.1f\n", name, v[int((NR + 1) / 2)], v[1], v[NR] }'
+  column() { awk -F'\t' -v name="$name" -v column="$1" '$1 == name { print $column }' "$dir/results" | sort -n; }
+  batch=$(column 3 | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }')
+  column 2 | awk -v name="$name" -v batch="$batch" \
+    '{ v[NR] = $1 } END { printf "%-24s %8.1f %8.1f %8.1f %8.1f\n", name, v[int((NR + 1) / 2)], v[1], v[NR], batch }'
 done

@@ -177,11 +177,22 @@ fn slot(address: u64) -> usize {
     (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - LOG2_TABLE)) as usize
 }
 
-/// Copies `n` bytes, up to 128 of them by two moves of a power of two that may overlap.
+/// Copies 64 bytes.
+///
+/// # Safety
+/// `from` is readable and `to` writable for 64 bytes.
+#[inline(always)]
+unsafe fn copy_line(from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise is this function's.
+    unsafe { to.cast::<[u8; 64]>().write_unaligned(from.cast::<[u8; 64]>().read_unaligned()) }
+}
+
+/// Copies `n` bytes, 33 to 128 of them by two moves that may overlap. A function of its own: what it does with registers is
+/// no concern of loops over packets of 64 bytes.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `n` bytes.
-#[inline(always)]
+#[inline(never)]
 unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     #[inline(always)]
     unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, n: usize) {
@@ -196,10 +207,8 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: each arm copies N <= n bytes at either end, or exactly n.
     unsafe {
         match n {
-            64 => to.cast::<[u8; 64]>().write_unaligned(from.cast::<[u8; 64]>().read_unaligned()),
             65..=128 => ends::<64>(from, to, n),
-            32..=63 => ends::<32>(from, to, n),
-            16..=31 => ends::<16>(from, to, n),
+            33..=64 => ends::<32>(from, to, n),
             // Client memory may overlap with itself.
             _ => std::ptr::copy(from, to, n),
         }
@@ -239,8 +248,9 @@ fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private)
     if n == 0 {
         return Ok(0);
     }
+    let next = input.next;
     for k in 0..n {
-        let descriptor = input.ring.desc(input.next.wrapping_add(k as u16));
+        let descriptor = input.ring.desc(next.wrapping_add(k as u16));
         if descriptor.has_next() {
             return Err(Stopped::Chained);
         }
@@ -252,8 +262,14 @@ fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private)
     }
     for k in 0..n {
         let len = private.lengths[k] as usize;
+        let header = private.headers[k].as_mut_ptr();
         // SAFETY: the source's `len` bytes are within its region, and the header has room for all that is copied.
-        unsafe { copy(private.sources[k], private.headers[k].as_mut_ptr(), len.min(HEADER)) };
+        unsafe {
+            match len {
+                64 => copy_line(private.sources[k], header),
+                _ => copy(private.sources[k], header, len.min(HEADER)),
+            }
+        }
     }
     for k in 0..n {
         let header = &private.headers[k];
@@ -268,31 +284,36 @@ fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private)
     }
     let last = peer.outputs.len() - 1;
     let output = &mut peer.outputs[queue.min(last)];
-    let room = output.ring.head().wrapping_sub(output.next);
+    let next = output.next;
+    let room = output.ring.head().wrapping_sub(next);
     let mut filled = 0;
     for k in 0..n {
         if !private.across[k] || filled == room {
             continue;
         }
-        let index = output.next.wrapping_add(filled);
+        let index = next.wrapping_add(filled);
         let buffer = output.ring.desc(index);
         let len = private.lengths[k];
         if len > buffer.length {
             return Err(Stopped::TooLong(len, buffer.length));
         }
         let to = peer.views.at(buffer.region, buffer.offset, len).ok_or(Stopped::OutOfBounds)?;
-        let (len, head) = (len as usize, (len as usize).min(HEADER));
-        // SAFETY: the buffer's `len` bytes are within its region, as are the source's; the header has at least `head` bytes.
+        let header = private.headers[k].as_ptr();
+        // SAFETY: the buffer's `len` bytes are within its region, as are the source's; the header has the first `HEADER` of them.
         unsafe {
-            copy(private.headers[k].as_ptr(), to, head);
-            if len > head {
-                std::ptr::copy(private.sources[k].add(head), to.add(head), len - head);
+            match len as usize {
+                64 => copy_line(header, to),
+                len @ ..HEADER => copy(header, to, len),
+                len => {
+                    copy(header, to, HEADER);
+                    copy(private.sources[k].add(HEADER), to.add(HEADER), len - HEADER);
+                }
             }
         }
-        output.ring.set_used(index, len as u32, false);
+        output.ring.set_used(index, len, false);
         filled += 1;
     }
-    output.next = output.next.wrapping_add(filled);
+    output.next = next.wrapping_add(filled);
     output.ring.set_tail(output.next);
     input.next = input.next.wrapping_add(n as u16);
     input.ring.set_tail(input.next);
