@@ -277,6 +277,32 @@ impl<'a> Batch<'a> {
         self.send_anywhere(v, port);
     }
 
+    /// Sends the received packets `first..end`, by their numbers, to a port, as [`Batch::send`] does one after the other, at
+    /// the cost of little more than one if they are plain and the port takes any of them.
+    #[inline]
+    pub fn send_range(&mut self, first: u16, end: u16, port: PortIndex) {
+        let (from, to) = (usize::from(first), usize::from(end).min(self.rx.packets));
+        let door = self.view.door(port);
+        let plain = !self.rx.offloads && self.rx.longest <= door.max_frame && door.lanes == 1;
+        if plain && port != self.ingress && from < to {
+            for record in &mut self.rx.records[from..to] {
+                record.state |= state::SENT | state::HANDLED;
+            }
+            self.pad.append_range(door.lane, first, to as u16);
+        } else {
+            (first..to as u16).for_each(|v| self.send(VersionId(v), port));
+        }
+    }
+
+    /// Sends the packets that no earlier logic has said anything about, all of them, to a port.
+    #[inline]
+    pub fn send_all(&mut self, port: PortIndex) {
+        match self.left {
+            None => self.send_range(0, self.rx.packets as u16, port),
+            Some(left) => left.iter().for_each(|(first, end)| self.send_range(*first, *end, port)),
+        }
+    }
+
     /// Sends a version back to the port it came from.
     pub fn reflect(&mut self, v: VersionId) {
         match self.bridge.port(self.ingress) {

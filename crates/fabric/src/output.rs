@@ -272,43 +272,58 @@ impl<'a> OutputList<'a> {
     /// Calls `f` with each output that was not refused.
     #[inline(always)]
     pub fn for_each(&self, mut f: impl FnMut(&Output<'_>)) {
-        let mut at = self.head;
-        while let Some(run) = self.runs.get(at) {
-            if run.refused == 0 {
-                for v in u32::from(run.first)..run.end() {
-                    f(&Output::new(self.batch, v as u16));
-                }
-            }
-            at = run.next;
+        let mut outputs = self.iter();
+        while let Some(output) = outputs.next() {
+            f(&output);
         }
     }
 
     /// Calls `f` with each output that was not refused, and the one that comes after it.
     #[inline(always)]
     pub fn for_each_and_next(&self, mut f: impl FnMut(&Output<'_>, Option<&Output<'_>>)) {
-        let mut last = None;
-        self.for_each(|output| {
-            let output = Output::new(self.batch, output.v);
-            if let Some(last) = last.replace(output) {
-                f(&last, Some(&output));
-            }
-        });
-        if let Some(last) = last {
-            f(&last, None);
+        let mut outputs = self.iter();
+        let mut next = outputs.next();
+        while let Some(output) = next {
+            next = outputs.next();
+            f(&output, next.as_ref());
         }
     }
 
     /// The outputs that were not refused.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Output<'_>> {
-        let mut at = self.head;
-        let runs = std::iter::from_fn(move || {
-            let run = self.runs.get(at)?;
-            at = run.next;
-            Some(run)
-        });
-        runs.filter(|run| run.refused == 0)
-            .flat_map(|run| u32::from(run.first)..run.end())
-            .map(|v| Output::new(self.batch, v as u16))
+    #[inline(always)]
+    pub(crate) fn iter(&self) -> Outputs<'_> {
+        Outputs { batch: self.batch, runs: self.runs, at: self.head, v: 0, end: 0 }
+    }
+}
+
+/// The outputs of a list that were not refused, in order. Its `next` is what loops are compiled from that exist for several
+/// instruction sets (`cpu.rs`), in which a closure would stay a function of its own.
+#[derive(Clone)]
+pub(crate) struct Outputs<'a> {
+    batch: &'a RxBatch,
+    runs: &'a RunPool,
+    /// The next run.
+    at: u32,
+    /// What is left of the present one.
+    v: u32,
+    end: u32,
+}
+
+impl<'a> Iterator for Outputs<'a> {
+    type Item = Output<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Output<'a>> {
+        while self.v == self.end {
+            let run = self.runs.get(self.at)?;
+            self.at = run.next;
+            if run.refused == 0 {
+                (self.v, self.end) = (run.first.into(), run.end());
+            }
+        }
+        let v = self.v;
+        self.v += 1;
+        Some(Output::new(self.batch, v as u16))
     }
 }
 

@@ -171,6 +171,24 @@ impl Scratchpad {
         }
     }
 
+    /// [`Scratchpad::append`] of versions `first..end`, one after the other.
+    #[inline]
+    pub(crate) fn append_range(&mut self, lane: u32, first: u16, end: u16) {
+        if first >= end {
+            return;
+        }
+        self.append(lane, first);
+        if lane == self.open.lane
+            && let Some(run) = self.runs.get_mut(self.open.run)
+        {
+            run.count += end - first - 1;
+            self.open.next = u32::from(end);
+        } else {
+            // The first was refused: so are the others.
+            (first + 1..end).for_each(|v| self.append(lane, v));
+        }
+    }
+
     /// [`Scratchpad::append`] for what does not continue the open run.
     #[inline(never)]
     fn append_elsewhere(&mut self, lane: u32, v: u16) {

@@ -162,17 +162,14 @@ impl<B: RingBacking> TxRing<B> {
         }
     }
 
-    /// Does something with the view's entry `seq`.
+    /// The view's entry `seq`, to be read and written.
     ///
-    /// # Safety
-    /// The caller reserved the entry and has not completed it; or holds the lock, and the entry is not reserved, or its run
-    /// is complete. `f` does not come here again.
+    /// The caller reserved the entry and has not completed it; or it holds the lock, and the entry is not reserved, or its
+    /// run is complete. Then, and for as long as that holds, nobody else is at the entry: see `Sync`.
     #[inline(always)]
-    unsafe fn with<R>(&self, seq: u32, f: impl FnOnce(&mut Slot<B::Entry>) -> R) -> R {
-        // `mask` is `view.len() - 1`.
-        let slot = &self.view[(seq & self.mask) as usize];
-        // SAFETY: nobody else is at this entry: the caller's promise, see `Sync`.
-        slot.with_mut(|slot| f(unsafe { &mut *slot }))
+    fn slot(&self, seq: u32) -> *mut Slot<B::Entry> {
+        // `mask` is `view.len() - 1`. The model checker takes the whole access to be here.
+        self.view[(seq & self.mask) as usize].with_mut(|slot| slot)
     }
 
     /// Brings up to `want` more entries into the view. Returns whether there was any.
@@ -192,22 +189,28 @@ impl<B: RingBacking> TxRing<B> {
         if state.viewed == state.reservation.next_free() {
             state.least = u32::MAX;
         }
+        let (mut viewed, mut least) = (state.viewed, state.least);
+        let mut fault = Ok(());
         for _ in 0..n {
-            let (own, viewed) = (&mut state.own, state.viewed);
-            let read = |slot: &mut Slot<B::Entry>| {
-                slot.first = self.backing.buffer(own, viewed, &mut slot.entry)?;
-                copy::prefetch_write(slot.first.at.as_ptr());
-                if B::PREFIX > 0 {
-                    // Often the prefix ends a cache line.
-                    copy::prefetch_write(slot.first.at.as_ptr().wrapping_add(B::PREFIX));
-                }
-                Ok(self.room(slot))
-            };
             // SAFETY: under the lock, and the entry is not reserved by anyone.
-            let room = unsafe { self.with(viewed, read)? };
-            state.least = state.least.min(room);
-            state.viewed = state.viewed.wrapping_add(1);
+            let slot = unsafe { &mut *self.slot(viewed) };
+            slot.first = match self.backing.buffer(&mut state.own, viewed, &mut slot.entry) {
+                Ok(buffer) => buffer,
+                Err(bad) => {
+                    fault = Err(bad);
+                    break;
+                }
+            };
+            copy::prefetch_write(slot.first.at.as_ptr());
+            if B::PREFIX > 0 {
+                // Often the prefix ends a cache line.
+                copy::prefetch_write(slot.first.at.as_ptr().wrapping_add(B::PREFIX));
+            }
+            least = least.min(self.room(slot));
+            viewed = viewed.wrapping_add(1);
         }
+        (state.viewed, state.least) = (viewed, least);
+        fault?;
         Ok(n > 0)
     }
 
@@ -220,59 +223,63 @@ impl<B: RingBacking> TxRing<B> {
     #[inline(always)]
     fn fill_all(&self, list: &OutputList<'_>, mut seq: u32) -> u64 {
         let mut bytes = 0;
+        let mut outputs = list.iter();
         if list.longest() <= HEADER_COPY as u32 {
-            // Nothing lies with the senders any more.
-            list.for_each(|output| {
+            // All their bytes are private already.
+            while let Some(output) = outputs.next() {
+                debug_assert_eq!(output.payload_len(), 0);
                 bytes += u64::from(output.len());
-                seq = self.fill(seq, output);
-            });
-        } else {
-            list.for_each_and_next(|output, next| {
-                copy::count_delivered(u64::from(output.payload_len()));
-                if let Some(next) = next
-                    && next.payload_len() > 0
-                {
-                    self.fetch(seq.wrapping_add(1), next);
-                }
-                bytes += u64::from(output.len());
-                seq = self.fill(seq, output);
-            });
+                seq = self.fill::<false>(seq, &output);
+            }
+            return bytes;
+        }
+        let mut next = outputs.next();
+        while let Some(output) = next {
+            copy::count_delivered(u64::from(output.payload_len()));
+            next = outputs.next();
+            if let Some(next) = &next
+                && next.payload_len() > 0
+            {
+                self.fetch(seq.wrapping_add(1), next);
+            }
+            bytes += u64::from(output.len());
+            seq = self.fill::<true>(seq, &output);
         }
         bytes
     }
 
-    /// Copies one packet into the entries from `seq` on, all reserved by the caller; returns the entry after its last.
+    /// Copies one packet, which may have a payload, into the entries from `seq` on, all reserved by the caller; returns the
+    /// entry after its last.
     #[inline(always)]
-    fn fill(&self, seq: u32, output: &Output<'_>) -> u32 {
-        let len = output.len() + B::PREFIX as u32;
-        let put = |slot: &mut Slot<B::Entry>| {
-            if len > slot.first.capacity {
-                return false;
-            }
-            let mut prefix = [0; MAX_PREFIX];
-            if B::PREFIX > 0 {
-                self.backing.prefix(output, 1, &mut prefix[..B::PREFIX]);
-            }
-            let (header, start) = (output.header(), slot.first.at.as_ptr());
-            // SAFETY: the buffer was checked and holds `len` bytes.
-            unsafe {
-                if B::PREFIX > 0 {
-                    copy::bytes(prefix.as_ptr(), start, B::PREFIX);
-                }
-                copy::bytes(header.as_ptr(), start.add(B::PREFIX), header.len());
-                if output.payload_len() > 0 {
-                    let mut to = start.add(B::PREFIX + header.len());
-                    output.for_each_payload(|from, n| {
-                        copy::payload(from, to, n);
-                        to = to.add(n);
-                    });
-                }
-            }
-            self.backing.fill(seq, &mut slot.entry, len, false);
-            true
-        };
+    fn fill<const PAYLOAD: bool>(&self, seq: u32, output: &Output<'_>) -> u32 {
+        let header = output.header();
+        let len = if PAYLOAD { output.len() } else { header.len() as u32 } + B::PREFIX as u32;
         // SAFETY: the caller reserved the entry.
-        if unsafe { self.with(seq, put) } { seq.wrapping_add(1) } else { self.fill_pieces(seq, output) }
+        let slot = unsafe { &mut *self.slot(seq) };
+        if len > slot.first.capacity {
+            return self.fill_pieces(seq, output);
+        }
+        let mut prefix = [0; MAX_PREFIX];
+        if B::PREFIX > 0 {
+            self.backing.prefix(output, 1, &mut prefix[..B::PREFIX]);
+        }
+        let start = slot.first.at.as_ptr();
+        // SAFETY: the buffer was checked and holds `len` bytes.
+        unsafe {
+            if B::PREFIX > 0 {
+                copy::bytes(prefix.as_ptr(), start, B::PREFIX);
+            }
+            copy::bytes(header.as_ptr(), start.add(B::PREFIX), header.len());
+            if PAYLOAD && output.payload_len() > 0 {
+                let mut to = start.add(B::PREFIX + header.len());
+                output.for_each_payload(|from, n| {
+                    copy::payload(from, to, n);
+                    to = to.add(n);
+                });
+            }
+        }
+        self.backing.fill(seq, &mut slot.entry, len, false);
+        seq.wrapping_add(1)
     }
 
     /// Asks for the memory that a packet will soon be copied from, and for that of entry `seq`, which the caller reserved:
@@ -301,16 +308,11 @@ impl<B: RingBacking> TxRing<B> {
                     used = 0;
                     nth += 1;
                     // SAFETY: the caller reserved the entries of this packet.
-                    let next = unsafe {
-                        self.with(seq, |slot| {
-                            let next =
-                                if B::CHAINED { self.backing.next_buffer(&slot.entry, nth) } else { None };
-                            if next.is_none() {
-                                self.backing.fill(seq, &mut slot.entry, before, true);
-                            }
-                            next
-                        })
-                    };
+                    let slot = unsafe { &mut *self.slot(seq) };
+                    let next = if B::CHAINED { self.backing.next_buffer(&slot.entry, nth) } else { None };
+                    if next.is_none() {
+                        self.backing.fill(seq, &mut slot.entry, before, true);
+                    }
                     buffer = next.unwrap_or_else(|| {
                         seq = seq.wrapping_add(1);
                         (nth, before) = (0, 0);
@@ -340,7 +342,8 @@ impl<B: RingBacking> TxRing<B> {
         output.for_each_payload(|from, n| put(from, n, true));
         debug_assert_eq!(left, 0);
         // SAFETY: as above.
-        unsafe { self.with(seq, |slot| self.backing.fill(seq, &mut slot.entry, before + used, false)) };
+        let slot = unsafe { &mut *self.slot(seq) };
+        self.backing.fill(seq, &mut slot.entry, before + used, false);
         seq.wrapping_add(1)
     }
 
@@ -358,14 +361,14 @@ impl<B: RingBacking> TxRing<B> {
     /// The first buffer of entry `seq`, which the caller reserved.
     fn first(&self, seq: u32) -> Buffer {
         // SAFETY: the caller reserved the entry.
-        unsafe { self.with(seq, |slot| slot.first) }
+        unsafe { (*self.slot(seq)).first }
     }
 
     /// Bytes that entry `seq` holds; the caller holds the lock and nobody has reserved the entry, or the caller has.
     #[inline(always)]
     fn capacity(&self, seq: u32) -> u32 {
         // SAFETY: as the caller says.
-        unsafe { self.with(seq, |slot| self.room(slot)) }
+        self.room(unsafe { &*self.slot(seq) })
     }
 
     #[inline(always)]
@@ -432,9 +435,8 @@ impl<B: RingBacking> TxRing<B> {
         while B::ONE_BY_ONE && from != end {
             let own = &mut state.own;
             // SAFETY: under the lock, and the entry's run is complete.
-            unsafe {
-                self.with(from, |slot| self.backing.hand_over(own, &slot.first, &mut slot.entry));
-            }
+            let slot = unsafe { &mut *self.slot(from) };
+            self.backing.hand_over(own, &slot.first, &mut slot.entry);
             from = from.wrapping_add(1);
         }
         self.backing.publish(&mut state.own, end);

@@ -30,10 +30,7 @@ impl Dummy {
 
 impl SwitchLogic for Dummy {
     fn forward(&self, batch: &mut Batch<'_>) {
-        let to = PortIndex(batch.ingress().0 ^ 1);
-        for v in batch.packets() {
-            batch.send(v, to);
-        }
+        batch.send_all(PortIndex(batch.ingress().0 ^ 1));
     }
 
     fn explain(&self, batch: &mut Batch<'_>) -> bool {

@@ -17,6 +17,7 @@ use packet::MacAddr;
 use packet::ether;
 
 use crate::fdb::{Fdb, Key, MAX_STATIONS};
+use crate::flow::Flow;
 use crate::security::{Anybody, Explained, Guarded, Heard, Sources};
 use crate::snooping::{GroupEntry, Snooping};
 use crate::vlan::{Frame, Vlans};
@@ -173,7 +174,74 @@ impl Learning {
     }
 }
 
+/// Decision about the packets of a flow.
+enum Towards {
+    /// The port of a station.
+    Port(PortIndex),
+    /// Anywhere else: a group, or a station that is not known.
+    Others,
+}
+
 impl Learning {
+    /// [`Learning::switch`] in the plain case: nobody is guarded at the ingress port, and no port has VLAN settings. Packets of
+    /// one flow in a row are decided once, and packets in a row for one port are sent together.
+    fn switch_plain(&self, batch: &mut Batch<'_>) {
+        let mut sources = Anybody::of(batch);
+        // The flow of the last packet; the packets `first..end` go to `port` and were not sent yet.
+        let (mut flow, mut first, mut end, mut port) = (Flow::NONE, 0, 0, PortIndex::NONE);
+        for v in batch.packets() {
+            let (number, this) = (v.number() as u16, Flow::of(batch.header(v)));
+            if this == flow && number == end {
+                end += 1;
+                continue;
+            }
+            let to = self.locate(&mut sources, batch, v);
+            if let Towards::Port(same) = to
+                && same == port
+                && number == end
+            {
+                end += 1;
+                flow = this.or_none();
+                continue;
+            }
+            batch.send_range(first, end, port);
+            (first, end) = (number, number);
+            match to {
+                Towards::Port(found) => (flow, end, port) = (this.or_none(), number + 1, found),
+                Towards::Others => {
+                    (flow, port) = (Flow::NONE, PortIndex::NONE);
+                    self.send_to_others(batch, v);
+                }
+            }
+        }
+        batch.send_range(first, end, port);
+    }
+
+    /// Learns a packet's source and looks up its destination.
+    #[inline(never)]
+    fn locate(&self, sources: &mut Anybody, batch: &mut Batch<'_>, v: VersionId) -> Towards {
+        let header = batch.header(v);
+        let Some((dst, src)) = ether::addresses(header) else { return Towards::Others };
+        let vid = ether::vlan_tag(header).map_or(0, |tag| tag.vid);
+        sources.heard(&self.fdb, batch, v, src, Key::new(vid, src));
+        if dst.is_multicast() {
+            return Towards::Others;
+        }
+        self.fdb.lookup(Key::new(vid, dst)).map_or(Towards::Others, Towards::Port)
+    }
+
+    /// Sends a packet that is for no known station.
+    #[cold]
+    fn send_to_others(&self, batch: &mut Batch<'_>, v: VersionId) {
+        let Some((dst, _)) = ether::addresses(batch.header(v)) else { return };
+        let Some(frame) = Vlans::of(batch).enter(batch, v) else { return };
+        if dst.is_multicast() {
+            self.send_group(batch, v, dst, &frame);
+        } else if batch.may_flood_unknown(v) {
+            frame.flood(batch);
+        }
+    }
+
     /// Group addresses go to all members of the VLAN, or to those that want them; those of the bridges' own protocols
     /// nowhere (IEEE 802.1Q §8.6.3, table 8-1).
     fn send_group(&self, batch: &mut Batch<'_>, v: VersionId, dst: MacAddr, frame: &Frame) {
@@ -190,6 +258,7 @@ impl Learning {
 impl SwitchLogic for Learning {
     fn forward(&self, batch: &mut Batch<'_>) {
         match batch.security() {
+            None if !batch.vlan_aware() => self.switch_plain(batch),
             None => self.switch(batch, Anybody::of(batch)),
             Some(security) => self.switch(batch, Guarded::of(batch, security)),
         }

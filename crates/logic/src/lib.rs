@@ -14,6 +14,7 @@ mod description;
 mod dummy;
 mod error;
 pub mod fdb;
+mod flow;
 mod handover;
 mod hub;
 mod learning;

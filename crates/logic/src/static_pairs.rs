@@ -90,6 +90,9 @@ impl StaticPairs {
         }
         let vlans = Vlans::of(batch);
         let security = batch.security();
+        if !EXPLAINED && security.is_none() && !vlans.are_aware() {
+            return batch.send_all(PortIndex(partner));
+        }
         for v in batch.packets() {
             if let Some(security) = security
                 && !ether::addresses(batch.header(v)).is_some_and(|(_, src)| admits(security, batch, v, src))

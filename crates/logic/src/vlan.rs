@@ -40,6 +40,12 @@ impl<'a> Vlans<'a> {
         Self { ingress }
     }
 
+    /// Whether any port of the bridge has VLAN settings. If none has, frames pass as they are.
+    #[inline(always)]
+    pub fn are_aware(&self) -> bool {
+        self.ingress.is_some()
+    }
+
     /// Ingress classification and filtering (IEEE 802.1Q §6.9.1, §8.6.2); a frame that may not enter is dropped and
     /// counted.
     #[inline(always)]

@@ -25,6 +25,8 @@ pub struct RxBatch {
     pub(crate) packets: usize,
     /// Upper bound of the lengths of all versions.
     pub(crate) longest: u32,
+    /// Whether any version has work left to do on it.
+    pub(crate) offloads: bool,
     /// Packets that the logic has originated.
     pub(super) originated: usize,
     pub(crate) used_versions: usize,
@@ -65,6 +67,7 @@ impl RxBatch {
             slots: Slots::default(),
             packets: 0,
             longest: 0,
+            offloads: false,
             originated: 0,
             used_versions: 0,
             used_segments: 0,
@@ -84,6 +87,7 @@ impl RxBatch {
     pub fn clear(&mut self) {
         self.packets = 0;
         self.longest = 0;
+        self.offloads = false;
         self.originated = 0;
         self.used_versions = 0;
         self.used_segments = 0;
@@ -222,6 +226,7 @@ impl RxBatch {
     #[inline]
     pub fn set_offload(&mut self, i: usize, offload: Offload) {
         if let (Some(record), Some(work)) = (self.records.get_mut(i), self.work.get_mut(i)) {
+            self.offloads |= !offload.is_none();
             put_offload(record, work, offload);
         }
     }
@@ -284,6 +289,7 @@ impl RxBatch {
 
     /// Replaces the offload metadata of version `v`.
     pub(crate) fn replace_offload(&mut self, v: usize, offload: Offload) {
+        self.offloads |= !offload.is_none();
         put_offload(&mut self.records[v], &mut self.work[v], offload);
     }
 }
