@@ -102,7 +102,7 @@ unit: ## unit and property tests of every crate
 	$(CARGO) test --workspace --exclude mswitch-e2e --locked
 
 .PHONY: loom
-loom: ## model checking of reservation, publication and reclamation
+loom: ## model checking of reservation, publication, reclamation, doorbells, drains and moving queues
 	@$(call install-packages,$(BUILD_PACKAGES))
 	RUSTFLAGS="--cfg loom" $(CARGO) test -p mswitch-fabric --locked --target-dir target/loom --lib loom_models
 

@@ -136,6 +136,11 @@ impl ThreadBell {
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
+
+    /// The calling thread is the one that it wakes from now on; only the first that says so is.
+    pub fn belongs_here(&self) {
+        self.0.get_or_init(std::thread::current);
+    }
 }
 
 impl Bell for ThreadBell {
@@ -147,19 +152,22 @@ impl Bell for ThreadBell {
 }
 
 impl Doorbell<ThreadBell> {
-    /// Blocks the calling thread, always the same one, until `ready` returns something.
+    /// Blocks the calling thread, always the same one, until it was rung since the thread last asked.
+    pub fn wait(&self) {
+        self.bell.belongs_here();
+        while !self.arm() {
+            std::thread::park();
+        }
+        self.disarm();
+    }
+
+    /// Blocks the calling thread, always the same one, until `ready`, which is looked at after each ring, returns something.
     pub fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        self.bell.0.get_or_init(std::thread::current);
         loop {
             if let Some(found) = ready() {
                 return found;
             }
-            self.arm();
-            if let Some(found) = ready() {
-                self.disarm();
-                return found;
-            }
-            std::thread::park();
+            self.wait();
         }
     }
 }

@@ -10,6 +10,25 @@
 //!    reserve, copy, publish ([`TxRing`]), others by a call;
 //! 6. the sender's descriptors go back in one update.
 //!
+//! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx.rs` (2), `forward.rs` (3 to 5), `output.rs` (4), `egress.rs`
+//! and `tx_ring.rs` (5). A worker's other tasks enter the same way further down (`tasks.rs`).
+//!
+//! # Who decides what
+//!
+//! | what | enforced in | why there |
+//! | --- | --- | --- |
+//! | rates of a port: policing, storm control | fabric, before the logic ([`protection`]) | a packet that is dropped costs no lookup; holds for every logic |
+//! | floods of unknown stations | fabric's rate, asked by the logic ([`Batch::may_flood_unknown`]) | only the logic knows that a station is unknown |
+//! | who may speak at a port: stations, addresses | logic (`logic::security`) | it has the station in hand when it learns it |
+//! | VLAN of a packet, tags where it leaves | logic (`logic::vlan`), by the fabric's settings ([`VlanMode`]) | one classification a packet, and the lookup needs the VLAN anyway |
+//! | isolated ports | fabric, in the picture of a bridge ([`bridge`]) | their packets see a picture in which the others take nothing: no cost for a packet |
+//! | ports that are down, MTU | fabric, where a packet goes on a list ([`batch`]) | holds for every logic and for mirrors |
+//! | offloads: cut, summed, or passed on | fabric, where a packet goes on a list, by the port's [`Caps`] | once for all destinations that need it |
+//! | mirrors | fabric, before and after the logic ([`mirror`]) | no logic sees copies, or could lose them |
+//! | transmit queue of a port | fabric, by a hash of the flow | keeps a flow in order, whatever the logic |
+//! | when a queued packet leaves | a [`Gate`] of the queue, asked by the worker that drains it | decided packets need no logic |
+//! | worker of a queue | control plane ([`Switch`]): [`Placement`], load, pinning | workers never share a queue |
+//!
 //! Invariants: nothing on this path allocates, locks for longer than a reservation, logs, or waits for a
 //! client; what is replaced or removed is dropped only after every worker passed a quiescent point
 //! ([`quiescence`]).

@@ -6,8 +6,8 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS=4` looks further than the bound that is set here; `LOOM_LOG=1` shows a failing order.
 //! What runs is the crate's own code ([`TxRing`], [`Reservation`](crate::reservation::Reservation) under
-//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`BridgeCell`]); modelled are the receiver, the ring's
-//! shared memory and the control plane. A ring entry is a loom cell, so that loom itself refuses an order in which
+//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`BridgeCell`], [`Doorbell`], [`Mailbox`], [`Retained`]); modelled are
+//! the receiver, the ring's shared memory, epoll, and the control plane. A ring entry is a loom cell, so that loom itself refuses an order in which
 //! the receiver looks at an entry that is not handed over, or two workers fill one.
 
 use std::os::fd::RawFd;
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32 as StdAtomicU32, AtomicU64 as StdAtomicU64};
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::thread;
 
@@ -24,13 +25,16 @@ use crate::batch::Batch;
 use crate::bridge::BridgeState;
 use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, QueueCounters};
+use crate::doorbell::{Bell, Doorbell};
 use crate::egress::{Egress, OutputList};
 use crate::fault::Fault;
 use crate::logic::SwitchLogic;
+use crate::mailbox::Mailbox;
 use crate::notify::Notifier;
 use crate::output::{NIL, OutputList, RunPool};
 use crate::port::PortIndex;
 use crate::quiescence::Quiescence;
+use crate::retained::{Queued, Retained};
 use crate::rx::{BatchLimits, RxBatch};
 use crate::tools::Tools;
 use crate::tx_ring::{Buffer, RingBacking, TxRing};
@@ -219,12 +223,13 @@ fn with_tools<R>(f: impl FnOnce(&mut (Tools, RunPool)) -> R) -> R {
     r
 }
 
-fn deliver(ring: &TxRing<Backing>, counters: &QueueCounters, packets: &Packets) {
+fn deliver(ring: &impl Egress, counters: &QueueCounters, packets: &Packets) {
     let n = packets.0.len();
     with_tools(|(tools, runs)| {
         runs.clear();
         let head = (0..n as u16).rev().fold(NIL, |next, v| runs.add(v, next).unwrap());
         ring.deliver(&mut OutputList::new(&packets.0, runs, head), counters, tools).unwrap();
+        tools.notifier.flush();
     });
 }
 
@@ -264,7 +269,7 @@ fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
         let sender = |packets: &'static Packets| {
             let ring = ring.clone();
-            thread::spawn(move || deliver(&ring, &QueueCounters::default(), packets))
+            thread::spawn(move || deliver(&*ring, &QueueCounters::default(), packets))
         };
         let senders = [sender(ones), sender(twos)];
         let (mut next, mut got) = (0, Vec::new());
@@ -295,7 +300,7 @@ fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
         let counters = std::sync::Arc::new(QueueCounters::default());
         let sender = |packets: &'static Packets| {
             let (ring, counters) = (ring.clone(), counters.clone());
-            thread::spawn(move || deliver(&ring, &counters, packets))
+            thread::spawn(move || deliver(&*ring, &counters, packets))
         };
         let senders = [sender(ones), sender(twos)];
         let (mut next, mut got) = (0, Vec::new());
@@ -322,14 +327,14 @@ fn chains_are_seen_whole() {
         let shared = Ring::new(4, 4, SHORT);
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
         let other = ring.clone();
-        let sender = thread::spawn(move || deliver(&other, &QueueCounters::default(), twos));
+        let sender = thread::spawn(move || deliver(&*other, &QueueCounters::default(), twos));
         let reader = shared.clone();
         let receiver = thread::spawn(move || {
             let (mut next, mut got) = (0, Vec::new());
             reader.take(&mut next, false, &mut got);
             (next, got)
         });
-        deliver(&ring, &QueueCounters::default(), ones);
+        deliver(&*ring, &QueueCounters::default(), ones);
         let (mut next, mut got) = receiver.join().unwrap();
         SEEN.add(whole(&got).len());
         sender.join().unwrap();
@@ -350,8 +355,8 @@ fn no_wake_up_is_lost() {
         let ring = Arc::new(TxRing::new(Backing(shared.clone()), (), 0));
         let other = ring.clone();
         let senders = [
-            thread::spawn(move || deliver(&ring, &QueueCounters::default(), ones)),
-            thread::spawn(move || deliver(&other, &QueueCounters::default(), twos)),
+            thread::spawn(move || deliver(&*ring, &QueueCounters::default(), ones)),
+            thread::spawn(move || deliver(&*other, &QueueCounters::default(), twos)),
         ];
         shared.wants_signal.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -476,4 +481,219 @@ fn nothing_is_dropped_under_either_of_two_workers() {
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         drop(old);
     });
+}
+
+/// Wakes a waiter of a model; one that is never woken is a deadlock, which loom finds.
+struct LoomBell(Notify);
+
+impl LoomBell {
+    fn new() -> Self {
+        Self(Notify::new())
+    }
+}
+
+impl Bell for LoomBell {
+    fn wake(&self) {
+        self.0.notify();
+    }
+}
+
+/// Two who publish and ring, and a waiter that looks, arms, looks again, and blocks: it finds everything and is not left
+/// sleeping.
+#[test]
+fn a_doorbell_loses_no_ring() {
+    static SLEPT: Seen = Seen::nothing();
+    explore("doorbell", 4, || {
+        let shared = Arc::new((AtomicU32::new(0), Doorbell::new(LoomBell::new())));
+        let ringers = [(); 2].map(|()| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.0.fetch_add(1, Ordering::Relaxed);
+                shared.1.ring();
+            })
+        });
+        let (mut seen, mut slept) = (0, 0);
+        while seen < 2 {
+            // As a worker does: it polls, asks to be signalled, looks once more, and only then sleeps.
+            let _ = shared.1.arm();
+            seen = shared.0.load(Ordering::Relaxed);
+            if seen < 2 {
+                shared.1.bell().0.wait();
+                slept += 1;
+            }
+            let _ = shared.1.disarm();
+        }
+        SLEPT.add(slept.min(2));
+        ringers.into_iter().for_each(|ringer| ringer.join().unwrap());
+    });
+    SLEPT.assert_all(3);
+}
+
+/// A worker that polls its mailbox and sleeps when there is nothing, as in [`crate::worker`]: it obeys every command, also
+/// one that is sent while it falls asleep.
+#[test]
+fn a_worker_that_falls_asleep_misses_no_command() {
+    explore("mailbox", 5, || {
+        let mailbox = Arc::new(Mailbox::new(LoomBell::new()));
+        let sender = mailbox.clone();
+        let control = thread::spawn(move || {
+            sender.send(1);
+            sender.send(2);
+        });
+        let (mut obeyed, mut rung) = (Vec::new(), false);
+        while obeyed.len() < 2 {
+            if mailbox.doorbell.answer() || rung {
+                rung = false;
+                obeyed.extend(mailbox.take());
+                continue;
+            }
+            rung = mailbox.doorbell.arm();
+            if !rung {
+                mailbox.doorbell.bell().0.wait();
+            }
+            rung |= mailbox.doorbell.disarm();
+        }
+        assert_eq!(obeyed, [1, 2]);
+        control.join().unwrap();
+    });
+}
+
+/// A queue that changes worker: loom refuses an order in which both use it, or the second without what the first did.
+#[test]
+fn a_queue_that_moves_is_never_used_by_two_workers() {
+    /// The commands of [`crate::handle`], with a queue that counts its batches.
+    enum Order {
+        Add(Box<UnsafeCell<u32>>),
+        Remove,
+        Stop,
+    }
+    type Orders = Arc<Mailbox<Order, LoomBell>>;
+    fn work(orders: &Orders, given_back: &Mailbox<Box<UnsafeCell<u32>>, LoomBell>) -> Option<u32> {
+        let mut owned: Option<Box<UnsafeCell<u32>>> = None;
+        let batch = |queue: &UnsafeCell<u32>| {
+            queue.with_mut(|batches| {
+                // SAFETY: loom checks that nobody else is at this cell.
+                unsafe { *batches += 1 };
+            });
+        };
+        loop {
+            if orders.doorbell.answer() {
+                for order in orders.take() {
+                    match order {
+                        Order::Add(queue) => owned = Some(queue),
+                        Order::Remove => owned.take().into_iter().for_each(|queue| given_back.send(queue)),
+                        Order::Stop => {
+                            return owned.map(|queue| {
+                                // SAFETY: as above.
+                                queue.with(|batches| unsafe { *batches })
+                            });
+                        }
+                    }
+                    owned.iter().for_each(|queue| batch(queue));
+                }
+            } else if !orders.doorbell.arm() {
+                orders.doorbell.bell().0.wait();
+            } else {
+                orders.doorbell.ring();
+            }
+        }
+    }
+    explore("queue swap", 2, || {
+        let [old, new]: [Orders; 2] = [(); 2].map(|()| Arc::new(Mailbox::new(LoomBell::new())));
+        let given_back = Arc::new(Mailbox::new(LoomBell::new()));
+        let workers = [&old, &new].map(|orders| {
+            let (orders, given_back) = (orders.clone(), given_back.clone());
+            thread::spawn(move || work(&orders, &given_back))
+        });
+        old.send(Order::Add(Box::new(UnsafeCell::new(0))));
+        old.send(Order::Remove);
+        let mut moved = None;
+        while moved.is_none() {
+            if !given_back.doorbell.arm() {
+                given_back.doorbell.bell().0.wait();
+            }
+            let _ = given_back.doorbell.disarm();
+            moved = given_back.take().pop();
+        }
+        new.send(Order::Add(moved.unwrap()));
+        [&old, &new].iter().for_each(|orders| orders.send(Order::Stop));
+        let [left, batches] = workers.map(|worker| worker.join().unwrap());
+        assert_eq!((left, batches), (None, Some(2)));
+    });
+}
+
+/// A worker that retains packets for as long as the picture names the queue, a drain that sleeps when it has taken all, and
+/// a control plane that takes the queue away: each packet is taken once, by the drain or by who closes the queue, and none
+/// comes after that.
+#[test]
+fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
+    let (first, second) = (packets(&[11]), packets(&[12]));
+    static DRAINED: Seen = Seen::nothing();
+    static RETAINED: Seen = Seen::nothing();
+    explore("drain", 3, move || {
+        let retained = Retained::new(2, LoomBell::new());
+        let (named, stopped) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+        let quiescence = Arc::new(Quiescence::new(1));
+        let worker = {
+            let (queue, named, quiescence) =
+                (Queued::new(retained.clone()), named.clone(), quiescence.clone());
+            thread::spawn(move || {
+                let mut sent = 0;
+                for batch in [first, second] {
+                    quiescence.wake(0);
+                    if named.load(Ordering::Acquire) {
+                        deliver(&queue, &QueueCounters::default(), batch);
+                        sent += 1;
+                    }
+                    quiescence.sleep(0);
+                }
+                sent
+            })
+        };
+        let drain = {
+            let (retained, stopped) = (retained.clone(), stopped.clone());
+            thread::spawn(move || {
+                let mut got = Vec::new();
+                while !stopped.load(Ordering::Acquire) {
+                    let _ = retained.doorbell.arm();
+                    let taken = drained(&retained);
+                    if taken.is_empty() && !stopped.load(Ordering::Acquire) {
+                        retained.doorbell.bell().0.wait();
+                    }
+                    let _ = retained.doorbell.disarm();
+                    got.extend(taken);
+                }
+                got
+            })
+        };
+        // As `Switch::detach`: the picture first, then the drain, then what is left.
+        named.store(false, Ordering::Release);
+        quiescence.wait();
+        stopped.store(true, Ordering::Release);
+        retained.doorbell.ring();
+        let mut got = drain.join().unwrap();
+        DRAINED.add(got.len());
+        got.extend(drained(&retained));
+        let sent = worker.join().unwrap();
+        RETAINED.add(sent);
+        assert_eq!(got, [11, 12][..sent], "lost, doubled, or out of order");
+        assert!(drained(&retained).is_empty(), "retained after the end");
+    });
+    DRAINED.assert_all(3);
+    RETAINED.assert_all(3);
+}
+
+/// Takes all packets out of the ring; returns their first bytes.
+fn drained(retained: &Retained<LoomBell>) -> Vec<u8> {
+    let mut got = Vec::new();
+    while let Some(packet) = retained.packet(retained.front()) {
+        assert_eq!(packet.len, LEN as u32);
+        retained.for_each_piece(&packet, |at, len| {
+            assert_eq!(len, LEN as u32);
+            // SAFETY: so many bytes are there, and the packet is not released yet.
+            got.push(unsafe { at.read() });
+        });
+        retained.release(packet.end());
+    }
+    got
 }

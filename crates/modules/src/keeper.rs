@@ -7,8 +7,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};
-use std::thread::Thread;
 use std::time::Duration;
+
+use fabric::doorbell::{Doorbell, ThreadBell};
 
 use crate::module::Inner;
 use crate::words;
@@ -26,11 +27,11 @@ pub(crate) struct Keeper {
     ran: AtomicBool,
     /// Modules that run outside of workers.
     running: AtomicUsize,
-    asleep: AtomicBool,
     failed: AtomicBool,
-    called: AtomicBool,
-    clock: OnceLock<Thread>,
-    mender: OnceLock<Thread>,
+    /// Rung for the clock: a module runs.
+    clock: Doorbell<ThreadBell>,
+    /// Rung for the mender: there is something to do.
+    mender: Doorbell<ThreadBell>,
     /// Lets modules see a tick.
     tick: OnceLock<fn()>,
     logics: Mutex<Vec<Weak<Inner>>>,
@@ -39,11 +40,9 @@ pub(crate) struct Keeper {
 static KEEPER: Keeper = Keeper {
     ran: AtomicBool::new(false),
     running: AtomicUsize::new(0),
-    asleep: AtomicBool::new(false),
     failed: AtomicBool::new(false),
-    called: AtomicBool::new(false),
-    clock: OnceLock::new(),
-    mender: OnceLock::new(),
+    clock: Doorbell::new(ThreadBell::new()),
+    mender: Doorbell::new(ThreadBell::new()),
     tick: OnceLock::new(),
     logics: Mutex::new(Vec::new()),
 };
@@ -56,16 +55,14 @@ pub(crate) fn on_tick(tick: fn()) {
 
 /// Starts both, once.
 pub(crate) fn start() -> std::io::Result<()> {
-    static STARTING: Mutex<()> = Mutex::new(());
-    let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let threads: [(_, _, fn()); 2] = [
-        (&KEEPER.clock, "mswitch-clock", || KEEPER.keep_time()),
-        (&KEEPER.mender, "mswitch-mender", || KEEPER.mend()),
-    ];
-    for (place, name, work) in threads {
-        if place.get().is_none() {
-            let handle = std::thread::Builder::new().name(name.into()).spawn(work)?;
-            let _ = place.set(handle.thread().clone());
+    static STARTED: Mutex<[bool; 2]> = Mutex::new([false; 2]);
+    let threads: [(_, fn()); 2] =
+        [("mswitch-clock", || KEEPER.keep_time()), ("mswitch-mender", || KEEPER.mend())];
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    for (started, (name, work)) in started.iter_mut().zip(threads) {
+        if !*started {
+            std::thread::Builder::new().name(name.into()).spawn(work)?;
+            *started = true;
         }
     }
     Ok(())
@@ -83,9 +80,8 @@ pub(crate) fn watch(logic: Weak<Inner>) {
 #[inline]
 pub(crate) fn runs() {
     if !KEEPER.ran.load(Ordering::Relaxed) {
-        // Before the look at whether the keeper sleeps, which looks at this after it has said so.
         KEEPER.ran.store(true, Ordering::SeqCst);
-        KEEPER.wake();
+        KEEPER.clock.ring();
     }
 }
 
@@ -98,31 +94,19 @@ pub(crate) fn failed() {
 
 /// There is something for the mender to do.
 pub(crate) fn called() {
-    KEEPER.called.store(true, Ordering::SeqCst);
-    if let Some(mender) = KEEPER.mender.get() {
-        mender.unpark();
-    }
+    KEEPER.mender.ring();
 }
 
 /// Ticks while `work` runs a module elsewhere.
 pub(crate) fn during<T>(work: impl FnOnce() -> T) -> T {
     KEEPER.running.fetch_add(1, Ordering::SeqCst);
-    KEEPER.wake();
+    KEEPER.clock.ring();
     let done = work();
     KEEPER.running.fetch_sub(1, Ordering::SeqCst);
     done
 }
 
 impl Keeper {
-    #[inline]
-    fn wake(&self) {
-        if self.asleep.load(Ordering::SeqCst)
-            && let Some(clock) = self.clock.get()
-        {
-            clock.unpark();
-        }
-    }
-
     /// Whether a module runs, or ran since this was asked last.
     fn runs(&self) -> bool {
         self.ran.swap(false, Ordering::SeqCst) || self.running.load(Ordering::SeqCst) > 0
@@ -134,11 +118,7 @@ impl Keeper {
             idle = if self.runs() { 0 } else { idle + 1 };
             if idle > IDLE {
                 idle = 0;
-                self.asleep.store(true, Ordering::SeqCst);
-                while !self.runs() {
-                    std::thread::park();
-                }
-                self.asleep.store(false, Ordering::SeqCst);
+                self.clock.wait_for(|| self.runs().then_some(()));
             }
             std::thread::sleep(TICK);
             if let Some(tick) = self.tick.get() {
@@ -150,9 +130,7 @@ impl Keeper {
     /// Writes what modules say, and makes anew what failed, when its time has come.
     fn mend(&self) {
         loop {
-            while !self.called.swap(false, Ordering::SeqCst) {
-                std::thread::park();
-            }
+            self.mender.wait();
             words::write();
             if !self.failed.swap(false, Ordering::SeqCst) {
                 continue;
@@ -164,7 +142,7 @@ impl Keeper {
             // Every logic, also where one has something left.
             if logics.iter().filter(|logic| logic.restart()).count() > 0 {
                 self.failed.store(true, Ordering::SeqCst);
-                self.called.store(true, Ordering::SeqCst);
+                self.mender.ring();
                 drop(logics);
                 std::thread::sleep(MENDING);
             }

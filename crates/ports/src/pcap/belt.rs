@@ -4,25 +4,23 @@
 //! and gives the page back. So the worker makes two queue operations a page, not a packet, and copies nothing; a reader
 //! without a free page waits, which is all that slows a replay at full speed.
 //!
-//! Who waits for whom: the worker asks for a signal (`armed`) and then looks at the belt, the reader puts a page there and
-//! then looks whether it is asked; the same with `hungry` and free pages the other way. A full fence stands between
-//! the two steps on either side, so one of them sees the other.
+//! Two doorbells: the reader rings one for the worker when it has put a page on the belt, the worker the other one for the
+//! reader when enough pages are free.
 //!
 //! While the belt is halted the worker takes nothing, and [`Belt::halt`] returns when what it had taken is delivered:
 //! a replay that is halted and goes on loses no frame.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
+use fabric::doorbell::{Bell, Doorbell, EventBell, ThreadBell};
 use fabric::rx::MAX_PACKET;
 use fabric::{Fault, RxBatch, RxQueue, Tools};
 use packet::offload::Offload;
-use rustix::event::{EventfdFlags, eventfd};
 
 /// Pages that go round.
 const PAGES: usize = 8;
@@ -110,16 +108,16 @@ pub(super) struct Belt {
     free: ArrayQueue<Page>,
     /// A page that a worker had begun when its queue was taken away.
     left: Mutex<Option<Begun>>,
-    signal: OwnedFd,
-    armed: AtomicBool,
-    hungry: AtomicBool,
+    /// Rung for the worker: there are frames.
+    frames: Doorbell<EventBell>,
+    /// Rung for the reader: there is room.
+    room: Doorbell<ThreadBell>,
     halted: AtomicBool,
     /// Whether the worker has frames that are not delivered yet.
     taking: AtomicBool,
     stopped: AtomicBool,
     /// How often the belt was set going again.
     resumed: AtomicU64,
-    reader: OnceLock<Thread>,
 }
 
 impl Belt {
@@ -133,14 +131,12 @@ impl Belt {
             filled: ArrayQueue::new(PAGES),
             free,
             left: Mutex::default(),
-            signal: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            armed: AtomicBool::new(false),
-            hungry: AtomicBool::new(false),
+            frames: Doorbell::new(EventBell::new()?),
+            room: Doorbell::new(ThreadBell::new()),
             halted: AtomicBool::new(halted),
             taking: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             resumed: AtomicU64::new(0),
-            reader: OnceLock::new(),
         })
     }
 
@@ -165,7 +161,7 @@ impl Belt {
         if self.halted.swap(false, Ordering::SeqCst) {
             self.resumed.fetch_add(1, Ordering::SeqCst);
             self.wake_reader();
-            self.signal();
+            self.frames.ring();
         }
     }
 
@@ -174,23 +170,17 @@ impl Belt {
         self.halted.load(Ordering::SeqCst)
     }
 
+    /// Wakes the reader, also where it waits for something else than room.
     fn wake_reader(&self) {
-        if let Some(reader) = self.reader.get() {
-            reader.unpark();
-        }
-    }
-
-    fn signal(&self) {
-        // Fails only when the counter is full, and then the worker has been signalled.
-        let _ = rustix::io::write(&self.signal, &1u64.to_ne_bytes());
+        self.room.ring();
+        self.room.bell().wake();
     }
 
     // ---- The reader's side -----------------------------------------------------------------------------------
 
     /// The calling thread is the reader.
     pub(super) fn begin_reading(&self) {
-        // Only the first thread that says so is.
-        let _ = self.reader.set(std::thread::current());
+        self.room.bell().belongs_here();
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -204,31 +194,14 @@ impl Belt {
 
     /// An empty page, as soon as there is one; `None` once the belt is stopped.
     pub(super) fn empty_page(&self) -> Option<Page> {
-        while !self.is_stopped() {
-            if let Some(page) = self.free.pop() {
-                return Some(page);
-            }
-            self.hungry.store(true, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            if let Some(page) = self.free.pop() {
-                self.hungry.store(false, Ordering::SeqCst);
-                return Some(page);
-            }
-            std::thread::park();
-        }
-        None
+        self.room.wait_for(|| if self.is_stopped() { Some(None) } else { self.free.pop().map(Some) })
     }
 
     /// Puts a page on the belt.
     pub(super) fn put(&self, page: Page) {
         // There are not more pages than room.
         let _ = self.filled.push(page);
-        fence(Ordering::SeqCst);
-        // To take the request back is the worker's: it may have found this page without a signal and have asked anew, and
-        // who takes back that request leaves it waiting for ever.
-        if self.armed.load(Ordering::Relaxed) {
-            self.signal();
-        }
+        self.frames.ring();
     }
 
     /// Whether all that was put on the belt has been delivered; `held` pages are with the reader.
@@ -281,12 +254,8 @@ impl BeltQueue {
             // There is room for all.
             let _ = self.belt.free.push(page);
         }
-        fence(Ordering::SeqCst);
-        if self.belt.hungry.load(Ordering::Relaxed)
-            && self.belt.free.len() >= ENOUGH
-            && self.belt.hungry.swap(false, Ordering::SeqCst)
-        {
-            self.belt.wake_reader();
+        if self.belt.free.len() >= ENOUGH {
+            self.belt.room.ring();
         }
     }
 }
@@ -308,12 +277,12 @@ impl RxQueue for BeltQueue {
     }
 
     fn set_signalled(&mut self, on: bool) {
-        self.belt.armed.store(on, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        // The worker looks at the belt after this, whatever was rung before.
+        let _ = if on { self.belt.frames.arm() } else { self.belt.frames.disarm() };
     }
 
     fn signal(&self) -> BorrowedFd<'_> {
-        self.belt.signal.as_fd()
+        self.belt.frames.bell().as_fd()
     }
 
     fn cheap_to_poll(&self) -> bool {
@@ -417,6 +386,7 @@ mod tests {
         let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
         put(&belt, 3);
         assert_eq!(take(&mut queue, &mut batch), 0);
+        queue.set_signalled(true);
         belt.resume();
         assert!(is_signalled(&queue));
         assert_eq!((take(&mut queue, &mut batch), belt.resumed()), (3, 1));
@@ -458,7 +428,10 @@ mod tests {
         put(&belt, 1);
         assert!(is_signalled(&queue));
         put(&belt, 1);
-        assert!(is_signalled(&queue), "until the worker takes its request back");
+        assert!(!is_signalled(&queue), "the request was met");
+        queue.set_signalled(true);
+        put(&belt, 1);
+        assert!(is_signalled(&queue));
         queue.set_signalled(false);
         put(&belt, 1);
         assert!(!is_signalled(&queue));

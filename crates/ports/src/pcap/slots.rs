@@ -6,13 +6,13 @@
 //! Invariants: entries before `taken` and after `published` belong to the workers, those between to the recorder.
 //! `published` is stored after what it publishes and loaded before it is read, `taken` the other way round.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use fabric::doorbell::{Bell, Doorbell, EventBell};
 use fabric::{Buffer, Fault, RingBacking, clock};
-use rustix::event::{EventfdFlags, eventfd};
 
 /// Entries of the ring, a power of two.
 const SLOTS: u32 = 4096;
@@ -70,9 +70,8 @@ pub(super) struct Slots {
     entries: Box<[Entry]>,
     published: AtomicU32,
     taken: AtomicU32,
-    /// The recorder wants to be told of frames.
-    armed: AtomicBool,
-    wake: OwnedFd,
+    /// Rung for the recorder: there are frames.
+    doorbell: Doorbell<EventBell>,
 }
 
 impl Slots {
@@ -82,8 +81,7 @@ impl Slots {
             entries: (0..SLOTS).map(|_| Entry::default()).collect(),
             published: AtomicU32::new(0),
             taken: AtomicU32::new(0),
-            armed: AtomicBool::new(false),
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            doorbell: Doorbell::new(EventBell::new()?),
         }))
     }
 
@@ -126,25 +124,22 @@ impl Slots {
 
     /// Asks the workers to tell of frames from now on. Returns false if there are some already.
     pub(super) fn arm(&self) -> bool {
-        self.armed.store(true, Ordering::SeqCst);
-        // A worker publishes and then looks whether it is to tell; here it is the other way round.
-        fence(Ordering::SeqCst);
+        self.doorbell.arm();
         let idle = self.published.load(Ordering::Relaxed) == self.taken.load(Ordering::Relaxed);
         if !idle {
-            self.armed.store(false, Ordering::Relaxed);
+            self.doorbell.disarm();
         }
         idle
     }
 
     /// What becomes readable when there are frames, or somebody calls [`Slots::wake`].
     pub(super) fn signal(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        self.doorbell.bell().as_fd()
     }
 
-    /// Wakes the recorder.
+    /// Wakes the recorder, also where it does not wait for frames.
     pub(super) fn wake(&self) {
-        // Fails only when the counter is full, and then it is awake.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        self.doorbell.bell().wake();
     }
 }
 
@@ -186,8 +181,8 @@ unsafe impl RingBacking for Filling {
 
     #[inline]
     fn notify(&self) -> Option<RawFd> {
-        let wanted = self.0.armed.load(Ordering::Relaxed) && self.0.armed.swap(false, Ordering::Relaxed);
-        wanted.then(|| self.0.wake.as_raw_fd())
+        self.0.doorbell.ring();
+        None
     }
 
     fn faulted(&self) -> bool {
