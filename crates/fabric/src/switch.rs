@@ -307,7 +307,9 @@ impl Switch {
         let bridge = self.lock().bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
         self.remove_alarms(bridge.alarm);
         if let Some((injector, worker, token)) = &bridge.injector {
-            drop(self.take(*worker, *token));
+            if let Some(Task::Inject(task)) = self.take(*worker, *token) {
+                task.discard();
+            }
             injector.close();
         }
         self.quiescence.wait();

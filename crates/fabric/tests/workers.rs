@@ -769,3 +769,56 @@ fn a_logic_knows_the_queue_and_the_time_and_says_that_it_dropped() {
     assert_eq!((dropped(DropReason::Logic), dropped(DropReason::LogicFault)), (2, 3));
     assert_eq!((DropReason::Logic.name(), DropReason::LogicFault.name()), ("logic", "logic-fault"));
 }
+
+/// Wants to be called every so often, and counts the calls of each worker.
+struct Ticking {
+    period: Duration,
+    calls: [AtomicU64; 2],
+}
+
+impl SwitchLogic for Ticking {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        batch.packets().for_each(|v| batch.discard(v, DropReason::Logic));
+    }
+
+    fn period(&self) -> Option<Duration> {
+        Some(self.period)
+    }
+
+    fn wake(&self, batch: &mut Batch<'_>) {
+        self.calls[batch.worker()].fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_logic_is_called_in_its_time_by_idle_and_by_busy_workers_until_it_is_replaced() {
+    let period = Duration::from_millis(3);
+    let ticking = || Arc::new(Ticking { period, calls: Default::default() });
+    let switch = rig::switch(2);
+    let (first, start) = (ticking(), Instant::now());
+    let bridge = switch.add_bridge("b", first.clone()).unwrap();
+    // One worker has always something to do, the other one nothing.
+    let feed = Feed::new();
+    rig::plug(&switch, bridge, "busy", vec![feed.queue()], vec![]);
+    let calls = |logic: &Ticking| [0, 1].map(|worker| logic.calls[worker].load(Ordering::SeqCst));
+    let mut id = 0;
+    wait_until("each worker has called ten times", || {
+        feed.send([Sent::whole(&frame(id, 60))]);
+        id += 1;
+        calls(&first).into_iter().all(|calls| calls >= 10)
+    });
+    // Never early: as many calls as periods have passed, at most.
+    let most = calls(&first).into_iter().max().unwrap_or(0);
+    let passed = start.elapsed().as_nanos() / period.as_nanos();
+    assert!(u128::from(most) <= passed + 1, "{most} calls in {passed} periods");
+
+    let second = ticking();
+    switch.set_logic(bridge, second.clone()).unwrap();
+    let before = calls(&first);
+    wait_until("the next one is called", || calls(&second).into_iter().all(|calls| calls >= 3));
+    assert_eq!(calls(&first), before);
+    switch.remove_bridge(bridge).unwrap();
+    let before = calls(&second);
+    std::thread::sleep(10 * period);
+    assert_eq!(calls(&second), before);
+}

@@ -196,4 +196,11 @@ impl Inject {
         }
         Ran { packets, next: Next::Round }
     }
+
+    /// Counts what was taken from the queue and not switched: the bridge is gone.
+    pub(crate) fn discard(self) {
+        if self.ahead.is_some() {
+            self.queue.counters.add_drop(DropReason::PortDown);
+        }
+    }
 }
