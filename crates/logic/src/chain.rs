@@ -5,8 +5,8 @@
 //!
 //! To each port they go in the order in which they came, whichever stage sent them.
 //!
-//! Each parameter is a stage: its number, and what the logic is, in words ([`crate::words`]): its name, then `KEY=VALUE` for
-//! each of its own parameters. A chain is no stage of a chain, so a packet meets each stage at most once.
+//! Each parameter is a stage: its number, and a line of words quoted as in a shell: the logic's name, then `KEY=VALUE` for
+//! each of the logic's own parameters. A chain is no stage of a chain, so a packet meets each stage at most once.
 //!
 //! Towards the control plane the stages stay apart: counters and tables begin with `stageN_`, commands with the stage's number.
 //!
@@ -20,7 +20,7 @@ use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic};
 
 use crate::{
     CommandInfo, Counter, Fdb, GroupEntry, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription,
-    ParamKind, State, Table, TableSize, params, words,
+    ParamKind, State, Table, TableSize, params,
 };
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
@@ -32,7 +32,7 @@ pub(crate) const INFO: LogicInfo = LogicInfo {
 
 fn described() -> Vec<ParamDescription> {
     let help = "a stage, from 1 to at most 16: a logic's name and then its parameters as KEY=VALUE, with blanks between; \
-                double quotes around what has blanks in it";
+                quotes, as in a shell, around what has blanks in it";
     let line = ParamKind::Text { max: MAX_LINE };
     vec![
         ParamDescription::new("N", line, help)
@@ -118,7 +118,7 @@ impl Chain {
 /// Makes a stage.
 fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, LogicError> {
     let refused = |expected: &str| LogicError::bad_value(INFO.name, &number.to_string(), line, expected);
-    let words = words::split(line).ok_or_else(|| refused("a closing quote"))?;
+    let words = shell_words::split(line).map_err(|_| refused("a closing quote"))?;
     let (name, own) = words.split_first().ok_or_else(|| refused(STAGE))?;
     if name == INFO.name {
         return Err(refused("a logic other than `chain` (write its stages here, one by one)"));
@@ -134,6 +134,14 @@ fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, Log
     let kind = name.split_once(':').map_or(name.as_str(), |(prefix, _)| prefix);
     let word = known.into_iter().find(|known| *known == kind).unwrap_or("logic");
     Ok(Stage { logic, word, due: OnceLock::new() })
+}
+
+/// The line that [`stage`] reads.
+fn line(name: &str, params: &[(String, String)]) -> String {
+    // Values are quoted apart from their keys: `ageing=60` needs no quotes, though shells have a use for `=`.
+    params.iter().fold(shell_words::quote(name).into_owned(), |line, (key, value)| {
+        format!("{line} {}={}", shell_words::quote(key), shell_words::quote(value))
+    })
 }
 
 impl SwitchLogic for Chain {
@@ -209,9 +217,7 @@ impl Logic for Chain {
 
     fn params(&self) -> Vec<(String, String)> {
         let stage = |(number, stage): (usize, &Stage)| {
-            let own = stage.logic.params().into_iter().map(|(key, value)| format!("{key}={value}"));
-            let words: Vec<_> = std::iter::once(stage.logic.name().to_owned()).chain(own).collect();
-            (number.to_string(), words::join(words.iter().map(String::as_str)))
+            (number.to_string(), line(stage.logic.name(), &stage.logic.params()))
         };
         self.stages().map(stage).collect()
     }
@@ -315,4 +321,47 @@ fn named(number: usize, name: &str) -> String {
 fn mark(number: usize, name: &str) -> State {
     let entries = format!("{number} {name}").into_bytes();
     State { name: MARK.into(), key_len: 0, value_len: entries.len() as u32, entries }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn blanks_part_words_and_quotes_hold_them_together() {
+        for (line, words) in [
+            ("", vec![]),
+            ("  learning\tageing=60 ", vec!["learning", "ageing=60"]),
+            (r#""wasm:/etc/my file.wasm" port=7000"#, vec!["wasm:/etc/my file.wasm", "port=7000"]),
+            (r#"static a="my port" "b"=c 'd=e f'"#, vec!["static", "a=my port", "b=c", "d=e f"]),
+            (r#"x "" "a\"b\\c\d" e\ f"#, vec!["x", "", r#"a"b\c\d"#, "e f"]),
+        ] {
+            assert_eq!(shell_words::split(line).unwrap(), words, "{line}");
+        }
+        for open in [r#"static "a b"#, r#"static "a\"#, "static 'a"] {
+            let Err(error) = stage(1, open, &[]) else { panic!("{open} was accepted") };
+            assert!(error.to_string().contains("a closing quote is expected"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_needs_no_quotes_has_none() {
+        let params = [("ageing", "60"), ("file", "/a b"), ("b", "")].map(|(k, v)| (k.into(), v.into()));
+        assert_eq!(line("wasm:/etc/a.wasm", &params), "wasm:/etc/a.wasm ageing=60 file='/a b' b=''");
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_splits_into_what_it_was_made_of(
+            name in "[a#'\"\\\\ ]{1,6}",
+            params in proptest::collection::vec(("[a#'\"\\\\ \n]{1,6}", "[=$#'\"\\\\ \t\n]{0,6}"), 0..5),
+        ) {
+            let params: Vec<(String, String)> = params;
+            let mut words = vec![name.clone()];
+            words.extend(params.iter().map(|(key, value)| format!("{key}={value}")));
+            prop_assert_eq!(shell_words::split(&line(&name, &params)).unwrap(), words);
+        }
+    }
 }

@@ -24,7 +24,6 @@ mod snooping;
 mod source_guard;
 mod static_pairs;
 pub mod vlan;
-mod words;
 
 pub use chain::{Chain, MAX_STAGES};
 pub use description::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
