@@ -60,14 +60,15 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
         counters.push(state.switch().counters(port.at)?);
         up += u32::from(down_reason(port).is_none());
     }
+    let stations = bridge.logic.views().stations;
     Ok(proto::Bridge {
         name: name.into(),
         logic: Some(logic(bridge)),
         ports: bridge.ports.len() as u32,
         ports_up: up,
-        fdb_entries: bridge.logic.fdb().map(|fdb| fdb.len() as u64),
-        fdb: bridge.logic.fdb().map(|fdb| {
-            let stats = fdb.stats();
+        fdb_entries: stations.map(|table| table.len() as u64),
+        fdb: stations.map(|table| {
+            let stats = table.stats();
             proto::FdbStats {
                 learned: stats.learned,
                 moved: stats.moved,
@@ -89,13 +90,13 @@ fn logic(bridge: &Bridge) -> proto::Logic {
 
 /// Where a bridge's packets to groups go.
 pub fn groups(name: &str, bridge: &Bridge) -> Result<proto::Groups, Refusal> {
-    let found = bridge.logic.groups().ok_or_else(|| {
+    let groups = bridge.logic.views().groups.ok_or_else(|| {
         Refusal::Other(format!(
             "bridge \"{name}\" does not listen to IGMP and MLD; `mswitch logic set {name} learning --param snooping=on` \
              makes it"
         ))
     })?;
-    let entries = found.into_iter().filter_map(|entry| {
+    let entries = groups.entries().into_iter().filter_map(|entry| {
         // An entry whose port was just removed is about to go as well.
         let (port, _) = bridge.ports.iter().find(|(_, port)| port.at.port == entry.port)?;
         Some(proto::Group {

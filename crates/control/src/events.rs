@@ -121,9 +121,9 @@ impl Events {
     /// Tells what happened to stations, and whether to go on noting it.
     fn stations(&self, state: &State, watch: bool) {
         for (name, bridge) in state.bridges().iter() {
-            let Some(fdb) = bridge.logic.fdb() else { continue };
-            fdb.watch(watch);
-            let (events, missed) = fdb.drain_events();
+            let Some(table) = bridge.logic.views().stations else { continue };
+            table.watch(watch);
+            let (events, missed) = table.drain_events();
             if events.is_empty() && missed == 0 {
                 continue;
             }

@@ -161,7 +161,7 @@ impl Seen {
 
     /// What happened to its MAC table, which metrics have under names of their own.
     fn of_stations(&self) -> Vec<Counter> {
-        let Some(stats) = self.logic.fdb().map(logic::Fdb::stats) else { return Vec::new() };
+        let Some(stats) = self.logic.views().stations.map(logic::MacTable::stats) else { return Vec::new() };
         let counters = [
             ("learned", "stations learned", stats.learned),
             ("moved", "stations heard at another port than before", stats.moved),
@@ -190,8 +190,8 @@ impl Seen {
     }
 
     fn stations(&self) -> Option<Table> {
-        let fdb = self.logic.fdb()?;
-        let mut entries = fdb.snapshot();
+        let table = self.logic.views().stations?;
+        let mut entries = table.entries();
         entries.sort_by_key(|entry| (entry.vid, entry.mac));
         let row = |entry: logic::FdbEntry| {
             let (age, kind) = match (entry.is_static, entry.is_sticky) {
@@ -206,7 +206,7 @@ impl Seen {
             name: "stations".into(),
             columns: ["vlan", "mac", "port", "age", "kind"].map(str::to_owned).into(),
             rows: entries.into_iter().filter_map(row).collect(),
-            capacity: fdb.capacity() as u64,
+            capacity: table.capacity() as u64,
         })
     }
 
@@ -220,7 +220,7 @@ impl Seen {
         Some(Table {
             name: "groups".into(),
             columns: ["vlan", "group", "family", "port", "expires"].map(str::to_owned).into(),
-            rows: self.logic.groups()?.into_iter().filter_map(row).collect(),
+            rows: self.logic.views().groups?.entries().into_iter().filter_map(row).collect(),
             capacity: 0,
         })
     }
@@ -229,6 +229,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use fabric::{Batch, SwitchLogic};
+    use logic::MacTable;
 
     use super::*;
 
@@ -314,14 +315,15 @@ mod tests {
     #[test]
     fn stations_and_groups_have_the_names_of_their_ports() {
         let params = [("snooping".into(), "on".into())];
-        let learning = logic::build("learning", &params, &[]).unwrap();
-        let fdb = learning.fdb().unwrap();
+        let learning = logic::Learning::new(&params).unwrap();
+        let fdb = learning.fdb();
         let mac = packet::ether::MacAddr([2, 0, 0, 0, 0, 1]);
         fdb.add_static(7, mac, PortIndex(1)).unwrap();
         fdb.learn(logic::Key::new(0, mac), PortIndex(0), fabric::clock::seconds());
         fdb.learn(logic::Key::new(8, mac), PortIndex(9), fabric::clock::seconds());
         let ports = [(PortIndex(0), "vm1".into()), (PortIndex(1), "host".into())].into();
-        let shown = Seen { logic: learning, ports, undelivered: None }.show("br0", None, 9).unwrap();
+        let shown =
+            Seen { logic: Arc::new(learning), ports, undelivered: None }.show("br0", None, 9).unwrap();
         let names: Vec<_> = shown.tables.iter().map(|table| table.name.as_str()).collect();
         assert_eq!(names, ["stations", "groups"]);
         let rows: Vec<_> = shown.tables[0].rows.iter().map(|row| row.cells.join(" ")).collect();

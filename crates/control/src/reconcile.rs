@@ -190,9 +190,9 @@ impl Pass<'_> {
     }
 
     fn remove_stations(&mut self, running: &mut Bridge, wanted: &BridgeConfig) {
-        let Some(fdb) = running.logic.fdb() else { return };
+        let Some(table) = running.logic.views().stations else { return };
         for station in running.stations.extract_if(.., |station| !wanted.stations.contains(station)) {
-            fdb.remove(station.vlan, station.mac);
+            table.remove(station.vlan, station.mac);
             // One that moves is noted when it is added where it goes.
             if !wanted.stations.iter().any(|other| other.is(station.mac, station.vlan)) {
                 let object =
@@ -314,13 +314,13 @@ impl Pass<'_> {
     }
 
     fn add_stations(&mut self, running: &mut Bridge, wanted: &BridgeConfig) {
-        let Some(fdb) = running.logic.fdb() else { return };
+        let Some(table) = running.logic.views().stations else { return };
         for station in &wanted.stations {
             if running.stations.contains(station) {
                 continue;
             }
             let Some(port) = running.ports.get(&station.port) else { continue };
-            let added = fdb.add_static(station.vlan, station.mac, port.at.port);
+            let added = table.add_static(station.vlan, station.mac, port.at.port);
             if added.is_ok() {
                 running.stations.push(station.clone());
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fabric::PortSettings;
-use logic::Fdb;
+use logic::MacTable;
 use packet::ether::MacAddr;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
@@ -130,8 +130,8 @@ fn port_config(request: &proto::AddPortRequest) -> Result<PortConfig, Refusal> {
     Ok(PortConfig::new(settings, spec))
 }
 
-fn fdb<'a>(bridge: &'a Bridge, name: &str) -> Result<&'a Fdb, Refusal> {
-    bridge.logic.fdb().ok_or_else(|| {
+fn mac_table<'a>(bridge: &'a Bridge, name: &str) -> Result<&'a dyn MacTable, Refusal> {
+    bridge.logic.views().stations.ok_or_else(|| {
         other(format!(
             "the logic of bridge \"{name}\", `{}`, has no MAC table; `mswitch logic set {name} learning` has one",
             bridge.logic.name()
@@ -305,7 +305,7 @@ impl Switch for Server {
         self.run(move |state| {
             let bridges = state.bridges();
             let bridge = find(&bridges, &name)?;
-            let mut found = fdb(bridge, &name)?.snapshot();
+            let mut found = mac_table(bridge, &name)?.entries();
             found.sort_by_key(|entry| (entry.vid, entry.mac));
             let entries = found.into_iter().filter_map(|entry| {
                 // An entry whose port was just removed is about to go as well.
@@ -328,7 +328,7 @@ impl Switch for Server {
         let proto::FlushFdbRequest { bridge: name, port } = request.into_inner();
         self.run(move |state| {
             let bridges = state.bridges();
-            let table = fdb(find(&bridges, &name)?, &name)?;
+            let table = mac_table(find(&bridges, &name)?, &name)?;
             let port = match port.as_str() {
                 "" => None,
                 port => Some(find_port(&bridges, &name, port)?.at.port),
@@ -341,7 +341,7 @@ impl Switch for Server {
     async fn add_fdb_entry(&self, request: Request<proto::AddFdbEntryRequest>) -> Reply<proto::Done> {
         let proto::AddFdbEntryRequest { bridge, mac: address, vlan, port } = request.into_inner();
         self.ask(move |desired| {
-            fdb(find(&desired.state().bridges(), &bridge)?, &bridge)?;
+            mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?;
             let station = StationConfig { mac: mac(&address)?, vlan: vid(vlan)?, port };
             desired.edit(Edit::AddStation { bridge, station }).map(|()| proto::Done {})
         })
@@ -360,7 +360,7 @@ impl Switch for Server {
             }
             desired.edit(Edit::RemoveStation { bridge: bridge.clone(), mac, vlan })?;
             // One that was learned is in no configuration.
-            fdb(find(&desired.state().bridges(), &bridge)?, &bridge)?.remove(vlan, mac);
+            mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?.remove(vlan, mac);
             Ok(proto::Done {})
         })
         .await
@@ -513,7 +513,7 @@ impl Switch for Server {
 /// Whether a bridge knows a station, behind `port` if that is not empty.
 fn is_known(state: &State, bridge: &str, mac: MacAddr, vlan: u16, port: &str) -> Result<bool, Refusal> {
     let bridges = state.bridges();
-    let table = fdb(find(&bridges, bridge)?, bridge)?;
+    let table = mac_table(find(&bridges, bridge)?, bridge)?;
     let only = match port {
         "" => None,
         port => Some(find_port(&bridges, bridge, port)?.at.port),
@@ -521,5 +521,5 @@ fn is_known(state: &State, bridge: &str, mac: MacAddr, vlan: u16, port: &str) ->
     let is = |entry: &logic::FdbEntry| {
         entry.vid == vlan && entry.mac == mac && only.is_none_or(|port| entry.port == port)
     };
-    Ok(table.snapshot().iter().any(is))
+    Ok(table.entries().iter().any(is))
 }

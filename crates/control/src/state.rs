@@ -139,16 +139,17 @@ impl State {
     pub(crate) fn set_logic(&self, bridge: &mut Bridge, wanted: &BridgeConfig) -> Result<(), Refusal> {
         let logic = logics::build(&wanted.logic.name, &wanted.logic.params)?;
         for station in &wanted.stations {
-            if let (Some(fdb), Some(port)) = (logic.fdb(), bridge.ports.get(&station.port)) {
-                fdb.add_static(station.vlan, station.mac, port.at.port)
+            if let (Some(table), Some(port)) = (logic.views().stations, bridge.ports.get(&station.port)) {
+                table
+                    .add_static(station.vlan, station.mac, port.at.port)
                     .map_err(|error| Refusal::Other(format!("static station {}: {error}", station.mac)))?;
             }
         }
         logic::replace(&*bridge.logic, &*logic, || {
             self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)
         })?;
-        self.forget_what_went(bridge, &*logic, &wanted.stations);
-        if logic.fdb().is_none() {
+        self.discard_stale(bridge, &*logic, &wanted.stations);
+        if logic.views().stations.is_none() {
             bridge.stations.clear();
         }
         bridge.logic = logic;
@@ -163,19 +164,18 @@ impl State {
         }
     }
 
-    /// A logic that took another's place forgets what it was handed over and is not so any more: stations at ports that went
-    /// down meanwhile, and static ones that are not `wanted`.
-    fn forget_what_went(&self, bridge: &Bridge, logic: &dyn Logic, wanted: &[StationConfig]) {
+    /// After a take-over, a logic discards inherited state that is no longer valid: stations at ports that went down
+    /// meanwhile, and static stations that are not `wanted`.
+    fn discard_stale(&self, bridge: &Bridge, logic: &dyn Logic, wanted: &[StationConfig]) {
         for port in bridge.ports.values() {
             if self.switch.counters(port.at).is_ok_and(|counters| !counters.up) {
                 logic.port_down(port.at.port);
             }
         }
-        let Some(fdb) = logic.fdb() else { return };
-        for station in fdb.hand_over().into_iter().filter(|station| station.is_static) {
-            let (vlan, mac) = (station.key.vid(), station.key.mac());
-            if !wanted.iter().any(|other| other.is(mac, vlan)) {
-                fdb.remove(vlan, mac);
+        let Some(table) = logic.views().stations else { return };
+        for station in table.entries().into_iter().filter(|station| station.is_static) {
+            if !wanted.iter().any(|other| other.is(station.mac, station.vid)) {
+                table.remove(station.vid, station.mac);
             }
         }
     }
@@ -307,7 +307,7 @@ mod tests {
         bridge.logic = Arc::new(Module);
         state.set_logic(bridge, &wanted.bridges[0]).unwrap();
         // The ports have no clients: what was learned there may be anywhere by now.
-        let left = bridge.logic.fdb().unwrap().snapshot();
+        let left = bridge.logic.views().stations.unwrap().entries();
         assert_eq!(left.len(), 1, "{left:?}");
         assert_eq!((left[0].mac, left[0].port, left[0].is_static), (mac(1), PortIndex(0), true));
         assert_eq!(bridge.stations, wanted.bridges[0].stations);

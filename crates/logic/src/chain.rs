@@ -19,8 +19,8 @@ use std::time::Duration;
 use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic};
 
 use crate::{
-    CommandInfo, Counter, Fdb, GroupEntry, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription,
-    ParamKind, State, Table, TableSize, params,
+    CommandInfo, Counter, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription, ParamKind, State,
+    Table, TableSize, Views, params,
 };
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
@@ -222,14 +222,9 @@ impl Logic for Chain {
         self.stages().map(stage).collect()
     }
 
-    /// That of the first stage that has one.
-    fn fdb(&self) -> Option<&Fdb> {
-        self.logics().find_map(|logic| logic.fdb())
-    }
-
-    /// Those of the first stage that listens.
-    fn groups(&self) -> Option<Vec<GroupEntry>> {
-        self.logics().find_map(|logic| logic.groups())
+    /// Each from the first stage that offers it.
+    fn views(&self) -> Views<'_> {
+        self.logics().fold(Views::default(), |views, logic| views.or(logic.views()))
     }
 
     fn is_outdated(&self) -> bool {

@@ -19,9 +19,12 @@ use packet::ether;
 use crate::fdb::{Fdb, Key, MAX_STATIONS};
 use crate::flow::Flow;
 use crate::security::{Anybody, Explained, Guarded, Heard, Sources};
-use crate::snooping::{GroupEntry, Snooping};
+use crate::snooping::Snooping;
 use crate::vlan::{Frame, Vlans};
-use crate::{Logic, LogicError, LogicInfo, ParamDescription, ParamKind, State, Station, params};
+use crate::{
+    GroupTable, Logic, LogicError, LogicInfo, MacTable, ParamDescription, ParamKind, State, Station, Views,
+    params,
+};
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
     name: "learning",
@@ -66,21 +69,22 @@ pub struct Learning {
     /// Whether stations stay, by port: [`STICKY`], [`NO_LONGER`] or [`NEVER`].
     sticky: Box<[AtomicU8]>,
     snooping: Option<Snooping>,
-    heritage: Mutex<Heritage>,
+    take_over: Mutex<TakeOver>,
 }
 
-/// What the control plane keeps while a logic takes another's place.
+/// State of a take-over from the previous logic; only the control plane uses it.
 #[derive(Default)]
-struct Heritage {
-    /// The ports there are; `None` until that is known.
+struct TakeOver {
+    /// Ports of the bridge; `None` until they are known.
     ports: Option<BTreeSet<PortIndex>>,
-    /// What was taken over first, until it is known what changed since: where stations were, in the order of the keys.
-    first: Option<Vec<(Key, PortIndex)>>,
+    /// Stations inherited before the switch and their ports, sorted by key; `None` after the second pass.
+    inherited: Option<Vec<(Key, PortIndex)>>,
 }
 
-fn was_at(first: &[(Key, PortIndex)], key: Key) -> Option<PortIndex> {
-    let at = first.binary_search_by_key(&key, |(key, _)| *key).ok()?;
-    first.get(at).map(|(_, port)| *port)
+/// Returns the port at which a station was inherited.
+fn inherited_at(inherited: &[(Key, PortIndex)], key: Key) -> Option<PortIndex> {
+    let at = inherited.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+    inherited.get(at).map(|(_, port)| *port)
 }
 
 const NEVER: u8 = 0;
@@ -102,22 +106,27 @@ impl Learning {
             ageing: number("ageing"),
             sticky,
             snooping,
-            heritage: Mutex::default(),
+            take_over: Mutex::default(),
         })
     }
 }
 
 impl Learning {
-    fn heritage(&self) -> MutexGuard<'_, Heritage> {
-        self.heritage.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the filtering database.
+    pub fn fdb(&self) -> &Fdb {
+        &self.fdb
+    }
+
+    fn lock_take_over(&self) -> MutexGuard<'_, TakeOver> {
+        self.take_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_sticky(&self, port: PortIndex) -> bool {
         self.sticky.get(usize::from(port.0)).is_some_and(|sticky| sticky.load(Relaxed) == STICKY)
     }
 
-    /// Forgets what was taken over and cannot be: there is no such port, or its stations do not stay.
-    fn disinherit(&self, ports: &BTreeSet<PortIndex>) {
+    /// Discards inherited stations that are no longer valid: their port is gone or no longer sticky.
+    fn discard_stale(&self, ports: &BTreeSet<PortIndex>) {
         if !self.fdb.is_empty() {
             self.fdb.retain(|port, sticky| ports.contains(&port) && (!sticky || self.is_sticky(port)));
         }
@@ -279,12 +288,12 @@ impl SwitchLogic for Learning {
                 self.fdb.flush_sticky(*port);
             }
         }
-        let mut heritage = self.heritage();
+        let mut take_over = self.lock_take_over();
         let there: BTreeSet<_> = ports.iter().map(|(port, _)| *port).collect();
-        if heritage.ports.is_none() {
-            self.disinherit(&there);
+        if take_over.ports.is_none() {
+            self.discard_stale(&there);
         }
-        heritage.ports = Some(there);
+        take_over.ports = Some(there);
     }
 
     /// Stations that were there may be heard elsewhere, and until then are asked for everywhere: a guest that is migrated is
@@ -323,12 +332,9 @@ impl Logic for Learning {
         params
     }
 
-    fn fdb(&self) -> Option<&Fdb> {
-        Some(&self.fdb)
-    }
-
-    fn groups(&self) -> Option<Vec<GroupEntry>> {
-        Some(self.snooping.as_ref()?.list(fabric::clock::seconds()))
+    fn views(&self) -> Views<'_> {
+        let groups = self.snooping.as_ref().map(|snooping| snooping as &dyn GroupTable);
+        Views { stations: Some(&self.fdb), groups }
     }
 
     fn hand_over(&self) -> Vec<State> {
@@ -347,10 +353,10 @@ impl Logic for Learning {
             let rank = (!station.is_static, !station.is_sticky);
             (rank, Reverse(station.seen))
         });
-        let mut heritage = self.heritage();
-        let earlier = heritage.first.take();
+        let mut take_over = self.lock_take_over();
+        let inherited = take_over.inherited.take();
         for station in &stations {
-            match earlier.as_ref().and_then(|first| was_at(first, station.key)) {
+            match inherited.as_ref().and_then(|inherited| inherited_at(inherited, station.key)) {
                 // It moved before the other logic's last batch.
                 Some(port) if port != station.port => self.fdb.adopt_move(station, port, now),
                 _ => _ = self.fdb.adopt(station, now),
@@ -359,12 +365,13 @@ impl Logic for Learning {
         if let Some(snooping) = &self.snooping {
             snooping.take_over(states, now);
         }
-        match &heritage.ports {
-            Some(ports) => self.disinherit(ports),
+        match &take_over.ports {
+            Some(ports) => self.discard_stale(ports),
             None => {
-                let mut first: Vec<_> = stations.iter().map(|station| (station.key, station.port)).collect();
-                first.sort_unstable();
-                heritage.first = Some(first);
+                let mut inherited: Vec<_> =
+                    stations.iter().map(|station| (station.key, station.port)).collect();
+                inherited.sort_unstable();
+                take_over.inherited = Some(inherited);
             }
         }
     }

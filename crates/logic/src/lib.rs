@@ -23,6 +23,7 @@ mod security;
 mod snooping;
 mod source_guard;
 mod static_pairs;
+mod views;
 pub mod vlan;
 
 pub use chain::{Chain, MAX_STAGES};
@@ -38,6 +39,7 @@ pub use params::{ParamValue, Values};
 pub use security::admits_packet as admits;
 pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;
+pub use views::{GroupTable, MacTable, Views};
 
 /// Every logic there is.
 pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO, hub::INFO, chain::INFO, dummy::INFO];
@@ -50,14 +52,9 @@ pub trait Logic: fabric::SwitchLogic {
     /// Its parameters as they are in effect, defaults included.
     fn params(&self) -> Vec<(String, String)>;
 
-    /// Its filtering database (IEEE 802.1Q §8.8), if it has one.
-    fn fdb(&self) -> Option<&Fdb> {
-        None
-    }
-
-    /// Where packets to groups go, if it listens for that; `None`: it does not.
-    fn groups(&self) -> Option<Vec<GroupEntry>> {
-        None
+    /// The views that it offers to the control plane.
+    fn views(&self) -> Views<'_> {
+        Views::default()
     }
 
     /// The ports that its parameters name. Those that are not there yet have no part in what it does.
@@ -261,15 +258,15 @@ mod tests {
         let logic = build("learning", &given(&[("ageing", "0")]), &[]).unwrap();
         let expected = [("ageing", "0"), ("max-stations", "8192"), ("snooping", "off")];
         assert_eq!(logic.params(), given(&expected));
-        assert!(logic.groups().is_none());
+        assert!(logic.views().groups.is_none());
         let logic =
             build("learning", &given(&[("snooping", "on"), ("unregistered", "routers")]), &[]).unwrap();
         let expected = [("snooping", "on"), ("snooping-timeout", "260"), ("unregistered", "routers")];
         assert_eq!(logic.params()[2..], given(&expected));
-        assert_eq!(logic.groups(), Some(vec![]));
+        assert_eq!(logic.views().groups.unwrap().entries(), []);
         let logic = build("static", &given(&[("a", "b")]), &[]).unwrap();
         assert_eq!(logic.params(), given(&[("a", "b")]));
-        assert!(logic.fdb().is_none());
+        assert!(logic.views().stations.is_none());
     }
 
     /// A kind whose file is the name of a logic that ships with the switch.

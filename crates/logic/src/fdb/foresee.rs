@@ -86,6 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::MacTable;
     use crate::fdb::{Admission, FdbChange};
 
     fn key(n: u16) -> Key {

@@ -20,8 +20,8 @@
 //!   either port; both are ports the station was just heard at.
 //!
 //! # Invariants
-//! The table holds at most [`Fdb::capacity`] stations (a worker in the middle of an insertion may count one more for an
-//! instant); a static entry is changed by [`Fdb::add_static`], [`Fdb::remove`] and [`Fdb::flush`] only; each word in the
+//! The table holds at most [`MacTable::capacity`] stations (a worker in the middle of an insertion may count one more for an
+//! instant); a static entry is changed by [`MacTable::add_static`], [`MacTable::remove`] and [`MacTable::flush`] only; each word in the
 //! table is counted at its port, before it comes and until after it went.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,8 +30,10 @@ use fabric::PortIndex;
 use fabric::port::MAX_PORTS;
 use packet::MacAddr;
 
+use crate::MacTable;
 use crate::handover::Station;
 
+mod control;
 mod events;
 mod foresee;
 mod word;
@@ -193,16 +195,6 @@ impl Fdb {
             counters: Counters::default(),
             watch: events::Watch::default(),
         }
-    }
-
-    /// Whether what happens is kept for [`Fdb::drain_events`].
-    pub fn watch(&self, on: bool) {
-        self.watch.set(on);
-    }
-
-    /// What happened since the last call, in order, and how many events found no room.
-    pub fn drain_events(&self) -> (Vec<FdbEvent>, u64) {
-        self.watch.drain()
     }
 
     /// Tells a watcher what happened to the station of a word.
@@ -438,37 +430,6 @@ impl Fdb {
         }
     }
 
-    /// Puts a station at a port for good (IEEE 802.1Q §8.8.1), in place of what was known about it.
-    pub fn add_static(&self, vid: u16, mac: MacAddr, port: PortIndex) -> Result<(), FdbError> {
-        if mac.is_multicast() {
-            return Err(FdbError::Group(mac));
-        }
-        if vid > 4094 {
-            return Err(FdbError::Vid(vid));
-        }
-        let low = STATIC | word::pack_port(port).ok_or(FdbError::Port(port))?;
-        let first = self.placer.first(Key::new(vid, mac));
-        // What gets between is a worker that learns, moves or evicts in these very slots: hardly ever twice.
-        for _ in 0..64 {
-            let done = match self.find(first) {
-                Some((_, slot, word)) => self.change(slot, word, word::with_low(word, low)),
-                None => {
-                    self.claim(low, u32::MAX);
-                    let inserted = self.insert(first, low, 0, self.buckets.len());
-                    if !inserted {
-                        self.release(low);
-                    }
-                    inserted
-                }
-            };
-            if done {
-                self.remove_twins(first);
-                return Ok(());
-            }
-        }
-        Err(FdbError::Full(self.capacity))
-    }
-
     /// Everything that is known, with when it was heard.
     pub fn hand_over(&self) -> Vec<Station> {
         let station = |bucket, slot: Slot<'_>| {
@@ -520,20 +481,6 @@ impl Fdb {
         self.remove_where(None, |_, word| !keep(word::port(word), word & STICKY != 0));
     }
 
-    /// Forgets a station, static or not. Returns whether it was known.
-    pub fn remove(&self, vid: u16, mac: MacAddr) -> bool {
-        let first = self.placer.first(Key::new(vid, mac));
-        self.words(first).filter(|(_, slot, word)| self.take(*slot, *word)).count() > 0
-    }
-
-    /// Forgets the stations of a port, or all; sticky ones were learned and go too. Returns how many there were.
-    pub fn flush(&self, port: Option<PortIndex>, keep_static: bool) -> usize {
-        self.remove_where(None, |_, word| {
-            let by_hand = word & (STATIC | STICKY) == STATIC;
-            port.is_none_or(|port| word::port(word) == port) && !(keep_static && by_hand)
-        })
-    }
-
     /// Forgets the stations that were learned at a port, but for sticky ones. Returns how many there were.
     pub fn flush_learned(&self, port: PortIndex) -> usize {
         self.remove_where(None, |_, word| word & STATIC == 0 && word::port(word) == port)
@@ -569,46 +516,9 @@ impl Fdb {
             .count()
     }
 
-    /// All stations, in no particular order. Taken while workers go on: each entry was true at some instant.
-    pub fn snapshot(&self) -> Vec<FdbEntry> {
-        let now = fabric::clock::seconds();
-        let entry = |bucket, slot: Slot<'_>| {
-            let word = slot.word.load(Ordering::Acquire);
-            let key = self.placer.key(bucket, word)?;
-            let (fixed, is_sticky) = (word & STATIC != 0, word & STICKY != 0);
-            let age_seconds = if fixed { 0 } else { age(slot, now) };
-            let (port, is_static) = (word::port(word), fixed && !is_sticky);
-            Some(FdbEntry { mac: key.mac(), vid: key.vid(), port, age_seconds, is_static, is_sticky })
-        };
-        let buckets = self.buckets.iter().enumerate();
-        buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| entry(i, slot))).collect()
-    }
-
-    /// What happened since the table was made.
-    pub fn stats(&self) -> FdbStats {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        FdbStats {
-            learned: read(&self.counters.learned),
-            moved: read(&self.counters.moved),
-            evicted: read(&self.counters.evicted),
-            expired: read(&self.counters.expired),
-            refused: read(&self.counters.refused),
-        }
-    }
-
-    /// Stations in the table.
-    pub fn len(&self) -> usize {
-        self.counters.len.load(Ordering::Relaxed)
-    }
-
     /// Whether no station is known.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Most stations it holds.
-    pub fn capacity(&self) -> usize {
-        self.capacity
+        self.counters.len.load(Ordering::Relaxed) == 0
     }
 }
 

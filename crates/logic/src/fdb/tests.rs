@@ -97,7 +97,7 @@ fn statics_stay() {
     assert_eq!(fdb.lookup(key(1)), Some(A));
     assert_eq!(fdb.len(), 1);
     let entry = FdbEntry { mac: mac(1), vid: 1, port: A, age_seconds: 0, is_static: true, is_sticky: false };
-    assert_eq!(fdb.snapshot(), [entry]);
+    assert_eq!(fdb.entries(), [entry]);
     assert_eq!(fdb.flush(None, true), 0);
     assert!(fdb.remove(1, mac(1)) && !fdb.remove(1, mac(1)));
     assert!(fdb.is_empty());
@@ -140,7 +140,7 @@ fn sticky_stations_stay() {
     assert_eq!(fdb.learn_within(key(2), A, 0, 2, true), Admission::Known);
     assert!(!fdb.learn(key(1), B, 0));
     assert_eq!((fdb.expire(1000, 300), fdb.stations_at(A)), (0, 2));
-    let listed = fdb.snapshot();
+    let listed = fdb.entries();
     assert!(listed.iter().all(|entry| entry.is_sticky && !entry.is_static && entry.port == A));
     // By hand is stronger, and not undone by a flush.
     fdb.add_static(1, mac(1), B).unwrap();
@@ -168,7 +168,7 @@ fn workers_together_keep_the_limit_of_a_port() {
                 });
             }
         });
-        assert_eq!((fdb.stations_at(A), fdb.snapshot().len()), (20, 20));
+        assert_eq!((fdb.stations_at(A), fdb.entries().len()), (20, 20));
     }
 }
 
@@ -182,7 +182,7 @@ fn flushes_by_port() {
     assert_eq!([1, 2, 3].map(|n| fdb.lookup(key(n))), [None, Some(B), Some(A)]);
     assert_eq!(fdb.flush(Some(A), false), 1);
     assert_eq!(fdb.flush(None, false), 1);
-    assert!(fdb.is_empty() && fdb.snapshot().is_empty());
+    assert!(fdb.is_empty() && fdb.entries().is_empty());
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn full_table_makes_room_and_counts() {
         fdb.learn(key(n), A, n as u32);
     }
     let stats = fdb.stats();
-    assert_eq!((fdb.len(), fdb.snapshot().len()), (4096, 4096));
+    assert_eq!((fdb.len(), fdb.entries().len()), (4096, 4096));
     assert_eq!((stats.learned, stats.refused), (100_000, 0));
     assert_eq!(stats.evicted, 100_000 - 4096);
     assert_eq!(fdb.lookup(key(99_999)), Some(A));
@@ -229,7 +229,7 @@ fn statics_displace_the_learned_but_not_each_other() {
     (0..4).for_each(|n| assert!(fdb.learn(key(n), A, 0)));
     (10..14).for_each(|n| fdb.add_static(1, mac(n), B).unwrap());
     assert_eq!(fdb.add_static(1, mac(14), B), Err(FdbError::Full(4)));
-    assert!(fdb.snapshot().iter().all(|entry| entry.is_static));
+    assert!(fdb.entries().iter().all(|entry| entry.is_static));
     fdb.learn(key(1), A, 0);
     assert_eq!((fdb.lookup(key(1)), fdb.len()), (None, 4));
     assert!(fdb.stats().refused > 0);
@@ -311,7 +311,7 @@ proptest! {
             }
         }
         let listed: HashMap<_, _> =
-            fdb.snapshot().into_iter().map(|e| ((e.vid, e.mac), (e.port.0, e.is_static))).collect();
+            fdb.entries().into_iter().map(|e| ((e.vid, e.mac), (e.port.0, e.is_static))).collect();
         let expected: HashMap<_, _> =
             model.into_iter().map(|((vid, n), (port, _, fixed))| ((vid, mac(n)), (port, fixed))).collect();
         for port in 0..4 {
@@ -336,7 +336,7 @@ proptest! {
                 prop_assert!(fdb.lookup(key(*n)).is_none_or(|found| found == *port));
             }
         }
-        prop_assert_eq!(fdb.snapshot().len(), fdb.len());
+        prop_assert_eq!(fdb.entries().len(), fdb.len());
         let stats = fdb.stats();
         prop_assert!(stats.learned - stats.evicted <= fdb.len() as u64);
         let by_port: u32 = (0..4).map(|port| fdb.stations_at(PortIndex(port))).sum();
@@ -394,14 +394,14 @@ fn many_workers_never_find_a_wrong_port() {
                     2 => assert!(fdb.add_static(1, mac(i % 16), home(i % 16, 0)).is_ok()),
                     _ => drop(fdb.remove(1, mac(random.below(16)))),
                 }
-                for entry in fdb.snapshot() {
+                for entry in fdb.entries() {
                     let n = entry.mac.to_u64() - mac(0).to_u64();
                     assert!(n < STATIONS && [home(n, 0), home(n, 1)].contains(&entry.port), "{entry:?}");
                 }
             }
         });
     });
-    let listed = fdb.snapshot();
+    let listed = fdb.entries();
     assert_eq!(listed.len(), fdb.len());
     assert!(fdb.len() <= fdb.capacity());
     let by_port: u32 = (0..4096).map(|port| fdb.stations_at(PortIndex(port))).sum();
@@ -426,6 +426,6 @@ fn workers_that_hear_a_new_station_at_once_agree_on_one_entry() {
                 });
             }
         });
-        assert_eq!((fdb.len(), fdb.snapshot().len()), (32, 32));
+        assert_eq!((fdb.len(), fdb.entries().len()), (32, 32));
     }
 }

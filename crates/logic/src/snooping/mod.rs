@@ -15,9 +15,9 @@ use fabric::port::MAX_PORTS;
 use fabric::{Batch, PortIndex, Value, VersionId};
 use packet::{IpVersion, MacAddr};
 
-use crate::State;
 use crate::handover::{Member, Router};
 use crate::vlan::Frame;
+use crate::{GroupTable, State};
 use message::{Change, Kind};
 use table::{Known, Ports, Table};
 
@@ -179,9 +179,11 @@ impl Snooping {
     pub(crate) fn tick(&self, now: u32) {
         self.table.sweep(now);
     }
+}
 
-    /// What is known, in the order of VLAN, group and port.
-    pub(crate) fn list(&self, now: u32) -> Vec<GroupEntry> {
+impl GroupTable for Snooping {
+    fn entries(&self) -> Vec<GroupEntry> {
+        let now = fabric::clock::seconds();
         let routers = self.table.list_routers(now).into_iter().map(|(vid, version, port, until)| {
             GroupEntry { vid, group: None, version, port, expires_seconds: until - now }
         });

@@ -239,7 +239,7 @@ fn the_stages_stay_apart_for_the_control_plane() {
         [
             ("1", "test:. port=1"),
             ("2", "learning ageing=60 max-stations=8192 snooping=off"),
-            ("3", "test:b \"text=a b\"")
+            ("3", "test:b text='a b'")
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
     );
@@ -264,9 +264,10 @@ fn the_stages_stay_apart_for_the_control_plane() {
     assert_eq!(error("say it"), "logic `chain` has no command `say`; its commands are: 1 say, 3 say");
     assert_eq!(error("4 say"), "logic `chain` has no command `4`; its commands are: 1 say, 3 say");
     assert_eq!(error("1 flush"), "logic `test:.` has no command `flush`; its commands are: say");
-    assert!(logic.fdb().is_some() && logic.groups().is_none());
-    assert!(chain(&["hub", "learning snooping=on"]).groups().is_some());
-    assert!(chain(&["hub"]).fdb().is_none());
+    let views = |logic: &dyn Logic| (logic.views().stations.is_some(), logic.views().groups.is_some());
+    assert_eq!(views(&*logic), (true, false));
+    assert_eq!(views(&*chain(&["hub", "learning snooping=on"])), (true, true));
+    assert_eq!(views(&*chain(&["hub"])), (false, false));
 }
 
 #[test]

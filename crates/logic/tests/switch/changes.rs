@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use fabric::{DropReason, VlanMode};
 
 use crate::frames::{number, plain};
-use crate::rig::{Client, Rig, make, wait_for};
+use crate::rig::{Client, Rig, make, stations, wait_for};
 
 /// Sends numbered frames in small bursts until told to stop; returns how many.
 pub fn stream(from: &Client, src: u64, dst: impl Fn(u32) -> u64, stop: &AtomicBool) -> u32 {
@@ -59,7 +59,7 @@ fn ports_come_and_go_under_traffic() {
             guest.send_and_settle([plain(1, 100 + i, 0)]);
             wait_for("a flooded frame", || !guest.take().is_empty());
             rig.switch.remove_port(guest.at).unwrap();
-            assert!(logic.fdb().unwrap().snapshot().iter().all(|entry| entry.port != guest.at.port));
+            assert!(stations(&logic).entries().iter().all(|entry| entry.port != guest.at.port));
         }
         stop.store(true, Relaxed);
         sent.join().unwrap()
@@ -73,12 +73,12 @@ fn a_removed_ports_stations_are_forgotten() {
     let logic = make("learning", &[]);
     let rig = Rig::new(1, logic.clone());
     let [a, b, c] = rig.plain_ports();
-    logic.fdb().unwrap().add_static(0, crate::frames::mac(3), b.at.port).unwrap();
+    stations(&logic).add_static(0, crate::frames::mac(3), b.at.port).unwrap();
     b.send_and_settle([plain(0, 2, 0)]);
     a.take();
     c.take();
     rig.switch.remove_port(b.at).unwrap();
-    assert!(logic.fdb().unwrap().is_empty());
+    assert!(stations(&logic).is_empty());
     a.send_and_settle([plain(2, 1, 1)]);
     assert_eq!(c.take(), [plain(2, 1, 1)]);
 }
@@ -89,7 +89,7 @@ fn stations_are_looked_for_everywhere_when_their_port_goes_down() {
     let logic = make("learning", &[]);
     let rig = Rig::new(1, logic.clone());
     let [a, b, c] = rig.plain_ports();
-    logic.fdb().unwrap().add_static(0, crate::frames::mac(4), b.at.port).unwrap();
+    stations(&logic).add_static(0, crate::frames::mac(4), b.at.port).unwrap();
     b.send_and_settle([plain(0, 2, 0)]);
     c.send_and_settle([plain(0, 3, 0)]);
     for client in [&a, &b, &c] {
@@ -98,13 +98,13 @@ fn stations_are_looked_for_everywhere_when_their_port_goes_down() {
     rig.switch.detach(b.at).unwrap();
     a.send_and_settle([plain(2, 1, 1), plain(4, 1, 2), plain(3, 1, 3)]);
     assert_eq!(c.take(), [plain(2, 1, 1), plain(3, 1, 3)]);
-    let known = logic.fdb().unwrap().snapshot();
+    let known = stations(&logic).entries();
     assert!(known.iter().any(|entry| entry.mac == crate::frames::mac(4)), "what was set by hand stays");
     // The same where it is closed by hand, other than when it only changes.
     rig.set(&c, |settings| settings.mtu = 1000);
-    assert_eq!(logic.fdb().unwrap().snapshot().len(), known.len());
+    assert_eq!(stations(&logic).entries().len(), known.len());
     rig.set(&c, |settings| settings.admin_up = false);
-    assert!(logic.fdb().unwrap().snapshot().iter().all(|entry| entry.port != c.at.port));
+    assert!(stations(&logic).entries().iter().all(|entry| entry.port != c.at.port));
 }
 
 #[test]

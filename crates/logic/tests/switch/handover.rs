@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use fabric::{DropReason, PortIndex, PortSettings, SwitchError};
-use logic::{Fdb, FdbError, Key, Logic, State, Station, replace};
+use fabric::{DropReason, PortIndex, PortSettings, SwitchError, SwitchLogic};
+use logic::{FdbError, Key, Learning, Logic, MacTable, State, Station, replace};
 
 use crate::changes::{numbers, stream};
 use crate::frames::{mac, plain};
-use crate::rig::{Rig, make};
+use crate::rig::{Rig, learning, make, stations};
 
 /// Puts another logic in the place of the bridge's.
 fn succeed(rig: &Rig, old: &mut Arc<dyn Logic>, new: Arc<dyn Logic>) {
@@ -17,8 +17,8 @@ fn succeed(rig: &Rig, old: &mut Arc<dyn Logic>, new: Arc<dyn Logic>) {
 }
 
 /// What is known, in the order of the stations.
-fn known(logic: &Arc<dyn Logic>) -> Vec<Station> {
-    let mut stations = logic.fdb().unwrap().hand_over();
+fn known(logic: &dyn Logic) -> Vec<Station> {
+    let mut stations: Vec<_> = Station::take_over(&logic.hand_over()).collect();
     stations.sort_by_key(|station| station.key);
     stations
 }
@@ -30,13 +30,13 @@ fn a_hundred_successors_lose_nothing_flood_nothing_and_forget_nobody() {
     let [a, b, c] = rig.plain_ports();
     // Half a thousand stations that keep silent from now on, and one set by hand.
     c.send_and_settle((100..600).map(|n| plain(100, n, 0)));
-    logic.fdb().unwrap().add_static(0, mac(3), c.at.port).unwrap();
+    stations(&logic).add_static(0, mac(3), c.at.port).unwrap();
     b.send_and_settle([plain(3, 2, 0)]);
     a.send_and_settle([plain(2, 1, 0)]);
     for client in [&a, &b, &c] {
         client.take();
     }
-    let before = known(&logic);
+    let before = known(&*logic);
     assert_eq!(before.len(), 503);
 
     let stop = AtomicBool::new(false);
@@ -62,13 +62,13 @@ fn a_hundred_successors_lose_nothing_flood_nothing_and_forget_nobody() {
     let silent = |stations: Vec<Station>| -> Vec<Station> {
         stations.into_iter().filter(|station| station.port == c.at.port).collect()
     };
-    assert_eq!(known(&logic).len(), before.len());
-    assert_eq!(silent(known(&logic)), silent(before));
+    assert_eq!(known(&*logic).len(), before.len());
+    assert_eq!(silent(known(&*logic)), silent(before));
 }
 
 /// A learning bridge that was told of ports 0 to 3.
-fn learning(params: &[(&str, &str)]) -> Arc<dyn Logic> {
-    let logic = make("learning", params);
+fn with_ports(params: &[(&str, &str)]) -> Arc<Learning> {
+    let logic = learning(params);
     logic.ports_changed(&ports(&[]));
     logic
 }
@@ -87,40 +87,40 @@ fn key(n: u64) -> Key {
     Key::new(0, mac(n))
 }
 
-fn at(logic: &Arc<dyn Logic>, n: u64) -> Option<u16> {
-    logic.fdb().unwrap().lookup(key(n)).map(|port| port.0)
+fn at(logic: &Learning, n: u64) -> Option<u16> {
+    logic.fdb().lookup(key(n)).map(|port| port.0)
 }
 
-fn learn(logic: &Arc<dyn Logic>, n: u64, port: u16) {
-    logic.fdb().unwrap().learn(key(n), PortIndex(port), fabric::clock::seconds());
+fn learn(logic: &Learning, n: u64, port: u16) {
+    logic.fdb().learn(key(n), PortIndex(port), fabric::clock::seconds());
 }
 
 #[test]
 fn who_was_heard_where_last_wins() {
-    let old = learning(&[]);
+    let old = with_ports(&[]);
     (1..=6).for_each(|n| learn(&old, n, 0));
-    let new = make("learning", &[]);
+    let new = learning(&[]);
     replace(&*old, &*new, || {
         // Until its last batch the old one hears that 2, 3 and 6 move and that there is a 7.
         [2, 3, 6, 7].into_iter().for_each(|n| learn(&old, n, 1));
         new.ports_changed(&ports(&[]));
         // The new one hears that 3 and 4 move, and that there are a 7 elsewhere and an 8.
         [3, 4, 7, 8].into_iter().for_each(|n| learn(&new, n, 2));
-        new.fdb().unwrap().remove(0, mac(5));
+        new.fdb().remove(0, mac(5));
         // It was set by hand here.
-        new.fdb().unwrap().add_static(0, mac(6), PortIndex(3))
+        new.fdb().add_static(0, mac(6), PortIndex(3))
     })
     .unwrap();
     let found: Vec<_> = (1..=8).map(|n| at(&new, n)).collect();
     assert_eq!(found, [Some(0), Some(1), Some(2), Some(2), Some(0), Some(3), Some(2), Some(2)]);
-    assert_eq!(new.fdb().unwrap().len(), 8);
-    let stats = new.fdb().unwrap().stats();
+    assert_eq!(new.fdb().len(), 8);
+    let stats = new.fdb().stats();
     assert_eq!((stats.learned, stats.moved), (2, 2), "who is taken over was not learned");
 }
 
 #[test]
 fn a_switch_that_fails_leaves_the_old_one_as_it_was() {
-    let (old, new) = (learning(&[]), make("learning", &[]));
+    let (old, new) = (with_ports(&[]), learning(&[]));
     learn(&old, 1, 1);
     let gone = SwitchError::Gone("bridge");
     assert_eq!(replace(&*old, &*new, || Err(gone.clone())), Err(gone));
@@ -129,45 +129,45 @@ fn a_switch_that_fails_leaves_the_old_one_as_it_was() {
 
 #[test]
 fn the_youngest_find_room() {
-    let old = learning(&[]);
+    let old = with_ports(&[]);
     let now = fabric::clock::seconds();
     // Clocks that have just begun would make all of them equally old.
     let age = |n: u64| now.saturating_sub(100 - n as u32);
-    let fdb: &Fdb = old.fdb().unwrap();
+    let fdb = old.fdb();
     for n in 1..=40 {
         fdb.learn(key(n), PortIndex(0), age(n));
     }
     fdb.add_static(0, mac(50), PortIndex(1)).unwrap();
     fdb.learn_within(key(51), PortIndex(2), age(1), 9, true);
-    let new = make("learning", &[("max-stations", "12")]);
+    let new = learning(&[("max-stations", "12")]);
     new.take_over(&old.hand_over());
     new.ports_changed(&ports(&[2]));
     new.take_over(&old.hand_over());
-    let mut left: Vec<_> = known(&new).into_iter().map(|station| station.key).collect();
+    let mut left: Vec<_> = known(&*new).into_iter().map(|station| station.key).collect();
     left.sort();
     let mut expected: Vec<_> = (31..=40).chain([50, 51]).map(key).collect();
     expected.sort();
     assert_eq!(left, expected);
-    assert_eq!(known(&new).iter().find(|station| station.key == key(35)).unwrap().seen, age(35));
+    assert_eq!(known(&*new).iter().find(|station| station.key == key(35)).unwrap().seen, age(35));
     // None that stays makes room for one that is new.
-    assert_eq!(new.fdb().unwrap().add_static(0, mac(60), PortIndex(0)), Ok(()));
+    assert_eq!(new.fdb().add_static(0, mac(60), PortIndex(0)), Ok(()));
     assert_eq!(at(&new, 50), Some(1));
-    let full = make("learning", &[("max-stations", "1")]);
+    let full = learning(&[("max-stations", "1")]);
     full.take_over(&new.hand_over());
-    assert_eq!(full.fdb().unwrap().add_static(0, mac(70), PortIndex(0)), Err(FdbError::Full(1)));
+    assert_eq!(full.fdb().add_static(0, mac(70), PortIndex(0)), Err(FdbError::Full(1)));
 }
 
 #[test]
 fn sticky_stations_stay_where_that_is_set() {
-    let old = learning(&[]);
-    let fdb = old.fdb().unwrap();
+    let old = with_ports(&[]);
+    let fdb = old.fdb();
     fdb.learn_within(key(1), PortIndex(1), 0, 9, true);
     fdb.learn_within(key(2), PortIndex(2), 0, 9, true);
-    let new = make("learning", &[("ageing", "1")]);
+    let new = learning(&[("ageing", "1")]);
     new.take_over(&old.hand_over());
     new.ports_changed(&ports(&[1]));
     new.take_over(&old.hand_over());
-    let entries = new.fdb().unwrap().snapshot();
+    let entries = new.fdb().entries();
     assert_eq!(entries.len(), 1, "{entries:?}");
     assert!(entries[0].is_sticky && entries[0].mac == mac(1));
     new.tick(fabric::clock::seconds() + 1000);
@@ -207,18 +207,18 @@ fn what_makes_no_sense_is_not_taken_over() {
     ];
     let now = fabric::clock::seconds();
     for known_before in [true, false] {
-        let logic = if known_before { learning(&[]) } else { make("learning", &[]) };
+        let logic = if known_before { with_ports(&[]) } else { learning(&[]) };
         logic.take_over(&states);
         logic.ports_changed(&ports(&[]));
-        let left = known(&logic);
+        let left = known(&*logic);
         assert_eq!(left.len(), 1, "{left:?}");
         assert_eq!((left[0].key, left[0].port), (key(1), PortIndex(1)));
         assert!(left[0].seen <= now + 1, "heard in times to come: it would never age");
     }
     for (key_len, value_len) in [(8, 9), (7, 8), (0, 16)] {
-        let logic = learning(&[]);
+        let logic = with_ports(&[]);
         logic.take_over(&[state("fdb", key_len, value_len, entries.clone())]);
-        assert!(logic.fdb().unwrap().is_empty());
+        assert!(logic.fdb().is_empty());
     }
     let wires = make("static", &[]);
     assert!(wires.hand_over().is_empty());

@@ -4,7 +4,7 @@ use fabric::{DropReason, PortIndex, VlanMode};
 use packet::MacAddr;
 
 use crate::frames::{build, mac, plain};
-use crate::rig::{Rig, make};
+use crate::rig::{Rig, make, stations};
 
 #[test]
 fn floods_until_it_has_learned() {
@@ -31,7 +31,7 @@ fn follows_a_station_that_moves_within_a_batch() {
     c.take();
     c.send_and_settle([plain(2, 3, 4)]);
     assert_eq!((a.take().last(), b.take()), (Some(&plain(2, 3, 4)), vec![]));
-    let stats = logic.fdb().unwrap().stats();
+    let stats = stations(&logic).stats();
     assert_eq!((stats.learned, stats.moved), (3, 1));
 }
 
@@ -55,7 +55,7 @@ fn forgets_silent_stations() {
     rig.switch.set_logic(rig.bridge, never.clone()).unwrap();
     a.send_and_settle([plain(0, 1, 3)]);
     never.tick(u32::MAX);
-    assert_eq!(never.fdb().unwrap().len(), 1);
+    assert_eq!(stations(&never).len(), 1);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn keeps_what_bridges_must_keep() {
     let odd = build(mac(9), MacAddr([3, 0, 0, 0, 0, 1]), None, 0, 46);
     a.send_and_settle([odd.clone()]);
     assert_eq!(b.take(), [odd]);
-    assert_eq!(logic.fdb().unwrap().len(), 1);
+    assert_eq!(stations(&logic).len(), 1);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn counts_evictions() {
     let rig = Rig::new(1, logic.clone());
     let [a, _b] = rig.plain_ports();
     a.send_and_settle((1..=5000).map(|n| plain(0, n, 0)));
-    let fdb = logic.fdb().unwrap();
+    let fdb = stations(&logic);
     let stats = fdb.stats();
     assert_eq!((fdb.len(), fdb.capacity(), stats.learned), (3000, 3000, 5000));
     assert_eq!(stats.evicted, 2000);
@@ -99,7 +99,7 @@ fn bridges_are_independent() {
     assert_eq!((b.take(), c.take()), (vec![plain(0, 1, 0)], vec![plain(0, 1, 1)]));
     assert_eq!((a.take(), d.take()), (vec![], vec![]));
     // The same station, at another index in each.
-    let port = |logic: &std::sync::Arc<dyn logic::Logic>| logic.fdb().unwrap().snapshot()[0].port;
+    let port = |logic: &std::sync::Arc<dyn logic::Logic>| stations(logic).entries()[0].port;
     assert_eq!((port(&one), port(&two)), (PortIndex(0), PortIndex(1)));
 }
 
@@ -108,7 +108,7 @@ fn static_entries_hold() {
     let logic = make("learning", &[]);
     let rig = Rig::new(1, logic.clone());
     let [a, b, c] = rig.plain_ports();
-    logic.fdb().unwrap().add_static(0, mac(2), c.at.port).unwrap();
+    stations(&logic).add_static(0, mac(2), c.at.port).unwrap();
     b.send_and_settle([plain(1, 2, 0)]);
     c.take();
     a.send_and_settle([plain(2, 1, 1)]);

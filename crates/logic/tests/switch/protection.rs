@@ -2,11 +2,12 @@
 
 use fabric::protection::{Limit, Source, Unit};
 use fabric::{DropReason, PortSettings, VlanMode};
+use logic::Logic;
 use packet::{MacAddr, Vid};
 use std::net::Ipv4Addr;
 
 use crate::frames::{build, mac, number, plain};
-use crate::rig::{Client, Rig, make};
+use crate::rig::{Client, Rig, learning, make};
 
 const NOTHING: Vec<Vec<u8>> = Vec::new();
 
@@ -201,7 +202,7 @@ fn a_batch_that_is_thinned_out_can_still_be_edited() {
 
 #[test]
 fn a_full_port_refuses_further_stations_and_changes_nothing() {
-    let logic = make("learning", &[]);
+    let logic = learning(&[]);
     let rig = Rig::new(1, logic.clone());
     let a = rig.protected("a", |settings| settings.security.max_stations = Some(2));
     let [b, c] = ["b", "c"].map(|name| rig.port(name, VlanMode::Transparent));
@@ -224,7 +225,7 @@ fn a_full_port_refuses_further_stations_and_changes_nothing() {
     // 3 is the second station; 2, 4, 9 and the group are refused.
     assert_eq!(numbers(&c), [0, 1, 3, 6]);
     assert_eq!(rig.drops(&a, DropReason::StationLimit), 4);
-    let stations = |client: &Client| logic.fdb().unwrap().stations_at(client.at.port);
+    let stations = |client: &Client| logic.fdb().stations_at(client.at.port);
     assert_eq!((stations(&a), stations(&b)), (2, 1));
     b.take();
     c.send_and_settle([plain(9, 8, 10), plain(3, 8, 11), plain(2, 8, 12)]);
@@ -256,7 +257,7 @@ fn only_named_stations_speak() {
 
 #[test]
 fn sticky_stations_do_not_age_or_move_until_told() {
-    let logic = make("learning", &[("ageing", "10")]);
+    let logic = learning(&[("ageing", "10")]);
     let rig = Rig::new(1, logic.clone());
     let sticky = |settings: &mut PortSettings| {
         settings.security.sticky = true;
@@ -276,7 +277,7 @@ fn sticky_stations_do_not_age_or_move_until_told() {
     c.send_and_settle([plain(1, 3, 3)]);
     assert_eq!(numbers(&a), [2, 3]);
     rig.set(&a, |settings| settings.security.sticky = false);
-    assert_eq!(logic.fdb().unwrap().stations_at(a.at.port), 0);
+    assert_eq!(logic.fdb().stations_at(a.at.port), 0);
     a.send_and_settle([plain(0, 2, 4)]);
     assert_eq!(numbers(&c), [4]);
 }

@@ -11,7 +11,7 @@ use fabric::{
     Attachment, DropReason, Egress, Fault, OutputList, PortSettings, QueueCounters, RxBatch, RxQueue, Switch,
     SwitchOptions, Tools, VlanMode,
 };
-use logic::Logic;
+use logic::{GroupEntry, Learning, Logic, MacTable};
 use packet::Offload;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -220,6 +220,22 @@ impl Rig {
 pub fn make(name: &str, params: &[(&str, &str)]) -> Arc<dyn Logic> {
     let params: Vec<_> = params.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     logic::build(name, &params, &[]).unwrap()
+}
+
+/// Makes a learning bridge whose table tests reach.
+pub fn learning(params: &[(&str, &str)]) -> Arc<Learning> {
+    let params: Vec<_> = params.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    Arc::new(Learning::new(&params).unwrap())
+}
+
+/// The stations of a logic that has a table of them.
+pub fn stations(logic: &Arc<dyn Logic>) -> &dyn MacTable {
+    logic.views().stations.unwrap()
+}
+
+/// The members and routers that a logic knows.
+pub fn groups(logic: &Arc<dyn Logic>) -> Vec<GroupEntry> {
+    logic.views().groups.unwrap().entries()
 }
 
 /// Waits for something that no client can tell of.

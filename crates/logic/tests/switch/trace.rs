@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::frames::{build, mac, plain};
-use crate::rig::{Client, Rig, make};
+use crate::rig::{Client, Rig, learning, make, stations};
 
 const PORTS: usize = 5;
 
@@ -27,13 +27,13 @@ fn sentences(traced: &Traced) -> Vec<String> {
 
 /// Everything that traffic would change.
 fn everything(rig: &Rig, clients: &[Client], logic: &Arc<dyn Logic>) -> String {
-    let mut stations = logic.fdb().map(|fdb| fdb.snapshot()).unwrap_or_default();
+    let mut stations = logic.views().stations.map(|table| table.entries()).unwrap_or_default();
     stations.sort_by_key(|entry| (entry.vid, entry.mac));
     stations.iter_mut().for_each(|entry| entry.age_seconds = 0);
-    let mut groups = logic.groups().unwrap_or_default();
+    let mut groups = logic.views().groups.map(|table| table.entries()).unwrap_or_default();
     groups.iter_mut().for_each(|entry| entry.expires_seconds = 0);
     let counters: Vec<_> = clients.iter().map(|client| rig.switch.counters(client.at).unwrap()).collect();
-    let fdb = logic.fdb().map(|fdb| fdb.stats());
+    let fdb = logic.views().stations.map(|table| table.stats());
     format!("{stations:?} {groups:?} {fdb:?} {counters:?} {:?}", rig.switch.mirrors(rig.bridge).unwrap())
 }
 
@@ -52,7 +52,7 @@ fn says_what_a_learning_bridge_finds_and_decides() {
         ]
     );
     assert_eq!(first.outputs.iter().map(|output| output.port.0).collect::<Vec<_>>(), [1, 2]);
-    assert!(logic.fdb().unwrap().is_empty());
+    assert!(stations(&logic).is_empty());
     clients[1].send_and_settle([plain(1, 2, 0)]);
     let known = trace(&rig, &clients[0], &plain(2, 1, 0));
     assert_eq!(sentences(&known)[1], "its destination, 52:54:00:00:00:02, is at p1");
@@ -72,10 +72,10 @@ fn says_what_a_learning_bridge_finds_and_decides() {
 /// A full table, and a packet whose source takes the place of its destination.
 #[test]
 fn knows_who_makes_room() {
-    let logic = make("learning", &[("max-stations", "4096")]);
+    let logic = learning(&[("max-stations", "4096")]);
     let rig = Rig::new(1, logic.clone());
     let clients = rig.plain_ports::<3>();
-    let fdb = logic.fdb().unwrap();
+    let fdb = logic.fdb();
     (0..4096).for_each(|n| _ = fdb.learn(Key::new(0, mac(100 + n)), clients[1].at.port, 0));
     let source = Key::new(0, mac(1));
     let Foresight::Learned(Some(oldest)) = fdb.foresee(source, clients[0].at.port, clock::seconds()) else {

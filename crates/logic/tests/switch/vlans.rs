@@ -5,7 +5,7 @@ use fabric::{DropReason, VlanMode};
 use packet::{Vid, VlanTag};
 
 use crate::frames::{plain, tagged};
-use crate::rig::{Rig, make};
+use crate::rig::{Rig, make, stations};
 
 fn vid(id: u16) -> Vid {
     Vid::new(id).unwrap()
@@ -77,10 +77,10 @@ fn refuses_and_counts() {
     a.send_and_settle([tagged(0, 1, tag(10), 0)]);
     t.send_and_settle([plain(0, 2, 1), tagged(0, 2, tag(10), 2)]);
     assert_eq!((rig.drops(&a, DropReason::Vlan), rig.drops(&t, DropReason::Vlan)), (1, 2));
-    assert!(logic.fdb().unwrap().is_empty());
+    assert!(stations(&logic).is_empty());
     assert_eq!([a.take(), t.take(), x.take()], [const { NOTHING }; 3]);
     // A static entry may point out of the VLAN; the egress rule still holds.
-    logic.fdb().unwrap().add_static(10, crate::frames::mac(7), t.at.port).unwrap();
+    stations(&logic).add_static(10, crate::frames::mac(7), t.at.port).unwrap();
     a.send_and_settle([plain(7, 1, 3)]);
     assert_eq!((rig.drops(&a, DropReason::Vlan), t.take()), (2, NOTHING));
     // No other member: nobody to flood to.

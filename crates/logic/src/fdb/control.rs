@@ -1,0 +1,94 @@
+//! The table as the control plane sees it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fabric::PortIndex;
+use packet::MacAddr;
+
+use super::{Fdb, FdbEntry, FdbError, FdbEvent, FdbStats, Key, STATIC, STICKY, Slot, age, word};
+use crate::MacTable;
+
+impl MacTable for Fdb {
+    fn watch(&self, on: bool) {
+        self.watch.set(on);
+    }
+
+    fn drain_events(&self) -> (Vec<FdbEvent>, u64) {
+        self.watch.drain()
+    }
+
+    fn add_static(&self, vid: u16, mac: MacAddr, port: PortIndex) -> Result<(), FdbError> {
+        if mac.is_multicast() {
+            return Err(FdbError::Group(mac));
+        }
+        if vid > 4094 {
+            return Err(FdbError::Vid(vid));
+        }
+        let low = STATIC | word::pack_port(port).ok_or(FdbError::Port(port))?;
+        let first = self.placer.first(Key::new(vid, mac));
+        // What gets between is a worker that learns, moves or evicts in these very slots: hardly ever twice.
+        for _ in 0..64 {
+            let done = match self.find(first) {
+                Some((_, slot, word)) => self.change(slot, word, word::with_low(word, low)),
+                None => {
+                    self.claim(low, u32::MAX);
+                    let inserted = self.insert(first, low, 0, self.buckets.len());
+                    if !inserted {
+                        self.release(low);
+                    }
+                    inserted
+                }
+            };
+            if done {
+                self.remove_twins(first);
+                return Ok(());
+            }
+        }
+        Err(FdbError::Full(self.capacity))
+    }
+
+    fn remove(&self, vid: u16, mac: MacAddr) -> bool {
+        let first = self.placer.first(Key::new(vid, mac));
+        self.words(first).filter(|(_, slot, word)| self.take(*slot, *word)).count() > 0
+    }
+
+    fn flush(&self, port: Option<PortIndex>, keep_static: bool) -> usize {
+        self.remove_where(None, |_, word| {
+            let by_hand = word & (STATIC | STICKY) == STATIC;
+            port.is_none_or(|port| word::port(word) == port) && !(keep_static && by_hand)
+        })
+    }
+
+    fn entries(&self) -> Vec<FdbEntry> {
+        let now = fabric::clock::seconds();
+        let entry = |bucket, slot: Slot<'_>| {
+            let word = slot.word.load(Ordering::Acquire);
+            let key = self.placer.key(bucket, word)?;
+            let (fixed, is_sticky) = (word & STATIC != 0, word & STICKY != 0);
+            let age_seconds = if fixed { 0 } else { age(slot, now) };
+            let (port, is_static) = (word::port(word), fixed && !is_sticky);
+            Some(FdbEntry { mac: key.mac(), vid: key.vid(), port, age_seconds, is_static, is_sticky })
+        };
+        let buckets = self.buckets.iter().enumerate();
+        buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| entry(i, slot))).collect()
+    }
+
+    fn stats(&self) -> FdbStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        FdbStats {
+            learned: read(&self.counters.learned),
+            moved: read(&self.counters.moved),
+            evicted: read(&self.counters.evicted),
+            expired: read(&self.counters.expired),
+            refused: read(&self.counters.refused),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.counters.len.load(Ordering::Relaxed)
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+}
