@@ -278,6 +278,10 @@ impl SwitchLogic for Learning {
         true
     }
 
+    fn prepare(&self, _workers: usize) -> Result<(), String> {
+        self.snooping.as_ref().map_or(Ok(()), Snooping::start)
+    }
+
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
         for (port, settings) in ports {
             let Some(sticky) = self.sticky.get(usize::from(port.0)) else { continue };

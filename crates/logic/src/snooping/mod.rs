@@ -19,7 +19,7 @@ use crate::handover::{Member, Router};
 use crate::vlan::Frame;
 use crate::{GroupTable, State};
 use message::{Change, Kind};
-use table::{Known, Ports, Table};
+use table::{Ports, Report, Table};
 
 /// How long packets still go to a port whose member has left, in seconds: time for others behind the port to answer
 /// the router's last question, of which there are two a second apart (RFC 2236 §8.8, §8.9).
@@ -80,22 +80,22 @@ impl Snooping {
     ) -> bool {
         let Some(version) = version_of(group) else { return true };
         let now = batch.now();
+        let map = self.table.load();
         match self.listen(batch, v, version, vid) {
             Kind::Query | Kind::AnonymousQuery => return true,
             Kind::LongReport if batch.is_rehearsal() => return true,
             Kind::Report | Kind::LongReport => {
-                return !self.table.queriers(vid, version, now, ports) || self.table.is_full(now);
+                return !map.queriers(vid, version, now, ports) || self.table.is_full(now);
             }
             Kind::Other | Kind::TooShort => {}
         }
         if message::is_local_v4(group) || message::is_all_nodes(group) || self.table.is_full(now) {
             return true;
         }
-        if !self.table.queriers(vid, version, now, ports) {
+        if !map.queriers(vid, version, now, ports) {
             return true;
         }
-        let known = self.table.members(vid, group, now, ports);
-        known == Known::Nobody && self.flood_unregistered
+        !map.members(vid, group, now, ports) && self.flood_unregistered
     }
 
     /// Learns from a packet what it says.
@@ -111,37 +111,38 @@ impl Snooping {
     fn hear(&self, batch: &Batch<'_>, v: VersionId, version: IpVersion, vid: u16) -> Kind {
         let (port, now) = (batch.ingress(), batch.now());
         let until = now.saturating_add(self.timeout);
-        if batch.is_rehearsal() {
-            return self.rehearse(batch, v, vid);
-        }
+        let is_rehearsal = batch.is_rehearsal();
+        let report = |report| {
+            if !is_rehearsal {
+                self.table.report(report);
+            }
+        };
         let kind = message::read(batch.header(v), batch.len(v), |group, change| match change {
-            Change::Join => self.table.join(vid, group, port, now, until),
-            Change::Leave => self.table.leave(vid, group, port, now, now.saturating_add(LAST_MEMBER)),
+            Change::Join => report(Report::Join { vid, group, port, until }),
+            Change::Leave => {
+                report(Report::Leave { vid, group, port, until: now.saturating_add(LAST_MEMBER) })
+            }
         });
         match kind {
-            Kind::Query => self.table.query(vid, version, port, now, until),
-            Kind::LongReport => self.table.overflow(until),
+            Kind::Query => report(Report::Query { vid, version, port, until }),
+            Kind::LongReport if !is_rehearsal => self.table.overflow(until),
             _ => {}
         }
         kind
     }
 
-    /// What [`Snooping::hear`] would find, with nothing learned.
-    fn rehearse(&self, batch: &Batch<'_>, v: VersionId, vid: u16) -> Kind {
-        let (port, now, mut fits) = (batch.ingress(), batch.now(), true);
-        let kind = message::read(batch.header(v), batch.len(v), |group, change| {
-            fits &= change == Change::Leave || self.table.fits(vid, group, port, now);
-        });
-        // A report that the table has no room for stops the pruning like one that could not be read.
-        if kind == Kind::Report && !fits { Kind::LongReport } else { kind }
+    /// Starts to listen.
+    pub(crate) fn start(&self) -> Result<(), String> {
+        self.table.start().map_err(|error| format!("snooping needs a thread: {error}"))
     }
 
     pub(crate) fn port_removed(&self, port: PortIndex) {
-        self.table.forget(port);
+        self.table.forget(port, fabric::clock::seconds());
     }
 
     /// Who is in which group and where routers are; nothing if not all of it fitted, since then nothing may be pruned.
     pub(crate) fn hand_over(&self, now: u32) -> Vec<State> {
+        let map = self.table.settled(now);
         if self.table.is_full(now) {
             return Vec::new();
         }
@@ -151,29 +152,27 @@ impl Snooping {
             Router { vid, version, port, until }
         };
         vec![
-            Member::hand_over(self.table.list(now).into_iter().map(member)),
-            Router::hand_over(self.table.list_routers(now).into_iter().map(router)),
+            Member::hand_over(map.list(now).into_iter().map(member)),
+            Router::hand_over(map.list_routers(now).into_iter().map(router)),
         ]
     }
 
     /// Nobody counts for longer than if they were heard just now.
     pub(crate) fn take_over(&self, states: &[State], now: u32) {
         let latest = now.saturating_add(self.timeout);
-        for Member { group, vid, port, until } in Member::take_over(states) {
-            if fits(vid, port) && version_of(group).is_some() {
-                self.table.adopt(vid, group, port, now, until.min(latest));
-            }
-        }
-        for Router { vid, version, port, until } in Router::take_over(states) {
+        let members = Member::take_over(states).filter_map(|Member { group, vid, port, until }| {
+            let known = fits(vid, port) && version_of(group).is_some();
+            known.then_some(Report::Join { vid, group, port, until: until.min(latest) })
+        });
+        let routers = Router::take_over(states).filter_map(|Router { vid, version, port, until }| {
             let version = match version {
                 4 => IpVersion::V4,
                 6 => IpVersion::V6,
-                _ => continue,
+                _ => return None,
             };
-            if fits(vid, port) {
-                self.table.adopt_router(vid, version, port, now, until.min(latest));
-            }
-        }
+            fits(vid, port).then_some(Report::Query { vid, version, port, until: until.min(latest) })
+        });
+        self.table.adopt(members.chain(routers), now);
     }
 
     pub(crate) fn tick(&self, now: u32) {
@@ -184,10 +183,15 @@ impl Snooping {
 impl GroupTable for Snooping {
     fn entries(&self) -> Vec<GroupEntry> {
         let now = fabric::clock::seconds();
-        let routers = self.table.list_routers(now).into_iter().map(|(vid, version, port, until)| {
-            GroupEntry { vid, group: None, version, port, expires_seconds: until - now }
+        let map = self.table.settled(now);
+        let routers = map.list_routers(now).into_iter().map(|(vid, version, port, until)| GroupEntry {
+            vid,
+            group: None,
+            version,
+            port,
+            expires_seconds: until - now,
         });
-        let members = self.table.list(now).into_iter().filter_map(|(vid, group, port, until)| {
+        let members = map.list(now).into_iter().filter_map(|(vid, group, port, until)| {
             let version = version_of(group)?;
             Some(GroupEntry { vid, group: Some(group), version, port, expires_seconds: until - now })
         });

@@ -1,35 +1,38 @@
-//! Who is in which group, and where routers ask: two tables that workers share without a lock.
+//! Members of groups and ports of routers: an immutable map that is replaced as a whole.
 //!
-//! A group is found in a bucket of eight; its members are words of port and last second. Words change by
-//! compare-exchange only; groups come and go one at a time, and nobody waits for that: who is held up goes on as if there
-//! were no room. Who finds no room says that the table was too small, and until that is forgotten nothing is
-//! pruned: a table that a client fills costs the bridge its savings, never a packet.
+//! Workers read the current map without a lock, and put the reports that they hear into a bounded queue. A thread of the table's own
+//! applies the queue to a copy of the map and publishes that: at once where all was quiet, else [`PAUSE`] after the time
+//! before. However many reports clients send, each costs a worker one place in the queue, and all together cost that thread
+//! one copy of a small map a pause. A report that finds the queue or the map full stops the pruning until it would have
+//! expired: a client that fills them costs the bridge its savings, never a packet.
 //!
-//! Invariants: nothing counts after its last second; a port is in a group's list once, except for the moment in which
-//! two workers put it there at once (places are taken from the front, so the second one finds the first one's).
+//! Invariants: nothing counts after its last second; a port is in a list once; workers never free a map, since the
+//! writer keeps those that a worker may be reading.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
 
+use arc_swap::{ArcSwap, Guard};
+use crossbeam_queue::ArrayQueue;
 use fabric::PortIndex;
 use packet::{IpVersion, MacAddr};
 
-/// Groups remembered at once, in buckets of [`WAYS`].
+use crate::Key;
+
+/// Groups remembered at once.
 const GROUPS: usize = 1024;
-const WAYS: usize = 8;
 /// Members of a group; one with more is everybody's.
 const MEMBERS: usize = 64;
 /// Ports that routers are behind, counted by VLAN and IP version.
 const ROUTERS: usize = 64;
-
-/// Looks at whether somebody else is done: some microseconds.
-const PATIENCE: u32 = 1000;
-
-const USED: u64 = 1 << 63;
-
-/// An odd number without a pattern: 2^64 divided by the golden ratio.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Reports that wait to be applied.
+const QUEUE: usize = 4096;
+/// Shortest time between two maps.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Ports that a packet is to go to, each once.
 #[derive(Debug)]
@@ -61,289 +64,292 @@ impl Ports {
     }
 }
 
-/// A word of a list: who, and the last second of that.
-fn word(who: u64, until: u32) -> u64 {
-    USED | who << 32 | u64::from(until)
+/// A port, and the last second for which it counts.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    port: PortIndex,
+    until: u32,
 }
 
-fn who(word: u64) -> u64 {
-    (word & !USED) >> 32
+/// Groups and routers at one time. See the module.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Map {
+    groups: HashMap<Key, Arc<Vec<Entry>>>,
+    routers: Vec<(u16, IpVersion, Entry)>,
 }
 
-fn until(word: u64) -> u32 {
-    word as u32
-}
+impl Map {
+    /// Adds the members of a group to `ports`. Returns whether there are any.
+    pub(super) fn members(&self, vid: u16, group: MacAddr, now: u32, ports: &mut Ports) -> bool {
+        let Some(members) = self.groups.get(&Key::new(vid, group)) else { return false };
+        let mut any = false;
+        for member in members.iter().filter(|member| member.until >= now) {
+            ports.add(member.port);
+            any = true;
+        }
+        any
+    }
 
-fn counts(word: u64, now: u32) -> bool {
-    word & USED != 0 && until(word) >= now
-}
+    /// Adds the ports at which routers ask in a VLAN to `ports`. Returns whether there are any.
+    pub(super) fn queriers(&self, vid: u16, version: IpVersion, now: u32, ports: &mut Ports) -> bool {
+        let mut any = false;
+        for (_, _, router) in self.routers.iter().filter(|(v, ip, _)| (*v, *ip) == (vid, version)) {
+            if router.until >= now {
+                ports.add(router.port);
+                any = true;
+            }
+        }
+        any
+    }
 
-/// Puts `who` into a list, or moves its last second by `when`. False when there is no room.
-fn note(list: &[AtomicU64], who_: u64, now: u32, when: impl Fn(Option<u32>) -> Option<u32>) -> bool {
-    // What gets between is another worker that changes this very list: hardly ever twice.
-    for _ in 0..16 {
-        let there = list.iter().map(|slot| (slot, slot.load(SeqCst)));
-        let own = there.clone().find(|(_, word)| *word & USED != 0 && who(*word) == who_);
-        let free = || there.clone().find(|(_, word)| !counts(*word, now));
-        let Some((slot, old)) = own.or_else(free) else { return false };
-        let known = own.is_some_and(|(_, word)| counts(word, now)).then(|| until(old));
-        let Some(until) = when(known) else { return true };
-        if slot.compare_exchange(old, word(who_, until), SeqCst, Relaxed).is_ok() {
-            return true;
+    /// Applies a report. Returns whether there was room for it.
+    fn apply(&mut self, report: Report) -> bool {
+        match report {
+            Report::Join { vid, group, port, until } => self.join(Key::new(vid, group), port, until),
+            Report::Leave { vid, group, port, until } => {
+                if let Some(members) = self.groups.get_mut(&Key::new(vid, group)) {
+                    let own = Arc::make_mut(members).iter_mut().filter(|member| member.port == port);
+                    own.for_each(|member| member.until = member.until.min(until));
+                }
+                true
+            }
+            Report::Query { vid, version, port, until } => self.query(vid, version, port, until),
         }
     }
-    false
+
+    fn join(&mut self, key: Key, port: PortIndex, until: u32) -> bool {
+        let room = self.groups.len() < GROUPS;
+        let members = match self.groups.get_mut(&key) {
+            Some(members) => Arc::make_mut(members),
+            None if room => Arc::make_mut(self.groups.entry(key).or_default()),
+            None => return false,
+        };
+        let room = members.len() < MEMBERS;
+        match members.iter_mut().find(|member| member.port == port) {
+            Some(member) => member.until = member.until.max(until),
+            None if room => members.push(Entry { port, until }),
+            None => return false,
+        }
+        true
+    }
+
+    fn query(&mut self, vid: u16, version: IpVersion, port: PortIndex, until: u32) -> bool {
+        let is_own = |(v, ip, entry): &(u16, IpVersion, Entry)| (*v, *ip, entry.port) == (vid, version, port);
+        let room = self.routers.len() < ROUTERS;
+        match self.routers.iter_mut().find(|router| is_own(router)) {
+            Some((_, _, router)) => router.until = router.until.max(until),
+            None if room => self.routers.push((vid, version, Entry { port, until })),
+            None => return false,
+        }
+        true
+    }
+
+    /// Removes the entries that `keep` refuses, and groups without members.
+    fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
+        self.routers.retain(|(_, _, router)| keep(router));
+        self.groups.retain(|_, members| {
+            // Groups that stay as they are remain shared with the map before.
+            if !members.iter().all(&keep) {
+                Arc::make_mut(members).retain(&keep);
+            }
+            !members.is_empty()
+        });
+    }
+
+    fn has_expired(&self, now: u32) -> bool {
+        let mut members = self.groups.values().flat_map(|members| members.iter());
+        members.any(|member| member.until < now)
+            || self.routers.iter().any(|(_, _, router)| router.until < now)
+    }
+
+    /// Lists members: VLAN, group, port, last second.
+    pub(super) fn list(&self, now: u32) -> Vec<(u16, MacAddr, PortIndex, u32)> {
+        let members =
+            self.groups.iter().flat_map(|(key, members)| members.iter().map(move |member| (key, member)));
+        let counting = members.filter(|(_, member)| member.until >= now);
+        counting.map(|(key, member)| (key.vid(), key.mac(), member.port, member.until)).collect()
+    }
+
+    /// Lists ports of routers: VLAN, IP version, port, last second.
+    pub(super) fn list_routers(&self, now: u32) -> Vec<(u16, IpVersion, PortIndex, u32)> {
+        let counting = self.routers.iter().filter(|(_, _, router)| router.until >= now);
+        counting.map(|(vid, version, router)| (*vid, *version, router.port, router.until)).collect()
+    }
 }
 
+/// What a packet says about groups; `until` is the last second for which that holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Report {
+    /// A member was heard.
+    Join { vid: u16, group: MacAddr, port: PortIndex, until: u32 },
+    /// A member has left: unless it, or another behind the port, is heard again, nothing goes there after `until`.
+    Leave { vid: u16, group: MacAddr, port: PortIndex, until: u32 },
+    /// A router asked.
+    Query { vid: u16, version: IpVersion, port: PortIndex, until: u32 },
+}
+
+impl Report {
+    fn until(self) -> u32 {
+        match self {
+            Self::Join { until, .. } | Self::Leave { until, .. } | Self::Query { until, .. } => until,
+        }
+    }
+}
+
+/// What workers, the table's thread and the control plane share.
 #[derive(Debug)]
-struct Group {
-    key: AtomicU64,
-    members: [AtomicU64; MEMBERS],
+struct Shared {
+    map: ArcSwap<Map>,
+    reports: ArrayQueue<Report>,
+    /// Whether there are reports that the thread has not begun to apply.
+    pending: AtomicBool,
+    /// Until when nothing is pruned, because something did not fit.
+    full_until: AtomicU32,
+    /// Earlier maps that a worker may be reading. Who makes a new map holds the lock.
+    retired: Mutex<Vec<Arc<Map>>>,
+    stopped: AtomicBool,
 }
 
-/// What is known of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
-    /// Its members were added.
-    Members,
-    /// Nobody is in it.
-    Nobody,
+impl Shared {
+    fn overflow(&self, until: u32) {
+        self.full_until.fetch_max(until, Relaxed);
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Vec<Arc<Map>>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes a map with the reports that wait and a `change`, without what has expired.
+    fn update(&self, now: u32, change: impl FnOnce(&mut Map)) {
+        let mut retired = self.writer();
+        let mut map = Map::clone(&self.map.load());
+        map.retain(|entry| entry.until >= now);
+        // No more than were there: a flood does not keep this from publishing.
+        for report in (0..QUEUE).map_while(|_| self.reports.pop()) {
+            if !map.apply(report) {
+                self.overflow(report.until());
+            }
+        }
+        change(&mut map);
+        retired.push(self.map.swap(Arc::new(map)));
+        // A worker that reads one of them holds a count, and none begins to.
+        retired.retain(|map| Arc::strong_count(map) > 1);
+    }
+
+    /// The thread's life.
+    fn run(&self) {
+        while !self.stopped.load(SeqCst) {
+            if self.pending.swap(false, SeqCst) {
+                self.update(fabric::clock::seconds(), |_| ());
+                std::thread::sleep(PAUSE);
+            } else {
+                std::thread::park();
+            }
+        }
+    }
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Table {
-    groups: Box<[Group]>,
-    routers: [AtomicU64; ROUTERS],
-    /// Odd, and secret, so that clients cannot aim at a bucket.
-    factor: u64,
-    /// Until when nothing is pruned, because something did not fit.
-    full_until: AtomicU32,
-    /// Somebody inserts or removes groups: some dozen instructions, for a group that is new.
-    changing: AtomicBool,
+    shared: Arc<Shared>,
+    thread: OnceLock<Thread>,
 }
 
-fn key_of(vid: u16, group: MacAddr) -> u64 {
-    USED | u64::from(vid) << 48 | group.to_u64()
-}
-
-fn router(vid: u16, version: IpVersion, port: PortIndex) -> u64 {
-    u64::from(version == IpVersion::V6) << 24 | u64::from(vid) << 12 | u64::from(port.0)
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, SeqCst);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
 }
 
 impl Table {
     pub(super) fn new() -> Self {
-        let group = || Group { key: AtomicU64::new(0), members: [const { AtomicU64::new(0) }; MEMBERS] };
-        Self {
-            groups: (0..GROUPS).map(|_| group()).collect(),
-            routers: [const { AtomicU64::new(0) }; ROUTERS],
-            factor: RandomState::new().build_hasher().finish() | 1,
+        let shared = Shared {
+            map: ArcSwap::default(),
+            reports: ArrayQueue::new(QUEUE),
+            pending: AtomicBool::new(false),
             full_until: AtomicU32::new(0),
-            changing: AtomicBool::new(false),
+            retired: Mutex::default(),
+            stopped: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared), thread: OnceLock::new() }
+    }
+
+    /// Starts the thread that applies reports, unless it runs.
+    pub(super) fn start(&self) -> std::io::Result<()> {
+        if self.thread.get().is_none() {
+            let shared = self.shared.clone();
+            let handle = std::thread::Builder::new().name("snooping".into()).spawn(move || shared.run())?;
+            // Of two that started one at once, the second has nothing to wake it, and nothing to do.
+            let _ = self.thread.set(handle.thread().clone());
         }
+        Ok(())
     }
 
-    fn bucket(&self, key: u64) -> &[Group] {
-        // A product alone would leave the VLAN, in the uppermost bits, without a say, and neighbouring groups together.
-        let mut mixed = key.wrapping_mul(SPREAD);
-        mixed ^= mixed >> 32;
-        mixed = mixed.wrapping_mul(self.factor);
-        mixed ^= mixed >> 29;
-        mixed = mixed.wrapping_mul(SPREAD);
-        let at = (mixed >> 32) as usize % (GROUPS / WAYS) * WAYS;
-        self.groups.get(at..at + WAYS).unwrap_or_default()
+    /// The map as it is now.
+    pub(super) fn load(&self) -> Guard<Arc<Map>> {
+        self.shared.map.load()
     }
 
-    fn find(&self, key: u64) -> Option<&Group> {
-        self.bucket(key).iter().find(|group| group.key.load(SeqCst) == key)
-    }
-
-    /// Something did not fit.
+    /// Something did not fit, or could not be read.
     pub(super) fn overflow(&self, until: u32) {
-        self.full_until.fetch_max(until, Relaxed);
+        self.shared.overflow(until);
     }
 
     /// Whether something did not fit.
     pub(super) fn is_full(&self, now: u32) -> bool {
-        self.full_until.load(Relaxed) > now
+        self.shared.full_until.load(Relaxed) > now
     }
 
-    /// A member was heard.
-    pub(super) fn join(&self, vid: u16, group: MacAddr, port: PortIndex, now: u32, until: u32) {
-        self.note_member(vid, group, port, now, until, |_| Some(until));
-    }
-
-    /// Another table had a member until then.
-    pub(super) fn adopt(&self, vid: u16, group: MacAddr, port: PortIndex, now: u32, until: u32) {
-        if until >= now {
-            self.note_member(vid, group, port, now, until, |known| known.max(Some(until)));
-        }
-    }
-
-    /// Another table had a router until then.
-    pub(super) fn adopt_router(&self, vid: u16, version: IpVersion, port: PortIndex, now: u32, until: u32) {
-        let later = |known: Option<u32>| known.max(Some(until));
-        if until >= now && !note(&self.routers, router(vid, version, port), now, later) {
+    /// Leaves a report for the thread. It is woken once for all reports that come until it has taken them.
+    pub(super) fn report(&self, report: Report) {
+        // Without a report that somebody has left, packets go to a port too many for a while.
+        if let Err(Report::Join { until, .. } | Report::Query { until, .. }) =
+            self.shared.reports.push(report)
+        {
             self.overflow(until);
         }
+        if !self.shared.pending.swap(true, SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
     }
 
-    fn note_member(
-        &self,
-        vid: u16,
-        group: MacAddr,
-        port: PortIndex,
-        now: u32,
-        until: u32,
-        when: impl Fn(Option<u32>) -> Option<u32>,
-    ) {
-        let key = key_of(vid, group);
-        for _ in 0..4 {
-            let Some(there) = self.find(key).or_else(|| self.insert(key)) else { break };
-            if !note(&there.members, port.0.into(), now, &when) {
-                break;
+    /// Applies the reports that wait, and returns the map with them.
+    pub(super) fn settled(&self, now: u32) -> Guard<Arc<Map>> {
+        match self.shared.reports.is_empty() {
+            // Who took the last of them holds the lock until they are published.
+            true => drop(self.shared.writer()),
+            false => self.shared.update(now, |_| ()),
+        }
+        self.load()
+    }
+
+    /// Adds what another table knew, where that still counts.
+    pub(super) fn adopt(&self, reports: impl Iterator<Item = Report>, now: u32) {
+        self.shared.update(now, |map| {
+            for report in reports.filter(|report| report.until() >= now) {
+                if !map.apply(report) {
+                    self.overflow(report.until());
+                }
             }
-            // It may have been swept away meanwhile, and the place be another group's.
-            if there.key.load(SeqCst) == key {
-                return;
-            }
-        }
-        self.overflow(until);
-    }
-
-    /// Whether there is room for a member.
-    pub(super) fn fits(&self, vid: u16, group: MacAddr, port: PortIndex, now: u32) -> bool {
-        let key = key_of(vid, group);
-        let is_own = |word: u64| word & USED != 0 && who(word) == u64::from(port.0);
-        match self.find(key) {
-            Some(there) => there.members.iter().any(|slot| {
-                let word = slot.load(Relaxed);
-                is_own(word) || !counts(word, now)
-            }),
-            None => self.bucket(key).iter().any(|group| group.key.load(Relaxed) == 0),
-        }
-    }
-
-    /// The group's place; a free one of its bucket becomes that. `None` if there is no room, or if another worker that
-    /// does the same holds it up: whoever asks goes on without.
-    fn insert(&self, key: u64) -> Option<&Group> {
-        self.alone(|| {
-            // Another worker may have been here first.
-            if let Some(there) = self.find(key) {
-                return Some(there);
-            }
-            let free = self.bucket(key).iter().find(|group| group.key.load(SeqCst) == 0)?;
-            free.members.iter().for_each(|slot| slot.store(0, SeqCst));
-            free.key.store(key, SeqCst);
-            Some(free)
-        })?
-    }
-
-    /// Calls `f` while nobody else inserts or removes groups; gives up where that does not come soon.
-    fn alone<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
-        for _ in 0..PATIENCE {
-            if self.changing.compare_exchange_weak(false, true, Acquire, Relaxed).is_ok() {
-                let result = f();
-                self.changing.store(false, Release);
-                return Some(result);
-            }
-            std::hint::spin_loop();
-        }
-        None
-    }
-
-    /// A member has left: unless it, or another behind the port, is heard again, nothing goes there after `until`.
-    pub(super) fn leave(&self, vid: u16, group: MacAddr, port: PortIndex, now: u32, until: u32) {
-        if let Some(there) = self.find(key_of(vid, group)) {
-            note(&there.members, port.0.into(), now, |known| {
-                known.filter(|known| *known > until).map(|_| until)
-            });
-        }
-    }
-
-    /// Adds the members of a group.
-    pub(super) fn members(&self, vid: u16, group: MacAddr, now: u32, ports: &mut Ports) -> Known {
-        let Some(there) = self.find(key_of(vid, group)) else { return Known::Nobody };
-        let mut known = Known::Nobody;
-        for word in there.members.iter().map(|slot| slot.load(Relaxed)).filter(|word| counts(*word, now)) {
-            ports.add(PortIndex(who(word) as u16));
-            known = Known::Members;
-        }
-        known
-    }
-
-    /// A router asked.
-    pub(super) fn query(&self, vid: u16, version: IpVersion, port: PortIndex, now: u32, until: u32) {
-        if !note(&self.routers, router(vid, version, port), now, |_| Some(until)) {
-            self.overflow(until);
-        }
-    }
-
-    /// Adds the ports at which routers ask in a VLAN; false if there are none.
-    pub(super) fn queriers(&self, vid: u16, version: IpVersion, now: u32, ports: &mut Ports) -> bool {
-        let network = router(vid, version, PortIndex(0));
-        for word in self.routers.iter().map(|slot| slot.load(Relaxed)) {
-            if counts(word, now) && who(word) & !0xfff == network {
-                ports.add(PortIndex((who(word) & 0xfff) as u16));
-            }
-        }
-        ports.len > 0
+        });
     }
 
     /// A port is gone.
-    pub(super) fn forget(&self, port: PortIndex) {
-        let lists = self.groups.iter().map(|group| &group.members[..]).chain([&self.routers[..]]);
-        for slot in lists.flatten() {
-            let word = slot.load(SeqCst);
-            if word & USED != 0 && who(word) & 0xfff == u64::from(port.0) {
-                // Who changed it meanwhile is a worker, and none meets the port any more.
-                let _ = slot.compare_exchange(word, 0, SeqCst, Relaxed);
-            }
-        }
+    pub(super) fn forget(&self, port: PortIndex, now: u32) {
+        self.shared.update(now, |map| map.retain(|entry| entry.port != port));
     }
 
-    /// Makes room of groups that nobody is in. What is held up waits for the next time.
+    /// Makes room of what has expired.
     pub(super) fn sweep(&self, now: u32) {
-        for group in &self.groups {
-            let empty = || !group.members.iter().any(|slot| counts(slot.load(SeqCst), now));
-            if group.key.load(SeqCst) != 0 && empty() {
-                // A member that comes just now finds that the key has gone, and joins again.
-                self.alone(|| {
-                    if empty() {
-                        group.key.store(0, SeqCst);
-                    }
-                });
-            }
+        if self.load().has_expired(now) {
+            self.shared.update(now, |_| ());
         }
-    }
-
-    /// Members: VLAN, group, port, last second.
-    pub(super) fn list(&self, now: u32) -> Vec<(u16, MacAddr, PortIndex, u32)> {
-        let mut found = Vec::new();
-        for group in &self.groups {
-            let key = group.key.load(SeqCst) & !USED;
-            for word in group.members.iter().map(|slot| slot.load(SeqCst)).filter(|word| counts(*word, now)) {
-                found.push((
-                    (key >> 48) as u16,
-                    MacAddr::from_u64(key),
-                    PortIndex(who(word) as u16),
-                    until(word),
-                ));
-            }
-        }
-        found
-    }
-
-    /// Ports of routers: VLAN, IP version, port, last second.
-    pub(super) fn list_routers(&self, now: u32) -> Vec<(u16, IpVersion, PortIndex, u32)> {
-        let words = self.routers.iter().map(|slot| slot.load(SeqCst)).filter(|word| counts(*word, now));
-        words
-            .map(|word| {
-                let who = who(word);
-                let version = if who >> 24 & 1 == 1 { IpVersion::V6 } else { IpVersion::V4 };
-                ((who >> 12 & 0xfff) as u16, version, PortIndex((who & 0xfff) as u16), until(word))
-            })
-            .collect()
     }
 }
 
@@ -359,57 +365,75 @@ mod tests {
         MacAddr::from_u64(0x0100_5e00_0100 + u64::from(n))
     }
 
+    fn join(vid: u16, n: u32, port: u16, until: u32) -> Report {
+        Report::Join { vid, group: group(n), port: PortIndex(port), until }
+    }
+
+    fn query(vid: u16, version: IpVersion, port: u16, until: u32) -> Report {
+        Report::Query { vid, version, port: PortIndex(port), until }
+    }
+
     fn members(table: &Table, vid: u16, n: u32, now: u32) -> Vec<u16> {
         let mut ports = Ports::new();
-        table.members(vid, group(n), now, &mut ports);
+        let any = table.settled(now).members(vid, group(n), now, &mut ports);
         let mut found: Vec<_> = ports.as_slice().iter().map(|port| port.0).collect();
+        assert_eq!(any, !found.is_empty());
         found.sort_unstable();
         found
     }
 
     #[test]
-    fn neighbouring_groups_and_vlans_spread() {
-        for _ in 0..50 {
-            let table = Table::new();
-            (0..20).for_each(|n| table.join(1, group(n), PortIndex(1), 10, 100));
-            (0..20).for_each(|vid| table.join(vid, group(100), PortIndex(1), 10, 100));
-            assert!(!table.is_full(10));
-            assert_eq!(table.list(10).len(), 40);
-        }
+    fn what_does_not_fit_stops_the_pruning_for_a_while() {
+        let table = Table::new();
+        (0..64).for_each(|port| table.report(join(1, 1, port, 100)));
+        assert_eq!((members(&table, 1, 1, 10).len(), table.is_full(10)), (64, false));
+        // Who is there already needs no room.
+        table.report(join(1, 1, 63, 101));
+        table.report(join(1, 1, 64, 100));
+        assert_eq!(
+            (members(&table, 1, 1, 10).len(), table.is_full(99), table.is_full(100)),
+            (64, true, false)
+        );
+        // What has expired makes room.
+        table.report(join(1, 1, 64, 200));
+        assert_eq!(members(&table, 1, 1, 101), [63, 64]);
+
+        let table = Table::new();
+        (0..1025).for_each(|n| table.report(join(1, n, 1, 100)));
+        assert_eq!(table.settled(10).list(10).len(), GROUPS);
+        assert!(table.is_full(10));
+        table.sweep(101);
+        assert!(table.load().groups.is_empty());
+
+        let table = Table::new();
+        (0..64).for_each(|port| table.report(query(1, IpVersion::V4, port, 100)));
+        assert_eq!((table.settled(10).list_routers(10).len(), table.is_full(10)), (64, false));
+        table.report(query(1, IpVersion::V4, 64, 100));
+        assert_eq!((table.settled(10).list_routers(10).len(), table.is_full(10)), (64, true));
     }
 
     #[test]
-    fn what_does_not_fit_stops_the_pruning_for_a_while() {
+    fn reports_that_find_the_queue_full_stop_the_pruning() {
+        let leave = Report::Leave { vid: 1, group: group(1), port: PortIndex(1), until: 100 };
         let table = Table::new();
-        (0..64).for_each(|port| table.join(1, group(1), PortIndex(port), 10, 100));
-        assert!(!table.is_full(10));
-        let fits = |port, now| table.fits(1, group(1), PortIndex(port), now);
-        assert!(fits(63, 10) && !fits(64, 10) && fits(64, 101));
-        table.join(1, group(1), PortIndex(64), 10, 100);
+        (0..QUEUE).for_each(|_| table.report(leave));
+        table.report(leave);
+        assert!(!table.is_full(10), "somebody stays for longer than they wanted");
+        table.report(join(1, 1, 1, 100));
         assert!(table.is_full(99) && !table.is_full(100));
-
-        let table = Table::new();
-        (0..10_000).for_each(|n| table.join(1, group(n), PortIndex(1), 10, 100));
-        assert!(table.is_full(10));
-        // All that was taken in is there, and room comes back.
-        let held = (0..10_000).filter(|n| !members(&table, 1, *n, 10).is_empty()).count();
-        assert!(held > 900 && held <= GROUPS, "{held}");
-        table.sweep(101);
-        assert!(table.groups.iter().all(|group| group.key.load(SeqCst) == 0));
-
-        let table = Table::new();
-        (0..65).for_each(|port| table.query(1, IpVersion::V4, PortIndex(port), 10, 100));
-        assert!(table.is_full(10));
+        assert!(members(&table, 1, 1, 10).is_empty());
+        table.report(join(1, 1, 1, 100));
+        assert_eq!(members(&table, 1, 1, 10), [1]);
     }
 
     #[test]
     fn routers_belong_to_a_vlan_and_a_version() {
         let table = Table::new();
-        table.query(1, IpVersion::V4, PortIndex(7), 10, 100);
-        table.query(2, IpVersion::V6, PortIndex(4095), 10, 100);
+        table.report(query(1, IpVersion::V4, 7, 100));
+        table.report(query(2, IpVersion::V6, 4095, 100));
         let ports = |vid, version, now| {
             let mut ports = Ports::new();
-            let any = table.queriers(vid, version, now, &mut ports);
+            let any = table.settled(now).queriers(vid, version, now, &mut ports);
             assert_eq!(any, !ports.as_slice().is_empty());
             ports.as_slice().to_vec()
         };
@@ -417,31 +441,62 @@ mod tests {
         assert_eq!(ports(1, IpVersion::V6, 100), []);
         assert_eq!(ports(2, IpVersion::V6, 100), [PortIndex(4095)]);
         assert_eq!(ports(1, IpVersion::V4, 101), []);
-        table.forget(PortIndex(4095));
-        assert_eq!(table.list_routers(10), [(1, IpVersion::V4, PortIndex(7), 100)]);
+        table.forget(PortIndex(4095), 10);
+        assert_eq!(table.load().list_routers(10), [(1, IpVersion::V4, PortIndex(7), 100)]);
+    }
+
+    /// Waits for what the table's thread does.
+    fn wait_for(what: &str, condition: impl Fn() -> bool) {
+        let start = std::time::Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < Duration::from_secs(30), "waited in vain for {what}");
+            std::thread::yield_now();
+        }
     }
 
     #[test]
-    fn workers_that_hear_the_same_group_at_once_agree() {
-        for round in 0..50 {
-            let table = Table::new();
-            std::thread::scope(|scope| {
-                for port in 0..3 {
-                    let table = &table;
-                    scope.spawn(move || {
-                        (0..100).for_each(|n| table.join(round, group(n), PortIndex(port), 10, 100));
-                    });
-                }
-            });
-            // On a busy machine one may have been held up, and said so.
-            if table.is_full(10) {
-                continue;
+    fn its_thread_applies_what_workers_report_and_ends_with_it() {
+        let far = fabric::clock::seconds() + 1000;
+        let table = Table::new();
+        table.start().unwrap();
+        table.start().unwrap();
+        std::thread::scope(|scope| {
+            for port in 0..3 {
+                let table = &table;
+                scope.spawn(move || {
+                    for n in 0..100 {
+                        table.report(join(1, n, port, far));
+                        // Maps change under whoever reads them, and each is whole.
+                        let map = table.load();
+                        assert!(
+                            map.list(far).iter().all(|(vid, _, port, _)| (*vid, port.0 < 3) == (1, true))
+                        );
+                    }
+                });
             }
-            for n in 0..100 {
-                assert_eq!(members(&table, round, n, 10), [0, 1, 2]);
-            }
-            assert_eq!(table.list(10).len(), 300);
-        }
+        });
+        wait_for("the reports to be applied", || table.load().list(far).len() == 300);
+        assert!(!table.is_full(0));
+        // Another burst, after the thread has gone to sleep or while it pauses.
+        table.report(join(2, 1, 1, far));
+        wait_for("one more report to be applied", || table.load().list(far).len() == 301);
+        let shared = Arc::downgrade(&table.shared);
+        drop(table);
+        wait_for("the thread to end", || shared.strong_count() == 0);
+    }
+
+    #[test]
+    fn a_map_that_is_read_outlives_its_successor_and_is_freed_by_a_writer() {
+        let table = Table::new();
+        table.report(join(1, 1, 1, 100));
+        let read = table.settled(10);
+        table.report(join(1, 2, 1, 100));
+        assert_eq!((table.settled(10).list(10).len(), read.list(10).len()), (2, 1));
+        let old = Arc::downgrade(&read);
+        drop(read);
+        assert!(old.upgrade().is_some(), "a worker would have freed it");
+        table.forget(PortIndex(9), 10);
+        assert!(old.upgrade().is_none());
     }
 
     #[derive(Debug, Clone)]
@@ -473,15 +528,15 @@ mod tests {
             for op in ops {
                 match op {
                     Op::Join(v, g, p) => {
-                        table.join(v, group(g), PortIndex(p), now, now + 50);
+                        table.report(join(v, g, p, now + 50));
                         model.insert((v, g, p), now + 50);
                     }
                     Op::Leave(v, g, p) => {
-                        table.leave(v, group(g), PortIndex(p), now, now + 3);
+                        table.report(Report::Leave { vid: v, group: group(g), port: PortIndex(p), until: now + 3 });
                         model.entry((v, g, p)).and_modify(|until| *until = (*until).min(now + 3));
                     }
                     Op::Forget(p) => {
-                        table.forget(PortIndex(p));
+                        table.forget(PortIndex(p), now);
                         model.retain(|(_, _, port), _| *port != p);
                     }
                     Op::Sweep => table.sweep(now),
@@ -494,7 +549,7 @@ mod tests {
                         prop_assert_eq!(members(&table, v, g, now), expected);
                     }
                 }
-                prop_assert_eq!(table.list(now).len(), model.len());
+                prop_assert_eq!(table.settled(now).list(now).len(), model.len());
             }
             prop_assert!(!table.is_full(now));
         }

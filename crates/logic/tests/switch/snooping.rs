@@ -1,9 +1,11 @@
 //! `learning` that listens to IGMP and MLD.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use fabric::port::VidSet;
 use fabric::{DropReason, VlanMode};
+use logic::Logic;
 use packet::checksum::{Sum, pseudo_header_v6};
 use packet::{MacAddr, Vid, VlanTag};
 
@@ -67,24 +69,32 @@ fn mld(src: u64, kind: u8, group: &str) -> Vec<u8> {
     ipv6(src, "ff02::16", 58, 1, &message)
 }
 
+/// Sends what says something about groups; when it returns, the bridge knows.
+fn tell(logic: &Arc<dyn Logic>, client: &Client, packets: impl IntoIterator<Item = Vec<u8>>) {
+    client.send_and_settle(packets);
+    // Asking for the table applies the reports that wait.
+    groups(logic);
+}
+
 fn counts<const N: usize>(clients: [&Client; N]) -> [usize; N] {
     clients.map(|client| client.take().len())
 }
 
 #[test]
 fn packets_go_to_members_and_routers() {
-    let rig = Rig::new(1, make("learning", &[("snooping", "on")]));
+    let logic = make("learning", &[("snooping", "on")]);
+    let rig = Rig::new(1, logic.clone());
     let [sender, member, router, other] = rig.plain_ports();
     let all = [&sender, &member, &router, &other];
     // As long as nobody asks, everything goes everywhere, joined or not.
-    member.send_and_settle([igmp(2, JOIN, GROUP)]);
+    tell(&logic, &member, [igmp(2, JOIN, GROUP)]);
     sender.send_and_settle([data(1, GROUP, 0)]);
     assert_eq!(counts(all), [1, 1, 2, 2]);
 
     // A query goes everywhere, reports go to routers, packets to both.
-    router.send_and_settle([igmp(3, QUERY, ALL)]);
+    tell(&logic, &router, [igmp(3, QUERY, ALL)]);
     assert_eq!(counts(all), [1, 1, 0, 1]);
-    member.send_and_settle([igmp(2, JOIN, GROUP)]);
+    tell(&logic, &member, [igmp(2, JOIN, GROUP)]);
     assert_eq!(counts(all), [0, 0, 1, 0]);
     sender.send_and_settle([data(1, GROUP, 1), data(1, GROUP, 2)]);
     assert_eq!(counts(all), [0, 2, 2, 0]);
@@ -102,7 +112,7 @@ fn packets_go_to_members_and_routers() {
     rig.switch.remove_port(member.at).unwrap();
     let fresh = rig.port("fresh", VlanMode::Transparent);
     assert_eq!(fresh.at, member.at);
-    sender.send_and_settle([igmp(1, JOIN, GROUP)]);
+    tell(&logic, &sender, [igmp(1, JOIN, GROUP)]);
     counts([&sender, &router, &other, &fresh]);
     other.send_and_settle([data(4, GROUP, 4)]);
     assert_eq!(counts([&sender, &router, &other, &fresh]), [1, 1, 0, 0]);
@@ -110,9 +120,10 @@ fn packets_go_to_members_and_routers() {
 
 #[test]
 fn groups_that_nobody_asked_for_go_to_routers_if_so_told() {
-    let rig = Rig::new(1, make("learning", &[("snooping", "on"), ("unregistered", "routers")]));
+    let logic = make("learning", &[("snooping", "on"), ("unregistered", "routers")]);
+    let rig = Rig::new(1, logic.clone());
     let [sender, router, other] = rig.plain_ports();
-    router.send_and_settle([igmp(3, QUERY, ALL)]);
+    tell(&logic, &router, [igmp(3, QUERY, ALL)]);
     counts([&sender, &router, &other]);
     sender.send_and_settle([data(1, GROUP, 1)]);
     assert_eq!(counts([&sender, &router, &other]), [0, 1, 0]);
@@ -132,9 +143,9 @@ fn members_and_routers_are_handed_over() {
     let rig = Rig::new(1, logic.clone());
     let [sender, member, router, other] = rig.plain_ports();
     let all = [&sender, &member, &router, &other];
-    router.send_and_settle([igmp(3, QUERY, ALL), mld(3, 130, "::")]);
-    member.send_and_settle([igmp(2, JOIN, GROUP), mld(2, 131, GROUP6)]);
-    let expires = |logic: &std::sync::Arc<dyn logic::Logic>| -> Vec<_> {
+    tell(&logic, &router, [igmp(3, QUERY, ALL), mld(3, 130, "::")]);
+    tell(&logic, &member, [igmp(2, JOIN, GROUP), mld(2, 131, GROUP6)]);
+    let expires = |logic: &Arc<dyn Logic>| -> Vec<_> {
         groups(logic).into_iter().map(|entry| entry.expires_seconds).collect()
     };
     assert_eq!(expires(&logic).len(), 4);
@@ -159,10 +170,10 @@ fn members_leave_and_time_out() {
     let rig = Rig::new(1, logic.clone());
     let [sender, member, router, other] = rig.plain_ports();
     let all = [&sender, &member, &router, &other];
-    let ask = || router.send_and_settle([igmp(3, QUERY, ALL)]);
-    ask();
-    member.send_and_settle([igmp(2, JOIN, GROUP)]);
-    other.send_and_settle([igmp(4, JOIN, [239, 9, 9, 9])]);
+    let ask = |logic: &Arc<dyn Logic>| tell(logic, &router, [igmp(3, QUERY, ALL)]);
+    ask(&logic);
+    tell(&logic, &member, [igmp(2, JOIN, GROUP)]);
+    tell(&logic, &other, [igmp(4, JOIN, [239, 9, 9, 9])]);
     counts(all);
     sender.send_and_settle([data(1, GROUP, 1)]);
     assert_eq!(counts(all), [0, 1, 1, 0]);
@@ -172,7 +183,7 @@ fn members_leave_and_time_out() {
     assert_eq!((listed[1].group, listed[1].port), (Some(v4_mac(GROUP)), member.at.port));
     // Time passes; the router asks on, and nobody answers: the group is nobody's, hence everybody's.
     crate::rig::wait_for("the member to be forgotten", || {
-        ask();
+        ask(&logic);
         groups(&logic).len() == 1
     });
     counts(all);
@@ -183,15 +194,15 @@ fn members_leave_and_time_out() {
     // Who leaves goes sooner.
     let logic = make("learning", &[("snooping", "on"), ("unregistered", "routers")]);
     rig.switch.set_logic(rig.bridge, logic.clone()).unwrap();
-    ask();
-    member.send_and_settle([igmp(2, JOIN, GROUP), igmp(2, LEAVE, GROUP)]);
+    ask(&logic);
+    tell(&logic, &member, [igmp(2, JOIN, GROUP), igmp(2, LEAVE, GROUP)]);
     counts(all);
     let expires = |entries: Vec<logic::GroupEntry>| entries.last().unwrap().expires_seconds;
     assert!(expires(groups(&logic)) <= 3);
     // Another one behind the port wants it still.
-    member.send_and_settle([igmp(5, JOIN, GROUP)]);
+    tell(&logic, &member, [igmp(5, JOIN, GROUP)]);
     assert!(expires(groups(&logic)) > 200);
-    member.send_and_settle([igmp(5, LEAVE, GROUP)]);
+    tell(&logic, &member, [igmp(5, LEAVE, GROUP)]);
     crate::rig::wait_for("the member to leave", || groups(&logic).len() == 1);
     counts(all);
     sender.send_and_settle([data(1, GROUP, 3)]);
@@ -200,11 +211,12 @@ fn members_leave_and_time_out() {
 
 #[test]
 fn mld_is_heard_too() {
-    let rig = Rig::new(1, make("learning", &[("snooping", "on")]));
+    let logic = make("learning", &[("snooping", "on")]);
+    let rig = Rig::new(1, logic.clone());
     let [sender, member, router, other] = rig.plain_ports();
     let all = [&sender, &member, &router, &other];
-    router.send_and_settle([mld(3, 130, "::")]);
-    member.send_and_settle([mld(2, 131, GROUP6)]);
+    tell(&logic, &router, [mld(3, 130, "::")]);
+    tell(&logic, &member, [mld(2, 131, GROUP6)]);
     assert_eq!(counts(all), [1, 1, 1, 1]);
     let datagram = ipv6(1, GROUP6, 17, 8, &[7; 20]);
     sender.send_and_settle([datagram.clone()]);
@@ -219,7 +231,8 @@ fn mld_is_heard_too() {
 
 #[test]
 fn vlans_have_groups_of_their_own_and_isolation_holds() {
-    let rig = Rig::new(1, make("learning", &[("snooping", "on")]));
+    let logic = make("learning", &[("snooping", "on")]);
+    let rig = Rig::new(1, logic.clone());
     let vid = |id| Vid::new(id).unwrap();
     let mut both = VidSet::empty();
     [10, 20].iter().for_each(|id| both.insert(*id));
@@ -231,9 +244,9 @@ fn vlans_have_groups_of_their_own_and_isolation_holds() {
         [&frame[..12], &[0x81, 0], &tag, &frame[12..]].concat()
     };
     // The router behind the trunk asks in VLAN 10 only.
-    trunk.send_and_settle([tagged(igmp(3, QUERY, ALL), 10)]);
-    ten[0].send_and_settle([igmp(1, JOIN, GROUP)]);
-    twenty[0].send_and_settle([igmp(1, JOIN, GROUP)]);
+    tell(&logic, &trunk, [tagged(igmp(3, QUERY, ALL), 10)]);
+    tell(&logic, &ten[0], [igmp(1, JOIN, GROUP)]);
+    tell(&logic, &twenty[0], [igmp(1, JOIN, GROUP)]);
     let all = [&trunk, &ten[0], &ten[1], &twenty[0], &twenty[1]];
     counts(all);
     trunk.send_and_settle([tagged(data(3, GROUP, 1), 10)]);
@@ -255,18 +268,20 @@ fn vlans_have_groups_of_their_own_and_isolation_holds() {
 
 #[test]
 fn a_table_that_is_filled_prunes_nothing() {
-    let rig = Rig::new(1, make("learning", &[("snooping", "on")]));
+    let logic = make("learning", &[("snooping", "on")]);
+    let rig = Rig::new(1, logic.clone());
     let [sender, member, router, other] = rig.plain_ports();
     let all = [&sender, &member, &router, &other];
-    router.send_and_settle([igmp(3, QUERY, ALL)]);
-    member.send_and_settle([igmp(2, JOIN, GROUP)]);
+    tell(&logic, &router, [igmp(3, QUERY, ALL)]);
+    tell(&logic, &member, [igmp(2, JOIN, GROUP)]);
     counts(all);
     sender.send_and_settle([data(1, GROUP, 1)]);
     assert_eq!(counts(all), [0, 1, 1, 0]);
-    other.send_and_settle((0..4000u16).map(|n| {
+    let flood = (0..4000u16).map(|n| {
         let [a, b] = n.to_be_bytes();
         igmp(4, JOIN, [239, 7, a, b])
-    }));
+    });
+    tell(&logic, &other, flood);
     counts(all);
     sender.send_and_settle([data(1, GROUP, 2)]);
     assert_eq!(counts(all), [0, 1, 1, 1]);
