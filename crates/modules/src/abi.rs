@@ -192,7 +192,7 @@ pub(crate) struct HostFunctions {
     pub(crate) read: unsafe extern "C" fn(*mut BatchHead, u32, u32, *mut u8, u32) -> u32,
     /// Keeps a packet beyond this batch; returns a number for it, or -1.
     pub(crate) retain: unsafe extern "C" fn(*mut BatchHead, u32) -> i32,
-    /// Makes a packet of one that was kept; returns its number, or -1.
+    /// Returns a held packet to the batch; returns its number there, or -1.
     pub(crate) release: unsafe extern "C" fn(*mut BatchHead, u32) -> i32,
     /// Says something about a packet: a text with `{}` where a value of a [`kind`] is to be.
     pub(crate) remark: unsafe extern "C" fn(*mut BatchHead, u32, *const u8, u32, u32, u64),

@@ -11,7 +11,7 @@ use packet::ether::MacAddr;
 use packet::offload::{Gso, Offload};
 
 use crate::abi::{Packet, flag, kind, verb};
-use crate::kept::Kept;
+use crate::held_packets::HeldPackets;
 use crate::window::{SPARE, Window};
 
 /// Deliveries that a module can ask for in one batch: each packet of a usual batch to two thousand ports.
@@ -31,8 +31,8 @@ pub(crate) trait Host {
     fn read(&mut self, packet: u32, from: u32, out: &mut [u8]) -> u32;
     /// Keeps a packet beyond this batch; returns a number for it, or -1.
     fn retain(&mut self, packet: u32) -> i32;
-    /// Makes a packet of one that was kept; returns its number, or -1.
-    fn release(&mut self, kept: u32) -> i32;
+    /// Returns a held packet to the batch; returns its number there, or -1.
+    fn release(&mut self, held: u32) -> i32;
     /// Says something about a packet, with a value of a [`kind`] in the place of `{}`.
     fn remark(&mut self, packet: u32, text: &[u8], kind: u32, value: u64);
 }
@@ -63,7 +63,7 @@ pub(crate) struct Call<'c, 'b> {
     pub(crate) window: Window,
     pub(crate) shadows: &'c mut [Shadow],
     /// Packets that the worker keeps.
-    pub(crate) kept: &'c mut Kept,
+    pub(crate) held: &'c mut HeldPackets,
     /// Room for the ports of a set.
     pub(crate) ports: &'c mut Vec<PortIndex>,
     /// How many of the list are there.
@@ -268,16 +268,16 @@ impl Host for Call<'_, '_> {
 
     fn retain(&mut self, packet: u32) -> i32 {
         let Some(shadow) = self.current(packet) else { return -1 };
-        let Some(number) = self.kept.keep(self.batch, shadow.frame) else { return -1 };
+        let Some(number) = self.held.hold(self.batch, shadow.frame) else { return -1 };
         self.batch.consume(shadow.frame.version());
         number as i32
     }
 
-    fn release(&mut self, kept: u32) -> i32 {
-        let Some((bytes, offload, frame)) = self.kept.get(kept as usize) else { return -1 };
+    fn release(&mut self, held: u32) -> i32 {
+        let Some((bytes, offload, frame)) = self.held.get(held as usize) else { return -1 };
         // Where this batch has no room for it, a later one may.
         let Some(v) = self.batch.originate(bytes, offload) else { return -1 };
-        self.kept.forget(kept as usize);
+        self.held.release(held as usize);
         let frame = frame.again(self.batch, v);
         self.list_more(frame)
     }

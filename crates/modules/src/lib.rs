@@ -4,10 +4,10 @@
 //! of memory (`window.rs`) that it shares with its worker: the headers where the fabric keeps them, a list of packets, and room
 //! for a list of outputs. What workers share are tables (`table.rs`), which outlive a module that is replaced.
 //!
-//! - `module.rs`: what the switch sees, the same for both kinds; `cell.rs`: one worker's instance, and its failures;
-//! - `call.rs`: a batch while a module has it; `kept.rs`: packets that it keeps; `words.rs`: what it has to say in the log;
+//! - `module.rs`: what the switch sees, the same for both kinds; `instance.rs`: one worker's instance, and its failures;
+//! - `call.rs`: a batch while a module has it; `held_packets.rs`: packets that it holds; `log.rs`: its lines in the daemon's log;
 //! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `compiled.rs`: WebAssembly compiled, on disk too;
-//! - `keeper.rs`: who stops and restarts it;
+//! - `watchdog.rs`: interrupts modules that run too long, and restarts those that failed;
 //! - `description.rs`: what a module says about itself.
 //!
 //! Invariants: nothing that a module leaves in the window is believed: each number is read once, after the module returned,
@@ -20,22 +20,22 @@
 
 mod abi;
 mod call;
-mod cell;
 #[cfg(feature = "wasm")]
 mod compiled;
 mod description;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod keeper;
-mod kept;
+mod held_packets;
+mod instance;
+mod log;
 mod module;
 #[cfg(feature = "native")]
 mod native;
 mod table;
 #[cfg(feature = "wasm")]
 mod wasm;
+mod watchdog;
 mod window;
-mod words;
 
 use logic::Kind;
 

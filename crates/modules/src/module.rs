@@ -21,13 +21,13 @@ use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Ta
 
 use crate::abi::{self, BatchHead, MAX_TABLES, Value};
 use crate::call::{Call, Host, MAX_DELIVERIES, Shadow};
-use crate::cell::{Cell, Instance};
 use crate::description::{Description, TableInfo, Timer, Type};
-use crate::keeper;
-use crate::kept::Kept;
+use crate::held_packets::HeldPackets;
+use crate::instance::{Instance, InstanceSlot};
+use crate::log;
 use crate::table::SharedTable;
+use crate::watchdog;
 use crate::window::Window;
-use crate::words;
 
 /// The largest file, bytes.
 const MAX_FILE: u64 = 16 << 20;
@@ -95,7 +95,7 @@ pub(crate) trait Runner: Send {
 /// See the module.
 pub(crate) struct Module(Arc<Inner>);
 
-/// What the keeper knows of a module.
+/// The part of a module that the watchdog knows.
 pub(crate) struct Inner {
     name: Arc<str>,
     /// The file that it was read from, and what that was then.
@@ -104,7 +104,7 @@ pub(crate) struct Inner {
     values: Values,
     tables: Vec<SharedTable>,
     /// One for each worker, and one for commands.
-    cells: OnceLock<Box<[Cell]>>,
+    slots: OnceLock<Box<[InstanceSlot]>>,
     ports: Mutex<Vec<(u16, String)>>,
 }
 
@@ -166,7 +166,7 @@ fn error(prefix: &str, file: &str, message: impl Into<String>) -> LogicError {
 }
 
 fn load(loader: &Loader, file: &str) -> Result<Box<dyn Source>, LogicError> {
-    if let Err(what) = keeper::start() {
+    if let Err(what) = watchdog::start() {
         return Err(error(loader.prefix, file, format!("no thread to look after modules: {what}")));
     }
     (loader.load)(Path::new(file)).map_err(|message| error(loader.prefix, file, message))
@@ -206,8 +206,8 @@ impl Inner {
     /// An instance has failed.
     #[cold]
     fn failed(&self, worker: usize, message: &str) {
-        words::say(&self.name, worker, message.as_bytes(), true);
-        keeper::failed();
+        log::post(&self.name, worker, message.as_bytes(), true);
+        watchdog::failed();
     }
 
     fn instance(&self, worker: usize) -> Result<Instance, String> {
@@ -226,7 +226,7 @@ impl Inner {
         Instance {
             runner,
             shadows: vec![Shadow::NONE; abi::MAX_VERSIONS],
-            kept: Kept::new(self.description().retain),
+            held: HeldPackets::new(self.description().retain),
             ports: Vec::with_capacity(abi::SET_LEN * 8),
         }
     }
@@ -245,10 +245,10 @@ impl Inner {
 
     /// Makes anew what failed, if its time has come. Returns whether something is left to do.
     pub(crate) fn restart(&self) -> bool {
-        let Some(cells) = self.cells.get() else { return false };
+        let Some(slots) = self.slots.get() else { return false };
         let mut left = false;
-        for (worker, cell) in cells.iter().enumerate() {
-            left |= cell.mend(|| {
+        for (worker, slot) in slots.iter().enumerate() {
+            left |= slot.restart(|| {
                 self.tables.iter().for_each(SharedTable::repair);
                 self.instance(worker)
             });
@@ -256,8 +256,8 @@ impl Inner {
         left
     }
 
-    fn cells(&self) -> &[Cell] {
-        self.cells.get().map_or(&[], |cells| cells)
+    fn slots(&self) -> &[InstanceSlot] {
+        self.slots.get().map_or(&[], |slots| slots)
     }
 
     /// The parameters that name a port: their place, and the name.
@@ -316,8 +316,8 @@ pub(crate) fn write_values(
             ParamValue::Switch(on) => u64::from(*on),
             ParamValue::Duration(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             ParamValue::Choice(word) => match &param.kind {
-                logic::ParamKind::Choice(words) => {
-                    words.iter().position(|other| other == word).unwrap_or(0) as u64
+                logic::ParamKind::Choice(log) => {
+                    log.iter().position(|other| other == word).unwrap_or(0) as u64
                 }
                 _ => 0,
             },
@@ -367,8 +367,8 @@ impl Module {
     ) -> std::io::Result<Module> {
         let tables: std::io::Result<Vec<_>> =
             source.description().tables.iter().map(SharedTable::new).collect();
-        let (tables, cells, ports, name) = (tables?, OnceLock::new(), Mutex::default(), name.into());
-        Ok(Module(Arc::new(Inner { name, origin, source, values, tables, cells, ports })))
+        let (tables, slots, ports, name) = (tables?, OnceLock::new(), Mutex::default(), name.into());
+        Ok(Module(Arc::new(Inner { name, origin, source, values, tables, slots, ports })))
     }
 
     fn switch(
@@ -378,13 +378,13 @@ impl Module {
         arena: Option<Arena>,
         because: Because,
     ) -> Result<(), String> {
-        let Instance { runner, shadows, kept, ports } = instance;
+        let Instance { runner, shadows, held, ports } = instance;
         let window = runner.window();
         let in_place = arena.is_some_and(|arena| batch.is_in(arena) && arena.at() == window.slots());
         let (vlans, security) = (Vlans::of(batch), batch.security());
         let (ingress, queue) = (batch.ingress().0, batch.ingress_queue());
         let budget = MAX_DELIVERIES;
-        let mut call = Call { batch, window, shadows, kept, ports, versions: 0, budget, in_place };
+        let mut call = Call { batch, window, shadows, held, ports, versions: 0, budget, in_place };
         for v in call.batch.packets() {
             if let Some(security) = security
                 && !logic::admits(security, call.batch, v)
@@ -435,8 +435,8 @@ impl Module {
     /// Lets the worker's instance decide.
     #[inline]
     fn decide(&self, batch: &mut Batch<'_>, because: Because) {
-        let Some(cell) = self.0.cells().get(batch.worker()) else { return Self::give_up(batch) };
-        match cell.with(|instance| self.switch(batch, instance, Some(cell.arena()), because)) {
+        let Some(slot) = self.0.slots().get(batch.worker()) else { return Self::give_up(batch) };
+        match slot.with(|instance| self.switch(batch, instance, Some(slot.arena()), because)) {
             Some(Ok(())) => {}
             Some(Err(message)) => {
                 self.0.failed(batch.worker(), &message);
@@ -482,21 +482,21 @@ impl SwitchLogic for Module {
     }
 
     fn prepare(&self, workers: usize) -> Result<(), String> {
-        if self.0.cells.get().is_some() {
+        if self.0.slots.get().is_some() {
             return Ok(());
         }
-        let cells: Result<Box<[_]>, String> =
-            (0..=workers).map(|i| Ok(Cell::new(self.0.instance(i)?))).collect();
-        let cells = cells.map_err(|message| format!("{}: {message}", self.0.name))?;
-        let _ = self.0.cells.set(cells);
-        keeper::watch(Arc::downgrade(&self.0));
+        let slots: Result<Box<[_]>, String> =
+            (0..=workers).map(|i| Ok(InstanceSlot::new(self.0.instance(i)?))).collect();
+        let slots = slots.map_err(|message| format!("{}: {message}", self.0.name))?;
+        let _ = self.0.slots.set(slots);
+        watchdog::watch(Arc::downgrade(&self.0));
         Ok(())
     }
 
     fn arena(&self, worker: usize) -> Option<Arena> {
         // The last one is for commands.
-        let (_, cells) = self.0.cells().split_last()?;
-        cells.get(worker).map(Cell::arena)
+        let (_, slots) = self.0.slots().split_last()?;
+        slots.get(worker).map(InstanceSlot::arena)
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
@@ -504,7 +504,7 @@ impl SwitchLogic for Module {
         *self.0.ports.lock().unwrap_or_else(PoisonError::into_inner) = named;
         for (i, name) in self.0.port_params() {
             let number = self.0.port_number(name);
-            self.0.cells().iter().for_each(|cell| cell.set_value(i, number));
+            self.0.slots().iter().for_each(|slot| slot.set_value(i, number));
         }
     }
 
@@ -537,15 +537,15 @@ impl Logic for Module {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        let cells = self.0.cells();
+        let slots = self.0.slots();
         let counter = |(i, info): (usize, &crate::description::CounterInfo)| Counter {
             name: info.name.clone(),
             help: info.help.clone(),
-            value: cells.iter().fold(0, |sum, cell| sum.wrapping_add(cell.counter(i))),
+            value: slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.counter(i))),
         };
         let mut counters: Vec<_> = self.0.description().counters.iter().enumerate().map(counter).collect();
-        let failures = cells.iter().map(|cell| u64::from(cell.failures().0)).sum();
-        let help = match cells.iter().find_map(|cell| cell.failures().1) {
+        let failures = slots.iter().map(|slot| u64::from(slot.failures().0)).sum();
+        let help = match slots.iter().find_map(|slot| slot.failures().1) {
             None => "times that the module failed".to_owned(),
             Some(message) => format!("times that the module failed; the last time: {message}"),
         };
@@ -593,8 +593,8 @@ impl Logic for Module {
         if text.len() > abi::TEXT_LEN {
             return Err(refused(format!("its arguments have more than {} bytes", abi::TEXT_LEN)));
         }
-        let Some(cell) = self.0.cells().last() else { return Err(refused("the module does not run".into())) };
-        let answered = cell.with(|instance| {
+        let Some(slot) = self.0.slots().last() else { return Err(refused("the module does not run".into())) };
+        let answered = slot.with(|instance| {
             let window = instance.runner.window();
             let head = BatchHead {
                 text_len: text.len() as u32,
@@ -603,7 +603,7 @@ impl Logic for Module {
             };
             window.set_head(&head);
             window.write(window.layout().text, text.as_bytes());
-            let returned = keeper::during(|| instance.runner.command(number as u32))?;
+            let returned = watchdog::during(|| instance.runner.command(number as u32))?;
             let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
             if len > abi::TEXT_LEN {
                 return Err(format!("it says that its answer has {len} bytes; {} fit", abi::TEXT_LEN));
@@ -616,7 +616,7 @@ impl Logic for Module {
             Some(Ok((true, text))) => Ok(text),
             Some(Ok((false, text))) => Err(refused(text)),
             Some(Err(message)) => {
-                self.0.failed(self.0.cells().len() - 1, &message);
+                self.0.failed(self.0.slots().len() - 1, &message);
                 Err(refused(message))
             }
             None => {
@@ -678,6 +678,6 @@ impl Logic for Module {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Instances go before the tables that they see.
-        drop(self.cells.take());
+        drop(self.slots.take());
     }
 }

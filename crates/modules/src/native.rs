@@ -17,11 +17,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use crate::abi::{BatchHead, HostFunctions, MAX_TABLES, export};
 use crate::call::Host;
 use crate::description::{self, Description};
+use crate::log;
 use crate::module::{
     Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, read, refusal, write_values,
 };
 use crate::window::{Layout, Window};
-use crate::words;
 
 pub(crate) const NATIVE: Loader = Loader { prefix: "native", load };
 
@@ -198,9 +198,9 @@ unsafe extern "C" fn msw_retain(batch: *mut BatchHead, packet: u32) -> i32 {
     unsafe { ask(batch, |host| Number(host.retain(packet))) }.0
 }
 
-unsafe extern "C" fn msw_release(batch: *mut BatchHead, kept: u32) -> i32 {
+unsafe extern "C" fn msw_release(batch: *mut BatchHead, held: u32) -> i32 {
     // SAFETY: as above.
-    unsafe { ask(batch, |host| Number(host.release(kept))) }.0
+    unsafe { ask(batch, |host| Number(host.release(held))) }.0
 }
 
 unsafe extern "C" fn msw_remark(
@@ -219,10 +219,10 @@ unsafe extern "C" fn msw_remark(
 
 unsafe extern "C" fn msw_log(batch: *mut BatchHead, text: *const u8, len: u32) {
     // SAFETY: as above.
-    let text = unsafe { copied(text, len.min(words::LONGEST as u32)) };
+    let text = unsafe { copied(text, len.min(log::LONGEST as u32)) };
     // SAFETY: as above; the name outlives the front.
     let (name, worker) = unsafe { (&*front_of(batch).name, (*batch).worker) };
-    words::say(name, worker as usize, &text, false);
+    log::post(name, worker as usize, &text, false);
 }
 
 /// The number of a packet, where there is none: -1.

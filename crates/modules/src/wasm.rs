@@ -23,13 +23,13 @@ use crate::abi::{BatchHead, MAX_TABLES, export};
 use crate::call::Host;
 use crate::compiled;
 use crate::description::{self, Description};
-use crate::keeper;
+use crate::log;
 use crate::module::{
     Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, read, refusal, write_values,
 };
 use crate::table::PAGE;
+use crate::watchdog;
 use crate::window::{Layout, Window};
-use crate::words;
 
 pub(crate) const WASM: Loader = Loader { prefix: "wasm", load };
 
@@ -73,7 +73,7 @@ fn engine() -> Result<&'static Engine, String> {
         config.epoch_interruption(true).wasm_threads(true).memory_may_move(false).memory_reservation(1 << 32);
         config.max_wasm_stack(256 << 10);
         let engine = Engine::new(&config).map_err(text)?;
-        keeper::on_tick(tick);
+        watchdog::on_tick(tick);
         Ok(engine)
     });
     made.as_ref().map_err(Clone::clone)
@@ -142,11 +142,11 @@ fn instantiate(
     store.set_epoch_deadline(PATIENT_TICKS);
     let mut linker = Linker::new(engine);
     imports(&mut linker).map_err(text)?;
-    let instance = keeper::during(|| linker.instantiate(&mut store, module)).map_err(text)?;
+    let instance = watchdog::during(|| linker.instantiate(&mut store, module)).map_err(text)?;
     let memory = instance.get_memory(&mut store, "memory").ok_or("it exports no memory")?;
     store.data_mut().memory = Some(memory);
     if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut store, "_initialize") {
-        keeper::during(|| initialize.call(&mut store, ())).map_err(text)?;
+        watchdog::during(|| initialize.call(&mut store, ())).map_err(text)?;
     }
     Ok(Raw { store, instance, memory })
 }
@@ -155,7 +155,7 @@ fn instantiate(
 /// the module's fault: it is stopped when the thread itself has run for [`PATIENCE`] since the first call.
 fn judge(reach: &mut Reach) -> wasmtime::Result<UpdateDeadline> {
     // However long the thread had to wait, there will be a next tick.
-    keeper::runs();
+    watchdog::runs();
     let now = clock_gettime(ClockId::ThreadCPUTime);
     let now = Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0));
     match reach.suspected {
@@ -199,8 +199,8 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
     linker.func_wrap(IMPORTS, "msw_retain", |mut caller: Caller<'_, Reach>, _batch: u32, packet: u32| {
         known(&mut caller, |host| host.retain(packet)).unwrap_or(-1)
     })?;
-    linker.func_wrap(IMPORTS, "msw_release", |mut caller: Caller<'_, Reach>, _batch: u32, kept: u32| {
-        known(&mut caller, |host| host.release(kept)).unwrap_or(-1)
+    linker.func_wrap(IMPORTS, "msw_release", |mut caller: Caller<'_, Reach>, _batch: u32, held: u32| {
+        known(&mut caller, |host| host.release(held)).unwrap_or(-1)
     })?;
     linker.func_wrap(
         IMPORTS,
@@ -221,7 +221,7 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
         |mut caller: Caller<'_, Reach>, _batch: u32, text: u32, len: u32| {
             let (name, worker) = (caller.data().name.clone(), caller.data().worker);
             if let Some(text) = pass(&mut caller, text, len) {
-                words::say(&name, worker, text, false);
+                log::post(&name, worker, text, false);
             }
         },
     )?;
@@ -302,7 +302,7 @@ impl Raw {
         let function = self.function::<P, R>(name)?;
         self.store.set_epoch_deadline(PATIENT_TICKS);
         self.store.data_mut().suspected = None;
-        keeper::during(|| function.call(&mut self.store, params))
+        watchdog::during(|| function.call(&mut self.store, params))
             .map_err(|error| format!("`{name}`: {}", text(error)))
     }
 }
@@ -410,7 +410,7 @@ impl Runner for WasmRunner {
         };
         // SAFETY: it is taken away again below.
         let host = unsafe { lasting(host) };
-        keeper::runs();
+        watchdog::runs();
         let reach = self.raw.store.data_mut();
         (reach.host, reach.suspected) = (Some(host), None);
         self.raw.store.set_epoch_deadline(TICKS);

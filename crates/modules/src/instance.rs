@@ -1,8 +1,8 @@
-//! A module's instance for one worker, and what happens when it fails: the worker goes on without it, and the
-//! [keeper](crate::keeper) makes another one, later each time that it fails again.
+//! A module's instance for one worker, and its failures: the worker goes on without the instance, and the
+//! [watchdog](crate::watchdog) restarts it, after a back-off that doubles with each failure.
 //!
-//! Invariant: the instance is used by whoever moved the state from `READY` to `BUSY` or from `FAILED` to `MENDED`, alone. The first
-//! instance stays as long as the cell, since its window is where the fabric keeps the worker's headers.
+//! Invariant: only the thread that moved the state from `READY` to `BUSY` or from `FAILED` to `RESTARTING` uses the instance. The first
+//! instance lives as long as its slot, since its window is where the fabric keeps the worker's headers.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -13,29 +13,29 @@ use fabric::{Arena, PortIndex};
 
 use crate::abi::MAX_COUNTERS;
 use crate::call::Shadow;
-use crate::kept::Kept;
+use crate::held_packets::HeldPackets;
 use crate::module::Runner;
 use crate::window::Window;
 
 const READY: u8 = 0;
 const BUSY: u8 = 1;
 const FAILED: u8 = 2;
-const MENDED: u8 = 3;
+const RESTARTING: u8 = 3;
 
-/// The first pause after a failure; it doubles with each.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// After so long without a failure it is the first one again.
+/// Back-off after the first failure; it doubles with each.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
+/// Longest back-off.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
+/// Time without a failure after which the back-off starts over.
 const FORGIVEN: Duration = Duration::from_secs(60);
 
-/// What a worker uses.
+/// A module's instance and the memory that goes with it.
 pub(crate) struct Instance {
     pub(crate) runner: Box<dyn Runner>,
     /// What the switch knows of the packets in the window.
     pub(crate) shadows: Vec<Shadow>,
-    /// Packets that it keeps.
-    pub(crate) kept: Kept,
+    /// Packets that it holds.
+    pub(crate) held: HeldPackets,
     /// Room for the ports of a set.
     pub(crate) ports: Vec<PortIndex>,
 }
@@ -44,32 +44,32 @@ struct Trouble {
     failures: u32,
     last: Instant,
     message: String,
-    /// The first instance, when it is not the one in use any more.
+    /// The first instance, once another one is in use.
     first: Option<Box<dyn Runner>>,
 }
 
-/// See the module.
-pub(crate) struct Cell {
+/// A worker's place for an instance, which outlives instances that fail.
+pub(crate) struct InstanceSlot {
     state: AtomicU8,
     instance: UnsafeCell<Instance>,
     arena: Arena,
     window: Mutex<Window>,
-    /// What instances that are no more had counted.
+    /// Counters of earlier instances.
     counted: [AtomicU64; MAX_COUNTERS],
     failures: AtomicU32,
     trouble: Mutex<Option<Trouble>>,
 }
 
 // SAFETY: the instance is used as the invariant of the module says, everything else by atomics and locks.
-unsafe impl Sync for Cell {}
+unsafe impl Sync for InstanceSlot {}
 
-impl Cell {
-    pub(crate) fn new(instance: Instance) -> Cell {
+impl InstanceSlot {
+    pub(crate) fn new(instance: Instance) -> InstanceSlot {
         let window = instance.runner.window();
-        // SAFETY: the first instance, whose window this is, stays as long as the cell, which is as long as the logic; each worker
-        // has a cell of its own, and a module sees its window while it is called only.
+        // SAFETY: the first instance, whose window this is, lives as long as the slot, which lives as long as the logic; each worker
+        // has a slot of its own, and a module sees its window while it is called only.
         let arena = unsafe { window.arena() };
-        Cell {
+        InstanceSlot {
             state: AtomicU8::new(READY),
             instance: UnsafeCell::new(instance),
             arena,
@@ -119,18 +119,19 @@ impl Cell {
         self.state.store(FAILED, Ordering::Release);
     }
 
-    /// Puts a new instance in the place of one that failed, if its time has come. Returns whether something is left to do.
-    pub(crate) fn mend(&self, make: impl FnOnce() -> Result<Instance, String>) -> bool {
+    /// Replaces a failed instance once its back-off is over. Returns whether there is something left to do.
+    pub(crate) fn restart(&self, make: impl FnOnce() -> Result<Instance, String>) -> bool {
         if self.state.load(Ordering::Acquire) != FAILED {
             return false;
         }
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(trouble) = trouble.as_mut() else { return false };
-        let pause = FIRST_PAUSE.saturating_mul(1 << (trouble.failures - 1).min(16)).min(LONGEST_PAUSE);
-        if trouble.last.elapsed() < pause {
+        let back_off =
+            FIRST_BACK_OFF.saturating_mul(1 << (trouble.failures - 1).min(16)).min(LONGEST_BACK_OFF);
+        if trouble.last.elapsed() < back_off {
             return true;
         }
-        if self.state.compare_exchange(FAILED, MENDED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self.state.compare_exchange(FAILED, RESTARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
         match make() {

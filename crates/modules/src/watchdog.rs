@@ -1,9 +1,9 @@
-//! Who looks after modules. One thread, the clock, lets those see that time passes that can be ended when they run for too long;
-//! another one, the mender, makes those anew that failed.
+//! Module supervision: one thread, the clock, advances the epoch that interrupts modules running too long; another one, the
+//! supervisor, restarts those that failed and writes their log.
 //!
 //! The clock ticks while modules run and sleeps when none has run for a while, so that an idle switch stays idle.
 //!
-//! Invariant: the clock runs no module's code. To make an instance runs some, which only ends because the clock ticks.
+//! Invariant: the clock runs no module's code. Making an instance runs some, which ends only because the clock ticks.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};
@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use fabric::doorbell::{Doorbell, ThreadBell};
 
+use crate::log;
 use crate::module::Inner;
-use crate::words;
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_micros(250);
-/// Time between two looks at whether a failed one is to be made anew.
-const MENDING: Duration = Duration::from_millis(20);
+/// Time between two looks for failed instances whose back-off is over.
+const RESTART_INTERVAL: Duration = Duration::from_millis(20);
 /// Ticks without work after which the thread sleeps.
 const IDLE: u32 = 40;
 
 /// See the module.
-pub(crate) struct Keeper {
+pub(crate) struct Watchdog {
     /// A module ran since the last tick.
     ran: AtomicBool,
     /// Modules that run outside of workers.
@@ -30,34 +30,34 @@ pub(crate) struct Keeper {
     failed: AtomicBool,
     /// Rung for the clock: a module runs.
     clock: Doorbell<ThreadBell>,
-    /// Rung for the mender: there is something to do.
-    mender: Doorbell<ThreadBell>,
-    /// Lets modules see a tick.
+    /// Rung for the supervisor: there is something to do.
+    supervisor: Doorbell<ThreadBell>,
+    /// Advances the modules' epoch.
     tick: OnceLock<fn()>,
     logics: Mutex<Vec<Weak<Inner>>>,
 }
 
-static KEEPER: Keeper = Keeper {
+static WATCHDOG: Watchdog = Watchdog {
     ran: AtomicBool::new(false),
     running: AtomicUsize::new(0),
     failed: AtomicBool::new(false),
     clock: Doorbell::new(ThreadBell::new()),
-    mender: Doorbell::new(ThreadBell::new()),
+    supervisor: Doorbell::new(ThreadBell::new()),
     tick: OnceLock::new(),
     logics: Mutex::new(Vec::new()),
 };
 
-/// Calls this for each tick; only the first one named is.
+/// Sets the function that each tick calls; only the first call has an effect.
 #[cfg(feature = "wasm")]
 pub(crate) fn on_tick(tick: fn()) {
-    let _ = KEEPER.tick.set(tick);
+    let _ = WATCHDOG.tick.set(tick);
 }
 
-/// Starts both, once.
+/// Starts both threads, once.
 pub(crate) fn start() -> std::io::Result<()> {
     static STARTED: Mutex<[bool; 2]> = Mutex::new([false; 2]);
     let threads: [(_, fn()); 2] =
-        [("mswitch-clock", || KEEPER.keep_time()), ("mswitch-mender", || KEEPER.mend())];
+        [("mswitch-clock", || WATCHDOG.keep_time()), ("mswitch-modules", || WATCHDOG.supervise())];
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     for (started, (name, work)) in started.iter_mut().zip(threads) {
         if !*started {
@@ -68,45 +68,45 @@ pub(crate) fn start() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Looks after this logic's instances from now on.
+/// Adds a logic whose instances are supervised.
 pub(crate) fn watch(logic: Weak<Inner>) {
-    let mut logics = KEEPER.logics.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logics = WATCHDOG.logics.lock().unwrap_or_else(PoisonError::into_inner);
     logics.retain(|logic| logic.strong_count() > 0);
     logics.push(logic);
 }
 
-/// A module that can be ended runs on a worker now.
+/// Notes that a module that can be interrupted runs on a worker.
 #[cfg(feature = "wasm")]
 #[inline]
 pub(crate) fn runs() {
-    if !KEEPER.ran.load(Ordering::Relaxed) {
-        KEEPER.ran.store(true, Ordering::SeqCst);
-        KEEPER.clock.ring();
+    if !WATCHDOG.ran.load(Ordering::Relaxed) {
+        WATCHDOG.ran.store(true, Ordering::SeqCst);
+        WATCHDOG.clock.ring();
     }
 }
 
-/// A module failed on a worker.
+/// Notes that a module failed on a worker.
 #[cold]
 pub(crate) fn failed() {
-    KEEPER.failed.store(true, Ordering::SeqCst);
+    WATCHDOG.failed.store(true, Ordering::SeqCst);
     called();
 }
 
-/// There is something for the mender to do.
+/// Wakes the supervisor.
 pub(crate) fn called() {
-    KEEPER.mender.ring();
+    WATCHDOG.supervisor.ring();
 }
 
-/// Ticks while `work` runs a module elsewhere.
+/// Keeps the clock ticking while `work` runs a module outside of workers.
 pub(crate) fn during<T>(work: impl FnOnce() -> T) -> T {
-    KEEPER.running.fetch_add(1, Ordering::SeqCst);
-    KEEPER.clock.ring();
+    WATCHDOG.running.fetch_add(1, Ordering::SeqCst);
+    WATCHDOG.clock.ring();
     let done = work();
-    KEEPER.running.fetch_sub(1, Ordering::SeqCst);
+    WATCHDOG.running.fetch_sub(1, Ordering::SeqCst);
     done
 }
 
-impl Keeper {
+impl Watchdog {
     /// Whether a module runs, or ran since this was asked last.
     fn runs(&self) -> bool {
         self.ran.swap(false, Ordering::SeqCst) || self.running.load(Ordering::SeqCst) > 0
@@ -127,11 +127,11 @@ impl Keeper {
         }
     }
 
-    /// Writes what modules say, and makes anew what failed, when its time has come.
-    fn mend(&self) {
+    /// Writes the modules' log, and restarts failed instances whose back-off is over.
+    fn supervise(&self) {
         loop {
-            self.mender.wait();
-            words::write();
+            self.supervisor.wait();
+            log::write();
             if !self.failed.swap(false, Ordering::SeqCst) {
                 continue;
             }
@@ -139,12 +139,12 @@ impl Keeper {
                 let logics = self.logics.lock().unwrap_or_else(PoisonError::into_inner);
                 logics.iter().filter_map(Weak::upgrade).collect()
             };
-            // Every logic, also where one has something left.
+            // All of them: `any` would stop at the first that is not done.
             if logics.iter().filter(|logic| logic.restart()).count() > 0 {
                 self.failed.store(true, Ordering::SeqCst);
-                self.mender.ring();
+                self.supervisor.ring();
                 drop(logics);
-                std::thread::sleep(MENDING);
+                std::thread::sleep(RESTART_INTERVAL);
             }
         }
     }

@@ -1,7 +1,6 @@
-//! Packets that a module keeps beyond their batch, in memory of the switch.
+//! Packets that a module holds beyond their batch, in memory of the switch.
 //!
-//! Memory is taken when an instance is made, and used as packets are kept; nothing is allocated then. What an instance keeps goes
-//! with it.
+//! All memory is allocated with the instance, none when a packet is held. An instance's packets are dropped with it.
 
 use fabric::Batch;
 use fabric::rx::MAX_PACKET;
@@ -18,22 +17,22 @@ struct Packet {
     frame: Frame,
 }
 
-/// See the module.
+/// The packets that an instance holds.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct HeldPackets {
     bytes: Vec<u8>,
     packets: Vec<Option<Packet>>,
 }
 
-impl Kept {
-    /// Room for so many.
+impl HeldPackets {
+    /// Allocates room for `count` packets.
     pub(crate) fn new(count: usize) -> Self {
         // Zeroes from the system are not touched until they are used.
         Self { bytes: vec![0; count * ROOM], packets: vec![None; count] }
     }
 
-    /// Copies a packet; returns its number here. `None` if there is no room.
-    pub(crate) fn keep(&mut self, batch: &Batch<'_>, frame: Frame) -> Option<usize> {
+    /// Copies a packet and returns its number, or `None` if there is no room.
+    pub(crate) fn hold(&mut self, batch: &Batch<'_>, frame: Frame) -> Option<usize> {
         let number = self.packets.iter().position(Option::is_none)?;
         let room = self.bytes.get_mut(number * ROOM..(number + 1) * ROOM)?;
         let v = frame.version();
@@ -42,14 +41,14 @@ impl Kept {
         Some(number)
     }
 
-    /// The bytes of a packet, what remains to be done on it, and its VLAN.
+    /// Returns the bytes of a packet, its offloads and its VLAN.
     pub(crate) fn get(&self, number: usize) -> Option<(&[u8], Offload, Frame)> {
         let Packet { len, offload, frame } = (*self.packets.get(number)?)?;
         Some((self.bytes.get(number * ROOM..number * ROOM + len)?, offload, frame))
     }
 
-    /// Keeps it no longer.
-    pub(crate) fn forget(&mut self, number: usize) {
+    /// Drops a packet.
+    pub(crate) fn release(&mut self, number: usize) {
         if let Some(packet) = self.packets.get_mut(number) {
             *packet = None;
         }
