@@ -22,7 +22,7 @@ use fabric::{
 use libfuzzer_sys::fuzz_target;
 use packet::offload::MAX_SEGMENTS;
 use packet::{Gso, IpVersion, Layers, Offload, virtio_net};
-use ports::claim;
+use ports::offload_header;
 use support::Bytes;
 use support::frame::{self, sum_of_words};
 
@@ -68,7 +68,7 @@ fuzz_target!(|data: &[u8]| {
                 let [at, with] = from.array();
                 header[usize::from(at) % virtio_net::HEADER_LEN] ^= with;
             }
-            let claim = Offload { csum_valid: false, ..claim::of_header(&header) };
+            let claim = Offload { csum_valid: false, ..offload_header::of_header(&header) };
             one(steps, &picture, &caps, max_frame, &frame.bytes, claim);
         }
     });

@@ -6,12 +6,12 @@
 //! logic know nothing of port types.
 
 mod access;
-#[cfg(feature = "fuzzing")]
-pub mod claim;
-#[cfg(not(feature = "fuzzing"))]
-mod claim;
 mod log_limit;
 pub mod memif;
+#[cfg(feature = "fuzzing")]
+pub mod offload_header;
+#[cfg(not(feature = "fuzzing"))]
+mod offload_header;
 pub mod patch;
 pub mod pcap;
 pub mod tap;

@@ -31,7 +31,7 @@ impl MacTable for Fdb {
             let done = match self.find(first) {
                 Some((_, slot, word)) => self.change(slot, word, word::with_low(word, low)),
                 None => {
-                    self.claim(low, u32::MAX);
+                    self.reserve(low, u32::MAX);
                     let inserted = self.insert(first, low, 0, self.buckets.len());
                     if !inserted {
                         self.release(low);

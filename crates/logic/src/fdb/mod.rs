@@ -239,8 +239,8 @@ impl Fdb {
     fn learn_slowly(&self, first: Place, port: PortIndex, now: u32) -> bool {
         let Some(port) = word::pack_port(port) else { return false };
         let Some((place, slot, word)) = self.find(first) else {
-            self.claim(port, u32::MAX);
-            self.insert_claimed(first, port, now);
+            self.reserve(port, u32::MAX);
+            self.insert_reserved(first, port, now);
             return true; // a station may have made room in vain
         };
         if word & STATIC != 0 {
@@ -264,7 +264,7 @@ impl Fdb {
         let Some(plain) = word::pack_port(port) else { return Admission::Refused };
         let low = if sticky { plain | STATIC | STICKY } else { plain };
         let Some((_, slot, word)) = self.find(first) else {
-            return match self.claim(low, most) && self.insert_claimed(first, low, now) {
+            return match self.reserve(low, most) && self.insert_reserved(first, low, now) {
                 true => Admission::Learned,
                 false => Admission::Refused,
             };
@@ -292,7 +292,7 @@ impl Fdb {
     }
 
     /// Counts a station at the port in `low`, unless `most` are there.
-    fn claim(&self, low: u64, most: u32) -> bool {
+    fn reserve(&self, low: u64, most: u32) -> bool {
         let Some(stations) = self.stations.get(usize::from(word::port(low).0)) else { return false };
         let room = stations.fetch_add(1, Ordering::Relaxed) < most;
         if !room {
@@ -310,14 +310,14 @@ impl Fdb {
 
     /// Replaces a station's word by another of the same station.
     fn change(&self, slot: Slot<'_>, old: u64, new: u64) -> bool {
-        self.claim(new, u32::MAX);
+        self.reserve(new, u32::MAX);
         let done = slot.replace(old, new);
         self.release(if done { old } else { new });
         done
     }
 
-    /// Learns a station that was claimed; if there is no room for it, the claim is void.
-    fn insert_claimed(&self, first: Place, low: u64, now: u32) -> bool {
+    /// Learns a station for which a place was reserved; if there is no room for it, the place is released.
+    fn insert_reserved(&self, first: Place, low: u64, now: u32) -> bool {
         let inserted = self.insert(first, low, now, SWEEP);
         if inserted {
             self.note(FdbChange::Learned, first.bucket, first.tag | low);
@@ -348,7 +348,7 @@ impl Fdb {
         self.words(first).next()
     }
 
-    /// Puts a key that was not found, and was claimed, into the table; `low` is its port and flags. In a full table, up to `sweep`
+    /// Puts a key that was not found, and has a place reserved, into the table; `low` is its port and flags. In a full table, up to `sweep`
     /// buckets beyond its own are searched for a station to evict.
     fn insert(&self, first: Place, low: u64, now: u32, sweep: usize) -> bool {
         let done = self.insert_in_room(first, low, now)
@@ -451,7 +451,7 @@ impl Fdb {
     pub fn adopt(&self, station: &Station, now: u32) -> bool {
         let Some(low) = low_of(station) else { return false };
         let first = self.placer.first(station.key);
-        if self.find(first).is_some() || !self.claim(low, u32::MAX) {
+        if self.find(first).is_some() || !self.reserve(low, u32::MAX) {
             return false;
         }
         // Nobody was heard in times to come.

@@ -4,13 +4,13 @@
 //! written by threads of the port's own; workers meet memory only:
 //!
 //! - [`reader`] reads capture files, `pace` says when a frame is due, `replay` is the thread that does both, and puts
-//!   frames on the `belt`, the worker's receive queue;
+//!   frames on the `frame_ring`, the worker's receive queue;
 //! - `slots` is the ring that workers fill, `record` the thread that empties it to a file of [`pcapng`].
 //!
 //! Invariants: the port is attached unless one of its files is in trouble; it attaches itself again when that is over.
 //! Nothing of it is left when [`Port::close`] returns, and what it was sent until then is in the file.
 
-mod belt;
+mod frame_ring;
 mod options;
 mod pace;
 pub mod pcapng;
@@ -32,7 +32,7 @@ use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, TxRing, clock};
 
 use crate::log_limit::{Admitted, LogLimit};
 use crate::{Environment, Link, OpenError, Port, Status};
-use belt::{Belt, BeltQueue};
+use frame_ring::{FrameQueue, FrameRing};
 pub use options::Options;
 use record::{Recorded, Recorder, Recording};
 use replay::{Capture, Progress, Replay};
@@ -47,8 +47,9 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
     let replayed = match &options.read {
         None => None,
         Some(path) => {
-            let belt = Belt::new(!settings.admin_up).map_err(|error| failed("a replay's queue", error))?;
-            Some((path, Capture::open(path).map_err(OpenError)?, Arc::new(belt)))
+            let ring =
+                FrameRing::new(!settings.admin_up).map_err(|error| failed("a replay's queue", error))?;
+            Some((path, Capture::open(path).map_err(OpenError)?, Arc::new(ring)))
         }
     };
     let recorded = match &options.write {
@@ -66,7 +67,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         runtime: env.runtime.clone(),
         at,
         name: settings.name,
-        belt: replayed.as_ref().map(|(_, _, belt)| belt.clone()),
+        ring: replayed.as_ref().map(|(_, _, ring)| ring.clone()),
         egress: recorded.as_ref().map(|(_, slots)| Arc::new(TxRing::new(Filling(slots.clone()), (), 0))),
         health: Mutex::default(),
         fault: OnceLock::new(),
@@ -92,12 +93,12 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
     if let Some(why) = state.health().refused.take() {
         return Err(OpenError(why));
     }
-    if let Some((path, capture, belt)) = replayed {
+    if let Some((path, capture, ring)) = replayed {
         let replay = Replay {
             path: path.clone(),
             speed: options.speed,
             rounds: options.rounds,
-            belt,
+            ring,
             progress: port.progress.clone(),
             port: state,
         };
@@ -138,7 +139,7 @@ struct PortState {
     runtime: tokio::runtime::Handle,
     at: PortRef,
     name: String,
-    belt: Option<Arc<Belt>>,
+    ring: Option<Arc<FrameRing>>,
     egress: Option<Arc<TxRing<Filling>>>,
     /// The lock is held while attaching and detaching, so workers must not take it.
     health: Mutex<Health>,
@@ -193,7 +194,7 @@ impl PortState {
     }
 
     fn attachment(self: &Arc<Self>) -> Attachment {
-        let rx = self.belt.iter().map(|belt| Box::new(BeltQueue::new(belt.clone())) as Box<dyn RxQueue>);
+        let rx = self.ring.iter().map(|ring| Box::new(FrameQueue::new(ring.clone())) as Box<dyn RxQueue>);
         Attachment {
             rx: rx.collect(),
             tx: self.egress.iter().map(|egress| egress.clone() as Arc<dyn Egress>).collect(),
@@ -269,8 +270,8 @@ impl PcapPort {
 
     fn end(&self) {
         let Threads { replay, record } = std::mem::take(&mut *self.threads());
-        if let Some(belt) = &self.state.belt {
-            belt.stop();
+        if let Some(ring) = &self.state.ring {
+            ring.stop();
         }
         // A thread that failed has nothing to wait for.
         let _ = replay.map(JoinHandle::join);
@@ -288,10 +289,10 @@ impl Port for PcapPort {
         let reason = self.lost().or_else(|| self.state.health().reason());
         let link = reason.map_or(Link::Up, Link::Down);
         let mut details = Vec::new();
-        if let (Some(path), Some(belt)) = (&self.options.read, &self.state.belt) {
+        if let (Some(path), Some(ring)) = (&self.options.read, &self.state.ring) {
             details.push(("read".to_owned(), path.display().to_string()));
             details.push(("speed".to_owned(), self.options.speed.to_string()));
-            details.extend(self.progress.describe(self.options.rounds, belt.is_halted()));
+            details.extend(self.progress.describe(self.options.rounds, ring.is_halted()));
         }
         if let Some(path) = &self.options.write {
             details.push(("write".to_owned(), path.display().to_string()));
@@ -301,9 +302,9 @@ impl Port for PcapPort {
     }
 
     fn set_admin(&self, up: bool) {
-        match &self.state.belt {
-            Some(belt) if up => belt.resume(),
-            Some(belt) => belt.halt(),
+        match &self.state.ring {
+            Some(ring) if up => ring.resume(),
+            Some(ring) => ring.halt(),
             None => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The thread that reads a file and puts its frames on the [`Belt`] when they are due.
+//! The thread that reads a file and puts its frames on the [`FrameRing`] when they are due.
 //!
 //! It sleeps until the next frame is due, until there is room, or until somebody wants something; it never spins. A
 //! replay that is over costs nothing until it is started again. A file that turns out to be broken is looked at now and
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use fabric::rx::{MAX_PACKET, MIN_PACKET};
 
-use super::belt::{Belt, Page};
+use super::frame_ring::{FrameRing, Page};
 use super::pace::Pacer;
 use super::reader::{Frame, Reader};
 use super::speed::{Rounds, Speed};
@@ -123,7 +123,7 @@ pub(super) struct Replay {
     pub(super) path: PathBuf,
     pub(super) speed: Speed,
     pub(super) rounds: Rounds,
-    pub(super) belt: Arc<Belt>,
+    pub(super) ring: Arc<FrameRing>,
     pub(super) progress: Arc<Progress>,
     /// Told of what keeps the file from being replayed, and that nothing does any more.
     pub(super) port: Arc<PortState>,
@@ -131,16 +131,16 @@ pub(super) struct Replay {
 
 /// How a replay ended.
 enum End {
-    /// With how often the belt had been set going by then.
+    /// With how often the ring had been set going by then.
     Finished(u64),
     Stopped,
     Broken(String),
 }
 
 impl Replay {
-    /// Replays the file, and again when the belt is set going after that, until the belt is stopped.
+    /// Replays the file, and again when the ring is set going after that, until the ring is stopped.
     pub(super) fn run(self, first: Capture) {
-        self.belt.begin_reading();
+        self.ring.begin_reading();
         let mut capture = first;
         loop {
             let seen = capture.stamp;
@@ -156,10 +156,10 @@ impl Replay {
         }
     }
 
-    /// Waits until the port is set going again, after so many times, and opens the file. `None`: the belt was stopped.
+    /// Waits until the port is set going again, after so many times, and opens the file. `None`: the ring was stopped.
     fn wait_for_start(&self, seen: u64) -> Option<Capture> {
-        while self.belt.resumed() == seen {
-            if self.belt.is_stopped() {
+        while self.ring.resumed() == seen {
+            if self.ring.is_stopped() {
                 return None;
             }
             std::thread::park();
@@ -176,7 +176,7 @@ impl Replay {
         self.progress.set(Phase::Broken);
         self.port.tell(Side::Replay, Some(why));
         loop {
-            if self.belt.is_stopped() {
+            if self.ring.is_stopped() {
                 return None;
             }
             let now = stamp(std::fs::metadata(&self.path));
@@ -196,7 +196,7 @@ impl Replay {
     }
 
     fn replay(&self, mut file: File) -> End {
-        let mut feeder = Feeder { belt: &self.belt, progress: &self.progress, page: None, origin: None };
+        let mut feeder = Feeder { ring: &self.ring, progress: &self.progress, page: None, origin: None };
         let mut pacer = Pacer::new(self.speed);
         let mut round = 0;
         let broken = loop {
@@ -226,14 +226,14 @@ impl Replay {
             Some(why) => End::Broken(format!("{}: {why}", self.path.display())),
             None => {
                 // Who is told that it is over may set it going at once.
-                let resumed = self.belt.resumed();
+                let resumed = self.ring.resumed();
                 self.progress.set(Phase::Finished(round));
                 End::Finished(resumed)
             }
         }
     }
 
-    /// Replays the file once; returns how many frames it has, `None` if the belt was stopped.
+    /// Replays the file once; returns how many frames it has, `None` if the ring was stopped.
     fn round(
         &self,
         round: u64,
@@ -242,7 +242,7 @@ impl Replay {
         feeder: &mut Feeder<'_>,
     ) -> Result<Option<u64>, String> {
         file.seek(SeekFrom::Start(0)).map_err(|error| format!("cannot go back to the beginning: {error}"))?;
-        let file = Stoppable { file, belt: &self.belt };
+        let file = Stoppable { file, ring: &self.ring };
         let mut reader = Reader::new(file).map_err(|error| error.to_string())?;
         let (mut frames, mut data) = (0, Vec::new());
         while let Some(frame) = reader.next(&mut data).map_err(|error| error.to_string())? {
@@ -262,15 +262,15 @@ impl Replay {
     }
 }
 
-/// A file until the belt is stopped: what lies between two frames may be long.
+/// A file until the ring is stopped: what lies between two frames may be long.
 struct Stoppable<'a> {
     file: &'a File,
-    belt: &'a Belt,
+    ring: &'a FrameRing,
 }
 
 impl Read for Stoppable<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.belt.is_stopped() {
+        if self.ring.is_stopped() {
             return Err(io::Error::other("the port is being closed"));
         }
         self.file.read(out)
@@ -279,24 +279,24 @@ impl Read for Stoppable<'_> {
 
 /// Fills pages, and waits.
 struct Feeder<'a> {
-    belt: &'a Belt,
+    ring: &'a FrameRing,
     progress: &'a Progress,
     page: Option<Page>,
-    /// When the first frame was due, later by as long as the belt was halted since.
+    /// When the first frame was due, later by as long as the ring was halted since.
     origin: Option<Instant>,
 }
 
 impl Feeder<'_> {
-    /// Waits until a frame is due and the belt goes. Returns false when it was stopped.
+    /// Waits until a frame is due and the ring goes. Returns false when it was stopped.
     fn wait(&mut self, due: Option<Duration>) -> bool {
         loop {
-            if self.belt.is_stopped() {
+            if self.ring.is_stopped() {
                 return false;
             }
-            if self.belt.is_halted() {
+            if self.ring.is_halted() {
                 self.flush();
                 let since = Instant::now();
-                while self.belt.is_halted() && !self.belt.is_stopped() {
+                while self.ring.is_halted() && !self.ring.is_stopped() {
                     std::thread::park();
                 }
                 if let Some(origin) = &mut self.origin {
@@ -315,7 +315,7 @@ impl Feeder<'_> {
         }
     }
 
-    /// Adds a frame. Returns false when the belt was stopped.
+    /// Adds a frame. Returns false when the ring was stopped.
     fn push(&mut self, frame: Frame, data: &[u8]) -> bool {
         let skipped = frame.len < MIN_PACKET || frame.len > MAX_PACKET;
         let counter = if skipped { &self.progress.skipped } else { &self.progress.replayed };
@@ -325,7 +325,7 @@ impl Feeder<'_> {
         }
         loop {
             if self.page.is_none() {
-                self.page = self.belt.empty_page();
+                self.page = self.ring.empty_page();
             }
             let Some(page) = &mut self.page else { return false };
             let done = if frame.len > MAX_PACKET { page.push_oversize() } else { page.push(data) };
@@ -336,20 +336,20 @@ impl Feeder<'_> {
         }
     }
 
-    /// Puts what there is on the belt.
+    /// Puts what there is in the ring.
     fn flush(&mut self) {
         if let Some(page) = self.page.take_if(|page| page.len() > 0) {
-            self.belt.put(page);
+            self.ring.put(page);
         }
     }
 
-    /// Waits until all that was put on the belt is delivered. Returns false when the belt was stopped.
+    /// Waits until all that was put in the ring is delivered. Returns false when the ring was stopped.
     fn wait_for_delivery(&mut self) -> bool {
-        while !self.belt.is_delivered(usize::from(self.page.is_some())) {
-            if self.belt.is_stopped() {
+        while !self.ring.is_delivered(usize::from(self.page.is_some())) {
+            if self.ring.is_stopped() {
                 return false;
             }
-            if self.belt.is_halted() {
+            if self.ring.is_halted() {
                 std::thread::park();
             } else {
                 std::thread::park_timeout(DELIVERY);
@@ -383,15 +383,15 @@ mod tests {
             file.as_file().write_all_at(&length, begin + long - 4).unwrap();
         }
         let capture = Capture::open(file.path()).unwrap();
-        let belt = Arc::new(Belt::new(false).unwrap());
+        let ring = Arc::new(FrameRing::new(false).unwrap());
         let stop = std::thread::spawn({
-            let belt = belt.clone();
+            let ring = ring.clone();
             move || {
                 std::thread::sleep(Duration::from_millis(50));
-                belt.stop();
+                ring.stop();
             }
         });
-        let stoppable = Stoppable { file: &capture.file, belt: &belt };
+        let stoppable = Stoppable { file: &capture.file, ring: &ring };
         (&capture.file).seek(SeekFrom::Start(0)).unwrap();
         let error = Reader::new(stoppable).unwrap().next(&mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("the port is being closed"), "{error}");

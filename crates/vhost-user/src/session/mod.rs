@@ -251,7 +251,7 @@ impl Session {
                 }
             }
             Request::SetVringBase(RingNumber { ring, number }) => {
-                self.idle(ring, request)?.claim_base(number)
+                self.idle(ring, request)?.announce_base(number)
             }
             Request::GetVringBase(RingNumber { ring, .. }) => {
                 let at = self.index(ring)?;

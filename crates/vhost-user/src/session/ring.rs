@@ -22,7 +22,7 @@ pub(super) struct Ring {
     /// Where it goes on; at its start if nobody said otherwise.
     base: Option<u32>,
     /// Whether that is what the front-end says, not what we know.
-    claimed: bool,
+    announced: bool,
     pub(super) call: Option<Arc<OwnedFd>>,
     pub(super) enabled: bool,
     /// Whether it is started, and what the driver signals.
@@ -43,13 +43,13 @@ impl Ring {
     }
 
     /// The front-end says where it goes on.
-    pub(super) fn claim_base(&mut self, base: u32) {
-        (self.base, self.claimed) = (Some(base), true);
+    pub(super) fn announce_base(&mut self, base: u32) {
+        (self.base, self.announced) = (Some(base), true);
     }
 
     /// It has run, and stands here now.
     pub(super) fn keep_base(&mut self, base: u32) {
-        (self.base, self.claimed) = (Some(base), false);
+        (self.base, self.announced) = (Some(base), false);
     }
 
     /// Whether packets pass when it is started.
@@ -91,7 +91,7 @@ impl Ring {
         let base = |areas: &Areas| match format {
             // virtio-user as a server says 0 of rings that were in use when the back-end before us died. What was used is
             // told by the ring: network devices leave nothing behind that was taken and is not used.
-            Format::Split if self.claimed => {
+            Format::Split if self.announced => {
                 // SAFETY: the used ring was found at an even address, its index two bytes behind its start; only virtqueues
                 // access it, by atomics.
                 let used = unsafe { AtomicU16::from_ptr(areas.device.as_ptr().add(2).cast()) };
@@ -99,7 +99,7 @@ impl Ring {
             }
             Format::Split => position,
             // QEMU knows nothing better than where a ring once started when the back-end before us has died.
-            Format::Packed if self.claimed && indirect && !in_order => {
+            Format::Packed if self.announced && indirect && !in_order => {
                 // SAFETY: the descriptors were found in `memory`, with the length of this size; only virtqueues access them, by
                 // atomics.
                 unsafe { found_position(areas, self.size) }.unwrap_or(both)

@@ -1,4 +1,4 @@
-//! What a sender says in front of a packet, of which nobody knows yet whether it is true.
+//! The virtio-net header in front of a packet from a client: offload metadata that is not verified yet.
 
 use packet::offload::{Gso, Offload};
 use packet::virtio_net::{self, HEADER_LEN};
@@ -7,14 +7,14 @@ use packet::virtio_net::{self, HEADER_LEN};
 /// packet would leave the switch it is dropped and counted as `bad-offload`.
 const REFUSED: Offload = Offload { gso: Gso::Udp, ..Offload::NONE };
 
-/// The metadata of a packet that came behind this header.
+/// Returns the metadata of the packet behind this header; [`Offload::validate`] tells whether it is true.
 #[inline]
-pub(crate) fn claim(header: &[u8; HEADER_LEN]) -> Offload {
+pub(crate) fn unverified(header: &[u8; HEADER_LEN]) -> Offload {
     virtio_net::decode(header).unwrap_or(REFUSED)
 }
 
-/// [`claim`] for fuzz targets.
+/// [`unverified`] for fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub fn of_header(header: &[u8; HEADER_LEN]) -> Offload {
-    claim(header)
+    unverified(header)
 }

@@ -1,14 +1,14 @@
-//! Frames on their way from the thread that reads a file to the worker that switches them.
+//! Ring of pages with frames, from the thread that reads a capture file to the worker that switches them.
 //!
-//! A few pages go round: the reader fills a free one and puts it on the belt, the worker takes its frames where they lie
+//! A few pages go round: the reader fills a free one and puts it in the ring, the worker takes its frames where they lie
 //! and gives the page back. So the worker makes two queue operations a page, not a packet, and copies nothing; a reader
 //! without a free page waits, which is all that slows a replay at full speed.
 //!
-//! Two doorbells: the reader rings one for the worker when it has put a page on the belt, the worker the other one for the
+//! Two doorbells: the reader rings one for the worker when it has put a page in the ring, the worker the other one for the
 //! reader when enough pages are free.
 //!
-//! While the belt is halted the worker takes nothing, and [`Belt::halt`] returns when what it had taken is delivered:
-//! a replay that is halted and goes on loses no frame.
+//! While the ring is halted the worker takes nothing, and [`FrameRing::halt`] returns when what it had taken
+//! is delivered: a replay that is halted and goes on loses no frame.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -103,7 +103,7 @@ struct Begun {
 }
 
 /// See the module.
-pub(super) struct Belt {
+pub(super) struct FrameRing {
     filled: ArrayQueue<Page>,
     free: ArrayQueue<Page>,
     /// A page that a worker had begun when its queue was taken away.
@@ -116,11 +116,11 @@ pub(super) struct Belt {
     /// Whether the worker has frames that are not delivered yet.
     taking: AtomicBool,
     stopped: AtomicBool,
-    /// How often the belt was set going again.
+    /// How often the ring was set going again.
     resumed: AtomicU64,
 }
 
-impl Belt {
+impl FrameRing {
     pub(super) fn new(halted: bool) -> std::io::Result<Self> {
         let free = ArrayQueue::new(PAGES);
         for _ in 0..PAGES {
@@ -187,47 +187,47 @@ impl Belt {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// How often the belt was set going again.
+    /// How often the ring was set going again.
     pub(super) fn resumed(&self) -> u64 {
         self.resumed.load(Ordering::SeqCst)
     }
 
-    /// An empty page, as soon as there is one; `None` once the belt is stopped.
+    /// An empty page, as soon as there is one; `None` once the ring is stopped.
     pub(super) fn empty_page(&self) -> Option<Page> {
         self.room.wait_for(|| if self.is_stopped() { Some(None) } else { self.free.pop().map(Some) })
     }
 
-    /// Puts a page on the belt.
+    /// Puts a page in the ring.
     pub(super) fn put(&self, page: Page) {
         // There are not more pages than room.
         let _ = self.filled.push(page);
         self.frames.ring();
     }
 
-    /// Whether all that was put on the belt has been delivered; `held` pages are with the reader.
+    /// Whether all that was put in the ring has been delivered; `held` pages are with the reader.
     pub(super) fn is_delivered(&self, held: usize) -> bool {
         self.free.len() + held == PAGES
     }
 }
 
-/// The worker's end of the belt.
-pub(super) struct BeltQueue {
-    belt: std::sync::Arc<Belt>,
+/// The worker's end of the ring.
+pub(super) struct FrameQueue {
+    ring: std::sync::Arc<FrameRing>,
     begun: Option<Begun>,
     /// Pages whose frames are all in the batch.
     spent: Vec<Page>,
 }
 
-impl BeltQueue {
-    pub(super) fn new(belt: std::sync::Arc<Belt>) -> Self {
-        let begun = belt.left.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Self { belt, begun, spent: Vec::with_capacity(PAGES) }
+impl FrameQueue {
+    pub(super) fn new(ring: std::sync::Arc<FrameRing>) -> Self {
+        let begun = ring.left.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Self { ring, begun, spent: Vec::with_capacity(PAGES) }
     }
 
     fn take(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         while batch.has_room() {
             let Some(begun) = &mut self.begun else {
-                let Some(page) = self.belt.filled.pop() else { return Ok(()) };
+                let Some(page) = self.ring.filled.pop() else { return Ok(()) };
                 self.begun = Some(Begun { page, next: 0 });
                 continue;
             };
@@ -252,19 +252,19 @@ impl BeltQueue {
         for mut page in self.spent.drain(..) {
             page.clear();
             // There is room for all.
-            let _ = self.belt.free.push(page);
+            let _ = self.ring.free.push(page);
         }
-        if self.belt.free.len() >= ENOUGH {
-            self.belt.room.ring();
+        if self.ring.free.len() >= ENOUGH {
+            self.ring.room.ring();
         }
     }
 }
 
-impl RxQueue for BeltQueue {
+impl RxQueue for FrameQueue {
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
-        // Who halts the belt says so and then looks whether frames are being taken; here it is the other way round.
-        self.belt.taking.store(true, Ordering::SeqCst);
-        if self.belt.halted.load(Ordering::SeqCst) {
+        // Who halts the ring says so and then looks whether frames are being taken; here it is the other way round.
+        self.ring.taking.store(true, Ordering::SeqCst);
+        if self.ring.halted.load(Ordering::SeqCst) {
             return Ok(());
         }
         self.take(batch)
@@ -272,17 +272,17 @@ impl RxQueue for BeltQueue {
 
     fn complete(&mut self, _tools: &mut Tools) -> Result<(), Fault> {
         self.give_back();
-        self.belt.taking.store(false, Ordering::Release);
+        self.ring.taking.store(false, Ordering::Release);
         Ok(())
     }
 
     fn set_signalled(&mut self, on: bool) {
-        // The worker looks at the belt after this, whatever was rung before.
-        let _ = if on { self.belt.frames.arm() } else { self.belt.frames.disarm() };
+        // The worker looks at the ring after this, whatever was rung before.
+        let _ = if on { self.ring.frames.arm() } else { self.ring.frames.disarm() };
     }
 
     fn signal(&self) -> BorrowedFd<'_> {
-        self.belt.frames.bell().as_fd()
+        self.ring.frames.bell().as_fd()
     }
 
     fn cheap_to_poll(&self) -> bool {
@@ -290,12 +290,12 @@ impl RxQueue for BeltQueue {
     }
 }
 
-impl Drop for BeltQueue {
+impl Drop for FrameQueue {
     /// What was not delivered stays for the next queue.
     fn drop(&mut self) {
         self.give_back();
-        *self.belt.left.lock().unwrap_or_else(PoisonError::into_inner) = self.begun.take();
-        self.belt.taking.store(false, Ordering::Release);
+        *self.ring.left.lock().unwrap_or_else(PoisonError::into_inner) = self.begun.take();
+        self.ring.taking.store(false, Ordering::Release);
     }
 }
 
@@ -317,7 +317,7 @@ mod tests {
     }
 
     /// Takes one batch, and returns how many frames it had.
-    fn take(queue: &mut BeltQueue, batch: &mut RxBatch) -> usize {
+    fn take(queue: &mut FrameQueue, batch: &mut RxBatch) -> usize {
         batch.clear();
         queue.receive(batch).unwrap();
         let taken = batch.len();
@@ -325,15 +325,15 @@ mod tests {
         taken
     }
 
-    fn put(belt: &Belt, frames: usize) {
-        let mut page = belt.empty_page().unwrap();
+    fn put(ring: &FrameRing, frames: usize) {
+        let mut page = ring.empty_page().unwrap();
         for _ in 0..frames {
             assert!(page.push(&[1; 60]));
         }
-        belt.put(page);
+        ring.put(page);
     }
 
-    fn is_signalled(queue: &BeltQueue) -> bool {
+    fn is_signalled(queue: &FrameQueue) -> bool {
         let signal = queue.signal();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&signal, PollFlags::IN)], Some(&now)).unwrap() > 0;
@@ -343,14 +343,14 @@ mod tests {
 
     #[test]
     fn pages_go_round() {
-        let belt = Arc::new(Belt::new(false).unwrap());
-        let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
+        let ring = Arc::new(FrameRing::new(false).unwrap());
+        let (mut queue, mut batch) = (FrameQueue::new(ring.clone()), batch());
         for _ in 0..10 * PAGES {
-            put(&belt, 100);
-            assert!(!belt.is_delivered(0));
+            put(&ring, 100);
+            assert!(!ring.is_delivered(0));
             let taken = [(); 3].map(|()| take(&mut queue, &mut batch));
             assert_eq!(taken, [64, 36, 0]);
-            assert!(belt.is_delivered(0));
+            assert!(ring.is_delivered(0));
         }
     }
 
@@ -372,33 +372,33 @@ mod tests {
 
     #[test]
     fn what_is_too_short_or_too_long_is_left_out() {
-        let belt = Arc::new(Belt::new(false).unwrap());
-        let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
-        let mut page = belt.empty_page().unwrap();
+        let ring = Arc::new(FrameRing::new(false).unwrap());
+        let (mut queue, mut batch) = (FrameQueue::new(ring.clone()), batch());
+        let mut page = ring.empty_page().unwrap();
         assert!(page.push(&[1; 13]) && page.push_oversize() && page.push(&[2; 14]) && page.push(&[]));
-        belt.put(page);
+        ring.put(page);
         assert_eq!(take(&mut queue, &mut batch), 1);
     }
 
     #[test]
     fn a_halted_belt_lets_nothing_through() {
-        let belt = Arc::new(Belt::new(true).unwrap());
-        let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
-        put(&belt, 3);
+        let ring = Arc::new(FrameRing::new(true).unwrap());
+        let (mut queue, mut batch) = (FrameQueue::new(ring.clone()), batch());
+        put(&ring, 3);
         assert_eq!(take(&mut queue, &mut batch), 0);
         queue.set_signalled(true);
-        belt.resume();
+        ring.resume();
         assert!(is_signalled(&queue));
-        assert_eq!((take(&mut queue, &mut batch), belt.resumed()), (3, 1));
+        assert_eq!((take(&mut queue, &mut batch), ring.resumed()), (3, 1));
         // Nobody is told that it is halted while frames are on their way.
-        put(&belt, 3);
+        put(&ring, 3);
         batch.clear();
         queue.receive(&mut batch).unwrap();
         let halting = std::thread::spawn({
-            let belt = belt.clone();
-            move || belt.halt()
+            let ring = ring.clone();
+            move || ring.halt()
         });
-        while !belt.is_halted() {
+        while !ring.is_halted() {
             std::thread::yield_now();
         }
         assert!(!halting.is_finished());
@@ -408,47 +408,47 @@ mod tests {
 
     #[test]
     fn a_queue_that_is_taken_away_leaves_its_frames_to_the_next() {
-        let belt = Arc::new(Belt::new(false).unwrap());
-        let (mut first, mut batch) = (BeltQueue::new(belt.clone()), batch());
-        put(&belt, 100);
+        let ring = Arc::new(FrameRing::new(false).unwrap());
+        let (mut first, mut batch) = (FrameQueue::new(ring.clone()), batch());
+        put(&ring, 100);
         assert_eq!(take(&mut first, &mut batch), 64);
         drop(first);
-        let mut second = BeltQueue::new(belt.clone());
+        let mut second = FrameQueue::new(ring.clone());
         assert_eq!((take(&mut second, &mut batch), take(&mut second, &mut batch)), (36, 0));
-        assert!(belt.is_delivered(0));
+        assert!(ring.is_delivered(0));
     }
 
     #[test]
     fn only_who_asked_is_signalled() {
-        let belt = Arc::new(Belt::new(false).unwrap());
-        let mut queue = BeltQueue::new(belt.clone());
-        put(&belt, 1);
+        let ring = Arc::new(FrameRing::new(false).unwrap());
+        let mut queue = FrameQueue::new(ring.clone());
+        put(&ring, 1);
         assert!(!is_signalled(&queue));
         queue.set_signalled(true);
-        put(&belt, 1);
+        put(&ring, 1);
         assert!(is_signalled(&queue));
-        put(&belt, 1);
+        put(&ring, 1);
         assert!(!is_signalled(&queue), "the request was met");
         queue.set_signalled(true);
-        put(&belt, 1);
+        put(&ring, 1);
         assert!(is_signalled(&queue));
         queue.set_signalled(false);
-        put(&belt, 1);
+        put(&ring, 1);
         assert!(!is_signalled(&queue));
     }
 
     #[test]
     fn a_reader_waits_for_room_and_ends_when_it_is_told() {
-        let belt = Arc::new(Belt::new(false).unwrap());
-        let (mut queue, mut batch) = (BeltQueue::new(belt.clone()), batch());
+        let ring = Arc::new(FrameRing::new(false).unwrap());
+        let (mut queue, mut batch) = (FrameQueue::new(ring.clone()), batch());
         let reader = std::thread::spawn({
-            let belt = belt.clone();
+            let ring = ring.clone();
             move || {
-                belt.begin_reading();
+                ring.begin_reading();
                 let mut pages = 0;
-                while let Some(mut page) = belt.empty_page() {
+                while let Some(mut page) = ring.empty_page() {
                     assert!(page.push(&[0; 60]));
-                    belt.put(page);
+                    ring.put(page);
                     pages += 1;
                 }
                 pages
@@ -458,7 +458,7 @@ mod tests {
         while taken < 1000 {
             taken += take(&mut queue, &mut batch);
         }
-        belt.stop();
+        ring.stop();
         let put = reader.join().unwrap();
         assert!((taken..=taken + PAGES).contains(&put), "{put} put, {taken} taken");
     }
