@@ -9,11 +9,11 @@
 //! - [`memory`]: the table of memory regions, and the way from an address of the guest to one of this process.
 //! - [`dirty_log`]: where a live migration is told what was written.
 //! - [`virtqueue`]: the device's side of one virtqueue, split or packed.
-//! - [`driver`]: the driver's side, for tests and tools.
+//! - `driver`: the driver's side, for tests and tools (feature `frontend`).
 //! - [`message`], [`features`]: what front-end and back-end say to each other.
 //! - [`socket`]: listening, connecting, and whole messages out of a stream of bytes.
 //! - [`session`]: the back-end's side of a connection, without I/O. It trusts nothing that the front-end says.
-//! - [`frontend`]: the front-end's side, for tests and tools.
+//! - `frontend`: the front-end's side, for tests and tools (feature `frontend`).
 //!
 //! Invariants:
 //! - Nothing that a peer sends or writes to shared memory leads to a panic, to a loop without end, or to an access
@@ -26,8 +26,10 @@
 compile_error!("virtqueues are little-endian and this crate accesses them natively");
 
 pub mod dirty_log;
+#[cfg(feature = "frontend")]
 pub mod driver;
 pub mod features;
+#[cfg(feature = "frontend")]
 pub mod frontend;
 pub mod memory;
 pub mod message;

@@ -9,6 +9,7 @@
 //! - Addresses are the guest's. What lies outside the memory is refused by methods that say so, wherever it is named.
 //! - The device is not trusted more than a driver is: what it writes to the rings leads to errors, not to a panic.
 
+mod descriptor;
 mod memory;
 mod packed;
 mod split;

@@ -49,11 +49,6 @@ impl RawDescriptor {
         let rest = u64::from(len) | u64::from(third) << 32 | u64::from(fourth) << 48;
         RawDescriptor { address, rest }
     }
-
-    /// As it is in memory.
-    pub(crate) fn to_bytes(self) -> [u8; DESCRIPTOR] {
-        ((u128::from(self.rest) << 64) | u128::from(self.address)).to_le_bytes()
-    }
 }
 
 impl Area {
@@ -108,13 +103,5 @@ impl Area {
         unsafe {
             core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(_at.as_ptr().cast());
         }
-    }
-
-    /// Writes a descriptor: first the address, then the word with the flags, with `order`.
-    #[inline]
-    pub(crate) fn write_descriptor(&self, slot: u16, descriptor: RawDescriptor, order: Ordering) {
-        let offset = usize::from(slot) * DESCRIPTOR;
-        self.u64(offset).store(descriptor.address, Ordering::Relaxed);
-        self.u64(offset + 8).store(descriptor.rest, order);
     }
 }
