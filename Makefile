@@ -28,6 +28,9 @@ BENCH_PACKAGES := $(TEST_PACKAGES) openvswitch-switch-dpdk
 E2E_TESTS = $(patsubst tests/tests/%.rs,--test %,$(filter-out %/virtualization.rs,$(wildcard tests/tests/*.rs))) \
   $(patsubst tests/tests/%/main.rs,--test %,$(wildcard tests/tests/*/main.rs))
 
+# Those that take seconds: traffic, replacing a logic, several bridges, starting and stopping.
+CHECK_TESTS := lifecycle logics graph mirror traffic
+
 # Seeds of the other one are replayed by a test of crates/control.
 FUZZ_SHORT = $(filter-out config,$(patsubst fuzz/fuzz_targets/%.rs,%,$(wildcard fuzz/fuzz_targets/*.rs)))
 
@@ -80,6 +83,15 @@ package-test: deb ## the package in a bare Debian root: installed, run without r
 demo: ## two namespaces and a memif client on a switch: ping, iperf3, tables
 	@$(call install-packages,$(BUILD_PACKAGES) $(DEMO_PACKAGES))
 	demo/demo.sh
+
+.PHONY: check
+check: ## for those who change a line: format, clippy, unit tests, the fastest end-to-end tests; minutes
+	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) build --locked --workspace --bins
+	$(CARGO) test --locked --workspace --exclude mswitch-e2e
+	$(CARGO) test --locked --workspace $(addprefix --test ,$(CHECK_TESTS))
 
 .PHONY: test
 # Everything is compiled once: what would make the second time faster makes the first one slower.

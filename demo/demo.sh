@@ -4,7 +4,7 @@
 # Builds the switch, starts it in a temporary folder with two network namespaces on TAP ports and one program on a memif
 # port, sends traffic between them, shows what the switch knows, and removes everything again.
 #
-# MSWITCH and MEMIF_CHECK name the binaries (default: those in target/release, built first). Needs root.
+# MSWITCH and MEMIF_CHECK name the binaries (default: those in target/demo, built first). Needs root.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,9 +24,9 @@ if [ -n "${MSWITCH:-}" ] && [ -n "${MEMIF_CHECK:-}" ]; then
   mswitch=$MSWITCH check=$MEMIF_CHECK
 else
   echo "Building mswitch; the first time this takes some minutes."
-  (cd "$here" && cargo build --locked --release -p mswitch -p mswitch-bench)
+  (cd "$here" && cargo build --locked --profile demo -p mswitch -p mswitch-bench --bin mswitch --bin memif-check)
   target=${CARGO_TARGET_DIR:-$here/target}
-  mswitch=$target/release/mswitch check=$target/release/memif-check
+  mswitch=$target/demo/mswitch check=$target/demo/memif-check
 fi
 
 dir=$(mktemp -d)
