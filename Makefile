@@ -85,12 +85,13 @@ demo: ## two namespaces and a memif client on a switch: ping, iperf3, tables
 	demo/demo.sh
 
 .PHONY: check
+# Not the tests of the benchmarks: they measure what the machine can do, and want it for themselves.
 check: ## for those who change a line: format, clippy, unit tests, the fastest end-to-end tests; minutes
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) build --locked --workspace --bins
-	$(CARGO) test --locked --workspace --exclude mswitch-e2e
+	$(CARGO) test --locked --workspace --exclude mswitch-e2e --exclude mswitch-bench
 	$(CARGO) test --locked --workspace $(addprefix --test ,$(CHECK_TESTS))
 
 .PHONY: test
