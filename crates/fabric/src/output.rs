@@ -9,7 +9,7 @@
 use packet::offload::Offload;
 
 use crate::counters::DropReason;
-use crate::record::Record;
+use crate::record::{Record, state};
 use crate::rx::RxBatch;
 
 /// Outputs one batch may have in all: every packet of a full batch flooded to 1,024 ports.
@@ -152,6 +152,12 @@ impl<'a> Output<'a> {
         self.batch.offload(usize::from(self.v))
     }
 
+    /// Whether nothing is left to do on it and nothing known of it: its metadata is [`Offload::NONE`].
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        !self.record.has(state::OFFLOAD | state::VERIFIED)
+    }
+
     /// Private header bytes.
     #[inline(always)]
     pub fn header(&self) -> &'a [u8] {
@@ -272,8 +278,7 @@ impl<'a> OutputList<'a> {
     /// Calls `f` with each output that was not refused.
     #[inline(always)]
     pub fn for_each(&self, mut f: impl FnMut(&Output<'_>)) {
-        let mut outputs = self.iter();
-        while let Some(output) = outputs.next() {
+        for output in self.iter() {
             f(&output);
         }
     }

@@ -223,16 +223,16 @@ impl<B: RingBacking> TxRing<B> {
     #[inline(always)]
     fn fill_all(&self, list: &OutputList<'_>, mut seq: u32) -> u64 {
         let mut bytes = 0;
-        let mut outputs = list.iter();
         if list.longest() <= HEADER_COPY as u32 {
             // All their bytes are private already.
-            while let Some(output) = outputs.next() {
+            for output in list.iter() {
                 debug_assert_eq!(output.payload_len(), 0);
                 bytes += u64::from(output.len());
                 seq = self.fill::<false>(seq, &output);
             }
             return bytes;
         }
+        let mut outputs = list.iter();
         let mut next = outputs.next();
         while let Some(output) = next {
             copy::count_delivered(u64::from(output.payload_len()));

@@ -231,6 +231,13 @@ impl RxBatch {
         }
     }
 
+    /// The first byte of packet `i`, which was added in one piece; `None` of others.
+    #[inline]
+    pub fn front(&self, i: usize) -> Option<NonNull<u8>> {
+        let record = self.records.get(..self.packets)?.get(i)?;
+        if record.has(state::PIECES) { None } else { NonNull::new(record.at.cast_mut()) }
+    }
+
     /// Discards the pieces of a packet that was not ended.
     pub fn abandon_packet(&mut self) {
         self.used_segments = self.open_first;

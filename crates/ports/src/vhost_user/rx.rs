@@ -33,9 +33,13 @@ pub(super) struct Rx {
     /// A station to be announced before anything else.
     announce: Option<[u8; 6]>,
     chain: Box<Chain>,
-    /// Chains of the batch: what [`GuestQueue::give_back`] wants to know of each.
-    taken: Vec<(u16, u16)>,
-    /// Where the headers of packets are that were not read yet, by the packet's number.
+    /// Chains of the batch, by id and slots: the first `held` are to be given back.
+    taken: Box<[(u16, u16); MAX_BATCH]>,
+    held: usize,
+    /// Headers of packets that were not read yet: of so many packets in one piece, from a number on, right in front of
+    /// each;
+    plain: Vec<(usize, usize)>,
+    /// of others where they are, by the packet's number.
     heads: Vec<(usize, Segment)>,
     /// Told where the ring stands, in the end.
     position: Arc<AtomicU32>,
@@ -55,9 +59,24 @@ impl Rx {
         position: Arc<AtomicU32>,
         blame: Arc<Blame>,
     ) -> Self {
-        let (chain, taken) = (Box::default(), Vec::with_capacity(MAX_BATCH));
-        let heads = Vec::with_capacity(MAX_BATCH);
-        Self { ring, queue, kick, call, form, enabled, announce, chain, taken, heads, position, blame }
+        let (chain, taken) = (Box::default(), Box::new([(0, 0); MAX_BATCH]));
+        let (plain, heads) = (Vec::with_capacity(MAX_BATCH), Vec::with_capacity(MAX_BATCH));
+        Self {
+            ring,
+            queue,
+            kick,
+            call,
+            form,
+            enabled,
+            announce,
+            chain,
+            taken,
+            held: 0,
+            plain,
+            heads,
+            position,
+            blame,
+        }
     }
 
     /// Memory that was taken away reads as zeros, which looks like any other fault.
@@ -68,33 +87,73 @@ impl Rx {
 
     #[inline]
     fn take(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
-        while batch.has_room() && self.taken.len() < MAX_BATCH {
-            if !self.queue.take(&mut self.chain).map_err(|error| self.fault(error))? {
+        if !self.queue.has_next().map_err(|error| self.fault(error))? {
+            return Ok(());
+        }
+        while batch.has_room() && self.held < MAX_BATCH {
+            let number = batch.len();
+            let plain = self.take_plain(batch);
+            if plain > 0 && self.form.claims {
+                self.plain.push((number, plain));
+            }
+            if batch.has_room() && self.held < MAX_BATCH && !self.take_chain(batch)? {
                 break;
-            }
-            self.taken.push((self.chain.id(), self.chain.slots()));
-            if self.chain.readable_bytes() < self.form.header {
-                let (bytes, head) = (self.chain.readable_bytes(), self.form.header);
-                return Err(
-                    self.fault(format_args!("packet of {bytes} bytes, shorter than its header of {head}"))
-                );
-            }
-            let (number, mut skip) = (batch.len(), self.form.header);
-            for segment in self.chain.readable() {
-                let skipped = skip.min(segment.len);
-                skip -= skipped;
-                if segment.len > skipped {
-                    // SAFETY: `skipped` < the segment's length, so the address is within it. It stays mapped as long as
-                    // `queue` is there, which is dropped only when no worker uses this queue any more; faults on it are caught.
-                    unsafe { batch.add_segment(segment.at.add(skipped as usize), segment.len - skipped)? };
-                }
-            }
-            batch.end_packet(Offload::NONE);
-            if self.form.claims && batch.len() > number {
-                self.note_header(batch, number);
             }
         }
         Ok(())
+    }
+
+    /// Takes chains of one piece, up to the first that is none. Returns their number.
+    #[inline(always)]
+    fn take_plain(&mut self, batch: &mut RxBatch) -> usize {
+        let (queue, header) = (&mut self.queue, self.form.header);
+        let taken = self.taken.get_mut(self.held..).unwrap_or_default();
+        let most = taken.len();
+        let piece = |i: usize| {
+            let (segment, id) = queue.plain(i as u16, false)?;
+            *taken.get_mut(i)? = (id, 1);
+            let len = segment.len.checked_sub(header)?;
+            prefetch_read(segment.at.as_ptr());
+            // SAFETY: `header` <= the segment's length.
+            Some((unsafe { segment.at.add(header as usize) }, len))
+        };
+        // SAFETY: a segment stays mapped as long as `queue` is there, which is dropped only when no worker uses this queue
+        // any more; faults on it are caught.
+        let added = unsafe { batch.add_plain(most, piece) };
+        self.queue.take_plain(added as u16);
+        self.held += added;
+        added
+    }
+
+    /// Takes the next chain, of any form. False where there is none.
+    fn take_chain(&mut self, batch: &mut RxBatch) -> Result<bool, Fault> {
+        if !self.queue.take(&mut self.chain).map_err(|error| self.fault(error))? {
+            return Ok(false);
+        }
+        if let Some(taken) = self.taken.get_mut(self.held) {
+            *taken = (self.chain.id(), self.chain.slots());
+            self.held += 1;
+        }
+        if self.chain.readable_bytes() < self.form.header {
+            let (bytes, head) = (self.chain.readable_bytes(), self.form.header);
+            return Err(
+                self.fault(format_args!("packet of {bytes} bytes, shorter than its header of {head}"))
+            );
+        }
+        let (number, mut skip) = (batch.len(), self.form.header);
+        for segment in self.chain.readable() {
+            let skipped = skip.min(segment.len);
+            skip -= skipped;
+            if segment.len > skipped {
+                // SAFETY: `skipped` < the segment's length, so the address is within it; it stays mapped as in `take_plain`.
+                unsafe { batch.add_segment(segment.at.add(skipped as usize), segment.len - skipped)? };
+            }
+        }
+        batch.end_packet(Offload::NONE);
+        if self.form.claims && batch.len() > number {
+            self.note_header(batch, number);
+        }
+        Ok(true)
     }
 
     /// Reads what the driver says about the packet of the present chain, or remembers where that is until the batch is
@@ -109,6 +168,28 @@ impl Rx {
             several => batch.set_offload(number, read(several, self.form)),
         }
     }
+
+    /// Reads the headers that were left for later.
+    #[inline]
+    fn read_headers(&mut self, batch: &mut RxBatch) {
+        let len = self.form.header;
+        for (first, count) in self.plain.drain(..) {
+            for number in first..first + count {
+                let Some(front) = batch.front(number) else { continue };
+                // SAFETY: `take_plain` left out so many bytes of the packet's only segment.
+                let at = unsafe { front.sub(len as usize) };
+                // SAFETY: two bytes of those; `take_plain` says why they can be read.
+                let asks = unsafe { at.cast::<[u8; 2]>().read_volatile() } != [0; 2];
+                if asks {
+                    batch.set_offload(number, read(&[Segment { at, len }], self.form));
+                }
+            }
+        }
+        for (number, segment) in self.heads.drain(..) {
+            batch.set_offload(number, read(&[segment], self.form));
+        }
+    }
+
     /// Takes what is there and gives it back.
     fn discard(&mut self) -> Result<(), Fault> {
         // Other ports wait meanwhile. What is left of a longer ring comes at the next look: after a kick, or once it is enabled.
@@ -175,18 +256,15 @@ impl RxQueue for Rx {
         }
         let outcome = self.take(batch);
         // Also after a fault: what came before it goes out, with all that was said of it.
-        for (number, segment) in self.heads.drain(..) {
-            batch.set_offload(number, read(&[segment], self.form));
-        }
+        self.read_headers(batch);
         outcome
     }
 
     #[inline]
     fn complete(&mut self, tools: &mut Tools) -> Result<(), Fault> {
-        if !self.taken.is_empty() {
-            for (id, slots) in self.taken.drain(..) {
-                self.queue.give_back(id, slots, 0);
-            }
+        if self.held > 0 {
+            self.queue.give_back_unwritten(self.taken.get(..self.held).unwrap_or_default());
+            self.held = 0;
             self.queue.publish();
             if self.queue.wants_call() {
                 self.call.tell(tools);

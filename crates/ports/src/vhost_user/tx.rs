@@ -145,9 +145,18 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         Ok(published.wrapping_add(own.taken).wrapping_add(available.into()))
     }
 
-    #[inline]
+    #[inline(always)]
     fn buffer(&self, own: &mut Own, _: u32, entry: &mut Entry) -> Result<Buffer, Fault> {
         let Own { queue, chain, taken, slots, .. } = own;
+        if let Some((segment, id)) = queue.plain(0, true)
+            && segment.len >= HEADER as u32
+        {
+            queue.take_plain(1);
+            (*taken, *slots) = (*taken + 1, *slots + 1);
+            (entry.id, entry.slots) = (id, 1);
+            entry.forget();
+            return Ok(Buffer { at: segment.at, capacity: segment.len });
+        }
         // What was available a moment ago is not any more: that is no driver that means well.
         if !queue.take(chain).map_err(|error| self.blame.put(self.ring, error))? {
             return Err(self.blame.put(self.ring, "a chain that was available is not any more"));
@@ -178,7 +187,7 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         Some(Buffer { at: segment.at, capacity: segment.len })
     }
 
-    #[inline]
+    #[inline(always)]
     fn capacity(&self, entry: &Entry, first: &Buffer) -> u32 {
         entry.more().map_or(first.capacity, |more| more.capacity)
     }
@@ -188,20 +197,23 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         self.form.mergeable
     }
 
-    #[inline]
+    #[inline(always)]
     fn prefix(&self, output: &Output<'_>, entries: u16, to: &mut [u8]) {
-        let header = virtio_net::encode(&self.claims(&output.offload()), entries);
+        let header = match output.is_plain() {
+            true => virtio_net::encode(&Offload::NONE, entries),
+            false => virtio_net::encode(&self.claims(&output.offload()), entries),
+        };
         if let (Some(to), Some(header)) = (to.get_mut(..HEADER), header.get(..HEADER)) {
             to.copy_from_slice(header);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn fill(&self, _: u32, entry: &mut Entry, len: u32, _more: bool) {
         entry.written = len;
     }
 
-    #[inline]
+    #[inline(always)]
     fn hand_over(&self, own: &mut Own, first: &Buffer, entry: &mut Entry) {
         own.taken = own.taken.saturating_sub(1);
         own.slots = own.slots.saturating_sub(entry.slots);

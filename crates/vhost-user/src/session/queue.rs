@@ -45,6 +45,24 @@ impl GuestQueue {
         self.queue.take(&self.memory, chain)
     }
 
+    /// See [`Virtqueue::has_next`].
+    #[inline(always)]
+    pub fn has_next(&mut self) -> Result<bool, QueueError> {
+        self.queue.has_next()
+    }
+
+    /// See [`Virtqueue::plain`]. Segments stay mapped for as long as this queue is there.
+    #[inline(always)]
+    pub fn plain(&mut self, i: u16, writable: bool) -> Option<(Segment, u16)> {
+        self.queue.plain(&self.memory, i, writable)
+    }
+
+    /// See [`Virtqueue::take_plain`].
+    #[inline(always)]
+    pub fn take_plain(&mut self, n: u16) {
+        self.queue.take_plain(n);
+    }
+
     /// See [`Virtqueue::untake`].
     #[inline]
     pub fn untake(&mut self, slots: u16) {
@@ -55,6 +73,12 @@ impl GuestQueue {
     #[inline]
     pub fn give_back(&mut self, id: u16, slots: u16, len: u32) {
         self.queue.give_back(id, slots, len);
+    }
+
+    /// See [`Virtqueue::give_back_unwritten`].
+    #[inline]
+    pub fn give_back_unwritten(&mut self, chains: &[(u16, u16)]) {
+        self.queue.give_back_unwritten(chains);
     }
 
     /// Logs that the first `len` bytes of segments of this queue were written, if a migration is under way. To be called after

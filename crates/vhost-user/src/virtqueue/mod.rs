@@ -280,6 +280,32 @@ impl Virtqueue {
         either!(self, ring => ring.take(memory, chain))
     }
 
+    /// Whether there is a chain to take.
+    #[inline(always)]
+    pub fn has_next(&mut self) -> Result<bool, QueueError> {
+        match &mut self.ring {
+            Ring::Split(ring) => ring.has_next(),
+            Ring::Packed(ring) => Ok(ring.has_next()),
+        }
+    }
+
+    /// The chain `i` behind the next one, if it is *plain*: one direct descriptor, readable or `writable` as asked, whose bytes
+    /// lie in one region. With it comes the [`id`](Chain::id) that it has; it takes one slot. Nothing is taken: after
+    /// `plain` has shown the chains 0 to n - 1, [`take_plain`](Virtqueue::take_plain) takes them.
+    ///
+    /// Of a split ring only chains are seen that [`available`](Virtqueue::available) or [`has_next`](Virtqueue::has_next) has
+    /// found.
+    #[inline(always)]
+    pub fn plain(&mut self, memory: &GuestMemory, i: u16, writable: bool) -> Option<(Segment, u16)> {
+        either!(self, ring => ring.plain(memory, i, writable))
+    }
+
+    /// Takes the next `n` chains, all of which [`plain`](Virtqueue::plain) has just shown.
+    #[inline(always)]
+    pub fn take_plain(&mut self, n: u16) {
+        either!(self, ring => ring.take_plain(n));
+    }
+
     /// Undoes the last [`take`](Virtqueue::take) that is not undone yet; `slots` are those of its chain. For chains that
     /// were taken ahead when the queue stops.
     #[inline]
@@ -297,6 +323,15 @@ impl Virtqueue {
         match &mut self.ring {
             Ring::Split(ring) => ring.give_back(id, len),
             Ring::Packed(ring) => ring.give_back(id, slots, len),
+        }
+    }
+
+    /// Stages chains, by their ids and slots, that nothing was written to; as [`give_back`](Virtqueue::give_back) of each.
+    #[inline]
+    pub fn give_back_unwritten(&mut self, chains: &[(u16, u16)]) {
+        match &mut self.ring {
+            Ring::Split(ring) => chains.iter().for_each(|(id, _)| ring.give_back(*id, 0)),
+            Ring::Packed(ring) => chains.iter().for_each(|(id, slots)| ring.give_back(*id, *slots, 0)),
         }
     }
 

@@ -16,7 +16,7 @@ use super::area::{Area, RawDescriptor};
 use super::event::{Position, Suppression};
 use super::layout::{DESCRIPTOR, INDIRECT, NEXT, PACKED_AVAILABLE, PACKED_USED, WRITE};
 use super::table::Table;
-use super::{Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError};
+use super::{Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError, Segment};
 use crate::memory::GuestMemory;
 
 /// How many descriptors are looked at to see how many chains there are.
@@ -138,6 +138,38 @@ impl Packed {
         self.in_flight += slots;
         self.next = self.next.advanced(slots, self.size);
         Ok(true)
+    }
+
+    #[inline(always)]
+    pub(super) fn has_next(&mut self) -> bool {
+        let descriptor = self.descriptors.descriptor(self.next.slot, Ordering::Acquire);
+        is_available(descriptor.fourth(), self.next.wrap)
+    }
+
+    /// See [`super::Virtqueue::plain`].
+    #[inline(always)]
+    pub(super) fn plain(&mut self, memory: &GuestMemory, i: u16, writable: bool) -> Option<(Segment, u16)> {
+        if i >= self.size - self.in_flight {
+            return None;
+        }
+        let position = self.next.advanced(i, self.size);
+        let descriptor = self.descriptors.descriptor(position.slot, Ordering::Acquire);
+        let (len, flags) = (descriptor.len(), descriptor.fourth());
+        let form = if writable { WRITE } else { 0 };
+        if !is_available(flags, position.wrap) || flags & (NEXT | INDIRECT | WRITE) != form || len == 0 {
+            return None;
+        }
+        let at = memory.guest_near(&mut self.hint, descriptor.address, len.into())?;
+        Some((Segment { at, len }, descriptor.third()))
+    }
+
+    /// See [`super::Virtqueue::take_plain`].
+    #[inline(always)]
+    pub(super) fn take_plain(&mut self, n: u16) {
+        // No more than `plain` has shown.
+        let n = n.min(self.size - self.in_flight);
+        self.in_flight += n;
+        self.next = self.next.advanced(n, self.size);
     }
 
     /// Collects a chain of more than one descriptor. The id that counts is the last one's.

@@ -13,7 +13,9 @@ use super::layout::{
     AVAILABLE_ENTRY, INDIRECT, NEXT, SPLIT_ENTRIES, SPLIT_INDEX, SPLIT_NO_SIGNAL, USED_ENTRY, WRITE,
 };
 use super::table::Table;
-use super::{Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError, need_event};
+use super::{
+    Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError, Segment, need_event,
+};
 use crate::memory::GuestMemory;
 
 /// How many chains ahead the first descriptor is fetched.
@@ -97,14 +99,14 @@ impl Split {
 
     #[inline]
     pub(super) fn take(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, QueueError> {
-        if self.next_available == self.seen_available && self.available()? == 0 {
+        if !self.has_next()? {
             return Ok(false);
         }
         let head = self.head(self.next_available);
         if head > self.mask {
             return Err(QueueError::HeadOutOfRange { head, size: self.size() });
         }
-        self.fetch_ahead();
+        self.fetch_ahead(self.next_available);
         let descriptor = self.descriptors.descriptor(head, Ordering::Relaxed);
         let flags = descriptor.third();
         chain.begin(head, 1);
@@ -118,6 +120,38 @@ impl Split {
         Ok(true)
     }
 
+    #[inline(always)]
+    pub(super) fn has_next(&mut self) -> Result<bool, QueueError> {
+        Ok(self.next_available != self.seen_available || self.available()? > 0)
+    }
+
+    /// See [`super::Virtqueue::plain`].
+    #[inline(always)]
+    pub(super) fn plain(&mut self, memory: &GuestMemory, i: u16, writable: bool) -> Option<(Segment, u16)> {
+        if i >= self.seen_available.wrapping_sub(self.next_available) {
+            return None;
+        }
+        let index = self.next_available.wrapping_add(i);
+        let head = self.head(index);
+        if head > self.mask {
+            return None;
+        }
+        self.fetch_ahead(index);
+        let descriptor = self.descriptors.descriptor(head, Ordering::Relaxed);
+        let (len, flags) = (descriptor.len(), if writable { WRITE } else { 0 });
+        if descriptor.third() != flags || len == 0 {
+            return None;
+        }
+        let at = memory.guest_near(&mut self.hint, descriptor.address, len.into())?;
+        Some((Segment { at, len }, head))
+    }
+
+    /// See [`super::Virtqueue::take_plain`].
+    #[inline(always)]
+    pub(super) fn take_plain(&mut self, n: u16) {
+        self.next_available = self.next_available.wrapping_add(n);
+    }
+
     /// The available entry of an index, which is masked.
     #[inline]
     fn head(&self, index: u16) -> u16 {
@@ -125,11 +159,12 @@ impl Split {
         self.driver.u16(offset).load(Ordering::Relaxed)
     }
 
-    /// Fetches a descriptor that will soon be read. Its place is only a guess: what counts is read when it is taken.
-    #[inline]
-    fn fetch_ahead(&self) {
-        if self.seen_available.wrapping_sub(self.next_available) > AHEAD {
-            let head = self.head(self.next_available.wrapping_add(AHEAD));
+    /// Fetches a descriptor that will soon be read, some entries behind `index`. Its place is only a guess: what counts is
+    /// read when it is taken.
+    #[inline(always)]
+    fn fetch_ahead(&self, index: u16) {
+        if self.seen_available.wrapping_sub(index) > AHEAD {
+            let head = self.head(index.wrapping_add(AHEAD));
             self.descriptors.fetch_descriptor(head & self.mask);
         }
     }
