@@ -277,20 +277,71 @@ impl<'a> Batch<'a> {
         self.send_anywhere(v, port);
     }
 
+    /// Sends a version to a port, by transmit queue `queue` in place of the one that its flow's hash chooses. A number that the
+    /// port does not have means its last queue.
+    pub fn send_to_queue(&mut self, v: VersionId, port: PortIndex, queue: u16) {
+        if port == self.ingress {
+            return self.drop_output(v, DropReason::SamePort);
+        }
+        match self.view.port(port) {
+            Some(entry) => {
+                self.mark(v);
+                emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry, Some(queue));
+            }
+            None => self.drop_output(v, DropReason::PortDown),
+        }
+    }
+
+    /// Gives a version a traffic class, for queues that tell packets apart ([`crate::Gate`]); 0 unless set. Only for a version
+    /// no output refers to.
+    pub fn set_class(&mut self, v: VersionId, class: u8) {
+        let record = &mut self.rx.records[usize::from(v.0)];
+        if !record.has(state::SENT) {
+            record.class = class;
+        }
+    }
+
+    /// The versions that a packet consists of when nothing is left to do on it: its segments, checksums complete; the version
+    /// itself, if nothing was left to do. A logic that encapsulates asks for them first and puts its header in front of
+    /// each, since offload metadata cannot describe headers within headers. `None` (counted) when the batch made too many, or
+    /// the metadata does not describe the packet.
+    pub fn make_plain(&mut self, v: VersionId) -> Option<impl Iterator<Item = VersionId> + use<>> {
+        let i = usize::from(v.0);
+        let versions = match self.rx.records[i].has(state::OFFLOAD) {
+            false => v.0..v.0 + 1,
+            true => match offloads::plain_versions(self.rx, i) {
+                Ok(versions) => versions,
+                Err(reason) => {
+                    self.drop_output(v, reason);
+                    return None;
+                }
+            },
+        };
+        Some(versions.map(VersionId))
+    }
+
     /// Sends the received packets `first..end`, by their numbers, to a port, as [`Batch::send`] does one after the other, at
     /// the cost of little more than one if they are plain and the port takes any of them.
     #[inline]
     pub fn send_range(&mut self, first: u16, end: u16, port: PortIndex) {
-        let (from, to) = (usize::from(first), usize::from(end).min(self.rx.packets));
+        let end = end.min(self.rx.packets as u16);
         let door = self.view.door(port);
-        let plain = !self.rx.offloads && self.rx.longest <= door.max_frame && door.lanes == 1;
-        if plain && port != self.ingress && from < to {
-            for record in &mut self.rx.records[from..to] {
-                record.state |= state::SENT | state::HANDLED;
-            }
-            self.pad.append_range(door.lane, first, to as u16);
-        } else {
-            (first..to as u16).for_each(|v| self.send(VersionId(v), port));
+        let plain = !self.rx.offloads && self.rx.longest <= door.max_frame;
+        if first >= end {
+            return;
+        }
+        if !plain || port == self.ingress || door.lanes == 0 {
+            return (first..end).for_each(|v| self.send(VersionId(v), port));
+        }
+        for record in &mut self.rx.records[usize::from(first)..usize::from(end)] {
+            record.state |= state::SENT | state::HANDLED;
+        }
+        if door.lanes == 1 {
+            return self.pad.append_range(door.lane, first, end);
+        }
+        for v in first..end {
+            let hash = packet::flow::hash(self.rx.header(v.into()));
+            self.pad.append(door.lane_of(hash), v);
         }
     }
 
@@ -427,7 +478,7 @@ impl<'a> Batch<'a> {
 
     fn output(&mut self, v: VersionId, entry: &PortEntry) {
         self.mark(v);
-        emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry);
+        emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry, None);
     }
 
     /// Counts packets that the logic said nothing about.
@@ -441,25 +492,26 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Puts version `v` on the list of a port, in a form that it takes.
+/// Puts version `v` on the list of a port, in a form that it takes; on the list of a queue, if one is named.
 pub(crate) fn emit(
     rx: &mut RxBatch,
     pad: &mut Scratchpad,
     bridge: &BridgeState,
     v: usize,
     entry: &PortEntry,
+    queue: Option<u16>,
 ) {
     let record = &mut rx.records[v];
     if entry.lanes == 0 {
         return pad.drop_packet(record.packet, entry.closed);
     }
     if record.has(state::OFFLOAD) {
-        return offloads::output(rx, pad, bridge, v, entry);
+        return offloads::output(rx, pad, bridge, v, entry, queue);
     }
     if record.len() > entry.max_frame {
         return pad.refuse(rx, bridge, v as u16, entry, DropReason::ExceedsMtu);
     }
     record.state |= state::SENT;
-    let lane = entry.lane(|| packet::flow::hash(rx.header(v)));
+    let lane = entry.lane(queue, || packet::flow::hash(rx.header(v)));
     pad.append(lane, v as u16);
 }

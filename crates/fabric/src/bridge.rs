@@ -46,13 +46,13 @@ impl PortEntry {
         }
     }
 
-    /// The queue for a packet with this flow hash.
+    /// The queue of this number, the last one for a higher number; without a number, the one for a packet with this flow hash.
     #[inline(always)]
-    pub(crate) fn lane(&self, hash: impl FnOnce() -> u32) -> u32 {
-        match self.lanes {
-            0 | 1 => self.first_lane,
-            // Maps the hash to 0..n without a division.
-            n => self.first_lane + ((u64::from(hash()) * u64::from(n)) >> 32) as u32,
+    pub(crate) fn lane(&self, queue: Option<u16>, hash: impl FnOnce() -> u32) -> u32 {
+        match (self.lanes, queue) {
+            (0 | 1, _) => self.first_lane,
+            (lanes, Some(queue)) => self.first_lane + u32::from(queue).min(lanes - 1),
+            (_, None) => Door::of(self).lane_of(hash()),
         }
     }
 }
@@ -79,6 +79,13 @@ pub(crate) struct Door {
 
 impl Door {
     const CLOSED: Door = Door { lane: 0, lanes: 0, max_frame: 0 };
+
+    /// The queue for a packet with this flow hash.
+    #[inline(always)]
+    pub(crate) fn lane_of(&self, hash: u32) -> u32 {
+        // Maps the hash to 0..lanes without a division.
+        self.lane + ((u64::from(hash) * u64::from(self.lanes)) >> 32) as u32
+    }
 
     fn of(entry: &PortEntry) -> Self {
         Door { lane: entry.first_lane, lanes: entry.lanes, max_frame: entry.max_frame }

@@ -89,7 +89,7 @@ impl MirrorTarget {
             self.copied.packets.fetch_add(1, Relaxed);
             self.copied.bytes.fetch_add(rx.records[copy].len().into(), Relaxed);
         }
-        batch::emit(rx, pad, bridge, copy, &self.to);
+        batch::emit(rx, pad, bridge, copy, &self.to, None);
     }
 }
 

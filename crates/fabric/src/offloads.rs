@@ -10,7 +10,7 @@ use packet::segment::{self, Plan};
 
 use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::DropReason;
-use crate::record::{Record, state};
+use crate::record::{Record, Work, state};
 use crate::rx::{HEADROOM, PULL_MAX, RxBatch};
 use crate::scratchpad::Scratchpad;
 
@@ -22,12 +22,13 @@ pub(crate) fn output(
     bridge: &BridgeState,
     v: usize,
     entry: &PortEntry,
+    queue: Option<u16>,
 ) {
     let record = rx.records[v];
-    let Ok(offload) = rx.offload(v).validate(rx.header(v), record.len()) else {
-        return pad.drop_packet(record.packet, DropReason::BadOffload);
-    };
-    rx.work[v].offload = offload;
+    if let Err(reason) = validate(rx, v) {
+        return pad.drop_packet(record.packet, reason);
+    }
+    let offload = rx.work[v].offload;
     let takes = match offload.gso {
         Gso::None => entry.caps.csum,
         Gso::Tcp4 => entry.caps.csum && entry.caps.tso4,
@@ -39,7 +40,7 @@ pub(crate) fn output(
             Gso::None => record.len(),
             _ => record.len().min(u32::from(offload.hdr_len) + u32::from(offload.gso_size)),
         };
-        return append(rx, pad, bridge, v, frame, entry);
+        return append(rx, pad, bridge, v, frame, entry, queue);
     }
     if rx.work[v].plain_count == 0
         && let Err(reason) = make_plain(rx, v)
@@ -51,7 +52,7 @@ pub(crate) fn output(
     rx.records[v].state |= state::SENT;
     for segment in first..first + count {
         let len = rx.records[usize::from(segment)].len();
-        append(rx, pad, bridge, usize::from(segment), len, entry);
+        append(rx, pad, bridge, usize::from(segment), len, entry, queue);
     }
 }
 
@@ -62,14 +63,32 @@ fn append(
     v: usize,
     frame: u32,
     entry: &PortEntry,
+    queue: Option<u16>,
 ) {
     if frame > entry.max_frame {
         return pad.refuse(rx, bridge, v as u16, entry, DropReason::ExceedsMtu);
     }
     rx.records[v].state |= state::SENT;
     // All segments of a packet hash alike: the hash leaves lengths and sequence numbers out.
-    let lane = entry.lane(|| packet::flow::hash(rx.header(v)));
+    let lane = entry.lane(queue, || packet::flow::hash(rx.header(v)));
     pad.append(lane, v as u16);
+}
+
+/// Brings the metadata of version `v` into its normal form, if it describes the packet.
+fn validate(rx: &mut RxBatch, v: usize) -> Result<(), DropReason> {
+    let offload = rx.work[v].offload.validate(rx.header(v), rx.records[v].len());
+    rx.work[v].offload = offload.map_err(|_| DropReason::BadOffload)?;
+    Ok(())
+}
+
+/// The plain form of version `v`, which has offload metadata, as versions that the caller may edit: receivers without
+/// offloads get others.
+pub(crate) fn plain_versions(rx: &mut RxBatch, v: usize) -> Result<std::ops::Range<u16>, DropReason> {
+    validate(rx, v)?;
+    make_plain(rx, v)?;
+    let Work { plain, plain_count, .. } = rx.work[v];
+    rx.work[v].plain_count = 0;
+    Ok(plain..plain + plain_count)
 }
 
 fn make_plain(rx: &mut RxBatch, v: usize) -> Result<(), DropReason> {

@@ -158,6 +158,12 @@ impl<'a> Output<'a> {
         !self.record.has(state::OFFLOAD | state::VERIFIED)
     }
 
+    /// Traffic class that the logic gave the packet; 0 unless it did ([`crate::Batch::set_class`]).
+    #[inline(always)]
+    pub fn class(&self) -> u8 {
+        self.record.class
+    }
+
     /// Private header bytes.
     #[inline(always)]
     pub fn header(&self) -> &'a [u8] {

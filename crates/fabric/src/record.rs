@@ -49,7 +49,9 @@ pub(crate) struct Record {
     pub(crate) first_piece: u32,
     /// and their number.
     pub(crate) pieces: u16,
-    pub(crate) reserved: u16,
+    /// Traffic class, for queues that tell packets apart.
+    pub(crate) class: u8,
+    pub(crate) reserved: u8,
 }
 
 const _: () = assert!(size_of::<Record>() == 32);
@@ -84,6 +86,7 @@ impl Record {
         state: 0,
         first_piece: 0,
         pieces: 0,
+        class: 0,
         reserved: 0,
     };
 

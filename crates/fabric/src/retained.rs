@@ -77,6 +77,8 @@ pub(crate) struct RetainedPacket {
     /// Bytes of the packet.
     pub(crate) len: u32,
     pub(crate) offload: Offload,
+    /// Traffic class.
+    pub(crate) class: u8,
 }
 
 impl<B> Retained<B> {
@@ -123,7 +125,8 @@ impl<B> Retained<B> {
                 // It was encoded from valid metadata.
                 let offload = virtio_net::decode(&header).unwrap_or(Offload::NONE);
                 let len = len.saturating_sub(virtio_net::HEADER_LEN as u32);
-                return Some(RetainedPacket { first: at, slots: seq.wrapping_sub(at), len, offload });
+                let [.., class, _] = header;
+                return Some(RetainedPacket { first: at, slots: seq.wrapping_sub(at), len, offload, class });
             }
         }
         None
@@ -186,7 +189,8 @@ unsafe impl<B: Bell> RingBacking for Filling<B> {
 
     fn prefix(&self, output: &Output<'_>, _entries: u16, to: &mut [u8]) {
         if let Some(to) = to.first_chunk_mut() {
-            *to = virtio_net::encode(&output.offload(), 1);
+            // The field for a number of buffers has room for the class.
+            *to = virtio_net::encode(&output.offload(), output.class().into());
         }
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{
-    AttachOptions, Attachment, Caps, DropReason, Egress, Fault, Gate, Open, Opening, OutputList,
-    PortSettings, QueueCounters, Queueing, Switch, Tools, clock,
+    AttachOptions, Attachment, Batch, Caps, DropReason, Egress, Fault, Gate, Open, Opening, OutputList,
+    PortIndex, PortSettings, QueueCounters, Queueing, Switch, SwitchLogic, Tools, clock,
 };
 use packet::offload::{Gso, Offload};
 use support::feed::{Feed, Sent};
@@ -53,7 +53,7 @@ fn packet(to: PortRef, id: u64, len: usize) -> Vec<u8> {
 struct Door(Arc<AtomicBool>);
 
 impl Gate for Door {
-    fn opening(&mut self, now: u64, _: u32) -> Opening {
+    fn opening(&mut self, now: u64, _: u32, _: u8) -> Opening {
         match self.0.load(Ordering::SeqCst) {
             true => Opening::Now,
             false => Opening::At(now + clock::from_duration(Duration::from_micros(200))),
@@ -182,7 +182,7 @@ struct Paced {
 }
 
 impl Gate for Paced {
-    fn opening(&mut self, now: u64, _: u32) -> Opening {
+    fn opening(&mut self, now: u64, _: u32, _: u8) -> Opening {
         if now < self.next {
             return Opening::At(self.next);
         }
@@ -252,4 +252,45 @@ fn a_fault_behind_a_queue_is_told_once() {
     wait_until("the sender has its packets back", || feed.returned() == 2);
     switch.detach(to).unwrap();
     assert_eq!(faults.seen(), [Fault::Protocol]);
+}
+
+/// Goes by a packet's first byte, and gives it the class in its second one.
+struct Classes;
+
+impl SwitchLogic for Classes {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        for v in batch.packets() {
+            let [port, class, ..] = *batch.header(v).first_chunk::<2>().unwrap();
+            batch.set_class(v, class);
+            batch.send(v, PortIndex(port.into()));
+        }
+    }
+}
+
+/// Notes the class of each packet that leaves.
+struct Noted(Arc<Mutex<Vec<(u32, u8)>>>);
+
+impl Gate for Noted {
+    fn opening(&mut self, _: u64, bytes: u32, class: u8) -> Opening {
+        self.0.lock().unwrap().push((bytes, class));
+        Opening::Now
+    }
+}
+
+#[test]
+fn a_gate_is_told_the_class_that_the_logic_gave_a_packet() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(Classes)).unwrap();
+    let (out, seen) = (Arc::new(CallPort::default()), Arc::<Mutex<Vec<(u32, u8)>>>::default());
+    let noted = seen.clone();
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 64, move || Box::new(Noted(noted.clone())));
+    let feed = sender(&switch, bridge, "a");
+    let classes = [7u8, 0, 3, 255];
+    feed.send(classes.iter().zip(0u64..).map(|(class, id)| {
+        let mut bytes = packet(to, id, 100 + id as usize);
+        bytes[1] = *class;
+        Sent::whole(&bytes)
+    }));
+    wait_until("all are there", || rig::packets(&switch, to).1 == 4);
+    assert_eq!(*seen.lock().unwrap(), [(100, 7), (101, 0), (102, 3), (103, 255)]);
 }

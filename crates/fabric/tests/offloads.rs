@@ -10,7 +10,7 @@ mod support;
 use std::sync::Arc;
 
 use fabric::switch::PortRef;
-use fabric::{Batch, Caps, DropReason, Egress, PortSettings, Switch, SwitchLogic};
+use fabric::{Batch, Caps, DropReason, Egress, PortIndex, PortSettings, Switch, SwitchLogic};
 use packet::{Gso, Offload, VlanTag};
 use proptest::prelude::*;
 use support::feed::{Feed, Sent};
@@ -438,6 +438,40 @@ fn versions_of_one_large_packet_keep_apart() {
         let got: Vec<_> = rig.calls[1].1.take().into_iter().map(|called| called.bytes).collect();
         assert_eq!(got, plain);
         assert_eq!(rig.ring.take(|| 700), plain);
+    }
+}
+
+/// A logic that puts a header in front of packets has large ones cut first; what else it sends of them is not touched by that.
+#[test]
+fn large_packets_are_cut_before_they_are_encapsulated() {
+    const OUTER: [u8; 14] = [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 0x88, 0xe7];
+    struct Encapsulator;
+    impl SwitchLogic for Encapsulator {
+        fn forward(&self, batch: &mut Batch<'_>) {
+            for v in batch.packets() {
+                for v in batch.make_plain(v).into_iter().flatten() {
+                    assert!(batch.set_start(v, batch.start(v) - OUTER.len()));
+                    batch.header_mut(v).unwrap()[..OUTER.len()].copy_from_slice(&OUTER);
+                    batch.send(v, PortIndex(1));
+                }
+                if batch.offload(v) != Offload::NONE {
+                    batch.send(v, PortIndex(2));
+                }
+            }
+        }
+    }
+    for spec in
+        [tso(4000, 1000), Spec { v6: true, ..tso(30_000, 1400) }, Spec { csum_only: true, ..tso(900, 1) }]
+    {
+        let rig = rig_of(Arc::new(Encapsulator), &[(ALL, 65_535), (NONE, 65_535)]);
+        let (bytes, offload) = spec.sent();
+        let plain = support::frame(5, 64);
+        rig.send([Sent::cut(&bytes, &[20, 70, 90, 700]).with_offload(offload), Sent::whole(&plain)]);
+        let outer = |inner: Vec<u8>| Called { bytes: [&OUTER[..], &inner].concat(), offload: Offload::NONE };
+        let wanted: Vec<_> = spec.plain().into_iter().chain([plain]).map(outer).collect();
+        assert_eq!(rig.calls[0].1.take(), wanted);
+        let got: Vec<_> = rig.calls[1].1.take().into_iter().map(|called| called.bytes).collect();
+        assert_eq!(got, spec.plain());
     }
 }
 

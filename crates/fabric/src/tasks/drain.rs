@@ -26,8 +26,9 @@ pub enum Opening {
 
 /// Decides when the packets of a queue may leave: the seam for shapers. Called by one worker at a time.
 pub trait Gate: Send {
-    /// When the packet at the front, of `bytes` bytes, may leave, given that it is `now`. After [`Opening::Now`] it does leave.
-    fn opening(&mut self, now: u64, bytes: u32) -> Opening;
+    /// When the packet at the front, of `bytes` bytes and this traffic class, may leave, given that it is `now`. After
+    /// [`Opening::Now`] it does leave.
+    fn opening(&mut self, now: u64, bytes: u32, class: u8) -> Opening;
 }
 
 /// A gate that is always open.
@@ -35,7 +36,7 @@ pub trait Gate: Send {
 pub struct Open;
 
 impl Gate for Open {
-    fn opening(&mut self, _now: u64, _bytes: u32) -> Opening {
+    fn opening(&mut self, _now: u64, _bytes: u32, _class: u8) -> Opening {
         Opening::Now
     }
 }
@@ -90,7 +91,7 @@ impl Drain {
         while batch.has_room()
             && let Some(packet) = self.retained.packet(at)
         {
-            if let Opening::At(time) = self.gate.opening(now, packet.len) {
+            if let Opening::At(time) = self.gate.opening(now, packet.len, packet.class) {
                 next = Next::At(time);
                 break;
             }
