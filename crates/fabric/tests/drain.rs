@@ -13,6 +13,7 @@ use fabric::{
     AttachOptions, Attachment, Batch, Caps, DropReason, Egress, Fault, Gate, Open, Opening, OutputList,
     PortIndex, PortSettings, QueueCounters, Queueing, Switch, SwitchLogic, Tools, clock,
 };
+use packet::VlanTag;
 use packet::offload::{Gso, Offload};
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
@@ -149,6 +150,34 @@ fn metadata_stays_with_its_packet() {
     let got = out.take();
     assert!(got[0].bytes == segment, "the segment differs");
     assert_eq!([got[0].offload, got[1].offload], [expected, Offload::NONE]);
+}
+
+/// Found by fuzzing: it was looked at again and again, and counted each time, wherever the worker counted next.
+#[test]
+fn what_a_tag_made_longer_than_a_packet_is_dropped_once() {
+    struct Tagger;
+    impl SwitchLogic for Tagger {
+        fn forward(&self, batch: &mut Batch<'_>) {
+            for v in batch.packets() {
+                let to = PortIndex(u16::from(batch.header(v)[0]));
+                if let Some(v) = batch.push_vlan(v, VlanTag::from_tci(5)) {
+                    batch.send(v, to);
+                }
+            }
+        }
+    }
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(Tagger)).unwrap();
+    let out = Arc::new(CallPort::default());
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 64, || Box::new(Open));
+    let feed = Feed::new();
+    let (from, _) = rig::plug(&switch, bridge, "a", vec![feed.queue()], vec![Arc::new(CallPort::default())]);
+    feed.send([Sent::whole(&packet(to, 1, 65_535))]);
+    wait_until("it is counted", || rig::drops(&switch, to, DropReason::Oversize) == 1);
+    feed.send([Sent::whole(&packet(to, 2, 60))]);
+    wait_until("the next is there", || rig::packets(&switch, to).1 == 1);
+    assert_eq!(out.take().len(), 1);
+    assert_eq!((rig::all_drops(&switch, to), rig::all_drops(&switch, from)), (1, 0));
 }
 
 #[test]

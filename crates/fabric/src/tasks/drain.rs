@@ -87,7 +87,8 @@ impl Drain {
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = 0;
-        let (mut at, mut next) = (self.retained.front(), Next::Round);
+        let front = self.retained.front();
+        let (mut at, mut next) = (front, Next::Round);
         while batch.has_room()
             && let Some(packet) = self.retained.packet(at)
         {
@@ -103,12 +104,16 @@ impl Drain {
             batch.end_packet(packet.offload);
             at = packet.end();
         }
+        // What a tag has made longer than packets can be has no place in a batch.
+        self.counters.add_drops(&mut batch.drops);
         let packets = batch.len();
         if packets > 0 {
             batch.load_headers();
             context.tools.nest.begin();
             self.deliver(context, packets);
             context.count(packets);
+        }
+        if at != front {
             self.retained.release(at);
             context.ring();
         }
