@@ -8,10 +8,11 @@ use packet::checksum::Sum;
 use packet::offload::Gso;
 use packet::segment::{self, Plan};
 
+use crate::arena::SLOT_LEN;
 use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::DropReason;
 use crate::record::{Record, Work, state};
-use crate::rx::{HEADROOM, PULL_MAX, RxBatch};
+use crate::rx::{HEADROOM, RxBatch};
 use crate::scratchpad::Scratchpad;
 
 /// Puts version `v`, which has offload metadata, on the list of `entry` in a form that it takes.
@@ -129,17 +130,19 @@ fn segments(rx: &mut RxBatch, v: usize) -> Result<(), DropReason> {
         let fresh = rx.new_version().ok_or(DropReason::BatchLimit)?;
         let (old, new) = rx.slots.split_at_mut(fresh);
         let original = &old[v].0[usize::from(record.start)..][..private as usize];
-        let slot = &mut new[0].0[HEADROOM..HEADROOM + PULL_MAX];
-        plan.write_header(i, original, slot, sum).map_err(|_| DropReason::BadOffload)?;
         // Payload that is already in the private header stays private.
         let own = range.start.min(private) as usize..range.end.min(private) as usize;
         let own_len = own.len();
+        // What is as long as it can be, with tags in front, needs that room here too.
+        let start = HEADROOM.min(SLOT_LEN.saturating_sub(header_len + own_len));
+        let slot = &mut new[0].0[start..];
+        plan.write_header(i, original, slot, sum).map_err(|_| DropReason::BadOffload)?;
         match (slot.get_mut(header_len..header_len + own_len), original.get(own)) {
             (Some(to), Some(from)) => to.copy_from_slice(from),
             _ => return Err(DropReason::BadOffload),
         }
         rx.records[fresh] = Record {
-            start: HEADROOM as u16,
+            start: start as u16,
             header_len: (header_len + own_len) as u16,
             from: record.from + range.start.max(private) - private,
             to: record.from + range.end.max(private) - private,

@@ -475,6 +475,29 @@ fn large_packets_are_cut_before_they_are_encapsulated() {
     }
 }
 
+/// Found by fuzzing: what filled its slot, tag in front included, was dropped instead of cut.
+#[test]
+fn a_private_header_as_long_as_its_slot_is_cut() {
+    struct Greedy;
+    impl SwitchLogic for Greedy {
+        fn forward(&self, batch: &mut Batch<'_>) {
+            for v in batch.packets() {
+                let Some(v) = batch.push_vlan(v, VlanTag::from_tci(0x2064)) else { continue };
+                batch.pull(v, 1000);
+                batch.broadcast(v);
+            }
+        }
+    }
+    let spec = tso(4000, 1000);
+    let rig = rig_of(Arc::new(Greedy), &[(NONE, 65_535)]);
+    let (bytes, offload) = spec.sent();
+    rig.send([Sent::whole(&bytes).with_offload(offload)]);
+    let plain = Spec { vlan_tags: 1, ..spec }.plain();
+    let got: Vec<_> = rig.calls[0].1.take().into_iter().map(|called| called.bytes).collect();
+    assert_eq!(got, plain);
+    assert_eq!(rig.ring.take(|| 700), plain);
+}
+
 /// Receivers without offloads share one plain form: a hundred of them cost no more versions than one.
 #[test]
 fn many_plain_receivers_share_the_segments() {
