@@ -11,6 +11,8 @@ fn main() -> io::Result<()> {
     for (target, name, bytes) in packet()
         .into_iter()
         .chain(forward())
+        .chain(lists())
+        .chain(learning())
         .chain(memif_control())
         .chain(memif_rings())
         .chain(virtqueue())
@@ -93,6 +95,103 @@ fn forward() -> Vec<Seed> {
     }
     all.push(("forward", "static", [&bridge(0)[..], &[0, 0], &frame(TCP | CUT, 0, 1448, 4000)].concat()));
     all
+}
+
+/// A bridge of four ports: two functions, one of which does all in software, a ring, and a queue of the switch's own.
+fn lists() -> Vec<Seed> {
+    let function = |shape: u8, refuses: [u8; 4]| [&[shape, 0, 0, 0, 0][..], &refuses].concat();
+    let ring = |shape: u8, sizes: u8| vec![shape, 0, 6, 4, 0, sizes, 0, sizes, 5];
+    let queue = vec![0x0f, 0, 3, 6, 0, 2, 0, 0, 0];
+    let bridge =
+        [&[2, 64][..], &function(0, [5, 9, 0, 0]), &function(15, [2, 0, 0, 0]), &ring(0, 0), &queue].concat();
+    // What is taken how often; what is said of it; how many leave the queue.
+    let batch = |at: u8, packets: &[(u8, u8, Vec<u8>)], says: &[[u8; 4]], leave: u8| {
+        let taken = packets.iter().flat_map(|(way, times, frame)| [&[*way, *times][..], frame].concat());
+        let says = [says.concat(), vec![0; says.len() * 4 % 2]].concat();
+        let counts = [at, packets.len() as u8, 40].into_iter();
+        counts.chain(taken).chain([(says.len() / 2) as u8]).chain(says).chain([leave]).collect::<Vec<_>>()
+    };
+    let plain = |len: u16| [&[1, 2, 1, 0, 0, 8, 0][..], &len.to_le_bytes()].concat();
+    let tagged = vec![1, 2, 3, 1, 5, 8, 0, 60, 0];
+    const STAGE: [u8; 4] = [0x7f, 0, 0, 0];
+    let (send, range, all, flood, tag) = (0, 3, 6, 7, 13);
+    let mixed = [
+        (0, 4, plain(46)),
+        (6, 2, plain(300)),
+        (0, 4, plain(1500)),
+        (1, 1, frame(TCP | CUT, 0, 1448, 3500)),
+        (0, 2, tagged),
+    ];
+    let runs = [
+        [range, 0, 1, 5],
+        [range, 5, 1, 3],
+        [flood, 8, 0, 0],
+        [send, 9, 1, 0],
+        [tag, 9, 5, 0],
+        [send, 0x8f, 1, 0],
+        [range, 10, 2, 9],
+        [10, 12, 0, 0],
+        [range, 10, 3, 9],
+        [15, 18, 0, 0],
+        [all, 0, 2, 0],
+        [flood, 16, 0, 0],
+    ];
+    let stages = [
+        [range, 4, 1, 3],
+        STAGE,
+        [flood, 0, 0, 0],
+        [send, 9, 1, 0],
+        STAGE,
+        [all, 0, 1, 0],
+        STAGE,
+        STAGE,
+        [send, 3, 1, 0],
+    ];
+    // Longer than a packet can be, once it has a tag; and cut when all of its slot is used, tags in front included.
+    let long = [(1, 0, frame(TCP | CUT, 0, 1448, 65_466))];
+    let encapsulated = [vec![[tag, 0, 5, 0]; 2], vec![[16, 0, 200, 0], [send, 0, 0, 0]]].concat();
+    let scripts = [
+        ("runs", batch(1, &mixed, &runs, 3)),
+        ("stages", batch(0, &mixed, &stages, 0)),
+        ("longer-than-a-packet", batch(0, &long, &[[tag, 0, 5, 0], [send, 0, 3, 0]], 0)),
+        (
+            "header-as-long-as-its-slot",
+            batch(1, &[(1, 0, frame(TCP | CUT, 0, 1448, 3500))], &encapsulated, 0),
+        ),
+        ("originated", [&[0, 0xf0, 9][..], &[6, 20, 0, 9, 9, 1, 2, 3, 4, 5, 6, 7, 8], &[0]].concat()),
+    ];
+    scripts
+        .into_iter()
+        .map(|(name, batch)| ("lists", name, [&bridge[..], &batch, &batch, &batch].concat()))
+        .collect()
+}
+
+/// Four ports of each kind. Stations speak, move within a batch, and are asked for in runs, with tags and too short for one.
+fn learning() -> Vec<Seed> {
+    let bridge = |shapes: u8, held: u8| vec![2, shapes, held];
+    // Destination and source, tag, length, times.
+    let [hello, answer, moved] = [[0x1f, 0, 6, 0], [0x21, 0, 6, 3], [0x12, 0, 6, 3]];
+    let batch = |at: u8, runs: &[[u8; 4]]| [&[at, runs.len() as u8][..], &runs.concat()].concat();
+    let talk = [
+        batch(0, &[hello]),
+        batch(1, &[answer, answer, moved, answer]),
+        batch(2, &[moved, answer, [0x2f, 0, 6, 1], moved]),
+    ];
+    let tags = [0x04, 0x44, 0x0c, 0x3c, 2, 3].map(|tag| [0x21, tag, 4, 2]);
+    let short = [0, 1, 2, 3, 4, 5].map(|len| [0x21, 4, len, 1]);
+    let groups = [0x1d, 0x1f, 0x1c, 0xf1, 0xc1].map(|stations| [stations, 0, 7, 1]);
+    let back = batch(1, &[[0x12, 0, 6, 0], [0x12, 4, 6, 0], [0x12, 0x44, 6, 0]]);
+    vec![
+        ("learning", "stations-move", [bridge(0, 0), talk.concat()].concat()),
+        ("learning", "some-are-held", [bridge(0b01_00_00_00, 0x24), talk.concat()].concat()),
+        ("learning", "tags", [bridge(0, 0), back.clone(), batch(0, &tags), batch(2, &tags)].concat()),
+        (
+            "learning",
+            "too-short-for-a-tag",
+            [bridge(0, 0), back, batch(0, &short), batch(2, &short)].concat(),
+        ),
+        ("learning", "groups", [bridge(0b11_10_00_00, 0), batch(0, &groups), batch(3, &groups)].concat()),
+    ]
 }
 
 fn memif_control() -> Vec<Seed> {

@@ -8,6 +8,8 @@ mod bytes;
 pub mod config_text;
 pub mod frame;
 pub mod memory;
+pub mod memory_ring;
+pub mod model;
 pub mod rings;
 pub mod virtqueue;
 

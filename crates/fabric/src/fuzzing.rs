@@ -10,6 +10,7 @@ use packet::offload::Offload;
 use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::seen;
+use crate::doorbell::EventBell;
 use crate::egress::Egress;
 use crate::fault::Fault;
 use crate::forward::{forward, originate};
@@ -19,8 +20,11 @@ use crate::mirror::Mirror;
 use crate::notify::Notifier;
 use crate::observe::Observer;
 use crate::port::{Caps, PortIndex, PortSettings};
+use crate::retained::{Queued, Retained};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
 use crate::scratchpad::Scratchpad;
+use crate::tasks::Context;
+use crate::tasks::drain::{Drain, Gate};
 use crate::tools::Tools;
 use crate::trace::{self, TraceError, Traced};
 
@@ -217,5 +221,47 @@ impl Steps {
             }
         }
         sum
+    }
+}
+
+/// A queue of retained packets, and the drain that empties it into a destination.
+pub struct Retaining {
+    queue: Arc<dyn Egress>,
+    drain: Drain,
+    counters: Arc<QueueCounters>,
+}
+
+impl Retaining {
+    /// A queue of so many slots. Fails where the kernel has no eventfd left.
+    pub fn new(slots: u32, gate: Box<dyn Gate>, egress: Arc<dyn Egress>) -> io::Result<Self> {
+        let (ring, counters) = (Retained::new(slots, EventBell::new()?), Arc::<QueueCounters>::default());
+        let queue = Arc::new(Queued::new(ring.clone()));
+        let drain = Drain::new(ring, gate, egress, counters.clone(), Arc::new(|_| ()), 0);
+        Ok(Self { queue, drain, counters })
+    }
+
+    /// The end that packets are delivered to.
+    pub fn queue(&self) -> Arc<dyn Egress> {
+        self.queue.clone()
+    }
+
+    /// Lets the drain deliver a batch at this time; returns its packets.
+    pub fn run(&mut self, drainer: &mut Drainer, now: u64) -> usize {
+        self.drain.run(&mut drainer.0, now).packets
+    }
+
+    /// What the drain has counted.
+    pub fn counters(&self) -> &QueueCounters {
+        &self.counters
+    }
+}
+
+/// A worker's memory for running drains.
+pub struct Drainer(Context);
+
+impl Drainer {
+    /// Fails where a worker would.
+    pub fn new(limits: BatchLimits) -> io::Result<Self> {
+        Context::new(0, limits, Arc::default()).map(Self)
     }
 }
