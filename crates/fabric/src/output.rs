@@ -19,14 +19,13 @@ pub(crate) const OUTPUTS: usize = 256 << 10;
 pub(crate) const NIL: u32 = u32::MAX;
 
 /// Outputs of versions `first..first + count`.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) next: u32,
     pub(crate) first: u16,
     pub(crate) count: u16,
-    /// Why the destination did not take them: one more than the reason, 0 while nothing is against them. Not an `Option`: a
-    /// run of zeroes costs no memory until it is used.
-    refused: u8,
+    /// Why the destination did not take them, if it did not.
+    refused: Option<DropReason>,
 }
 
 impl Run {
@@ -38,26 +37,26 @@ impl Run {
 
     /// Why the destination did not take them, if it did not.
     pub(crate) fn refusal(&self) -> Option<DropReason> {
-        DropReason::ALL.get(usize::from(self.refused).checked_sub(1)?).copied()
+        self.refused
     }
 }
 
 /// The runs of a batch's lists. See the module.
 pub(crate) struct RunPool {
-    runs: Box<[Run]>,
-    used: usize,
+    // Never longer than the capacity that it was made with, so nothing is allocated later.
+    runs: Vec<Run>,
 }
 
 impl RunPool {
     /// A pool for so many outputs.
     pub(crate) fn new(outputs: usize) -> Self {
-        // `vec!` of zeroes takes its pages from the system untouched: memory is used as lists grow.
-        Self { runs: vec![Run::default(); 3 * outputs].into(), used: 0 }
+        // Its pages come from the system as lists grow.
+        Self { runs: Vec::with_capacity(3 * outputs) }
     }
 
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
-        self.used = 0;
+        self.runs.clear();
     }
 
     #[inline(always)]
@@ -73,13 +72,15 @@ impl RunPool {
     /// A run of one version.
     #[inline]
     pub(crate) fn add(&mut self, version: u16, next: u32) -> Option<u32> {
-        self.put(Run { next, first: version, count: 1, refused: 0 })
+        self.put(Run { next, first: version, count: 1, refused: None })
     }
 
     fn put(&mut self, run: Run) -> Option<u32> {
-        let at = self.used;
-        *self.runs.get_mut(at)? = run;
-        self.used = at + 1;
+        let at = self.runs.len();
+        if at == self.runs.capacity() {
+            return None;
+        }
+        self.runs.push(run);
         Some(at as u32)
     }
 
@@ -102,7 +103,7 @@ impl RunPool {
         let rest = self.put(rest).unwrap_or(NIL);
         debug_assert_ne!(rest, NIL);
         if let Some(run) = self.get_mut(at) {
-            (run.count, run.next, run.refused) = (n, rest, reason as u8 + 1);
+            (run.count, run.next, run.refused) = (n, rest, Some(reason));
         }
         rest
     }
@@ -206,7 +207,7 @@ impl<'a> OutputList<'a> {
     pub(crate) fn of_all(batch: &'a RxBatch, runs: &'a mut RunPool, packets: usize) -> Self {
         runs.clear();
         let count = packets as u16;
-        let head = runs.put(Run { next: NIL, first: 0, count, refused: 0 }).unwrap_or(NIL);
+        let head = runs.put(Run { next: NIL, first: 0, count, refused: None }).unwrap_or(NIL);
         Self { batch, runs, head, count: count.into() }
     }
 
@@ -237,7 +238,7 @@ impl<'a> OutputList<'a> {
         let mut at = self.head;
         while let Some(run) = self.runs.get(at) {
             let (next, first, mut left) = (run.next, run.first, run.count);
-            if run.refused == 0 {
+            if run.refused.is_none() {
                 // `at` is the run of the outputs that were not looked at, and of `kept` ones in front of them.
                 let (mut v, mut kept) = (first, 0);
                 while left > 0 {
@@ -328,7 +329,7 @@ impl<'a> Iterator for Outputs<'a> {
         while self.v == self.end {
             let run = self.runs.get(self.at)?;
             self.at = run.next;
-            if run.refused == 0 {
+            if run.refused.is_none() {
                 (self.v, self.end) = (run.first.into(), run.end());
             }
         }
@@ -346,7 +347,7 @@ mod tests {
     fn list_of(runs: &mut RunPool, of: &[(u16, u16)]) -> u32 {
         let mut head = NIL;
         for (first, count) in of.iter().rev() {
-            head = runs.put(Run { next: head, first: *first, count: *count, refused: 0 }).unwrap();
+            head = runs.put(Run { next: head, first: *first, count: *count, refused: None }).unwrap();
         }
         head
     }
@@ -361,6 +362,20 @@ mod tests {
         let after = seen.iter().skip(1).copied().map(Some).chain([None]);
         assert_eq!(pairs, seen.iter().copied().zip(after).collect::<Vec<_>>());
         seen
+    }
+
+    #[test]
+    fn a_pool_uses_no_memory_that_no_list_needs() {
+        use std::io::{Read, Seek, SeekFrom};
+        // Longer than a huge page on either side of the middle.
+        let pool = RunPool::new(OUTPUTS);
+        let middle = pool.runs.as_ptr().wrapping_add(pool.runs.capacity() / 2).addr();
+        let mut pages = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let mut entry = [0; 8];
+        pages.seek(SeekFrom::Start((middle / rustix::param::page_size() * 8) as u64)).unwrap();
+        pages.read_exact(&mut entry).unwrap();
+        // Bit 63: the page is there (Linux, admin-guide/mm/pagemap).
+        assert_eq!(u64::from_ne_bytes(entry) >> 63, 0);
     }
 
     #[test]
