@@ -144,7 +144,9 @@ impl Notes {
         let (Some(to), Some(fate)) = (self.headers.get_mut(i), self.fates.get_mut(i)) else { return };
         *fate = Fate::default();
         if self.wanted.received {
+            // The rest of a longer one, which comes from another bridge, stays as it is there.
             let header = rx.header(i);
+            let header = header.get(..OFFLOAD_COPY).unwrap_or(header);
             if let Some(to) = to.get_mut(..header.len()) {
                 to.copy_from_slice(header);
             }

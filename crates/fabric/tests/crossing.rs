@@ -365,6 +365,21 @@ fn both_bridges_are_watched_and_mirrored() {
 }
 
 #[test]
+fn long_headers_are_shown_where_they_enter() {
+    let switch = rig::switch(1);
+    let first = switch.add_bridge("first", Arc::new(Long(0))).unwrap();
+    let second = switch.add_bridge("second", Arc::new(Hub)).unwrap();
+    let near = Client::new(&switch, first, "near");
+    let (_, into) = join(&switch, first, second, "p");
+    let far = Client::new(&switch, second, "far");
+    let watcher = Arc::new(Watcher::default());
+    switch.observe(second, watcher.clone()).unwrap();
+    near.send([Sent::cut(&frame(1, 700), &[50, 300])]);
+    let seen = std::mem::take(&mut *watcher.0.lock().unwrap());
+    assert_eq!(seen, [(into.port, Way::In, None), (far.at.port, Way::Out, None)]);
+}
+
+#[test]
 fn who_watches_sees_where_a_loop_ends() {
     let switch = rig::switch(1);
     let [first, second] = bridges(&switch, || Arc::new(Hub));
