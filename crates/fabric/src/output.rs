@@ -290,17 +290,6 @@ impl<'a> OutputList<'a> {
         }
     }
 
-    /// Calls `f` with each output that was not refused, and the one that comes after it.
-    #[inline(always)]
-    pub fn for_each_and_next(&self, mut f: impl FnMut(&Output<'_>, Option<&Output<'_>>)) {
-        let mut outputs = self.iter();
-        let mut next = outputs.next();
-        while let Some(output) = next {
-            next = outputs.next();
-            f(&output, next.as_ref());
-        }
-    }
-
     /// The outputs that were not refused.
     #[inline(always)]
     pub(crate) fn iter(&self) -> Outputs<'_> {
@@ -357,10 +346,6 @@ mod tests {
         let mut again = Vec::new();
         list.for_each(|output| again.push(output.v));
         assert_eq!(seen, again);
-        let mut pairs = Vec::new();
-        list.for_each_and_next(|output, next| pairs.push((output.v, next.map(|next| next.v))));
-        let after = seen.iter().skip(1).copied().map(Some).chain([None]);
-        assert_eq!(pairs, seen.iter().copied().zip(after).collect::<Vec<_>>());
         seen
     }
 
