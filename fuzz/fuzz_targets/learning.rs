@@ -175,7 +175,7 @@ struct Way {
 
 impl Way {
     fn new(explains: bool, kinds: &[Shape], held: u8) -> Self {
-        let logic = match logic::build("learning", &[], &[]) {
+        let logic = match logic::build("learning", &[("max-stations".into(), "1024".into())], &[]) {
             Ok(logic) => logic,
             Err(error) => panic!("{error}"),
         };
