@@ -5,13 +5,13 @@
 //! 1. a [`worker`] takes descriptors from an [`RxQueue`] into an [`RxBatch`]; payload stays with the sender;
 //! 2. the first 128 bytes of each packet become a private header (a [`VersionId`]);
 //! 3. the bridge's [`SwitchLogic`] sees the whole [`Batch`] once and names destinations;
-//! 4. each output goes on its destination's list in the worker's scratchpad ([`output`]);
+//! 4. each output goes on its destination's list in the worker's scratchpad ([`scratchpad`]);
 //! 5. every destination with a list is delivered to once, through its [`Egress`]: rings by
 //!    reserve, copy, publish ([`TxRing`]), others by a call;
 //! 6. the sender's descriptors go back in one update.
 //!
-//! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx.rs` (2), `forward.rs` (3 to 5), `output.rs` (4), `egress.rs`
-//! and `tx_ring.rs` (5). A worker's other tasks enter the same way further down (`tasks.rs`).
+//! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx/` (1 and 2), `forward.rs` (3 to 5), `scratchpad.rs` and
+//! `output.rs` (4), `egress.rs` and `tx_ring.rs` (5); what they all work on is in `record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
 //!
 //! # Who decides what
 //!
@@ -25,7 +25,7 @@
 //! | ports that are down, MTU | fabric, where a packet goes on a list ([`batch`]) | holds for every logic and for mirrors |
 //! | offloads: cut, summed, or passed on | fabric, where a packet goes on a list, by the port's [`Caps`] | once for all destinations that need it |
 //! | mirrors | fabric, before and after the logic ([`mirror`]) | no logic sees copies, or could lose them |
-//! | transmit queue of a port | fabric, by a hash of the flow | keeps a flow in order, whatever the logic |
+//! | transmit queue of a port | fabric, by a hash of the flow, unless the logic names one ([`Batch::send_to_queue`]) | keeps a flow in order, whatever the logic |
 //! | when a queued packet leaves | a [`Gate`] of the queue, asked by the worker that drains it | decided packets need no logic |
 //! | worker of a queue | control plane ([`Switch`]): [`Placement`], load, pinning | workers never share a queue |
 //!
