@@ -500,6 +500,11 @@ impl<B: RingBacking> Egress for TxRing<B> {
             if delivered > 0 {
                 counters.add_batch_alone(delivered, bytes);
             }
+            if state.viewed == state.reservation.next_free() {
+                // The next list is most likely as long: its buffers are fetched while other work is done. What is wrong with
+                // them is found again when they are needed.
+                let _ = self.look_further(state, wanted);
+            }
             end
         });
         counters.add_drops(&mut drops);
