@@ -2,7 +2,7 @@
 //! chooses once, when it starts.
 //!
 //! The levels are those of the x86-64 psABI (x86-64-v3 has AVX2, x86-64-v4 AVX-512); other architectures have the baseline
-//! only. A loop is written once, as an `#[inline(always)]` method; [`each_level!`] makes a copy of it for each level.
+//! only. A loop is written once, as an `#[inline(always)]` method; `each_level!` makes a copy of it for each level.
 
 /// A level of the instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -26,7 +26,7 @@ use crate::bridge::BridgeState;
 use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, QueueCounters};
 use crate::doorbell::{Bell, Doorbell};
-use crate::egress::{Egress, OutputList};
+use crate::egress::Egress;
 use crate::fault::Fault;
 use crate::logic::SwitchLogic;
 use crate::mailbox::Mailbox;
@@ -125,7 +125,7 @@ impl Ring {
         seq as usize % self.entries.len()
     }
 
-    /// The receiver: takes what is published from `next` on, posts the buffers again if `repost`.
+    /// The receiver: takes what is published from `next` on, posts each buffer again if `repost`.
     fn take(&self, next: &mut u32, repost: bool, got: &mut Vec<Entry>) {
         let published = self.published.load(Ordering::Acquire);
         while *next != published {
@@ -136,9 +136,10 @@ impl Ring {
             assert!(entry.len > 0, "entry {next} was published empty");
             got.push(entry);
             *next += 1;
-        }
-        if repost {
-            self.posted.store(*next + self.entries.len() as u32, Ordering::Release);
+            if repost {
+                // One by one: a sender may find room for some of its packets.
+                self.posted.store(*next + self.entries.len() as u32, Ordering::Release);
+            }
         }
     }
 }

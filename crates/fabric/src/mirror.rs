@@ -8,7 +8,7 @@
 //! Without a tag the port belongs to the mirror: it gets copies only, and nothing that its client sends is switched. With one
 //! it is a trunk like before, and the copies are those packets that have the tag.
 //!
-//! Invariants: a copy is a header version of its own ([`state::MIRRORED`]) and is never copied again; a bridge without
+//! Invariants: a copy is a header version of its own (`state::MIRRORED`) and is never copied again; a bridge without
 //! mirrors pays nothing, a batch at whose ports nothing is mirrored a look at each of its lists.
 
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! A list is a chain of *runs*: outputs of consecutive versions. A batch whose packets all go to one port, and a batch that
 //! is flooded, is one run a port, so a list costs what its irregularities cost.
 //!
-//! Invariants: a [`RunPool`] has three runs for every output that a batch may have, which is room for refusing each of them
+//! Invariants: a `RunPool` has three runs for every output that a batch may have, which is room for refusing each of them
 //! alone ([`OutputList::retain`] splits a run into three at most); a run may be empty.
 
 use packet::offload::Offload;
