@@ -500,13 +500,15 @@ impl<B: RingBacking> Egress for TxRing<B> {
             if delivered > 0 {
                 counters.add_batch_alone(delivered, bytes);
             }
-            if state.viewed == state.reservation.next_free() {
-                // The next list is most likely as long: its buffers are fetched while other work is done. What is wrong with
-                // them is found again when they are needed.
-                let _ = self.look_further(state, wanted);
-            }
-            end
+            // The next list is most likely as long: its buffers are fetched while other work is done.
+            let early = match state.viewed == state.reservation.next_free() && !state.dead {
+                true => self.look_further(state, wanted),
+                false => Ok(false),
+            };
+            state.dead |= early.is_err();
+            (end, early)
         });
+        let (published, early) = published;
         counters.add_drops(&mut drops);
         if published.is_some() {
             // The receiver sets its flag and then looks at the index; we move the index and then look at the
@@ -520,6 +522,6 @@ impl<B: RingBacking> Egress for TxRing<B> {
             self.state.with(|state| state.dead = true);
             return Err(Fault::Memory);
         }
-        Ok(())
+        early.map(|_| ())
     }
 }
