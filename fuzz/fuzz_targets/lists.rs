@@ -608,7 +608,7 @@ fn whole(output: &Output<'_>) -> Given {
     (bytes, output.offload())
 }
 
-/// Whether this is what is on the list, whichever way one looks.
+/// Asserts that this is on the list.
 fn is_shown(list: &OutputList<'_>, expected: &[Given]) {
     let mut n = 0;
     list.for_each(|output| {
@@ -616,14 +616,6 @@ fn is_shown(list: &OutputList<'_>, expected: &[Given]) {
         n += 1;
     });
     assert_eq!(n, expected.len());
-    let mut again = 0;
-    list.for_each_and_next(|output, next| {
-        again += 1;
-        assert_eq!(output.len() as usize, expected[again - 1].0.len());
-        let len = expected.get(again).map(|(bytes, _)| bytes.len());
-        assert_eq!(next.map(|next| next.len() as usize), len);
-    });
-    assert_eq!(again, n);
 }
 
 /// Refuses what the patterns say, one round after the other.
@@ -654,7 +646,7 @@ fn refuse(list: &mut OutputList<'_>, mut expected: Vec<Given>, patterns: [u8; 4]
 struct Now(Arc<End>);
 
 impl Gate for Now {
-    fn opening(&mut self, now: u64, _bytes: u32) -> Opening {
+    fn opening(&mut self, now: u64, _bytes: u32, _class: u8) -> Opening {
         let taken = self.0.may_leave.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         if taken.is_ok() { Opening::Now } else { Opening::At(now + 1) }
     }
