@@ -268,7 +268,7 @@ impl RxBatch {
         Ok(())
     }
 
-    /// Where the bytes of version `v` lie that its sender still has.
+    /// Where the bytes of a version lie that its sender still has.
     #[inline(always)]
     pub(crate) fn source(&self, record: &Record) -> Source<'_> {
         Source { at: record.at, pieces: self.pieces(record) }

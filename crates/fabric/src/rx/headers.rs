@@ -140,3 +140,32 @@ fn load_pieces(record: &Record, segments: &[Segment], to: &mut [u8]) {
     let pieces = segments.get(first..first + usize::from(record.pieces)).unwrap_or_default();
     crate::record::Source { at: record.at, pieces }.read(0, to);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use super::*;
+    use crate::cpu::Level;
+    use crate::rx::BatchLimits;
+
+    #[test]
+    fn every_level_of_the_instruction_set_copies_the_same() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for level in [Level::Baseline, Level::V3, Level::V4] {
+            if level > Level::detected() {
+                continue;
+            }
+            let mut batch = RxBatch::new(BatchLimits { packets: 256, bytes: 1 << 20 });
+            batch.level = level;
+            // SAFETY: the bytes outlive the batch's use of them, and no piece is longer.
+            let added =
+                unsafe { batch.add_plain(242, |i| Some((NonNull::from(&bytes[..]).cast(), 14 + i as u32))) };
+            batch.load_headers();
+            assert_eq!(added, 242);
+            for len in 14..256 {
+                assert_eq!(batch.header(len - 14), &bytes[..len.min(HEADER_COPY)], "{level:?}, {len} bytes");
+            }
+        }
+    }
+}

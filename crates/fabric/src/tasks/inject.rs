@@ -19,7 +19,7 @@ use crate::doorbell::{Doorbell, EventBell};
 use crate::forward::{forward, originate};
 use crate::port::PortIndex;
 use crate::rx::{MAX_BATCH, MAX_PACKET, MIN_PACKET};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 
 /// Packets that wait for a bridge's worker at most.
 pub const INJECT_ROOM: usize = 256;
@@ -103,6 +103,11 @@ impl Injector {
             return Err(InjectError::Full);
         }
         queue.doorbell.ring();
+        // Whoever closes sees the packet, or is seen here: see `close`.
+        fence(Ordering::SeqCst);
+        if queue.closed.load(Ordering::Relaxed) {
+            self.discard();
+        }
         Ok(())
     }
 
@@ -115,6 +120,12 @@ impl Injector {
     /// Refuses packets from now on, and drops those that wait. For when the bridge has no worker for them any more.
     pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.discard();
+    }
+
+    /// Drops the packets that wait.
+    fn discard(&self) {
         while self.0.filled.pop().is_some() {
             self.0.counters.add_drop(DropReason::PortDown);
         }
