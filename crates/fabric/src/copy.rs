@@ -79,6 +79,31 @@ pub(crate) unsafe fn bytes(src: *const u8, dst: *mut u8, n: usize) {
     }
 }
 
+/// Copies a few bytes that were written a moment ago, word by word. The moves do not overlap: a load that takes bytes of two
+/// stores waits until both have left the store buffer.
+///
+/// # Safety
+/// As [`payload`], for `n` bytes.
+#[inline(always)]
+pub(crate) unsafe fn short(src: *const u8, dst: *mut u8, n: usize) {
+    let mut at = 0;
+    // SAFETY: each move ends at `n` at most.
+    unsafe {
+        while n - at >= 8 {
+            dst.add(at).cast::<u64>().write_unaligned(src.add(at).cast::<u64>().read_unaligned());
+            at += 8;
+        }
+        if n - at >= 4 {
+            dst.add(at).cast::<u32>().write_unaligned(src.add(at).cast::<u32>().read_unaligned());
+            at += 4;
+        }
+        while at < n {
+            dst.add(at).write(src.add(at).read());
+            at += 1;
+        }
+    }
+}
+
 /// Asks for a line that will be read soon.
 #[inline(always)]
 pub fn prefetch_read(_at: *const u8) {
@@ -86,6 +111,17 @@ pub fn prefetch_read(_at: *const u8) {
     // SAFETY: a prefetch is a hint; it does not fault whatever the address.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(_at.cast());
+    }
+}
+
+/// Asks for a line of a payload, which will be read once and soon: it comes near without taking the place of lines that
+/// are used again.
+#[inline(always)]
+fn prefetch_passing(_at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_NTA }>(_at.cast());
     }
 }
 
@@ -106,11 +142,11 @@ const LINE: usize = 64;
 /// How far a packet is fetched ahead; within a longer one the hardware sees by itself what comes next.
 const FETCHED: usize = 2048;
 
-/// Asks for all lines of a packet's bytes, which will be read soon.
+/// Asks for all lines of a payload, which will be copied soon.
 #[inline(always)]
 pub(crate) fn fetch_to_read(from: *const u8, n: usize) {
     for offset in (0..n.min(FETCHED)).step_by(LINE) {
-        prefetch_read(from.wrapping_add(offset));
+        prefetch_passing(from.wrapping_add(offset));
     }
 }
 

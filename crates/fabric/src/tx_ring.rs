@@ -64,6 +64,10 @@ pub unsafe trait RingBacking: Send + Sync {
     /// The buffer posted as entry `seq`: reads the descriptor once and checks it.
     fn buffer(&self, own: &mut Self::Own, seq: u32, entry: &mut Self::Entry) -> Result<Buffer, Fault>;
 
+    /// So many entries were reserved and will be published soon. The receiver was the last to look where that is done:
+    /// asked for now, those lines of the caches are here by then.
+    fn expect_publish(&self, _own: &mut Self::Own, _entries: u32) {}
+
     /// Buffer `i` of an entry, from 1 on; `None` behind the last. What they are was read with the first one, by
     /// [`RingBacking::buffer`].
     fn next_buffer(&self, _entry: &Self::Entry, _i: usize) -> Option<Buffer> {
@@ -267,7 +271,7 @@ impl<B: RingBacking> TxRing<B> {
         // SAFETY: the buffer was checked and holds `len` bytes.
         unsafe {
             if B::PREFIX > 0 {
-                copy::bytes(prefix.as_ptr(), start, B::PREFIX);
+                copy::short(prefix.as_ptr(), start, B::PREFIX);
             }
             copy::bytes(header.as_ptr(), start.add(B::PREFIX), header.len());
             if PAYLOAD && output.payload_len() > 0 {
@@ -466,6 +470,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
             state.dead = end.is_err();
             let (end, packets) = end?;
             let Some(ticket) = state.reservation.reserve_to(end) else { return Ok(None) };
+            self.backing.expect_publish(&mut state.own, end.wrapping_sub(start));
             Ok(Some((start, packets, ticket)))
         });
         let (start, packets, ticket) = match reserved {

@@ -269,6 +269,18 @@ impl Ring {
         unsafe { self.header.as_ptr().add(offset) }
     }
 
+    /// Where the client's index is, for prefetching.
+    #[inline]
+    pub fn head_ptr(&self) -> *const u8 {
+        self.header.as_ptr().wrapping_add(HEAD_AT)
+    }
+
+    /// Where the server's index is, for prefetching.
+    #[inline]
+    pub fn tail_ptr(&self) -> *const u8 {
+        self.header.as_ptr().wrapping_add(TAIL_AT)
+    }
+
     #[inline]
     fn words(&self, index: u16) -> (&AtomicU64, &AtomicU64) {
         let low = self.desc_ptr(index).cast::<u64>().cast_mut();

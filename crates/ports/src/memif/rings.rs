@@ -41,6 +41,9 @@ pub(super) trait Side: Send + Sync + 'static {
     /// `len` bytes were written to the buffer of an entry; the packet goes on in the next one if `more`.
     fn fill(&self, ring: &Ring, index: u16, len: u32, more: bool);
 
+    /// Fetches our index of a ring, which the peer has looked at meanwhile: it will be moved soon.
+    fn expect_publish(&self, ring: &Ring);
+
     /// Hands over the filled entries before `end`.
     fn publish(&self, ring: &Ring, end: u16);
 }
@@ -82,6 +85,11 @@ impl Side for Server {
     #[inline(always)]
     fn fill(&self, ring: &Ring, index: u16, len: u32, more: bool) {
         ring.set_used(index, len, more);
+    }
+
+    #[inline(always)]
+    fn expect_publish(&self, ring: &Ring) {
+        prefetch_write(ring.tail_ptr());
     }
 
     #[inline(always)]
@@ -141,6 +149,11 @@ impl Side for Client {
         let offset = layout.buffer(Direction::S2m, queue, index);
         let flags = if more { memif::ring::FLAG_NEXT } else { 0 };
         ring.write_desc(index, &Descriptor { flags, region: 0, length: len, offset, metadata: 0 });
+    }
+
+    #[inline(always)]
+    fn expect_publish(&self, ring: &Ring) {
+        prefetch_write(ring.head_ptr());
     }
 
     #[inline(always)]
@@ -264,7 +277,11 @@ impl<S: Side> RxQueue for Rx<S> {
     #[inline]
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         // Memory that was taken away reads as zeros, which looks like any other fault.
-        self.take(batch).map_err(|fault| if self.memory.faulted() { Fault::Memory } else { fault })
+        let taken = self.take(batch);
+        if self.next != self.held {
+            self.side.expect_publish(&self.ring);
+        }
+        taken.map_err(|fault| if self.memory.faulted() { Fault::Memory } else { fault })
     }
 
     #[inline]
@@ -336,6 +353,11 @@ unsafe impl<S: Side> RingBacking for Tx<S> {
         }
         let at = self.memory.translate(d.region, d.offset, d.length).ok_or_else(|| outside(index, &d))?;
         Ok(Buffer { at, capacity: d.length })
+    }
+
+    #[inline(always)]
+    fn expect_publish(&self, (): &mut (), _: u32) {
+        self.side.expect_publish(&self.ring);
     }
 
     #[inline(always)]

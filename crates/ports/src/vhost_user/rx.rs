@@ -255,6 +255,9 @@ impl RxQueue for Rx {
             return self.discard();
         }
         let outcome = self.take(batch);
+        if self.held > 0 {
+            self.queue.expect_publish(self.held as u16);
+        }
         // Also after a fault: what came before it goes out, with all that was said of it.
         self.read_headers(batch);
         outcome

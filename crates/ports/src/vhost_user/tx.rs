@@ -181,6 +181,11 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         }
     }
 
+    #[inline(always)]
+    fn expect_publish(&self, own: &mut Own, entries: u32) {
+        own.queue.expect_publish(entries as u16);
+    }
+
     #[inline]
     fn next_buffer(&self, entry: &Entry, i: usize) -> Option<Buffer> {
         let segment = entry.more()?.segments.get(i.checked_sub(1)?)?;

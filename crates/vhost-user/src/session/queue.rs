@@ -69,6 +69,12 @@ impl GuestQueue {
         self.queue.untake(slots);
     }
 
+    /// See [`Virtqueue::expect_publish`].
+    #[inline(always)]
+    pub fn expect_publish(&self, n: u16) {
+        self.queue.expect_publish(n);
+    }
+
     /// See [`Virtqueue::give_back`].
     #[inline]
     pub fn give_back(&mut self, id: u16, slots: u16, len: u32) {

@@ -94,14 +94,25 @@ impl Area {
         RawDescriptor { address: self.u64(offset).load(Ordering::Relaxed), rest }
     }
 
-    /// Fetches a descriptor that will soon be read.
+    /// Fetches a line of the caches that will soon be read.
     #[inline]
-    pub(crate) fn fetch_descriptor(&self, slot: u16) {
-        let _at = self.at(usize::from(slot) * DESCRIPTOR);
+    pub(crate) fn fetch_to_read(&self, offset: usize) {
+        let _at = self.at(offset);
         // SAFETY: a prefetch is a hint; it does not fault whatever the address.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(_at.as_ptr().cast());
+        }
+    }
+
+    /// Fetches a line of the caches that will soon be written; the other side was the last to use it.
+    #[inline]
+    pub(crate) fn fetch_to_write(&self, offset: usize) {
+        let _at = self.at(offset).as_ptr();
+        // SAFETY: a prefetch is a hint; it does not fault whatever the address. CPUs without it take it for a `nop`.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            core::arch::asm!("prefetchw [{}]", in(reg) _at, options(nostack, preserves_flags, readonly));
         }
     }
 }

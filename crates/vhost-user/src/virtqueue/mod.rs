@@ -316,6 +316,17 @@ impl Virtqueue {
         }
     }
 
+    /// Asks for the lines of the caches that the next `n` chains will be given back and published in: the driver was the last
+    /// to look at them, and without this [`wants_call`](Virtqueue::wants_call) waits for all of them.
+    #[inline(always)]
+    pub fn expect_publish(&self, n: u16) {
+        match &self.ring {
+            Ring::Split(ring) => ring.expect_publish(n),
+            // Chains are given back where they were taken from, so the lines are near.
+            Ring::Packed(_) => {}
+        }
+    }
+
     /// Stages a chain, by its [`id`](Chain::id) and [`slots`](Chain::slots), to be given back to the driver with `len` bytes
     /// written to its start. The driver sees it after [`publish`](Virtqueue::publish).
     #[inline]

@@ -10,7 +10,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::area::{Area, RawDescriptor};
 use super::layout::{
-    AVAILABLE_ENTRY, INDIRECT, NEXT, SPLIT_ENTRIES, SPLIT_INDEX, SPLIT_NO_SIGNAL, USED_ENTRY, WRITE,
+    AVAILABLE_ENTRY, DESCRIPTOR, INDIRECT, NEXT, SPLIT_ENTRIES, SPLIT_INDEX, SPLIT_NO_SIGNAL, USED_ENTRY,
+    WRITE,
 };
 use super::table::Table;
 use super::{
@@ -18,6 +19,8 @@ use super::{
 };
 use crate::memory::GuestMemory;
 
+/// Used entries in a line of the caches.
+const USED_PER_LINE: usize = 64 / USED_ENTRY;
 /// How many chains ahead the first descriptor is fetched.
 const AHEAD: u16 = 16;
 
@@ -165,7 +168,7 @@ impl Split {
     fn fetch_ahead(&self, index: u16) {
         if self.seen_available.wrapping_sub(index) > AHEAD {
             let head = self.head(index.wrapping_add(AHEAD));
-            self.descriptors.fetch_descriptor(head & self.mask);
+            self.descriptors.fetch_to_read(usize::from(head & self.mask) * DESCRIPTOR);
         }
     }
 
@@ -236,6 +239,18 @@ impl Split {
         if self.seen_available.wrapping_sub(self.next_available) <= self.mask {
             self.next_available = self.next_available.wrapping_sub(1);
         }
+    }
+
+    /// See [`super::Virtqueue::expect_publish`].
+    #[inline(always)]
+    pub(super) fn expect_publish(&self, n: u16) {
+        self.device.fetch_to_write(SPLIT_INDEX);
+        for i in (0..n).step_by(USED_PER_LINE) {
+            let slot = self.next_used.wrapping_add(i) & self.mask;
+            self.device.fetch_to_write(SPLIT_ENTRIES + usize::from(slot) * USED_ENTRY);
+        }
+        // Here the driver says whether it wants to be told.
+        self.driver.fetch_to_read(0);
     }
 
     #[inline]
