@@ -3,7 +3,6 @@
 use packet::ether::VlanTag;
 use packet::offload::Offload;
 
-use crate::arena::Arena;
 use crate::bridge::{BridgeState, PortEntry, View};
 use crate::clock;
 use crate::counters::DropReason;
@@ -12,7 +11,8 @@ use crate::guards::Guards;
 use crate::offloads;
 use crate::port::{PortIndex, VlanMode};
 use crate::protection::Security;
-use crate::record::state;
+use crate::rx::arena::Arena;
+use crate::rx::record::state;
 use crate::rx::{HEADROOM, PULL_MAX, RxBatch};
 use crate::scratchpad::Scratchpad;
 use crate::stage::Packets;

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::arena::Arena;
 use crate::counters::{DropReason, QueueCounters};
 use crate::egress::Egress;
 use crate::fault::OnFault;
@@ -15,6 +14,7 @@ use crate::logic::SwitchLogic;
 use crate::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::Observer;
 use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
+use crate::rx::arena::Arena;
 use crate::watch::Watch;
 
 /// A port in the picture.

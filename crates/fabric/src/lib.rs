@@ -11,7 +11,7 @@
 //! 6. the sender's descriptors go back in one update.
 //!
 //! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx/` (1 and 2), `forward.rs` (3 to 5), `scratchpad.rs` and
-//! `output.rs` (4), `egress.rs` and `tx_ring.rs` (5); what they all work on is in `record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
+//! `output.rs` (4), `egress.rs` and `tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
 //!
 //! # Who decides what
 //!
@@ -33,7 +33,6 @@
 //! client; what is replaced or removed is dropped only after every worker passed a quiescent point
 //! ([`quiescence`]).
 
-pub mod arena;
 pub mod batch;
 pub mod bridge;
 mod bridge_cell;
@@ -71,7 +70,6 @@ mod placement;
 pub mod port;
 pub mod protection;
 pub mod quiescence;
-mod record;
 pub mod reservation;
 mod retained;
 pub mod rx;
@@ -86,7 +84,6 @@ pub mod tx_ring;
 mod watch;
 pub mod worker;
 
-pub use arena::Arena;
 pub use batch::{Batch, VersionId};
 pub use bridge::BridgeState;
 pub use copy::{prefetch_read, prefetch_write};
@@ -101,6 +98,7 @@ pub use observe::{Interest, Observer, Sighting, Sightings, Way};
 pub use output::{Output, OutputList};
 pub use placement::Placement;
 pub use port::{Caps, PortIndex, PortSettings, VlanMode};
+pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
 pub use stage::{Packets, Rest};
 pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};

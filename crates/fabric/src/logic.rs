@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arena::Arena;
 use crate::batch::Batch;
 use crate::port::{PortIndex, PortSettings};
+use crate::rx::arena::Arena;
 
 /// Decides where packets go.
 ///

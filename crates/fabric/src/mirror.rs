@@ -21,7 +21,7 @@ use crate::bridge::{BridgeState, PortEntry};
 use crate::interest::Interest;
 use crate::output::NIL;
 use crate::port::PortIndex;
-use crate::record::state;
+use crate::rx::record::state;
 use crate::rx::{RxBatch, SOURCES};
 use crate::scratchpad::Scratchpad;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a level's memory is made when a worker first needs it, and kept.
 
-use crate::arena::Arena;
+use crate::rx::arena::Arena;
 use crate::rx::{BatchLimits, RxBatch};
 use crate::scratchpad::Scratchpad;
 

@@ -8,7 +8,7 @@ use crate::counters::DropReason;
 use crate::explain::{Journal, Remark};
 use crate::interest::Interest;
 use crate::port::PortIndex;
-use crate::record::state;
+use crate::rx::record::state;
 use crate::rx::{MAX_BATCH, OFFLOAD_COPY, RxBatch};
 
 /// Packets that ports refused before they were on a list, kept of one batch; more are only counted.

@@ -19,8 +19,8 @@ use crate::counters::DropReason;
 use crate::explain::Remark;
 pub use crate::interest::Interest;
 use crate::port::{PortIndex, VlanMode};
-use crate::record::{Source, state};
 use crate::rx::RxBatch;
+use crate::rx::record::{Source, state};
 use crate::scratchpad::Scratchpad;
 use crate::watch::{ObserverSlot, Watch};
 

@@ -8,10 +8,10 @@ use packet::checksum::Sum;
 use packet::offload::Gso;
 use packet::segment::{self, Plan};
 
-use crate::arena::SLOT_LEN;
 use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::DropReason;
-use crate::record::{Record, Work, state};
+use crate::rx::arena::SLOT_LEN;
+use crate::rx::record::{Record, Work, state};
 use crate::rx::{HEADROOM, RxBatch};
 use crate::scratchpad::Scratchpad;
 

@@ -9,8 +9,8 @@
 use packet::offload::Offload;
 
 use crate::counters::DropReason;
-use crate::record::{Record, state};
 use crate::rx::RxBatch;
+use crate::rx::record::{Record, state};
 
 /// Outputs one batch may have in all: every packet of a full batch flooded to 1,024 ports.
 pub(crate) const OUTPUTS: usize = 256 << 10;
@@ -223,7 +223,7 @@ impl<'a> OutputList<'a> {
     }
 
     /// The arena that the headers of its packets lie in, if they lie in one.
-    pub(crate) fn arena(&self) -> Option<crate::arena::Arena> {
+    pub(crate) fn arena(&self) -> Option<crate::rx::arena::Arena> {
         self.batch.slots.lent()
     }
 

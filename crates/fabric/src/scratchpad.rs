@@ -9,7 +9,7 @@ use crate::counters::{DropReason, Drops};
 use crate::fault::Fault;
 use crate::notes::Notes;
 use crate::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
-use crate::record::state;
+use crate::rx::record::state;
 use crate::rx::{RxBatch, VERSIONS};
 use crate::tools::Tools;
 

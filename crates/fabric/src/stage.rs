@@ -10,8 +10,8 @@
 //! are at an end.
 
 use crate::batch::{Batch, VersionId};
-use crate::record::state;
 use crate::rx::MAX_BATCH;
+use crate::rx::record::state;
 
 /// Places of packets: from the first, up to before the second.
 type Run = (u16, u16);

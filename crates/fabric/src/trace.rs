@@ -11,7 +11,7 @@ use crate::detour;
 use crate::explain::Remark;
 use crate::interest::Interest;
 use crate::port::PortIndex;
-use crate::record::state;
+use crate::rx::record::state;
 use crate::rx::{BatchLimits, MAX_PACKET, RxBatch};
 use crate::scratchpad::Scratchpad;
 use crate::switch::SwitchError;

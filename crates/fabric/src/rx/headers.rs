@@ -4,7 +4,7 @@ use super::{HEADER_COPY, HEADROOM, MAX_SEGMENTS, OFFLOAD_COPY, PULL_MAX, RxBatch
 use crate::copy;
 use crate::cpu::each_level;
 use crate::output::Output;
-use crate::record::{Record, Segment, state};
+use crate::rx::record::{Record, Segment, state};
 
 impl RxBatch {
     /// Copies the front of every packet into its private header slot.
@@ -128,7 +128,7 @@ impl RxBatch {
     pub(crate) fn header(&self, v: usize) -> &[u8] {
         let record = &self.records[v];
         // SAFETY: `v` is below `SLOTS`, or the line above would have panicked; `start + header_len <= SLOT_LEN` holds for
-        // every record (`record.rs`).
+        // every record (`rx/record.rs`).
         unsafe { self.slots.bytes(v, record.start.into(), record.header_len.into()) }
     }
 }
@@ -138,7 +138,7 @@ impl RxBatch {
 fn load_pieces(record: &Record, segments: &[Segment], to: &mut [u8]) {
     let first = record.first_piece as usize;
     let pieces = segments.get(first..first + usize::from(record.pieces)).unwrap_or_default();
-    crate::record::Source { at: record.at, pieces }.read(0, to);
+    crate::rx::record::Source { at: record.at, pieces }.read(0, to);
 }
 
 #[cfg(test)]

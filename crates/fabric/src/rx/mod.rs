@@ -1,23 +1,25 @@
-//! Taking packets: the batch a port fills, and the contract of a receive queue.
+//! Receiving: a port's packets become a batch, and the batch gets private headers.
 //!
-//! A [`RxBatch`] holds a flat record of each packet (`record.rs`) and, once `RxBatch::load_headers` ran, a private copy of
-//! the first [`HEADER_COPY`] bytes of each. It is bounded in packets and in bytes. It belongs to one worker and is
-//! reused for every batch; nothing in it is allocated while traffic flows.
+//! A [`RxBatch`] holds a flat record of each packet and, once `RxBatch::load_headers` ran, a private copy of the first
+//! [`HEADER_COPY`] bytes of each. It is bounded in packets and in bytes. It belongs to one worker and is reused for every
+//! batch; nothing in it is allocated while traffic flows.
 //!
-//! - `batch.rs`: the batch while a receive queue fills it;
+//! - `queue.rs`: the contract of a receive queue, [`RxQueue`];
+//! - `rx_batch.rs`: the batch while a receive queue fills it; what a logic sees of it is `decide/batch.rs`;
+//! - `record.rs`: the record of a packet;
 //! - `headers.rs`: private headers: copied in, looked at, taken out of the batch;
+//! - `arena.rs`: the memory of private headers, the fabric's own or a logic's;
 //! - `versions.rs`: further versions of packets, and packets that the switch itself originates.
 
-use std::os::fd::BorrowedFd;
-
-use crate::fault::Fault;
-use crate::tools::Tools;
-
-mod batch;
+pub mod arena;
 mod headers;
+mod queue;
+pub(crate) mod record;
+mod rx_batch;
 mod versions;
 
-pub use batch::RxBatch;
+pub use queue::RxQueue;
+pub use rx_batch::RxBatch;
 
 /// Bytes of each packet that are copied before anything reads them.
 pub const HEADER_COPY: usize = 128;
@@ -59,25 +61,4 @@ impl Default for BatchLimits {
     fn default() -> Self {
         Self { packets: 64, bytes: 128 << 10 }
     }
-}
-
-/// A receive queue, owned by one worker at a time.
-pub trait RxQueue: Send {
-    /// Takes packets into `batch` while it [has room](RxBatch::has_room). Does not wait. After an error the
-    /// queue is not used again; what is already in the batch still goes out.
-    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault>;
-
-    /// The batch has been delivered: give its descriptors back to the sender. A sender that waits for them is told through
-    /// `tools`. Fails when the memory that the batch lay in was taken away meanwhile.
-    fn complete(&mut self, tools: &mut Tools) -> Result<(), Fault>;
-
-    /// Asks the sender to signal [`RxQueue::signal`] for packets from now on, or not to bother.
-    fn set_signalled(&mut self, on: bool);
-
-    /// What becomes readable (edge-triggered) when packets come.
-    fn signal(&self) -> BorrowedFd<'_>;
-
-    /// Whether looking for packets is only a memory access. If it costs a system call, the queue is left
-    /// to its signal as soon as it runs dry.
-    fn cheap_to_poll(&self) -> bool;
 }

@@ -5,7 +5,7 @@ use packet::ether::{VLAN_TAG_LEN, VlanTag};
 use packet::offload::Offload;
 
 use super::{HEADROOM, MAX_BATCH, MAX_PACKET, MIN_PACKET, PULL_MAX, RxBatch, SOURCES, VERSIONS};
-use crate::record::{Record, state};
+use crate::rx::record::{Record, state};
 
 impl RxBatch {
     /// A version of the same packet with a header of its own. `None` when the batch made too many.

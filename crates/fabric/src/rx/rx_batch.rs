@@ -5,12 +5,12 @@ use std::ptr::NonNull;
 use packet::offload::Offload;
 
 use super::{BatchLimits, MAX_BATCH, MAX_PACKET, MAX_SEGMENTS, MIN_PACKET, SEGMENTS, VERSIONS};
-use crate::arena::{Arena, Slots};
 use crate::copy;
 use crate::counters::{DropReason, Drops};
 use crate::cpu::Level;
 use crate::fault::Fault;
-use crate::record::{Record, Segment, Source, Work, state};
+use crate::rx::arena::{Arena, Slots};
+use crate::rx::record::{Record, Segment, Source, Work, state};
 
 /// Packets taken from one queue in one go. See the module.
 pub struct RxBatch {
