@@ -8,13 +8,13 @@ use crate::clock;
 use crate::counters::DropReason;
 use crate::explain::{Remark, Value};
 use crate::guards::Guards;
-use crate::offloads;
+use crate::lists::offloads;
+use crate::lists::scratchpad::Scratchpad;
 use crate::port::{PortIndex, VlanMode};
 use crate::protection::Security;
 use crate::rx::arena::Arena;
 use crate::rx::record::state;
 use crate::rx::{HEADROOM, PULL_MAX, RxBatch};
-use crate::scratchpad::Scratchpad;
 use crate::stage::Packets;
 
 /// A header version: one packet with one set of private header bytes. The received packets are versions too.

@@ -23,8 +23,8 @@ use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::egress::Egress;
 use crate::fault::Fault;
 use crate::forward::forward;
+use crate::lists::output::OutputList;
 use crate::nest::Level;
-use crate::output::OutputList;
 use crate::port::PortIndex;
 use crate::tools::Tools;
 

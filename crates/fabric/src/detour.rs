@@ -7,11 +7,11 @@ use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::{deliver, open_port, packets_of, say};
 use crate::interest::Interest;
+use crate::lists::scratchpad::Scratchpad;
 use crate::observe::Sightings;
 use crate::port::PortIndex;
 use crate::rx::RxBatch;
 use crate::rx::record::state;
-use crate::scratchpad::Scratchpad;
 use crate::tools::Tools;
 use crate::watch::Watch;
 

@@ -2,7 +2,7 @@
 
 use crate::counters::QueueCounters;
 use crate::fault::Fault;
-use crate::output::OutputList;
+use crate::lists::output::OutputList;
 use crate::tools::Tools;
 
 /// A transmit queue of a port. Any worker may call it, several at once.

@@ -10,8 +10,8 @@
 //!    reserve, copy, publish ([`TxRing`]), others by a call;
 //! 6. the sender's descriptors go back in one update.
 //!
-//! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx/` (1 and 2), `forward.rs` (3 to 5), `scratchpad.rs` and
-//! `output.rs` (4), `egress.rs` and `tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
+//! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx/` (1 and 2), `forward.rs` (3 to 5), `lists/scratchpad.rs` and
+//! `lists/output.rs` (4), `egress.rs` and `tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
 //!
 //! # Who decides what
 //!
@@ -54,6 +54,7 @@ pub mod fuzzing;
 mod guards;
 mod handle;
 mod interest;
+mod lists;
 pub mod logic;
 #[cfg(test)]
 #[cfg(loom)]
@@ -64,8 +65,6 @@ mod nest;
 mod notes;
 pub mod notify;
 pub mod observe;
-mod offloads;
-pub mod output;
 mod placement;
 pub mod port;
 pub mod protection;
@@ -73,7 +72,6 @@ pub mod quiescence;
 pub mod reservation;
 mod retained;
 pub mod rx;
-pub mod scratchpad;
 pub mod stage;
 pub mod switch;
 mod sync;
@@ -92,10 +90,11 @@ pub use crossing::Inlet;
 pub use egress::Egress;
 pub use explain::{Remark, Text, Value};
 pub use fault::{Fault, OnFault};
+pub use lists::output::{Output, OutputList};
+pub use lists::{output, scratchpad};
 pub use logic::SwitchLogic;
 pub use mirror::{Mirror, MirrorSnapshot};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way};
-pub use output::{Output, OutputList};
 pub use placement::Placement;
 pub use port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use rx::arena::{self, Arena};

@@ -19,11 +19,11 @@ use packet::ether::{Vid, VlanTag};
 use crate::batch;
 use crate::bridge::{BridgeState, PortEntry};
 use crate::interest::Interest;
-use crate::output::NIL;
+use crate::lists::output::NIL;
+use crate::lists::scratchpad::Scratchpad;
 use crate::port::PortIndex;
 use crate::rx::record::state;
 use crate::rx::{RxBatch, SOURCES};
-use crate::scratchpad::Scratchpad;
 
 /// A mirror as it is asked for. Ports go by their names, so that one may come later or come back.
 #[derive(Debug, Clone, PartialEq, Eq)]

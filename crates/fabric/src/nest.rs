@@ -2,9 +2,9 @@
 //!
 //! Invariant: a level's memory is made when a worker first needs it, and kept.
 
+use crate::lists::scratchpad::Scratchpad;
 use crate::rx::arena::Arena;
 use crate::rx::{BatchLimits, RxBatch};
-use crate::scratchpad::Scratchpad;
 
 /// Times that a packet may cross from one bridge to another.
 pub const MAX_DEPTH: usize = 8;

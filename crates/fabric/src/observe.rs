@@ -18,10 +18,10 @@ use packet::ether;
 use crate::counters::DropReason;
 use crate::explain::Remark;
 pub use crate::interest::Interest;
+use crate::lists::scratchpad::Scratchpad;
 use crate::port::{PortIndex, VlanMode};
 use crate::rx::RxBatch;
 use crate::rx::record::{Source, state};
-use crate::scratchpad::Scratchpad;
 use crate::watch::{ObserverSlot, Watch};
 
 /// Is shown the packets of a bridge.

@@ -19,7 +19,7 @@ use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::doorbell::{Bell, Doorbell, Ring};
 use crate::egress::Egress;
 use crate::fault::Fault;
-use crate::output::{Output, OutputList};
+use crate::lists::output::{Output, OutputList};
 use crate::sync::{AtomicU32, Ordering};
 use crate::tools::Tools;
 use crate::tx_ring::{Buffer, RingBacking, TxRing};

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use crate::bridge::BridgeState;
 use crate::counters::{WorkerCounters, bump};
 use crate::fault::Fault;
+use crate::lists::scratchpad::Scratchpad;
 use crate::nest::Nest;
 use crate::notify::Notifier;
 use crate::rx::{BatchLimits, RxBatch};
-use crate::scratchpad::Scratchpad;
 use crate::sync::Ordering;
 use crate::tools::Tools;
 

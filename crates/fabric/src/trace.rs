@@ -10,10 +10,10 @@ use crate::counters::{DropReason, Drops};
 use crate::detour;
 use crate::explain::Remark;
 use crate::interest::Interest;
+use crate::lists::scratchpad::Scratchpad;
 use crate::port::PortIndex;
 use crate::rx::record::state;
 use crate::rx::{BatchLimits, MAX_PACKET, RxBatch};
-use crate::scratchpad::Scratchpad;
 use crate::switch::SwitchError;
 
 /// What would become of a packet.

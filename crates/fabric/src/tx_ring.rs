@@ -14,7 +14,7 @@ use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::cpu::{Level, each_level};
 use crate::egress::Egress;
 use crate::fault::Fault;
-use crate::output::{Output, OutputList};
+use crate::lists::output::{Output, OutputList};
 use crate::reservation::Reservation;
 use crate::rx::HEADER_COPY;
 use crate::sync::{Ordering, SpinLock, UnsafeCell, fence};

@@ -3,7 +3,7 @@
 use super::{HEADER_COPY, HEADROOM, MAX_SEGMENTS, OFFLOAD_COPY, PULL_MAX, RxBatch};
 use crate::copy;
 use crate::cpu::each_level;
-use crate::output::Output;
+use crate::lists::output::Output;
 use crate::rx::record::{Record, Segment, state};
 
 impl RxBatch {

@@ -11,7 +11,7 @@ use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::doorbell::EventBell;
 use crate::egress::Egress;
 use crate::fault::{Fault, OnFault};
-use crate::output::{OutputList, RunPool};
+use crate::lists::output::{OutputList, RunPool};
 use crate::retained::Retained;
 use crate::rx::MAX_BATCH;
 

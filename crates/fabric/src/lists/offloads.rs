@@ -10,10 +10,10 @@ use packet::segment::{self, Plan};
 
 use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::DropReason;
+use crate::lists::scratchpad::Scratchpad;
 use crate::rx::arena::SLOT_LEN;
 use crate::rx::record::{Record, Work, state};
 use crate::rx::{HEADROOM, RxBatch};
-use crate::scratchpad::Scratchpad;
 
 /// Puts version `v`, which has offload metadata, on the list of `entry` in a form that it takes.
 #[cold]

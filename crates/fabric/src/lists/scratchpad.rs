@@ -2,13 +2,13 @@
 //!
 //! Appending is O(1); a destination without packets costs nothing; lists keep the order in which the logic
 //! spoke, unicast and flooded packets alike. One packet may be on many lists, and on one list more than once. A list is a
-//! chain of runs ([`crate::output`]): an output that continues the last run of its list only makes that longer.
+//! chain of runs ([`crate::lists::output`]): an output that continues the last run of its list only makes that longer.
 
 use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::{DropReason, Drops};
 use crate::fault::Fault;
+use crate::lists::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
 use crate::notes::Notes;
-use crate::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
 use crate::rx::record::state;
 use crate::rx::{RxBatch, VERSIONS};
 use crate::tools::Tools;

@@ -1,0 +1,9 @@
+//! Lists: what the logic says becomes one list of outputs for each destination queue.
+//!
+//! - `output.rs`: an output, a destination's list of them, and the runs that lists are made of;
+//! - `scratchpad.rs`: a worker's lists, one for each destination queue;
+//! - `offloads.rs`: outputs with work left on them: passed on whole, or cut and summed for a destination that needs it.
+
+pub(crate) mod offloads;
+pub mod output;
+pub mod scratchpad;
