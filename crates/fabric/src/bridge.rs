@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::counters::{DropReason, QueueCounters};
-use crate::egress::Egress;
+use crate::deliver::egress::Egress;
 use crate::fault::OnFault;
 use crate::guards::Guards;
 use crate::logic::SwitchLogic;

@@ -5,10 +5,10 @@ use crate::batch::Batch;
 use crate::bridge::{BridgeState, PortEntry};
 use crate::clock;
 use crate::counters::DropReason;
+use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
 use crate::port::PortIndex;
 use crate::rx::RxBatch;
-use crate::tools::Tools;
 
 /// The port, if it is up; else why its packets are dropped.
 #[inline(always)]

@@ -6,13 +6,13 @@ use crate::bridge::{Aside, BridgeState};
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::{deliver, open_port, packets_of, say};
+use crate::deliver::tools::Tools;
 use crate::interest::Interest;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::Sightings;
 use crate::port::PortIndex;
 use crate::rx::RxBatch;
 use crate::rx::record::state;
-use crate::tools::Tools;
 use crate::watch::Watch;
 
 /// The observers that are shown a batch, and what they want to see of its ingress port; none if it is only mirrored.

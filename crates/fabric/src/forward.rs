@@ -3,18 +3,18 @@
 //! 1. The port's guards hold back what exceeds its rates (`guards`).
 //! 2. The bridge's logic is called once and names destinations ([`crate::batch`]); each output goes on its destination's
 //!    list ([`crate::lists::output`]).
-//! 3. Every destination with a list is delivered to once ([`crate::egress`], [`crate::tx_ring`]).
+//! 3. Every destination with a list is delivered to once ([`crate::deliver::egress`], [`crate::deliver::tx_ring`]).
 //!
 //! A bridge with mirrors or observers takes the [detour](crate::detour), which does the same and more.
 
 use crate::batch::Batch;
 use crate::bridge::BridgeState;
 use crate::decide::{deliver, open_port, packets_of, say};
+use crate::deliver::tools::Tools;
 use crate::detour;
 use crate::lists::scratchpad::Scratchpad;
 use crate::port::PortIndex;
 use crate::rx::RxBatch;
-use crate::tools::Tools;
 
 /// Switches a batch: the logic decides, lists form, destinations are delivered to.
 #[inline]

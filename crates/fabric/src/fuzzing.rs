@@ -10,8 +10,10 @@ use packet::offload::Offload;
 use crate::bridge::{BridgeState, Lane, PortEntry};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::seen;
+use crate::deliver::egress::Egress;
+use crate::deliver::queueing::{Queued, Retained};
+use crate::deliver::tools::Tools;
 use crate::doorbell::EventBell;
-use crate::egress::Egress;
 use crate::fault::Fault;
 use crate::forward::{forward, originate};
 use crate::guards::Guards;
@@ -21,11 +23,9 @@ use crate::mirror::Mirror;
 use crate::notify::Notifier;
 use crate::observe::Observer;
 use crate::port::{Caps, PortIndex, PortSettings};
-use crate::retained::{Queued, Retained};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
 use crate::tasks::Context;
 use crate::tasks::drain::{Drain, Gate};
-use crate::tools::Tools;
 use crate::trace::{self, TraceError, Traced};
 
 /// A port of a [`Picture`].

@@ -11,7 +11,7 @@
 //! 6. the sender's descriptors go back in one update.
 //!
 //! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx/` (1 and 2), `forward.rs` (3 to 5), `lists/scratchpad.rs` and
-//! `lists/output.rs` (4), `egress.rs` and `tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
+//! `lists/output.rs` (4), `deliver/egress.rs` and `deliver/tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
 //!
 //! # Who decides what
 //!
@@ -41,11 +41,10 @@ pub mod clock;
 mod copy;
 pub mod counters;
 pub mod cpu;
-pub mod crossing;
 mod decide;
+mod deliver;
 mod detour;
 pub mod doorbell;
-pub mod egress;
 pub mod explain;
 pub mod fault;
 mod forward;
@@ -61,7 +60,6 @@ pub mod logic;
 mod loom_models;
 mod mailbox;
 pub mod mirror;
-mod nest;
 mod notes;
 pub mod notify;
 pub mod observe;
@@ -69,16 +67,12 @@ mod placement;
 pub mod port;
 pub mod protection;
 pub mod quiescence;
-pub mod reservation;
-mod retained;
 pub mod rx;
 pub mod stage;
 pub mod switch;
 mod sync;
 mod tasks;
-pub mod tools;
 pub mod trace;
-pub mod tx_ring;
 mod watch;
 pub mod worker;
 
@@ -86,8 +80,11 @@ pub use batch::{Batch, VersionId};
 pub use bridge::BridgeState;
 pub use copy::{prefetch_read, prefetch_write};
 pub use counters::{DropReason, QueueCounters};
-pub use crossing::Inlet;
-pub use egress::Egress;
+pub use deliver::crossing::Inlet;
+pub use deliver::egress::Egress;
+pub use deliver::tools::Tools;
+pub use deliver::tx_ring::{Buffer, RingBacking, TxRing};
+pub use deliver::{crossing, egress, reservation, tools, tx_ring};
 pub use explain::{Remark, Text, Value};
 pub use fault::{Fault, OnFault};
 pub use lists::output::{Output, OutputList};
@@ -103,9 +100,7 @@ pub use stage::{Packets, Rest};
 pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};
 pub use tasks::drain::{Gate, Open, Opening};
 pub use tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};
-pub use tools::Tools;
 pub use trace::{Traced, TracedOutput};
-pub use tx_ring::{Buffer, RingBacking, TxRing};
 
 #[cfg(feature = "count-copies")]
 pub use copy::copied;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `LOOM_MAX_PREEMPTIONS=4` looks further than the bound that is set here; `LOOM_LOG=1` shows a failing order.
-//! What runs is the crate's own code ([`TxRing`], [`Reservation`](crate::reservation::Reservation) under
+//! What runs is the crate's own code ([`TxRing`], [`Reservation`](crate::deliver::reservation::Reservation) under
 //! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`BridgeCell`], [`Doorbell`], [`Mailbox`], [`Retained`]); modelled are
 //! the receiver, the ring's shared memory, epoll, and the control plane. A ring entry is a loom cell, so that loom itself refuses an order in which
 //! the receiver looks at an entry that is not handed over, or two workers fill one.
@@ -25,8 +25,11 @@ use crate::batch::Batch;
 use crate::bridge::BridgeState;
 use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, QueueCounters};
+use crate::deliver::egress::Egress;
+use crate::deliver::queueing::{Queued, Retained};
+use crate::deliver::tools::Tools;
+use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
 use crate::doorbell::{Bell, Doorbell};
-use crate::egress::Egress;
 use crate::fault::Fault;
 use crate::lists::output::{NIL, OutputList, RunPool};
 use crate::logic::SwitchLogic;
@@ -34,10 +37,7 @@ use crate::mailbox::Mailbox;
 use crate::notify::Notifier;
 use crate::port::PortIndex;
 use crate::quiescence::Quiescence;
-use crate::retained::{Queued, Retained};
 use crate::rx::{BatchLimits, RxBatch};
-use crate::tools::Tools;
-use crate::tx_ring::{Buffer, RingBacking, TxRing};
 
 /// Explores `f` with at most `preemptions` preemptions, and reports how many orders that were.
 fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static) {

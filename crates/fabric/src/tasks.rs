@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 use crate::bridge::BridgeState;
 use crate::counters::{WorkerCounters, bump};
+use crate::deliver::levels::Nest;
+use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::scratchpad::Scratchpad;
-use crate::nest::Nest;
 use crate::notify::Notifier;
 use crate::rx::{BatchLimits, RxBatch};
 use crate::sync::Ordering;
-use crate::tools::Tools;
 
 use alarm::Alarm;
 use drain::Drain;

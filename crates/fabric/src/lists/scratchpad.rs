@@ -6,12 +6,12 @@
 
 use crate::bridge::{BridgeState, PortEntry};
 use crate::counters::{DropReason, Drops};
+use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
 use crate::notes::Notes;
 use crate::rx::record::state;
 use crate::rx::{RxBatch, VERSIONS};
-use crate::tools::Tools;
 
 #[derive(Debug, Clone, Copy)]
 struct List {

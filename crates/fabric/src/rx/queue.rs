@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use super::RxBatch;
+use crate::deliver::tools::Tools;
 use crate::fault::Fault;
-use crate::tools::Tools;
 
 /// A receive queue, owned by one worker at a time.
 pub trait RxQueue: Send {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::{Context, Next, Ran, Token};
 use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::deliver::egress::Egress;
+use crate::deliver::queueing::Retained;
 use crate::doorbell::EventBell;
-use crate::egress::Egress;
 use crate::fault::{Fault, OnFault};
 use crate::lists::output::{OutputList, RunPool};
-use crate::retained::Retained;
 use crate::rx::MAX_BATCH;
 
 /// When a packet at the front of a queue may leave.

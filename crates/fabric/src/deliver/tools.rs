@@ -1,6 +1,6 @@
 //! What a worker lends to a delivery.
 
-use crate::nest::Nest;
+use crate::deliver::levels::Nest;
 use crate::notify::Notifier;
 
 /// What a worker lends to a delivery.

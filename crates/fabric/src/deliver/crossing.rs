@@ -20,15 +20,15 @@ use std::sync::Arc;
 
 use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, Drops, QueueCounters};
-use crate::egress::Egress;
+use crate::deliver::egress::Egress;
+use crate::deliver::levels::Level;
+use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::forward::forward;
 use crate::lists::output::OutputList;
-use crate::nest::Level;
 use crate::port::PortIndex;
-use crate::tools::Tools;
 
-pub use crate::nest::{MAX_CROSSINGS, MAX_DEPTH};
+pub use crate::deliver::levels::{MAX_CROSSINGS, MAX_DEPTH};
 
 /// Where packets that leave at other ports enter a bridge, as if the client of a port had sent them.
 ///

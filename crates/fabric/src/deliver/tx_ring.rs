@@ -12,13 +12,13 @@ use std::ptr::NonNull;
 use crate::copy;
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::cpu::{Level, each_level};
-use crate::egress::Egress;
+use crate::deliver::egress::Egress;
+use crate::deliver::reservation::Reservation;
+use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
-use crate::reservation::Reservation;
 use crate::rx::HEADER_COPY;
 use crate::sync::{Ordering, SpinLock, UnsafeCell, fence};
-use crate::tools::Tools;
 
 /// A checked buffer of the receiver: `capacity` bytes that may be written.
 #[derive(Debug, Clone, Copy)]

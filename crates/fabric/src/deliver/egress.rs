@@ -1,9 +1,9 @@
 //! Delivering: the contract of a destination.
 
 use crate::counters::QueueCounters;
+use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::OutputList;
-use crate::tools::Tools;
 
 /// A transmit queue of a port. Any worker may call it, several at once.
 pub trait Egress: Send + Sync {

@@ -16,13 +16,13 @@ use packet::offload::Offload;
 use packet::virtio_net;
 
 use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::deliver::egress::Egress;
+use crate::deliver::tools::Tools;
+use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
 use crate::doorbell::{Bell, Doorbell, Ring};
-use crate::egress::Egress;
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
 use crate::sync::{AtomicU32, Ordering};
-use crate::tools::Tools;
-use crate::tx_ring::{Buffer, RingBacking, TxRing};
 
 /// Bytes of a slot.
 pub(crate) const SLOT_LEN: u32 = 2048;
