@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use crate::counters::{DropReason, QueueCounters};
+use crate::decide::logic::SwitchLogic;
 use crate::deliver::egress::Egress;
 use crate::fault::OnFault;
 use crate::guards::Guards;
-use crate::logic::SwitchLogic;
 use crate::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::Observer;
 use crate::port::{Caps, PortIndex, PortSettings, VlanMode};

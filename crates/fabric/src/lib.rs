@@ -10,7 +10,7 @@
 //!    reserve, copy, publish ([`TxRing`]), others by a call;
 //! 6. the sender's descriptors go back in one update.
 //!
-//! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx/` (1 and 2), `forward.rs` (3 to 5), `lists/scratchpad.rs` and
+//! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx/` (1 and 2), `decide/forward.rs` (3 to 5), `lists/scratchpad.rs` and
 //! `lists/output.rs` (4), `deliver/egress.rs` and `deliver/tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
 //!
 //! # Who decides what
@@ -33,7 +33,6 @@
 //! client; what is replaced or removed is dropped only after every worker passed a quiescent point
 //! ([`quiescence`]).
 
-pub mod batch;
 pub mod bridge;
 mod bridge_cell;
 pub mod bucket;
@@ -43,18 +42,15 @@ pub mod counters;
 pub mod cpu;
 mod decide;
 mod deliver;
-mod detour;
 pub mod doorbell;
 pub mod explain;
 pub mod fault;
-mod forward;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod guards;
 mod handle;
 mod interest;
 mod lists;
-pub mod logic;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
@@ -68,7 +64,6 @@ pub mod port;
 pub mod protection;
 pub mod quiescence;
 pub mod rx;
-pub mod stage;
 pub mod switch;
 mod sync;
 mod tasks;
@@ -76,10 +71,13 @@ pub mod trace;
 mod watch;
 pub mod worker;
 
-pub use batch::{Batch, VersionId};
 pub use bridge::BridgeState;
 pub use copy::{prefetch_read, prefetch_write};
 pub use counters::{DropReason, QueueCounters};
+pub use decide::batch::{Batch, VersionId};
+pub use decide::chained::{Packets, Rest};
+pub use decide::logic::SwitchLogic;
+pub use decide::{batch, logic};
 pub use deliver::crossing::Inlet;
 pub use deliver::egress::Egress;
 pub use deliver::tools::Tools;
@@ -89,14 +87,12 @@ pub use explain::{Remark, Text, Value};
 pub use fault::{Fault, OnFault};
 pub use lists::output::{Output, OutputList};
 pub use lists::{output, scratchpad};
-pub use logic::SwitchLogic;
 pub use mirror::{Mirror, MirrorSnapshot};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way};
 pub use placement::Placement;
 pub use port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
-pub use stage::{Packets, Rest};
 pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};
 pub use tasks::drain::{Gate, Open, Opening};
 pub use tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use packet::ether::{Vid, VlanTag};
 
-use crate::batch;
 use crate::bridge::{BridgeState, PortEntry};
+use crate::decide::batch;
 use crate::interest::Interest;
 use crate::lists::output::NIL;
 use crate::lists::scratchpad::Scratchpad;

@@ -7,7 +7,7 @@ use packet::offload::Offload;
 
 use crate::bridge::BridgeState;
 use crate::counters::{DropReason, Drops};
-use crate::detour;
+use crate::decide::detour;
 use crate::explain::Remark;
 use crate::interest::Interest;
 use crate::lists::scratchpad::Scratchpad;

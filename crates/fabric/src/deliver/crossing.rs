@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::decide::forward::forward;
 use crate::deliver::egress::Egress;
 use crate::deliver::levels::Level;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
-use crate::forward::forward;
 use crate::lists::output::OutputList;
 use crate::port::PortIndex;
 

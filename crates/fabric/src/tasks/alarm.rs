@@ -7,7 +7,7 @@ use super::{Context, Next, Ran, Token};
 use crate::bridge_cell::BridgeCell;
 use crate::clock;
 use crate::counters::QueueCounters;
-use crate::forward::originate;
+use crate::decide::forward::originate;
 
 /// Calls a bridge's logic every so often.
 pub(crate) struct Alarm {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Context, Next, Ran, Token};
 use crate::bridge_cell::BridgeCell;
 use crate::counters::QueueCounters;
+use crate::decide::forward::forward;
 use crate::fault::OnFault;
-use crate::forward::forward;
 use crate::port::PortIndex;
 use crate::rx::RxQueue;
 

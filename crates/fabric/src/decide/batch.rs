@@ -6,6 +6,7 @@ use packet::offload::Offload;
 use crate::bridge::{BridgeState, PortEntry, View};
 use crate::clock;
 use crate::counters::DropReason;
+use crate::decide::chained::Packets;
 use crate::explain::{Remark, Value};
 use crate::guards::Guards;
 use crate::lists::offloads;
@@ -15,7 +16,6 @@ use crate::protection::Security;
 use crate::rx::arena::Arena;
 use crate::rx::record::state;
 use crate::rx::{HEADROOM, PULL_MAX, RxBatch};
-use crate::stage::Packets;
 
 /// A header version: one packet with one set of private header bytes. The received packets are versions too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

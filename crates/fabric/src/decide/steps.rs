@@ -1,10 +1,10 @@
-//! Deciding and delivering: the steps that plain bridges ([`crate::forward`]) and mirrored or observed ones
-//! ([`crate::detour`]) have in common.
+//! Deciding and delivering: the steps that plain bridges ([`crate::decide::forward`]) and mirrored or observed ones
+//! ([`crate::decide::detour`]) have in common.
 
-use crate::batch::Batch;
 use crate::bridge::{BridgeState, PortEntry};
 use crate::clock;
 use crate::counters::DropReason;
+use crate::decide::batch::Batch;
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
 use crate::port::PortIndex;

@@ -1,17 +1,17 @@
 //! A packet's way through the fabric, once its batch is taken and its private header loaded.
 //!
 //! 1. The port's guards hold back what exceeds its rates (`guards`).
-//! 2. The bridge's logic is called once and names destinations ([`crate::batch`]); each output goes on its destination's
+//! 2. The bridge's logic is called once and names destinations ([`crate::decide::batch`]); each output goes on its destination's
 //!    list ([`crate::lists::output`]).
 //! 3. Every destination with a list is delivered to once ([`crate::deliver::egress`], [`crate::deliver::tx_ring`]).
 //!
-//! A bridge with mirrors or observers takes the [detour](crate::detour), which does the same and more.
+//! A bridge with mirrors or observers takes the [detour](crate::decide::detour), which does the same and more.
 
-use crate::batch::Batch;
 use crate::bridge::BridgeState;
-use crate::decide::{deliver, open_port, packets_of, say};
+use crate::decide::batch::Batch;
+use crate::decide::detour;
+use crate::decide::steps::{deliver, open_port, packets_of, say};
 use crate::deliver::tools::Tools;
-use crate::detour;
 use crate::lists::scratchpad::Scratchpad;
 use crate::port::PortIndex;
 use crate::rx::RxBatch;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::batch::Batch;
+use crate::decide::batch::Batch;
 use crate::port::{PortIndex, PortSettings};
 use crate::rx::arena::Arena;
 

@@ -1,11 +1,11 @@
-//! The way of a batch through a bridge that is mirrored or observed: as [`crate::forward`], with copies for the mirrors and
+//! The way of a batch through a bridge that is mirrored or observed: as [`crate::decide::forward`], with copies for the mirrors and
 //! notes for the observers.
 
-use crate::batch::Batch;
 use crate::bridge::{Aside, BridgeState};
 use crate::clock;
 use crate::counters::DropReason;
-use crate::decide::{deliver, open_port, packets_of, say};
+use crate::decide::batch::Batch;
+use crate::decide::steps::{deliver, open_port, packets_of, say};
 use crate::deliver::tools::Tools;
 use crate::interest::Interest;
 use crate::lists::scratchpad::Scratchpad;

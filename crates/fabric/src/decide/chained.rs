@@ -9,7 +9,7 @@
 //! Invariant: a batch that only one logic sees knows of no runs, and pays one look whether there are more when its packets
 //! are at an end.
 
-use crate::batch::{Batch, VersionId};
+use crate::decide::batch::{Batch, VersionId};
 use crate::rx::MAX_BATCH;
 use crate::rx::record::state;
 
