@@ -15,18 +15,18 @@ use crate::decide::steps::seen;
 use crate::deliver::egress::Egress;
 use crate::deliver::queueing::{Queued, Retained};
 use crate::deliver::tools::Tools;
-use crate::doorbell::EventBell;
 use crate::fault::Fault;
 use crate::guards::Guards;
 use crate::lists::scratchpad::Scratchpad;
 use crate::mirror::Mirror;
-use crate::notify::Notifier;
 use crate::observe::Observer;
 use crate::port::{Caps, PortIndex, PortSettings};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
 use crate::tasks::Context;
 use crate::tasks::drain::{Drain, Gate};
 use crate::trace::{self, TraceError, Traced};
+use crate::wake::doorbell::EventBell;
+use crate::wake::notifier::Notifier;
 
 /// A port of a [`Picture`].
 pub struct Port {

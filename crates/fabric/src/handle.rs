@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use crate::counters::WorkerCounters;
-use crate::doorbell::EventBell;
-use crate::mailbox::Mailbox;
 use crate::tasks::{Task, Token};
+use crate::wake::doorbell::EventBell;
+use crate::wake::mailbox::Mailbox;
 
 /// What the control plane asks of a worker.
 pub(crate) enum Command {

@@ -42,7 +42,6 @@ pub mod counters;
 pub mod cpu;
 mod decide;
 mod deliver;
-pub mod doorbell;
 pub mod explain;
 pub mod fault;
 #[cfg(feature = "fuzzing")]
@@ -54,10 +53,8 @@ mod lists;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
-mod mailbox;
 pub mod mirror;
 mod notes;
-pub mod notify;
 pub mod observe;
 mod placement;
 pub mod port;
@@ -68,6 +65,7 @@ pub mod switch;
 mod sync;
 mod tasks;
 pub mod trace;
+mod wake;
 mod watch;
 pub mod worker;
 
@@ -97,6 +95,8 @@ pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, Switc
 pub use tasks::drain::{Gate, Open, Opening};
 pub use tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};
 pub use trace::{Traced, TracedOutput};
+
+pub use wake::{doorbell, notifier as notify};
 
 #[cfg(feature = "count-copies")]
 pub use copy::copied;

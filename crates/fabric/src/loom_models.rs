@@ -30,14 +30,14 @@ use crate::deliver::egress::Egress;
 use crate::deliver::queueing::{Queued, Retained};
 use crate::deliver::tools::Tools;
 use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
-use crate::doorbell::{Bell, Doorbell};
 use crate::fault::Fault;
 use crate::lists::output::{NIL, OutputList, RunPool};
-use crate::mailbox::Mailbox;
-use crate::notify::Notifier;
 use crate::port::PortIndex;
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxBatch};
+use crate::wake::doorbell::{Bell, Doorbell};
+use crate::wake::mailbox::Mailbox;
+use crate::wake::notifier::Notifier;
 
 /// Explores `f` with at most `preemptions` preemptions, and reports how many orders that were.
 fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static) {

@@ -17,7 +17,6 @@ use crate::decide::logic::SwitchLogic;
 use crate::deliver::crossing::Inlet;
 use crate::deliver::egress::Egress;
 use crate::deliver::queueing::{Queued, Retained};
-use crate::doorbell::EventBell;
 use crate::fault::OnFault;
 use crate::guards::Guards;
 use crate::handle::WorkerHandle;
@@ -33,6 +32,7 @@ use crate::tasks::inject::{Inject, InjectError, Injection, Injector};
 use crate::tasks::take_in::TakeIn;
 use crate::tasks::{Task, Token};
 use crate::trace::{self, TraceError, Traced};
+use crate::wake::doorbell::EventBell;
 use crate::worker::{self, Pace};
 
 /// A bridge of a switch.

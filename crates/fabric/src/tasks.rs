@@ -23,9 +23,9 @@ use crate::deliver::levels::Nest;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::scratchpad::Scratchpad;
-use crate::notify::Notifier;
 use crate::rx::{BatchLimits, RxBatch};
 use crate::sync::Ordering;
+use crate::wake::notifier::Notifier;
 
 use alarm::Alarm;
 use drain::Drain;

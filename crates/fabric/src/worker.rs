@@ -24,13 +24,13 @@ use rustix::time::{
 
 use crate::clock;
 use crate::counters::{WorkerCounters, bump};
-use crate::doorbell::EventBell;
 use crate::fault::Fault;
 use crate::handle::{Command, Commands, WorkerHandle};
 use crate::placement;
 use crate::quiescence::Quiescence;
 use crate::rx::BatchLimits;
 use crate::tasks::{Context, Next, Ran, Task, Token};
+use crate::wake::doorbell::EventBell;
 
 /// When a worker stops polling.
 #[derive(Debug, Clone, Copy)]

@@ -19,10 +19,10 @@ use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::deliver::egress::Egress;
 use crate::deliver::tools::Tools;
 use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
-use crate::doorbell::{Bell, Doorbell, Ring};
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
 use crate::sync::{AtomicU32, Ordering};
+use crate::wake::doorbell::{Bell, Doorbell, Ring};
 
 /// Bytes of a slot.
 pub(crate) const SLOT_LEN: u32 = 2048;

@@ -1,7 +1,7 @@
 //! What a worker lends to a delivery.
 
 use crate::deliver::levels::Nest;
-use crate::notify::Notifier;
+use crate::wake::notifier::Notifier;
 
 /// What a worker lends to a delivery.
 pub struct Tools {

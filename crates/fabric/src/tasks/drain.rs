@@ -10,10 +10,10 @@ use super::{Context, Next, Ran, Token};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::deliver::egress::Egress;
 use crate::deliver::queueing::Retained;
-use crate::doorbell::EventBell;
 use crate::fault::{Fault, OnFault};
 use crate::lists::output::{OutputList, RunPool};
 use crate::rx::MAX_BATCH;
+use crate::wake::doorbell::EventBell;
 
 /// When a packet at the front of a queue may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

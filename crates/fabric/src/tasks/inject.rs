@@ -16,10 +16,10 @@ use super::{Context, Next, Ran, Token};
 use crate::bridge_cell::BridgeCell;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot};
 use crate::decide::forward::{forward, originate};
-use crate::doorbell::{Doorbell, EventBell};
 use crate::port::PortIndex;
 use crate::rx::{MAX_BATCH, MAX_PACKET, MIN_PACKET};
 use crate::sync::{Ordering, fence};
+use crate::wake::doorbell::{Doorbell, EventBell};
 
 /// Packets that wait for a bridge's worker at most.
 pub const INJECT_ROOM: usize = 256;

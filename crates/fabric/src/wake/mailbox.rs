@@ -1,7 +1,7 @@
 //! A mailbox: what the control plane has for a worker, and the doorbell that tells it so.
 
-use crate::doorbell::{Bell, Doorbell};
 use crate::sync::SpinLock;
+use crate::wake::doorbell::{Bell, Doorbell};
 
 /// Messages for one receiver. See the module.
 pub(crate) struct Mailbox<T, B> {

@@ -1,4 +1,4 @@
-//! Ringing doorbells ([`crate::doorbell`]) after a batch, without ever waiting for who is rung for.
+//! Ringing doorbells ([`crate::wake::doorbell`]) after a batch, without ever waiting for who is rung for.
 //!
 //! A receiver sleeps on an eventfd that it made and shares with us. `O_NONBLOCK` belongs to that shared open
 //! file description, so the receiver can clear it, fill the counter, and make a plain `write` of ours block
@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use crate::doorbell::{Ring, SystemCall};
+use crate::wake::doorbell::{Ring, SystemCall};
 
 /// Receivers told with one system call; more take another.
 const MOST: usize = 64;
@@ -198,7 +198,7 @@ impl Drop for Notifier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doorbell::{Doorbell, EventBell};
+    use crate::wake::doorbell::{Doorbell, EventBell};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixDatagram;

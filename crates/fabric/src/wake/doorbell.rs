@@ -12,9 +12,9 @@
 //! are exchanges of the same word, so that one of them sees the other: either the waiter finds the work, or it is woken
 //! (`loom_models`).
 //!
-//! [`Notifier::add`]: crate::notify::Notifier::add
-//! [`Notifier::add_bell`]: crate::notify::Notifier::add_bell
-//! [`Notifier::add_call`]: crate::notify::Notifier::add_call
+//! [`Notifier::add`]: crate::wake::notifier::Notifier::add
+//! [`Notifier::add_bell`]: crate::wake::notifier::Notifier::add_bell
+//! [`Notifier::add_call`]: crate::wake::notifier::Notifier::add_call
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
