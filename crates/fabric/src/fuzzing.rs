@@ -22,11 +22,11 @@ use crate::mirror::Mirror;
 use crate::observe::Observer;
 use crate::port::{Caps, PortIndex, PortSettings};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
-use crate::tasks::Context;
-use crate::tasks::drain::{Drain, Gate};
 use crate::trace::{self, TraceError, Traced};
 use crate::wake::doorbell::EventBell;
 use crate::wake::notifier::Notifier;
+use crate::worker::tasks::Context;
+use crate::worker::tasks::drain::{Drain, Gate};
 
 /// A port of a [`Picture`].
 pub struct Port {

@@ -10,8 +10,8 @@
 //!    reserve, copy, publish ([`TxRing`]), others by a call;
 //! 6. the sender's descriptors go back in one update.
 //!
-//! The steps are in `worker.rs` and `tasks/take_in.rs` (1), `rx/` (1 and 2), `decide/forward.rs` (3 to 5), `lists/scratchpad.rs` and
-//! `lists/output.rs` (4), `deliver/egress.rs` and `deliver/tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`tasks.rs`).
+//! The steps are in `worker/run.rs` and `worker/tasks/take_in.rs` (1), `rx/` (1 and 2), `decide/forward.rs` (3 to 5), `lists/scratchpad.rs` and
+//! `lists/output.rs` (4), `deliver/egress.rs` and `deliver/tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`worker/tasks/mod.rs`).
 //!
 //! # Who decides what
 //!
@@ -47,7 +47,6 @@ pub mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod guards;
-mod handle;
 mod interest;
 mod lists;
 #[cfg(test)]
@@ -63,7 +62,6 @@ pub mod quiescence;
 pub mod rx;
 pub mod switch;
 mod sync;
-mod tasks;
 pub mod trace;
 mod wake;
 mod watch;
@@ -92,9 +90,9 @@ pub use port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
 pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};
-pub use tasks::drain::{Gate, Open, Opening};
-pub use tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};
 pub use trace::{Traced, TracedOutput};
+pub use worker::tasks::drain::{Gate, Open, Opening};
+pub use worker::tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};
 
 pub use wake::{doorbell, notifier as notify};
 

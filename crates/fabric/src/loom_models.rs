@@ -530,7 +530,7 @@ fn a_doorbell_loses_no_ring() {
     SLEPT.assert_all(3);
 }
 
-/// A worker that polls its mailbox and sleeps when there is nothing, as in [`crate::worker`]: it obeys every command, also
+/// A worker that polls its mailbox and sleeps when there is nothing, as in [`crate::worker::run`]: it obeys every command, also
 /// one that is sent while it falls asleep.
 #[test]
 fn a_worker_that_falls_asleep_misses_no_command() {
@@ -562,7 +562,7 @@ fn a_worker_that_falls_asleep_misses_no_command() {
 /// A queue that changes worker: loom refuses an order in which both use it, or the second without what the first did.
 #[test]
 fn a_queue_that_moves_is_never_used_by_two_workers() {
-    /// The commands of [`crate::handle`], with a queue that counts its batches.
+    /// The commands of [`crate::worker::handle`], with a queue that counts its batches.
     enum Order {
         Add(Box<UnsafeCell<u32>>),
         Remove,

@@ -19,21 +19,21 @@ use crate::deliver::egress::Egress;
 use crate::deliver::queueing::{Queued, Retained};
 use crate::fault::OnFault;
 use crate::guards::Guards;
-use crate::handle::WorkerHandle;
 use crate::mirror::{Copied, Mirror, MirrorSnapshot};
 use crate::observe::Observer;
 use crate::placement::Placement;
 use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
 use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxQueue};
-use crate::tasks::alarm::Alarm;
-use crate::tasks::drain::{Drain, Gate};
-use crate::tasks::inject::{Inject, InjectError, Injection, Injector};
-use crate::tasks::take_in::TakeIn;
-use crate::tasks::{Task, Token};
 use crate::trace::{self, TraceError, Traced};
 use crate::wake::doorbell::EventBell;
-use crate::worker::{self, Pace};
+use crate::worker::handle::WorkerHandle;
+use crate::worker::run::{self, Pace};
+use crate::worker::tasks::alarm::Alarm;
+use crate::worker::tasks::drain::{Drain, Gate};
+use crate::worker::tasks::inject::{Inject, InjectError, Injection, Injector};
+use crate::worker::tasks::take_in::TakeIn;
+use crate::worker::tasks::{Task, Token};
 
 /// A bridge of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -239,7 +239,7 @@ impl Switch {
         let workers = (0..n)
             .map(|i| {
                 let cpu = options.workers.get(i).copied().flatten();
-                worker::start(i, cpu, options.batch, options.pace, quiescence.clone())
+                run::start(i, cpu, options.batch, options.pace, quiescence.clone())
             })
             .collect::<std::io::Result<Vec<_>>>()?;
         let load = workers.iter().map(|_| AtomicU32::new(0)).collect();

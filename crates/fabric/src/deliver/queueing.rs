@@ -3,7 +3,7 @@
 //! To the fabric the ring is one like a client's, filled by [`TxRing`]: by several workers at once, in order, never waiting;
 //! what does not fit is dropped and counted as `ring-full`. A packet takes as many slots of [`SLOT_LEN`] bytes as it needs,
 //! with its offload metadata in front (as virtio-net's header). One reader takes packets out: a worker's
-//! [drain](crate::tasks).
+//! [drain](crate::worker::tasks).
 //!
 //! Invariants: slots before `taken` and after `published` belong to the workers that fill them, those between to the reader.
 //! `published` is stored after what it publishes and loaded before it is read, `taken` the other way round.

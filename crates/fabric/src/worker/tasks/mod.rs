@@ -2,10 +2,10 @@
 //!
 //! | task | file | what it does |
 //! | --- | --- | --- |
-//! | take in | `tasks/take_in.rs` | takes a batch from a receive queue through the bridge's logic |
-//! | drain | `tasks/drain.rs` | delivers packets that wait in a queue of the switch's own, decided already |
-//! | inject | `tasks/inject.rs` | sends packets of the control plane, through the logic or straight to ports |
-//! | alarm | `tasks/alarm.rs` | calls a logic whose time has come |
+//! | take in | `worker/tasks/take_in.rs` | takes a batch from a receive queue through the bridge's logic |
+//! | drain | `worker/tasks/drain.rs` | delivers packets that wait in a queue of the switch's own, decided already |
+//! | inject | `worker/tasks/inject.rs` | sends packets of the control plane, through the logic or straight to ports |
+//! | alarm | `worker/tasks/alarm.rs` | calls a logic whose time has come |
 //!
 //! A new kind is a file there, a variant of [`Task`], and a way for the control plane to add it (`switch.rs`).
 

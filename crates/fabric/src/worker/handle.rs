@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use crate::counters::WorkerCounters;
-use crate::tasks::{Task, Token};
 use crate::wake::doorbell::EventBell;
 use crate::wake::mailbox::Mailbox;
+use crate::worker::tasks::{Task, Token};
 
 /// What the control plane asks of a worker.
 pub(crate) enum Command {

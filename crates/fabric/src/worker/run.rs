@@ -1,4 +1,4 @@
-//! Workers: the threads that switch. A worker owns *tasks* (`tasks.rs`) and runs each batch of theirs to completion.
+//! Workers: the threads that switch. A worker owns *tasks* (`worker/tasks/mod.rs`) and runs each batch of theirs to completion.
 //!
 //! CPU follows load. A queue is *polled* while packets come, with its sender told not to signal. When it has
 //! been dry for [`Pace::linger`] the sender is asked to signal again, and the queue is *watched* for
@@ -25,12 +25,12 @@ use rustix::time::{
 use crate::clock;
 use crate::counters::{WorkerCounters, bump};
 use crate::fault::Fault;
-use crate::handle::{Command, Commands, WorkerHandle};
 use crate::placement;
 use crate::quiescence::Quiescence;
 use crate::rx::BatchLimits;
-use crate::tasks::{Context, Next, Ran, Task, Token};
 use crate::wake::doorbell::EventBell;
+use crate::worker::handle::{Command, Commands, WorkerHandle};
+use crate::worker::tasks::{Context, Next, Ran, Task, Token};
 
 /// When a worker stops polling.
 #[derive(Debug, Clone, Copy)]
