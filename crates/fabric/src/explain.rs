@@ -7,8 +7,8 @@
 
 use packet::ether::MacAddr;
 
+use crate::bridge::port::PortIndex;
 use crate::counters::DropReason;
-use crate::port::PortIndex;
 
 /// Remarks kept of one batch.
 const REMARKS: usize = 1024;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use packet::offload::Offload;
 
-use crate::bridge::{BridgeState, Lane, PortEntry};
+use crate::bridge::picture::{BridgeState, Lane, PortEntry};
+use crate::bridge::port::{Caps, PortIndex, PortSettings};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::forward::{forward, originate};
 use crate::decide::logic::SwitchLogic;
@@ -20,7 +21,6 @@ use crate::guards::Guards;
 use crate::lists::scratchpad::Scratchpad;
 use crate::mirror::Mirror;
 use crate::observe::Observer;
-use crate::port::{Caps, PortIndex, PortSettings};
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
 use crate::trace::{self, TraceError, Traced};
 use crate::wake::doorbell::EventBell;

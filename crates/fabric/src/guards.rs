@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use packet::ether;
 
+use crate::bridge::port::PortSettings;
 use crate::bucket::Bucket;
 use crate::clock;
 use crate::counters::{DropReason, Drops};
-use crate::port::PortSettings;
 use crate::protection::Limit;
 use crate::rx::RxBatch;
 

@@ -34,7 +34,6 @@
 //! ([`quiescence`]).
 
 pub mod bridge;
-mod bridge_cell;
 pub mod bucket;
 pub mod clock;
 mod copy;
@@ -56,9 +55,7 @@ pub mod mirror;
 mod notes;
 pub mod observe;
 mod placement;
-pub mod port;
 pub mod protection;
-pub mod quiescence;
 pub mod rx;
 pub mod switch;
 mod sync;
@@ -67,7 +64,8 @@ mod wake;
 mod watch;
 pub mod worker;
 
-pub use bridge::BridgeState;
+pub use bridge::port::{Caps, PortIndex, PortSettings, VlanMode};
+pub use bridge::{BridgeState, port, quiescence};
 pub use copy::{prefetch_read, prefetch_write};
 pub use counters::{DropReason, QueueCounters};
 pub use decide::batch::{Batch, VersionId};
@@ -86,7 +84,6 @@ pub use lists::{output, scratchpad};
 pub use mirror::{Mirror, MirrorSnapshot};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way};
 pub use placement::Placement;
-pub use port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
 pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use packet::ether::{Vid, VlanTag};
 
-use crate::bridge::{BridgeState, PortEntry};
+use crate::bridge::picture::{BridgeState, PortEntry};
+use crate::bridge::port::PortIndex;
 use crate::decide::batch;
 use crate::interest::Interest;
 use crate::lists::output::NIL;
 use crate::lists::scratchpad::Scratchpad;
-use crate::port::PortIndex;
 use crate::rx::record::state;
 use crate::rx::{RxBatch, SOURCES};
 

@@ -3,11 +3,11 @@
 //!
 //! Invariant: nothing here allocates, but for a bridge that grew. Without anyone who asks, nothing is noted.
 
+use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::DropReason;
 use crate::explain::{Journal, Remark};
 use crate::interest::Interest;
-use crate::port::PortIndex;
 use crate::rx::record::state;
 use crate::rx::{MAX_BATCH, OFFLOAD_COPY, RxBatch};
 

@@ -15,11 +15,11 @@ use std::ops::Range;
 
 use packet::ether;
 
+use crate::bridge::port::{PortIndex, VlanMode};
 use crate::counters::DropReason;
 use crate::explain::Remark;
 pub use crate::interest::Interest;
 use crate::lists::scratchpad::Scratchpad;
-use crate::port::{PortIndex, VlanMode};
 use crate::rx::RxBatch;
 use crate::rx::record::{Source, state};
 use crate::watch::{ObserverSlot, Watch};

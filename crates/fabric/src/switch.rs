@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use packet::offload::Offload;
 
-use crate::bridge::{BridgeState, Lane, PortEntry};
-use crate::bridge_cell::BridgeCell;
+use crate::bridge::cell::BridgeCell;
+use crate::bridge::picture::{BridgeState, Lane, PortEntry};
+use crate::bridge::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
+use crate::bridge::quiescence::Quiescence;
 use crate::clock;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot, WorkerSnapshot};
 use crate::decide::logic::SwitchLogic;
@@ -22,8 +24,6 @@ use crate::guards::Guards;
 use crate::mirror::{Copied, Mirror, MirrorSnapshot};
 use crate::observe::Observer;
 use crate::placement::Placement;
-use crate::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
-use crate::quiescence::Quiescence;
 use crate::rx::{BatchLimits, RxQueue};
 use crate::trace::{self, TraceError, Traced};
 use crate::wake::doorbell::EventBell;

@@ -5,13 +5,13 @@
 
 use packet::offload::Offload;
 
-use crate::bridge::BridgeState;
+use crate::bridge::picture::BridgeState;
+use crate::bridge::port::PortIndex;
 use crate::counters::{DropReason, Drops};
 use crate::decide::detour;
 use crate::explain::Remark;
 use crate::interest::Interest;
 use crate::lists::scratchpad::Scratchpad;
-use crate::port::PortIndex;
 use crate::rx::record::state;
 use crate::rx::{BatchLimits, MAX_PACKET, RxBatch};
 use crate::switch::SwitchError;

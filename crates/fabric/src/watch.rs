@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::bridge::PortEntry;
+use crate::bridge::picture::PortEntry;
+use crate::bridge::port::PortIndex;
 use crate::interest::Interest;
 use crate::observe::Observer;
-use crate::port::PortIndex;
 
 /// An observer, and what it wants to see of each port.
 pub(crate) struct ObserverSlot {

@@ -3,7 +3,8 @@
 use packet::ether::VlanTag;
 use packet::offload::Offload;
 
-use crate::bridge::{BridgeState, PortEntry, View};
+use crate::bridge::picture::{BridgeState, PortEntry, View};
+use crate::bridge::port::{PortIndex, VlanMode};
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::chained::Packets;
@@ -11,7 +12,6 @@ use crate::explain::{Remark, Value};
 use crate::guards::Guards;
 use crate::lists::offloads;
 use crate::lists::scratchpad::Scratchpad;
-use crate::port::{PortIndex, VlanMode};
 use crate::protection::Security;
 use crate::rx::arena::Arena;
 use crate::rx::record::state;

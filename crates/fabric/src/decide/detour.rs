@@ -1,7 +1,8 @@
 //! The way of a batch through a bridge that is mirrored or observed: as [`crate::decide::forward`], with copies for the mirrors and
 //! notes for the observers.
 
-use crate::bridge::{Aside, BridgeState};
+use crate::bridge::picture::{Aside, BridgeState};
+use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::batch::Batch;
@@ -10,7 +11,6 @@ use crate::deliver::tools::Tools;
 use crate::interest::Interest;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::Sightings;
-use crate::port::PortIndex;
 use crate::rx::RxBatch;
 use crate::rx::record::state;
 use crate::watch::Watch;

@@ -7,13 +7,13 @@
 //!
 //! A bridge with mirrors or observers takes the [detour](crate::decide::detour), which does the same and more.
 
-use crate::bridge::BridgeState;
+use crate::bridge::picture::BridgeState;
+use crate::bridge::port::PortIndex;
 use crate::decide::batch::Batch;
 use crate::decide::detour;
 use crate::decide::steps::{deliver, open_port, packets_of, say};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
-use crate::port::PortIndex;
 use crate::rx::RxBatch;
 
 /// Switches a batch: the logic decides, lists form, destinations are delivered to.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bridge::port::{PortIndex, PortSettings};
 use crate::decide::batch::Batch;
-use crate::port::{PortIndex, PortSettings};
 use crate::rx::arena::Arena;
 
 /// Decides where packets go.

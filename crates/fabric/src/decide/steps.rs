@@ -1,13 +1,13 @@
 //! Deciding and delivering: the steps that plain bridges ([`crate::decide::forward`]) and mirrored or observed ones
 //! ([`crate::decide::detour`]) have in common.
 
-use crate::bridge::{BridgeState, PortEntry};
+use crate::bridge::picture::{BridgeState, PortEntry};
+use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::batch::Batch;
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
-use crate::port::PortIndex;
 use crate::rx::RxBatch;
 
 /// The port, if it is up; else why its packets are dropped.

@@ -18,7 +18,8 @@
 
 use std::sync::Arc;
 
-use crate::bridge_cell::BridgeCell;
+use crate::bridge::cell::BridgeCell;
+use crate::bridge::port::PortIndex;
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::forward::forward;
 use crate::deliver::egress::Egress;
@@ -26,7 +27,6 @@ use crate::deliver::levels::Level;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::OutputList;
-use crate::port::PortIndex;
 
 pub use crate::deliver::levels::{MAX_CROSSINGS, MAX_DEPTH};
 

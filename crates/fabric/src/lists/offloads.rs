@@ -8,7 +8,7 @@ use packet::checksum::Sum;
 use packet::offload::Gso;
 use packet::segment::{self, Plan};
 
-use crate::bridge::{BridgeState, PortEntry};
+use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::counters::DropReason;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::arena::SLOT_LEN;

@@ -4,7 +4,7 @@
 //! spoke, unicast and flooded packets alike. One packet may be on many lists, and on one list more than once. A list is a
 //! chain of runs ([`crate::lists::output`]): an output that continues the last run of its list only makes that longer.
 
-use crate::bridge::{BridgeState, PortEntry};
+use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::counters::{DropReason, Drops};
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;

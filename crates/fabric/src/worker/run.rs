@@ -22,11 +22,11 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
+use crate::bridge::quiescence::Quiescence;
 use crate::clock;
 use crate::counters::{WorkerCounters, bump};
 use crate::fault::Fault;
 use crate::placement;
-use crate::quiescence::Quiescence;
 use crate::rx::BatchLimits;
 use crate::wake::doorbell::EventBell;
 use crate::worker::handle::{Command, Commands, WorkerHandle};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Context, Next, Ran, Token};
-use crate::bridge_cell::BridgeCell;
+use crate::bridge::cell::BridgeCell;
 use crate::clock;
 use crate::counters::QueueCounters;
 use crate::decide::forward::originate;

@@ -13,10 +13,10 @@ use crossbeam_queue::ArrayQueue;
 use packet::offload::{Offload, OffloadError};
 
 use super::{Context, Next, Ran, Token};
-use crate::bridge_cell::BridgeCell;
+use crate::bridge::cell::BridgeCell;
+use crate::bridge::port::PortIndex;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot};
 use crate::decide::forward::{forward, originate};
-use crate::port::PortIndex;
 use crate::rx::{MAX_BATCH, MAX_PACKET, MIN_PACKET};
 use crate::sync::{Ordering, fence};
 use crate::wake::doorbell::{Doorbell, EventBell};

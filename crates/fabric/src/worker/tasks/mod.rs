@@ -17,7 +17,7 @@ pub(crate) mod take_in;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::bridge::BridgeState;
+use crate::bridge::picture::BridgeState;
 use crate::counters::{WorkerCounters, bump};
 use crate::deliver::levels::Nest;
 use crate::deliver::tools::Tools;

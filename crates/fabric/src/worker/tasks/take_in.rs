@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{Context, Next, Ran, Token};
-use crate::bridge_cell::BridgeCell;
+use crate::bridge::cell::BridgeCell;
+use crate::bridge::port::PortIndex;
 use crate::counters::QueueCounters;
 use crate::decide::forward::forward;
 use crate::fault::OnFault;
-use crate::port::PortIndex;
 use crate::rx::RxQueue;
 
 /// A receive queue and where its packets belong.

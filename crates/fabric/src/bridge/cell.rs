@@ -1,6 +1,6 @@
 //! Where workers find the current picture of a bridge: one pointer, swapped by the control plane.
 
-use crate::bridge::BridgeState;
+use crate::bridge::picture::BridgeState;
 use crate::sync::{AtomicPtr, Ordering};
 
 /// Where workers find the current picture of a bridge.

@@ -1,11 +1,12 @@
 //! A bridge as workers see it: an immutable picture of its ports and logic.
 //!
 //! The control plane never changes a picture; it publishes a new one and drops the old after every worker
-//! passed a quiescent point ([`crate::quiescence`]). So a batch meets one logic and one set of ports from
+//! passed a quiescent point ([`crate::bridge::quiescence`]). So a batch meets one logic and one set of ports from
 //! its first packet to its last.
 
 use std::sync::Arc;
 
+use crate::bridge::port::{Caps, PortIndex, PortSettings, VlanMode};
 use crate::counters::{DropReason, QueueCounters};
 use crate::decide::logic::SwitchLogic;
 use crate::deliver::egress::Egress;
@@ -13,7 +14,6 @@ use crate::fault::OnFault;
 use crate::guards::Guards;
 use crate::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::Observer;
-use crate::port::{Caps, PortIndex, PortSettings, VlanMode};
 use crate::rx::arena::Arena;
 use crate::watch::Watch;
 

@@ -1,0 +1,13 @@
+//! A bridge as workers see it: an immutable picture, replaced as a whole.
+//!
+//! - `picture.rs`: the picture: ports, queues, logic;
+//! - `port.rs`: what the picture knows of a port: index, settings, VLANs, what its client takes;
+//! - `cell.rs`: where workers find the current picture;
+//! - `quiescence.rs`: when the one before may be dropped.
+
+pub(crate) mod cell;
+pub mod picture;
+pub mod port;
+pub mod quiescence;
+
+pub use picture::BridgeState;
