@@ -34,7 +34,6 @@
 //! ([`quiescence`]).
 
 pub mod bridge;
-pub mod bucket;
 pub mod clock;
 mod copy;
 pub mod counters;
@@ -45,7 +44,6 @@ pub mod explain;
 pub mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod guards;
 mod interest;
 mod lists;
 #[cfg(test)]
@@ -55,7 +53,7 @@ pub mod mirror;
 mod notes;
 pub mod observe;
 mod placement;
-pub mod protection;
+mod protect;
 pub mod rx;
 pub mod switch;
 mod sync;
@@ -84,6 +82,7 @@ pub use lists::{output, scratchpad};
 pub use mirror::{Mirror, MirrorSnapshot};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way};
 pub use placement::Placement;
+pub use protect::{bucket, protection};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
 pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};

@@ -11,9 +11,9 @@ use crate::counters::{DropReason, QueueCounters};
 use crate::decide::logic::SwitchLogic;
 use crate::deliver::egress::Egress;
 use crate::fault::OnFault;
-use crate::guards::Guards;
 use crate::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::Observer;
+use crate::protect::policing::Guards;
 use crate::rx::arena::Arena;
 use crate::watch::Watch;
 

@@ -2,7 +2,7 @@
 
 use packet::ether::{Vid, VlanTag};
 
-use crate::protection::{Limit, Security, Storm};
+use crate::protect::protection::{Limit, Security, Storm};
 
 /// A port's index in its bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use packet::ether;
 
 use crate::bridge::port::PortSettings;
-use crate::bucket::Bucket;
 use crate::clock;
 use crate::counters::{DropReason, Drops};
-use crate::protection::Limit;
+use crate::protect::bucket::Bucket;
+use crate::protect::protection::Limit;
 use crate::rx::RxBatch;
 
 /// Whether a packet with this header is meant.

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock;
-use crate::protection::{Limit, Unit};
+use crate::protect::protection::{Limit, Unit};
 
 /// Instants are sixteenths of a cycle since the bucket was made: fine enough for 100 Gbit/s, and twelve years long.
 const TICKS_PER_CYCLE: u64 = 16;

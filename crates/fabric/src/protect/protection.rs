@@ -1,6 +1,6 @@
 //! What a port may be limited to: settings, all of them off unless said otherwise.
 //!
-//! [`crate::bucket`] and `guards` enforce rates in the fabric, pictures of a bridge enforce isolation, and a logic
+//! [`crate::protect::bucket`] and `guards` enforce rates in the fabric, pictures of a bridge enforce isolation, and a logic
 //! that knows stations enforces [`Security`].
 
 use std::net::IpAddr;
