@@ -40,26 +40,20 @@ pub mod counters;
 pub mod cpu;
 mod decide;
 mod deliver;
-pub mod explain;
 pub mod fault;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod interest;
 mod lists;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
-pub mod mirror;
-mod notes;
 pub mod observe;
 mod placement;
 mod protect;
 pub mod rx;
 pub mod switch;
 mod sync;
-pub mod trace;
 mod wake;
-mod watch;
 pub mod worker;
 
 pub use bridge::port::{Caps, PortIndex, PortSettings, VlanMode};
@@ -75,18 +69,18 @@ pub use deliver::egress::Egress;
 pub use deliver::tools::Tools;
 pub use deliver::tx_ring::{Buffer, RingBacking, TxRing};
 pub use deliver::{crossing, egress, reservation, tools, tx_ring};
-pub use explain::{Remark, Text, Value};
 pub use fault::{Fault, OnFault};
 pub use lists::output::{Output, OutputList};
 pub use lists::{output, scratchpad};
-pub use mirror::{Mirror, MirrorSnapshot};
-pub use observe::{Interest, Observer, Sighting, Sightings, Way};
+pub use observe::explain::{Remark, Text, Value};
+pub use observe::mirror::{Mirror, MirrorSnapshot};
+pub use observe::trace::{Traced, TracedOutput};
+pub use observe::{Interest, Observer, Sighting, Sightings, Way, explain, mirror, trace};
 pub use placement::Placement;
 pub use protect::{bucket, protection};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
 pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};
-pub use trace::{Traced, TracedOutput};
 pub use worker::tasks::drain::{Gate, Open, Opening};
 pub use worker::tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};
 

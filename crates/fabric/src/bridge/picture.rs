@@ -11,11 +11,11 @@ use crate::counters::{DropReason, QueueCounters};
 use crate::decide::logic::SwitchLogic;
 use crate::deliver::egress::Egress;
 use crate::fault::OnFault;
-use crate::mirror::{Copied, Mirror, Mirrors};
-use crate::observe::Observer;
+use crate::observe::mirror::{Copied, Mirror, Mirrors};
+use crate::observe::observer::Observer;
+use crate::observe::observers::Watch;
 use crate::protect::policing::Guards;
 use crate::rx::arena::Arena;
-use crate::watch::Watch;
 
 /// A port in the picture.
 #[derive(Clone)]

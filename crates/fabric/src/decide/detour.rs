@@ -8,12 +8,12 @@ use crate::counters::DropReason;
 use crate::decide::batch::Batch;
 use crate::decide::steps::{deliver, open_port, packets_of, say};
 use crate::deliver::tools::Tools;
-use crate::interest::Interest;
 use crate::lists::scratchpad::Scratchpad;
-use crate::observe::Sightings;
+use crate::observe::interest::Interest;
+use crate::observe::observer::Sightings;
+use crate::observe::observers::Watch;
 use crate::rx::RxBatch;
 use crate::rx::record::state;
-use crate::watch::Watch;
 
 /// The observers that are shown a batch, and what they want to see of its ingress port; none if it is only mirrored.
 pub(crate) struct Audience<'a>(Option<(&'a Watch, Interest)>);

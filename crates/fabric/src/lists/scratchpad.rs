@@ -9,7 +9,7 @@ use crate::counters::{DropReason, Drops};
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
-use crate::notes::Notes;
+use crate::observe::notes::Notes;
 use crate::rx::record::state;
 use crate::rx::{RxBatch, VERSIONS};
 

@@ -19,9 +19,9 @@ use packet::ether::{Vid, VlanTag};
 use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::bridge::port::PortIndex;
 use crate::decide::batch;
-use crate::interest::Interest;
 use crate::lists::output::NIL;
 use crate::lists::scratchpad::Scratchpad;
+use crate::observe::interest::Interest;
 use crate::rx::record::state;
 use crate::rx::{RxBatch, SOURCES};
 

@@ -2,7 +2,7 @@
 //!
 //! A worker asks once a batch whether its bridge has observers; without any, nothing else is different. With some it
 //! asks each of them whether it picks this batch, and if one does, takes notes: the headers as they came in, before the
-//! logic edits them, what was dropped and why, and which lists there were (`notes.rs`). When the batch has been delivered and its payload still lies where the sender
+//! logic edits them, what was dropped and why, and which lists there were (`observe/notes.rs`). When the batch has been delivered and its payload still lies where the sender
 //! put it, each selected observer is called once and looks at the packets of the ports that it cares for:
 //!
 //! - at its ingress port, as it came in, with where it went or why it went nowhere;
@@ -17,12 +17,12 @@ use packet::ether;
 
 use crate::bridge::port::{PortIndex, VlanMode};
 use crate::counters::DropReason;
-use crate::explain::Remark;
-pub use crate::interest::Interest;
 use crate::lists::scratchpad::Scratchpad;
+use crate::observe::explain::Remark;
+pub use crate::observe::interest::Interest;
+use crate::observe::observers::{ObserverSlot, Watch};
 use crate::rx::RxBatch;
 use crate::rx::record::{Source, state};
-use crate::watch::{ObserverSlot, Watch};
 
 /// Is shown the packets of a bridge.
 pub trait Observer: Send + Sync {

@@ -6,8 +6,8 @@
 use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::DropReason;
-use crate::explain::{Journal, Remark};
-use crate::interest::Interest;
+use crate::observe::explain::{Journal, Remark};
+use crate::observe::interest::Interest;
 use crate::rx::record::state;
 use crate::rx::{MAX_BATCH, OFFLOAD_COPY, RxBatch};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::bridge::picture::PortEntry;
 use crate::bridge::port::PortIndex;
-use crate::interest::Interest;
-use crate::observe::Observer;
+use crate::observe::interest::Interest;
+use crate::observe::observer::Observer;
 
 /// An observer, and what it wants to see of each port.
 pub(crate) struct ObserverSlot {
