@@ -48,7 +48,6 @@ mod lists;
 #[cfg(loom)]
 mod loom_models;
 pub mod observe;
-mod placement;
 mod protect;
 pub mod rx;
 pub mod switch;
@@ -76,11 +75,10 @@ pub use observe::explain::{Remark, Text, Value};
 pub use observe::mirror::{Mirror, MirrorSnapshot};
 pub use observe::trace::{Traced, TracedOutput};
 pub use observe::{Interest, Observer, Sighting, Sightings, Way, explain, mirror, trace};
-pub use placement::Placement;
 pub use protect::{bucket, protection};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
-pub use switch::{AttachOptions, Attachment, Queueing, Switch, SwitchError, SwitchOptions};
+pub use switch::{AttachOptions, Attachment, Placement, Queueing, Switch, SwitchError, SwitchOptions};
 pub use worker::tasks::drain::{Gate, Open, Opening};
 pub use worker::tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};
 

@@ -26,7 +26,6 @@ use crate::bridge::quiescence::Quiescence;
 use crate::clock;
 use crate::counters::{WorkerCounters, bump};
 use crate::fault::Fault;
-use crate::placement;
 use crate::rx::BatchLimits;
 use crate::wake::doorbell::EventBell;
 use crate::worker::handle::{Command, Commands, WorkerHandle};
@@ -151,7 +150,7 @@ pub(crate) fn start(
         }
         Err(_) => return Err(std::io::Error::other(format!("worker {index} did not start"))),
     }
-    let node = cpu.and_then(placement::node_of);
+    let node = cpu.and_then(node_of);
     Ok(WorkerHandle { cpu, node, counters, commands, thread: Some(thread) })
 }
 
@@ -162,6 +161,13 @@ fn pin(cpu: usize) -> std::io::Result<()> {
     }
     set.set(cpu);
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// The NUMA node of a CPU, if the kernel knows of nodes.
+fn node_of(cpu: usize) -> Option<usize> {
+    let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
+    let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();
+    entries.flatten().find_map(|entry| node(entry.file_name()))
 }
 
 impl Worker {

@@ -7,7 +7,7 @@
 //! | inject | `worker/tasks/inject.rs` | sends packets of the control plane, through the logic or straight to ports |
 //! | alarm | `worker/tasks/alarm.rs` | calls a logic whose time has come |
 //!
-//! A new kind is a file there, a variant of [`Task`], and a way for the control plane to add it (`switch.rs`).
+//! A new kind is a file there, a variant of [`Task`], and a way for the control plane to add it (`switch/`).
 
 pub(crate) mod alarm;
 pub(crate) mod drain;

@@ -20,13 +20,6 @@ impl Placement {
     }
 }
 
-/// The NUMA node of a CPU, if the kernel knows of nodes.
-pub(crate) fn node_of(cpu: usize) -> Option<usize> {
-    let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
-    let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();
-    entries.flatten().find_map(|entry| node(entry.file_name()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

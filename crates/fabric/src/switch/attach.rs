@@ -1,0 +1,159 @@
+//! Attaching: the queues of a client are plugged into a port, in front of them queues of the switch's own, and unplugged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::{Attached, Placement, PortRef, State, Switch, SwitchError, doorbell, next, port_mut};
+use crate::bridge::port::Caps;
+use crate::deliver::egress::Egress;
+use crate::deliver::queueing::{Queued, Retained};
+use crate::fault::OnFault;
+use crate::rx::RxQueue;
+use crate::wake::doorbell::EventBell;
+use crate::worker::tasks::Task;
+use crate::worker::tasks::drain::{Drain, Gate};
+use crate::worker::tasks::take_in::TakeIn;
+
+/// What a port type plugs into a port: the queues of one client.
+pub struct Attachment {
+    /// Where packets come from.
+    pub rx: Vec<Box<dyn RxQueue>>,
+    /// Where packets go.
+    pub tx: Vec<Arc<dyn Egress>>,
+    /// What the client takes as it is.
+    pub caps: Caps,
+    /// Largest packet it takes, bytes without link header.
+    pub mtu: u32,
+    /// Told when the client breaks the rules. Runs on a worker; see [`OnFault`].
+    pub on_fault: OnFault,
+}
+
+/// How a client's queues are plugged in, beside what they are.
+#[derive(Default)]
+pub struct AttachOptions {
+    /// Where their work is best done.
+    pub placement: Placement,
+    /// A queue of the switch's own in front of each transmit queue. Without it packets are delivered at once.
+    pub queueing: Option<Queueing>,
+}
+
+/// Queues of the switch's own in front of a port's transmit queues: packets are copied there once, in the order in which
+/// they come, and drained by a worker.
+pub struct Queueing {
+    /// Room of each queue, in slots of 2 KiB; a packet takes at least one.
+    pub slots: u32,
+    /// Makes the gate of each queue, given its number, which says when packets may leave.
+    pub gate: Box<dyn Fn(u16) -> Box<dyn Gate> + Send + Sync>,
+}
+
+impl Switch {
+    /// Plugs a client's queues into a port. Receive queues go to the workers that own fewest.
+    pub fn attach(&self, at: PortRef, attachment: Attachment) -> Result<(), SwitchError> {
+        self.attach_with(at, attachment, AttachOptions::default())
+    }
+
+    /// The same, with hints and queues of the switch's own.
+    pub fn attach_with(
+        &self,
+        at: PortRef,
+        attachment: Attachment,
+        options: AttachOptions,
+    ) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let State { bridges, next_token, .. } = &mut *state;
+        let bridge = bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let cell = bridge.cell.clone();
+        let port = port_mut(bridge, at.port)?;
+        if port.attached.is_some() {
+            return Err(SwitchError::Attached);
+        }
+        let rings: Option<Vec<_>> = match &options.queueing {
+            Some(queueing) => {
+                let ring = |_| Ok(Retained::new(queueing.slots, EventBell::new()?));
+                Some(attachment.tx.iter().map(ring).collect::<std::io::Result<_>>().map_err(doorbell)?)
+            }
+            None => None,
+        };
+        while port.rx.len() < attachment.rx.len() {
+            port.rx.push(Arc::default());
+        }
+        while port.tx.len() < attachment.tx.len() {
+            port.tx.push(Arc::default());
+        }
+        let on_fault = once(attachment.on_fault);
+        let mut tasks = Vec::new();
+        for ((number, queue), counters) in (0..).zip(attachment.rx).zip(&port.rx) {
+            let task = TakeIn {
+                queue,
+                bridge: cell.clone(),
+                ingress: at.port,
+                number,
+                counters: counters.clone(),
+                on_fault: on_fault.clone(),
+                token: next(next_token),
+                dead: false,
+            };
+            tasks.push((self.place(options.placement), Task::TakeIn(Box::new(task))));
+        }
+        let names =
+            |tasks: &[(usize, Task)]| tasks.iter().map(|(worker, task)| (*worker, task.token())).collect();
+        let rx: Vec<_> = names(&tasks);
+        let mut tx = attachment.tx;
+        if let Some((rings, queueing)) = rings.zip(options.queueing) {
+            for (((number, egress), ring), counters) in (0..).zip(&mut tx).zip(rings).zip(&port.tx) {
+                let queued: Arc<dyn Egress> = Arc::new(Queued::new(ring.clone()));
+                let (egress, gate) = (std::mem::replace(egress, queued), (queueing.gate)(number));
+                let (counters, token) = (counters.clone(), next(next_token));
+                let drain = Drain::new(ring, gate, egress, counters, on_fault.clone(), token);
+                tasks.push((self.place(options.placement), Task::Drain(Box::new(drain))));
+            }
+        }
+        let drains = names(tasks.get(rx.len()..).unwrap_or_default());
+        port.attached =
+            Some(Attached { tx, rx, drains, caps: attachment.caps, mtu: attachment.mtu, on_fault });
+        self.publish(bridge);
+        self.tell(bridge, at.port, false);
+        // The port is in the picture before its first packet can be.
+        for (worker, task) in tasks {
+            self.add(worker, task);
+        }
+        Ok(())
+    }
+
+    /// Unplugs a port's client, if there is one. When this returns no worker uses its queues or memory.
+    pub fn detach(&self, at: PortRef) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let port = port_mut(bridge, at.port)?;
+        let was_up = port.is_up();
+        let Some(attached) = port.attached.take() else { return Ok(()) };
+        let queues: Vec<_> = attached.rx.iter().map(|(worker, token)| self.take(*worker, *token)).collect();
+        self.publish(bridge);
+        // Nothing is retained for the client any more.
+        for (worker, token) in &attached.drains {
+            if let Some(Task::Drain(drain)) = self.take(*worker, *token) {
+                drain.discard();
+            }
+        }
+        drop(queues);
+        drop(attached);
+        self.tell(bridge, at.port, was_up);
+        Ok(())
+    }
+
+    /// Returns when every worker has ended the batch that it was at: what a port type had replaced before, in queues that
+    /// stay attached, is not used any more.
+    pub fn settle(&self) {
+        self.quiescence.wait();
+    }
+}
+
+/// Several queues, on several workers, may find out what a client did; its port is told of the first.
+fn once(tell: OnFault) -> OnFault {
+    let told = AtomicBool::new(false);
+    Arc::new(move |fault| {
+        if !told.swap(true, Relaxed) {
+            tell(fault);
+        }
+    })
+}

@@ -1,0 +1,108 @@
+//! Bridges and their logics: added, replaced, removed.
+
+use std::sync::Arc;
+
+use super::{Bridge, BridgeId, PortRef, Switch, SwitchError, next};
+use crate::bridge::cell::BridgeCell;
+use crate::bridge::picture::BridgeState;
+use crate::counters::QueueSnapshot;
+use crate::decide::logic::SwitchLogic;
+use crate::worker::tasks::alarm::Alarm;
+use crate::worker::tasks::{Task, Token};
+
+impl Switch {
+    /// Adds an empty bridge.
+    pub fn add_bridge(&self, name: &str, logic: Arc<dyn SwitchLogic>) -> Result<BridgeId, SwitchError> {
+        let state = &mut *self.lock();
+        if state.bridges.values().any(|b| b.name == name) {
+            return Err(SwitchError::BridgeExists(name.into()));
+        }
+        logic.prepare(self.workers.len()).map_err(SwitchError::Logic)?;
+        let id = BridgeId(state.next_bridge);
+        state.next_bridge += 1;
+        let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
+        let (ports, observers, mirrors, originated) = Default::default();
+        let mut bridge = Bridge {
+            name: name.into(),
+            cell,
+            logic,
+            alarm: None,
+            injector: None,
+            originated,
+            ports,
+            observers,
+            mirrors,
+        };
+        let alarms = self.alarms(&bridge, &bridge.logic, next(&mut state.next_token));
+        self.set_alarms(&mut bridge, alarms);
+        state.bridges.insert(id, bridge);
+        Ok(id)
+    }
+
+    /// Removes a bridge and its ports.
+    pub fn remove_bridge(&self, id: BridgeId) -> Result<(), SwitchError> {
+        let ports = self.ports(id)?;
+        for port in ports {
+            self.remove_port(PortRef { bridge: id, port })?;
+        }
+        let bridge = self.lock().bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
+        self.remove_alarms(bridge.alarm);
+        if let Some((injector, worker, token)) = &bridge.injector {
+            if let Some(Task::Inject(task)) = self.take(*worker, *token) {
+                task.discard();
+            }
+            injector.close();
+        }
+        self.quiescence.wait();
+        for (_, observer) in &bridge.observers {
+            observer.bridge_removed();
+        }
+        drop(bridge);
+        Ok(())
+    }
+
+    /// A bridge's name.
+    pub fn bridge_name(&self, id: BridgeId) -> Result<String, SwitchError> {
+        Ok(self.lock().bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.name.clone())
+    }
+
+    /// Replaces a bridge's logic: batches under way finish with the old one, the next meet the new one.
+    pub fn set_logic(&self, id: BridgeId, logic: Arc<dyn SwitchLogic>) -> Result<(), SwitchError> {
+        let state = &mut *self.lock();
+        let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        logic.prepare(self.workers.len()).map_err(SwitchError::Logic)?;
+        let alarms = self.alarms(bridge, &logic, next(&mut state.next_token));
+        let old = std::mem::replace(&mut bridge.logic, logic);
+        self.publish(bridge);
+        self.set_alarms(bridge, alarms);
+        drop(old);
+        Ok(())
+    }
+
+    /// What wakes a logic that is about to be the bridge's: an alarm for each worker, or none.
+    fn alarms(&self, bridge: &Bridge, logic: &Arc<dyn SwitchLogic>, token: Token) -> Vec<Alarm> {
+        let Some(period) = logic.period() else { return Vec::new() };
+        let alarm = |_| Alarm::every(period, bridge.cell.clone(), bridge.originated.clone(), token);
+        self.workers.iter().map(alarm).collect()
+    }
+
+    /// Sets these alarms in the place of those that the bridge has.
+    fn set_alarms(&self, bridge: &mut Bridge, alarms: Vec<Alarm>) {
+        self.remove_alarms(bridge.alarm.take());
+        bridge.alarm = alarms.first().map(Alarm::token);
+        for (worker, alarm) in self.workers.iter().zip(alarms) {
+            worker.add(Task::Alarm(Box::new(alarm)));
+        }
+    }
+
+    fn remove_alarms(&self, token: Option<Token>) {
+        if let Some(token) = token {
+            self.workers.iter().for_each(|worker| drop(worker.take(token)));
+        }
+    }
+
+    /// What became of packets that a bridge's logic originated when its time had come, as far as they went nowhere.
+    pub fn originated(&self, id: BridgeId) -> Result<QueueSnapshot, SwitchError> {
+        Ok(self.lock().bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.originated.snapshot())
+    }
+}

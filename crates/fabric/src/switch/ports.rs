@@ -1,0 +1,121 @@
+//! Ports, with or without a client: their settings and counters.
+
+use std::sync::Arc;
+
+use super::{BridgeId, Port, PortRef, Switch, SwitchError, port_mut};
+use crate::bridge::port::{MAX_PORTS, PortIndex, PortSettings};
+use crate::counters::QueueSnapshot;
+use crate::deliver::crossing::Inlet;
+use crate::protect::policing::Guards;
+
+/// Counters of a port, by queue; they last from client to client.
+#[derive(Debug, Clone, Default)]
+pub struct PortSnapshot {
+    /// Whether traffic can pass.
+    pub up: bool,
+    /// From the client.
+    pub rx: Vec<QueueSnapshot>,
+    /// To the client.
+    pub tx: Vec<QueueSnapshot>,
+}
+
+impl Switch {
+    /// The ports of a bridge.
+    pub fn ports(&self, id: BridgeId) -> Result<Vec<PortIndex>, SwitchError> {
+        let state = self.lock();
+        let bridge = state.bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?;
+        Ok((0..).zip(&bridge.ports).filter(|(_, p)| p.is_some()).map(|(i, _)| PortIndex(i)).collect())
+    }
+
+    /// Adds a port without a client.
+    pub fn add_port(&self, id: BridgeId, settings: PortSettings) -> Result<PortRef, SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
+        if bridge.ports.iter().flatten().any(|p| p.settings.name == settings.name) {
+            return Err(SwitchError::PortExists(settings.name));
+        }
+        let at = bridge.ports.iter().position(Option::is_none).unwrap_or(bridge.ports.len());
+        if at >= MAX_PORTS {
+            return Err(SwitchError::TooManyPorts);
+        }
+        let guards = Guards::of(&settings, None);
+        let settings = Arc::new(settings);
+        let port = Port { settings, guards, rx: Vec::new(), tx: Vec::new(), attached: None };
+        if at == bridge.ports.len() {
+            bridge.ports.push(Some(port));
+        } else {
+            bridge.ports[at] = Some(port);
+        }
+        self.publish(bridge);
+        Ok(PortRef { bridge: id, port: PortIndex(at as u16) })
+    }
+
+    /// Changes a port's settings.
+    pub fn set_port(&self, at: PortRef, settings: PortSettings) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let port = port_mut(bridge, at.port)?;
+        let was_up = port.is_up();
+        port.guards = Guards::of(&settings, port.guards.as_deref());
+        port.settings = Arc::new(settings);
+        self.publish(bridge);
+        self.tell(bridge, at.port, was_up);
+        Ok(())
+    }
+
+    /// Changes the largest packet that a port's client takes, bytes without link header.
+    pub fn set_client_mtu(&self, at: PortRef, mtu: u32) -> Result<(), SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        port_mut(bridge, at.port)?.attached.as_mut().ok_or(SwitchError::Gone("client"))?.mtu = mtu;
+        self.publish(bridge);
+        Ok(())
+    }
+
+    /// A port's settings.
+    pub fn settings(&self, at: PortRef) -> Result<PortSettings, SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        Ok(port_mut(bridge, at.port)?.settings.as_ref().clone())
+    }
+
+    /// Where packets that leave at other ports may enter as if they came from a client of this one: what another port is
+    /// attached to sends them there. They are dropped (`port-down`) while this port is down. It holds on to the bridge: whoever has
+    /// attached it detaches it when the port goes.
+    pub fn inlet(&self, at: PortRef) -> Result<Inlet, SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let cell = bridge.cell.clone();
+        let port = port_mut(bridge, at.port)?;
+        if port.rx.is_empty() {
+            port.rx.push(Arc::default());
+        }
+        let counters = port.rx.first().cloned().unwrap_or_default();
+        Ok(Inlet::new(cell, at.port, counters))
+    }
+
+    /// Removes a port, detaching its client first.
+    pub fn remove_port(&self, at: PortRef) -> Result<(), SwitchError> {
+        self.detach(at)?;
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let slot = bridge.ports.get_mut(usize::from(at.port.0)).ok_or(SwitchError::Gone("port"))?;
+        let port = slot.take().ok_or(SwitchError::Gone("port"))?;
+        self.publish(bridge);
+        bridge.logic.port_removed(at.port);
+        drop(port);
+        Ok(())
+    }
+
+    /// A port's counters.
+    pub fn counters(&self, at: PortRef) -> Result<PortSnapshot, SwitchError> {
+        let mut state = self.lock();
+        let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let port = port_mut(bridge, at.port)?;
+        Ok(PortSnapshot {
+            up: port.is_up(),
+            rx: port.rx.iter().map(|c| c.snapshot()).collect(),
+            tx: port.tx.iter().map(|c| c.snapshot()).collect(),
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! Publishing: what the control plane knows of a bridge becomes the picture that workers see.
+
+use super::{Bridge, Port, Switch};
+use crate::bridge::picture::{BridgeState, Lane, PortEntry};
+use crate::bridge::port::{Caps, PortIndex};
+use crate::counters::DropReason;
+
+impl Switch {
+    /// Publishes a bridge's current picture and waits until nobody uses the one before.
+    pub(super) fn publish(&self, bridge: &Bridge) {
+        let named: Vec<_> = (0u16..)
+            .zip(&bridge.ports)
+            .filter_map(|(i, port)| Some((PortIndex(i), port.as_ref()?.settings.clone())))
+            .collect();
+        bridge.logic.ports_changed(&named);
+        let mut lanes = Vec::new();
+        let ports = (0u16..)
+            .zip(&bridge.ports)
+            .map(|(i, port)| Some(picture_of(PortIndex(i), port.as_ref()?, &mut lanes)));
+        let ports = ports.collect();
+        let observers = bridge.observers.iter().map(|(_, observer)| observer);
+        let state = BridgeState::with_aside(bridge.logic.clone(), ports, lanes, &bridge.mirrors, observers);
+        let old = bridge.cell.swap(state.with_arenas(self.workers.len()));
+        self.quiescence.wait();
+        drop(old);
+    }
+}
+
+/// Room for the link header and two VLAN tags on top of an MTU.
+const LINK_HEADER: u32 = 14 + 4 + 4;
+
+fn picture_of(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
+    let first_lane = lanes.len() as u32;
+    let settings = port.settings.clone();
+    let (mut up, mut caps, mut max_frame) = (false, Caps::default(), 0);
+    if let Some(attached) = port.attached.as_ref().filter(|_| settings.admin_up) {
+        let mtu = if settings.mtu > 0 { settings.mtu.min(attached.mtu) } else { attached.mtu };
+        (up, caps, max_frame) = (true, attached.caps, mtu.saturating_add(LINK_HEADER));
+        lanes.extend(attached.tx.iter().zip(&port.tx).map(|(egress, counters)| Lane {
+            port: at,
+            egress: egress.clone(),
+            counters: counters.clone(),
+            on_fault: attached.on_fault.clone(),
+        }));
+    }
+    PortEntry {
+        up,
+        first_lane,
+        lanes: lanes.len() as u32 - first_lane,
+        caps,
+        max_frame,
+        closed: DropReason::PortDown,
+        secured: settings.security.is_on(),
+        guards: port.guards.clone(),
+        settings,
+    }
+}
