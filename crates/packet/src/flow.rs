@@ -25,7 +25,7 @@ const K2: u64 = 0xa409_3822_299f_31d0;
 const K3: u64 = 0x082e_fa98_ec4e_6c89;
 
 /// The hash of a frame's flow; the front of a longer packet does, if its transport ports are in it.
-#[inline]
+#[inline(always)]
 pub fn hash(frame: &[u8]) -> u32 {
     match plain(frame) {
         Some(hash) => finish(hash),

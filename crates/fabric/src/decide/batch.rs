@@ -8,6 +8,7 @@ use crate::bridge::port::{PortIndex, VlanMode};
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::chained::Packets;
+use crate::lists::emit::emit;
 use crate::lists::offloads;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::explain::{Remark, Value};
@@ -47,6 +48,19 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// The packets of `rx`, which came from `ingress` and may go to the ports of `view`.
+    #[inline(always)]
+    pub(crate) fn new(
+        rx: &'a mut RxBatch,
+        pad: &'a mut Scratchpad,
+        bridge: &'a BridgeState,
+        view: &'a View,
+        ingress: PortIndex,
+    ) -> Self {
+        let (now, rehearsal) = (clock::seconds(), pad.rehearsal);
+        Self { rx, pad, bridge, view, ingress, now, rehearsal, left: None }
+    }
+
     /// The received packets, in order; for a later one of several logics, those that no earlier one said anything about.
     #[inline]
     pub fn packets(&self) -> Packets<'a> {
@@ -490,28 +504,4 @@ impl<'a> Batch<'a> {
             self.pad.drops.add(DropReason::NoDestination, forgotten as u32);
         }
     }
-}
-
-/// Puts version `v` on the list of a port, in a form that it takes; on the list of a queue, if one is named.
-pub(crate) fn emit(
-    rx: &mut RxBatch,
-    pad: &mut Scratchpad,
-    bridge: &BridgeState,
-    v: usize,
-    entry: &PortEntry,
-    queue: Option<u16>,
-) {
-    let record = &mut rx.records[v];
-    if entry.lanes == 0 {
-        return pad.drop_packet(record.packet, entry.closed);
-    }
-    if record.has(state::OFFLOAD) {
-        return offloads::output(rx, pad, bridge, v, entry, queue);
-    }
-    if record.len() > entry.max_frame {
-        return pad.refuse(rx, bridge, v as u16, entry, DropReason::ExceedsMtu);
-    }
-    record.state |= state::SENT;
-    let lane = entry.lane(queue, || packet::flow::hash(rx.header(v)));
-    pad.append(lane, v as u16);
 }

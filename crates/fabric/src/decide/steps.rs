@@ -3,7 +3,6 @@
 
 use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::bridge::port::PortIndex;
-use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::batch::Batch;
 use crate::deliver::tools::Tools;
@@ -28,8 +27,7 @@ pub(crate) fn packets_of<'a>(
     ingress: PortIndex,
     port: &PortEntry,
 ) -> Batch<'a> {
-    let (view, now, rehearsal) = (bridge.view(port), clock::seconds(), pad.rehearsal);
-    Batch { rx, pad, bridge, view, ingress, now, rehearsal, left: None }
+    Batch::new(rx, pad, bridge, bridge.view(port), ingress)
 }
 
 /// What the logic would see of a batch from a port that is up.
@@ -54,9 +52,8 @@ pub(crate) fn say(
     say: impl FnOnce(&mut Batch<'_>),
 ) {
     pad.begin(bridge.lane_count());
-    let (view, ingress) = (bridge.everywhere(), PortIndex::NONE);
-    let mut packets =
-        Batch { rx, pad, bridge, view, ingress, now: clock::seconds(), rehearsal: false, left: None };
+    let ingress = PortIndex::NONE;
+    let mut packets = Batch::new(rx, pad, bridge, bridge.everywhere(), ingress);
     say(&mut packets);
     packets.finish();
     if let Some(mirrors) = bridge.aside().and_then(|aside| aside.mirrors.as_ref()) {
@@ -64,12 +61,13 @@ pub(crate) fn say(
     }
 }
 
-/// Delivers all lists.
+/// Delivers every list once, in the order in which destinations were first named.
 #[inline(always)]
 pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
-    pad.deliver(batch, bridge, tools, |lane, fault| {
-        if let Some(lane) = bridge.lane(lane) {
-            (lane.on_fault)(fault);
+    pad.take_lists(batch, |lane, list| {
+        let Some(to) = bridge.lane(lane) else { return };
+        if let Err(fault) = to.egress.deliver(list, &to.counters, tools) {
+            (to.on_fault)(fault);
         }
     });
 }

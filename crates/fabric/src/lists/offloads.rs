@@ -8,6 +8,7 @@ use packet::checksum::Sum;
 use packet::offload::Gso;
 use packet::segment::{self, Plan};
 
+use super::emit::refuse;
 use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::counters::DropReason;
 use crate::lists::scratchpad::Scratchpad;
@@ -67,7 +68,7 @@ fn append(
     queue: Option<u16>,
 ) {
     if frame > entry.max_frame {
-        return pad.refuse(rx, bridge, v as u16, entry, DropReason::ExceedsMtu);
+        return refuse(rx, pad, bridge, v as u16, entry, DropReason::ExceedsMtu);
     }
     rx.records[v].state |= state::SENT;
     // All segments of a packet hash alike: the hash leaves lengths and sequence numbers out.

@@ -4,13 +4,9 @@
 //! spoke, unicast and flooded packets alike. One packet may be on many lists, and on one list more than once. A list is a
 //! chain of runs ([`crate::lists::output`]): an output that continues the last run of its list only makes that longer.
 
-use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::counters::{DropReason, Drops};
-use crate::deliver::tools::Tools;
-use crate::fault::Fault;
 use crate::lists::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
 use crate::observe::notes::Notes;
-use crate::rx::record::state;
 use crate::rx::{RxBatch, VERSIONS};
 
 #[derive(Debug, Clone, Copy)]
@@ -253,26 +249,6 @@ impl Scratchpad {
         self.notes.dropped(packet, reason);
     }
 
-    /// Counts version `v` as something that a port cannot take, at the port.
-    #[cold]
-    pub(crate) fn refuse(
-        &mut self,
-        rx: &mut RxBatch,
-        bridge: &BridgeState,
-        v: u16,
-        entry: &PortEntry,
-        reason: DropReason,
-    ) {
-        if !self.rehearsal {
-            bridge.refuse(entry, reason);
-        }
-        if self.notes.are_taken() {
-            // It is shown at the end of the batch and must not change until then.
-            rx.records[usize::from(v)].state |= state::SENT;
-            self.notes.refused(v, entry.first_lane, reason);
-        }
-    }
-
     /// Remembers where the lists start, for observers who look when they have been delivered.
     pub(crate) fn note_lists(&mut self, shown: impl Fn(u32) -> bool) {
         let lists = self.active.iter().filter_map(|lane| Some((*lane, self.lists.get(*lane as usize)?.head)));
@@ -305,24 +281,18 @@ impl Scratchpad {
         runs.flat_map(|run| (u32::from(run.first)..run.end()).map(|v| (v as u16, run.refusal())))
     }
 
-    /// Delivers every list once, in the order in which destinations were first named, and empties them.
-    /// `on_fault` is called for each destination that died.
+    /// Empties all lists: each is shown to `deliver` once, with the number of its queue, in the order in which destinations
+    /// were first named.
     #[inline]
-    pub(crate) fn deliver(
+    pub(crate) fn take_lists(
         &mut self,
         batch: &RxBatch,
-        bridge: &BridgeState,
-        tools: &mut Tools,
-        mut on_fault: impl FnMut(usize, Fault),
+        mut deliver: impl FnMut(usize, &mut OutputList<'_>),
     ) {
         for i in 0..self.active.len() {
             let lane = self.active[i] as usize;
             let list = std::mem::replace(&mut self.lists[lane], EMPTY);
-            let Some(to) = bridge.lane(lane) else { continue };
-            let mut outputs = OutputList::new(batch, &mut self.runs, list.head);
-            if let Err(fault) = to.egress.deliver(&mut outputs, &to.counters, tools) {
-                on_fault(lane, fault);
-            }
+            deliver(lane, &mut OutputList::new(batch, &mut self.runs, list.head));
         }
         self.active.clear();
     }

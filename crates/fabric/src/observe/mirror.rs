@@ -18,7 +18,7 @@ use packet::ether::{Vid, VlanTag};
 
 use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::bridge::port::PortIndex;
-use crate::decide::batch;
+use crate::lists::emit::emit;
 use crate::lists::output::NIL;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::interest::Interest;
@@ -89,7 +89,7 @@ impl MirrorTarget {
             self.copied.packets.fetch_add(1, Relaxed);
             self.copied.bytes.fetch_add(rx.records[copy].len().into(), Relaxed);
         }
-        batch::emit(rx, pad, bridge, copy, &self.to, None);
+        emit(rx, pad, bridge, copy, &self.to, None);
     }
 }
 

@@ -1,0 +1,52 @@
+//! Emitting: a version goes on the list of a port in a form that the port takes, or is refused there.
+
+use super::offloads;
+use super::scratchpad::Scratchpad;
+use crate::bridge::picture::{BridgeState, PortEntry};
+use crate::counters::DropReason;
+use crate::rx::RxBatch;
+use crate::rx::record::state;
+
+/// Puts version `v` on the list of a port, in a form that it takes; on the list of a queue, if one is named.
+pub(crate) fn emit(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    bridge: &BridgeState,
+    v: usize,
+    entry: &PortEntry,
+    queue: Option<u16>,
+) {
+    let record = &mut rx.records[v];
+    if entry.lanes == 0 {
+        return pad.drop_packet(record.packet, entry.closed);
+    }
+    if record.has(state::OFFLOAD) {
+        return offloads::output(rx, pad, bridge, v, entry, queue);
+    }
+    if record.len() > entry.max_frame {
+        return refuse(rx, pad, bridge, v as u16, entry, DropReason::ExceedsMtu);
+    }
+    record.state |= state::SENT;
+    let lane = entry.lane(queue, || packet::flow::hash(rx.header(v)));
+    pad.append(lane, v as u16);
+}
+
+/// Counts version `v` as something that a port cannot take, at the port.
+#[cold]
+pub(super) fn refuse(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    bridge: &BridgeState,
+    v: u16,
+    entry: &PortEntry,
+    reason: DropReason,
+) {
+    if !pad.rehearsal {
+        bridge.refuse(entry, reason);
+    }
+    if pad.notes.are_taken() {
+        // It is shown at the end of the batch and must not change until then.
+        rx.records[usize::from(v)].state |= state::SENT;
+        pad.notes.refused(v, entry.first_lane, reason);
+    }
+}
