@@ -1,9 +1,8 @@
 //! Private headers of a batch: copied in from where the senders put them, looked at, taken out of the batch.
 
-use super::{HEADER_COPY, HEADROOM, MAX_SEGMENTS, OFFLOAD_COPY, PULL_MAX, RxBatch};
+use super::{HEADER_COPY, HEADROOM, OFFLOAD_COPY, RxBatch};
 use crate::copy;
 use crate::cpu::each_level;
-use crate::lists::output::Output;
 use crate::rx::record::{Record, Segment, state};
 
 impl RxBatch {
@@ -34,60 +33,6 @@ impl RxBatch {
             record.header_len = want as u16;
             record.from = want as u32;
         }
-    }
-
-    /// Whether another packet of a batch above this one fits.
-    #[inline]
-    pub(crate) fn may_carry(&self) -> bool {
-        // A private header, and as many pieces as a packet may come in.
-        self.packets < self.limits.packets && self.used_segments + 1 + MAX_SEGMENTS <= self.segments.len()
-    }
-
-    /// Adds a packet of another batch in the form in which it leaves that one: its private header is the first piece.
-    ///
-    /// # Safety
-    /// The other batch stays as it is until this one is emptied.
-    #[inline]
-    pub(crate) unsafe fn carry(&mut self, output: &Output<'_>) {
-        let mut put = |at: *const u8, len: usize| {
-            if let Some(segment) = self.segments.get_mut(self.used_segments) {
-                *segment = Segment { at, len: len as u32 };
-                self.used_segments += 1;
-                self.open_len += len as u64;
-            }
-        };
-        put(output.header().as_ptr(), output.header().len());
-        output.for_each_payload(put);
-        self.end_packet(output.offload());
-    }
-
-    /// [`RxBatch::load_headers`] for packets of another batch: what was private there is so here, however long it is.
-    #[inline]
-    pub(crate) fn load_carried(&mut self) {
-        self.load_headers();
-        for i in 0..self.packets {
-            let record = &self.records[i];
-            let first = match record.has(state::PIECES) {
-                true => self.segments[record.first_piece as usize],
-                false => Segment { at: record.at, len: record.to },
-            };
-            if first.len > u32::from(record.header_len) {
-                self.load_long(i, first);
-            }
-        }
-    }
-
-    /// Makes all of a private piece the header of packet `i`.
-    #[cold]
-    fn load_long(&mut self, i: usize, piece: Segment) {
-        let len = (piece.len as usize).min(HEADROOM + PULL_MAX);
-        let start = (HEADROOM + PULL_MAX - len).min(HEADROOM);
-        if let Some(to) = self.slots[i].0.get_mut(start..start + len) {
-            // SAFETY: the piece has `len` bytes, by `carry`'s contract, and so has `to`.
-            unsafe { copy::bytes(piece.at, to.as_mut_ptr(), len) };
-        }
-        let record = &mut self.records[i];
-        (record.start, record.header_len, record.from) = (start as u16, len as u16, len as u32);
     }
 
     /// Takes out of a batch just loaded the packets for which `keep`, given header and length, is false; returns their

@@ -30,9 +30,9 @@ pub struct RxBatch {
     /// Packets that the logic has originated.
     pub(super) originated: usize,
     pub(crate) used_versions: usize,
-    pub(super) used_segments: usize,
+    pub(crate) used_segments: usize,
     open_first: usize,
-    pub(super) open_len: u64,
+    pub(crate) open_len: u64,
     pub(crate) bytes: u64,
     /// Number of the receive queue in its port.
     pub(crate) queue: u16,
