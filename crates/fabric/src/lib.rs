@@ -65,6 +65,7 @@ pub use decide::logic::SwitchLogic;
 pub use decide::{batch, logic};
 pub use deliver::crossing::Inlet;
 pub use deliver::egress::Egress;
+pub use deliver::slab::Slab;
 pub use deliver::tools::Tools;
 pub use deliver::tx_ring::{Buffer, RingBacking, TxRing};
 pub use deliver::{crossing, egress, reservation, tools, tx_ring};

@@ -17,6 +17,7 @@ use packet::virtio_net;
 
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::deliver::egress::Egress;
+use crate::deliver::slab::Slab;
 use crate::deliver::tools::Tools;
 use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
 use crate::fault::Fault;
@@ -29,36 +30,9 @@ pub(crate) const SLOT_LEN: u32 = 2048;
 /// The highest bit of a slot's length: the packet goes on in the next slot.
 const MORE: u32 = 1 << 31;
 
-/// Memory that several threads fill at different places, through pointers only. The kernel gives pages as they are
-/// first written.
-struct Memory {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: it is plain memory, and who may access which part of it when is decided by the ring's indices.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn new(len: usize) -> Self {
-        let start = NonNull::from(Box::leak(vec![0u8; len].into_boxed_slice())).cast();
-        Self { start, len }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let slice = NonNull::slice_from_raw_parts(self.start, self.len);
-        // SAFETY: it is the box that `new` leaked, and nobody has a pointer into it: all users have the ring.
-        drop(unsafe { Box::from_raw(slice.as_ptr()) });
-    }
-}
-
 /// The ring. See the module.
 pub(crate) struct Retained<B> {
-    memory: Memory,
+    memory: Slab,
     /// Bytes of each slot that are used, and [`MORE`].
     lens: Box<[AtomicU32]>,
     published: AtomicU32,
@@ -86,7 +60,7 @@ impl<B> Retained<B> {
     pub(crate) fn new(slots: u32, bell: B) -> Arc<Self> {
         let slots = slots.clamp(1, 1 << 20).next_power_of_two();
         Arc::new(Self {
-            memory: Memory::new((slots * SLOT_LEN) as usize),
+            memory: Slab::new((slots * SLOT_LEN) as usize),
             lens: (0..slots).map(|_| AtomicU32::new(0)).collect(),
             published: AtomicU32::new(0),
             taken: AtomicU32::new(0),
@@ -98,7 +72,7 @@ impl<B> Retained<B> {
     fn slot(&self, seq: u32) -> NonNull<u8> {
         let at = (seq as usize & (self.lens.len() - 1)) * SLOT_LEN as usize;
         // SAFETY: `at` is less than slots * SLOT_LEN, which is the memory's length.
-        unsafe { self.memory.start.add(at) }
+        unsafe { self.memory.at(at) }
     }
 
     fn len_of(&self, seq: u32) -> u32 {

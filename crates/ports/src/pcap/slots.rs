@@ -12,46 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use fabric::doorbell::{Bell, Doorbell, EventBell};
-use fabric::{Buffer, Fault, RingBacking, clock};
+use fabric::{Buffer, Fault, RingBacking, Slab, clock};
 
 /// Entries of the ring, a power of two.
 const SLOTS: u32 = 4096;
 /// Bytes of an entry; a longer frame takes several.
 const SLOT_BYTES: u32 = 2048;
-
-/// Memory that several threads fill at different places, through pointers only. The kernel gives pages as they are
-/// first written.
-struct Memory {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: it is plain memory, and who may access which part of it when is decided by the ring's indices.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn new(len: usize) -> Self {
-        let start = NonNull::from(Box::leak(vec![0u8; len].into_boxed_slice())).cast();
-        Self { start, len }
-    }
-
-    /// Where entry `seq` begins.
-    fn slot(&self, seq: u32) -> NonNull<u8> {
-        let at = (seq % SLOTS) as usize * SLOT_BYTES as usize;
-        // SAFETY: `at` is less than SLOTS * SLOT_BYTES, which is `len`.
-        unsafe { self.start.add(at) }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let slice = NonNull::slice_from_raw_parts(self.start, self.len);
-        // SAFETY: it is the box that `new` leaked, and nobody has a pointer into it: all users have the ring.
-        drop(unsafe { Box::from_raw(slice.as_ptr()) });
-    }
-}
 
 /// What an entry holds.
 #[derive(Default)]
@@ -66,7 +32,7 @@ const MORE: u32 = 1 << 31;
 
 /// The ring. See the module.
 pub(super) struct Slots {
-    memory: Memory,
+    memory: Slab,
     entries: Box<[Entry]>,
     published: AtomicU32,
     taken: AtomicU32,
@@ -77,12 +43,19 @@ pub(super) struct Slots {
 impl Slots {
     pub(super) fn new() -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            memory: Memory::new((SLOTS * SLOT_BYTES) as usize),
+            memory: Slab::new((SLOTS * SLOT_BYTES) as usize),
             entries: (0..SLOTS).map(|_| Entry::default()).collect(),
             published: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             doorbell: Doorbell::new(EventBell::new()?),
         }))
+    }
+
+    /// Where entry `seq` begins.
+    fn slot(&self, seq: u32) -> NonNull<u8> {
+        let at = (seq % SLOTS) as usize * SLOT_BYTES as usize;
+        // SAFETY: `at` is less than SLOTS * SLOT_BYTES, which is the slab's length.
+        unsafe { self.memory.at(at) }
     }
 
     fn entry(&self, seq: u32) -> Option<&Entry> {
@@ -101,7 +74,7 @@ impl Slots {
             let entry = self.entry(seq)?;
             let field = entry.len.load(Ordering::Relaxed);
             let len = (field & !MORE).min(SLOT_BYTES) as usize;
-            let (from, room) = (self.memory.slot(seq), frame.len());
+            let (from, room) = (self.slot(seq), frame.len());
             frame.resize(room + len, 0);
             if let Some(to) = frame.get_mut(room..) {
                 // SAFETY: `len` bytes at `from` are within the entry, which lies between `taken` and `published`: no
@@ -163,7 +136,7 @@ unsafe impl RingBacking for Filling {
 
     #[inline]
     fn buffer(&self, (): &mut (), seq: u32, (): &mut ()) -> Result<Buffer, Fault> {
-        Ok(Buffer { at: self.0.memory.slot(seq), capacity: SLOT_BYTES })
+        Ok(Buffer { at: self.0.slot(seq), capacity: SLOT_BYTES })
     }
 
     #[inline]
