@@ -10,8 +10,25 @@
 //!    reserve, copy, publish ([`TxRing`]), others by a call;
 //! 6. the sender's descriptors go back in one update.
 //!
-//! The steps are in `worker/run.rs` and `worker/tasks/take_in.rs` (1), `rx/` (1 and 2), `decide/forward.rs` (3 to 5), `lists/scratchpad.rs` and
-//! `lists/output.rs` (4), `deliver/egress.rs` and `deliver/tx_ring.rs` (5); what they all work on is in `rx/record.rs`. A worker's other tasks enter the same way further down (`worker/tasks/mod.rs`).
+//! # Where things are
+//!
+//! Each folder's `mod.rs` says what it is for and what its files hold.
+//!
+//! | folder | what is in it | step |
+//! | --- | --- | --- |
+//! | `rx/` | receive queues, batches, packet records, private headers | 1, 2 |
+//! | `decide/` | the logic's contract, its view of a batch, the way of a batch through a bridge | 3 |
+//! | `lists/` | outputs and the lists that destinations are given | 4 |
+//! | `deliver/` | destinations: rings, queues of the switch's own, ports of other bridges | 5 |
+//! | `worker/` | the threads, and the tasks that they run | all |
+//! | `wake/` | doorbells: what wakes a worker, and what a worker rings | 1, 5, 6 |
+//! | `bridge/` | the picture of a bridge that workers see, and when an old one may go | |
+//! | `switch/` | the control plane's handle, which makes these pictures | |
+//! | `protect/` | what ports are limited to: rates, storm control, who may speak | before 3 |
+//! | `observe/` | observers, mirrors, traces | beside 3 to 5 |
+//!
+//! All of them use `copy.rs`, `cpu.rs` (instruction sets), `clock.rs`, `counters.rs`, `fault.rs` and `sync.rs` (atomics, or the
+//! model checker's).
 //!
 //! # Who decides what
 //!
@@ -57,6 +74,8 @@ pub mod worker;
 
 pub use bridge::port::{Caps, PortIndex, PortSettings, VlanMode};
 pub use bridge::{BridgeState, port, quiescence};
+#[cfg(feature = "count-copies")]
+pub use copy::copied;
 pub use copy::{prefetch_read, prefetch_write};
 pub use counters::{DropReason, QueueCounters};
 pub use decide::batch::{Batch, VersionId};
@@ -80,10 +99,6 @@ pub use protect::{bucket, protection};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
 pub use switch::{AttachOptions, Attachment, Placement, Queueing, Switch, SwitchError, SwitchOptions};
+pub use wake::{doorbell, notifier};
 pub use worker::tasks::drain::{Gate, Open, Opening};
 pub use worker::tasks::inject::{INJECT_ROOM, InjectError, Injection, Injector};
-
-pub use wake::{doorbell, notifier as notify};
-
-#[cfg(feature = "count-copies")]
-pub use copy::copied;

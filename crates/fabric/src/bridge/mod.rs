@@ -1,9 +1,9 @@
 //! A bridge as workers see it: an immutable picture, replaced as a whole.
 //!
 //! - `picture.rs`: the picture: ports, queues, logic;
-//! - `port.rs`: what the picture knows of a port: index, settings, VLANs, what its client takes;
+//! - `port.rs`: a port: index, settings, VLANs, the offloads that its client takes;
 //! - `cell.rs`: where workers find the current picture;
-//! - `quiescence.rs`: when the one before may be dropped.
+//! - `quiescence.rs`: reclamation: when a replaced picture may be dropped.
 
 pub(crate) mod cell;
 pub mod picture;

@@ -1,4 +1,4 @@
-//! Deciding: a bridge's logic is called once a batch, and what it says is delivered.
+//! Deciding: a bridge's logic is called once a batch and names destinations.
 //!
 //! - `logic.rs`: the contract of a logic, [`SwitchLogic`](logic::SwitchLogic);
 //! - `batch.rs`: what a logic sees and says: a batch's packets, and the verbs to send them on;

@@ -1,9 +1,9 @@
-//! Delivering: each destination with a list takes it, once a batch and without anybody waiting.
+//! Delivering: each destination with a list takes it once a batch. No delivery waits.
 //!
 //! - `egress.rs`: the contract of a destination, [`Egress`](egress::Egress);
 //! - `tools.rs`: what a worker lends to a delivery;
 //! - `tx_ring.rs`: destinations that are rings: reserve, copy, publish, notify;
-//! - `reservation.rs`: the bookkeeping of that: runs of slots that workers fill at once and publish in order;
+//! - `reservation.rs`: its bookkeeping: runs of slots that several workers fill at once and publish in order;
 //! - `queueing.rs`: queues of the switch's own in front of a destination, which a worker's drain empties;
 //! - `slab.rs`: the memory of rings that are the switch's own;
 //! - `crossing.rs`: destinations that are ports of another bridge, entered at once;

@@ -1,4 +1,4 @@
-//! Memory of the switch's own for a ring: several threads fill it at different places.
+//! Slab: memory of a ring of the switch's own, which several threads fill at different places.
 
 use std::ptr::NonNull;
 

@@ -1,4 +1,4 @@
-//! Lists: what the logic says becomes one list of outputs for each destination queue.
+//! Lists: the outputs that a logic names, one list for each destination queue.
 //!
 //! - `output.rs`: an output, a destination's list of them, and the runs that lists are made of;
 //! - `scratchpad.rs`: a worker's lists, one for each destination queue;

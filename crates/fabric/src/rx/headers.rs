@@ -73,7 +73,7 @@ impl RxBatch {
     pub(crate) fn header(&self, v: usize) -> &[u8] {
         let record = &self.records[v];
         // SAFETY: `v` is below `SLOTS`, or the line above would have panicked; `start + header_len <= SLOT_LEN` holds for
-        // every record (`rx/record.rs`).
+        // every record (`record.rs`).
         unsafe { self.slots.bytes(v, record.start.into(), record.header_len.into()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Attaching: the queues of a client are plugged into a port, in front of them queues of the switch's own, and unplugged.
+//! Attaching and detaching the queues of a client, with queues of the switch's own in front of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

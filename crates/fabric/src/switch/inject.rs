@@ -1,4 +1,4 @@
-//! Packets of the control plane: what they are sent into a bridge through.
+//! Injecting packets of the control plane into a bridge.
 
 use packet::offload::Offload;
 

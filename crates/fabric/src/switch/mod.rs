@@ -5,7 +5,7 @@
 //!
 //! - `bridges.rs`: bridges and their logics;
 //! - `ports.rs`: ports, their settings and counters;
-//! - `attach.rs`: clients' queues, plugged in and unplugged, and queues of the switch's own;
+//! - `attach.rs`: attaching and detaching clients' queues, with queues of the switch's own;
 //! - `inject.rs`: packets of the control plane;
 //! - `observing.rs`: observers, mirrors, traces;
 //! - `publish.rs`: the picture that workers see;

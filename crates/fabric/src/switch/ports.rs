@@ -1,4 +1,4 @@
-//! Ports, with or without a client: their settings and counters.
+//! Ports: added, set, removed; their counters.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Publishing: what the control plane knows of a bridge becomes the picture that workers see.
+//! Publishing the picture of a bridge that workers see.
 
 use super::{Bridge, Port, Switch};
 use crate::bridge::picture::{BridgeState, Lane, PortEntry};

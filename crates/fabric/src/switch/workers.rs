@@ -1,4 +1,4 @@
-//! The workers: which of them a task goes to, and how they are.
+//! Workers: choosing one for a task, moving a queue, reports.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

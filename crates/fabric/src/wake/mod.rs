@@ -1,4 +1,4 @@
-//! Waking: how one side tells another, which may sleep, that there is work.
+//! Waking: telling another side, which may sleep, of work.
 //!
 //! - `doorbell.rs`: the kinds of doorbells, and those within the process;
 //! - `notifier.rs`: doorbells that a batch collects, rung together after it; clients' eventfds without ever blocking;

@@ -1,4 +1,4 @@
-//! Workers: the threads that switch. A worker owns *tasks* (`worker/tasks/mod.rs`) and runs each batch of theirs to completion.
+//! Workers: the threads that switch. A worker owns *tasks* (`tasks/`) and runs each batch of theirs to completion.
 //!
 //! CPU follows load. A queue is *polled* while packets come, with its sender told not to signal. When it has
 //! been dry for [`Pace::linger`] the sender is asked to signal again, and the queue is *watched* for

@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn tools() -> Tools {
-        Tools::new(fabric::notify::Notifier::new().unwrap())
+        Tools::new(fabric::notifier::Notifier::new().unwrap())
     }
 
     /// Takes one batch, and returns how many frames it had.

@@ -2,12 +2,12 @@
 //!
 //! | task | file | what it does |
 //! | --- | --- | --- |
-//! | take in | `worker/tasks/take_in.rs` | takes a batch from a receive queue through the bridge's logic |
-//! | drain | `worker/tasks/drain.rs` | delivers packets that wait in a queue of the switch's own, decided already |
-//! | inject | `worker/tasks/inject.rs` | sends packets of the control plane, through the logic or straight to ports |
-//! | alarm | `worker/tasks/alarm.rs` | calls a logic whose time has come |
+//! | take in | `take_in.rs` | takes a batch from a receive queue through the bridge's logic |
+//! | drain | `drain.rs` | delivers packets that wait in a queue of the switch's own, decided already |
+//! | inject | `inject.rs` | sends packets of the control plane, through the logic or straight to ports |
+//! | alarm | `alarm.rs` | calls a logic whose time has come |
 //!
-//! A new kind is a file there, a variant of [`Task`], and a way for the control plane to add it (`switch/`).
+//! A new kind is a file here, a variant of [`Task`], and a way for the control plane to add it (`switch/`).
 
 pub(crate) mod alarm;
 pub(crate) mod drain;
