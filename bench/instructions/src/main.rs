@@ -17,7 +17,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use fabric::rx::BatchLimits;
-use fabric::{PortSettings, Switch, SwitchLogic, SwitchOptions};
+use fabric::{Interest, Observer, PortIndex, PortSettings, Sightings, Switch, SwitchLogic, SwitchOptions};
 use logic::{Learning, StaticPairs};
 use memif::client::{Client, ClientConfig};
 use memif::socket::Address;
@@ -45,14 +45,29 @@ struct Case {
     batch: usize,
     /// Stations behind each port, which send and receive by turns.
     stations: u16,
+    /// Whether somebody observes a third port, through which none of the packets goes.
+    observed: bool,
 }
 
-const CASES: [Case; 4] = [
-    Case { name: "learning", logic: learning, batch: 64, stations: 1 },
-    Case { name: "learning, batches of 8", logic: learning, batch: 8, stations: 1 },
-    Case { name: "learning, 64 stations", logic: learning, batch: 64, stations: 64 },
-    Case { name: "static", logic: pairs, batch: 64, stations: 1 },
+const CASES: [Case; 5] = [
+    Case { name: "learning", logic: learning, batch: 64, stations: 1, observed: false },
+    Case { name: "learning, batches of 8", logic: learning, batch: 8, stations: 1, observed: false },
+    Case { name: "learning, 64 stations", logic: learning, batch: 64, stations: 64, observed: false },
+    Case { name: "static", logic: pairs, batch: 64, stations: 1, observed: false },
+    Case { name: "static, another port observed", logic: pairs, batch: 64, stations: 1, observed: true },
 ];
+
+/// Wants to see all packets of port c, as a capture does.
+struct OfC;
+
+impl Observer for OfC {
+    fn interest(&self, _: PortIndex, name: &str) -> Interest {
+        let wanted = name == "c";
+        Interest { received: wanted, sent: wanted, explained: false }
+    }
+
+    fn observe(&self, _: usize, _: &Sightings<'_>) {}
+}
 
 fn learning() -> Result<Arc<dyn SwitchLogic>> {
     Ok(Arc::new(Learning::new(&[])?))
@@ -81,6 +96,10 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
         let at = switch.add_port(bridge, PortSettings::new(name))?;
         let options = serde_json::from_value(json!({ "socket": socket, "id": id }))?;
         open.push(ports::open(&Spec::Memif(options), at, &env)?);
+    }
+    if case.observed {
+        switch.add_port(bridge, PortSettings::new("c"))?;
+        switch.observe(bridge, Arc::new(OfC))?;
     }
     let (up, ups) = mpsc::channel();
     switch.on_link(Box::new(move |change| up.send(change.up).unwrap_or_default()));

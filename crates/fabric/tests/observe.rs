@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fabric::protection::{Limit, Unit};
@@ -300,6 +300,67 @@ fn nothing_is_shown_that_nobody_cares_for() {
     assert!(received.len() == 100 && received.iter().all(|s| (s.port, s.way) == (0, Way::In)));
     assert_eq!(received[0].deliveries, 2, "also to ports that nobody cares for");
     assert!(none.shown.lock().unwrap().is_empty());
+}
+
+/// Looks at what port 2 sends, and counts how often it is asked.
+struct OfTwo {
+    asked: AtomicU64,
+    scribe: Arc<Scribe>,
+}
+
+impl Observer for OfTwo {
+    fn interest(&self, port: PortIndex, name: &str) -> Interest {
+        self.scribe.interest(port, name)
+    }
+
+    fn picks(&self, _: usize, _: PortIndex, _: usize) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn observe(&self, worker: usize, batch: &Sightings<'_>) {
+        self.scribe.observe(worker, batch);
+    }
+}
+
+#[test]
+fn who_looks_at_one_port_sees_what_goes_there_and_is_not_asked_about_the_rest() {
+    let rig = rig(Arc::new(ByFirstByte), 1);
+    // Port 2 has room for one packet of at most 100 bytes.
+    let full = MemRing::new(0, &[2048]);
+    let (mut short, _) = rig::attachment(vec![], vec![full.tx()]);
+    short.mtu = 100;
+    let two = rig.switch.add_port(rig.bridge, PortSettings::new("2")).unwrap();
+    rig.switch.attach(two, short).unwrap();
+    let scribe = Scribe::of(|name| Interest { sent: name == "2", ..Interest::default() });
+    let observer = Arc::new(OfTwo { asked: AtomicU64::new(0), scribe: scribe.clone() });
+    rig.switch.observe(rig.bridge, observer.clone()).unwrap();
+
+    for id in 0..20 {
+        rig.feed.send([Sent::whole(&to(1, id, 60))]);
+    }
+    wait_until("all were switched", || rig.feed.returned() == 20);
+    assert_eq!((observer.asked.load(Ordering::Relaxed), rig.ports[0].1.take().len()), (0, 20));
+
+    let seen = |id, len, dropped: Option<DropReason>| Shown {
+        port: 2,
+        way: Way::Out,
+        ingress: 0,
+        egress: Some(2),
+        deliveries: u32::from(dropped.is_none()),
+        dropped,
+        bytes: to(2, id, len),
+    };
+    // One after the other, for each way that a packet can take there; the last batch goes by again.
+    for (id, len, dropped) in
+        [(20, 60, None), (21, 300, Some(DropReason::ExceedsMtu)), (22, 60, Some(DropReason::RingFull))]
+    {
+        rig.feed.send([Sent::whole(&to(2, id, len))]);
+        assert_eq!(scribe.wait_for(1), [seen(id, len, dropped)]);
+    }
+    rig.feed.send([Sent::whole(&to(1, 23, 60))]);
+    wait_until("the last was switched", || rig.feed.returned() == 24);
+    assert_eq!((observer.asked.load(Ordering::Relaxed), scribe.shown.lock().unwrap().len()), (3, 0));
 }
 
 #[test]

@@ -156,6 +156,15 @@ pub(crate) struct Aside {
     pub(crate) mirrors: Option<Mirrors>,
 }
 
+impl Aside {
+    /// The observers, if none of them looks at this ingress port and there are no mirrors: a packet from there is seen at
+    /// most where it leaves.
+    #[inline]
+    pub(crate) fn looks_past(&self, ingress: PortIndex) -> Option<&Watch> {
+        self.watch.as_ref().filter(|watch| self.mirrors.is_none() && !watch.shows_received(ingress))
+    }
+}
+
 impl BridgeState {
     pub(crate) fn new(logic: Arc<dyn SwitchLogic>, ports: Vec<Option<PortEntry>>, lanes: Vec<Lane>) -> Self {
         let vlan_aware = ports.iter().flatten().any(|e| e.settings.vlan != VlanMode::Transparent);

@@ -6,10 +6,12 @@ use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::batch::Batch;
+use crate::decide::forward::straight;
 use crate::decide::steps::{deliver, open_port, packets_of, say};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::interest::Interest;
+use crate::observe::notes::Notes;
 use crate::observe::observer::Sightings;
 use crate::observe::observers::Watch;
 use crate::rx::RxBatch;
@@ -45,6 +47,47 @@ pub(crate) fn forward(
     shown(rx, pad, tools, bridge, ingress, audience, |rx, pad, bridge| {
         decide(rx, pad, bridge, ingress);
     });
+}
+
+/// Switches a batch from a port that no observer looks at. Only where one of its packets goes, or would have gone, to a port
+/// that one looks at, they are asked and shown it.
+#[inline(never)]
+pub(crate) fn beside(
+    rx: &mut RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+    watch: &Watch,
+) {
+    pad.notes.begin_beside();
+    straight(rx, pad, bridge, ingress);
+    if !pad.notes.refusals.is_empty() || pad.has_list(|lane| watch.shows_sent(lane)) {
+        return seen_leaving(rx, pad, tools, bridge, ingress, watch);
+    }
+    pad.notes.end();
+    deliver(rx, pad, tools, bridge);
+}
+
+/// The rest of [`beside`], for a batch that may be seen.
+#[inline(never)]
+fn seen_leaving(
+    rx: &RxBatch,
+    pad: &mut Scratchpad,
+    tools: &mut Tools,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+    watch: &Watch,
+) {
+    let Notes { worker, picked, .. } = &mut pad.notes;
+    let wanted = watch.ask(*worker, ingress, rx.packets, picked);
+    pad.notes.begin_lists(rx, bridge.lane_count());
+    pad.note_lists(|lane| watch.shows_sent(lane));
+    deliver(rx, pad, tools, bridge);
+    pad.notes.end();
+    if wanted.is_some() {
+        show(rx, pad, bridge, ingress, watch);
+    }
 }
 
 /// Delivers packets that come from no port.
@@ -141,11 +184,16 @@ fn shown(
     if wanted.received {
         settle(rx, pad, watch);
     }
+    show(rx, pad, bridge, ingress, watch);
+}
+
+/// Shows a batch that has been delivered to those who picked it, if there is something to see.
+fn show(rx: &RxBatch, pad: &Scratchpad, bridge: &BridgeState, ingress: PortIndex, watch: &Watch) {
     let refused = pad.notes.refusals.iter().any(|refusal| watch.shows_sent(refusal.lane));
     let Some(at) = pad.notes.at.or_else(|| refused.then(clock::since_epoch)) else { return };
     let vlan = bridge.port(ingress).map(|port| &port.settings.vlan);
     for (slot, _) in watch.slots().iter().zip(&pad.notes.picked).filter(|(_, picked)| **picked) {
-        let (pad, omitted) = (&*pad, pad.notes.omitted);
+        let omitted = pad.notes.omitted;
         let sightings = Sightings { at, omitted, slot, watch, rx, pad, vlan, ingress };
         slot.observer.observe(pad.notes.worker, &sightings);
     }

@@ -25,23 +25,21 @@ pub(crate) fn forward(
     bridge: &BridgeState,
     ingress: PortIndex,
 ) {
-    if let Some(aside) = bridge.aside()
-        && let Some(audience) = detour::audience(pad, ingress, batch.packets, aside)
-    {
-        return detour::forward(batch, pad, tools, bridge, ingress, audience);
+    if let Some(aside) = bridge.aside() {
+        if let Some(watch) = aside.looks_past(ingress) {
+            return detour::beside(batch, pad, tools, bridge, ingress, watch);
+        }
+        if let Some(audience) = detour::audience(pad, ingress, batch.packets, aside) {
+            return detour::forward(batch, pad, tools, bridge, ingress, audience);
+        }
     }
-    straight(batch, pad, tools, bridge, ingress);
+    straight(batch, pad, bridge, ingress);
+    deliver(batch, pad, tools, bridge);
 }
 
-/// [`forward`] with nothing beside it: no mirror copies, and nobody looks on.
-#[inline]
-fn straight(
-    batch: &mut RxBatch,
-    pad: &mut Scratchpad,
-    tools: &mut Tools,
-    bridge: &BridgeState,
-    ingress: PortIndex,
-) {
+/// Decides with nothing beside it: no mirror copies, and nobody looks on.
+#[inline(always)]
+pub(crate) fn straight(batch: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, ingress: PortIndex) {
     let up = bridge.port(ingress).filter(|port| port.up);
     if let Some(guards) = up.and_then(|port| port.guards.as_deref()) {
         guards.admit(batch, &mut pad.drops);
@@ -55,7 +53,6 @@ fn straight(
             let mut packets = packets_of(batch, pad, bridge, ingress, port);
             bridge.logic.forward(&mut packets);
             packets.finish();
-            deliver(batch, pad, tools, bridge);
         }
         Err(reason) => pad.drops.add(reason, batch.len() as u32),
     }

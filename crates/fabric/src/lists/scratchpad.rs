@@ -249,6 +249,12 @@ impl Scratchpad {
         self.notes.dropped(packet, reason);
     }
 
+    /// Whether there is a list for such a queue.
+    #[inline]
+    pub(crate) fn has_list(&self, such: impl Fn(u32) -> bool) -> bool {
+        self.active.iter().any(|lane| such(*lane))
+    }
+
     /// Remembers where the lists start, for observers who look when they have been delivered.
     pub(crate) fn note_lists(&mut self, shown: impl Fn(u32) -> bool) {
         let lists = self.active.iter().filter_map(|lane| Some((*lane, self.lists.get(*lane as usize)?.head)));

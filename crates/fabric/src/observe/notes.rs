@@ -114,6 +114,24 @@ impl Notes {
         self.journal.begin(wanted.explained);
     }
 
+    /// Before anything is done with a batch from a port that nobody wants to see: noted is only what ports refuse.
+    #[inline]
+    pub(crate) fn begin_beside(&mut self) {
+        self.taken = true;
+        self.omitted = 0;
+        self.refusals.clear();
+    }
+
+    /// After [`Notes::begin_beside`] and once all lists stand: the batch may be seen where it leaves.
+    pub(crate) fn begin_lists(&mut self, rx: &RxBatch, lanes: usize) {
+        self.wanted = Interest::default();
+        self.at = None;
+        self.lists.clear();
+        self.lists.reserve(lanes);
+        self.arrived = rx.packets;
+        self.journal.begin(false);
+    }
+
     /// Packets were held back; they follow those of the batch.
     pub(crate) fn held(&mut self, reason: DropReason, count: u32) {
         if self.taken && self.held.len() < self.held.capacity() {

@@ -32,7 +32,8 @@ pub trait Observer: Send + Sync {
 
     /// Whether it wants to be shown the `packets` packets that came in at `ingress`: asked by worker `worker` before
     /// anything is noted of them. One that takes samples says no to most batches, which then cost little more than the
-    /// question. The same rules hold as for [`Observer::observe`].
+    /// question. It may not be asked about a batch of which no observer of the bridge wants to see anything. The same rules hold
+    /// as for [`Observer::observe`].
     fn picks(&self, _worker: usize, _ingress: PortIndex, _packets: usize) -> bool {
         true
     }

@@ -58,15 +58,25 @@ impl Watch {
         (!slots.is_empty()).then(|| Self { ports_of_lanes: lanes.collect(), interests, slots })
     }
 
+    #[inline]
     pub(crate) fn port_of(&self, lane: u32) -> Option<PortIndex> {
         self.ports_of_lanes.get(lane as usize).copied()
     }
 
+    #[inline]
     fn interest(&self, port: PortIndex) -> Interest {
         self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
     }
 
+    /// Whether an observer wants to see what comes from a port, or what the logic has to say about it.
+    #[inline]
+    pub(crate) fn shows_received(&self, port: PortIndex) -> bool {
+        let Interest { received, sent: _, explained } = self.interest(port);
+        received || explained
+    }
+
     /// Whether an observer wants to see what is sent by queue `lane`.
+    #[inline]
     pub(crate) fn shows_sent(&self, lane: u32) -> bool {
         self.port_of(lane).is_some_and(|port| self.interest(port).sent)
     }
