@@ -380,6 +380,43 @@ fn rings_stop_and_go_on_where_they_were() {
 }
 
 #[test]
+fn the_link_stays_up_while_rings_change() {
+    let lab = Lab::new();
+    let (told, changes) = std::sync::mpsc::channel();
+    lab.env.switch.on_link(Box::new(move |change| told.send((change.port, change.up)).unwrap()));
+    let (a, b) = (lab.open("a", ""), lab.open("b", ""));
+    let mut left = a.connect(DeviceConfig::default());
+    let mut right = b.connect(DeviceConfig::default());
+    let ups: Vec<_> = (0..2).map(|_| changes.recv_timeout(PATIENCE).unwrap()).collect();
+    assert_eq!(ups, [("a".into(), true), ("b".into(), true)]);
+
+    let log = rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&log, 1 << 20).unwrap();
+    left.log(log.as_fd(), 1 << 20).unwrap();
+    carry(&mut left, &mut right, &[60; 5]);
+    left.connection().ask(&Request::SendRarp([2, 0, 0, 0, 0, 0x77]), &[], true).unwrap();
+    receive(&mut right);
+    left.connection().ask(&Request::NetSetMtu(1200), &[], true).unwrap();
+    for number in [0, 1] {
+        let enable = Request::SetVringEnable(RingNumber { ring: 0, number });
+        assert_eq!(left.connection().ask(&enable, &[], true).unwrap(), Answer::Number(0));
+    }
+    left.restart(1).unwrap();
+    carry(&mut right, &mut left, &[60; 5]);
+    carry(&mut left, &mut right, &[60; 5]);
+    assert!(changes.try_recv().is_err(), "the link was changed");
+
+    // With both rings stopped there is no link, nor when the front-end has gone.
+    for ring in [0, 1] {
+        let stop = Request::GetVringBase(RingNumber { ring, number: 0 });
+        left.connection().ask(&stop, &[], true).unwrap();
+    }
+    assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), ("a".into(), false));
+    drop(right);
+    assert_eq!(changes.recv_timeout(PATIENCE).unwrap(), ("b".into(), false));
+}
+
+#[test]
 fn a_port_that_is_administratively_down_leaves_the_rings_alone() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));

@@ -67,6 +67,7 @@ impl Switch {
         if port.attached.is_some() {
             return Err(SwitchError::Attached);
         }
+        let was_up = port.is_up();
         let rings: Option<Vec<_>> = match &options.queueing {
             Some(queueing) => {
                 let ring = |_| Ok(Retained::new(queueing.slots, EventBell::new()?));
@@ -111,8 +112,9 @@ impl Switch {
         let drains = names(tasks.get(rx.len()..).unwrap_or_default());
         port.attached =
             Some(Attached { tx, rx, drains, caps: attachment.caps, mtu: attachment.mtu, on_fault });
+        port.suspended = false;
         self.publish(bridge);
-        self.tell(bridge, at.port, false);
+        self.tell(bridge, at.port, was_up);
         // The port is in the picture before its first packet can be.
         for (worker, task) in tasks {
             self.add(worker, task);
@@ -122,11 +124,27 @@ impl Switch {
 
     /// Unplugs a port's client, if there is one. When this returns no worker uses its queues or memory.
     pub fn detach(&self, at: PortRef) -> Result<(), SwitchError> {
+        self.unplug(at, false)
+    }
+
+    /// As [`Switch::detach`], but the link stays up, and with it all that was learned at the port: for a client whose queues
+    /// are replaced. Packets to the port are dropped (`port-down`) until [`Switch::attach`]; if nothing is to be attached
+    /// after all, [`Switch::detach`] takes the link down.
+    pub fn suspend(&self, at: PortRef) -> Result<(), SwitchError> {
+        self.unplug(at, true)
+    }
+
+    fn unplug(&self, at: PortRef, suspend: bool) -> Result<(), SwitchError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
-        let Some(attached) = port.attached.take() else { return Ok(()) };
+        let attached = port.attached.take();
+        port.suspended = suspend && (port.suspended || attached.is_some());
+        let Some(attached) = attached else {
+            self.tell(bridge, at.port, was_up);
+            return Ok(());
+        };
         let queues: Vec<_> = attached.rx.iter().map(|(worker, token)| self.take(*worker, *token)).collect();
         self.publish(bridge);
         // Nothing is retained for the client any more.

@@ -129,11 +129,13 @@ struct Port {
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
     attached: Option<Attached>,
+    /// Its client's queues are being replaced, for which the link does not go down.
+    suspended: bool,
 }
 
 impl Port {
     fn is_up(&self) -> bool {
-        self.settings.admin_up && self.attached.is_some()
+        self.settings.admin_up && (self.attached.is_some() || self.suspended)
     }
 }
 

@@ -40,7 +40,8 @@ impl Switch {
         }
         let guards = Guards::of(&settings, None);
         let settings = Arc::new(settings);
-        let port = Port { settings, guards, rx: Vec::new(), tx: Vec::new(), attached: None };
+        let port =
+            Port { settings, guards, rx: Vec::new(), tx: Vec::new(), attached: None, suspended: false };
         if at == bridge.ports.len() {
             bridge.ports.push(Some(port));
         } else {

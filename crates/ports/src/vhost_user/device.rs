@@ -26,6 +26,8 @@ pub(super) struct Plug {
     report: mpsc::Sender<Fault>,
     blame: Arc<Blame>,
     plugged: Option<Plugged>,
+    /// Rings were stopped, and the link is kept up in case that they start again.
+    suspended: bool,
     /// How often rings were started or stopped since this was last asked.
     changes: u32,
 }
@@ -106,7 +108,7 @@ impl Call {
 
 impl Plug {
     pub(super) fn new(switch: Arc<Switch>, at: PortRef, report: mpsc::Sender<Fault>) -> Self {
-        Self { switch, at, report, blame: Arc::default(), plugged: None, changes: 0 }
+        Self { switch, at, report, blame: Arc::default(), plugged: None, suspended: false, changes: 0 }
     }
 
     /// A fault in words.
@@ -127,6 +129,15 @@ impl Plug {
     /// How often rings were started or stopped since the last call.
     pub(super) fn take_changes(&mut self) -> u32 {
         std::mem::take(&mut self.changes)
+    }
+
+    /// Nothing more comes of the front-end's last message: if its rings were stopped and not started again, the link goes
+    /// down now.
+    pub(super) fn conclude(&mut self) {
+        if std::mem::take(&mut self.suspended) && self.plugged.is_none() {
+            // Fails only if the port is gone.
+            let _ = self.switch.detach(self.at);
+        }
     }
 
     /// What is to be said of the rings that run; `None` if there are none.
@@ -187,8 +198,9 @@ impl Rings for Plug {
     fn stop(&mut self) -> Vec<(usize, u32)> {
         let Some(plugged) = self.plugged.take() else { return Vec::new() };
         self.changes += 1;
-        // Fails only if the port is gone, which has detached it.
-        let _ = self.switch.detach(self.at);
+        // Most often they start again at once, in another way. Fails only if the port is gone, which has detached it.
+        let _ = self.switch.suspend(self.at);
+        self.suspended = true;
         // Queues have said where they stand when they were dropped.
         let place = |(ring, position): (usize, Arc<AtomicU32>)| (ring, position.load(Ordering::Acquire));
         plugged.positions.into_iter().map(place).collect()

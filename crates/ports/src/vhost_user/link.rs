@@ -120,6 +120,7 @@ impl PortState {
                 // Stopping rings waits for workers.
                 let done = tokio::task::spawn_blocking(move || {
                     let outcome = served.session.set_paused(paused, &mut served.plug);
+                    served.plug.conclude();
                     (served, outcome)
                 });
                 match done.await {
@@ -177,7 +178,11 @@ impl PortState {
             }
         };
         // As above: it waits for workers.
-        let _ = tokio::task::spawn_blocking(move || served.session.close(&mut served.plug)).await;
+        let closed = tokio::task::spawn_blocking(move || {
+            served.session.close(&mut served.plug);
+            served.plug.conclude();
+        });
+        let _ = closed.await;
         self.pace.spend(CHANGE);
         if let Some(Admitted { suppressed }) = self.log.admit() {
             tracing::info!(port = self.name(), reason, suppressed, "vhost-user front-end disconnected");
@@ -209,7 +214,9 @@ impl PortState {
 
 impl Served {
     fn handle(&mut self, received: Received) -> Result<Option<Vec<u8>>, String> {
-        self.session.handle(received, &mut self.plug).map_err(|refusal| refusal.to_string())
+        let outcome = self.session.handle(received, &mut self.plug);
+        self.plug.conclude();
+        outcome.map_err(|refusal| refusal.to_string())
     }
 }
 
