@@ -77,7 +77,10 @@ fn guests_do_not_notice_that_the_logic_is_replaced() {
     let after = rig.stations();
     assert!(after.is_superset(&before), "{before:?} became {after:?}");
     let shown = rig.daemon.json(&["logic", "show", "br0"]).unwrap();
-    assert_eq!(shown["params"], json!({"ageing": "329", "max-stations": "1029", "snooping": "off"}));
+    assert_eq!(
+        shown["params"],
+        json!({"ageing": "329", "max-stations": "1029", "port-share": "75", "snooping": "off"})
+    );
     // The guests were handed over, not found again.
     assert_eq!(shown["counters"][0], json!({"name": "learned", "summary": "stations learned", "value": 0}));
 }

@@ -26,8 +26,17 @@ const ROOM: usize = 4096;
 const BEAT: Duration = Duration::from_millis(100);
 
 /// The kinds of events, as in their `kind`.
-pub const KINDS: &[&str] =
-    &["port-up", "port-down", "fdb-learned", "fdb-moved", "fdb-expired", "fdb-evicted", "config", "lost"];
+pub const KINDS: &[&str] = &[
+    "port-up",
+    "port-down",
+    "fdb-learned",
+    "fdb-moved",
+    "fdb-expired",
+    "fdb-evicted",
+    "fdb-limit",
+    "config",
+    "lost",
+];
 
 /// Where events are told.
 pub struct Events {
@@ -134,6 +143,7 @@ impl Events {
                     FdbChange::Moved => "fdb-moved",
                     FdbChange::Evicted => "fdb-evicted",
                     FdbChange::Expired => "fdb-expired",
+                    FdbChange::AtLimit => "fdb-limit",
                 };
                 self.tell(Event {
                     bridge: name.clone(),

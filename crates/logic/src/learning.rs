@@ -33,6 +33,12 @@ pub(crate) const INFO: LogicInfo = LogicInfo {
     build: |params, _| Ok(Arc::new(Learning::new(params)?)),
 };
 
+/// Percent of the table that one port may fill unless set. Of the default table an uplink can have 6,144 stations behind it,
+/// far more than a guest, and a quarter stays for the other ports, whose new stations so find free slots without a search
+/// while one port is flooded. Half the table would hit uplinks for which `max-stations` was sized without need: a victim's
+/// stations are safe with any share, because room is never made at ports with fewer stations.
+const PORT_SHARE: u32 = 75;
+
 fn described() -> Vec<ParamDescription> {
     let timeout =
         "for which a member of a group, or a router, counts after it was heard; with `snooping` only";
@@ -51,6 +57,12 @@ fn described() -> Vec<ParamDescription> {
         )
         .or(8192),
         ParamDescription::new(
+            "port-share",
+            ParamKind::number(1..=100, "percent"),
+            "of `max-stations` that may be at one port; beyond it a new one replaces one of the same port",
+        )
+        .or(PORT_SHARE),
+        ParamDescription::new(
             "snooping",
             ParamKind::Switch,
             "packets to IP groups go where IGMP and MLD say that somebody wants them",
@@ -65,6 +77,8 @@ fn described() -> Vec<ParamDescription> {
 /// The logic `learning`. See the module's documentation.
 pub struct Learning {
     fdb: Fdb,
+    /// Percent of the table that one port may fill.
+    port_share: u32,
     ageing: u32,
     /// Whether stations stay, by port: [`STICKY`], [`NO_LONGER`] or [`NEVER`].
     sticky: Box<[AtomicU8]>,
@@ -93,16 +107,19 @@ const STICKY: u8 = 1;
 const NO_LONGER: u8 = 2;
 
 impl Learning {
-    /// Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000) and `max-stations`.
+    /// Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000) `max-stations`, and
+    /// `port-share` in percent of it.
     pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
         let values = params::check(&INFO.describe(), given)?;
         // All of them are far below 2^32.
         let number = |name| values.number(name) as u32;
+        let port_limit = (values.number("max-stations") * values.number("port-share")).div_ceil(100) as u32;
         let flood = values.text("unregistered") == "flood";
         let snooping = values.is_on("snooping").then(|| Snooping::new(number("snooping-timeout"), flood));
         let sticky = (0..MAX_PORTS).map(|_| AtomicU8::new(NEVER)).collect();
         Ok(Self {
-            fdb: Fdb::new(number("max-stations")),
+            fdb: Fdb::new(number("max-stations")).with_port_limit(port_limit),
+            port_share: number("port-share"),
             ageing: number("ageing"),
             sticky,
             snooping,
@@ -326,6 +343,7 @@ impl Logic for Learning {
         let mut params = vec![
             ("ageing".into(), self.ageing.to_string()),
             ("max-stations".into(), self.fdb.capacity().to_string()),
+            ("port-share".into(), self.port_share.to_string()),
             ("snooping".into(), if self.snooping.is_some() { "on" } else { "off" }.into()),
         ];
         if let Some(snooping) = &self.snooping {
@@ -391,6 +409,7 @@ impl Logic for Learning {
         if self.ageing > 0 {
             self.fdb.expire(now_seconds, self.ageing);
         }
+        self.fdb.rearm();
         for (port, sticky) in (0..).zip(&self.sticky) {
             if sticky.compare_exchange(NO_LONGER, NEVER, Relaxed, Relaxed).is_ok() {
                 self.fdb.flush_sticky(PortIndex(port));

@@ -256,13 +256,13 @@ mod tests {
     #[test]
     fn parameters_take_effect_and_defaults_show() {
         let logic = build("learning", &given(&[("ageing", "0")]), &[]).unwrap();
-        let expected = [("ageing", "0"), ("max-stations", "8192"), ("snooping", "off")];
+        let expected = [("ageing", "0"), ("max-stations", "8192"), ("port-share", "75"), ("snooping", "off")];
         assert_eq!(logic.params(), given(&expected));
         assert!(logic.views().groups.is_none());
         let logic =
             build("learning", &given(&[("snooping", "on"), ("unregistered", "routers")]), &[]).unwrap();
         let expected = [("snooping", "on"), ("snooping-timeout", "260"), ("unregistered", "routers")];
-        assert_eq!(logic.params()[2..], given(&expected));
+        assert_eq!(logic.params()[3..], given(&expected));
         assert_eq!(logic.views().groups.unwrap().entries(), []);
         let logic = build("static", &given(&[("a", "b")]), &[]).unwrap();
         assert_eq!(logic.params(), given(&[("a", "b")]));
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(
             refused("learning", &[("aging", "1")]),
             "logic `learning` has no parameter `aging`, did you mean `ageing`? \
-             Its parameters are: ageing, max-stations, snooping, snooping-timeout, unregistered"
+             Its parameters are: ageing, max-stations, port-share, snooping, snooping-timeout, unregistered"
         );
         assert_eq!(
             refused("learning", &[("ageing", "soon")]),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fabric::PortIndex;
 use packet::MacAddr;
 
+use super::room::Newcomer;
 use super::{Fdb, FdbEntry, FdbError, FdbEvent, FdbStats, Key, STATIC, STICKY, Slot, age, word};
 use crate::MacTable;
 
@@ -32,7 +33,7 @@ impl MacTable for Fdb {
                 Some((_, slot, word)) => self.change(slot, word, word::with_low(word, low)),
                 None => {
                     self.reserve(low, u32::MAX);
-                    let inserted = self.insert(first, low, 0, self.buckets.len());
+                    let inserted = self.insert(first, low, Newcomer::by_hand(), 0, self.buckets.len());
                     if !inserted {
                         self.release(low);
                     }
@@ -79,8 +80,10 @@ impl MacTable for Fdb {
             learned: read(&self.counters.learned),
             moved: read(&self.counters.moved),
             evicted: read(&self.counters.evicted),
+            limit_evicted: read(&self.counters.limit_evicted),
             expired: read(&self.counters.expired),
             refused: read(&self.counters.refused),
+            limited: read(&self.counters.limited),
         }
     }
 

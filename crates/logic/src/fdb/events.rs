@@ -25,6 +25,8 @@ pub enum FdbChange {
     Evicted,
     /// It was silent for the ageing time.
     Expired,
+    /// It was heard for the first time at a port that has as many stations as it may. Said once, until the port has fewer.
+    AtLimit,
 }
 
 /// A station to which something happened.

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use fabric::PortIndex;
 
+use super::room::{Newcomer, SWEEP};
 use super::word::{self, Place, STATIC};
-use super::{Bucket, Fdb, Key, SWEEP, Slot, oldest};
+use super::{Fdb, Key};
 
 /// What would become of a station that is heard at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl Fdb {
     pub fn foresee(&self, key: Key, port: PortIndex, now: u32) -> Foresight {
         let first = self.placer.first(key);
         match self.find(first) {
-            None => self.foresee_insertion(first, now),
+            None => self.foresee_insertion(first, self.newcomer(port, self.port_limit), now),
             Some((_, _, word)) if word::port(word) == port => Foresight::Known,
             Some((_, _, word)) if word & STATIC != 0 => Foresight::Stays(word::port(word)),
             Some((_, _, word)) => Foresight::Moves(word::port(word)),
@@ -46,37 +47,27 @@ impl Fdb {
         let first = self.placer.first(key);
         match self.find(first) {
             None if self.stations_at(port) >= most => Foresight::NoRoom,
-            None => self.foresee_insertion(first, now),
+            None => self.foresee_insertion(first, self.newcomer(port, self.limit_beside(most)), now),
             Some((_, _, word)) if word::port(word) != port => Foresight::Elsewhere(word::port(word)),
             Some((_, _, word)) if word & STATIC == 0 && self.stations_at(port) > most => Foresight::Surplus,
             Some(_) => Foresight::Known,
         }
     }
 
-    fn foresee_insertion(&self, first: Place, now: u32) -> Foresight {
-        let free = self.candidates(first).any(|(_, slot)| slot.word.load(Ordering::Relaxed) == 0);
-        if free && !self.is_full() {
-            return Foresight::Learned(None);
-        }
-        let evicted = |bucket, word| Foresight::Learned(self.placer.key(bucket, word));
-        if let Some((place, _, word)) = oldest(self.candidates(first), now) {
-            return evicted(place.bucket, word);
-        }
-        match self.foresee_eviction() {
-            Some((bucket, _, word)) if free && self.is_full() => evicted(bucket, word),
-            _ => Foresight::NoRoom,
-        }
+    fn newcomer(&self, port: PortIndex, limit: u32) -> Newcomer {
+        Newcomer { port, stations: self.stations_at(port).saturating_add(1), limit }
     }
 
-    /// Whom the next search for somebody to evict would find.
-    fn foresee_eviction(&self) -> Option<(usize, Slot<'_>, u64)> {
-        let from = self.counters.hand.load(Ordering::Relaxed);
-        let swept = (0..SWEEP).map(|i| from.wrapping_add(i) % self.buckets.len());
-        let slots = swept.filter_map(|i| Some((i, self.buckets.get(i)?)));
-        oldest(
-            slots.flat_map(|(i, bucket): (usize, &Bucket)| bucket.slots().map(move |slot| (i, slot))),
-            u32::MAX,
-        )
+    fn foresee_insertion(&self, first: Place, new: Newcomer, now: u32) -> Foresight {
+        let free = || self.candidates(first).any(|(_, slot)| slot.word.load(Ordering::Relaxed) == 0);
+        if !new.exceeds_limit() && !self.is_full() && free() {
+            return Foresight::Learned(None);
+        }
+        let hand = || self.counters.hand.load(Ordering::Relaxed);
+        match self.victim(first, new, now, SWEEP, hand) {
+            Some(victim) => Foresight::Learned(self.placer.key(victim.bucket, victim.word)),
+            None => Foresight::NoRoom,
+        }
     }
 }
 
@@ -101,9 +92,10 @@ mod tests {
         #[test]
         fn what_is_foreseen_happens(
             (capacity, others) in prop_oneof![(1u32..12, Just(0u16)), Just((4096, 4096))],
+            limit in 1u32..16,
             steps in prop::collection::vec((0u16..24, 0u16..4, prop::option::of((0u32..5, any::<bool>())), 0u8..12), 1..120),
         ) {
-            let fdb = Fdb::new(capacity);
+            let fdb = Fdb::new(capacity).with_port_limit(if others > 0 { 4096 } else { limit });
             (0..others).for_each(|n| _ = fdb.learn(key(100 + n), PortIndex(5), u32::from(n % 7)));
             fdb.watch(true);
             for (now, (station, port, within, by_hand)) in (10u32..).zip(steps) {

@@ -22,7 +22,7 @@
 //! # Invariants
 //! The table holds at most [`MacTable::capacity`] stations (a worker in the middle of an insertion may count one more for an
 //! instant); a static entry is changed by [`MacTable::add_static`], [`MacTable::remove`] and [`MacTable::flush`] only; each word in the
-//! table is counted at its port, before it comes and until after it went.
+//! table is counted at its port, before it comes and until after it went. Which stations make room for others is in `room.rs`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -36,10 +36,12 @@ use crate::handover::Station;
 mod control;
 mod events;
 mod foresee;
+mod room;
 mod word;
 
 pub use events::{FdbChange, FdbEvent};
 pub use foresee::Foresight;
+use room::{AtLimit, Newcomer, SWEEP};
 pub use word::Key;
 use word::{MIN_BUCKET_BITS, Place, Placer, STATIC, STICKY};
 
@@ -48,9 +50,6 @@ pub const MAX_STATIONS: u32 = 1 << 20;
 
 /// Slots of a bucket: as many as fit a cache line.
 const WAYS: usize = 5;
-
-/// Buckets looked at for a station to evict when a new one's own buckets have none.
-const SWEEP: usize = 32;
 
 #[derive(Default)]
 #[repr(C, align(64))]
@@ -128,10 +127,14 @@ pub struct FdbStats {
     pub moved: u64,
     /// Stations that made room for others.
     pub evicted: u64,
+    /// Those of them that made room at their own port, which was at its limit.
+    pub limit_evicted: u64,
     /// Stations that were silent for the ageing time.
     pub expired: u64,
     /// Times a station was not learned because nothing could make room.
     pub refused: u64,
+    /// Times a station was not learned because its port was at its limit and none of its stations found to make room.
+    pub limited: u64,
 }
 
 /// Why a static entry was refused.
@@ -161,8 +164,10 @@ struct Counters {
     learned: AtomicU64,
     moved: AtomicU64,
     evicted: AtomicU64,
+    limit_evicted: AtomicU64,
     expired: AtomicU64,
     refused: AtomicU64,
+    limited: AtomicU64,
     /// Where the next search for a station to evict begins.
     hand: AtomicUsize,
 }
@@ -178,12 +183,15 @@ pub struct Fdb {
     capacity: usize,
     /// Stations by port.
     stations: Box<[AtomicU32]>,
+    /// Stations that can be learned at one port.
+    port_limit: u32,
+    at_limit: AtLimit,
     counters: Counters,
     watch: events::Watch,
 }
 
 impl Fdb {
-    /// A table for `max_stations`, clamped to 1 to [`MAX_STATIONS`].
+    /// A table for `max_stations`, clamped to 1 to [`MAX_STATIONS`]; each port may fill all of it.
     pub fn new(max_stations: u32) -> Self {
         let max_stations = max_stations.clamp(1, MAX_STATIONS);
         let bucket_bits = max_stations.next_power_of_two().ilog2().max(MIN_BUCKET_BITS);
@@ -192,6 +200,8 @@ impl Fdb {
             placer: Placer::new(bucket_bits),
             capacity: max_stations as usize,
             stations: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
+            port_limit: u32::MAX,
+            at_limit: AtLimit::default(),
             counters: Counters::default(),
             watch: events::Watch::default(),
         }
@@ -239,8 +249,10 @@ impl Fdb {
     fn learn_slowly(&self, first: Place, port: PortIndex, now: u32) -> bool {
         let Some(port) = word::pack_port(port) else { return false };
         let Some((place, slot, word)) = self.find(first) else {
-            self.reserve(port, u32::MAX);
-            self.insert_reserved(first, port, now);
+            if let Some(stations) = self.reserve(port, u32::MAX) {
+                let new = Newcomer { port: word::port(port), stations, limit: self.port_limit };
+                self.insert_reserved(first, port, new, now);
+            }
             return true; // a station may have made room in vain
         };
         if word & STATIC != 0 {
@@ -258,13 +270,15 @@ impl Fdb {
 
     /// A frame of this station came in at `port`, where no more than `most` may be and where none comes from another
     /// port. What is `sticky` neither ages nor moves from now on. More than `most`, because there was no such limit
-    /// before, become fewer as they are heard.
+    /// before, become fewer as they are heard. A `most` other than `u32::MAX` takes the place of the limit of all ports.
     pub fn learn_within(&self, key: Key, port: PortIndex, now: u32, most: u32, sticky: bool) -> Admission {
         let first = self.placer.first(key);
         let Some(plain) = word::pack_port(port) else { return Admission::Refused };
         let low = if sticky { plain | STATIC | STICKY } else { plain };
         let Some((_, slot, word)) = self.find(first) else {
-            return match self.reserve(low, most) && self.insert_reserved(first, low, now) {
+            let Some(stations) = self.reserve(low, most) else { return Admission::Refused };
+            let new = Newcomer { port, stations, limit: self.limit_beside(most) };
+            return match self.insert_reserved(first, low, new, now) {
                 true => Admission::Learned,
                 false => Admission::Refused,
             };
@@ -291,14 +305,15 @@ impl Fdb {
         self.stations.get(usize::from(port.0)).map_or(0, |stations| stations.load(Ordering::Relaxed))
     }
 
-    /// Counts a station at the port in `low`, unless `most` are there.
-    fn reserve(&self, low: u64, most: u32) -> bool {
-        let Some(stations) = self.stations.get(usize::from(word::port(low).0)) else { return false };
-        let room = stations.fetch_add(1, Ordering::Relaxed) < most;
-        if !room {
+    /// Counts a station at the port in `low`, unless `most` are there. Returns the number with it.
+    fn reserve(&self, low: u64, most: u32) -> Option<u32> {
+        let stations = self.stations.get(usize::from(word::port(low).0))?;
+        let there = stations.fetch_add(1, Ordering::Relaxed);
+        if there >= most {
             stations.fetch_sub(1, Ordering::Relaxed);
+            return None;
         }
-        room
+        Some(there + 1)
     }
 
     /// A word, or one that did not come to be, is gone.
@@ -317,14 +332,21 @@ impl Fdb {
     }
 
     /// Learns a station for which a place was reserved; if there is no room for it, the place is released.
-    fn insert_reserved(&self, first: Place, low: u64, now: u32) -> bool {
-        let inserted = self.insert(first, low, now, SWEEP);
+    fn insert_reserved(&self, first: Place, low: u64, new: Newcomer, now: u32) -> bool {
+        if new.exceeds_limit() && self.at_limit.note(new.port) {
+            self.note(FdbChange::AtLimit, first.bucket, first.tag | low);
+        }
+        let inserted = self.insert(first, low, new, now, SWEEP);
         if inserted {
             self.note(FdbChange::Learned, first.bucket, first.tag | low);
         } else {
             self.release(low);
         }
-        count(if inserted { &self.counters.learned } else { &self.counters.refused });
+        count(match (inserted, new.exceeds_limit()) {
+            (true, _) => &self.counters.learned,
+            (false, false) => &self.counters.refused,
+            (false, true) => &self.counters.limited,
+        });
         inserted
     }
 
@@ -348,12 +370,11 @@ impl Fdb {
         self.words(first).next()
     }
 
-    /// Puts a key that was not found, and has a place reserved, into the table; `low` is its port and flags. In a full table, up to `sweep`
-    /// buckets beyond its own are searched for a station to evict.
-    fn insert(&self, first: Place, low: u64, now: u32, sweep: usize) -> bool {
-        let done = self.insert_in_room(first, low, now)
-            || self.insert_for_oldest(first, low, now)
-            || (self.is_full() && self.evict_any(sweep) && self.insert_in_room(first, low, now));
+    /// Puts a key that was not found, and has a place reserved, into the table; `low` is its port and flags. Up to `sweep`
+    /// buckets beyond its own are searched for a station to make room.
+    fn insert(&self, first: Place, low: u64, new: Newcomer, now: u32, sweep: usize) -> bool {
+        let done = (!new.exceeds_limit() && self.insert_in_room(first, low, now))
+            || self.insert_for_another(first, low, new, now, sweep);
         if done {
             self.remove_twins(first);
         }
@@ -380,30 +401,23 @@ impl Fdb {
         false
     }
 
-    /// Takes the slot of the candidate that was silent longest.
-    fn insert_for_oldest(&self, first: Place, low: u64, now: u32) -> bool {
-        let Some((place, slot, old)) = oldest(self.candidates(first), now) else { return false };
-        slot.seen.store(now, Ordering::Relaxed);
-        let done = slot.replace(old, place.tag | low);
+    /// Evicts a station and takes its slot, or the room that it leaves.
+    fn insert_for_another(&self, first: Place, low: u64, new: Newcomer, now: u32, sweep: usize) -> bool {
+        let hand = || self.counters.hand.fetch_add(sweep, Ordering::Relaxed);
+        let Some(victim) = self.victim(first, new, now, sweep, hand) else { return false };
+        let Some(place) = victim.place else {
+            // The next search goes on where this one ended.
+            let taken = self.take(victim.slot, victim.word);
+            if taken {
+                self.count_eviction(new, victim.bucket, victim.word);
+            }
+            return taken && self.insert_in_room(first, low, now);
+        };
+        victim.slot.seen.store(now, Ordering::Relaxed);
+        let done = victim.slot.replace(victim.word, place.tag | low);
         if done {
-            self.release(old);
-            count(&self.counters.evicted);
-            self.note(FdbChange::Evicted, place.bucket, old);
-        }
-        done
-    }
-
-    /// Removes a station from somewhere else; a bounded search that goes on where the last one ended.
-    fn evict_any(&self, sweep: usize) -> bool {
-        let from = self.counters.hand.fetch_add(sweep, Ordering::Relaxed);
-        let swept = (0..sweep).map(|i| from.wrapping_add(i) % self.buckets.len());
-        let slots = swept.filter_map(|i| Some((i, self.buckets.get(i)?)));
-        let slots = slots.flat_map(|(i, bucket)| bucket.slots().map(move |slot| (i, slot)));
-        let Some((bucket, slot, word)) = oldest(slots, u32::MAX) else { return false };
-        let done = self.take(slot, word);
-        if done {
-            count(&self.counters.evicted);
-            self.note(FdbChange::Evicted, bucket, word);
+            self.release(victim.word);
+            self.count_eviction(new, victim.bucket, victim.word);
         }
         done
     }
@@ -446,12 +460,13 @@ impl Fdb {
         buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| station(i, slot))).collect()
     }
 
-    /// Knows a station that another table knew, unless it is known already or there is no room: nothing makes any. Returns
-    /// whether it is known from now on.
+    /// Knows a station that another table knew, unless it is known already or there is no room, also because its port is at
+    /// its limit: nothing makes any. Returns whether it is known from now on.
     pub fn adopt(&self, station: &Station, now: u32) -> bool {
         let Some(low) = low_of(station) else { return false };
         let first = self.placer.first(station.key);
-        if self.find(first).is_some() || !self.reserve(low, u32::MAX) {
+        let most = if low & STATIC == 0 { self.port_limit } else { u32::MAX };
+        if self.find(first).is_some() || self.reserve(low, most).is_none() {
             return false;
         }
         // Nobody was heard in times to come.
@@ -543,16 +558,6 @@ fn refresh(seen: &AtomicU32, now: u32) {
 /// Seconds since a slot's station was heard. A worker may have entered a second that the caller has not.
 fn age(slot: Slot<'_>, now: u32) -> u32 {
     now.saturating_sub(slot.seen.load(Ordering::Relaxed))
-}
-
-/// The station that was silent longest and is not static.
-fn oldest<'a, P>(slots: impl Iterator<Item = (P, Slot<'a>)>, now: u32) -> Option<(P, Slot<'a>, u64)> {
-    slots
-        .filter_map(|(place, slot)| {
-            let word = slot.word.load(Ordering::Acquire);
-            (word != 0 && word & STATIC == 0).then_some((place, slot, word))
-        })
-        .max_by_key(|(_, slot, _)| age(*slot, now))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod room;
+
 fn mac(n: u64) -> MacAddr {
     MacAddr::from_u64(0x5254_0000_0000 + n)
 }

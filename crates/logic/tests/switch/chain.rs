@@ -238,7 +238,7 @@ fn the_stages_stay_apart_for_the_control_plane() {
         logic.params(),
         [
             ("1", "test:. port=1"),
-            ("2", "learning ageing=60 max-stations=8192 snooping=off"),
+            ("2", "learning ageing=60 max-stations=8192 port-share=75 snooping=off"),
             ("3", "test:b text='a b'")
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))

@@ -139,7 +139,7 @@ fn the_youngest_find_room() {
     }
     fdb.add_static(0, mac(50), PortIndex(1)).unwrap();
     fdb.learn_within(key(51), PortIndex(2), age(1), 9, true);
-    let new = learning(&[("max-stations", "12")]);
+    let new = learning(&[("max-stations", "12"), ("port-share", "100")]);
     new.take_over(&old.hand_over());
     new.ports_changed(&ports(&[2]));
     new.take_over(&old.hand_over());

@@ -76,7 +76,7 @@ fn keeps_what_bridges_must_keep() {
 
 #[test]
 fn counts_evictions() {
-    let logic = make("learning", &[("max-stations", "3000")]);
+    let logic = make("learning", &[("max-stations", "3000"), ("port-share", "100")]);
     let rig = Rig::new(1, logic.clone());
     let [a, _b] = rig.plain_ports();
     a.send_and_settle((1..=5000).map(|n| plain(0, n, 0)));

@@ -3,6 +3,7 @@
 
 mod chain;
 mod changes;
+mod flood;
 mod frames;
 mod handover;
 mod hub;

@@ -72,7 +72,7 @@ fn says_what_a_learning_bridge_finds_and_decides() {
 /// A full table, and a packet whose source takes the place of its destination.
 #[test]
 fn knows_who_makes_room() {
-    let logic = learning(&[("max-stations", "4096")]);
+    let logic = learning(&[("max-stations", "4096"), ("port-share", "100")]);
     let rig = Rig::new(1, logic.clone());
     let clients = rig.plain_ports::<3>();
     let fdb = logic.fdb();

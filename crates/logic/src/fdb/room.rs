@@ -1,0 +1,199 @@
+//! Room for new stations: the limit of a port, and whose station leaves a table that is full.
+//!
+//! A port that floods source addresses pays for them itself. At its limit each new station replaces one of its own; below
+//! it, one of the port that holds most stations, never one of a port that holds fewer than the newcomer's.
+//!
+//! The limit bounds the room that a port takes, so a station that moves to a port at its limit still moves: it needs no
+//! further slot, and a guest that migrated must be found. Counts are read relaxed, so workers that learn at once may
+//! misjudge a port by as many stations as there are workers.
+//!
+//! Invariant: [`Fdb::foresee`] and [`Fdb::learn`] ask the same function, [`Fdb::victim`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fabric::PortIndex;
+use fabric::port::MAX_PORTS;
+
+use super::word::{self, Place, STATIC};
+use super::{Fdb, FdbChange, Slot, age, count};
+use crate::MacTable;
+
+/// Buckets searched for a station to evict when a new one's own buckets have none.
+pub(super) const SWEEP: usize = 32;
+
+/// A station that is about to be learned.
+#[derive(Clone, Copy)]
+pub(super) struct Newcomer {
+    /// Its port.
+    pub(super) port: PortIndex,
+    /// Stations at its port, this one included.
+    pub(super) stations: u32,
+    /// Stations that the port may have.
+    pub(super) limit: u32,
+}
+
+impl Newcomer {
+    /// A station set by hand, for which a learned one of any port makes room.
+    pub(super) fn by_hand() -> Self {
+        Self { port: PortIndex::NONE, stations: 0, limit: u32::MAX }
+    }
+
+    /// Whether only a station of its own port may make room for it.
+    pub(super) fn exceeds_limit(self) -> bool {
+        self.stations > self.limit
+    }
+}
+
+/// A station that makes room for a new one.
+pub(super) struct Victim<'a> {
+    pub(super) bucket: usize,
+    pub(super) slot: Slot<'a>,
+    pub(super) word: u64,
+    /// The new station's place, if the victim's slot is one of its candidates.
+    pub(super) place: Option<Place>,
+    /// Stations at the victim's port, and seconds since the victim was heard: the larger leaves.
+    rank: (u32, u32),
+}
+
+impl Fdb {
+    /// Sets the number of stations that can be learned at one port, at least 1.
+    pub fn with_port_limit(mut self, limit: u32) -> Self {
+        self.port_limit = limit.max(1);
+        self
+    }
+
+    /// Returns the number of stations that can be learned at one port.
+    pub fn port_limit(&self) -> u32 {
+        self.port_limit
+    }
+
+    /// Returns the limit of a port with a setting of its own, which turns stations away instead of replacing them.
+    pub(super) fn limit_beside(&self, most: u32) -> u32 {
+        if most == u32::MAX { self.port_limit } else { u32::MAX }
+    }
+
+    /// Has ports that are well below their limit noted again when they next reach it. A port around its limit is so
+    /// noted once.
+    pub fn rearm(&self) {
+        let enough = self.port_limit - self.port_limit / 8;
+        for port in self.at_limit.ports() {
+            if self.stations_at(port) < enough {
+                self.at_limit.forget(port);
+            }
+        }
+    }
+
+    /// Lists the ports that reached their limit and have not been well below it since.
+    pub fn ports_at_limit(&self) -> Vec<PortIndex> {
+        self.at_limit.ports().collect()
+    }
+
+    /// Finds a station to make room for a new one. Slots other than the new one's candidates are searched, `sweep` buckets
+    /// from `hand()` on, if emptying one of them would help and the candidates do not have the answer.
+    pub(super) fn victim(
+        &self,
+        first: Place,
+        new: Newcomer,
+        now: u32,
+        sweep: usize,
+        hand: impl FnOnce() -> usize,
+    ) -> Option<Victim<'_>> {
+        let mut free = false;
+        let mut best: Option<Victim<'_>> = None;
+        for (place, slot) in self.candidates(first) {
+            let word = slot.word.load(Ordering::Acquire);
+            free |= word == 0;
+            best = larger(best, self.judge(new, place.bucket, slot, word, now, Some(place)));
+        }
+        // Without a free slot among the candidates, an empty one elsewhere is no use. A port with half of all stations
+        // is the largest.
+        let settled = |victim: &Victim<'_>| new.exceeds_limit() || victim.rank.0 as usize >= self.len() / 2;
+        if !free || !(new.exceeds_limit() || self.is_full()) || best.as_ref().is_some_and(settled) {
+            return best;
+        }
+        let from = hand();
+        for i in (0..sweep).map(|i| from.wrapping_add(i) % self.buckets.len()) {
+            let Some(bucket) = self.buckets.get(i) else { continue };
+            for slot in bucket.slots() {
+                let word = slot.word.load(Ordering::Acquire);
+                best = larger(best, self.judge(new, i, slot, word, now, None));
+            }
+        }
+        best
+    }
+
+    /// Ranks the station of a slot; `None` for one that stays.
+    #[inline]
+    fn judge<'a>(
+        &self,
+        new: Newcomer,
+        bucket: usize,
+        slot: Slot<'a>,
+        word: u64,
+        now: u32,
+        place: Option<Place>,
+    ) -> Option<Victim<'a>> {
+        if word == 0 || word & STATIC != 0 {
+            return None;
+        }
+        let port = word::port(word);
+        let stations = if port == new.port { new.stations } else { self.stations_at(port) };
+        if port != new.port && (new.exceeds_limit() || stations < new.stations) {
+            return None;
+        }
+        Some(Victim { bucket, slot, word, place, rank: (stations, age(slot, now)) })
+    }
+
+    /// Counts a station that made room for a new one.
+    pub(super) fn count_eviction(&self, new: Newcomer, bucket: usize, word: u64) {
+        count(&self.counters.evicted);
+        if new.exceeds_limit() {
+            count(&self.counters.limit_evicted);
+        }
+        self.note(FdbChange::Evicted, bucket, word);
+    }
+}
+
+/// The station that leaves; the first of equals.
+fn larger<'a>(best: Option<Victim<'a>>, other: Option<Victim<'a>>) -> Option<Victim<'a>> {
+    match (best, other) {
+        (Some(best), Some(other)) if other.rank > best.rank => Some(other),
+        (None, other) => other,
+        (best, _) => best,
+    }
+}
+
+/// Ports that reached their limit, each noted once until it is well below it again.
+pub(super) struct AtLimit([AtomicU64; MAX_PORTS / 64]);
+
+impl Default for AtLimit {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; MAX_PORTS / 64])
+    }
+}
+
+impl AtLimit {
+    /// Notes a port. Returns whether it was not noted before.
+    pub(super) fn note(&self, port: PortIndex) -> bool {
+        let (at, bit) = (usize::from(port.0) / 64, 1 << (port.0 % 64));
+        // The load spares workers that learn under a flood the locked instruction.
+        self.0.get(at).is_some_and(|bits| {
+            bits.load(Ordering::Relaxed) & bit == 0 && bits.fetch_or(bit, Ordering::Relaxed) & bit == 0
+        })
+    }
+
+    /// Lists the ports noted.
+    pub(super) fn ports(&self) -> impl Iterator<Item = PortIndex> {
+        (0u16..).zip(&self.0).flat_map(|(at, bits)| {
+            let bits = bits.load(Ordering::Relaxed);
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| PortIndex(at * 64 + bit))
+        })
+    }
+
+    /// Forgets a port, so that it is noted again.
+    pub(super) fn forget(&self, port: PortIndex) {
+        if let Some(bits) = self.0.get(usize::from(port.0) / 64) {
+            bits.fetch_and(!(1 << (port.0 % 64)), Ordering::Relaxed);
+        }
+    }
+}
