@@ -27,8 +27,8 @@
 //! | `protect/` | what ports are limited to: rates, storm control, who may speak | before 3 |
 //! | `observe/` | observers, mirrors, traces | beside 3 to 5 |
 //!
-//! All of them use `copy.rs`, `cpu.rs` (instruction sets), `clock.rs`, `counters.rs`, `fault.rs` and `sync.rs` (atomics, or the
-//! model checker's).
+//! All of them use `copy.rs`, `cpu.rs` (instruction sets), `clock.rs`, `counters.rs`, `fault.rs`, `sync.rs` (atomics, or the
+//! model checker's) and `vital.rs` (threads whose panic ends the process).
 //!
 //! # Who decides what
 //!
@@ -69,6 +69,7 @@ mod protect;
 pub mod rx;
 pub mod switch;
 mod sync;
+pub mod vital;
 mod wake;
 pub mod worker;
 

@@ -10,6 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use fabric::doorbell::{Doorbell, ThreadBell};
+use fabric::vital::Vital;
 
 use crate::log;
 use crate::module::Inner;
@@ -56,12 +57,17 @@ pub(crate) fn on_tick(tick: fn()) {
 /// Starts both threads, once.
 pub(crate) fn start() -> std::io::Result<()> {
     static STARTED: Mutex<[bool; 2]> = Mutex::new([false; 2]);
-    let threads: [(_, fn()); 2] =
-        [("mswitch-clock", || WATCHDOG.keep_time()), ("mswitch-modules", || WATCHDOG.supervise())];
+    let threads: [(_, fn(), _); 2] = [
+        ("mswitch-clock", || WATCHDOG.keep_time(), "modules that run for ever would not be interrupted"),
+        ("mswitch-modules", || WATCHDOG.supervise(), "modules that failed would not be restarted"),
+    ];
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    for (started, (name, work)) in started.iter_mut().zip(threads) {
+    for (started, (name, work, why)) in started.iter_mut().zip(threads) {
         if !*started {
-            std::thread::Builder::new().name(name.into()).spawn(work)?;
+            std::thread::Builder::new().name(name.into()).spawn(move || {
+                let _vital = Vital::new(name, why);
+                work();
+            })?;
             *started = true;
         }
     }

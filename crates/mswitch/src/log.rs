@@ -3,6 +3,7 @@
 //! The journal has the time already, and takes a line's importance from a number in front of it (sd-daemon(3)).
 //! `RUST_LOG` chooses what is logged; without it everything from `info` on.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::io::IsTerminal;
 
@@ -22,6 +23,30 @@ pub(crate) fn start() {
     } else {
         log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
     }
+    log_panics();
+}
+
+/// Has panics logged as errors, on one line with their thread: a panic of a worker ends the daemon (`fabric::vital`), and
+/// this line is what remains of the reason. Where errors are not logged, panics are reported as without this.
+fn log_panics() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !tracing::enabled!(Level::ERROR) {
+            return report(panic);
+        }
+        let thread = std::thread::current();
+        let message = panic.payload_as_str().unwrap_or("of an unknown kind").replace('\n', " ");
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(
+            thread = thread.name().unwrap_or("unnamed"),
+            at,
+            "panic: {message}; this is a bug in mswitch"
+        );
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            tracing::error!("backtrace of the panic:\n{backtrace}");
+        }
+    }));
 }
 
 /// Whether standard error is the journal: the service manager says which file that would be (systemd.exec(5)), since

@@ -27,6 +27,7 @@ use crate::clock;
 use crate::counters::{WorkerCounters, bump};
 use crate::fault::Fault;
 use crate::rx::BatchLimits;
+use crate::vital::Vital;
 use crate::wake::doorbell::EventBell;
 use crate::worker::handle::{Command, Commands, WorkerHandle};
 use crate::worker::tasks::{Context, Next, Ran, Task, Token};
@@ -115,7 +116,7 @@ pub(crate) fn start(
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     epoll::add(&epoll, &timer, EventData::new_u64(TIMER), edge)?;
     let counters = Arc::new(WorkerCounters::default());
-    let worker = Worker {
+    let mut worker = Worker {
         index,
         quiescence,
         commands: commands.clone(),
@@ -137,6 +138,9 @@ pub(crate) fn start(
         let go = pinned.is_ok();
         let _ = started.send(pinned);
         if go {
+            let who = format!("worker {}", worker.index);
+            // Dropped before the worker: by then its tasks are as the panic left them, and dropping them could wait.
+            let _vital = Vital::new(who, "the control plane would wait for it for ever");
             worker.run();
         }
     })?;
@@ -171,7 +175,7 @@ fn node_of(cpu: usize) -> Option<usize> {
 }
 
 impl Worker {
-    fn run(mut self) {
+    fn run(&mut self) {
         self.quiescence.wake(self.index);
         let mut now = clock::cycles();
         let mut listened = now;

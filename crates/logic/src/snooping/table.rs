@@ -19,6 +19,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use crossbeam_queue::ArrayQueue;
 use fabric::PortIndex;
+use fabric::vital::Vital;
 use packet::{IpVersion, MacAddr};
 
 use crate::Key;
@@ -282,7 +283,13 @@ impl Table {
     pub(super) fn start(&self) -> std::io::Result<()> {
         if self.thread.get().is_none() {
             let shared = self.shared.clone();
-            let handle = std::thread::Builder::new().name("snooping".into()).spawn(move || shared.run())?;
+            let handle = std::thread::Builder::new().name("snooping".into()).spawn(move || {
+                let _vital = Vital::new(
+                    "the thread of multicast groups",
+                    "stations would wait for groups that they join",
+                );
+                shared.run();
+            })?;
             // Of two that started one at once, the second has nothing to wake it, and nothing to do.
             let _ = self.thread.set(handle.thread().clone());
         }
