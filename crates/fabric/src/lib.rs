@@ -27,8 +27,8 @@
 //! | `protect/` | what ports are limited to: rates, storm control, who may speak | before 3 |
 //! | `observe/` | observers, mirrors, traces | beside 3 to 5 |
 //!
-//! All of them use `copy.rs`, `cpu.rs` (instruction sets), `clock.rs`, `counters.rs`, `fault.rs`, `sync.rs` (atomics, or the
-//! model checker's) and `vital.rs` (threads whose panic ends the process).
+//! All of them use `copy.rs`, `cpu.rs` (instruction sets), `clock.rs`, `counters.rs`, `fault.rs`, `slab.rs` (memory that is reached
+//! through pointers only), `sync.rs` (atomics, or the model checker's) and `vital.rs` (threads whose panic ends the process).
 //!
 //! # Who decides what
 //!
@@ -67,6 +67,7 @@ mod loom_models;
 pub mod observe;
 mod protect;
 pub mod rx;
+mod slab;
 pub mod switch;
 mod sync;
 pub mod vital;
@@ -85,7 +86,6 @@ pub use decide::logic::SwitchLogic;
 pub use decide::{batch, logic};
 pub use deliver::crossing::Inlet;
 pub use deliver::egress::Egress;
-pub use deliver::slab::Slab;
 pub use deliver::tools::Tools;
 pub use deliver::tx_ring::{Buffer, RingBacking, TxRing};
 pub use deliver::{crossing, egress, reservation, tools, tx_ring};
@@ -99,6 +99,7 @@ pub use observe::{Interest, Observer, Sighting, Sightings, Way, explain, mirror,
 pub use protect::{bucket, protection};
 pub use rx::arena::{self, Arena};
 pub use rx::{RxBatch, RxQueue};
+pub use slab::Slab;
 pub use switch::{AttachOptions, Attachment, Placement, Queueing, Switch, SwitchError, SwitchOptions};
 pub use wake::{doorbell, notifier};
 pub use worker::tasks::drain::{Gate, Open, Opening};

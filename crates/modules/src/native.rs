@@ -154,14 +154,16 @@ unsafe fn front_of<'a>(batch: *mut BatchHead) -> &'a Front {
     unsafe { &*batch.cast::<u8>().sub(FRONT).cast::<Front>() }
 }
 
-/// A copy of what a module names: it may lie where the fabric writes meanwhile. Calls that need one are none that are made for
-/// every packet.
+/// A copy of what a module names: it may lie where the fabric writes meanwhile, so there must be no reference to it. Calls that
+/// need one are none that are made for every packet.
 ///
 /// # Safety
 /// `len` bytes at `at` are readable.
 unsafe fn copied(at: *const u8, len: u32) -> Vec<u8> {
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(at, len as usize) }.to_vec()
+    let mut bytes = vec![0; len as usize];
+    // SAFETY: the caller's promise; the vector is new, so the two do not overlap. For no bytes any address will do.
+    unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
+    bytes
 }
 
 unsafe extern "C" fn msw_pull(batch: *mut BatchHead, packet: u32, bytes: u32) -> u32 {
@@ -186,11 +188,27 @@ unsafe extern "C" fn msw_new(batch: *mut BatchHead, at: *const u8, len: u32) -> 
     unsafe { ask(batch, |host| Number(host.originate(&bytes))) }.0
 }
 
+/// Bytes that [`msw_read`] moves at once: more than a private header has, so what a module reads over a header is read before.
+const READ: usize = 1024;
+
+/// The module's room may be the header of the very packet that is read, or not be initialized: no reference to it is made. So
+/// bytes go through a buffer that is ours, and are written when the batch is not borrowed any more.
 unsafe extern "C" fn msw_read(batch: *mut BatchHead, packet: u32, from: u32, to: *mut u8, len: u32) -> u32 {
-    // SAFETY: as above.
-    let to = unsafe { std::slice::from_raw_parts_mut(to, len as usize) };
-    // SAFETY: as above.
-    unsafe { ask(batch, |host| host.read(packet, from, to)) }
+    let (mut part, mut done) = ([0; READ], 0u32);
+    while done < len {
+        let Some(from) = from.checked_add(done) else { break };
+        let want = part.len().min((len - done) as usize);
+        // SAFETY: modules are trusted to pass on what they were called with.
+        let got = unsafe { ask(batch, |host| host.read(packet, from, &mut part[..want])) };
+        let got = part.get(..got as usize).unwrap_or_default();
+        // SAFETY: modules are trusted to name what is theirs, `len` bytes; `part` is on this function's stack.
+        unsafe { std::ptr::copy_nonoverlapping(got.as_ptr(), to.add(done as usize), got.len()) };
+        done += got.len() as u32;
+        if got.len() < want {
+            break;
+        }
+    }
+    done
 }
 
 unsafe extern "C" fn msw_retain(batch: *mut BatchHead, packet: u32) -> i32 {
@@ -329,5 +347,82 @@ impl Runner for NativeRunner {
         };
         // SAFETY: as in `forward`.
         Ok(unsafe { command(self.window.base().as_ptr().cast(), number) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    /// Has one packet, of as many bytes.
+    struct OnePacket(Vec<u8>);
+
+    impl Host for OnePacket {
+        fn pull(&mut self, _: u32, _: u32) -> u32 {
+            0
+        }
+        fn copy(&mut self, _: u32) -> i32 {
+            -1
+        }
+        fn is_up(&mut self, _: u32) -> bool {
+            false
+        }
+        fn originate(&mut self, bytes: &[u8]) -> i32 {
+            bytes.len() as i32
+        }
+        fn read(&mut self, _: u32, from: u32, out: &mut [u8]) -> u32 {
+            let bytes = self.0.get(from as usize..).unwrap_or_default();
+            let n = bytes.len().min(out.len());
+            out[..n].copy_from_slice(&bytes[..n]);
+            n as u32
+        }
+        fn retain(&mut self, _: u32) -> i32 {
+            -1
+        }
+        fn release(&mut self, _: u32) -> i32 {
+            -1
+        }
+        fn remark(&mut self, _: u32, _: &[u8], _: u32, _: u64) {}
+    }
+
+    /// A front, and room for what a window starts with.
+    #[repr(C)]
+    struct Fronted(Front, [u64; 32]);
+
+    #[test]
+    fn a_packet_is_read_into_room_that_nobody_has_written_to() {
+        let bytes: Vec<u8> = (0..3000u32).map(|i| (i * 7 % 251) as u8).collect();
+        let mut host = OnePacket(bytes.clone());
+        let host: NonNull<dyn Host> = NonNull::from(&mut host);
+        let mut fronted = Fronted(Front { host: Some(host), name: std::ptr::null() }, [0; 32]);
+        let batch = (&raw mut fronted).wrapping_byte_add(FRONT).cast::<BatchHead>();
+        for (from, len) in [
+            (0, 0),
+            (0, 1),
+            (0, 1024),
+            (5, 1025),
+            (0, 2048),
+            (700, 2300),
+            (700, 9000),
+            (3000, 1),
+            (u32::MAX, 9),
+        ] {
+            let mut room = vec![MaybeUninit::<u8>::uninit(); len as usize];
+            // SAFETY: the front has a host, and the room is as long as is said.
+            let got = unsafe { msw_read(batch, 0, from, room.as_mut_ptr().cast(), len) };
+            let wanted = bytes.get(from as usize..).unwrap_or_default();
+            let wanted = &wanted[..wanted.len().min(len as usize)];
+            assert_eq!(got as usize, wanted.len(), "{len} bytes from {from}");
+            // SAFETY: so many were written.
+            let read = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), got as usize) };
+            assert_eq!(read, wanted);
+        }
+        // SAFETY: no bytes, at no address.
+        assert_eq!(
+            unsafe { (msw_read(batch, 0, 0, std::ptr::null_mut(), 0), msw_new(batch, std::ptr::null(), 0)) },
+            (0, 0)
+        );
     }
 }

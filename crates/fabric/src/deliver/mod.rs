@@ -5,7 +5,6 @@
 //! - `tx_ring.rs`: destinations that are rings: reserve, copy, publish, notify;
 //! - `reservation.rs`: its bookkeeping: runs of slots that several workers fill at once and publish in order;
 //! - `queueing.rs`: queues of the switch's own in front of a destination, which a worker's drain empties;
-//! - `slab.rs`: the memory of rings that are the switch's own;
 //! - `crossing.rs`: destinations that are ports of another bridge, entered at once;
 //! - `levels.rs`: the batches of those other bridges, below the one that a worker took from a queue.
 
@@ -14,6 +13,5 @@ pub mod egress;
 pub(crate) mod levels;
 pub(crate) mod queueing;
 pub mod reservation;
-pub(crate) mod slab;
 pub mod tools;
 pub mod tx_ring;

@@ -17,11 +17,11 @@ use packet::virtio_net;
 
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::deliver::egress::Egress;
-use crate::deliver::slab::Slab;
 use crate::deliver::tools::Tools;
 use crate::deliver::tx_ring::{Buffer, RingBacking, TxRing};
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
+use crate::slab::Slab;
 use crate::sync::{AtomicU32, Ordering};
 use crate::wake::doorbell::{Bell, Doorbell, Ring};
 

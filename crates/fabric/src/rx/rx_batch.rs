@@ -11,6 +11,10 @@ use crate::cpu::Level;
 use crate::fault::Fault;
 use crate::rx::arena::{Arena, Slots};
 use crate::rx::record::{Record, Segment, Source, Work, state};
+use crate::slab::Slab;
+
+/// Room for one packet in the batch's own memory, with what a port reads in front of it.
+const LANDING: usize = MAX_PACKET as usize + 64;
 
 /// Packets taken from one queue in one go. See the module.
 pub struct RxBatch {
@@ -39,7 +43,9 @@ pub struct RxBatch {
     pub(crate) drops: Drops,
     /// Instructions that the CPU has: how headers are copied.
     pub(crate) level: Level,
-    pub(super) landing: Box<[u8]>,
+    /// Memory of ours that packets lie in which no client has. Those that landed are named by address, so the memory must
+    /// not be borrowed as a whole while there are any: no box, and references only to what is behind them.
+    pub(super) landing: Slab,
     pub(super) landed: usize,
 }
 
@@ -77,7 +83,7 @@ impl RxBatch {
             queue: 0,
             drops: Drops::default(),
             level: Level::detected(),
-            landing: vec![0; limits.bytes + 2 * (MAX_PACKET as usize + 64)].into(),
+            landing: Slab::new(limits.bytes + 2 * LANDING),
             landed: 0,
         }
     }
@@ -248,22 +254,21 @@ impl RxBatch {
     /// more; `None` when the batch is full.
     #[inline]
     pub fn landing(&mut self) -> Option<&mut [u8]> {
-        let start = self.landed;
-        self.landing.get_mut(start..start + MAX_PACKET as usize + 64)
+        let room = NonNull::slice_from_raw_parts(self.landing.get(self.landed, LANDING)?, LANDING);
+        // SAFETY: initialized memory of the slab, behind all packets that landed, so nothing of the batch refers to it; and
+        // nothing can for as long as the batch is borrowed.
+        Some(unsafe { &mut *room.as_ptr() })
     }
 
     /// Makes `skip..len` of the bytes written to [`RxBatch::landing`] a packet.
     #[inline]
     pub fn landed(&mut self, skip: usize, len: usize, offload: Offload) -> Result<(), Fault> {
-        let start = self.landed;
-        let Some(piece) = self.landing.get_mut(start..start + len).and_then(|all| all.get_mut(skip..)) else {
-            return Ok(());
-        };
-        let (at, piece_len) = (NonNull::from(&mut *piece).cast::<u8>(), piece.len() as u32);
+        let (start, piece_len) = (self.landed, len.saturating_sub(skip));
+        let Some(at) = self.landing.get(start + skip, piece_len) else { return Ok(()) };
         // The next packet begins on a line of its own.
         self.landed = (start + len).next_multiple_of(64);
-        // SAFETY: `landing` is never reallocated and not handed out again at this place before `clear`.
-        unsafe { self.add_segment(at, piece_len)? };
+        // SAFETY: the slab stays where it is, and this part is not handed out again before `clear`.
+        unsafe { self.add_segment(at, piece_len as u32)? };
         self.end_packet(offload);
         Ok(())
     }
@@ -325,6 +330,27 @@ mod tests {
         assert_eq!(batch.landed(0, 60, claim), Ok(()));
         batch.load_headers();
         assert_eq!(batch.offload(0), claim.validate(&[0; 60], 60).unwrap());
+    }
+
+    #[test]
+    fn what_landed_stays_as_it_is_while_more_lands() {
+        let mut batch = RxBatch::new(BatchLimits { packets: 4, bytes: 200 });
+        for packet in 0..3u8 {
+            let room = batch.landing().unwrap();
+            assert_eq!(room.len(), LANDING);
+            room.fill(packet);
+            assert_eq!(batch.landed(10, 100, Offload::NONE), Ok(()));
+        }
+        // More than is left of the slab.
+        assert_eq!(batch.landed(0, 3 * LANDING, Offload::NONE), Ok(()));
+        assert_eq!((batch.len(), batch.bytes), (3, 270));
+        // Also where the batch is by now.
+        let batch = std::convert::identity(batch);
+        for packet in 0..3u8 {
+            let mut bytes = [9; 90];
+            batch.source(&batch.records[usize::from(packet)]).read(0, &mut bytes);
+            assert_eq!(bytes, [packet; 90]);
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Versions: further forms of the packets of a batch, each with a header of its own, and packets that the switch originates.
 
+use std::ptr::NonNull;
+
 use packet::edit;
 use packet::ether::{VLAN_TAG_LEN, VlanTag};
 use packet::offload::Offload;
@@ -35,11 +37,11 @@ impl RxBatch {
         }
         let mut at = std::ptr::null();
         if bytes.len() > private {
-            let end = self.landed + bytes.len();
-            let place = self.landing.get_mut(self.landed..end)?;
-            place.copy_from_slice(bytes);
+            let place = self.landing.get(self.landed, bytes.len())?;
+            // SAFETY: that much memory of the slab, behind all packets that lie there, to which nobody refers.
+            unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
             at = place.as_ptr();
-            self.landed = end.next_multiple_of(64);
+            self.landed = (self.landed + bytes.len()).next_multiple_of(64);
         }
         let v = self.new_version()?;
         self.originated += 1;
