@@ -9,6 +9,7 @@
 //! - No address outside a mapping is ever handed out: [`Region::at`] checks offset and length.
 //! - Touching a mapping never kills the process: when the file behind it is gone, the fault handler replaces the
 //!   whole mapping by private zeros, the access completes on them and [`Region::faulted`] turns true for good.
+//! - Descriptors of clients are closed where nobody waits ([`ClientFd`]).
 //! - No `&` or `&mut` to shared memory exists: users get raw pointers, and read what they check once.
 //!
 //! A system call that is given a pointer into a region whose file has shrunk fails with `EFAULT` and raises no
@@ -17,11 +18,13 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("clientmem needs 64-bit Linux: it maps regions of up to 1 TiB and handles Linux's SIGBUS");
 
+mod closing;
 mod fault;
 mod kind;
 mod region;
 mod registry;
 
+pub use closing::{ClientFd, Closer, Full, MOST_DESCRIPTORS, MOST_UNCLOSED};
 pub use fault::install_fault_handler;
 pub use kind::is_eventfd;
 pub use region::{MAX_REGION_SIZE, MapError, Region};
