@@ -15,7 +15,7 @@ use bench::port::{Device, Error, PortSpec, Rings, connect};
 use bench::report::Report;
 use bench::session::{Background, Options, Session, Traffic};
 use memif::server::{Interface, Limits, Refusal, Session as Handshake, Step};
-use memif::socket::{Address, Listener, recv, send};
+use memif::socket::{Address, ClientFd, Closer, Listener, recv, send};
 use memif::{Connection, Ring};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -68,7 +68,7 @@ fn readable(fd: BorrowedFd<'_>) {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
 }
 
-fn accept(listener: &Listener) -> (Connection, rustix::fd::OwnedFd) {
+fn accept(listener: &Listener) -> (Connection, ClientFd) {
     readable(listener.as_fd());
     let socket = listener.accept().unwrap();
     let mut session = Handshake::new(Limits::default(), "bad server");
@@ -77,7 +77,7 @@ fn accept(listener: &Listener) -> (Connection, rustix::fd::OwnedFd) {
         |id: u32| -> Result<Interface, Refusal> { Ok(Interface { name: format!("p{id}"), secret: None }) };
     loop {
         readable(socket.as_fd());
-        let (message, fd) = recv(socket.as_fd()).unwrap().unwrap();
+        let (message, fd) = recv(socket.as_fd(), &Closer::default()).unwrap().unwrap();
         match session.handle(message, fd, &lookup).unwrap() {
             Step::Reply(reply) => send(socket.as_fd(), &reply, None).unwrap(),
             Step::Connected { reply, connection } => {

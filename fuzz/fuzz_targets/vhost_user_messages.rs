@@ -110,6 +110,7 @@ fn parse(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Received {
     let Some((header, payload)) = bytes.split_first_chunk::<HEADER_LEN>() else { panic!("no header") };
     let Ok(header) = Header::decode(header) else { panic!("{bytes:?} is no message") };
     assert_eq!(header.size as usize, payload.len());
+    let descriptors = descriptors.into_iter().map(Into::into).collect();
     Received { header, payload: payload.to_vec(), descriptors }
 }
 

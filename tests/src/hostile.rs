@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use memif::client::{Direction, Layout};
 use memif::message::{AddRegion, AddRing, Init, MODE_ETHERNET, VERSION};
-use memif::socket::{Address, dial, recv, send};
+use memif::socket::{Address, Closer, dial, recv, send};
 use memif::{Descriptor, Memory, Message, Ring, Secret};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -64,7 +64,7 @@ impl Peer {
         let timeout = Timespec::try_from(LIMIT).map_err(Error::while_doing("cannot wait"))?;
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => Err(Error::new("the server says nothing")),
-            Ok(_) => match recv(self.socket.as_fd()) {
+            Ok(_) => match recv(self.socket.as_fd(), &Closer::default()) {
                 Ok(message) => Ok(message.map(|(message, _)| message)),
                 Err(e) => Err(Error(e.to_string())),
             },

@@ -18,7 +18,7 @@ use std::thread;
 
 use clap::Parser;
 use memif::server::{Interface, Limits, Refusal, Session, Step};
-use memif::socket::{self, Address, Listener};
+use memif::socket::{self, Address, ClientFd, Closer, Listener};
 use memif::{Connection, Memory, Ring, RingParts};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
@@ -409,7 +409,7 @@ fn readable(fd: impl AsFd) -> io::Result<()> {
 }
 
 /// Waits for a client and shakes hands. The control socket has to stay open.
-fn serve(listener: &Listener) -> Result<(Port, OwnedFd), Box<dyn Error>> {
+fn serve(listener: &Listener) -> Result<(Port, ClientFd), Box<dyn Error>> {
     let control = loop {
         match listener.accept() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => readable(listener)?,
@@ -420,7 +420,7 @@ fn serve(listener: &Listener) -> Result<(Port, OwnedFd), Box<dyn Error>> {
     socket::send(control.as_fd(), &session.hello(), None)?;
     let lookup = |_| Ok::<_, Refusal>(Interface { name: "floor".into(), secret: None });
     loop {
-        let received = match socket::recv(control.as_fd()) {
+        let received = match socket::recv(control.as_fd(), &Closer::default()) {
             Err(error) if error.would_block() => {
                 readable(&control)?;
                 continue;

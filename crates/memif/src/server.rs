@@ -13,7 +13,7 @@ use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use clientmem::{MapError, Region, is_eventfd};
+use clientmem::{ClientFd, MapError, Region};
 
 use crate::connection::{Connection, RingParts};
 use crate::memory::Memory;
@@ -315,9 +315,10 @@ impl Session {
     pub fn handle(
         &mut self,
         message: Message,
-        fd: Option<OwnedFd>,
+        fd: Option<impl Into<ClientFd>>,
         lookup: &dyn Lookup,
     ) -> Result<Step, Refusal> {
+        let fd = fd.map(Into::into);
         // Whatever fails below leaves the session over.
         let state = mem::replace(&mut self.state, State::Over);
         let name = message.type_name();
@@ -382,7 +383,7 @@ impl Session {
 }
 
 impl Building {
-    fn add_region(&mut self, limits: &Limits, add: AddRegion, fd: Option<OwnedFd>) -> Result<(), Refusal> {
+    fn add_region(&mut self, limits: &Limits, add: AddRegion, fd: Option<ClientFd>) -> Result<(), Refusal> {
         let fd = fd.ok_or(Refusal::NoDescriptor { message: "ADD_REGION" })?;
         let AddRegion { index, size } = add;
         let expected = self.regions.len();
@@ -401,7 +402,7 @@ impl Building {
         Ok(())
     }
 
-    fn add_ring(&mut self, limits: &Limits, add: AddRing, fd: Option<OwnedFd>) -> Result<(), Refusal> {
+    fn add_ring(&mut self, limits: &Limits, add: AddRing, fd: Option<ClientFd>) -> Result<(), Refusal> {
         let fd = fd.ok_or(Refusal::NoDescriptor { message: "ADD_RING" })?;
         let direction = direction(&add);
         let index = add.index;
@@ -418,10 +419,8 @@ impl Building {
         }
         // Again when the ring is made; here so that the client is told at the message that is wrong.
         locate(&self.regions, &add).map_err(|source| Refusal::Ring { direction, index, source })?;
-        if !is_eventfd(fd.as_fd()) {
-            return Err(Refusal::NotEventfd { direction, index });
-        }
-        rings.push((add, fd));
+        let eventfd = fd.into_eventfd().ok_or(Refusal::NotEventfd { direction, index })?;
+        rings.push((add, eventfd));
         Ok(())
     }
 

@@ -4,22 +4,27 @@
 //!
 //! Invariants:
 //! - No descriptor that a peer sends leaks: one too many is closed and makes the message an error.
+//! - What came from a peer is a [`ClientFd`], whose closing nobody waits for. A peer whose descriptors cannot be closed
+//!   gets no further with more of them.
 //! - Nothing here blocks on a socket that does not: sockets made here are non-blocking, and [`send`] and [`recv`] on
 //!   others behave as those are set.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use clientmem::{Full, MOST_DESCRIPTORS};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
     listen, recvmsg, sendmsg, socket_with,
 };
+
+pub use clientmem::{ClientFd, Closer};
 
 use crate::message::{DecodeError, MESSAGE_SIZE, Message};
 
@@ -70,7 +75,8 @@ impl fmt::Display for Address {
 /// A listening socket. Its file, if it has one, goes with it.
 #[derive(Debug)]
 pub struct Listener {
-    fd: OwnedFd,
+    fd: ClientFd,
+    closer: Closer,
     /// The socket file and the device and inode it had: only this one is ours to remove.
     file: Option<(PathBuf, (u64, u64))>,
 }
@@ -95,12 +101,22 @@ impl Listener {
             Address::Path(path) => Some((path.clone(), identity(path)?)),
             Address::Abstract(_) => None,
         };
-        Ok(Listener { fd, file })
+        let closer = Closer::default();
+        Ok(Listener { fd: closer.listener(fd), closer, file })
     }
 
-    /// Accepts one connection, which is non-blocking. `WouldBlock` when there is none.
-    pub fn accept(&self) -> io::Result<OwnedFd> {
-        Ok(accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
+    /// Accepts one connection, which is non-blocking. `WouldBlock` when there is none. Fails while too many earlier
+    /// connections cannot be closed.
+    pub fn accept(&self) -> io::Result<ClientFd> {
+        self.closer.check()?;
+        let socket = accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        Ok(self.closer.connection(socket))
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 }
 
@@ -177,6 +193,12 @@ pub enum RecvError {
     /// The message came with more than one descriptor.
     #[error("message with more than one file descriptor")]
     TooManyDescriptors,
+    /// The message came with descriptors that this process has no room for.
+    #[error("message with file descriptors, and as many are open as may be; raise the limit (`ulimit -n`)")]
+    NoRoom,
+    /// The message came with a descriptor, and some that the peer sent before cannot be closed.
+    #[error(transparent)]
+    Unclosed(#[from] Full),
     /// The message cannot be understood.
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -189,10 +211,20 @@ impl RecvError {
     }
 }
 
-/// Receives one message and the descriptor that came with it. `None` when the peer has closed the connection.
-pub fn recv(socket: BorrowedFd<'_>) -> Result<Option<(Message, Option<OwnedFd>)>, RecvError> {
+/// Receives one message and the descriptor that came with it, which counts for the limits of `closer`. `None` when the
+/// peer has closed the connection.
+pub fn recv(
+    socket: BorrowedFd<'_>,
+    closer: &Closer,
+) -> Result<Option<(Message, Option<ClientFd>)>, RecvError> {
+    if let Err(full) = closer.check()
+        && has_descriptors(socket)
+    {
+        return Err(full.into());
+    }
     let mut bytes = [0u8; MESSAGE_SIZE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    // For all that can come: those without room the kernel would close here.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let result = loop {
         let mut buffers = [IoSliceMut::new(&mut bytes)];
@@ -207,13 +239,14 @@ pub fn recv(socket: BorrowedFd<'_>) -> Result<Option<(Message, Option<OwnedFd>)>
         other => other.map_err(io::Error::from)?,
     };
     // Owning them all before any check makes every way out close them.
-    let mut fds: Vec<OwnedFd> = control
+    let mut fds: Vec<ClientFd> = control
         .drain()
         .filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds),
             _ => None,
         })
         .flatten()
+        .map(|fd| closer.hold(fd))
         .collect();
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(RecvError::TooLong);
@@ -223,9 +256,20 @@ pub fn recv(socket: BorrowedFd<'_>) -> Result<Option<(Message, Option<OwnedFd>)>
         MESSAGE_SIZE => {}
         size => return Err(RecvError::TooShort(size)),
     }
-    // The kernel closes descriptors for which there is no room, and says so.
-    if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > 1 {
+    // The kernel closes descriptors for which there is no room in the table of open files, and says so.
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(RecvError::NoRoom);
+    }
+    if fds.len() > 1 {
         return Err(RecvError::TooManyDescriptors);
     }
     Ok(Some((Message::decode(&bytes)?, fds.pop())))
+}
+
+/// Whether the next message comes with descriptors. They stay in the socket.
+fn has_descriptors(socket: BorrowedFd<'_>) -> bool {
+    let mut control = RecvAncillaryBuffer::default();
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut [0; 1])], &mut control, flags);
+    received.is_ok_and(|received| received.flags.contains(ReturnFlags::CTRUNC))
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use memif::Message;
-use memif::socket::{Address, Listener, RecvError, dial, recv, send};
+use memif::socket::{Address, Closer, Listener, RecvError, dial, recv, send};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
     socketpair,
@@ -38,31 +38,31 @@ fn a_message_travels_with_its_descriptor() {
     let (read, write) = std::io::pipe().unwrap();
     send(a.as_fd(), &Message::disconnect("hello"), Some(write.as_fd())).unwrap();
     send(a.as_fd(), &Message::Ack, None).unwrap();
-    let (message, fd) = recv(b.as_fd()).unwrap().unwrap();
+    let (message, fd) = recv(b.as_fd(), &Closer::default()).unwrap().unwrap();
     assert_eq!(message, Message::disconnect("hello"));
     drop(write);
     rustix::io::write(fd.unwrap(), b"x").unwrap();
     assert_eq!(rustix::io::read(&read, &mut [0u8; 4]).unwrap(), 1);
-    assert!(matches!(recv(b.as_fd()), Ok(Some((Message::Ack, None)))));
-    assert!(recv(b.as_fd()).unwrap_err().would_block());
+    assert!(matches!(recv(b.as_fd(), &Closer::default()), Ok(Some((Message::Ack, None)))));
+    assert!(recv(b.as_fd(), &Closer::default()).unwrap_err().would_block());
     drop(a);
-    assert!(matches!(recv(b.as_fd()), Ok(None)));
+    assert!(matches!(recv(b.as_fd(), &Closer::default()), Ok(None)));
 }
 
 #[test]
 fn sizes_and_types_are_checked() {
     let (a, b) = pair();
     send_raw(&a, &[1, 0], &[]);
-    assert!(matches!(recv(b.as_fd()), Err(RecvError::TooShort(2))));
+    assert!(matches!(recv(b.as_fd(), &Closer::default()), Err(RecvError::TooShort(2))));
     send_raw(&a, &[1; 127], &[]);
-    assert!(matches!(recv(b.as_fd()), Err(RecvError::TooShort(127))));
+    assert!(matches!(recv(b.as_fd(), &Closer::default()), Err(RecvError::TooShort(127))));
     send_raw(&a, &[0; 129], &[]);
-    assert!(matches!(recv(b.as_fd()), Err(RecvError::TooLong)));
+    assert!(matches!(recv(b.as_fd(), &Closer::default()), Err(RecvError::TooLong)));
     send_raw(&a, &[0; 128], &[]);
-    assert!(matches!(recv(b.as_fd()), Err(RecvError::Decode(_))));
+    assert!(matches!(recv(b.as_fd(), &Closer::default()), Err(RecvError::Decode(_))));
     // Errors leave the socket usable.
     send_raw(&a, &Message::Ack.encode(), &[]);
-    assert!(matches!(recv(b.as_fd()), Ok(Some((Message::Ack, None)))));
+    assert!(matches!(recv(b.as_fd(), &Closer::default()), Ok(Some((Message::Ack, None)))));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn surplus_descriptors_are_closed() {
             let (read, write) = std::io::pipe().unwrap();
             send_raw(&a, bytes, &vec![write.as_fd(); count]);
             drop(write);
-            assert!(recv(b.as_fd()).is_err());
+            assert!(recv(b.as_fd(), &Closer::default()).is_err());
             // The end of the pipe: no copy of its other side is open any more.
             assert_eq!(rustix::io::read(&read, &mut [0u8; 4]).unwrap(), 0);
         }
@@ -104,7 +104,7 @@ fn listening_at_a_path() {
     let client = dial(&address).unwrap();
     let server = listener.accept().unwrap();
     send(server.as_fd(), &Message::Ack, None).unwrap();
-    assert!(matches!(recv(client.as_fd()), Ok(Some((Message::Ack, None)))));
+    assert!(matches!(recv(client.as_fd(), &Closer::default()), Ok(Some((Message::Ack, None)))));
     // In use: not taken away from whoever has it.
     assert_eq!(Listener::bind(&address).unwrap_err().kind(), ErrorKind::AddrInUse);
     drop(listener);

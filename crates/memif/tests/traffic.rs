@@ -9,7 +9,7 @@ use std::time::Duration;
 use memif::client::{Advance, Attaching, Client, ClientConfig, ConnectError, Direction, HandshakeError};
 use memif::message::Hello;
 use memif::server::{Interface, Limits, Refusal, Session, Step};
-use memif::socket::{Address, Listener, recv, send};
+use memif::socket::{Address, Closer, Listener, recv, send};
 use memif::{Connection, Descriptor, Message, Ring, Secret};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -28,12 +28,12 @@ fn lookup(id: u32) -> Result<Interface, Refusal> {
 }
 
 /// The server: a handshake on one socket, blocking.
-fn serve(socket: OwnedFd, limits: Limits) -> Result<(Connection, OwnedFd), Refusal> {
+fn serve<S: AsFd>(socket: S, limits: Limits) -> Result<(Connection, S), Refusal> {
     let mut session = Session::new(limits, "server");
     send(socket.as_fd(), &session.hello(), None).unwrap();
     loop {
         readable(socket.as_fd());
-        let (message, fd) = recv(socket.as_fd()).unwrap().unwrap();
+        let (message, fd) = recv(socket.as_fd(), &Closer::default()).unwrap().unwrap();
         match session.handle(message, fd, &lookup) {
             Ok(Step::Reply(reply)) => send(socket.as_fd(), &reply, None).unwrap(),
             Ok(Step::Connected { reply, connection }) => {
@@ -378,7 +378,7 @@ fn disconnecting_either_way() {
     drop(socket);
     assert_eq!(client.poll_disconnect().as_deref(), Some("control connection closed"));
 
-    let heard = |socket: OwnedFd| match recv(socket.as_fd()) {
+    let heard = |socket: OwnedFd| match recv(socket.as_fd(), &Closer::default()) {
         Ok(Some((Message::Disconnect { reason, .. }, None))) => reason,
         other => panic!("{other:?}"),
     };

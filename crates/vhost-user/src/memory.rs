@@ -8,11 +8,11 @@
 //! - Regions overlap neither in guest nor in user addresses, and none wraps around.
 //! - An address is handed out only when all of the asked bytes lie within one region.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use clientmem::{MapError, Region};
+use clientmem::{ClientFd, MapError, Region};
 
 /// Most regions of a table: what QEMU can plug in.
 pub const MAX_REGIONS: usize = 509;
@@ -29,7 +29,7 @@ pub struct RegionSpec {
     /// Where in the file it starts.
     pub mmap_offset: u64,
     /// The file.
-    pub fd: OwnedFd,
+    pub fd: ClientFd,
 }
 
 /// Why a memory table is refused. Regions are named by where the guest sees them.

@@ -5,20 +5,24 @@
 //!
 //! Invariants:
 //! - No descriptor that a peer sends leaks: those that are too many are closed and make the message an error.
-//! - Nothing here blocks: sockets made here are non-blocking.
+//! - Nothing here blocks: sockets made here are non-blocking, and what came from a peer is a [`ClientFd`], whose closing
+//!   nobody waits for. A peer whose descriptors cannot be closed gets no further.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use clientmem::{Full, MOST_DESCRIPTORS};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
     listen, recvmsg, sendmsg, socket_with,
 };
+
+pub use clientmem::{ClientFd, Closer};
 
 use crate::message::{DecodeError, HEADER_LEN, Header, MAX_DESCRIPTORS, MAX_PAYLOAD};
 
@@ -28,7 +32,8 @@ const BACKLOG: i32 = 16;
 /// A listening socket. Its file goes with it.
 #[derive(Debug)]
 pub struct Listener {
-    fd: OwnedFd,
+    fd: ClientFd,
+    closer: Closer,
     path: PathBuf,
     /// The device and inode that the socket file had: only this one is ours to remove.
     file: (u64, u64),
@@ -39,6 +44,11 @@ impl Listener {
     ///
     /// A socket file on which nobody listens any more is replaced. Anything else in the way is an error.
     pub fn bind(path: &Path) -> io::Result<Listener> {
+        Listener::bind_with(path, Closer::default())
+    }
+
+    /// The same with a limit on descriptors of peers that is shared with others.
+    pub fn bind_with(path: &Path, closer: Closer) -> io::Result<Listener> {
         let address = SocketAddrUnix::new(path)?;
         let fd = new_socket()?;
         match bind(&fd, &address) {
@@ -49,12 +59,21 @@ impl Listener {
             other => other?,
         }
         listen(&fd, BACKLOG)?;
-        Ok(Listener { fd, path: path.into(), file: identity(path)? })
+        Ok(Listener { fd: closer.listener(fd), closer, path: path.into(), file: identity(path)? })
     }
 
-    /// Accepts one connection, which is non-blocking. `WouldBlock` when there is none.
-    pub fn accept(&self) -> io::Result<OwnedFd> {
-        Ok(accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
+    /// Accepts one connection, which is non-blocking. `WouldBlock` when there is none. Fails while too many descriptors
+    /// of peers, earlier connections among them, cannot be closed.
+    pub fn accept(&self) -> io::Result<ClientFd> {
+        self.closer.check()?;
+        let socket = accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        Ok(self.closer.connection(socket))
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 }
 
@@ -131,6 +150,9 @@ pub enum ReceiveError {
     /// The message came with descriptors that this process has no room for.
     #[error("message with file descriptors, and as many are open as may be; raise the limit (`ulimit -n`)")]
     NoRoom,
+    /// Descriptors that the peer sent before cannot be closed.
+    #[error(transparent)]
+    Unclosed(#[from] Full),
     /// The peer said half a message and then nothing, for as long as whoever receives waits.
     #[error("the control connection stopped within a message")]
     Stalled,
@@ -154,7 +176,7 @@ pub struct Received {
     /// What follows, as long as the head says.
     pub payload: Vec<u8>,
     /// The descriptors that came with it.
-    pub descriptors: Vec<OwnedFd>,
+    pub descriptors: Vec<ClientFd>,
 }
 
 /// Puts messages together.
@@ -163,16 +185,23 @@ pub struct Receiver {
     bytes: [u8; HEADER_LEN + MAX_PAYLOAD],
     filled: usize,
     header: Option<Header>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<ClientFd>,
+    closer: Closer,
 }
 
 impl Default for Receiver {
     fn default() -> Self {
-        Receiver { bytes: [0; HEADER_LEN + MAX_PAYLOAD], filled: 0, header: None, descriptors: Vec::new() }
+        Receiver::new(Closer::default())
     }
 }
 
 impl Receiver {
+    /// A receiver whose descriptors count for the limits of `closer`.
+    pub fn new(closer: Closer) -> Self {
+        let bytes = [0; HEADER_LEN + MAX_PAYLOAD];
+        Receiver { bytes, filled: 0, header: None, descriptors: Vec::new(), closer }
+    }
+
     /// Whether a part of a message has come, and not all of it.
     pub fn is_within_message(&self) -> bool {
         self.filled > 0
@@ -197,7 +226,8 @@ impl Receiver {
             }
             // `Header::decode` bounds what is wanted by the buffer's size.
             let room = self.bytes.get_mut(self.filled..wanted).unwrap_or_default();
-            let n = read(socket, room, &mut self.descriptors)?;
+            self.closer.check()?;
+            let n = read(socket, room, &mut self.descriptors, &self.closer)?;
             self.filled += n;
             if n == 0 {
                 return if self.filled == 0 { Ok(None) } else { Err(ReceiveError::Cut) };
@@ -210,9 +240,11 @@ impl Receiver {
 fn read(
     socket: BorrowedFd<'_>,
     room: &mut [u8],
-    descriptors: &mut Vec<OwnedFd>,
+    descriptors: &mut Vec<ClientFd>,
+    closer: &Closer,
 ) -> Result<usize, ReceiveError> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    // For all that can come: those without room the kernel would close here.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let result = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(room)], &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -226,18 +258,16 @@ fn read(
         other => other.map_err(io::Error::from)?,
     };
     // Owning them all before any check makes every way out close them.
-    let before = descriptors.len();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
-            descriptors.extend(fds);
+            descriptors.extend(fds.map(|fd| closer.hold(fd)));
         }
     }
-    // The kernel closes descriptors for which there is no room, here or in the table of open files, and says so.
-    let cut = received.flags.contains(ReturnFlags::CTRUNC);
-    if cut && descriptors.len() - before < MAX_DESCRIPTORS {
+    // The kernel closes descriptors for which there is no room in the table of open files, and says so.
+    if received.flags.contains(ReturnFlags::CTRUNC) {
         return Err(ReceiveError::NoRoom);
     }
-    if cut || descriptors.len() > MAX_DESCRIPTORS {
+    if descriptors.len() > MAX_DESCRIPTORS {
         return Err(ReceiveError::TooManyDescriptors);
     }
     Ok(received.bytes)
@@ -268,12 +298,13 @@ mod tests {
         let mut receiver = Receiver::default();
         assert!(receiver.receive(ours.as_fd()).unwrap_err().would_block());
         assert!(!receiver.is_within_message());
-        send(theirs.as_fd(), &bytes[..5], &[theirs.as_fd()]).unwrap();
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        send(theirs.as_fd(), &bytes[..5], &[event.as_fd()]).unwrap();
         assert!(receiver.receive(ours.as_fd()).unwrap_err().would_block());
         assert!(receiver.is_within_message());
         send(theirs.as_fd(), &bytes[5..], &[]).unwrap();
         send(theirs.as_fd(), &Request::SetFeatures(7).encode(true), &[]).unwrap();
-        send(theirs.as_fd(), &bytes, &[ours.as_fd(), theirs.as_fd()]).unwrap();
+        send(theirs.as_fd(), &bytes, &[event.as_fd(); 2]).unwrap();
         drop(theirs);
         let first = receiver.receive(ours.as_fd()).unwrap().unwrap();
         assert_eq!(first.descriptors.len(), 1);

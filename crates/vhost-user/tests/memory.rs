@@ -15,7 +15,7 @@ fn file(size: u64) -> OwnedFd {
 }
 
 fn spec(guest_address: u64, size: u64, user_address: u64, mmap_offset: u64) -> RegionSpec {
-    RegionSpec { guest_address, size, user_address, mmap_offset, fd: file(1 << 16) }
+    RegionSpec { guest_address, size, user_address, mmap_offset, fd: file(1 << 16).into() }
 }
 
 fn refusal(specs: Vec<RegionSpec>) -> String {
@@ -41,7 +41,7 @@ fn regions_that_lie_are_refused() {
         "memory region at guest address 0x1000: region size 4096 at offset 61441 is larger than its file of 65536 bytes"
     );
     let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None);
-    let lie = RegionSpec { fd: socket.unwrap(), ..spec(0x1000, 0x1000, 0, 0) };
+    let lie = RegionSpec { fd: socket.unwrap().into(), ..spec(0x1000, 0x1000, 0, 0) };
     assert_eq!(
         refusal(vec![lie]),
         "memory region at guest address 0x1000: memory file is a socket, not a regular file on tmpfs or hugetlbfs"
@@ -74,7 +74,7 @@ fn as_many_regions_as_can_be_plugged_in() {
     let specs = |count: u64| -> Vec<RegionSpec> {
         let fd = file(1 << 16);
         (0..count)
-            .map(|i| RegionSpec { fd: fd.try_clone().unwrap(), ..spec(i << 12, 1 << 12, i << 12, 0) })
+            .map(|i| RegionSpec { fd: fd.try_clone().unwrap().into(), ..spec(i << 12, 1 << 12, i << 12, 0) })
             .collect()
     };
     let memory = GuestMemory::from_regions(specs(509)).unwrap();
@@ -131,7 +131,8 @@ fn offsets_in_the_file_are_kept() {
 fn a_truncated_file_is_noticed() {
     let fd = file(1 << 16);
     let truncated = fd.try_clone().unwrap();
-    let memory = GuestMemory::from_regions(vec![RegionSpec { fd, ..spec(0, 1 << 16, 0, 0) }]).unwrap();
+    let memory =
+        GuestMemory::from_regions(vec![RegionSpec { fd: fd.into(), ..spec(0, 1 << 16, 0, 0) }]).unwrap();
     let at = memory.guest(0x8000, 1).unwrap();
     ftruncate(&truncated, 0).unwrap();
     assert!(!memory.faulted());

@@ -366,7 +366,7 @@ fn rings_that_vanish() {
             size: 0x8000,
             user_address: DriverMemory::user_address(0),
             mmap_offset: 0,
-            fd: fd.try_clone().unwrap(),
+            fd: fd.try_clone().unwrap().into(),
         };
         let memory = GuestMemory::from_regions(vec![spec]).unwrap();
         let config = DriverConfig::at(0, format, 256, ALL);

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use clientmem::Region;
+use clientmem::{ClientFd, Closer, Region};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::ClientConfig;
@@ -114,7 +114,7 @@ fn make_ring(
 /// A connection in the making. Poll its descriptor for reading, and [`advance`](Attaching::advance) when it is ready.
 #[derive(Debug)]
 pub struct Attaching {
-    socket: OwnedFd,
+    socket: ClientFd,
     handshake: Handshake,
     resources: Option<Resources>,
 }
@@ -150,7 +150,11 @@ impl Attaching {
 
     /// Uses a socket that is connected to a server already, and not blocking.
     pub fn over(socket: OwnedFd, config: ClientConfig) -> Attaching {
-        Attaching { socket, handshake: Handshake::new(config), resources: None }
+        Attaching {
+            socket: config.closer.connection(socket),
+            handshake: Handshake::new(config),
+            resources: None,
+        }
     }
 
     /// What is being asked for.
@@ -161,7 +165,7 @@ impl Attaching {
     /// Takes and answers all messages that have arrived.
     pub fn advance(mut self) -> Result<Advance, ConnectError> {
         loop {
-            let message = match recv(self.socket.as_fd()) {
+            let message = match recv(self.socket.as_fd(), &self.config().closer) {
                 Ok(Some((message, _))) => message,
                 Ok(None) => return Err(ConnectError::Closed),
                 Err(e) if e.would_block() => return Ok(Advance::Waiting(self)),
@@ -209,7 +213,8 @@ impl Attaching {
             peer_name: self.handshake.peer_name().to_string(),
             peer_if_name: self.handshake.peer_if_name().to_string(),
         };
-        let control = Control { socket: self.socket, region_fd, layout, over: false };
+        let closer = self.handshake.config().closer.clone();
+        let control = Control { socket: self.socket, closer, region_fd, layout, over: false };
         Ok(Attached { connection, control })
     }
 }
@@ -223,7 +228,8 @@ impl AsFd for Attaching {
 /// The control connection of an established connection. Dropping it disconnects.
 #[derive(Debug)]
 pub struct Control {
-    socket: OwnedFd,
+    socket: ClientFd,
+    closer: Closer,
     region_fd: OwnedFd,
     layout: Layout,
     /// Either side has said goodbye.
@@ -235,7 +241,7 @@ impl Control {
     ///
     /// Once it has returned a reason, the connection is of no use; a further call says that the socket is closed.
     pub fn poll_disconnect(&mut self) -> Option<String> {
-        let reason = match recv(self.socket.as_fd()) {
+        let reason = match recv(self.socket.as_fd(), &self.closer) {
             Err(e) if e.would_block() => return None,
             Ok(Some((Message::Disconnect { reason, .. }, _))) => reason,
             Ok(Some((message, _))) => format!("unexpected {} while connected", message.type_name()),

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use clientmem::Closer;
+
 use crate::message::Secret;
 use crate::socket::Address;
 
@@ -31,6 +33,8 @@ pub struct ClientConfig {
     pub buffer_size: u32,
     /// How long [`Client::connect`](super::Client::connect) may take.
     pub timeout: Duration,
+    /// What closes the connection and the descriptors that the server should not send.
+    pub closer: Closer,
 }
 
 impl ClientConfig {
@@ -47,6 +51,7 @@ impl ClientConfig {
             log2_ring_size: 10,
             buffer_size: 2048,
             timeout: Duration::from_secs(5),
+            closer: Closer::default(),
         }
     }
 }

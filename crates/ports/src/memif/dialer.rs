@@ -40,7 +40,7 @@ async fn run(port: Arc<PortState>) {
             Ok(Attached { connection, control }) => {
                 pause = FIRST_PAUSE;
                 let layout = *control.layout();
-                match watch_copy(control.as_fd()) {
+                match watch_copy(control.as_fd(), &port.closer) {
                     Ok(watched) => {
                         let end = port.serve(connection, Mine::Client(layout), &watched).await;
                         port.ended(end, &control);
@@ -67,6 +67,7 @@ async fn connect(port: &PortState) -> Result<Attached, String> {
         rx_queues: settings.queues,
         log2_ring_size: settings.log2_ring_size,
         buffer_size: settings.buffer_size,
+        closer: port.closer.clone(),
         ..ClientConfig::new(settings.address.clone(), settings.id)
     };
     let attaching = Attaching::start(config).map_err(|e| e.to_string())?;
@@ -76,7 +77,7 @@ async fn connect(port: &PortState) -> Result<Attached, String> {
 }
 
 async fn drive(mut attaching: Attaching) -> Result<Attached, String> {
-    let watched = watch_copy(attaching.as_fd()).map_err(|e| e.to_string())?;
+    let watched = watch_copy(attaching.as_fd(), &attaching.config().closer).map_err(|e| e.to_string())?;
     loop {
         attaching = match attaching.advance().map_err(|e| e.to_string())? {
             Advance::Done(attached) => return Ok(attached),

@@ -1,8 +1,9 @@
 //! A memif connection that is up, in either role: attach its rings, watch over it, take it down.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use clientmem::{ClientFd, Closer};
 use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
 use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, TxRing};
@@ -23,6 +24,8 @@ pub(super) struct PortState {
     pub(super) at: PortRef,
     pub(super) settings: Settings,
     pub(super) log: LogLimit,
+    /// Closes what the peers that had this port sent.
+    pub(super) closer: Closer,
     switch: Arc<Switch>,
     status: StatusCell,
     /// True once the port is being closed.
@@ -62,6 +65,7 @@ impl PortState {
             at,
             settings,
             log: LogLimit::default(),
+            closer: Closer::default(),
             switch,
             status: StatusCell::default(),
             closing: watch::Sender::new(false),
@@ -124,7 +128,7 @@ impl PortState {
         self: &Arc<Self>,
         connection: Connection,
         mine: Mine,
-        control: &AsyncFd<OwnedFd>,
+        control: &AsyncFd<ClientFd>,
     ) -> End {
         let mut details = self.facts();
         details.push(("peer".into(), connection.peer_name.clone()));
@@ -144,7 +148,7 @@ impl PortState {
 
         let end = tokio::select! {
             fault = faults.recv() => End::Ours(fault.map_or_else(|| "gone".to_owned(), |f: Fault| f.to_string())),
-            end = peer_ends(control) => end,
+            end = peer_ends(control, &self.closer) => end,
             () = self.closing() => End::Ours("the port is being removed".into()),
         };
         let (switch, at) = (self.switch.clone(), self.at);
@@ -171,8 +175,8 @@ impl PortState {
 }
 
 /// Waits for the peer to end an established connection: by saying so, by leaving, or by saying anything else.
-async fn peer_ends(control: &AsyncFd<OwnedFd>) -> End {
-    match receive(control).await {
+async fn peer_ends(control: &AsyncFd<ClientFd>, closer: &Closer) -> End {
+    match receive(control, closer).await {
         Ok(Some((Message::Disconnect { reason, .. }, _))) => {
             End::Peer(format!("the peer disconnected: {reason}"))
         }
@@ -184,14 +188,15 @@ async fn peer_ends(control: &AsyncFd<OwnedFd>) -> End {
 
 /// Receives one message.
 pub(super) async fn receive(
-    control: &AsyncFd<OwnedFd>,
-) -> Result<Option<(Message, Option<OwnedFd>)>, socket::RecvError> {
+    control: &AsyncFd<ClientFd>,
+    closer: &Closer,
+) -> Result<Option<(Message, Option<ClientFd>)>, socket::RecvError> {
     loop {
         let mut ready = match control.readable().await {
             Ok(ready) => ready,
             Err(error) => return Err(error.into()),
         };
-        match socket::recv(control.get_ref().as_fd()) {
+        match socket::recv(control.get_ref().as_fd(), closer) {
             Err(error) if error.would_block() => ready.clear_ready(),
             other => return other,
         }

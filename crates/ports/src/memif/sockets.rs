@@ -6,10 +6,11 @@
 //! flood of connections meets a full backlog instead of our CPU.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use clientmem::{ClientFd, Closer};
 use memif::message::Message;
 use memif::server::{Interface, Limits, Refusal, Session, Step};
 use memif::socket::{Address, Listener, send};
@@ -20,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::link::{Mine, PortState, Turn, receive};
 use super::options::Options;
 use crate::log_limit::{Admitted, LogLimit};
-use crate::watch::{watch, watch_copy};
+use crate::watch::watch;
 use crate::{Access, Environment, OpenError, Port, Status};
 
 /// Connections of one socket that may be shaking hands.
@@ -39,6 +40,8 @@ struct Socket {
     access: Access,
     ports: Mutex<HashMap<u32, Arc<PortState>>>,
     accepting: Mutex<Option<JoinHandle<()>>>,
+    /// Closes what clients sent before they had a port. They should send nothing, so that this is full harms no other.
+    strays: Closer,
     /// Of what nobody knows which port it is about.
     log: LogLimit,
 }
@@ -103,27 +106,28 @@ fn listen(address: Address, access: Access, env: &Environment) -> Result<Arc<Soc
         })?;
     }
     let _runtime = env.runtime.enter();
-    let watched = watch_copy(listener.as_fd())
+    let listener = watch(listener)
         .map_err(|e| OpenError(format!("socket: cannot wait for connections at {address}: {e}")))?;
     let socket = Arc::new(Socket {
         address,
         access,
         ports: Mutex::default(),
         accepting: Mutex::new(None),
+        strays: Closer::default(),
         log: LogLimit::default(),
     });
-    let task = env.runtime.spawn(accept(listener, watched, Arc::downgrade(&socket)));
+    let task = env.runtime.spawn(accept(listener, Arc::downgrade(&socket)));
     *socket.accepting.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
     Ok(socket)
 }
 
-async fn accept(listener: Listener, watched: AsyncFd<OwnedFd>, socket: Weak<Socket>) {
+async fn accept(listener: AsyncFd<Listener>, socket: Weak<Socket>) {
     let pending = Arc::new(Semaphore::new(MOST_PENDING));
     loop {
         // Nobody closes the semaphore, so there is always a permit in the end.
         let Ok(permit) = pending.clone().acquire_owned().await else { return };
-        let Ok(mut ready) = watched.readable().await else { return };
-        match listener.accept() {
+        let Ok(mut ready) = listener.readable().await else { return };
+        match listener.get_ref().accept() {
             Ok(connection) => {
                 if let Ok(connection) = watch(connection) {
                     tokio::spawn(shake_hands(connection, socket.clone(), permit));
@@ -149,7 +153,7 @@ struct Accepted {
     connection: memif::Connection,
 }
 
-async fn shake_hands(control: AsyncFd<OwnedFd>, socket: Weak<Socket>, permit: OwnedSemaphorePermit) {
+async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: OwnedSemaphorePermit) {
     let mut asked = None;
     let outcome = tokio::time::timeout(HANDSHAKE, handshake(&control, &socket, &mut asked)).await;
     let refused = match outcome {
@@ -195,15 +199,15 @@ async fn shake_hands(control: AsyncFd<OwnedFd>, socket: Weak<Socket>, permit: Ow
 type Asked = Option<(Arc<PortState>, Option<Turn>)>;
 
 async fn handshake(
-    control: &AsyncFd<OwnedFd>,
+    control: &AsyncFd<ClientFd>,
     socket: &Weak<Socket>,
     asked: &mut Asked,
 ) -> Result<Option<Accepted>, String> {
     let fd = control.get_ref().as_fd();
-    let most = match socket.upgrade() {
+    let (most, strays) = match socket.upgrade() {
         Some(socket) => {
             let ports = socket.ports.lock().unwrap_or_else(PoisonError::into_inner);
-            ports.values().map(|port| port.settings.queues).max().unwrap_or(1)
+            (ports.values().map(|port| port.settings.queues).max().unwrap_or(1), socket.strays.clone())
         }
         None => return Ok(None),
     };
@@ -211,11 +215,11 @@ async fn handshake(
     send(fd, &session.hello(), None).map_err(|e| e.to_string())?;
     loop {
         let received = match asked {
-            Some((port, _)) => tokio::select! {
-                received = receive(control) => received,
+            Some((port, turn)) => tokio::select! {
+                received = receive(control, if turn.is_some() { &port.closer } else { &strays }) => received,
                 () = port.closing() => return Err("the port is being removed".into()),
             },
-            None => receive(control).await,
+            None => receive(control, &strays).await,
         };
         let Some((message, descriptor)) = received.map_err(|e| e.to_string())? else {
             return Ok(None);

@@ -13,7 +13,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(port: Arc<PortState>) {
     loop {
-        match dial(&port.options.socket).and_then(watch) {
+        let dialed = dial(&port.options.socket).map(|socket| port.closer.connection(socket));
+        match dialed.and_then(watch) {
             Ok(control) => port.serve(control).await,
             Err(error) => {
                 port.set_down(format!("cannot connect to {}: {error}", port.options.socket.display()));

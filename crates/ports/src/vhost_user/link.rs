@@ -1,10 +1,11 @@
 //! A front-end that is connected: hear what it says, watch over its rings, take it down.
 
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clientmem::{ClientFd, Closer};
 use fabric::switch::PortRef;
 use fabric::{Fault, Switch};
 use tokio::io::unix::AsyncFd;
@@ -28,6 +29,8 @@ pub(super) struct PortState {
     pub(super) options: Options,
     pub(super) log: LogLimit,
     pub(super) pace: Pace,
+    /// Closes connections and what front-ends sent: one limit for all that come to this port.
+    pub(super) closer: Closer,
     switch: Arc<Switch>,
     status: StatusCell,
     /// True once the port is being closed.
@@ -46,7 +49,8 @@ impl PortState {
     pub(super) fn new(at: PortRef, switch: Arc<Switch>, options: Options) -> Self {
         let (log, status, closing) = (LogLimit::default(), StatusCell::default(), watch::Sender::new(false));
         let admin_up = watch::Sender::new(switch.settings(at).map_or(true, |settings| settings.admin_up));
-        let port = Self { at, options, log, pace: Pace::default(), switch, status, closing, admin_up };
+        let (pace, closer) = (Pace::default(), Closer::default());
+        let port = Self { at, options, log, pace, closer, switch, status, closing, admin_up };
         port.set_down("no front-end has connected yet".into());
         port
     }
@@ -85,7 +89,7 @@ impl PortState {
     }
 
     /// Serves a front-end until it ends or is thrown out. Returns when no worker uses its memory any more.
-    pub(super) async fn serve(&self, control: AsyncFd<OwnedFd>) {
+    pub(super) async fn serve(&self, control: AsyncFd<ClientFd>) {
         let peer = rustix::net::sockopt::socket_peercred(control.get_ref()).ok();
         let peer = peer.map(|peer| ("peer".to_owned(), format!("process {}", peer.pid.as_raw_nonzero())));
         let (report, mut faults) = mpsc::channel(1);
@@ -99,7 +103,7 @@ impl PortState {
         if let Some(Admitted { suppressed }) = self.log.admit() {
             tracing::info!(port = self.name(), suppressed, "vhost-user front-end connected");
         }
-        let mut receiver = Receiver::default();
+        let mut receiver = Receiver::new(self.closer.clone());
         let mut admin_up = self.admin_up.subscribe();
         // Whoever connects to a port that is down is to be paused first of all.
         admin_up.mark_changed();
@@ -231,7 +235,7 @@ fn unanswered(error: &std::io::Error) -> String {
 
 /// Receives one message.
 async fn receive(
-    control: &AsyncFd<OwnedFd>,
+    control: &AsyncFd<ClientFd>,
     receiver: &mut Receiver,
 ) -> Result<Option<Received>, ReceiveError> {
     loop {

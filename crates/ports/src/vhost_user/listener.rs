@@ -1,9 +1,10 @@
 //! The server role: the switch listens, and serves one front-end after another.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clientmem::ClientFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
@@ -12,7 +13,7 @@ use vhost_user::socket::Listener;
 use super::link::PortState;
 use super::pace::CONNECTION;
 use crate::log_limit::Admitted;
-use crate::watch::{watch, watch_copy};
+use crate::watch::watch;
 use crate::{Access, Environment, OpenError};
 
 /// How long a connection waits for the one that has the port to end, before it is turned away.
@@ -28,35 +29,36 @@ pub(super) fn start(
 ) -> Result<JoinHandle<()>, OpenError> {
     let path = &port.options.socket;
     let wrong = |what: &str, error| OpenError(format!("socket: cannot {what} {}: {error}", path.display()));
-    let listener = Listener::bind(path).map_err(|error| wrong("listen at", error))?;
+    let listener =
+        Listener::bind_with(path, port.closer.clone()).map_err(|error| wrong("listen at", error))?;
     access.apply(path).map_err(|error| wrong("set mode, owner or group of", error))?;
     let _runtime = env.runtime.enter();
-    let watched = watch_copy(listener.as_fd()).map_err(|error| wrong("wait for connections at", error))?;
-    Ok(env.runtime.spawn(run(listener, watched, port.clone())))
+    let listener = watch(listener).map_err(|error| wrong("wait for connections at", error))?;
+    Ok(env.runtime.spawn(run(listener, port.clone())))
 }
 
-async fn run(listener: Listener, watched: AsyncFd<OwnedFd>, port: Arc<PortState>) {
+async fn run(listener: AsyncFd<Listener>, port: Arc<PortState>) {
     loop {
         let control = tokio::select! {
-            control = accept(&listener, &watched, &port) => control,
+            control = accept(&listener, &port) => control,
             () = port.closing() => return,
         };
         tokio::select! {
             () = port.serve(control) => {}
-            never = turn_away(&listener, &watched, &port) => match never {},
+            never = turn_away(&listener, &port) => match never {},
         }
     }
 }
 
 /// Waits for a connection.
-async fn accept(listener: &Listener, watched: &AsyncFd<OwnedFd>, port: &PortState) -> AsyncFd<OwnedFd> {
+async fn accept(listener: &AsyncFd<Listener>, port: &PortState) -> AsyncFd<ClientFd> {
     loop {
         port.pace.room().await;
-        let Ok(mut ready) = watched.readable().await else {
+        let Ok(mut ready) = listener.readable().await else {
             // The runtime is shutting down.
             return std::future::pending().await;
         };
-        match listener.accept().and_then(watch) {
+        match listener.get_ref().accept().and_then(watch) {
             Ok(control) => {
                 port.pace.spend(CONNECTION);
                 return control;
@@ -73,23 +75,19 @@ async fn accept(listener: &Listener, watched: &AsyncFd<OwnedFd>, port: &PortStat
 }
 
 /// Ends connections that come while another has the port. One that follows it at once finds it gone in time.
-async fn turn_away(
-    listener: &Listener,
-    watched: &AsyncFd<OwnedFd>,
-    port: &PortState,
-) -> std::convert::Infallible {
+async fn turn_away(listener: &AsyncFd<Listener>, port: &PortState) -> std::convert::Infallible {
     loop {
-        let Ok(mut ready) = watched.readable().await else {
+        let Ok(mut ready) = listener.readable().await else {
             return std::future::pending().await;
         };
         // That a connection came which has been served since says nothing of another.
-        if !is_waiting(listener.as_fd()) {
+        if !is_waiting(listener.get_ref().as_fd()) {
             ready.clear_ready();
             continue;
         }
         // Nothing is taken from the queue before the time is over: whoever waits in it may still be served.
         tokio::time::sleep(PATIENCE).await;
-        drop(accept(listener, watched, port).await);
+        drop(accept(listener, port).await);
         if let Some(Admitted { suppressed }) = port.log.admit() {
             let reason = "another one is connected";
             tracing::info!(port = port.name(), reason, suppressed, "vhost-user front-end refused");

@@ -56,7 +56,7 @@ impl DriverMemory {
                 size: part.size,
                 user_address: DriverMemory::user_address(part.guest),
                 mmap_offset: part.offset,
-                fd: self.fd.try_clone()?,
+                fd: self.fd.try_clone()?.into(),
             })
         };
         self.regions.iter().map(spec).collect()

@@ -7,6 +7,7 @@
 //! - Rings run only with features, memory, sizes, addresses and descriptors that were checked. Before anything of it
 //!   changes, and before the answer that says that a ring is stopped, nobody uses them any more.
 //! - A front-end cannot make the back-end hold more than [`Limits`] allows.
+//! - Rings are given eventfds only. What else a front-end sent is closed where nobody waits ([`ClientFd`]).
 //! - Where a ring stands is known whenever it does not run, so that it goes on there.
 
 mod queue;
@@ -16,7 +17,7 @@ mod ring;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use clientmem::is_eventfd;
+use clientmem::ClientFd;
 
 use crate::dirty_log::DirtyLog;
 use crate::features::{self, device, protocol};
@@ -176,7 +177,7 @@ impl Session {
     fn carry_out(
         &mut self,
         request: &Request,
-        descriptors: &mut Vec<OwnedFd>,
+        descriptors: &mut Vec<ClientFd>,
         rings: &mut dyn Rings,
     ) -> Result<Option<Answer>, Refusal> {
         match *request {
@@ -339,7 +340,7 @@ impl Session {
     fn set_kick(
         &mut self,
         RingDescriptor { ring, present }: RingDescriptor,
-        descriptor: Option<OwnedFd>,
+        descriptor: Option<ClientFd>,
         rings: &mut dyn Rings,
     ) -> Result<(), Refusal> {
         let kick = checked(&Request::SetVringKick(RingDescriptor { ring, present }), ring, descriptor)?;
@@ -420,7 +421,7 @@ impl Session {
     }
 }
 
-fn spec((region, fd): (&Region, OwnedFd)) -> RegionSpec {
+fn spec((region, fd): (&Region, ClientFd)) -> RegionSpec {
     RegionSpec {
         guest_address: region.guest,
         size: region.size,
@@ -431,10 +432,11 @@ fn spec((region, fd): (&Region, OwnedFd)) -> RegionSpec {
 }
 
 /// Lets eventfds pass only: others could make whoever signals them, or waits for them, wait for the front-end.
-fn checked(request: &Request, ring: u8, descriptor: Option<OwnedFd>) -> Result<Option<OwnedFd>, Refusal> {
-    match descriptor {
-        Some(fd) if !is_eventfd(fd.as_fd()) => Err(Refusal::NotAnEventfd { name: request.name(), ring }),
-        other => Ok(other),
+fn checked(request: &Request, ring: u8, descriptor: Option<ClientFd>) -> Result<Option<OwnedFd>, Refusal> {
+    let Some(fd) = descriptor else { return Ok(None) };
+    match fd.into_eventfd() {
+        Some(fd) => Ok(Some(fd)),
+        None => Err(Refusal::NotAnEventfd { name: request.name(), ring }),
     }
 }
 

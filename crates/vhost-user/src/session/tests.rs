@@ -95,6 +95,7 @@ impl Rig {
         let bytes = request.encode(need_reply);
         let (header, payload) = bytes.split_first_chunk().unwrap();
         let header = Header::decode(header).unwrap();
+        let descriptors = descriptors.into_iter().map(ClientFd::from).collect();
         let received = Received { header, payload: payload.to_vec(), descriptors };
         let answer = self.session.handle(received, &mut self.told)?;
         Ok(answer.map(|bytes| {
