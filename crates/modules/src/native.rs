@@ -420,9 +420,8 @@ mod tests {
             assert_eq!(read, wanted);
         }
         // SAFETY: no bytes, at no address.
-        assert_eq!(
-            unsafe { (msw_read(batch, 0, 0, std::ptr::null_mut(), 0), msw_new(batch, std::ptr::null(), 0)) },
-            (0, 0)
-        );
+        let nothing =
+            unsafe { (msw_read(batch, 0, 0, std::ptr::null_mut(), 0), msw_new(batch, std::ptr::null(), 0)) };
+        assert_eq!(nothing, (0, 0));
     }
 }

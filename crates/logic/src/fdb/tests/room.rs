@@ -232,7 +232,7 @@ fn counts_agree_after_workers_have_fought() {
                         (4, 2) => _ = fdb.remove(1, mac(n)),
                         (4, 3) => _ = fdb.add_static(1, mac(n % 64), port),
                         (4, 4) => _ = fdb.flush_learned(port),
-                        (_, 5) => _ = fdb.learn_within(key(n), port, i / 1000, 100, n % 64 == 0),
+                        (_, 5) => _ = fdb.learn_within(key(n), port, i / 1000, 100, n.is_multiple_of(64)),
                         _ => _ = fdb.learn(key(n), port, i / 1000),
                     }
                 }
