@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use clientmem::MOST_DESCRIPTORS;
 use memif::client::{Direction, Layout};
 use memif::message::{AddRegion, AddRing, Init, MODE_ETHERNET, VERSION};
 use memif::socket::{Address, Closer, dial, recv, send};
@@ -91,7 +92,7 @@ impl Peer {
 
 /// Sends bytes that need not be a message, with descriptors.
 pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Error::new("too many descriptors"));
