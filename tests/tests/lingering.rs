@@ -106,6 +106,7 @@ impl Rig {
     }
 
     fn down(&self, port: &str, reason: &str) {
+        self.answers();
         self.daemon.wait_down("br0", port, reason).unwrap();
         self.answers();
     }
