@@ -19,11 +19,19 @@ use crate::state::{Bridge, Bridges, Port, State, every};
 use crate::{options, protection, proto, vlan};
 
 /// A port.
-pub fn port(state: &State, bridge: &str, name: &str, port: &Port) -> Result<proto::Port, Refusal> {
+pub fn port(
+    state: &State,
+    bridges: &Bridges,
+    bridge: &str,
+    name: &str,
+    port: &Port,
+) -> Result<proto::Port, Refusal> {
     let settings = &port.config.settings;
     let counters = state.switch().counters(port.at)?;
     let status = port.status();
     let (link, reason) = link(settings.admin_up, status.link);
+    let stations = bridges.get(bridge).and_then(|bridge| stations(bridge, port));
+    let details = status.details.into_iter().chain(stations);
     Ok(proto::Port {
         bridge: bridge.into(),
         name: name.into(),
@@ -36,11 +44,18 @@ pub fn port(state: &State, bridge: &str, name: &str, port: &Port) -> Result<prot
         vlan: vlan::format(&settings.vlan),
         options: options::to_text(&port.config.spec),
         protection: protection::given(settings),
-        details: status.details.into_iter().map(|(name, value)| proto::Detail { name, value }).collect(),
+        details: details.map(|(name, value)| proto::Detail { name, value }).collect(),
         totals: Some(totals(std::slice::from_ref(&counters))),
         rx_queues: counters.rx.iter().map(queue).collect(),
         tx_queues: counters.tx.iter().map(queue).collect(),
     })
+}
+
+/// The number of stations at a port, and its limit.
+fn stations(bridge: &Bridge, port: &Port) -> Option<(String, String)> {
+    let table = bridge.logic.views().stations?;
+    let limit = port.config.settings.security.max_stations.unwrap_or(table.port_limit());
+    Some(("stations".into(), format!("{} of at most {limit}", table.stations_at(port.at.port))))
 }
 
 /// Whether traffic can pass, and why not.
@@ -75,6 +90,8 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
                 evicted: stats.evicted,
                 expired: stats.expired,
                 refused: stats.refused,
+                limit_evicted: stats.limit_evicted,
+                limited: stats.limited,
             }
         }),
         totals: Some(totals(&counters)),

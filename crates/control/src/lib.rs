@@ -14,6 +14,7 @@
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
 //! - [`capture`](mod@capture) hands packets from the workers to whoever asked to see them, [`sflow`] samples of them to
 //!   collectors; both read what workers write to `pages`;
+//! - `overfull` warns of ports that reached their share of a MAC table;
 //! - [`metrics`] serves the counters to Prometheus;
 //! - [`options`] reads a port type's own options, [`protection`] what a port is protected against, [`vlan`], [`rate`]
 //!   and [`cpulist`] the little grammars, [`suggest`] words what would have been right.
@@ -42,6 +43,7 @@ pub mod mirror;
 pub mod model;
 pub mod notify;
 pub mod options;
+mod overfull;
 mod pages;
 pub mod protection;
 pub mod proto;

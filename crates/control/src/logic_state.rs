@@ -168,6 +168,12 @@ impl Seen {
             ("evicted", "stations that made room for others", stats.evicted),
             ("expired", "stations that were silent for too long", stats.expired),
             ("refused", "stations that found no room", stats.refused),
+            (
+                "limit-evicted",
+                "of the evicted, those whose own port had its share of the table",
+                stats.limit_evicted,
+            ),
+            ("limited", "stations not learned because their port had its share of the table", stats.limited),
         ];
         let counter =
             |(name, help, value): (&str, &str, _)| Counter { name: name.into(), help: help.into(), value };

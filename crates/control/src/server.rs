@@ -230,7 +230,7 @@ impl Switch for Server {
             let at_nanoseconds = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let ports = every(&bridges)
                 .filter(|(bridge, name, _)| matches(&wanted.bridge, bridge) && matches(&wanted.name, name))
-                .map(|(bridge, name, port)| convert::port(state, bridge, name, port))
+                .map(|(bridge, name, port)| convert::port(state, &bridges, bridge, name, port))
                 .collect::<Result<_, _>>()?;
             Ok(proto::Ports { ports, at_nanoseconds })
         })

@@ -15,6 +15,7 @@ use ports::{Environment, Link, Status};
 
 use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
+use crate::overfull::{self, Overfull};
 use crate::refusal::Refusal;
 use crate::sflow::Sflow;
 
@@ -83,6 +84,7 @@ pub struct State {
     switch: Arc<Switch>,
     environment: Environment,
     bridges: Mutex<Bridges>,
+    overfull: Mutex<Overfull>,
     sflow: Sflow,
 }
 
@@ -90,7 +92,13 @@ impl State {
     /// Nothing yet, on a running switch.
     pub fn new(environment: Environment) -> Self {
         let switch = environment.switch.clone();
-        Self { sflow: Sflow::new(switch.clone()), switch, environment, bridges: Mutex::default() }
+        Self {
+            sflow: Sflow::new(switch.clone()),
+            switch,
+            environment,
+            bridges: Mutex::default(),
+            overfull: Mutex::default(),
+        }
     }
 
     /// The switch.
@@ -211,12 +219,17 @@ impl State {
         })
     }
 
-    /// Lets time pass for the logics.
+    /// Lets time pass for the logics, and warns of ports that reached their share of a MAC table.
     pub fn tick(&self) {
         let logics: Vec<Arc<dyn Logic>> =
             self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
         for logic in logics {
             logic.tick(fabric::clock::seconds());
+        }
+        let there = overfull::list(&self.bridges());
+        let mut overfull = self.overfull.lock().unwrap_or_else(PoisonError::into_inner);
+        for port in overfull.new_ones(there, Instant::now()) {
+            tracing::warn!("{port}");
         }
     }
 }

@@ -399,6 +399,7 @@ impl Logic for Learning {
     }
 
     fn tick(&self, now_seconds: u32) {
+        self.fdb.rearm();
         // An idle bridge's tables are not gone through.
         if self.fdb.is_empty() {
             return;
@@ -409,7 +410,6 @@ impl Logic for Learning {
         if self.ageing > 0 {
             self.fdb.expire(now_seconds, self.ageing);
         }
-        self.fdb.rearm();
         for (port, sticky) in (0..).zip(&self.sticky) {
             if sticky.compare_exchange(NO_LONGER, NEVER, Relaxed, Relaxed).is_ok() {
                 self.fdb.flush_sticky(PortIndex(port));

@@ -50,6 +50,15 @@ pub trait MacTable {
     /// Returns the largest number of stations.
     fn capacity(&self) -> usize;
 
+    /// Returns the number of stations at a port.
+    fn stations_at(&self, port: PortIndex) -> u32;
+
+    /// Returns the largest number of stations that can be learned at a port without a setting of its own.
+    fn port_limit(&self) -> u32;
+
+    /// Lists the ports that reached that limit and were not well below it since.
+    fn ports_at_limit(&self) -> Vec<PortIndex>;
+
     /// Returns statistics since the table was made.
     fn stats(&self) -> FdbStats;
 

@@ -24,7 +24,7 @@ pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refu
         let logics: Vec<_> =
             all.iter().map(|(name, bridge)| (name.clone(), Seen::of(bridge, state.switch()))).collect();
         let ports: Vec<_> = every(&all)
-            .map(|(bridge, name, port)| convert::port(state, bridge, name, port))
+            .map(|(bridge, name, port)| convert::port(state, &all, bridge, name, port))
             .collect::<Result<_, _>>()?;
         (bridges, logics, ports, convert::workers(state, &all))
     };
@@ -79,7 +79,7 @@ fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
         }
     }
     type Field = fn(&proto::FdbStats) -> u64;
-    let counters: [(&str, &str, Field); 5] = [
+    let counters: [(&str, &str, Field); 7] = [
         ("mswitch_bridge_fdb_learned_total", "Addresses learned.", |fdb| fdb.learned),
         ("mswitch_bridge_fdb_moved_total", "Addresses seen behind another port than before.", |fdb| {
             fdb.moved
@@ -87,6 +87,16 @@ fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
         ("mswitch_bridge_fdb_evicted_total", "Addresses that made room for others.", |fdb| fdb.evicted),
         ("mswitch_bridge_fdb_expired_total", "Addresses that grew too old.", |fdb| fdb.expired),
         ("mswitch_bridge_fdb_refused_total", "Addresses that found no room.", |fdb| fdb.refused),
+        (
+            "mswitch_bridge_fdb_limit_evicted_total",
+            "Addresses that made room at their own port, which had its share of the table.",
+            |fdb| fdb.limit_evicted,
+        ),
+        (
+            "mswitch_bridge_fdb_limited_total",
+            "Addresses that were not learned because their port had its share of the table.",
+            |fdb| fdb.limited,
+        ),
     ];
     for (name, help, field) in counters {
         let mut family = document.family(name, Kind::Counter, help);

@@ -74,6 +74,18 @@ impl MacTable for Fdb {
         buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| entry(i, slot))).collect()
     }
 
+    fn stations_at(&self, port: PortIndex) -> u32 {
+        self.stations_at(port)
+    }
+
+    fn port_limit(&self) -> u32 {
+        self.port_limit()
+    }
+
+    fn ports_at_limit(&self) -> Vec<PortIndex> {
+        self.ports_at_limit()
+    }
+
     fn stats(&self) -> FdbStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         FdbStats {

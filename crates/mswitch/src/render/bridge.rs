@@ -71,6 +71,13 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
             units::count(stats.evicted),
             units::count(stats.refused),
         );
+        if stats.limit_evicted + stats.limited > 0 {
+            out += &format!(
+                "          ports at their share of it: {} of the evicted, {} more not learned\n",
+                units::count(stats.limit_evicted),
+                units::count(stats.limited),
+            );
+        }
     }
     if bridge.observers > 0 {
         out += &format!("observed  by {} captures and live traces\n", bridge.observers);
