@@ -310,6 +310,37 @@ fn large_segments_pass_uncut_or_are_cut_as_the_receiver_wants() {
     assert_eq!(receive(&mut right), (PLAIN, packet[..1500].to_vec()));
 }
 
+/// Of chains with many segments a ring looks at a bounded number ahead.
+#[test]
+fn more_long_chains_than_are_in_view_at_once_are_a_full_ring_and_no_fault() {
+    let lab = Lab::new();
+    let (a, b) = (lab.open("a", ""), lab.open("b", ""));
+    let sender = DeviceConfig { features: BASIC | CSUM | HOST_TSO4, ..DeviceConfig::default() };
+    let mut left = a.connect(sender);
+    let long = DeviceConfig { pieces: 64, size: 2048, receive_buffers: 2000, receive_buffer: 1024, ..LARGE };
+    let mut right = b.connect(DeviceConfig { features: BASIC | INDIRECT_DESC, ..long });
+    let (packet, offload) = large_tcp(60_000);
+    let segments = 60_000usize.div_ceil(64) as u64;
+    let header = virtio_net::encode(&Offload { gso_size: 64, ..offload }, 0);
+    for round in 1..=3 {
+        assert!(left.send(0, &header, &packet).unwrap());
+        let mut came = 0;
+        wait_until("all segments came or were dropped", || {
+            while let Some((header, segment)) = right.receive(0).unwrap() {
+                assert!(
+                    header == PLAIN && segment.len() <= 54 + 64 && segment[60..] == packet[60..segment.len()]
+                );
+                came += 1;
+            }
+            came + lab.drops(&b, DropReason::RingFull) >= round * segments
+        });
+        assert_eq!(came % 252, 0, "{came} of {segments} came");
+        // What was in the way is gone.
+        carry(&mut left, &mut right, &[60, 1000, 61]);
+    }
+    assert_eq!(b.down(), None);
+}
+
 #[test]
 fn what_comes_before_a_fault_leaves_with_what_was_said_of_it() {
     let lab = Lab::new();

@@ -1,10 +1,12 @@
 //! vhost-user ports: network devices of virtual machines, and of programs that play one (DPDK's virtio-user).
 //!
 //! `options` says what a user can set, `listener` waits for front-ends and `dialer` connects to them, `link` serves one at the
-//! speed that `pace` allows, `device` plugs the rings that it starts into the switch, `rx` and `tx` are what the data plane sees.
+//! speed that `pace` allows, `device` plugs the rings that it starts into the switch, `rx` and `tx` are what the data plane sees,
+//! `further` is what `tx` keeps of long chains.
 
 mod device;
 mod dialer;
+mod further;
 mod link;
 mod listener;
 mod options;

@@ -20,6 +20,7 @@ use vhost_user::session::GuestQueue;
 use vhost_user::{Chain, GuestMemory, Segment};
 
 use super::device::{Blame, Call, Form};
+use super::further::{Further, InUse, Place};
 
 /// A ring as the fabric sees it; packets have a header of so many bytes in front.
 struct Tx<const HEADER: usize> {
@@ -30,6 +31,8 @@ struct Tx<const HEADER: usize> {
     /// Whether the driver waits for a signal that nobody has given yet.
     wanted: AtomicBool,
     memory: Arc<GuestMemory>,
+    /// What chains have beside their first segments.
+    further: Further,
     /// Where what is written is logged, while a migration is under way.
     log: Option<Arc<DirtyLog>>,
     blame: Arc<Blame>,
@@ -42,6 +45,8 @@ struct Own {
     /// Chains that were taken and not given back, and the slots of the ring that they have.
     taken: u32,
     slots: u16,
+    /// Of the arena of further segments.
+    further: InUse,
     position: Arc<AtomicU32>,
 }
 
@@ -52,14 +57,9 @@ struct Entry {
     slots: u16,
     /// Bytes written to it.
     written: u32,
-    /// Its other segments; most have none. A list that has been made is kept for the chains to come.
-    more: Option<Box<More>>,
-}
-
-#[derive(Default)]
-struct More {
-    segments: Vec<Segment>,
-    /// Bytes of the whole chain.
+    /// Its further segments; most have none.
+    further: Place,
+    /// Bytes of the whole chain, if it has further segments.
     capacity: u32,
 }
 
@@ -79,10 +79,11 @@ pub(super) fn egress(
     // Buffers are looked for when there is a packet: that there are more is no news.
     queue.set_kicks(false);
     let (memory, log, wanted) = (queue.memory().clone(), queue.log().cloned(), AtomicBool::new(false));
-    let own = Own { queue, chain: Box::default(), taken: 0, slots: 0, position };
+    let (further, in_use) = Further::new(size.into());
+    let own = Own { queue, chain: Box::default(), taken: 0, slots: 0, further: in_use, position };
     match form.header {
-        10 => with(Tx::<10> { ring, form, size, call, wanted, memory, log, blame }, own),
-        _ => with(Tx::<12> { ring, form, size, call, wanted, memory, log, blame }, own),
+        10 => with(Tx::<10> { ring, form, size, call, wanted, memory, further, log, blame }, own),
+        _ => with(Tx::<12> { ring, form, size, call, wanted, memory, further, log, blame }, own),
     }
 }
 
@@ -99,27 +100,20 @@ impl<const HEADER: usize> Tx<HEADER> {
     }
 }
 
-impl Entry {
-    /// Keeps what a chain has beside its first segment.
+impl<const HEADER: usize> Tx<HEADER> {
+    /// Logs what was written to a chain.
     #[cold]
-    fn keep(&mut self, chain: &Chain, rest: &[Segment]) {
-        let more = self.more.get_or_insert_default();
-        more.segments.clear();
-        more.segments.extend_from_slice(rest);
-        more.capacity = chain.writable_bytes();
-    }
-
-    #[inline]
-    fn forget(&mut self) {
-        if let Some(more) = &mut self.more {
-            more.segments.clear();
+    fn log_written(&self, own: &Own, first: &Buffer, entry: &Entry) {
+        let (mut segment, mut written) = (Segment { at: first.at, len: first.capacity }, entry.written);
+        for i in 0.. {
+            own.queue.log_written(&[segment], written);
+            written = written.saturating_sub(segment.len);
+            // SAFETY: `buffer` has set the place, and the entry is being handed over just now.
+            let Some(next) = (unsafe { self.further.get(entry.further, i) }).filter(|_| written > 0) else {
+                break;
+            };
+            segment = next;
         }
-    }
-
-    /// The other segments, if there are any.
-    #[inline]
-    fn more(&self) -> Option<&More> {
-        self.more.as_deref().filter(|more| !more.segments.is_empty())
     }
 }
 
@@ -142,19 +136,19 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
     #[inline]
     fn posted(&self, own: &mut Own, published: u32) -> Result<u32, Fault> {
         let available = own.queue.available().map_err(|error| self.blame.put(self.ring, error))?;
+        let available = available.min(self.further.room(&mut own.further, published));
         Ok(published.wrapping_add(own.taken).wrapping_add(available.into()))
     }
 
     #[inline(always)]
-    fn buffer(&self, own: &mut Own, _: u32, entry: &mut Entry) -> Result<Buffer, Fault> {
-        let Own { queue, chain, taken, slots, .. } = own;
+    fn buffer(&self, own: &mut Own, seq: u32, entry: &mut Entry) -> Result<Buffer, Fault> {
+        let Own { queue, chain, taken, slots, further, .. } = own;
         if let Some((segment, id)) = queue.plain(0, true)
             && segment.len >= HEADER as u32
         {
             queue.take_plain(1);
             (*taken, *slots) = (*taken + 1, *slots + 1);
-            (entry.id, entry.slots) = (id, 1);
-            entry.forget();
+            (entry.id, entry.slots, entry.further) = (id, 1, Place::default());
             return Ok(Buffer { at: segment.at, capacity: segment.len });
         }
         // What was available a moment ago is not any more: that is no driver that means well.
@@ -163,14 +157,16 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         }
         *taken += 1;
         *slots += chain.slots();
-        (entry.id, entry.slots) = (chain.id(), chain.slots());
+        (entry.id, entry.slots, entry.further) = (chain.id(), chain.slots(), Place::default());
         let room = chain.writable_bytes();
         match chain.writable() {
             [first, rest @ ..] if room >= HEADER as u32 => {
-                if rest.is_empty() {
-                    entry.forget();
-                } else {
-                    entry.keep(chain, rest);
+                if !rest.is_empty() {
+                    let kept = self.further.keep(further, seq, rest);
+                    // `posted` offers no more chains than fit.
+                    entry.further =
+                        kept.ok_or_else(|| self.blame.put(self.ring, "more chains than were offered"))?;
+                    entry.capacity = room;
                 }
                 Ok(Buffer { at: first.at, capacity: first.len })
             }
@@ -188,13 +184,14 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
 
     #[inline]
     fn next_buffer(&self, entry: &Entry, i: usize) -> Option<Buffer> {
-        let segment = entry.more()?.segments.get(i.checked_sub(1)?)?;
+        // SAFETY: `buffer` has set the place, and the fabric asks of no entry that was handed over.
+        let segment = unsafe { self.further.get(entry.further, i.checked_sub(1)?) }?;
         Some(Buffer { at: segment.at, capacity: segment.len })
     }
 
     #[inline(always)]
     fn capacity(&self, entry: &Entry, first: &Buffer) -> u32 {
-        entry.more().map_or(first.capacity, |more| more.capacity)
+        if entry.further.count == 0 { first.capacity } else { entry.capacity }
     }
 
     #[inline]
@@ -223,7 +220,7 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         own.taken = own.taken.saturating_sub(1);
         own.slots = own.slots.saturating_sub(entry.slots);
         if self.log.is_some() {
-            own.log(first, entry);
+            self.log_written(own, first, entry);
         }
         own.queue.give_back(entry.id, entry.slots, entry.written);
     }
@@ -246,18 +243,6 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
     #[inline]
     fn faulted(&self) -> bool {
         self.memory.faulted() || self.log.as_ref().is_some_and(|log| log.faulted())
-    }
-}
-
-impl Own {
-    /// Logs what was written to a chain.
-    #[cold]
-    fn log(&self, first: &Buffer, entry: &Entry) {
-        let first = Segment { at: first.at, len: first.capacity };
-        self.queue.log_written(&[first], entry.written);
-        if let Some(more) = entry.more() {
-            self.queue.log_written(&more.segments, entry.written.saturating_sub(first.len));
-        }
     }
 }
 
