@@ -108,7 +108,7 @@ fn frames(from: &mut Bytes<'_>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Where stations are.
+/// Where stations are. None makes room for another: at most 20 are known, far fewer than a port's share of the logic's table.
 #[derive(Default)]
 struct Table(HashMap<(u16, [u8; 6]), usize>);
 
