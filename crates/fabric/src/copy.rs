@@ -173,6 +173,18 @@ mod tests {
     }
 
     #[test]
+    fn every_prefix_copies_exactly() {
+        let src: Vec<u8> = (1..=64).collect();
+        for n in 0..=32 {
+            let mut dst = [0xAA; 64];
+            // SAFETY: both are longer than n and distinct.
+            unsafe { super::short(src.as_ptr().add(1), dst.as_mut_ptr().add(3), n) };
+            assert_eq!(dst[3..3 + n], src[1..1 + n], "length {n}");
+            assert!(dst[..3].iter().chain(&dst[3 + n..]).all(|b| *b == 0xAA), "length {n} wrote outside");
+        }
+    }
+
+    #[test]
     fn overlapping_buffers_do_no_harm() {
         // Found by fuzzing: a packet sent back into a buffer that lies over it.
         for n in [3, 7, 20, 64, 100, 129, 500] {

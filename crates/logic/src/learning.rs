@@ -33,10 +33,10 @@ pub(crate) const INFO: LogicInfo = LogicInfo {
     build: |params, _| Ok(Arc::new(Learning::new(params)?)),
 };
 
-/// Percent of the table that one port may fill unless set. Of the default table an uplink can have 6,144 stations behind it,
-/// far more than a guest, and a quarter stays for the other ports, whose new stations so find free slots without a search
-/// while one port is flooded. Half the table would hit uplinks for which `max-stations` was sized without need: a victim's
-/// stations are safe with any share, because room is never made at ports with fewer stations.
+/// Percent of the table that one port may fill unless set. In the default table an uplink has room for 6,144 stations, far
+/// more than a guest needs, and the other ports keep a quarter, where new stations find free slots without a search while
+/// one port is flooded. A smaller share would hit uplinks behind which nearly all stations live, and protect nobody more:
+/// room is never made at a port with fewer stations.
 const PORT_SHARE: u32 = 75;
 
 fn described() -> Vec<ParamDescription> {
@@ -107,7 +107,7 @@ const STICKY: u8 = 1;
 const NO_LONGER: u8 = 2;
 
 impl Learning {
-    /// Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000) `max-stations`, and
+    /// Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000), `max-stations`, and
     /// `port-share` in percent of it.
     pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
         let values = params::check(&INFO.describe(), given)?;

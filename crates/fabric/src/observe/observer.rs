@@ -1,9 +1,10 @@
 //! Watching a bridge: every packet that enters or leaves a port, shown to those who asked.
 //!
-//! A worker asks once a batch whether its bridge has observers; without any, nothing else is different. With some it
-//! asks each of them whether it picks this batch, and if one does, takes notes: the headers as they came in, before the
-//! logic edits them, what was dropped and why, and which lists there were (`notes.rs`). When the batch has been delivered
-//! and its payload still lies where the sender put it, each selected observer is called once and looks at the packets of the ports that it cares for:
+//! A worker asks once a batch whether its bridge has observers; without any, nothing else is different. If one looks at
+//! the ingress port, or the batch turns out to concern a port that one looks at, the worker asks each of them whether it
+//! picks this batch, and if one does, takes notes: the headers as they came in, before the logic edits them, what was dropped
+//! and why, and which lists there were (`notes.rs`). When the batch has been delivered and its payload still lies where the
+//! sender put it, each selected observer is called once and looks at the packets of the ports that it cares for:
 //!
 //! - at its ingress port, as it came in, with where it went or why it went nowhere;
 //! - at each egress port, in the header version and form that was sent there, or that the port refused.
