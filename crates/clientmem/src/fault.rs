@@ -82,6 +82,11 @@ fn replace(mapping: registry::Mapping, address: usize) -> bool {
     zero(mapping.start, mapping.len) || zero(mapping.start + page, mapping.page_size)
 }
 
+/// Puts zeros in the place of a whole mapping, which its region still owns.
+pub(crate) fn replace_all(start: usize, len: usize) {
+    zero(start, len);
+}
+
 /// Maps private zeros over `len` bytes at `start`.
 fn zero(start: usize, len: usize) -> bool {
     // SAFETY: errno is a thread-local that the interrupted code may be about to read, so it is put back.

@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_getfl, ft
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::registry::{self, Mapping, Slot};
-use crate::{install_fault_handler, kind};
+use crate::{fault, install_fault_handler, kind};
 
 /// The largest region that is mapped: more than guests have, and of the address space of 128 TiB a small part.
 pub const MAX_REGION_SIZE: u64 = 1 << 40;
@@ -187,6 +187,16 @@ impl Region {
     #[inline]
     pub fn faulted(&self) -> bool {
         self.slot.faulted()
+    }
+}
+
+impl Region {
+    /// Takes the client's memory away from whoever uses it: private memory that begins as zeros is in its place, and the
+    /// region counts as faulted. For a client in whose memory a thread is stuck, which comes out by this. Waits for the
+    /// kernel, which may wait for that client.
+    pub fn void(&self) {
+        self.slot.set_faulted();
+        fault::replace_all(self.start.as_ptr() as usize, self.mapped);
     }
 }
 

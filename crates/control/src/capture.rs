@@ -269,7 +269,7 @@ pub fn begin(state: &State, request: &proto::CaptureRequest) -> Result<Begun, Re
         }
         find(&bridges, &request.bridge)?.id
     };
-    let capture = Arc::new(Capture::new(request, switch.workers().len())?);
+    let capture = Arc::new(Capture::new(request, switch.threads())?);
     let observer = switch.observe(bridge, capture.clone())?;
     Ok(Begun { switch, bridge, observer, capture, name: request.bridge.clone() })
 }

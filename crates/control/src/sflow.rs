@@ -135,7 +135,7 @@ impl Sflow {
         let there = match running.take() {
             Some(there) => there,
             None => {
-                let sampler = Arc::new(Sampler::new(self.switch.workers().len(), fastrand::u64(..)));
+                let sampler = Arc::new(Sampler::new(self.switch.threads(), fastrand::u64(..)));
                 let exporter = Exporter::start(self.switch.clone(), sampler.clone(), wanted.clone())
                     .map_err(|error| format!("cannot start its thread: {error}"))?;
                 sampler.set(wanted.sampling, wanted.header);

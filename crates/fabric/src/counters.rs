@@ -190,6 +190,7 @@ pub struct WorkerCounters {
     pub(crate) busy_cycles: AtomicU64,
     pub(crate) wakeups: AtomicU64,
     pub(crate) notifications: AtomicU64,
+    pub(crate) relieved: AtomicU64,
 }
 
 /// What [`WorkerCounters`] held at one moment.
@@ -205,6 +206,8 @@ pub struct WorkerSnapshot {
     pub wakeups: u64,
     /// Receivers notified.
     pub notifications: u64,
+    /// Times that another thread took over its tasks because a client held it up.
+    pub relieved: u64,
 }
 
 impl WorkerCounters {
@@ -216,6 +219,7 @@ impl WorkerCounters {
             busy_cycles: self.busy_cycles.load(Relaxed),
             wakeups: self.wakeups.load(Relaxed),
             notifications: self.notifications.load(Relaxed),
+            relieved: self.relieved.load(Relaxed),
         }
     }
 }

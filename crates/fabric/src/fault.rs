@@ -43,6 +43,12 @@ pub enum Fault {
     /// The file behind a region was truncated or punched while in use.
     #[error("shared memory was truncated or punched (SIGBUS)")]
     Memory,
+    /// A worker was blocked in the client's memory for milliseconds.
+    #[error("a worker had to wait for the client's memory: it is being punched, swapped out or withheld")]
+    Stalled,
+    /// A worker took milliseconds to signal the client.
+    #[error("signals to the client take milliseconds: too much watches its eventfd")]
+    Signal,
     /// The file descriptor to be notified through refused.
     #[error("notification failed: {0}")]
     Notify(rustix::io::Errno),

@@ -73,7 +73,8 @@ impl Picture {
                 let on_fault = Arc::new(move |fault| {
                     faults.lock().unwrap_or_else(PoisonError::into_inner).push((lane, fault));
                 });
-                lanes.push(Lane { port: PortIndex(index), egress, counters: counter, on_fault });
+                let client = Client::new(u64::from(index) + 1, on_fault, vec![egress.clone()], None);
+                lanes.push(Lane { port: PortIndex(index), egress, counters: counter, client });
             }
             named.push((PortIndex(index), settings.clone()));
             let (up, caps, max_frame) = (port.up, port.caps, port.max_frame);

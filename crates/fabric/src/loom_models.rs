@@ -6,7 +6,7 @@
 //!
 //! `LOOM_MAX_PREEMPTIONS=4` looks further than the bound that is set here; `LOOM_LOG=1` shows a failing order.
 //! What runs is the crate's own code ([`TxRing`], [`Reservation`](crate::deliver::reservation::Reservation) under
-//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`BridgeCell`], [`Doorbell`], [`Mailbox`], [`Retained`]); modelled are
+//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`BridgeCell`], [`Doorbell`], [`Mailbox`], [`Retained`], [`Desk`], [`Reclaim`]); modelled are
 //! the receiver, the ring's shared memory, epoll, and the control plane. A ring entry is a loom cell, so that loom itself refuses an order in which
 //! the receiver looks at an entry that is not handed over, or two workers fill one.
 
@@ -24,7 +24,7 @@ use loom::thread;
 use crate::bridge::cell::BridgeCell;
 use crate::bridge::picture::BridgeState;
 use crate::bridge::port::PortIndex;
-use crate::bridge::quiescence::Quiescence;
+use crate::bridge::quiescence::{Quiescence, Reclaim};
 use crate::counters::{DropReason, QueueCounters};
 use crate::decide::batch::Batch;
 use crate::decide::logic::SwitchLogic;
@@ -38,6 +38,7 @@ use crate::rx::{BatchLimits, RxBatch};
 use crate::wake::doorbell::{Bell, Doorbell};
 use crate::wake::mailbox::Mailbox;
 use crate::wake::notifier::Notifier;
+use crate::worker::desk::Desk;
 
 /// Explores `f` with at most `preemptions` preemptions, and reports how many orders that were.
 fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
@@ -413,7 +414,7 @@ fn batch(cell: &BridgeCell) {
 /// is handed back, so that a wrong order fails by loom's judgement and not by a crash.
 fn replace(cell: &BridgeCell, quiescence: &Quiescence) -> Box<BridgeState> {
     let old = cell.swap(picture());
-    quiescence.wait();
+    quiescence.wait().unwrap();
     old.logic.port_removed(DIE);
     old
 }
@@ -623,6 +624,111 @@ fn a_queue_that_moves_is_never_used_by_two_workers() {
     });
 }
 
+/// A worker whose duty is taken while it is at a task, at the moment when it comes back or just before or after: one thread has
+/// the duty, and the task is run by the one that has it, until it is brought back.
+#[test]
+fn a_duty_is_had_by_one_thread_and_its_tasks_run_by_one() {
+    /// A task, as a count of its runs, and a duty with two, one of which may be lent.
+    type Task = Box<UnsafeCell<u32>>;
+    struct Duty(Task, Option<Task>);
+    fn run(task: &Task) {
+        task.with_mut(|runs| {
+            // SAFETY: loom checks that nobody else is at this cell.
+            unsafe { *runs += 1 };
+        });
+    }
+    fn runs(task: &Task) -> u32 {
+        // SAFETY: as above.
+        task.with(|runs| unsafe { *runs })
+    }
+    static RELIEVED: Seen = Seen::nothing();
+    explore("relief", 3, || {
+        let task = || Box::new(UnsafeCell::new(0));
+        let (desk, back) = (Arc::new(Desk::new()), Arc::new(Mailbox::new(LoomBell::new())));
+        let (its_desk, its_back) = (desk.clone(), back.clone());
+        let worker = thread::spawn(move || {
+            let mut duty = Box::new(Duty(task(), Some(task())));
+            for _ in 0..2 {
+                let Some(lent) = duty.1.take() else { break };
+                its_desk.leave(duty);
+                run(&lent);
+                match its_desk.take() {
+                    Some(mine) => {
+                        duty = mine;
+                        run(&duty.0);
+                        duty.1 = Some(lent);
+                    }
+                    None => {
+                        its_back.send(lent);
+                        return None;
+                    }
+                }
+            }
+            Some(duty)
+        });
+        // The watchdog, and the thread that stands in.
+        let taken = if desk.is_occupied() { desk.take() } else { None };
+        let relieved = taken.is_some();
+        let stood_in = taken.map(|mut duty| {
+            run(&duty.0);
+            while duty.1.is_none() {
+                if !back.doorbell.arm() {
+                    back.doorbell.bell().0.wait();
+                }
+                let _ = back.doorbell.disarm();
+                duty.1 = back.take().pop();
+            }
+            run(duty.1.as_ref().unwrap());
+            duty
+        });
+        let kept = worker.join().unwrap();
+        assert_eq!(kept.is_none(), relieved);
+        let duty = stood_in.or(kept).unwrap();
+        // No run is lost: both twice by the worker alone; or up to the relief, with the lent one ahead, and once after it.
+        let (rest, lent) = (runs(&duty.0), runs(duty.1.as_ref().unwrap()));
+        assert!(if relieved { lent == rest + 1 } else { (rest, lent) == (2, 2) }, "{rest} {lent}");
+        RELIEVED.add(usize::from(relieved));
+    });
+    RELIEVED.assert_all(2);
+}
+
+/// A worker that is marked as stuck while it is in a batch, or by mistake: what is unpublished is kept until it has passed a
+/// quiescent point, and then it is dropped.
+#[test]
+fn nothing_is_dropped_under_a_worker_that_is_stuck() {
+    /// "Dies" when it is dropped.
+    struct Dying(Box<BridgeState>);
+    impl Drop for Dying {
+        fn drop(&mut self) {
+            self.0.logic.port_removed(DIE);
+        }
+    }
+    static KEPT: Seen = Seen::nothing();
+    explore("stuck", 3, || {
+        let cell = Arc::new(BridgeCell::new(picture()));
+        let reclaim = Arc::new(Reclaim::new(std::sync::Arc::new(Quiescence::new(1))));
+        let (its_cell, its_reclaim) = (cell.clone(), reclaim.clone());
+        let worker = thread::spawn(move || {
+            let quiescence = &its_reclaim.quiescence;
+            quiescence.wake(0);
+            batch(&its_cell);
+            quiescence.pass(0);
+            batch(&its_cell);
+            quiescence.sleep(0);
+            quiescence.set_stuck(0, false);
+        });
+        reclaim.quiescence.set_stuck(0, true);
+        reclaim.retire(Dying(cell.swap(picture())));
+        KEPT.add(usize::from(reclaim.holds_any()));
+        // What is collected before the worker has ended goes at once: loom sees if that is too early.
+        drop(reclaim.collect());
+        worker.join().unwrap();
+        drop(reclaim.collect());
+        assert!(!reclaim.holds_any());
+    });
+    KEPT.assert_all(2);
+}
+
 /// A worker that retains packets for as long as the picture names the queue, a drain that sleeps when it has taken all, and
 /// a control plane that takes the queue away: each packet is taken once, by the drain or by who closes the queue, and none
 /// comes after that.
@@ -669,7 +775,7 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
         };
         // As `Switch::detach`: the picture first, then the drain, then what is left.
         named.store(false, Ordering::Release);
-        quiescence.wait();
+        quiescence.wait().unwrap();
         stopped.store(true, Ordering::Release);
         retained.doorbell.ring();
         let mut got = drain.join().unwrap();

@@ -58,14 +58,24 @@ impl<T> SpinLock<T> {
     /// Runs `f` with the value. `f` must be short and must not take the same lock.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        struct Unlock<'a>(&'a AtomicBool);
-        impl Drop for Unlock<'_> {
-            fn drop(&mut self) {
-                self.0.store(false, Ordering::Release);
-            }
-        }
+        self.lock(|| false);
+        self.run_locked(f)
+    }
+
+    /// The same, unless `given_up` turns true while another thread has the lock: `f` is not run then.
+    #[inline]
+    pub(crate) fn with_unless<R>(&self, given_up: &AtomicBool, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.lock(|| given_up.load(Ordering::Relaxed)).then(|| self.run_locked(f))
+    }
+
+    /// Takes the lock. Returns false without it if `stop` says so while another thread has it.
+    #[inline]
+    fn lock(&self, stop: impl Fn() -> bool) -> bool {
         let mut tries = 0u32;
         while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if stop() {
+                return false;
+            }
             tries += 1;
             if tries.is_multiple_of(256) {
                 #[cfg(not(loom))]
@@ -73,9 +83,21 @@ impl<T> SpinLock<T> {
             }
             relax();
         }
+        true
+    }
+
+    /// Runs `f` with the value and unlocks. The caller has taken the lock.
+    #[inline]
+    fn run_locked<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        struct Unlock<'a>(&'a AtomicBool);
+        impl Drop for Unlock<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
         let _unlock = Unlock(&self.locked);
         self.value.with_mut(|value| {
-            // SAFETY: `locked` was taken above with acquire and is released after `f`, so no other thread
+            // SAFETY: `locked` was taken by the caller with acquire and is released after `f`, so no other thread
             // has a reference to the value now.
             f(unsafe { &mut *value })
         })

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fabric::switch::{BridgeId, PortRef};
+use fabric::switch::PortRef;
 use fabric::worker::Pace;
 use fabric::{
     AttachOptions, Batch, DropReason, Egress, Fault, OutputList, Placement, PortIndex, PortSettings,
@@ -17,70 +17,9 @@ use fabric::{
 };
 use support::feed::{Feed, Sent};
 use support::mem_ring::MemRing;
+use support::pair::{Pair, SIZE};
 use support::rig::{self, ByFirstByte, Hub, attachment};
 use support::{CallPort, frame, id_of, wait_until};
-
-const SIZE: u32 = 256;
-
-/// A sender and a receiver that must lose nothing: no more is under way than the ring holds.
-struct Pair {
-    feed: Arc<Feed>,
-    ring: Arc<MemRing>,
-    from: PortRef,
-    to: u8,
-    sent: u64,
-    received: u64,
-}
-
-impl Pair {
-    fn plug(switch: &Switch, bridge: BridgeId, name: &str) -> Self {
-        let (feed, ring) = (Feed::new(), MemRing::new(7, &[SIZE; 256]));
-        let home: Arc<dyn Egress> = Arc::new(CallPort::default());
-        let (from, _) = rig::plug(switch, bridge, &format!("{name}-from"), vec![feed.queue()], vec![home]);
-        let (to, _) = rig::plug(switch, bridge, &format!("{name}-to"), vec![], vec![ring.tx()]);
-        Self { feed, ring, from, to: to.port.0 as u8, sent: 0, received: 0 }
-    }
-
-    fn packet(&self, id: u64) -> Vec<u8> {
-        let mut bytes = frame(id, 60 + (id % 190) as usize);
-        bytes[0] = self.to;
-        bytes
-    }
-
-    /// Sends a few, takes what has come, and checks that it is what had to come next.
-    fn step(&mut self) {
-        let burst = (1 + self.sent % 16).min(200 - (self.sent - self.received).min(200));
-        self.feed.send((self.sent..self.sent + burst).map(|id| Sent::whole(&self.packet(id))));
-        self.sent += burst;
-        self.take(|wanted, got| assert_eq!(wanted, got));
-        if burst == 0 {
-            std::thread::yield_now();
-        }
-    }
-
-    fn take(&mut self, check: impl Fn(&[u8], &[u8])) {
-        for got in self.ring.take(|| SIZE) {
-            assert_eq!(id_of(&got), self.received, "lost, doubled or out of order");
-            check(&self.packet(self.received), &got);
-            self.received += 1;
-        }
-    }
-
-    /// Waits for what is still under way.
-    fn settle(&mut self) {
-        let deadline = Instant::now() + support::PATIENCE;
-        while self.received < self.sent {
-            assert!(Instant::now() < deadline, "{} of {} came", self.received, self.sent);
-            self.step_receive();
-        }
-        self.ring.assert_no_wrongs();
-    }
-
-    fn step_receive(&mut self) {
-        self.take(|wanted, got| assert_eq!(wanted, got));
-        std::thread::yield_now();
-    }
-}
 
 fn wakeups(switch: &Switch) -> u64 {
     switch.workers().iter().map(|w| w.counters.wakeups).sum()

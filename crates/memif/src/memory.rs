@@ -35,6 +35,11 @@ impl Memory {
         self.regions.iter().any(Region::faulted)
     }
 
+    /// Takes it away from whoever uses it; see [`Region::void`].
+    pub fn void(&self) {
+        self.regions.iter().for_each(Region::void);
+    }
+
     /// All regions.
     #[inline]
     pub fn regions(&self) -> &[Region] {

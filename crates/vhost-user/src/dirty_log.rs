@@ -60,6 +60,11 @@ unsafe impl Send for DirtyLog {}
 unsafe impl Sync for DirtyLog {}
 
 impl DirtyLog {
+    /// Takes it away from whoever uses it; see [`Region::void`].
+    pub fn void(&self) {
+        self.mapping.void();
+    }
+
     /// Maps `size` bytes at `offset` of a front-end's file.
     pub fn map(file: BorrowedFd<'_>, size: u64, offset: u64) -> Result<DirtyLog, LogError> {
         if size > MAX_LOG {

@@ -136,6 +136,11 @@ unsafe impl Send for GuestMemory {}
 unsafe impl Sync for GuestMemory {}
 
 impl GuestMemory {
+    /// Takes it away from whoever uses it; see [`Region::void`].
+    pub fn void(&self) {
+        self.entries.iter().for_each(|entry| entry.mapping.void());
+    }
+
     /// The memory made of these regions. No region at all is a valid table.
     pub fn from_regions(specs: Vec<RegionSpec>) -> Result<GuestMemory, MemoryError> {
         GuestMemory::default().with(specs)

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::bridge::port::{Caps, PortIndex, PortSettings, VlanMode};
 use crate::counters::{DropReason, QueueCounters};
 use crate::decide::logic::SwitchLogic;
+use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
-use crate::fault::OnFault;
 use crate::observe::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::observer::Observer;
 use crate::observe::observers::Watch;
@@ -63,7 +63,7 @@ pub struct Lane {
     pub(crate) port: PortIndex,
     pub(crate) egress: Arc<dyn Egress>,
     pub(crate) counters: Arc<QueueCounters>,
-    pub(crate) on_fault: OnFault,
+    pub(crate) client: Arc<Client>,
 }
 
 /// The little that a packet in the plain case asks of its destination; the rest is in [`PortEntry`].

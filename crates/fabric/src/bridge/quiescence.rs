@@ -7,26 +7,42 @@
 //! A worker that wakes must not use what was unpublished while it slept: it announces itself, fences, and
 //! only then loads published pointers; `wait` fences after the unpublishing and before it looks who sleeps.
 //! One of the two sees the other.
+//!
+//! Nobody waits for a worker that a client holds up ([`crate::worker::watchdog`]): it is [marked](Quiescence::set_stuck), and what
+//! is unpublished meanwhile is kept ([`Reclaim`]) until it has passed a quiescent point after all. The mark decides who waits
+//! and never what may be dropped, so that a wrong one is harmless.
 
-use crate::sync::{AtomicU64, Ordering, fence, relax};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, relax};
 
 const ASLEEP: u64 = u64::MAX;
 
-/// Of all workers of a switch. See the module.
+/// Of all threads that switch: workers, and those that stand in for them. See the module.
 pub struct Quiescence {
     epoch: AtomicU64,
     workers: Box<[Padded]>,
 }
 
 #[repr(align(64))]
-struct Padded(AtomicU64);
+struct Padded {
+    /// The epoch at which it last was at a quiescent point.
+    passed: AtomicU64,
+    stuck: AtomicBool,
+}
+
+/// What was unpublished in this epoch must not be dropped yet: a worker that is stuck has not passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held(u64);
 
 impl Quiescence {
     /// For `workers` workers, all asleep.
     pub fn new(workers: usize) -> Self {
         Self {
             epoch: AtomicU64::new(0),
-            workers: (0..workers).map(|_| Padded(AtomicU64::new(ASLEEP))).collect(),
+            workers: (0..workers)
+                .map(|_| Padded { passed: AtomicU64::new(ASLEEP), stuck: AtomicBool::new(false) })
+                .collect(),
         }
     }
 
@@ -34,7 +50,7 @@ impl Quiescence {
     #[inline]
     pub fn pass(&self, i: usize) {
         if let Some(worker) = self.workers.get(i) {
-            worker.0.store(self.epoch.load(Ordering::Acquire), Ordering::Release);
+            worker.passed.store(self.epoch.load(Ordering::Acquire), Ordering::Release);
             // Loads of shared pointers after this point must not be satisfied before it.
             fence(Ordering::Acquire);
         }
@@ -43,28 +59,42 @@ impl Quiescence {
     /// Worker `i` holds no reference and will take none until it wakes.
     pub fn sleep(&self, i: usize) {
         if let Some(worker) = self.workers.get(i) {
-            worker.0.store(ASLEEP, Ordering::Release);
+            worker.passed.store(ASLEEP, Ordering::Release);
         }
     }
 
     /// Worker `i` will use shared things again.
     pub fn wake(&self, i: usize) {
         if let Some(worker) = self.workers.get(i) {
-            worker.0.store(self.epoch.load(Ordering::Acquire), Ordering::SeqCst);
+            worker.passed.store(self.epoch.load(Ordering::Acquire), Ordering::SeqCst);
             fence(Ordering::SeqCst);
         }
     }
 
-    /// Returns when no worker can still be using what was unpublished before the call.
-    pub fn wait(&self) {
+    /// Whether worker `i` sleeps.
+    pub fn is_asleep(&self, i: usize) -> bool {
+        self.workers.get(i).is_none_or(|worker| worker.passed.load(Ordering::SeqCst) == ASLEEP)
+    }
+
+    /// A client holds worker `i` up: nobody waits for it, from now on or any more.
+    pub fn set_stuck(&self, i: usize, stuck: bool) {
+        if let Some(worker) = self.workers.get(i) {
+            worker.stuck.store(stuck, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns when no worker can still be using what was unpublished before the call, but for those that are stuck. If
+    /// there are such, it must be kept.
+    pub fn wait(&self) -> Result<(), Held> {
         fence(Ordering::SeqCst);
         let target = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
+        let mut held = Ok(());
         for worker in &self.workers {
             #[cfg(not(loom))]
             let mut tries = 0u32;
-            loop {
-                let at = worker.0.load(Ordering::Acquire);
-                if at == ASLEEP || at >= target {
+            while !worker.has_passed(target) {
+                if worker.stuck.load(Ordering::Relaxed) {
+                    held = Err(Held(target));
                     break;
                 }
                 #[cfg(not(loom))]
@@ -78,5 +108,64 @@ impl Quiescence {
             }
         }
         fence(Ordering::SeqCst);
+        held
+    }
+
+    /// Whether what was held may be dropped by now.
+    pub fn is_over(&self, held: Held) -> bool {
+        let over = self.workers.iter().all(|worker| worker.has_passed(held.0));
+        fence(Ordering::SeqCst);
+        over
+    }
+}
+
+impl Padded {
+    fn has_passed(&self, target: u64) -> bool {
+        let passed = self.passed.load(Ordering::Acquire);
+        passed == ASLEEP || passed >= target
+    }
+}
+
+/// Drops what was unpublished, as soon as nobody can be using it.
+pub(crate) struct Reclaim {
+    pub(crate) quiescence: Arc<Quiescence>,
+    held: Mutex<Vec<(Held, Garbage)>>,
+}
+
+/// What is kept until it may be dropped.
+pub(crate) type Garbage = Box<dyn Send>;
+
+impl Reclaim {
+    pub(crate) fn new(quiescence: Arc<Quiescence>) -> Self {
+        Self { quiescence, held: Mutex::default() }
+    }
+
+    /// Waits for all workers that are not stuck, and drops `garbage`; keeps it if one is stuck.
+    pub(crate) fn retire(&self, garbage: impl Send + 'static) {
+        match self.quiescence.wait() {
+            Ok(()) => drop(garbage),
+            Err(held) => self.lock().push((held, Box::new(garbage))),
+        }
+    }
+
+    /// Keeps `garbage`, for a caller that must not wait.
+    pub(crate) fn bury(&self, garbage: impl Send + 'static) {
+        let held = Held(self.quiescence.epoch.fetch_add(1, Ordering::AcqRel) + 1);
+        self.lock().push((held, Box::new(garbage)));
+    }
+
+    /// What may be dropped by now of what was kept.
+    pub(crate) fn collect(&self) -> Vec<Garbage> {
+        let over = |(held, _): &mut (Held, Garbage)| self.quiescence.is_over(*held);
+        self.lock().extract_if(.., over).map(|(_, garbage)| garbage).collect()
+    }
+
+    /// Whether anything is kept.
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Held, Garbage)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

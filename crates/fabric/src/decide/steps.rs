@@ -3,9 +3,10 @@
 
 use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::bridge::port::PortIndex;
-use crate::counters::DropReason;
+use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::batch::Batch;
 use crate::deliver::tools::Tools;
+use crate::lists::output::OutputList;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::RxBatch;
 
@@ -66,8 +67,20 @@ pub(crate) fn say(
 pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
     pad.take_lists(batch, |lane, list| {
         let Some(to) = bridge.lane(lane) else { return };
-        if let Err(fault) = to.egress.deliver(list, &to.counters, tools) {
-            (to.on_fault)(fault);
+        tools.site.enter(&to.client);
+        if to.client.is_abandoned() {
+            refuse(list, &to.counters);
+        } else if let Err(fault) = to.egress.deliver(list, &to.counters, tools) {
+            to.client.fault(fault);
         }
     });
+}
+
+/// Drops what is for a client whose memory is not touched any more.
+#[cold]
+fn refuse(list: &mut OutputList<'_>, counters: &QueueCounters) {
+    let mut drops = Drops::default();
+    drops.add(DropReason::PortDown, list.len() as u32);
+    list.refuse_rest(DropReason::PortDown);
+    counters.add_drops(&mut drops);
 }

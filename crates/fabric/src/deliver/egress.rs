@@ -16,4 +16,8 @@ pub trait Egress: Send + Sync {
         counters: &QueueCounters,
         tools: &mut Tools,
     ) -> Result<(), Fault>;
+
+    /// A worker is stuck in the receiver's memory, perhaps with a lock of this queue: who waits for that stops to wait, and
+    /// nothing is delivered any more.
+    fn abandon(&self) {}
 }

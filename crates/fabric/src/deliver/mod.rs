@@ -1,6 +1,7 @@
 //! Delivering: each destination with a list takes it once a batch. No delivery waits.
 //!
 //! - `egress.rs`: the contract of a destination, [`Egress`](egress::Egress);
+//! - `client.rs`: who is attached to a port, and answers for a worker's waiting;
 //! - `tools.rs`: what a worker lends to a delivery;
 //! - `tx_ring.rs`: destinations that are rings: reserve, copy, publish, notify;
 //! - `reservation.rs`: its bookkeeping: runs of slots that several workers fill at once and publish in order;
@@ -8,6 +9,7 @@
 //! - `crossing.rs`: destinations that are ports of another bridge, entered at once;
 //! - `levels.rs`: the batches of those other bridges, below the one that a worker took from a queue.
 
+pub(crate) mod client;
 pub mod crossing;
 pub mod egress;
 pub(crate) mod levels;

@@ -1,5 +1,8 @@
 //! What a worker lends to a delivery.
 
+use std::sync::Arc;
+
+use crate::deliver::client::Site;
 use crate::deliver::levels::Nest;
 use crate::wake::notifier::Notifier;
 
@@ -9,11 +12,14 @@ pub struct Tools {
     pub notifier: Notifier,
     /// For what goes on in another bridge.
     pub(crate) nest: Nest,
+    /// Whose memory is at hand.
+    pub(crate) site: Arc<Site>,
 }
 
 impl Tools {
     /// Those of a thread that is no worker: nothing goes on in another bridge.
     pub fn new(notifier: Notifier) -> Self {
-        Self { notifier, nest: Nest::default() }
+        let site = notifier.site().clone();
+        Self { notifier, nest: Nest::default(), site }
     }
 }

@@ -18,7 +18,7 @@ use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::{Output, OutputList};
 use crate::rx::HEADER_COPY;
-use crate::sync::{Ordering, SpinLock, UnsafeCell, fence};
+use crate::sync::{AtomicBool, Ordering, SpinLock, UnsafeCell, fence};
 
 /// A checked buffer of the receiver: `capacity` bytes that may be written.
 #[derive(Debug, Clone, Copy)]
@@ -132,6 +132,8 @@ pub struct TxRing<B: RingBacking> {
     view: Box<[UnsafeCell<Slot<B::Entry>>]>,
     mask: u32,
     level: Level,
+    /// Nobody waits for the lock any more: see [`Egress::abandon`].
+    abandoned: AtomicBool,
     backing: B,
 }
 
@@ -162,6 +164,7 @@ impl<B: RingBacking> TxRing<B> {
                 .collect(),
             mask: size - 1,
             level: Level::detected(),
+            abandoned: AtomicBool::new(false),
             backing,
         }
     }
@@ -457,7 +460,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
     ) -> Result<(), Fault> {
         let mut drops = Drops::default();
         let wanted = list.len() as u32;
-        let reserved = self.state.with(|state| {
+        let reserved = self.state.with_unless(&self.abandoned, |state| {
             if state.dead {
                 return Ok(None);
             }
@@ -473,7 +476,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
             self.backing.expect_publish(&mut state.own, end.wrapping_sub(start));
             Ok(Some((start, packets, ticket)))
         });
-        let (start, packets, ticket) = match reserved {
+        let (start, packets, ticket) = match reserved.unwrap_or(Ok(None)) {
             Ok(Some(reserved)) => reserved,
             refused => {
                 list.refuse_rest(DropReason::PortDown);
@@ -496,7 +499,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
 
         // Publish what is complete, in order; who publishes notifies.
         let delivered = u64::from(wanted - drops.total());
-        let published = self.state.with(|state| {
+        let published = self.state.with_unless(&self.abandoned, |state| {
             let before = state.reservation.published();
             let end = state.reservation.complete(ticket);
             if let Some(end) = end {
@@ -513,7 +516,8 @@ impl<B: RingBacking> Egress for TxRing<B> {
             state.dead |= early.is_err();
             (end, early)
         });
-        let (published, early) = published;
+        // Abandoned with the lock taken: what was filled is never seen.
+        let (published, early) = published.unwrap_or((None, Ok(false)));
         counters.add_drops(&mut drops);
         if published.is_some() {
             // The receiver sets its flag and then looks at the index; we move the index and then look at the
@@ -524,9 +528,13 @@ impl<B: RingBacking> Egress for TxRing<B> {
             }
         }
         if self.backing.faulted() {
-            self.state.with(|state| state.dead = true);
+            let _ = self.state.with_unless(&self.abandoned, |state| state.dead = true);
             return Err(Fault::Memory);
         }
         early.map(|_| ())
+    }
+
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 }

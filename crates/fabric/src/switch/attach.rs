@@ -1,10 +1,11 @@
 //! Attaching and detaching the queues of a client, with queues of the switch's own in front of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use super::{Attached, Placement, PortRef, State, Switch, SwitchError, doorbell, next, port_mut};
 use crate::bridge::port::Caps;
+use crate::deliver::client::{Client, GiveUp};
 use crate::deliver::egress::Egress;
 use crate::deliver::queueing::{Queued, Retained};
 use crate::fault::OnFault;
@@ -35,6 +36,8 @@ pub struct AttachOptions {
     pub placement: Placement,
     /// A queue of the switch's own in front of each transmit queue. Without it packets are delivered at once.
     pub queueing: Option<Queueing>,
+    /// Takes the client's memory away from a thread that is stuck in it: what it reads and writes is private memory from then on.
+    pub give_up: Option<GiveUp>,
 }
 
 /// Queues of the switch's own in front of a port's transmit queues: packets are copied there once, in the order in which
@@ -81,7 +84,9 @@ impl Switch {
         while port.tx.len() < attachment.tx.len() {
             port.tx.push(Arc::default());
         }
-        let on_fault = once(attachment.on_fault);
+        let number = next(next_token) + 1;
+        let client = Client::new(number, attachment.on_fault, attachment.tx.clone(), options.give_up);
+        self.crew.clients.add(client.clone());
         let mut tasks = Vec::new();
         for ((number, queue), counters) in (0..).zip(attachment.rx).zip(&port.rx) {
             let task = TakeIn {
@@ -90,7 +95,7 @@ impl Switch {
                 ingress: at.port,
                 number,
                 counters: counters.clone(),
-                on_fault: on_fault.clone(),
+                client: client.clone(),
                 token: next(next_token),
                 dead: false,
             };
@@ -105,13 +110,12 @@ impl Switch {
                 let queued: Arc<dyn Egress> = Arc::new(Queued::new(ring.clone()));
                 let (egress, gate) = (std::mem::replace(egress, queued), (queueing.gate)(number));
                 let (counters, token) = (counters.clone(), next(next_token));
-                let drain = Drain::new(ring, gate, egress, counters, on_fault.clone(), token);
+                let drain = Drain::new(ring, gate, egress, counters, client.clone(), token);
                 tasks.push((self.place(options.placement), Task::Drain(Box::new(drain))));
             }
         }
         let drains = names(tasks.get(rx.len()..).unwrap_or_default());
-        port.attached =
-            Some(Attached { tx, rx, drains, caps: attachment.caps, mtu: attachment.mtu, on_fault });
+        port.attached = Some(Attached { tx, rx, drains, caps: attachment.caps, mtu: attachment.mtu, client });
         port.suspended = false;
         self.publish(bridge);
         self.tell(bridge, at.port, was_up);
@@ -145,33 +149,43 @@ impl Switch {
             self.tell(bridge, at.port, was_up);
             return Ok(());
         };
-        let queues: Vec<_> = attached.rx.iter().map(|(worker, token)| self.take(*worker, *token)).collect();
+        let (mut tasks, mut lent) = (Vec::new(), Vec::new());
+        let mut keep = |task| match task {
+            Ok(task) => tasks.extend(task),
+            Err(later) => lent.push(later),
+        };
+        attached.rx.iter().for_each(|(worker, token)| keep(self.take(*worker, *token)));
         self.publish(bridge);
         // Nothing is retained for the client any more.
-        for (worker, token) in &attached.drains {
-            if let Some(Task::Drain(drain)) = self.take(*worker, *token) {
-                drain.discard();
+        attached.drains.iter().for_each(|(worker, token)| keep(self.take(*worker, *token)));
+        self.crew.clients.remove(&attached.client);
+        self.tell(bridge, at.port, was_up);
+        drop(state);
+        if !attached.client.is_abandoned() {
+            // Another client holds up the worker that has them. Without the lock: it is this port alone that waits.
+            let deadline = Instant::now() + PATIENCE;
+            let left = || deadline.saturating_duration_since(Instant::now());
+            tasks.extend(lent.into_iter().filter_map(|later| later.wait(left())));
+        }
+        for task in tasks {
+            match task {
+                Task::Drain(drain) => drain.discard(),
+                task => drop(task),
             }
         }
-        drop(queues);
-        drop(attached);
-        self.tell(bridge, at.port, was_up);
         Ok(())
     }
 
-    /// Returns when every worker has ended the batch that it was at: what a port type had replaced before, in queues that
-    /// stay attached, is not used any more.
+    /// Returns when every worker has ended the batch that it was at, but for those that a client holds up.
     pub fn settle(&self) {
-        self.quiescence.wait();
+        self.crew.reclaim.retire(());
+    }
+
+    /// Drops what a port type had replaced before, in queues that stay attached: as soon as no worker can be using it.
+    pub fn retire(&self, replaced: impl Send + 'static) {
+        self.crew.reclaim.retire(replaced);
     }
 }
 
-/// Several queues, on several workers, may find out what a client did; its port is told of the first.
-fn once(tell: OnFault) -> OnFault {
-    let told = AtomicBool::new(false);
-    Arc::new(move |fault| {
-        if !told.swap(true, Relaxed) {
-            tell(fault);
-        }
-    })
-}
+/// How long the queues of a client that goes are waited for, where another client holds up the worker that is at one.
+const PATIENCE: Duration = Duration::from_secs(2);

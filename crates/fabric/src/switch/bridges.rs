@@ -17,7 +17,7 @@ impl Switch {
         if state.bridges.values().any(|b| b.name == name) {
             return Err(SwitchError::BridgeExists(name.into()));
         }
-        logic.prepare(self.workers.len()).map_err(SwitchError::Logic)?;
+        logic.prepare(self.threads()).map_err(SwitchError::Logic)?;
         let id = BridgeId(state.next_bridge);
         state.next_bridge += 1;
         let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
@@ -48,16 +48,16 @@ impl Switch {
         let bridge = self.lock().bridges.remove(&id).ok_or(SwitchError::Gone("bridge"))?;
         self.remove_alarms(bridge.alarm);
         if let Some((injector, worker, token)) = &bridge.injector {
-            if let Some(Task::Inject(task)) = self.take(*worker, *token) {
+            if let Ok(Some(Task::Inject(task))) = self.take(*worker, *token) {
                 task.discard();
             }
             injector.close();
         }
-        self.quiescence.wait();
+        self.settle();
         for (_, observer) in &bridge.observers {
             observer.bridge_removed();
         }
-        drop(bridge);
+        self.crew.reclaim.retire(bridge);
         Ok(())
     }
 
@@ -70,7 +70,7 @@ impl Switch {
     pub fn set_logic(&self, id: BridgeId, logic: Arc<dyn SwitchLogic>) -> Result<(), SwitchError> {
         let state = &mut *self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
-        logic.prepare(self.workers.len()).map_err(SwitchError::Logic)?;
+        logic.prepare(self.threads()).map_err(SwitchError::Logic)?;
         let alarms = self.alarms(bridge, &logic, next(&mut state.next_token));
         let old = std::mem::replace(&mut bridge.logic, logic);
         self.publish(bridge);

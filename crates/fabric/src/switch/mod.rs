@@ -1,7 +1,7 @@
 //! The control plane's handle: bridges, ports, what is attached to them, and the workers.
 //!
 //! Every change is: build the new picture, publish it, wait until no worker uses the old one, drop it. The
-//! calls block for about a batch's time; none may be made from a worker (from an [`OnFault`], say).
+//! calls block for about a batch's time; none may be made from a worker (from an [`OnFault`](crate::OnFault), say).
 //!
 //! - `bridges.rs`: bridges and their logics;
 //! - `ports.rs`: ports, their settings and counters;
@@ -21,25 +21,28 @@ mod publish;
 mod workers;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::bridge::cell::BridgeCell;
 use crate::bridge::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
-use crate::bridge::quiescence::Quiescence;
+use crate::bridge::quiescence::{Quiescence, Reclaim};
 use crate::clock;
 use crate::counters::QueueCounters;
 use crate::decide::logic::SwitchLogic;
+use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
-use crate::fault::OnFault;
 use crate::observe::mirror::{Copied, Mirror};
 use crate::observe::observer::Observer;
 use crate::protect::policing::Guards;
 use crate::rx::BatchLimits;
 use crate::worker::handle::WorkerHandle;
-use crate::worker::run::{self, Pace};
+use crate::worker::post::Post;
+use crate::worker::run::Pace;
+use crate::worker::start;
 use crate::worker::tasks::Token;
 use crate::worker::tasks::inject::{InjectError, Injector};
+use crate::worker::watchdog::{Crew, STAND_INS, Watchdog};
 
 pub use attach::{AttachOptions, Attachment, Queueing};
 pub use placement::Placement;
@@ -87,6 +90,9 @@ pub enum SwitchError {
     /// Something is attached to the port.
     #[error("the port already has a client")]
     Attached,
+    /// The queue is in a batch that a client holds up.
+    #[error("a client holds up the queue's worker; try again when its port is down")]
+    HeldUp,
     /// The kernel gives no doorbell for a queue.
     #[error("cannot make an eventfd for a queue: {0}")]
     Doorbell(std::io::ErrorKind),
@@ -120,7 +126,7 @@ struct Attached {
     drains: Vec<(usize, Token)>,
     caps: Caps,
     mtu: u32,
-    on_fault: OnFault,
+    client: Arc<Client>,
 }
 
 struct Port {
@@ -164,10 +170,11 @@ struct State {
 
 /// A running switch. See the module.
 pub struct Switch {
-    // Workers stop before anything they use goes.
+    // Workers stop before anything they use goes, and those that stand in for them after them.
     workers: Vec<WorkerHandle>,
+    _watchdog: Watchdog,
+    crew: Arc<Crew>,
     load: Vec<AtomicU32>,
-    quiescence: Arc<Quiescence>,
     state: Mutex<State>,
     started: u64,
     link_listener: OnceLock<LinkListener>,
@@ -192,16 +199,25 @@ impl Switch {
     /// Starts the workers.
     pub fn start(options: &SwitchOptions) -> std::io::Result<Self> {
         let n = options.workers.len().max(1);
-        let quiescence = Arc::new(Quiescence::new(n));
+        let posts: Vec<_> = (0..n + STAND_INS).map(Post::new).collect();
+        let crew = Crew::new(Arc::new(Reclaim::new(Arc::new(Quiescence::new(posts.len())))));
         let workers = (0..n)
-            .map(|i| {
+            .zip(&posts)
+            .map(|(i, post)| {
                 let cpu = options.workers.get(i).copied().flatten();
-                run::start(i, cpu, options.batch, options.pace, quiescence.clone())
+                start::worker(i, cpu, options.batch, options.pace, &crew, post)
             })
             .collect::<std::io::Result<Vec<_>>>()?;
+        let watchdog = Watchdog::start(&crew, &posts, options.batch)?;
         let load = workers.iter().map(|_| AtomicU32::new(0)).collect();
         let (state, link_listener) = (Mutex::default(), OnceLock::new());
-        Ok(Self { workers, load, quiescence, state, started: clock::cycles(), link_listener })
+        Ok(Self { workers, _watchdog: watchdog, crew, load, state, started: clock::cycles(), link_listener })
+    }
+
+    /// Threads that switch: one for each worker, and after them those that stand in for one that a client holds up.
+    /// [`Batch::worker`](crate::Batch::worker) is below this.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + STAND_INS
     }
 
     /// Names who is told when ports go up and down; only the first one named is.
@@ -225,6 +241,13 @@ impl Switch {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        // A thread that is relieved, and whose worker has ended, has nowhere to go back to.
+        self.crew.stopped.store(true, Relaxed);
     }
 }
 

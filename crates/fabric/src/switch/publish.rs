@@ -6,7 +6,7 @@ use crate::bridge::port::{Caps, PortIndex};
 use crate::counters::DropReason;
 
 impl Switch {
-    /// Publishes a bridge's current picture and waits until nobody uses the one before.
+    /// Publishes a bridge's current picture and waits until nobody uses the one before, but for who is stuck.
     pub(super) fn publish(&self, bridge: &Bridge) {
         let named: Vec<_> = (0u16..)
             .zip(&bridge.ports)
@@ -20,9 +20,8 @@ impl Switch {
         let ports = ports.collect();
         let observers = bridge.observers.iter().map(|(_, observer)| observer);
         let state = BridgeState::with_aside(bridge.logic.clone(), ports, lanes, &bridge.mirrors, observers);
-        let old = bridge.cell.swap(state.with_arenas(self.workers.len()));
-        self.quiescence.wait();
-        drop(old);
+        let old = bridge.cell.swap(state.with_arenas(self.threads()));
+        self.crew.reclaim.retire(old);
     }
 }
 
@@ -40,7 +39,7 @@ fn picture_of(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
             port: at,
             egress: egress.clone(),
             counters: counters.clone(),
-            on_fault: attached.on_fault.clone(),
+            client: attached.client.clone(),
         }));
     }
     PortEntry {

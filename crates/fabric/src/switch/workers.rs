@@ -6,7 +6,7 @@ use super::{Placement, PortRef, Switch, SwitchError, port_mut};
 use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::WorkerSnapshot;
-use crate::worker::handle::WorkerHandle;
+use crate::worker::handle::{Lent, WorkerHandle};
 use crate::worker::tasks::{Task, Token};
 
 /// A worker as it is.
@@ -39,7 +39,8 @@ impl Switch {
         let (Some(old), Some(new)) = (self.workers.get(from), self.workers.get(to)) else {
             return Err(SwitchError::Gone("worker"));
         };
-        new.add(old.take(token).ok_or(SwitchError::Gone("queue"))?);
+        let task = old.take(token).map_err(|_| SwitchError::HeldUp)?;
+        new.add(task.ok_or(SwitchError::Gone("queue"))?);
         entry.0 = to;
         if let (Some(a), Some(b)) = (self.load.get(from), self.load.get(to)) {
             a.fetch_sub(1, Relaxed);
@@ -95,11 +96,12 @@ impl Switch {
         }
     }
 
-    /// Takes a task that was placed there away from a worker; returns after its last batch has completed.
-    pub(super) fn take(&self, worker: usize, token: Token) -> Option<Task> {
+    /// Takes a task that was placed there away from a worker; returns after its last batch has completed, unless a
+    /// client holds that up.
+    pub(super) fn take(&self, worker: usize, token: Token) -> Result<Option<Task>, Lent> {
         if let Some(load) = self.load.get(worker) {
             load.fetch_sub(1, Relaxed);
         }
-        self.workers.get(worker)?.take(token)
+        self.workers.get(worker).map_or(Ok(None), |worker| worker.take(token))
     }
 }

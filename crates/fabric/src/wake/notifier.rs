@@ -6,17 +6,30 @@
 //! and asynchronous I/O offers it: an operation that completes at once (reading nothing from `/dev/null`)
 //! with `IOCB_FLAG_RESFD` signals the descriptor on completion, full or not, blocking or not. Operations for
 //! many receivers go in one `io_submit`, so a batch costs one system call however many it wakes.
+//!
+//! A receiver can make its signal expensive: the kernel calls all who watch the eventfd, in our context. Once a system call
+//! took long, receivers are told one by one for a while and the CPU time of each is measured, so that one can be named.
 
 use std::ffi::c_long;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::clock;
+use crate::deliver::client::Site;
 use crate::wake::doorbell::{Ring, SystemCall};
 
 /// Receivers told with one system call; more take another.
 const MOST: usize = 64;
+
+/// A system call that took so long is looked into.
+const LONG: Duration = Duration::from_micros(500);
+/// After one, receivers are told one by one so many times.
+const SUSPICIOUS: u32 = 256;
+/// A receiver whose signals take long so many times in a row is expensive.
+const STRIKES: u32 = 3;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -52,16 +65,31 @@ struct AioRing {
 pub struct Notifier {
     context: usize,
     null: File,
-    pending: Vec<RawFd>,
+    /// Descriptors, and the numbers of the clients that they signal.
+    pending: Vec<(RawFd, u64)>,
     calls: Vec<SystemCall>,
     bells: Vec<Arc<dyn Ring>>,
     told: u64,
+    /// Whose memory or descriptor is at hand.
+    site: Arc<Site>,
+    /// [`LONG`] in cycles.
+    long: u64,
+    /// Times that receivers are still told one by one.
+    suspicious: u32,
+    /// The client whose signals took long last, and how many times in a row.
+    strikes: (u64, u32),
+    expensive: Option<u64>,
 }
 
 impl Notifier {
     /// Sets up a kernel context. Fails where the kernel has no asynchronous I/O (`CONFIG_AIO`) or
     /// `fs.aio-max-nr` is exhausted.
     pub fn new() -> io::Result<Self> {
+        Self::at(Arc::default())
+    }
+
+    /// The same, which says there which client it signals, and learns from there which one a descriptor is of.
+    pub(crate) fn at(site: Arc<Site>) -> io::Result<Self> {
         let null = File::open("/dev/null")?;
         let mut context = 0usize;
         // SAFETY: io_setup writes the new context to `context`, which must be zero before, and is.
@@ -80,6 +108,11 @@ impl Notifier {
             calls: Vec::with_capacity(MOST),
             bells: Vec::with_capacity(MOST),
             told: 0,
+            site,
+            long: clock::from_duration(LONG),
+            suspicious: 0,
+            strikes: (0, 0),
+            expensive: None,
         })
     }
 
@@ -89,7 +122,7 @@ impl Notifier {
         if self.pending.len() == MOST {
             self.flush();
         }
-        self.pending.push(fd);
+        self.pending.push((fd, self.site.get().0));
     }
 
     /// Makes a system call at the next [`Notifier::flush`], for a socket that must stay open until then.
@@ -127,8 +160,18 @@ impl Notifier {
         self.told
     }
 
-    /// Rings all doorbells collected.
-    pub fn flush(&mut self) {
+    pub(crate) fn site(&self) -> &Arc<Site> {
+        &self.site
+    }
+
+    /// A client that was found to be expensive to signal since this was last asked.
+    pub(crate) fn take_expensive(&mut self) -> Option<u64> {
+        self.expensive.take()
+    }
+
+    /// Rings all doorbells collected. Returns how many receivers were told.
+    pub fn flush(&mut self) -> u64 {
+        let before = self.told;
         for bell in self.bells.drain(..) {
             bell.ring();
         }
@@ -139,14 +182,62 @@ impl Notifier {
         if !self.pending.is_empty() {
             self.tell();
         }
+        self.told - before
     }
 
-    /// Signals the clients' eventfds. A descriptor that refuses costs only its own receiver the signal: the kernel
-    /// stops at it, and the rest is submitted again without it.
+    /// Signals the clients' eventfds.
     fn tell(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        match pending.as_slice() {
+            [one] => self.tell_one(*one),
+            all if self.suspicious > 0 => all.iter().for_each(|one| self.tell_one(*one)),
+            all => {
+                self.site.ring(0);
+                let start = clock::cycles();
+                self.submit(all);
+                if clock::cycles().wrapping_sub(start) > self.long {
+                    self.suspicious = SUSPICIOUS;
+                }
+            }
+        }
+        self.site.leave();
+        self.pending = pending;
+        self.pending.clear();
+    }
+
+    /// Signals one, and looks at what that costs if there is reason to.
+    fn tell_one(&mut self, (fd, client): (RawFd, u64)) {
+        self.site.ring(client);
+        let start = clock::cycles();
+        if self.suspicious == 0 {
+            self.submit(&[(fd, client)]);
+            if clock::cycles().wrapping_sub(start) > self.long {
+                self.suspicious = SUSPICIOUS;
+            }
+            return;
+        }
+        self.suspicious -= 1;
+        // Not the time that passes: who is woken may get our CPU.
+        let before = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        self.submit(&[(fd, client)]);
+        let after = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let nanoseconds = (after.tv_sec - before.tv_sec) * 1_000_000_000 + (after.tv_nsec - before.tv_nsec);
+        self.strikes = match self.strikes {
+            _ if nanoseconds < LONG.as_nanos() as i64 => (0, 0),
+            (last, times) if last == client => (client, times + 1),
+            _ => (client, 1),
+        };
+        if self.strikes.1 >= STRIKES {
+            self.expensive = Some(client).filter(|client| *client != 0);
+        }
+    }
+
+    /// One system call. A descriptor that refuses costs only its own receiver the signal: the kernel
+    /// stops at it, and the rest is submitted again without it.
+    fn submit(&mut self, pending: &[(RawFd, u64)]) {
         let mut iocbs = [Iocb::default(); MOST];
         let mut pointers = [std::ptr::null::<Iocb>(); MOST];
-        for ((iocb, pointer), fd) in iocbs.iter_mut().zip(&mut pointers).zip(&self.pending) {
+        for ((iocb, pointer), (fd, _)) in iocbs.iter_mut().zip(&mut pointers).zip(pending) {
             *iocb = Iocb {
                 opcode: IOCB_CMD_PREAD,
                 fildes: self.null.as_raw_fd() as u32,
@@ -156,7 +247,7 @@ impl Notifier {
             };
             *pointer = iocb;
         }
-        let (mut from, end) = (0, self.pending.len());
+        let (mut from, end) = (0, pending.len().min(MOST));
         while from < end {
             // SAFETY: the pointers from..end point to initialised iocbs that outlive the call; the
             // operations read zero bytes, so no buffer is involved.
@@ -173,7 +264,6 @@ impl Notifier {
             from += usize::try_from(rc).unwrap_or(0).max(1);
             self.told += u64::try_from(rc).unwrap_or(0);
         }
-        self.pending.clear();
     }
 
     /// Empties the completion ring in user space, as io_getevents would with a system call: the operations

@@ -1,18 +1,24 @@
 //! The control plane's end of a worker: the commands that it carries out between batches.
 
-use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::counters::WorkerCounters;
 use crate::wake::doorbell::EventBell;
 use crate::wake::mailbox::Mailbox;
-use crate::worker::tasks::{Task, Token};
+use crate::worker::duty::Duty;
+use crate::worker::tasks::{Next, Task, Token};
 
-/// What the control plane asks of a worker.
+/// What is asked of a worker.
 pub(crate) enum Command {
     Add(Task),
     /// Gives the task back, if it was there: what goes with it is no work for a worker.
-    Remove(Token, SyncSender<Option<Task>>),
+    Remove(Token, SyncSender<Answer>),
+    /// A thread that was relieved is done with the task that it had.
+    BringBack(Task, Next),
+    /// The worker's own thread, which was relieved, is free again.
+    HandBack(SyncSender<Box<Duty>>),
     Stop,
 }
 
@@ -26,7 +32,48 @@ pub(crate) struct WorkerHandle {
     pub(crate) node: Option<usize>,
     pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) commands: Arc<Commands>,
-    pub(crate) thread: Option<std::thread::JoinHandle<()>>,
+    pub(crate) thread: Ended,
+}
+
+/// Says when a thread has ended, to who does not want to wait for ever.
+pub(crate) struct Ended(Mutex<Receiver<()>>);
+
+impl Ended {
+    /// Threads that are stuck in a client's memory when the switch goes are left behind: they hold what they use.
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    /// The other end of `gone` goes with the thread.
+    pub(crate) fn new(gone: Receiver<()>) -> Self {
+        Self(Mutex::new(gone))
+    }
+
+    /// Waits for the thread, for a while.
+    pub(crate) fn wait(&self) {
+        let gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is ever sent.
+        let _ = gone.recv_timeout(Self::PATIENCE);
+    }
+}
+
+/// What a worker says to [`Command::Remove`].
+pub(crate) enum Answer {
+    /// The task; `None`: there is no such task.
+    Here(Option<Task>),
+    /// A thread that was relieved has it. The task follows when it is brought back.
+    Lent,
+}
+
+/// A task that a thread has which was relieved.
+pub(crate) struct Lent(Receiver<Answer>);
+
+impl Lent {
+    /// Waits for it, for a while.
+    pub(crate) fn wait(self, patience: Duration) -> Option<Task> {
+        match self.0.recv_timeout(patience) {
+            Ok(Answer::Here(task)) => task,
+            Ok(Answer::Lent) | Err(_) => None,
+        }
+    }
 }
 
 impl WorkerHandle {
@@ -35,19 +82,22 @@ impl WorkerHandle {
         self.commands.send(Command::Add(task));
     }
 
-    /// Takes a task away from the worker; returns after its last batch has completed.
-    pub(crate) fn take(&self, token: Token) -> Option<Task> {
-        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+    /// Takes a task away from the worker; returns after its last batch has completed, unless a client holds that up.
+    pub(crate) fn take(&self, token: Token) -> Result<Option<Task>, Lent> {
+        // Room for both answers: who sends them must not wait.
+        let (reply, answer) = std::sync::mpsc::sync_channel(2);
         self.commands.send(Command::Remove(token, reply));
-        answer.recv().ok().flatten()
+        match answer.recv_timeout(Ended::PATIENCE) {
+            Ok(Answer::Here(task)) => Ok(task),
+            // Without an answer, the worker is stuck and nobody could stand in for it.
+            Ok(Answer::Lent) | Err(_) => Err(Lent(answer)),
+        }
     }
 }
 
 impl Drop for WorkerHandle {
     fn drop(&mut self) {
         self.commands.send(Command::Stop);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.thread.wait();
     }
 }

@@ -1,11 +1,20 @@
 //! Workers: the threads that switch, and the tasks that they run.
 //!
 //! - `run.rs`: a worker's thread: rounds of tasks, polling, watching and sleeping;
+//! - `duty.rs`: what it owns, which another thread can go on with;
+//! - `watchdog.rs`: notices that a client holds a worker up, and has another thread stand in;
+//! - `desk.rs`, `post.rs`: where a thread leaves its duty meanwhile, and what the watchdog sees of it;
+//! - `start.rs`: starting all of these threads;
 //! - `handle.rs`: the control plane's end of a worker;
 //! - `tasks/`: what a worker runs: taking in, draining, injecting, alarms.
 
+pub(crate) mod desk;
+pub(crate) mod duty;
 pub(crate) mod handle;
+pub(crate) mod post;
 pub(crate) mod run;
+pub(crate) mod start;
 pub(crate) mod tasks;
+pub(crate) mod watchdog;
 
 pub use run::Pace;

@@ -1,4 +1,4 @@
-//! Workers: the threads that switch. A worker owns *tasks* (`tasks/`) and runs each batch of theirs to completion.
+//! A worker's thread. A worker owns *tasks* (`tasks/`) and runs each batch of theirs to completion.
 //!
 //! CPU follows load. A queue is *polled* while packets come, with its sender told not to signal. When it has
 //! been dry for [`Pace::linger`] the sender is asked to signal again, and the queue is *watched* for
@@ -9,28 +9,27 @@
 //!
 //! Signals are edge-triggered, so a client's eventfd is never read: whatever a client does to its blocking
 //! mode or counter, the worker cannot wait on it.
+//!
+//! A client can hold a thread up all the same, where it touches the client's memory or signals it. Whenever a thread does that,
+//! its worker's [duty](crate::worker::duty) lies on its [desk](crate::worker::desk), where the
+//! [watchdog](crate::worker::watchdog) finds it.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
+use rustix::event::epoll;
 
-use crate::bridge::quiescence::Quiescence;
+use crate::bridge::quiescence::Reclaim;
 use crate::clock;
-use crate::counters::{WorkerCounters, bump};
+use crate::counters::bump;
 use crate::fault::Fault;
-use crate::rx::BatchLimits;
-use crate::vital::Vital;
-use crate::wake::doorbell::EventBell;
-use crate::worker::handle::{Command, Commands, WorkerHandle};
-use crate::worker::tasks::{Context, Next, Ran, Task, Token};
+use crate::wake::doorbell::{Doorbell, ThreadBell};
+use crate::worker::duty::Duty;
+use crate::worker::handle::{Answer, Command, Commands};
+use crate::worker::post::Post;
+use crate::worker::tasks::{Context, Next, Task};
 
 /// When a worker stops polling.
 #[derive(Debug, Clone, Copy)]
@@ -56,331 +55,244 @@ impl Default for Pace {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Run every round; nobody signals.
-    Polled,
-    /// Run every round, since the time given; signals come.
-    Watched(u64),
-    /// Not run until signalled.
-    Asleep,
-    /// Not run before its time.
-    Waiting,
-    /// Not run any more; waits for removal.
-    Dead,
+/// A thread that switches: a worker's own, or one that stands in.
+pub(crate) struct Hand {
+    pub(crate) post: Arc<Post>,
+    pub(crate) context: Context,
+    pub(crate) reclaim: Arc<Reclaim>,
+    /// Rung when this thread wakes.
+    pub(crate) watchdog: Arc<Doorbell<ThreadBell>>,
 }
 
-struct Slot {
-    task: Task,
-    phase: Phase,
-    last_packets: u64,
+/// Why a thread does not serve any more.
+pub(crate) enum End {
+    /// The worker has ended.
+    Stopped,
+    /// The worker's own thread has the duty again.
+    HandedBack,
+    /// Another thread took the duty. This one still has a task, perhaps, which is to be brought back.
+    Relieved(Option<(Task, Next)>),
 }
 
-struct Worker {
-    index: usize,
-    quiescence: Arc<Quiescence>,
-    commands: Arc<Commands>,
-    /// Whether the doorbell of `commands` was rung while the worker was about to sleep.
-    rung: bool,
-    epoll: OwnedFd,
-    slots: Vec<Option<Slot>>,
-    /// Slots that are polled or watched.
-    awake: Vec<usize>,
-    /// Slots that wait, by their times.
-    waiting: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Wakes the worker at the earliest of these times.
-    timer: OwnedFd,
-    context: Context,
-    linger: u64,
-    watch: u64,
-    listen: u64,
-    poll_forever: bool,
-}
-
-// What epoll says beside the numbers of slots.
-const COMMANDS: u64 = u64::MAX;
-const TIMER: u64 = u64::MAX - 1;
-
-/// Starts worker `index`, pinned to `cpu` if given.
-pub(crate) fn start(
-    index: usize,
-    cpu: Option<usize>,
-    limits: BatchLimits,
-    pace: Pace,
-    quiescence: Arc<Quiescence>,
-) -> std::io::Result<WorkerHandle> {
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let edge = EventFlags::IN | EventFlags::ET;
-    let commands = Arc::new(Commands::new(EventBell::new()?));
-    epoll::add(&epoll, commands.doorbell.bell(), EventData::new_u64(COMMANDS), edge)?;
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    epoll::add(&epoll, &timer, EventData::new_u64(TIMER), edge)?;
-    let counters = Arc::new(WorkerCounters::default());
-    let mut worker = Worker {
-        index,
-        quiescence,
-        commands: commands.clone(),
-        rung: false,
-        epoll,
-        slots: Vec::new(),
-        awake: Vec::new(),
-        waiting: BinaryHeap::new(),
-        timer,
-        context: Context::new(index, limits, counters.clone())?,
-        linger: clock::from_duration(pace.linger),
-        watch: clock::from_duration(pace.watch),
-        listen: clock::from_duration(pace.listen),
-        poll_forever: pace.poll_forever,
-    };
-    let (started, answer) = std::sync::mpsc::sync_channel(1);
-    let thread = std::thread::Builder::new().name(format!("mswitch-w{index}")).spawn(move || {
-        let pinned = cpu.map_or(Ok(()), pin);
-        let go = pinned.is_ok();
-        let _ = started.send(pinned);
-        if go {
-            let who = format!("worker {}", worker.index);
-            // Dropped before the worker: by then its tasks are as the panic left them, and dropping them could wait.
-            let _vital = Vital::new(who, "the control plane would wait for it for ever");
-            worker.run();
-        }
-    })?;
-    match answer.recv() {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            return Err(std::io::Error::new(
-                error.kind(),
-                format!("worker {index} cannot run on CPU {}: {error}", cpu.unwrap_or(0)),
-            ));
-        }
-        Err(_) => return Err(std::io::Error::other(format!("worker {index} did not start"))),
+impl Hand {
+    /// Serves until something ends that; nothing shared is used after it.
+    pub(crate) fn serve(&mut self, duty: Box<Duty>) -> End {
+        self.context.counters = duty.counters.clone();
+        let end = self.rounds(duty).unwrap_or_else(|end| end);
+        self.reclaim.quiescence.sleep(self.post.number);
+        self.reclaim.quiescence.set_stuck(self.post.number, false);
+        end
     }
-    let node = cpu.and_then(node_of);
-    Ok(WorkerHandle { cpu, node, counters, commands, thread: Some(thread) })
-}
 
-fn pin(cpu: usize) -> std::io::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    if cpu >= rustix::thread::CpuSet::MAX_CPU {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no such CPU"));
-    }
-    set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
-}
-
-/// The NUMA node of a CPU, if the kernel knows of nodes.
-fn node_of(cpu: usize) -> Option<usize> {
-    let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
-    let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();
-    entries.flatten().find_map(|entry| node(entry.file_name()))
-}
-
-impl Worker {
-    fn run(&mut self) {
-        self.quiescence.wake(self.index);
+    fn rounds(&mut self, mut duty: Box<Duty>) -> Result<End, End> {
+        self.awake();
         let mut now = clock::cycles();
         let mut listened = now;
         loop {
-            if (self.commands.doorbell.answer() || self.rung) && !self.obey() {
-                self.quiescence.sleep(self.index);
-                return;
+            if duty.is_called() {
+                duty = self.obey(duty)?;
             }
-            self.quiescence.pass(self.index);
-            self.end_waits(now);
+            self.reclaim.quiescence.pass(self.post.number);
+            duty.end_waits(now);
 
             let mut i = 0;
-            while let Some(&s) = self.awake.get(i) {
+            while let Some(&s) = duty.awake.get(i) {
+                let Some(mut task) = duty.lend(s) else {
+                    // A thread that was relieved has it.
+                    duty.awake.swap_remove(i);
+                    continue;
+                };
                 let start = now;
-                let Some(Some(slot)) = self.slots.get_mut(s) else { break };
-                let ran = slot.task.run(&mut self.context, now);
+                let (back, ran) = self.apart(duty, |context| task.run(context, start));
+                let Some(mine) = back else { return Err(End::Relieved(Some((task, ran.next)))) };
+                duty = mine;
                 now = clock::cycles();
+                let (stays, signals) = duty.judge(s, &task, ran, now);
+                if let Some(on) = signals {
+                    let (back, ()) = self.apart_for(duty, &mut task, |task| task.set_signalled(on));
+                    let Some(mine) = back else { return Err(End::Relieved(Some((task, ran.next)))) };
+                    duty = mine;
+                }
+                duty.put_back(s, task);
+                if stays {
+                    i += 1;
+                } else {
+                    duty.awake.swap_remove(i);
+                }
+                if self.context.has_rings() {
+                    // After the task: who is expensive to signal must not hold up who sent the packets.
+                    let (back, ()) = self.apart(duty, Context::ring);
+                    duty = back.ok_or(End::Relieved(None))?;
+                    now = clock::cycles();
+                }
                 if ran.packets > 0 || ran.next != Next::Round {
                     bump(&self.context.counters.busy_cycles, now.wrapping_sub(start));
                 }
-                if self.keep_awake(s, ran, now) {
-                    i += 1;
-                } else {
-                    self.awake.swap_remove(i);
-                }
             }
 
-            if self.awake.is_empty() && !self.poll_forever {
-                self.sleep(now);
+            if duty.awake.is_empty() && !duty.poll_forever {
+                self.sleep(&mut duty, now);
+                duty = self.rouse(duty)?;
                 now = clock::cycles();
                 listened = now;
-            } else if now.wrapping_sub(listened) > self.listen {
-                self.listen(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+            } else if now.wrapping_sub(listened) > duty.listen {
+                duty.listen(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+                duty = self.rouse(duty)?;
                 now = clock::cycles();
                 listened = now;
-            } else if self.awake.is_empty() {
+            } else if duty.awake.is_empty() {
                 core::hint::spin_loop();
                 now = clock::cycles();
             }
         }
     }
 
+    /// Does `work`, in which a client can hold this thread up, while the duty lies on the desk. It is gone after that if
+    /// another thread has taken it.
+    #[inline]
+    fn apart<R>(&mut self, duty: Box<Duty>, work: impl FnOnce(&mut Context) -> R) -> (Option<Box<Duty>>, R) {
+        self.post.begin(duty);
+        let result = work(&mut self.context);
+        (self.post.desk.take(), result)
+    }
+
+    /// The same, beside the task's run.
+    #[inline]
+    fn apart_for<R>(
+        &mut self,
+        duty: Box<Duty>,
+        task: &mut Task,
+        work: impl FnOnce(&mut Task) -> R,
+    ) -> (Option<Box<Duty>>, R) {
+        match task.client() {
+            Some(client) => self.post.site.enter(client),
+            None => self.post.site.leave(),
+        }
+        self.apart(duty, |_| work(task))
+    }
+
+    fn awake(&self) {
+        self.reclaim.quiescence.wake(self.post.number);
+        self.watchdog.ring();
+    }
+
     /// Blocks until a task is signalled, the time of one has come, or there is a command.
-    fn sleep(&mut self, now: u64) {
-        self.quiescence.sleep(self.index);
-        self.rung = self.commands.doorbell.arm();
-        if !self.rung && self.set_timer(now) {
-            self.listen(None);
+    fn sleep(&self, duty: &mut Duty, now: u64) {
+        self.reclaim.quiescence.sleep(self.post.number);
+        if duty.may_sleep(now) {
+            duty.listen(None);
             bump(&self.context.counters.wakeups, 1);
         }
-        self.rung |= self.commands.doorbell.disarm();
-        self.quiescence.wake(self.index);
-    }
-
-    /// Has the timer wake the worker when the next task's time has come. Returns false if it has come.
-    fn set_timer(&self, now: u64) -> bool {
-        let Some(Reverse((time, _))) = self.waiting.peek() else { return true };
-        let Some(left) = time.checked_sub(now).filter(|left| *left > 0) else { return false };
-        let left = clock::to_duration(left);
-        let it_value =
-            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        // Fails for no time that there is; a worker that could not sleep until then polls.
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_ok()
-    }
-
-    /// Has the tasks run whose time has come.
-    #[inline]
-    fn end_waits(&mut self, now: u64) {
-        while let Some(Reverse((time, s))) = self.waiting.peek().copied()
-            && time <= now
-        {
-            self.waiting.pop();
-            if let Some(Some(slot)) = self.slots.get_mut(s) {
-                slot.phase = Phase::Polled;
-                slot.last_packets = now;
-                self.awake.push(s);
-            }
-        }
+        duty.end_sleep();
+        self.awake();
     }
 
     /// Has the tasks run that were signalled.
-    fn listen(&mut self, timeout: Option<&Timespec>) {
-        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, timeout) else {
-            return; // interrupted
-        };
-        for event in events.iter() {
-            // Commands and the timer are looked at in any case: `slots` has no such numbers.
-            let s = event.data.u64() as usize;
-            let Some(Some(slot)) = self.slots.get_mut(s) else { continue };
-            match slot.phase {
-                Phase::Asleep => self.awake.push(s),
-                // Who signals may have taken back the request to do so: it is made anew before the task sleeps.
-                Phase::Watched(_) => {}
-                Phase::Polled | Phase::Waiting | Phase::Dead => continue,
+    fn rouse(&mut self, mut duty: Box<Duty>) -> Result<Box<Duty>, End> {
+        while let Some(s) = duty.signalled.pop() {
+            if duty.rouse(s)
+                && let Some(mut task) = duty.lend(s)
+            {
+                let (back, ()) = self.apart_for(duty, &mut task, |task| task.set_signalled(false));
+                let Some(mine) = back else { return Err(End::Relieved(Some((task, Next::Round)))) };
+                duty = mine;
+                duty.put_back(s, task);
             }
-            slot.phase = Phase::Polled;
-            slot.last_packets = clock::cycles();
-            slot.task.set_signalled(false);
         }
+        Ok(duty)
     }
 
-    /// Whether slot `s` stays among those that are run every round, after its task ran.
-    #[inline]
-    fn keep_awake(&mut self, s: usize, ran: Ran, now: u64) -> bool {
-        let Some(Some(slot)) = self.slots.get_mut(s) else { return false };
-        match ran.next {
-            Next::Round => {}
-            Next::At(time) => {
-                if let Phase::Watched(_) = slot.phase {
-                    slot.task.set_signalled(false);
-                }
-                slot.phase = Phase::Waiting;
-                self.waiting.push(Reverse((time, s)));
-                return false;
-            }
-            Next::Never => {
-                slot.phase = Phase::Dead;
-                return false;
-            }
-        }
-        if ran.packets > 0 {
-            slot.last_packets = now;
-            if slot.phase != Phase::Polled {
-                slot.phase = Phase::Polled;
-                slot.task.set_signalled(false);
-            }
-            return true;
-        }
-        match slot.phase {
-            Phase::Polled if !slot.task.is_cheap_to_poll() => {
-                slot.phase = Phase::Asleep;
-                false
-            }
-            Phase::Polled => {
-                if !self.poll_forever && now.wrapping_sub(slot.last_packets) > self.linger {
-                    slot.task.set_signalled(true);
-                    slot.phase = Phase::Watched(now);
-                }
-                true
-            }
-            Phase::Watched(since) if now.wrapping_sub(since) > self.watch => {
-                slot.phase = Phase::Asleep;
-                false
-            }
-            Phase::Watched(_) => true,
-            Phase::Asleep | Phase::Waiting | Phase::Dead => false,
-        }
-    }
-
-    /// Carries out what the control plane asked for. Returns false to stop.
+    /// Carries out what was asked for.
     #[cold]
-    fn obey(&mut self) -> bool {
-        self.rung = false;
-        for command in self.commands.take() {
-            match command {
-                Command::Add(task) => self.add(task),
+    fn obey(&mut self, mut duty: Box<Duty>) -> Result<Box<Duty>, End> {
+        duty.open_mail();
+        while let Some(order) = duty.orders.pop_front() {
+            match order {
+                Command::Add(task) => duty = self.add(duty, task)?,
                 Command::Remove(token, reply) => {
-                    let _ = reply.send(self.remove(token));
+                    if let Some(mut task) = duty.remove(token, &reply) {
+                        let (back, ()) = self.apart_unwatched(duty, &mut task);
+                        // It waits for this, or has given up waiting.
+                        if let Err(unsent) = reply.send(Answer::Here(Some(task))) {
+                            self.reclaim.bury(unsent);
+                        }
+                        duty = back.ok_or(End::Relieved(None))?;
+                    }
                 }
-                Command::Stop => return false,
+                Command::BringBack(task, next) => match duty.bring_back(task, next) {
+                    Ok(()) => {}
+                    Err((mut task, claim)) => {
+                        let (back, ()) = self.apart_unwatched(duty, &mut task);
+                        if let Err(unsent) = claim.send(Answer::Here(Some(task))) {
+                            self.reclaim.bury(unsent);
+                        }
+                        duty = back.ok_or(End::Relieved(None))?;
+                    }
+                },
+                Command::HandBack(to) => match to.send(duty) {
+                    Ok(()) => return Err(End::HandedBack),
+                    Err(unsent) => duty = unsent.0,
+                },
+                Command::Stop => return Err(End::Stopped),
             }
         }
-        true
+        Ok(duty)
     }
 
-    fn add(&mut self, mut task: Task) {
-        let free = self.slots.iter().position(Option::is_none);
-        let s = free.unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        let edge = EventFlags::IN | EventFlags::ET;
-        if let Some(doorbell) = task.doorbell()
-            && let Err(error) = epoll::add(&self.epoll, doorbell, EventData::new_u64(s as u64), edge)
-        {
-            return task.fail(Fault::Notify(error));
-        }
-        let phase = match task.first() {
-            Next::Never => Phase::Dead,
-            Next::At(time) => {
-                self.waiting.push(Reverse((time, s)));
-                Phase::Waiting
+    fn add(&mut self, mut duty: Box<Duty>, mut task: Task) -> Result<Box<Duty>, End> {
+        let (s, first, epoll) = (duty.reserve(task.token()), task.first(), duty.epoll.clone());
+        let (data, flags) = Duty::watched_as(s);
+        let (back, next) = self.apart_for(duty, &mut task, |task| {
+            let watched =
+                task.doorbell().map_or(Ok(()), |doorbell| epoll::add(&epoll, doorbell, data, flags));
+            if let Err(error) = watched {
+                task.fail(Fault::Notify(error));
+                return Next::Never;
             }
-            Next::Round => {
+            if first == Next::Round {
                 // Packets may have come before anyone listened.
                 task.set_signalled(false);
-                self.awake.push(s);
-                Phase::Polled
             }
-        };
-        self.slots[s] = Some(Slot { task, phase, last_packets: clock::cycles() });
-        self.awake.reserve(self.slots.len());
-        self.waiting.reserve(self.slots.len());
+            first
+        });
+        let Some(mut duty) = back else { return Err(End::Relieved(Some((task, next)))) };
+        duty.put_back(s, task);
+        duty.admit(s, next);
+        Ok(duty)
     }
 
-    fn remove(&mut self, token: Token) -> Option<Task> {
-        let s = self.slots.iter().position(|s| s.as_ref().is_some_and(|s| s.task.token() == token))?;
-        self.awake.retain(|awake| *awake != s);
-        self.waiting.retain(|Reverse((_, waiting))| *waiting != s);
-        let slot = self.slots.get_mut(s)?.take()?;
-        if let Some(doorbell) = slot.task.doorbell() {
-            let _ = epoll::delete(&self.epoll, doorbell);
-        }
-        Some(slot.task)
+    /// Stops watching the doorbell of a task that goes.
+    fn apart_unwatched(&mut self, duty: Box<Duty>, task: &mut Task) -> (Option<Box<Duty>>, ()) {
+        let epoll = duty.epoll.clone();
+        self.apart_for(duty, task, |task| {
+            if let Some(doorbell) = task.doorbell() {
+                let _ = epoll::delete(&epoll, doorbell);
+            }
+        })
+    }
+}
+
+/// What a worker's own thread does: it serves, and comes back to that after somebody stood in for it.
+pub(crate) fn work(hand: &mut Hand, mut duty: Box<Duty>, stopped: impl Fn() -> bool) {
+    let commands = duty.commands.clone();
+    while let End::Relieved(left) = hand.serve(duty) {
+        bring_back(&commands, left);
+        let (to, handed_back) = sync_channel(1);
+        commands.send(Command::HandBack(to));
+        duty = loop {
+            // A worker that was stopped meanwhile does not answer.
+            match handed_back.recv_timeout(Duration::from_millis(100)) {
+                Ok(duty) => break duty,
+                Err(_) if stopped() => return,
+                Err(_) => {}
+            }
+        };
+    }
+}
+
+/// Gives back what a thread had when it was relieved.
+pub(crate) fn bring_back(commands: &Commands, left: Option<(Task, Next)>) {
+    if let Some((task, next)) = left {
+        commands.send(Command::BringBack(task, next));
     }
 }

@@ -4,6 +4,7 @@
 
 pub(crate) mod feed;
 pub(crate) mod mem_ring;
+pub(crate) mod pair;
 pub(crate) mod rig;
 
 use std::sync::Mutex;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clientmem::{ClientFd, Closer};
 use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
-use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, TxRing};
+use fabric::{AttachOptions, Attachment, Caps, Egress, Fault, RxQueue, Switch, TxRing};
 use memif::client::Layout;
 use memif::message::Message;
 use memif::socket;
@@ -137,8 +137,11 @@ impl PortState {
         details.push(("tx-queues".into(), describe(tx_side(&connection, &mine))));
 
         let (report, mut faults) = mpsc::channel(1);
+        let memory = connection.memory.clone();
+        let options =
+            AttachOptions { give_up: Some(Arc::new(move || memory.void())), ..AttachOptions::default() };
         let attachment = attachment(connection, &mine, report);
-        if let Err(error) = self.switch.attach(self.at, attachment) {
+        if let Err(error) = self.switch.attach_with(self.at, attachment, options) {
             return End::Ours(error.to_string());
         }
         self.status.set(Status { link: Link::Up, details });

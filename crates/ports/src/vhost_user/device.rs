@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
-use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch, Tools};
+use fabric::{AttachOptions, Attachment, Caps, Egress, Fault, RxQueue, Switch, Tools};
 use tokio::sync::mpsc;
 use vhost_user::dirty_log::DirtyLog;
 use vhost_user::features::device;
@@ -153,6 +153,7 @@ impl Rings for Plug {
         let (form, mut announce) = (Form::of(features), announce);
         let (mut rx_queues, mut egresses) = (Vec::<Box<dyn RxQueue>>::new(), Vec::<Arc<dyn Egress>>::new());
         let (mut positions, mut calls) = (Vec::new(), BTreeMap::new());
+        let memory = rings.first().map(|running| running.queue.memory().clone());
         let sizes = rings.iter().filter(|ring| ring.enabled).map(|ring| (ring.ring, ring.size));
         let mut facts = facts(&sizes.collect::<Vec<_>>(), regions, mtu);
         facts.extend(
@@ -190,7 +191,13 @@ impl Rings for Plug {
         });
         let mtu = mtu.map_or(MAX_PACKET, u32::from);
         let attachment = Attachment { rx: rx_queues, tx: egresses, caps, mtu, on_fault };
-        self.switch.attach(self.at, attachment).map_err(|error| error.to_string())?;
+        let its_log = log.clone();
+        let give_up = move || {
+            memory.iter().for_each(|memory| memory.void());
+            its_log.iter().for_each(|log| log.void());
+        };
+        let options = AttachOptions { give_up: Some(Arc::new(give_up)), ..AttachOptions::default() };
+        self.switch.attach_with(self.at, attachment, options).map_err(|error| error.to_string())?;
         self.plugged = Some(Plugged { positions, calls, facts, log });
         Ok(())
     }
@@ -210,8 +217,7 @@ impl Rings for Plug {
         let Some(plugged) = &mut self.plugged else { return };
         if let Some((told, held)) = plugged.calls.get_mut(&ring) {
             told.0.store(call.as_deref().map_or(-1, OwnedFd::as_raw_fd), Ordering::Release);
-            self.switch.settle();
-            *held = call;
+            self.switch.retire(std::mem::replace(held, call));
         }
     }
 }

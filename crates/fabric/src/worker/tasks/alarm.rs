@@ -46,13 +46,13 @@ impl Alarm {
     pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
         // SAFETY: the worker that runs this is awake and `bridge` does not outlive this function.
         let bridge = unsafe { self.bridge.get() };
+        context.tools.site.leave();
         context.batch.clear();
         context.batch.queue = 0;
         context.load_for(bridge);
         let Context { batch, pad, tools, .. } = context;
         originate(batch, pad, tools, bridge, |batch| bridge.logic.wake(batch));
         self.counters.add_drops(&mut context.pad.drops);
-        context.ring();
         let late = now.saturating_sub(self.due) / self.period;
         self.due = self.due.saturating_add(self.period.saturating_mul(late.saturating_add(1)));
         Ran { packets: 0, next: Next::At(self.due) }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::{Context, Next, Ran, Token};
 use crate::counters::{DropReason, Drops, QueueCounters};
+use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
 use crate::deliver::queueing::Retained;
-use crate::fault::{Fault, OnFault};
+use crate::fault::Fault;
 use crate::lists::output::{OutputList, RunPool};
 use crate::rx::MAX_BATCH;
 use crate::wake::doorbell::EventBell;
@@ -47,7 +48,7 @@ pub(crate) struct Drain {
     gate: Box<dyn Gate>,
     egress: Arc<dyn Egress>,
     counters: Arc<QueueCounters>,
-    on_fault: OnFault,
+    client: Arc<Client>,
     token: Token,
     runs: RunPool,
     dead: bool,
@@ -59,11 +60,15 @@ impl Drain {
         gate: Box<dyn Gate>,
         egress: Arc<dyn Egress>,
         counters: Arc<QueueCounters>,
-        on_fault: OnFault,
+        client: Arc<Client>,
         token: Token,
     ) -> Self {
         let runs = RunPool::new(MAX_BATCH);
-        Self { retained, gate, egress, counters, on_fault, token, runs, dead: false }
+        Self { retained, gate, egress, counters, client, token, runs, dead: false }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -81,9 +86,10 @@ impl Drain {
 
     /// Delivers a batch.
     pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
-        if self.dead {
+        if self.dead || self.client.is_abandoned() {
             return Ran { packets: 0, next: Next::Never };
         }
+        context.tools.site.enter(&self.client);
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = 0;
@@ -115,7 +121,6 @@ impl Drain {
         }
         if at != front {
             self.retained.release(at);
-            context.ring();
         }
         Ran { packets, next: if self.dead { Next::Never } else { next } }
     }
@@ -129,7 +134,7 @@ impl Drain {
     }
 
     pub(crate) fn fail(&self, fault: Fault) {
-        (self.on_fault)(fault);
+        self.client.fault(fault);
     }
 
     /// Drops what is left. For when nothing is retained any more.

@@ -164,6 +164,7 @@ impl Inject {
 
     /// Switches the packets at the front that go the same way.
     pub(crate) fn run(&mut self, context: &mut Context) -> Ran {
+        context.tools.site.leave();
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = 0;
@@ -198,7 +199,6 @@ impl Inject {
             self.queue.counters.add_drops(&mut pad.drops);
             self.queue.counters.add_batch_alone(packets as u64, batch.bytes);
             context.count(packets);
-            context.ring();
             context.batch.clear();
             for spent in self.taken.drain(..) {
                 // There is room: see `Injector::new`.

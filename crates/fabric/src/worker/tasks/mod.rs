@@ -19,13 +19,14 @@ use std::sync::Arc;
 
 use crate::bridge::picture::BridgeState;
 use crate::counters::{WorkerCounters, bump};
+use crate::deliver::client::{Client, Clients};
 use crate::deliver::levels::Nest;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::{BatchLimits, RxBatch};
-use crate::sync::Ordering;
 use crate::wake::notifier::Notifier;
+use crate::worker::post::Post;
 
 use alarm::Alarm;
 use drain::Drain;
@@ -111,11 +112,20 @@ impl Task {
         }
     }
 
+    /// Who can hold it up.
+    pub(crate) fn client(&self) -> Option<&Client> {
+        match self {
+            Self::TakeIn(task) => Some(&task.client),
+            Self::Drain(task) => Some(task.client()),
+            Self::Inject(_) | Self::Alarm(_) => None,
+        }
+    }
+
     /// Tells its port that it cannot be run.
     #[cold]
     pub(crate) fn fail(&self, fault: Fault) {
         match self {
-            Self::TakeIn(task) => (task.on_fault)(fault),
+            Self::TakeIn(task) => task.client.fault(fault),
             Self::Drain(task) => task.fail(fault),
             Self::Inject(_) | Self::Alarm(_) => {}
         }
@@ -135,24 +145,24 @@ impl Task {
 
 /// What a worker's tasks use in turn.
 pub(crate) struct Context {
-    /// The worker's number.
+    /// The thread's number.
     pub(crate) worker: usize,
+    /// Those of the worker that it serves.
     pub(crate) counters: Arc<WorkerCounters>,
+    clients: Arc<Clients>,
     pub(crate) batch: RxBatch,
     pub(crate) pad: Scratchpad,
     pub(crate) tools: Tools,
 }
 
 impl Context {
-    /// That of worker `worker`. Fails where the kernel has no asynchronous I/O left.
-    pub(crate) fn new(
-        worker: usize,
-        limits: BatchLimits,
-        counters: Arc<WorkerCounters>,
-    ) -> std::io::Result<Self> {
+    /// That of the thread at `post`. Fails where the kernel has no asynchronous I/O left.
+    pub(crate) fn new(post: &Post, limits: BatchLimits, clients: Arc<Clients>) -> std::io::Result<Self> {
+        let worker = post.number;
         let (batch, pad) = (RxBatch::new(limits), Scratchpad::of_worker(worker));
-        let tools = Tools { notifier: Notifier::new()?, nest: Nest::of_worker(worker, limits) };
-        Ok(Self { worker, counters, batch, pad, tools })
+        let notifier = Notifier::at(post.site.clone())?;
+        let tools = Tools { notifier, nest: Nest::of_worker(worker, limits), site: post.site.clone() };
+        Ok(Self { worker, counters: Arc::default(), clients, batch, pad, tools })
     }
 
     /// Makes the private header copies of the packets in the batch, which is about to be switched in `bridge`.
@@ -173,12 +183,19 @@ impl Context {
         bump(&self.counters.batches, 1);
     }
 
-    /// Rings all doorbells that the batch collected.
+    /// Whether the batch collected doorbells to ring.
     #[inline]
-    fn ring(&mut self) {
-        if !self.tools.notifier.is_empty() {
-            self.tools.notifier.flush();
-            self.counters.notifications.store(self.tools.notifier.told(), Ordering::Relaxed);
+    pub(crate) fn has_rings(&self) -> bool {
+        !self.tools.notifier.is_empty()
+    }
+
+    /// Rings them.
+    pub(crate) fn ring(&mut self) {
+        let notifier = &mut self.tools.notifier;
+        bump(&self.counters.notifications, notifier.flush());
+        if let Some(client) = notifier.take_expensive().and_then(|number| self.clients.get(number)) {
+            client.abandon();
+            client.fault(Fault::Signal);
         }
     }
 }

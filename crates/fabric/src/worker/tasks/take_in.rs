@@ -7,7 +7,7 @@ use crate::bridge::cell::BridgeCell;
 use crate::bridge::port::PortIndex;
 use crate::counters::QueueCounters;
 use crate::decide::forward::forward;
-use crate::fault::OnFault;
+use crate::deliver::client::Client;
 use crate::rx::RxQueue;
 
 /// A receive queue and where its packets belong.
@@ -18,7 +18,7 @@ pub(crate) struct TakeIn {
     /// Its number in its port.
     pub(crate) number: u16,
     pub(crate) counters: Arc<QueueCounters>,
-    pub(crate) on_fault: OnFault,
+    pub(crate) client: Arc<Client>,
     pub(crate) token: Token,
     /// Its client broke the rules: it is not used again, on whatever worker it is.
     pub(crate) dead: bool,
@@ -28,6 +28,11 @@ impl TakeIn {
     /// Takes one batch and switches it.
     #[inline]
     pub(crate) fn run(&mut self, context: &mut Context) -> Ran {
+        if self.client.is_abandoned() {
+            self.dead = true;
+            return Ran { packets: 0, next: Next::Never };
+        }
+        context.tools.site.enter(&self.client);
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = self.number;
@@ -41,14 +46,14 @@ impl TakeIn {
             forward(batch, pad, tools, bridge, self.ingress);
             self.counters.add_batch_alone(packets as u64, batch.bytes);
             context.count(packets);
+            context.tools.site.enter(&self.client);
         }
         self.counters.add_drops(&mut context.batch.drops);
         self.counters.add_drops(&mut context.pad.drops);
         if let Err(fault) = received.and_then(|()| self.queue.complete(&mut context.tools)) {
             self.dead = true;
-            (self.on_fault)(fault);
+            self.client.fault(fault);
         }
-        context.ring();
         Ran { packets, next: if self.dead { Next::Never } else { Next::Round } }
     }
 }
