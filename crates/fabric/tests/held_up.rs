@@ -247,6 +247,27 @@ fn a_batch_that_is_held_up_ends_in_order() {
     assert!(relieved(&switch) > 0);
 }
 
+/// Memory that was swapped out, say: who holds a worker up for some milliseconds is served again.
+#[test]
+fn who_lets_go_soon_keeps_its_port() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "p");
+    let client = Hostile::plug(&switch, bridge, "h", true);
+    client.start();
+    wait_until("another thread stands in", || relieved(&switch) > 0);
+    client.hold.let_go();
+    let mut to_it = pair.packet(0);
+    to_it[0] = client.port.port.0 as u8;
+    wait_until("it is served", || {
+        pair.feed.send([Sent::whole(&to_it)]);
+        pair.step();
+        rig::packets(&switch, client.port).1 > 0
+    });
+    pair.settle();
+    assert_eq!(client.faults.seen(), []);
+}
+
 /// Ports are added, replaced and removed while a thread is stuck, and nothing that it uses goes before it comes out.
 #[test]
 fn the_control_plane_waits_for_nobody() {

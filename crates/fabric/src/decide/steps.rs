@@ -68,7 +68,7 @@ pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, 
     pad.take_lists(batch, |lane, list| {
         let Some(to) = bridge.lane(lane) else { return };
         tools.site.enter(&to.client);
-        if to.client.is_abandoned() {
+        if to.client.is_shunned() {
             refuse(list, &to.counters);
         } else if let Err(fault) = to.egress.deliver(list, &to.counters, tools) {
             to.client.fault(fault);
@@ -76,11 +76,11 @@ pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, 
     });
 }
 
-/// Drops what is for a client whose memory is not touched any more.
+/// Drops what is for a client whose memory is not touched now.
 #[cold]
 fn refuse(list: &mut OutputList<'_>, counters: &QueueCounters) {
     let mut drops = Drops::default();
-    drops.add(DropReason::PortDown, list.len() as u32);
-    list.refuse_rest(DropReason::PortDown);
+    drops.add(DropReason::RingFull, list.len() as u32);
+    list.refuse_rest(DropReason::RingFull);
     counters.add_drops(&mut drops);
 }

@@ -13,7 +13,9 @@ pub type GiveUp = Arc<dyn Fn() + Send + Sync>;
 /// A client, as all of its queues know it.
 pub(crate) struct Client {
     pub(crate) number: u64,
-    /// Its memory is not to be touched any more.
+    /// Its memory is not to be touched, for now or any more.
+    shunned: AtomicBool,
+    /// It is not served again.
     abandoned: AtomicBool,
     on_fault: OnFault,
     told: AtomicBool,
@@ -29,11 +31,16 @@ impl Client {
         egress: Vec<Arc<dyn Egress>>,
         give_up: Option<GiveUp>,
     ) -> Arc<Self> {
-        let (abandoned, told) = Default::default();
-        Arc::new(Self { number, abandoned, on_fault, told, egress, give_up })
+        let (shunned, abandoned, told) = Default::default();
+        Arc::new(Self { number, shunned, abandoned, on_fault, told, egress, give_up })
     }
 
     #[inline(always)]
+    pub(crate) fn is_shunned(&self) -> bool {
+        self.shunned.load(Relaxed)
+    }
+
+    /// Whether it is never served again.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Relaxed)
     }
@@ -46,12 +53,18 @@ impl Client {
         }
     }
 
-    /// No thread touches its memory again, nor waits for one that does.
-    pub(crate) fn abandon(&self) {
+    /// From now on no thread touches its memory, nor waits for one that does; or they do again.
+    pub(crate) fn shun(&self, on: bool) {
+        let on = on || self.is_abandoned();
+        self.shunned.store(on, Relaxed);
+        self.egress.iter().for_each(|egress| egress.shun(on));
+    }
+
+    /// Shuns it for good, and tells the port.
+    pub(crate) fn abandon(&self, fault: Fault) {
         self.abandoned.store(true, Relaxed);
-        for egress in &self.egress {
-            egress.abandon();
-        }
+        self.shun(true);
+        self.fault(fault);
     }
 
     /// What takes its memory away, if there is a way.

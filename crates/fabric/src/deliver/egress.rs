@@ -17,7 +17,7 @@ pub trait Egress: Send + Sync {
         tools: &mut Tools,
     ) -> Result<(), Fault>;
 
-    /// A worker is stuck in the receiver's memory, perhaps with a lock of this queue: who waits for that stops to wait, and
-    /// nothing is delivered any more.
-    fn abandon(&self) {}
+    /// A worker is stuck in the receiver's memory, perhaps with a lock of this queue: from now on nobody waits for that lock; or
+    /// they may again.
+    fn shun(&self, _on: bool) {}
 }

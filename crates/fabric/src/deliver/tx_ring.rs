@@ -132,8 +132,8 @@ pub struct TxRing<B: RingBacking> {
     view: Box<[UnsafeCell<Slot<B::Entry>>]>,
     mask: u32,
     level: Level,
-    /// Nobody waits for the lock any more: see [`Egress::abandon`].
-    abandoned: AtomicBool,
+    /// Nobody waits for the lock: see [`Egress::shun`].
+    shunned: AtomicBool,
     backing: B,
 }
 
@@ -164,7 +164,7 @@ impl<B: RingBacking> TxRing<B> {
                 .collect(),
             mask: size - 1,
             level: Level::detected(),
-            abandoned: AtomicBool::new(false),
+            shunned: AtomicBool::new(false),
             backing,
         }
     }
@@ -460,7 +460,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
     ) -> Result<(), Fault> {
         let mut drops = Drops::default();
         let wanted = list.len() as u32;
-        let reserved = self.state.with_unless(&self.abandoned, |state| {
+        let reserved = self.state.with_unless(&self.shunned, |state| {
             if state.dead {
                 return Ok(None);
             }
@@ -499,7 +499,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
 
         // Publish what is complete, in order; who publishes notifies.
         let delivered = u64::from(wanted - drops.total());
-        let published = self.state.with_unless(&self.abandoned, |state| {
+        let published = self.state.with_unless(&self.shunned, |state| {
             let before = state.reservation.published();
             let end = state.reservation.complete(ticket);
             if let Some(end) = end {
@@ -516,8 +516,8 @@ impl<B: RingBacking> Egress for TxRing<B> {
             state.dead |= early.is_err();
             (end, early)
         });
-        // Abandoned with the lock taken: what was filled is never seen.
-        let (published, early) = published.unwrap_or((None, Ok(false)));
+        // Who has the lock is stuck: what was filled is never seen, nor anything after it.
+        let (published, early) = published.unwrap_or((None, Err(Fault::Stalled)));
         counters.add_drops(&mut drops);
         if published.is_some() {
             // The receiver sets its flag and then looks at the index; we move the index and then look at the
@@ -528,13 +528,13 @@ impl<B: RingBacking> Egress for TxRing<B> {
             }
         }
         if self.backing.faulted() {
-            let _ = self.state.with_unless(&self.abandoned, |state| state.dead = true);
+            let _ = self.state.with_unless(&self.shunned, |state| state.dead = true);
             return Err(Fault::Memory);
         }
         early.map(|_| ())
     }
 
-    fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Relaxed);
+    fn shun(&self, on: bool) {
+        self.shunned.store(on, Ordering::Relaxed);
     }
 }

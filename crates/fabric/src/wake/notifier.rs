@@ -29,7 +29,7 @@ const LONG: Duration = Duration::from_micros(500);
 /// After one, receivers are told one by one so many times.
 const SUSPICIOUS: u32 = 256;
 /// A receiver whose signals take long so many times in a row is expensive.
-const STRIKES: u32 = 3;
+const STRIKES: u32 = 8;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;

@@ -52,10 +52,10 @@ pub(crate) struct Duty {
     pub(crate) commands: Arc<Commands>,
     pub(crate) counters: Arc<WorkerCounters>,
     /// Commands that were taken from the mailbox and not carried out yet.
-    pub(crate) orders: VecDeque<Command>,
+    orders: VecDeque<Command>,
     /// Slots that were signalled, which their tasks were not told yet.
     pub(crate) signalled: Vec<usize>,
-    /// Whether the doorbell of `commands` was rung while the worker was about to sleep.
+    /// Whether the doorbell of `commands` was rung while the worker was about to sleep, or there are such commands.
     rung: bool,
     pub(crate) epoll: Arc<OwnedFd>,
     slots: Vec<Option<Slot>>,
@@ -77,6 +77,16 @@ const TIMER: u64 = u64::MAX - 1;
 
 /// How descriptors are watched: a client's is never read, so that nothing that it does to it can make a worker wait.
 const EDGE: EventFlags = EventFlags::IN.union(EventFlags::ET);
+
+/// How a task goes on that ran.
+pub(crate) enum Settled {
+    /// It is among those that are run every round.
+    Stays,
+    /// It is not.
+    Goes,
+    /// First it is to be told whether to ask for signals; after that it is among those, or not.
+    Told(Task, bool, bool),
+}
 
 impl Duty {
     /// That of a worker without tasks.
@@ -108,19 +118,27 @@ impl Duty {
     /// Whether there are commands, or may be.
     #[inline]
     pub(crate) fn is_called(&self) -> bool {
-        self.rung || self.commands.doorbell.answer() || !self.orders.is_empty()
+        self.rung || self.commands.doorbell.answer()
     }
 
     /// Takes the commands from the mailbox.
     pub(crate) fn open_mail(&mut self) {
-        self.rung = false;
+        // Until all are carried out, by whatever thread.
+        self.rung = true;
         self.orders.extend(self.commands.take());
+    }
+
+    /// The next command that was taken from there.
+    pub(crate) fn next_order(&mut self) -> Option<Command> {
+        let order = self.orders.pop_front();
+        self.rung = order.is_some();
+        order
     }
 
     /// About to sleep: returns whether there is nothing to do until epoll says so.
     pub(crate) fn may_sleep(&mut self, now: u64) -> bool {
         self.rung = self.commands.doorbell.arm();
-        !self.rung && self.orders.is_empty() && self.set_timer(now)
+        !self.rung && self.set_timer(now)
     }
 
     /// The sleep is over.
@@ -180,59 +198,66 @@ impl Duty {
         true
     }
 
-    /// Takes the task out of slot `s`, to be [put back](Duty::put_back).
+    /// Takes the task out of slot `s`, to be [returned](Duty::return_to).
     #[inline]
     pub(crate) fn lend(&mut self, s: usize) -> Option<Task> {
         self.slots.get_mut(s)?.as_mut()?.task.take()
     }
 
-    #[inline]
-    pub(crate) fn put_back(&mut self, s: usize, task: Task) {
+    /// Returns the task of slot `s`, which was lent.
+    pub(crate) fn return_to(&mut self, s: usize, task: Task) {
         if let Some(Some(slot)) = self.slots.get_mut(s) {
             slot.task = Some(task);
         }
     }
 
-    /// Decides how slot `s` goes on after its task ran: whether it stays among those that are run every round, and what the
-    /// task is to be told about signals.
+    /// Returns the task of slot `s` after it ran, unless it is to be told something first, and decides how it goes on.
     #[inline]
-    pub(crate) fn judge(&mut self, s: usize, task: &Task, ran: Ran, now: u64) -> (bool, Option<bool>) {
-        let Some(Some(slot)) = self.slots.get_mut(s) else { return (false, None) };
-        match ran.next {
-            Next::Round => {}
+    pub(crate) fn put_back(&mut self, s: usize, task: Task, ran: Ran, now: u64) -> Settled {
+        let Some(Some(slot)) = self.slots.get_mut(s) else { return Settled::Goes };
+        if ran.packets > 0 && ran.next == Next::Round && slot.phase == Phase::Polled {
+            slot.last_packets = now;
+            slot.task = Some(task);
+            return Settled::Stays;
+        }
+        let (stays, signals) = match ran.next {
             Next::At(time) => {
                 let watched = matches!(slot.phase, Phase::Watched(_));
                 slot.phase = Phase::Waiting;
                 self.waiting.push(Reverse((time, s)));
-                return (false, watched.then_some(false));
+                (false, watched.then_some(false))
             }
             Next::Never => {
                 slot.phase = Phase::Dead;
-                return (false, None);
-            }
-        }
-        if ran.packets > 0 {
-            slot.last_packets = now;
-            let watched = slot.phase != Phase::Polled;
-            slot.phase = Phase::Polled;
-            return (true, watched.then_some(false));
-        }
-        match slot.phase {
-            Phase::Polled if !task.is_cheap_to_poll() => {
-                slot.phase = Phase::Asleep;
                 (false, None)
             }
-            Phase::Polled if !self.poll_forever && now.wrapping_sub(slot.last_packets) > self.linger => {
-                slot.phase = Phase::Watched(now);
-                (true, Some(true))
+            Next::Round if ran.packets > 0 => {
+                slot.last_packets = now;
+                slot.phase = Phase::Polled;
+                (true, Some(false))
             }
-            Phase::Watched(since) if now.wrapping_sub(since) > self.watch => {
-                slot.phase = Phase::Asleep;
-                (false, None)
-            }
-            Phase::Polled | Phase::Watched(_) => (true, None),
-            Phase::Asleep | Phase::Waiting | Phase::Dead => (false, None),
+            Next::Round => match slot.phase {
+                Phase::Polled if !task.is_cheap_to_poll() => {
+                    slot.phase = Phase::Asleep;
+                    (false, None)
+                }
+                Phase::Polled if !self.poll_forever && now.wrapping_sub(slot.last_packets) > self.linger => {
+                    slot.phase = Phase::Watched(now);
+                    (true, Some(true))
+                }
+                Phase::Watched(since) if now.wrapping_sub(since) > self.watch => {
+                    slot.phase = Phase::Asleep;
+                    (false, None)
+                }
+                Phase::Polled | Phase::Watched(_) => (true, None),
+                Phase::Asleep | Phase::Waiting | Phase::Dead => (false, None),
+            },
+        };
+        if let Some(on) = signals {
+            return Settled::Told(task, on, stays);
         }
+        slot.task = Some(task);
+        if stays { Settled::Stays } else { Settled::Goes }
     }
 
     /// Makes a slot for a task that is about to be put there. It is run when it is [woken](Duty::admit).
@@ -320,7 +345,7 @@ impl Duty {
                 Err((task, claim))
             }
             None => {
-                self.put_back(s, task);
+                self.return_to(s, task);
                 self.admit(s, next);
                 Ok(())
             }

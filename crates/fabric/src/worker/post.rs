@@ -70,9 +70,14 @@ impl Post {
         self.desk.leave(duty);
     }
 
+    /// Times that it has left the duty on its desk.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Relaxed)
+    }
+
     /// What it is at, if that is something that a client can hold up.
     pub(crate) fn work(&self) -> Option<Work> {
-        let (begun, (client, ringing)) = (self.begun.load(Relaxed), self.site.get());
+        let (begun, (client, ringing)) = (self.begun(), self.site.get());
         self.desk.is_occupied().then_some(Work { begun, client, ringing })
     }
 

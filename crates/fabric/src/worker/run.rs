@@ -26,7 +26,7 @@ use crate::clock;
 use crate::counters::bump;
 use crate::fault::Fault;
 use crate::wake::doorbell::{Doorbell, ThreadBell};
-use crate::worker::duty::Duty;
+use crate::worker::duty::{Duty, Settled};
 use crate::worker::handle::{Answer, Command, Commands};
 use crate::worker::post::Post;
 use crate::worker::tasks::{Context, Next, Task};
@@ -107,17 +107,19 @@ impl Hand {
                 let Some(mine) = back else { return Err(End::Relieved(Some((task, ran.next)))) };
                 duty = mine;
                 now = clock::cycles();
-                let (stays, signals) = duty.judge(s, &task, ran, now);
-                if let Some(on) = signals {
-                    let (back, ()) = self.apart_for(duty, &mut task, |task| task.set_signalled(on));
-                    let Some(mine) = back else { return Err(End::Relieved(Some((task, ran.next)))) };
-                    duty = mine;
-                }
-                duty.put_back(s, task);
-                if stays {
-                    i += 1;
-                } else {
-                    duty.awake.swap_remove(i);
+                match duty.put_back(s, task, ran, now) {
+                    Settled::Stays => i += 1,
+                    Settled::Goes => {
+                        duty.awake.swap_remove(i);
+                    }
+                    Settled::Told(task, on, stays) => {
+                        duty = self.tell(duty, s, task, on, ran.next)?;
+                        if stays {
+                            i += 1;
+                        } else {
+                            duty.awake.swap_remove(i);
+                        }
+                    }
                 }
                 if self.context.has_rings() {
                     // After the task: who is expensive to signal must not hold up who sent the packets.
@@ -187,16 +189,33 @@ impl Hand {
         self.awake();
     }
 
+    /// Tells the task of slot `s`, which is lent, whether to ask for signals, and puts it back.
+    #[cold]
+    fn tell(
+        &mut self,
+        duty: Box<Duty>,
+        s: usize,
+        mut task: Task,
+        on: bool,
+        next: Next,
+    ) -> Result<Box<Duty>, End> {
+        let (back, ()) = self.apart_for(duty, &mut task, |task| task.set_signalled(on));
+        match back {
+            Some(mut duty) => {
+                duty.return_to(s, task);
+                Ok(duty)
+            }
+            None => Err(End::Relieved(Some((task, next)))),
+        }
+    }
+
     /// Has the tasks run that were signalled.
     fn rouse(&mut self, mut duty: Box<Duty>) -> Result<Box<Duty>, End> {
         while let Some(s) = duty.signalled.pop() {
             if duty.rouse(s)
-                && let Some(mut task) = duty.lend(s)
+                && let Some(task) = duty.lend(s)
             {
-                let (back, ()) = self.apart_for(duty, &mut task, |task| task.set_signalled(false));
-                let Some(mine) = back else { return Err(End::Relieved(Some((task, Next::Round)))) };
-                duty = mine;
-                duty.put_back(s, task);
+                duty = self.tell(duty, s, task, false, Next::Round)?;
             }
         }
         Ok(duty)
@@ -206,7 +225,7 @@ impl Hand {
     #[cold]
     fn obey(&mut self, mut duty: Box<Duty>) -> Result<Box<Duty>, End> {
         duty.open_mail();
-        while let Some(order) = duty.orders.pop_front() {
+        while let Some(order) = duty.next_order() {
             match order {
                 Command::Add(task) => duty = self.add(duty, task)?,
                 Command::Remove(token, reply) => {
@@ -256,7 +275,7 @@ impl Hand {
             first
         });
         let Some(mut duty) = back else { return Err(End::Relieved(Some((task, next)))) };
-        duty.put_back(s, task);
+        duty.return_to(s, task);
         duty.admit(s, next);
         Ok(duty)
     }

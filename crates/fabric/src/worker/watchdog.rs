@@ -4,30 +4,32 @@
 //! has the worker wait, uninterruptibly, until the hole is made, which takes half a second for some GiB. A signal can be as
 //! expensive: the kernel calls everything that watches an eventfd, in the context of who signals, and a client can have half a million
 //! watches. So a thread leaves its worker's [duty](crate::worker::duty) on its [desk](crate::worker::desk) while it does such things,
-//! and the watchdog looks every [`PERIOD`] whether one is still at the same thing as before and blocked in the kernel, or, where
+//! and the watchdog looks every [`PERIOD`] whether one is still at the same thing as before, and asleep in the kernel or, where
 //! it signals, busy with that. Then
 //!
-//! 1. the client's memory is not touched any more, and nobody waits for a lock of its queues ([`Client::abandon`]);
-//! 2. a thread that stands in gets the duty: all tasks but the one that the stuck thread runs;
-//! 3. the port is told of the fault, and the client's memory is taken away, so that the stuck thread comes out.
+//! 1. the client is shunned ([`Client::shun`]): nobody touches its memory or waits for a lock of its queues;
+//! 2. a thread that stands in gets the duty: all tasks but the one that the stuck thread runs.
 //!
 //! The stuck thread ends its batch and brings its task back. No other thread has run that task meanwhile, so order is kept. A worker's own
-//! thread gets the duty back; it alone is pinned to the worker's CPU. Which threads are stuck, and for how long, decides
-//! nothing but who waits: what they use is kept until they have passed a quiescent point ([`Reclaim`]).
+//! thread gets the duty back; it alone is pinned to the worker's CPU. With the thread back the client is served again: memory that
+//! was swapped out, or a machine that is short of CPU, is no crime. If the thread is not back after [`FAULT_AFTER`], or the client
+//! does this over and over, its port is told of a fault, and its memory is taken away, so that the thread comes out.
 //!
-//! A thread that merely lost its CPU is not blocked, and is left alone. While all workers sleep, so does the watchdog.
+//! Which threads are stuck decides nothing but who waits for them: what they use is kept until they have passed a quiescent point
+//! ([`Reclaim`]). A thread that merely lost its CPU is not asleep, and is left alone. While all workers sleep, so does the
+//! watchdog.
 //!
-//! [`Client::abandon`]: crate::deliver::client::Client::abandon
+//! [`Client::shun`]: crate::deliver::client::Client::shun
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bridge::quiescence::Reclaim;
 use crate::counters::bump;
-use crate::deliver::client::Clients;
+use crate::deliver::client::{Client, Clients};
 use crate::fault::Fault;
 use crate::rx::BatchLimits;
 use crate::vital::Vital;
@@ -41,11 +43,20 @@ use crate::worker::tasks::Context;
 /// Threads that stand in: so many clients can hold workers up at once, and nobody else notices.
 pub(crate) const STAND_INS: usize = 3;
 
-/// How often the watchdog looks. A worker is relieved within two or three of these.
-const PERIOD: Duration = Duration::from_millis(2);
+/// How often the watchdog looks. A worker is relieved at the second or third look.
+const PERIOD: Duration = Duration::from_millis(1);
 
 /// Looks at sleeping workers before the watchdog sleeps too.
-const LINGER: u32 = 10;
+const LINGER: u32 = 20;
+
+/// Looks at which a thread is stuck before its client's port is told.
+const FAULT_AFTER: u32 = 20;
+
+/// Threads that a client holds up within [`MEMORY`] before its port is told, however short each time was.
+const STRIKES: u32 = 20;
+
+/// How long the watchdog remembers who held a thread up.
+const MEMORY: Duration = Duration::from_secs(10);
 
 /// Jobs that wait for the janitor at most.
 const JOBS: usize = 64;
@@ -102,7 +113,8 @@ impl Watchdog {
         let (jobs, to_do) = sync_channel::<Job>(JOBS);
         threads.push(spawn("mswitch-janitor", move || to_do.iter().for_each(|job| job()))?);
         let seen = posts.iter().map(|_| Seen::default()).collect();
-        let mut watch = Watch { crew: crew.clone(), posts: posts.to_vec(), seen, inboxes, jobs };
+        let (crew_of_it, posts, records) = (crew.clone(), posts.to_vec(), Vec::with_capacity(64));
+        let mut watch = Watch { crew: crew_of_it, posts, seen, records, inboxes, jobs };
         threads.push(spawn("mswitch-watch", move || {
             let _vital = Vital::new("the watchdog", "clients could hold workers up for ever");
             watch.run();
@@ -149,16 +161,48 @@ fn stand_in(crew: &Crew, place: usize, mut hand: Hand, duties: &Receiver<Box<Dut
 struct Seen {
     /// What it was at when last looked at.
     work: Option<Work>,
-    /// The CPU time that it had had then, if it is to be known.
-    cpu_time: Option<Duration>,
-    /// It is stuck, and there was nobody to stand in.
-    stuck: bool,
+    /// The CPU time that it had had then.
+    cpu_time: Duration,
+    /// How it is stuck, from when that was noticed until it comes out.
+    stuck: Option<Stuck>,
+}
+
+/// A thread that a client holds up.
+struct Stuck {
+    work: Work,
+    /// Who it is, if that is known.
+    client: Option<Arc<Client>>,
+    /// Looks at which it was.
+    looks: u32,
+    /// Another thread stands in.
+    relieved: bool,
+}
+
+/// How a thread fares that is at the same thing as at the look before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It runs, or would if it had a CPU.
+    Running,
+    /// It slept all the time, in a way that says nothing of who it waits for.
+    Asleep,
+    /// It slept all the time, as in a page fault.
+    Faulting,
+    /// It was busy signalling all the time.
+    Signalling,
+}
+
+/// Who held threads up lately.
+struct Record {
+    client: u64,
+    strikes: u32,
+    since: Instant,
 }
 
 struct Watch {
     crew: Arc<Crew>,
     posts: Vec<Arc<Post>>,
     seen: Vec<Seen>,
+    records: Vec<Record>,
     inboxes: Vec<SyncSender<Box<Duty>>>,
     jobs: SyncSender<Job>,
 }
@@ -206,58 +250,117 @@ impl Watch {
     /// Looks whether thread `i` gets anywhere.
     fn look(&mut self, i: usize) {
         let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
-        let before = std::mem::take(seen);
+        let before = seen.work;
+        if let Some(stuck) = &seen.stuck {
+            let left = if stuck.relieved {
+                self.crew.reclaim.quiescence.is_asleep(post.number)
+            } else {
+                !post.desk.is_occupied()
+            };
+            let same = post.begun() == stuck.work.begun;
+            return if same && !left { self.look_again(i) } else { self.came_out(i) };
+        }
         seen.work = post.work();
-        let quiescence = &self.crew.reclaim.quiescence;
-        let still = before.work.zip(seen.work).filter(|(before, now)| before.begun == now.begun);
+        let still = before.zip(seen.work).filter(|(before, now)| before.begun == now.begun);
         let Some((earlier, work)) = still else {
-            if before.stuck {
-                quiescence.set_stuck(post.number, false);
-            }
             // What it had when this began, or a little later.
-            seen.cpu_time = seen.work.map(|_| post.cpu_time());
+            seen.cpu_time = seen.work.map_or(Duration::ZERO, |_| post.cpu_time());
             return;
         };
-        seen.stuck = before.stuck;
-        let cpu_time = post.cpu_time();
-        let had = before.cpu_time.map(|before| cpu_time.saturating_sub(before));
-        seen.cpu_time = Some(cpu_time);
-        let sleep = post.sleep();
-        let asleep = sleep != Sleep::None && had.is_some_and(|had| had < PERIOD / 16);
-        let busy = work.ringing && had.is_some_and(|had| had >= PERIOD / 2);
-        let held_up = asleep || busy;
-        if held_up {
-            seen.stuck = true;
-            quiescence.set_stuck(post.number, true);
-            let fault = if work.ringing { Fault::Signal } else { Fault::Stalled };
-            // In what sleeps in another way than page faults do, or came past one client and is at another, it is not known
-            // who it waits for.
-            let known = earlier == work && (busy || sleep == Sleep::Uninterruptible);
-            let client = if known { self.crew.clients.get(work.client) } else { None };
-            if let Some(client) = &client {
-                client.abandon();
+        let state = seen.state(post, work);
+        if state == State::Running {
+            return;
+        }
+        // If it came past one client and is at another, nobody can say who it was.
+        let known = earlier == work && state != State::Asleep;
+        let client = if known { self.crew.clients.get(work.client) } else { None };
+        if let Some(client) = &client {
+            client.shun(true);
+        }
+        self.crew.reclaim.quiescence.set_stuck(post.number, true);
+        let strikes = client.as_ref().map_or(0, |client| self.strike(client.number));
+        if let Some(seen) = self.seen.get_mut(i) {
+            let looks = if strikes > STRIKES { FAULT_AFTER - 1 } else { 1 };
+            seen.stuck = Some(Stuck { work, client, looks, relieved: false });
+        }
+        self.relieve(i);
+    }
+
+    /// Looks at thread `i` again, which was stuck and is not back.
+    fn look_again(&mut self, i: usize) {
+        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
+        let Some(mut stuck) = seen.stuck.take() else { return };
+        if seen.state(post, stuck.work) != State::Running {
+            stuck.looks += 1;
+        }
+        let due = stuck.looks == FAULT_AFTER;
+        let (client, relieved) = (stuck.client.clone().filter(|_| due), stuck.relieved);
+        let fault = if stuck.work.ringing { Fault::Signal } else { Fault::Stalled };
+        seen.stuck = Some(stuck);
+        if let Some(client) = client {
+            client.abandon(fault);
+            if let Some(give_up) = client.give_up() {
+                self.later(Box::new(move || give_up()));
             }
+        }
+        if !relieved {
             self.relieve(i);
-            if let Some(client) = client {
-                client.fault(fault);
-                if let Some(give_up) = client.give_up() {
-                    self.later(Box::new(move || give_up()));
-                }
+        }
+    }
+
+    /// Thread `i` is not stuck any more.
+    fn came_out(&mut self, i: usize) {
+        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
+        let Some(stuck) = seen.stuck.take() else { return };
+        seen.work = None;
+        if !stuck.relieved {
+            // Else it has said so itself.
+            self.crew.reclaim.quiescence.set_stuck(post.number, false);
+        }
+        if let Some(client) = stuck.client {
+            let others = || self.seen.iter().filter_map(|seen| seen.stuck.as_ref()?.client.as_ref());
+            if !others().any(|other| Arc::ptr_eq(other, &client)) {
+                client.shun(false);
             }
         }
     }
 
     /// Gives the duty of thread `i`, which is stuck, to one that stands in. Does nothing if that came on meanwhile.
     fn relieve(&mut self, i: usize) {
-        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
+        let Some(post) = self.posts.get(i) else { return };
+        let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) else { return };
         let Some(place) = self.crew.idle().pop() else { return };
         let (Some(duty), Some(inbox)) = (post.desk.take(), self.inboxes.get(place)) else {
             return self.crew.idle().push(place);
         };
-        // The thread itself says when it is not stuck any more.
-        seen.stuck = false;
+        stuck.relieved = true;
         bump(&duty.counters.relieved, 1);
         // An idle one waits for it.
         let _ = inbox.send(duty);
+    }
+
+    /// Notes that a client held a thread up. Returns how often it did lately.
+    fn strike(&mut self, client: u64) -> u32 {
+        self.records.retain(|record| record.since.elapsed() < MEMORY);
+        if let Some(record) = self.records.iter_mut().find(|record| record.client == client) {
+            record.strikes += 1;
+            return record.strikes;
+        }
+        self.records.push(Record { client, strikes: 1, since: Instant::now() });
+        1
+    }
+}
+
+impl Seen {
+    /// How the thread has fared since the last look.
+    fn state(&mut self, post: &Post, work: Work) -> State {
+        let cpu_time = post.cpu_time();
+        let had = cpu_time.saturating_sub(std::mem::replace(&mut self.cpu_time, cpu_time));
+        match post.sleep() {
+            Sleep::Uninterruptible if had < PERIOD / 16 => State::Faulting,
+            Sleep::Interruptible if had < PERIOD / 16 => State::Asleep,
+            _ if work.ringing && had >= PERIOD / 2 => State::Signalling,
+            _ => State::Running,
+        }
     }
 }

@@ -42,7 +42,7 @@ async fn run(port: Arc<PortState>) {
                 let layout = *control.layout();
                 match watch_copy(control.as_fd(), &port.closer) {
                     Ok(watched) => {
-                        let end = port.serve(connection, Mine::Client(layout), &watched).await;
+                        let end = port.serve(connection, Mine::Client(layout), &watched, None).await;
                         port.ended(end, &control);
                     }
                     Err(error) => port.set_down(error.to_string()),

@@ -123,12 +123,13 @@ impl PortState {
     }
 
     /// Serves an established connection until it ends, and takes it down. Returns when no worker uses its
-    /// memory any more.
+    /// memory any more. The peer is sent `greeting` as soon as packets pass.
     pub(super) async fn serve(
         self: &Arc<Self>,
         connection: Connection,
         mine: Mine,
         control: &AsyncFd<ClientFd>,
+        greeting: Option<Message>,
     ) -> End {
         let mut details = self.facts();
         details.push(("peer".into(), connection.peer_name.clone()));
@@ -149,7 +150,10 @@ impl PortState {
             tracing::info!(port = self.name(), suppressed, "memif connected");
         }
 
+        let greeted = greeting.map_or(Ok(()), |greeting| socket::send(control.as_fd(), &greeting, None));
         let end = tokio::select! {
+            biased;
+            Err(error) = std::future::ready(greeted) => End::Ours(error.to_string()),
             fault = faults.recv() => End::Ours(fault.map_or_else(|| "gone".to_owned(), |f: Fault| f.to_string())),
             end = peer_ends(control, &self.closer) => end,
             () = self.closing() => End::Ours("the port is being removed".into()),

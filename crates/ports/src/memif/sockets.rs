@@ -151,6 +151,8 @@ struct Accepted {
     turn: Turn,
     port: Arc<PortState>,
     connection: memif::Connection,
+    /// What tells the client so, once its packets pass.
+    reply: Message,
 }
 
 async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: OwnedSemaphorePermit) {
@@ -159,8 +161,8 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
     let refused = match outcome {
         Ok(Ok(Some(accepted))) => {
             drop(permit);
-            let Accepted { turn, port, connection } = accepted;
-            let end = port.serve(connection, Mine::Server, &control).await;
+            let Accepted { turn, port, connection, reply } = accepted;
+            let end = port.serve(connection, Mine::Server, &control, Some(reply)).await;
             port.ended(end, control.get_ref());
             drop(turn);
             return;
@@ -258,8 +260,7 @@ async fn handshake(
                     return Err(format!("more than {most} queues"));
                 }
                 let Some(turn) = turn.take() else { return Err("no interface was asked for".into()) };
-                send(fd, &reply, None).map_err(|e| e.to_string())?;
-                return Ok(Some(Accepted { turn, port: port.clone(), connection }));
+                return Ok(Some(Accepted { turn, port: port.clone(), connection, reply }));
             }
             Step::PeerDisconnected(_) => return Ok(None),
         }

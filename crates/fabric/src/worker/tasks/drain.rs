@@ -6,7 +6,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::{Context, Next, Ran, Token};
+use super::{Context, Next, PAUSE, Ran, Token};
+use crate::clock;
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
@@ -86,8 +87,11 @@ impl Drain {
 
     /// Delivers a batch.
     pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
-        if self.dead || self.client.is_abandoned() {
+        if self.dead {
             return Ran { packets: 0, next: Next::Never };
+        }
+        if self.client.is_shunned() {
+            return Ran { packets: 0, next: Next::At(now.saturating_add(clock::from_duration(PAUSE))) };
         }
         context.tools.site.enter(&self.client);
         let batch = &mut context.batch;

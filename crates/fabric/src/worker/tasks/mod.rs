@@ -16,6 +16,7 @@ pub(crate) mod take_in;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::bridge::picture::BridgeState;
 use crate::counters::{WorkerCounters, bump};
@@ -32,6 +33,9 @@ use alarm::Alarm;
 use drain::Drain;
 use inject::Inject;
 use take_in::TakeIn;
+
+/// How long a client is left alone that holds another thread up.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Names a task among all of the switch; the alarms of one logic, one at each worker, have the same.
 pub(crate) type Token = u64;
@@ -96,6 +100,8 @@ impl Task {
     #[inline]
     pub(crate) fn set_signalled(&mut self, on: bool) {
         match self {
+            // A client that holds another thread up is asked for nothing: it may signal more than it needs to.
+            Self::TakeIn(task) if task.client.is_shunned() => {}
             Self::TakeIn(task) => task.queue.set_signalled(on),
             Self::Drain(task) => task.set_signalled(on),
             Self::Inject(task) => task.set_signalled(on),
@@ -135,7 +141,7 @@ impl Task {
     #[inline]
     pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
         match self {
-            Self::TakeIn(task) => task.run(context),
+            Self::TakeIn(task) => task.run(context, now),
             Self::Drain(task) => task.run(context, now),
             Self::Inject(task) => task.run(context),
             Self::Alarm(task) => task.run(context, now),
@@ -194,8 +200,7 @@ impl Context {
         let notifier = &mut self.tools.notifier;
         bump(&self.counters.notifications, notifier.flush());
         if let Some(client) = notifier.take_expensive().and_then(|number| self.clients.get(number)) {
-            client.abandon();
-            client.fault(Fault::Signal);
+            client.abandon(Fault::Signal);
         }
     }
 }

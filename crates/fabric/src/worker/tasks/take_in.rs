@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Context, Next, Ran, Token};
+use super::{Context, Next, PAUSE, Ran, Token};
 use crate::bridge::cell::BridgeCell;
 use crate::bridge::port::PortIndex;
+use crate::clock;
 use crate::counters::QueueCounters;
 use crate::decide::forward::forward;
 use crate::deliver::client::Client;
@@ -27,10 +28,9 @@ pub(crate) struct TakeIn {
 impl TakeIn {
     /// Takes one batch and switches it.
     #[inline]
-    pub(crate) fn run(&mut self, context: &mut Context) -> Ran {
-        if self.client.is_abandoned() {
-            self.dead = true;
-            return Ran { packets: 0, next: Next::Never };
+    pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
+        if self.client.is_shunned() {
+            return Ran { packets: 0, next: Next::At(now.saturating_add(clock::from_duration(PAUSE))) };
         }
         context.tools.site.enter(&self.client);
         let batch = &mut context.batch;
