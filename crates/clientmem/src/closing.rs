@@ -8,7 +8,7 @@
 //! - Dropping a [`ClientFd`] never waits. Memory files and eventfds are closed at once, since nothing can delay that;
 //!   a listener is closed at once after its backlog was emptied; a thread of the [`Closer`] closes everything else.
 //! - A `Closer` has at most [`THREADS`] threads. Whoever receives for a client stops while [`Closer::is_full`], so at most
-//!   [`MOST_UNCLOSED`] descriptors, and those of the messages being received, are open and unused.
+//!   as many descriptors as its limit says, and those of the messages being received, are open and unused.
 //! - No thread is ever joined: the process exits without waiting for a close.
 //! - A descriptor leaves its `ClientFd` only as an eventfd.
 
@@ -27,7 +27,8 @@ use crate::kind::is_eventfd;
 /// the thread that receives.
 pub const MOST_DESCRIPTORS: usize = 253;
 
-/// The most descriptors of a client that may wait to be closed before it is refused more.
+/// The most descriptors of a client that may wait to be closed before it is refused more, unless its [`Closer`] has another
+/// limit.
 pub const MOST_UNCLOSED: usize = 128;
 
 /// The most threads that close the descriptors of a client.
@@ -39,8 +40,18 @@ const STACK: usize = 64 << 10;
 /// Closes the descriptors of one client. Clones share its threads and limits.
 ///
 /// One `Closer` serves whatever shall be limited together: all connections of a port, one after another.
-#[derive(Debug, Clone, Default)]
-pub struct Closer(Arc<Mutex<Queue>>);
+#[derive(Debug, Clone)]
+pub struct Closer {
+    queue: Arc<Mutex<Queue>>,
+    limit: usize,
+}
+
+impl Default for Closer {
+    /// With the limit [`MOST_UNCLOSED`].
+    fn default() -> Self {
+        Closer::with_limit(MOST_UNCLOSED)
+    }
+}
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -50,6 +61,16 @@ struct Queue {
 }
 
 impl Closer {
+    /// A closer that refuses more while `limit` descriptors wait to be closed.
+    pub fn with_limit(limit: usize) -> Self {
+        Closer { queue: Arc::default(), limit }
+    }
+
+    /// The number of descriptors that may wait to be closed.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Takes a descriptor that a client passed.
     pub fn hold(&self, fd: OwnedFd) -> ClientFd {
         self.wrap(fd, Kind::Passed)
@@ -71,7 +92,7 @@ impl Closer {
 
     /// Whether so many descriptors wait to be closed that the client gets no more.
     pub fn is_full(&self) -> bool {
-        self.unclosed() >= MOST_UNCLOSED
+        self.unclosed() >= self.limit
     }
 
     /// Descriptors that are not closed yet.
@@ -82,11 +103,11 @@ impl Closer {
 
     /// The error of whoever stops because of [`is_full`](Closer::is_full).
     pub fn check(&self) -> Result<(), Full> {
-        if self.is_full() { Err(Full) } else { Ok(()) }
+        if self.is_full() { Err(Full { limit: self.limit }) } else { Ok(()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self, fd: OwnedFd) {
@@ -141,9 +162,12 @@ impl Closer {
 /// Too many descriptors of a client wait to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{MOST_UNCLOSED} descriptors from clients cannot be closed because somebody delays it; end the client that passed them"
+    "{limit} descriptors from clients cannot be closed because somebody delays it; end the client that passed them"
 )]
-pub struct Full;
+pub struct Full {
+    /// How many may wait to be closed.
+    pub limit: usize,
+}
 
 impl From<Full> for io::Error {
     fn from(full: Full) -> Self {

@@ -96,7 +96,7 @@ fn more_than_threads_wait_and_then_the_client_is_refused() {
         assert!(closer.check().is_ok());
         drop(closer.hold(other.try_clone().unwrap().into()));
     }
-    assert_eq!(closer.check(), Err(Full));
+    assert_eq!(closer.check(), Err(Full { limit: MOST_UNCLOSED }));
     drop(peers);
     closed(&closer);
     assert!(!closer.is_full());
@@ -169,4 +169,16 @@ fn what_nobody_can_delay_needs_no_thread() {
     // It is closed nevertheless.
     assert_eq!(ours.read(&mut [0]).unwrap(), 0);
     ours.shutdown(Direction::Both).unwrap();
+}
+
+#[test]
+fn a_closer_keeps_to_its_own_limit() {
+    let closer = Closer::with_limit(1);
+    assert_eq!((closer.limit(), closer.check()), (1, Ok(())));
+    let (socket, peer) = lingering();
+    drop(closer.hold(socket));
+    assert_eq!(closer.check(), Err(Full { limit: 1 }));
+    drop(peer);
+    closed(&closer);
+    assert_eq!(closer.check(), Ok(()));
 }
