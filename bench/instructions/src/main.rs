@@ -87,6 +87,7 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
         runtime: runtime.handle().clone(),
         sockets: Default::default(),
         patches: Default::default(),
+        alarm: Default::default(),
     };
     let bridge = switch.add_bridge("br0", (case.logic)()?)?;
     // In the abstract namespace nothing has to be removed.

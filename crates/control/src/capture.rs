@@ -17,7 +17,7 @@ use fabric::rx::MAX_PACKET;
 use fabric::switch::{BridgeId, ObserverId};
 use fabric::{DropReason, Interest, Observer, PortIndex, Sighting, Sightings, Switch, Way};
 use packet::bpf::{Instruction, Program};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
@@ -274,11 +274,12 @@ pub fn begin(state: &State, request: &proto::CaptureRequest) -> Result<Begun, Re
     Ok(Begun { switch, bridge, observer, capture, name: request.bridge.clone() })
 }
 
-/// Shows what it sees until the caller hangs up.
-pub fn follow(begun: Begun) -> Batches {
+/// Shows what it sees until the caller hangs up. `place` is held as long.
+pub fn follow(begun: Begun, place: OwnedSemaphorePermit) -> Batches {
     let (to, batches) = mpsc::channel(WAITING);
     // A thread of its own: it copies much, and waits for the caller.
     tokio::task::spawn_blocking(move || {
+        let _place = place;
         let mut reader = Reader::new(&begun.capture);
         while !to.is_closed() {
             let over = begun.capture.over.load(Ordering::Acquire);
@@ -330,7 +331,7 @@ impl<'a> Reader<'a> {
         let mut packets = Vec::new();
         let mut fullest = 0;
         for (pages, counted) in self.capture.workers.iter().zip(&mut self.counted) {
-            let (which, mut page) = pages.to_read();
+            let Some((which, mut page)) = pages.to_read() else { continue };
             let mut bytes = page.bytes.get(..page.used).unwrap_or_default();
             packets.extend(page.records.iter().filter_map(|record| {
                 let (data, rest) = bytes.split_at_checked(record.kept as usize)?;

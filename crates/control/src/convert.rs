@@ -6,10 +6,12 @@ use fabric::counters::{DropReason, QueueSnapshot};
 use fabric::switch::{PortRef, PortSnapshot, WorkerReport};
 use fabric::{Mirror, MirrorSnapshot};
 use ports::Link;
+use ports::faults::Summary;
 
 use crate::desired::Applied;
 use crate::diff::{Difference, Object};
 use crate::direction;
+use crate::events::nanoseconds;
 use crate::mirror::{MirrorError, parse_vlan};
 use crate::model::format_admin;
 use crate::reconcile::Outcome;
@@ -48,7 +50,21 @@ pub fn port(
         totals: Some(totals(std::slice::from_ref(&counters))),
         rx_queues: counters.rx.iter().map(queue).collect(),
         tx_queues: counters.tx.iter().map(queue).collect(),
+        faults: port.open.as_ref().and_then(|open| open.faults()?.summary()).map(faults),
     })
+}
+
+fn faults(summary: Summary) -> proto::PortFaults {
+    let last = summary.last;
+    proto::PortFaults {
+        total: summary.total,
+        at_unix_nanoseconds: nanoseconds(last.at),
+        client: last.client,
+        kind: last.kind.name().into(),
+        reason: last.reason,
+        limit: last.limit.map(|limit| limit.to_string()).unwrap_or_default(),
+        hold_off_seconds: summary.hold_off.as_secs_f64(),
+    }
 }
 
 /// The number of stations at a port, and its limit.

@@ -4,18 +4,21 @@
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fabric::switch::LinkChange;
 use fabric::worker::Pace;
 use fabric::{Switch, SwitchOptions};
+use ports::bounded::within;
 use ports::{Environment, OpenError};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::{Stream, StreamExt};
 
 use crate::desired::Desired;
 use crate::limits::{self, LimitError};
@@ -35,6 +38,21 @@ const TICK: Duration = Duration::from_secs(5);
 
 /// How long callers may take to hear their last answer.
 const GOODBYE: Duration = Duration::from_millis(500);
+
+/// How long the daemon may take to end, and to close its ports decently, after it was told to.
+const ENDING: Duration = Duration::from_secs(4);
+
+/// Threads that clients and files may hold up at a time: at most one for each port, and some for those who ask.
+const HELD_UP: usize = 4096;
+
+/// Changes of links that may wait to be told.
+const LINKS: usize = 4096;
+
+/// The least time between looks for faults that were not told.
+const FAULTS: Duration = Duration::from_millis(100);
+
+/// How long to wait before accepting again when that failed: descriptors must be freed first.
+const BREATH: Duration = Duration::from_millis(100);
 
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +101,7 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .max_blocking_threads(HELD_UP)
         .thread_name("mswitch-control")
         .enable_all()
         .build()
@@ -92,14 +111,21 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
         Signals::new().map_err(|error| DaemonError::Io { what: "cannot listen to signals", error })?
     };
     let switch = Arc::new(Switch::start(&switch_options(settings)).map_err(DaemonError::Workers)?);
-    let (changes, links) = tokio::sync::mpsc::unbounded_channel();
-    // Whoever hears them is gone only when nothing runs any more.
-    switch.on_link(Box::new(move |change| drop(changes.send(change))));
+    let (changes, links) = tokio::sync::mpsc::channel(LINKS);
+    let lost = Arc::new(AtomicU64::new(0));
+    let links = Links { changes: links, lost: lost.clone() };
+    // Clients decide how many there are.
+    switch.on_link(Box::new(move |change| {
+        if changes.try_send(change).is_err() {
+            lost.fetch_add(1, Relaxed);
+        }
+    }));
     let environment = Environment {
         switch,
         runtime: runtime.handle().clone(),
         sockets: Default::default(),
         patches: Default::default(),
+        alarm: Default::default(),
     };
     let state = Arc::new(State::new(environment));
     if let Some(metrics) = metrics {
@@ -126,12 +152,32 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
         notify::tell(notify::State::Ready);
         serve(&runtime, &desired, listener, links, signals, file)
     });
+    end_in_time();
+    state.begin_close();
     // Ports first, while their tasks still run; then tasks; then, with the last reference, the workers.
     state.reconcile(&Config::default(), Effort::Changes);
     runtime.shutdown_timeout(GOODBYE);
     drop((state, desired));
     drop(socket);
     served
+}
+
+/// Ends the process when it does not end by itself: a client may hold up a worker, or a file a thread of a port.
+fn end_in_time() {
+    let watch = std::thread::Builder::new().name("mswitch-end".into()).spawn(|| {
+        std::thread::sleep(ENDING);
+        // Not even a log that nobody reads delays it.
+        let _ = within(GOODBYE, "mswitch-end", || {
+            let after = ENDING.as_secs();
+            tracing::error!(
+                "not everything could be closed within {after} s; what is left ends with the process"
+            );
+        });
+        std::process::exit(1);
+    });
+    if let Err(error) = watch {
+        tracing::warn!(%error, "cannot watch over the end of the daemon");
+    }
 }
 
 fn switch_options(settings: &DaemonConfig) -> SwitchOptions {
@@ -147,7 +193,7 @@ fn serve(
     runtime: &Runtime,
     desired: &Arc<Desired>,
     listener: UnixListener,
-    links: UnboundedReceiver<LinkChange>,
+    links: Links,
     mut signals: Signals,
     file: Option<PathBuf>,
 ) -> Result<(), DaemonError> {
@@ -159,11 +205,12 @@ fn serve(
         tasks.spawn(tick(desired.clone()));
         tasks.spawn(desired.clone().keep());
         tasks.spawn(tell_links(desired.clone(), links));
+        tasks.spawn(tell_faults(desired.clone()));
         tasks.spawn(desired.events().clone().collect(desired.clone()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tonic::transport::Server::builder()
             .add_service(SwitchServer::new(server))
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
+            .serve_with_incoming_shutdown(unhurried(UnixListenerStream::new(listener)), async {
                 // An error means that the sender is gone, which is as good a reason to stop.
                 let _ = stopped.await;
             });
@@ -227,8 +274,12 @@ fn reload(desired: &Desired, file: Option<&Path>) {
 
 /// Passes on which ports went up and down. A port that lost what it had opened is seen to; clients that come and go as fast
 /// as they can cost no look at the others.
-async fn tell_links(desired: Arc<Desired>, mut links: UnboundedReceiver<LinkChange>) {
-    while let Some(change) = links.recv().await {
+async fn tell_links(desired: Arc<Desired>, mut links: Links) {
+    while let Some(change) = links.changes.recv().await {
+        let lost = links.lost.swap(0, Relaxed);
+        if lost > 0 {
+            desired.events().links_lost(lost);
+        }
         let desired = desired.clone();
         let told = tokio::task::spawn_blocking(move || {
             let (reason, lost) =
@@ -242,6 +293,40 @@ async fn tell_links(desired: Arc<Desired>, mut links: UnboundedReceiver<LinkChan
             tracing::error!("an event could not be told; this is a bug in mswitch");
         }
     }
+}
+
+/// Tells what clients did wrong, and logs limits that they reached: each port logs the rest itself.
+async fn tell_faults(desired: Arc<Desired>) {
+    loop {
+        desired.state().alarm().rung().await;
+        let told = desired.clone();
+        let told = tokio::task::spawn_blocking(move || {
+            for (bridge, port, summary) in told.state().new_faults() {
+                let last = &summary.last;
+                if let Some(limit) = last.limit {
+                    let (client, reason) = (&last.client, &last.reason);
+                    tracing::warn!(bridge, port, client, reason, %limit, "a client reached a limit");
+                }
+                told.events().fault(bridge, port, summary);
+            }
+        });
+        if told.await.is_err() {
+            tracing::error!("a fault could not be told; this is a bug in mswitch");
+        }
+        tokio::time::sleep(FAULTS).await;
+    }
+}
+
+/// Connections, with a pause after each that could not be accepted: there may be no descriptors for a while.
+fn unhurried<T>(
+    connections: impl Stream<Item = std::io::Result<T>>,
+) -> impl Stream<Item = std::io::Result<T>> {
+    connections.then(async |accepted| {
+        if accepted.is_err() {
+            tokio::time::sleep(BREATH).await;
+        }
+        accepted
+    })
 }
 
 /// Why a port is down, as far as it is known already, and whether it lost what it had opened.
@@ -267,6 +352,12 @@ async fn tick(desired: Arc<Desired>) {
             tracing::error!("a logic failed while ageing; this is a bug in mswitch");
         }
     }
+}
+
+/// Changes of links, and how many found no room.
+struct Links {
+    changes: Receiver<LinkChange>,
+    lost: Arc<AtomicU64>,
 }
 
 /// What a signal asks for.

@@ -93,6 +93,10 @@ impl Desired {
         if let Edit::SetLogic { bridge, .. } = &edit {
             self.state.renew_logic(bridge);
         }
+        if let Edit::SetPort { bridge, port, .. } = &edit {
+            // Who sees to a port has seen to its client.
+            self.state.lift_hold_off(bridge, port);
+        }
         edit.apply(&mut next)?;
         limits::raise_for(next.ports())?;
         let before = self.state.in_trouble();

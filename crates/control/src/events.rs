@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fabric::PortIndex;
 use fabric::switch::LinkChange;
 use logic::FdbChange;
+use ports::faults::Summary;
 use tokio::sync::{Notify, broadcast};
 
 use crate::desired::Desired;
@@ -29,6 +30,7 @@ const BEAT: Duration = Duration::from_millis(100);
 pub const KINDS: &[&str] = &[
     "port-up",
     "port-down",
+    "port-fault",
     "fdb-learned",
     "fdb-moved",
     "fdb-expired",
@@ -51,14 +53,15 @@ impl Default for Events {
     }
 }
 
+/// Nanoseconds since 1970.
+pub(crate) fn nanoseconds(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// An event of now.
 fn event(kind: &str) -> Event {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Event {
-        at_unix_nanoseconds: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
-        kind: kind.into(),
-        ..Event::default()
-    }
+    Event { at_unix_nanoseconds: nanoseconds(SystemTime::now()), kind: kind.into(), ..Event::default() }
 }
 
 /// Events were lost.
@@ -84,6 +87,26 @@ impl Events {
         let kind = if change.up { "port-up" } else { "port-down" };
         let (bridge, port) = (change.bridge.clone(), change.port.clone());
         self.tell(Event { bridge, port, reason, ..event(kind) });
+    }
+
+    /// A client cost its port a fault, or reached a limit.
+    pub fn fault(&self, bridge: String, port: String, summary: Summary) {
+        let last = summary.last;
+        self.tell(Event {
+            bridge,
+            port,
+            at_unix_nanoseconds: nanoseconds(last.at),
+            reason: last.reason,
+            client: last.client,
+            limit: last.limit.map(|limit| limit.to_string()).unwrap_or_default(),
+            faults: summary.total,
+            ..event("port-fault")
+        });
+    }
+
+    /// Changes of links were lost: they came faster than they could be told.
+    pub fn links_lost(&self, count: u64) {
+        self.tell(lost(count));
     }
 
     /// A pass did something.

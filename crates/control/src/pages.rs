@@ -6,7 +6,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The longest wait for a worker that is writing: many batches. One that takes longer is stuck in a client's memory.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A worker's two pages.
 pub(crate) struct Pages<T> {
@@ -28,16 +31,39 @@ impl<T> Pages<T> {
         page(active).or_else(|| page(active + 1))
     }
 
-    /// Lets the pages change places; the one to read, and which it is. The worker is through with it within a batch.
-    pub(crate) fn to_read(&self) -> (usize, MutexGuard<'_, T>) {
+    /// Lets the pages change places; the one to read, and which it is. The worker is through with it within a batch. `None`
+    /// when it is not, for it is stuck: what it wrote comes when it goes on.
+    pub(crate) fn to_read(&self) -> Option<(usize, MutexGuard<'_, T>)> {
         let old = self.active.fetch_xor(1, Ordering::AcqRel) & 1;
+        let since = Instant::now();
         loop {
             match self.pages[old].try_lock() {
-                Ok(page) => return (old, page),
-                Err(TryLockError::Poisoned(page)) => return (old, page.into_inner()),
+                Ok(page) => return Some((old, page)),
+                Err(TryLockError::Poisoned(page)) => return Some((old, page.into_inner())),
+                Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => return None,
                 // Who waited in the lock would have to be woken, by the worker.
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_is_stuck_is_not_waited_for() {
+        let pages = Pages::new(|| 0);
+        let mut stuck = pages.to_write().unwrap();
+        assert!(pages.to_read().is_none());
+        // Whoever has its queues meanwhile has a page to write to, and that is read.
+        *pages.to_write().unwrap() += 1;
+        assert_eq!(pages.to_read().map(|(_, page)| *page), Some(1));
+        assert!(pages.to_read().is_none());
+        *stuck += 2;
+        drop(stuck);
+        assert_eq!(pages.to_read().map(|(_, page)| *page), Some(1));
+        assert_eq!(pages.to_read().map(|(_, page)| *page), Some(2));
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use fabric::PortSettings;
 use logic::MacTable;
 use packet::ether::MacAddr;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt};
@@ -36,14 +37,19 @@ pub struct Server {
     desired: Arc<Desired>,
     config_file: Option<PathBuf>,
     started: Instant,
+    onlookers: Arc<Semaphore>,
 }
+
+/// Captures and live traces at a time: each has memory for packets, and a thread.
+const MOST_ONLOOKERS: usize = 64;
 
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Server {
     /// Serves a switch that was started with `config_file`.
     pub fn new(desired: Arc<Desired>, config_file: Option<PathBuf>) -> Self {
-        Self { desired, config_file, started: Instant::now() }
+        let onlookers = Arc::new(Semaphore::new(MOST_ONLOOKERS));
+        Self { desired, config_file, started: Instant::now(), onlookers }
     }
 
     /// Looks at what runs.
@@ -75,6 +81,15 @@ impl Server {
             }
         }
     }
+}
+
+/// A place among those who watch packets.
+fn onlooker(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Status> {
+    places.clone().try_acquire_owned().map_err(|_| {
+        Status::resource_exhausted(format!(
+            "{MOST_ONLOOKERS} captures and live traces are under way, no more are possible; end one of them"
+        ))
+    })
 }
 
 fn status(refusal: &Refusal) -> Status {
@@ -394,8 +409,9 @@ impl Switch for Server {
 
     async fn capture(&self, request: Request<proto::CaptureRequest>) -> Reply<Self::CaptureStream> {
         let request = request.into_inner();
+        let place = onlooker(&self.onlookers)?;
         let begun = self.run(move |state| capture::begin(state, &request)).await?;
-        Ok(begun.map(capture::follow))
+        Ok(begun.map(|begun| capture::follow(begun, place)))
     }
 
     async fn trace_packet(&self, request: Request<proto::TracePacketRequest>) -> Reply<proto::Trace> {
@@ -407,8 +423,9 @@ impl Switch for Server {
 
     async fn trace_live(&self, request: Request<proto::TraceLiveRequest>) -> Reply<Self::TraceLiveStream> {
         let request = request.into_inner();
+        let place = onlooker(&self.onlookers)?;
         let begun = self.run(move |state| trace::begin(state, &request)).await?;
-        Ok(begun.map(trace::follow))
+        Ok(begun.map(|begun| trace::follow(begun, place)))
     }
 
     async fn add_mirror(&self, request: Request<proto::AddMirrorRequest>) -> Reply<proto::Done> {

@@ -14,10 +14,10 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ports::{Access, OpenError};
+use ports::{Access, OpenError, Process};
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::model::DEFAULT_SOCKET;
 
@@ -31,9 +31,9 @@ pub struct Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(pid) = self.pid else { return out.write_str("a process that does not answer") };
-        match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
-            Ok(command) => write!(out, "process {pid} ({})", command.trim()),
-            Err(_) => write!(out, "process {pid}"),
+        match ports::program(pid) {
+            Some(program) => write!(out, "process {pid} ({program})"),
+            None => write!(out, "process {pid}"),
         }
     }
 }
@@ -73,8 +73,8 @@ pub fn occupant(path: &Path) -> io::Result<Occupant> {
         let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
         match connect(&socket, &address) {
             Ok(()) => {
-                let pid = sockopt::socket_peercred(&socket).ok().map(|c| c.pid.as_raw_nonzero().get());
-                return Ok(Occupant::Process(Holder { pid: pid.and_then(|pid| u32::try_from(pid).ok()) }));
+                let pid = Process::behind(&socket).and_then(|process| process.pid);
+                return Ok(Occupant::Process(Holder { pid }));
             }
             Err(Errno::PROTOTYPE) => {}
             Err(Errno::CONNREFUSED) if bytes.starts_with(b"@") => return Ok(Occupant::Nobody),

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
+use ports::bounded::within;
+use ports::faults::{Alarm, Summary};
 use ports::{Environment, Link, Status};
 
 use crate::logics;
@@ -18,6 +20,9 @@ use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
 use crate::overfull::{self, Overfull};
 use crate::refusal::Refusal;
 use crate::sflow::Sflow;
+
+/// The longest wait for a port to be opened. Nothing else changes meanwhile.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// A bridge that runs.
 pub struct Bridge {
@@ -85,6 +90,8 @@ pub struct State {
     environment: Environment,
     bridges: Mutex<Bridges>,
     overfull: Mutex<Overfull>,
+    /// How many faults of each port were told.
+    told_faults: Mutex<BTreeMap<PortRef, u64>>,
     sflow: Sflow,
 }
 
@@ -98,6 +105,7 @@ impl State {
             environment,
             bridges: Mutex::default(),
             overfull: Mutex::default(),
+            told_faults: Mutex::default(),
         }
     }
 
@@ -134,11 +142,9 @@ impl State {
 
     /// Removes a bridge and its ports.
     pub(crate) fn remove_bridge(&self, bridge: Bridge) -> Result<(), Refusal> {
-        for port in bridge.ports.values() {
-            if let Some(open) = &port.open {
-                open.close();
-            }
-        }
+        let open = || bridge.ports.values().filter_map(|port| port.open.as_ref());
+        open().for_each(|open| open.begin_close());
+        open().for_each(|open| open.close());
         Ok(self.switch.remove_bridge(bridge.id)?)
     }
 
@@ -190,7 +196,53 @@ impl State {
 
     /// Opens a port's side of the clients.
     pub(crate) fn open(&self, port: &Port) -> Result<Box<dyn ports::Port>, String> {
-        ports::open(&port.config.spec, port.at, &self.environment).map_err(|error| error.to_string())
+        let (spec, at, environment) = (port.config.spec.clone(), port.at, self.environment.clone());
+        // Files and sockets may be anywhere. What is opened too late is closed at once, there.
+        match within(OPENING, "mswitch-open", move || ports::open(&spec, at, &environment)) {
+            Ok(opened) => opened.map_err(|error| error.to_string()),
+            Err(error) => Err(format!("opening the port: {error}")),
+        }
+    }
+
+    /// Ends a port's hold-off, if there is one.
+    pub(crate) fn lift_hold_off(&self, bridge: &str, port: &str) {
+        let bridges = self.bridges();
+        let open = find_port(&bridges, bridge, port).ok().and_then(|port| port.open.as_ref());
+        if let Some(faults) = open.and_then(|open| open.faults()) {
+            faults.lift();
+        }
+    }
+
+    /// Begins to close all ports, so that closing one after another takes no longer than the slowest.
+    pub(crate) fn begin_close(&self) {
+        let bridges = self.bridges();
+        for open in every(&bridges).filter_map(|(_, _, port)| port.open.as_ref()) {
+            open.begin_close();
+        }
+    }
+
+    /// Rung when a port has a fault to tell of.
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.environment.alarm
+    }
+
+    /// The ports with faults that were not told yet, by bridge and name.
+    pub(crate) fn new_faults(&self) -> Vec<(String, String, Summary)> {
+        let bridges = self.bridges();
+        let mut told = self.told_faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = BTreeMap::new();
+        let mut new = Vec::new();
+        for (bridge, name, port) in every(&bridges) {
+            let faults = port.open.as_ref().and_then(|open| open.faults());
+            let Some(summary) = faults.and_then(|faults| faults.summary()) else { continue };
+            now.insert(port.at, summary.total);
+            // A port that was opened anew counts from the beginning.
+            if told.get(&port.at) != Some(&summary.total) {
+                new.push((bridge.into(), name.into(), summary));
+            }
+        }
+        *told = now;
+        new
     }
 
     /// Removes a port and what it opened.
@@ -311,6 +363,7 @@ mod tests {
             runtime: runtime.handle().clone(),
             sockets: ports::memif::Sockets::default(),
             patches: ports::patch::Patches::default(),
+            alarm: Default::default(),
         });
         let outcomes = state.reconcile(&wanted, Effort::All);
         assert!(outcomes.iter().all(|outcome| outcome.trouble.is_none()), "{outcomes:?}");

@@ -14,7 +14,7 @@ use fabric::rx::MAX_BATCH;
 use fabric::switch::{BridgeId, ObserverId};
 use fabric::{DropReason, Interest, Observer, PortIndex, Remark, Sighting, Sightings, Switch, Way};
 use packet::Offload;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
@@ -284,8 +284,8 @@ pub fn begin(state: &State, request: &proto::TraceLiveRequest) -> Result<Begun, 
     Ok(Begun { switch, bridge, observer, live, name: request.bridge.clone(), wanted })
 }
 
-/// Tells of the packets until there were as many as asked for or the caller hangs up.
-pub fn follow(begun: Begun) -> Traces {
+/// Tells of the packets until there were as many as asked for or the caller hangs up. `place` is held as long.
+pub fn follow(begun: Begun, place: OwnedSemaphorePermit) -> Traces {
     let (to, traces) = mpsc::channel(64);
     tokio::spawn(async move {
         let mut round = tokio::time::interval(ROUND);
@@ -312,7 +312,7 @@ pub fn follow(begun: Begun) -> Traces {
             }
         }
         // Taking the observer away waits for the workers.
-        let _ = tokio::task::spawn_blocking(move || drop(begun)).await;
+        let _ = tokio::task::spawn_blocking(move || drop((begun, place))).await;
     });
     ReceiverStream::new(traces)
 }

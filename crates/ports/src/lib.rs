@@ -6,14 +6,19 @@
 //! logic know nothing of port types.
 
 mod access;
+pub mod bounded;
+pub mod faults;
+mod guard;
 mod log_limit;
 pub mod memif;
 #[cfg(feature = "fuzzing")]
 pub mod offload_header;
 #[cfg(not(feature = "fuzzing"))]
 mod offload_header;
+mod pace;
 pub mod patch;
 pub mod pcap;
+mod process;
 pub mod tap;
 pub mod vhost_user;
 mod watch;
@@ -21,6 +26,7 @@ mod watch;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use access::Access;
+pub use process::{Process, program};
 
 use fabric::Switch;
 use fabric::switch::PortRef;
@@ -36,6 +42,8 @@ pub struct Environment {
     pub sockets: memif::Sockets,
     /// Patch ports, which find each other here.
     pub patches: patch::Patches,
+    /// Rung when a client has cost its port a fault.
+    pub alarm: faults::Alarm,
 }
 
 /// What to open: a port type and its own options.
@@ -129,13 +137,22 @@ pub trait Port: Send + Sync {
     /// workers is delivered.
     fn set_admin(&self, _up: bool) {}
 
+    /// The record of what its clients did wrong; `None` for types without clients of their own.
+    fn faults(&self) -> Option<&faults::Faults> {
+        None
+    }
+
+    /// Begins what [`close`](Port::close) does, and returns at once: several ports are closed in the time of one.
+    fn begin_close(&self) {}
+
     /// Why only opening the port anew can bring it back: what it made was taken away. `None` while it is whole.
     fn lost(&self) -> Option<String> {
         None
     }
 
-    /// Detaches the client and removes what `open` made: sockets, interfaces. Blocks until no worker uses them;
-    /// must not be called from an async task. A second call does nothing.
+    /// Detaches the client and removes what `open` made: sockets, interfaces. Blocks until no worker uses them, but not much
+    /// longer than a second: what a client or the system holds up longer ends by itself. Must not be called from an async
+    /// task. A second call does nothing.
     fn close(&self);
 }
 

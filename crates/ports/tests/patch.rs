@@ -31,6 +31,7 @@ impl Lab {
             runtime: runtime.handle().clone(),
             sockets: Default::default(),
             patches: Default::default(),
+            alarm: Default::default(),
         };
         Self { env, bridges, _runtime: runtime }
     }

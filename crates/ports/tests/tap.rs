@@ -462,6 +462,7 @@ impl Lab {
             runtime: runtime.handle().clone(),
             sockets: Default::default(),
             patches: Default::default(),
+            alarm: Default::default(),
         };
         let netns = (0..namespaces).map(|_| Netns::new()).collect();
         Self { env, bridge, hub, netns, _runtime: runtime }

@@ -57,6 +57,7 @@ impl Lab {
             runtime: runtime.handle().clone(),
             sockets: Default::default(),
             patches: Default::default(),
+            alarm: Default::default(),
         };
         Lab { dir: tempfile::tempdir().unwrap(), env, bridge, _runtime: runtime }
     }

@@ -112,6 +112,7 @@ fn a_ring_full_of_long_chains_holds_little_and_nothing_once_its_driver_has_gone(
         runtime: runtime.handle().clone(),
         sockets: Default::default(),
         patches: Default::default(),
+        alarm: Default::default(),
     };
     let open = |name: &str| {
         let socket = dir.path().join(name);

@@ -162,7 +162,7 @@ impl Sampler {
         let mut fullest = 0;
         for worker in &self.workers {
             // The other one may hold what was written before pages changed places last: then it comes next time.
-            let (_, mut page) = worker.pages.to_read();
+            let Some((_, mut page)) = worker.pages.to_read() else { continue };
             let mut bytes = page.bytes.get(..page.used).unwrap_or_default();
             for record in &page.records {
                 let Some((header, rest)) = bytes.split_at_checked(record.kept as usize) else { break };

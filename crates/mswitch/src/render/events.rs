@@ -10,6 +10,13 @@ pub(crate) fn line(event: &Event) -> String {
     let what = match event.kind.as_str() {
         "config" if event.reason.is_empty() => format!("{}: {} done", event.object, event.action),
         "config" => format!("{}: {} failed: {}", event.object, event.action, event.reason),
+        "port-fault" => {
+            let limit = if event.limit.is_empty() { String::new() } else { format!(" ({})", event.limit) };
+            format!(
+                "{} {}: port-fault by {}: {}{limit}",
+                event.bridge, event.port, event.client, event.reason
+            )
+        }
         "lost" => format!("{} events were lost", units::count(event.lost)),
         kind if event.mac.is_empty() => {
             let reason = if event.reason.is_empty() { String::new() } else { format!(": {}", event.reason) };
@@ -39,6 +46,17 @@ mod tests {
         assert_eq!(line(&event("port-up")), "22:13:20.123 br0 vm1: port-up\n");
         let down = Event { reason: "the client left".into(), ..event("port-down") };
         assert_eq!(line(&down), "22:13:20.123 br0 vm1: port-down: the client left\n");
+        let fault = Event {
+            reason: "ring 1: wrong".into(),
+            client: "process 7 (x), user 0".into(),
+            ..event("port-fault")
+        };
+        assert_eq!(
+            line(&fault),
+            "22:13:20.123 br0 vm1: port-fault by process 7 (x), user 0: ring 1: wrong\n"
+        );
+        let limited = Event { limit: "message-rate = 1600".into(), ..fault };
+        assert!(line(&limited).ends_with("ring 1: wrong (message-rate = 1600)\n"));
         let learned = Event { mac: "02:00:00:00:00:01".into(), vlan: 7, ..event("fdb-learned") };
         assert_eq!(line(&learned), "22:13:20.123 br0 vm1: fdb-learned 02:00:00:00:00:01 VLAN 7\n");
         let object = "bridge \"br0\", port \"vm1\"".to_owned();

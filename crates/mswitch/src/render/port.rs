@@ -1,6 +1,8 @@
 //! Ports: what they are and what they carried.
 
-use control::proto;
+use std::time::SystemTime;
+
+use control::proto::{self, Port};
 
 use super::table::{Column, table};
 use super::{drops, units};
@@ -44,6 +46,21 @@ pub(crate) fn show(port: &proto::Port) -> String {
     if !port.details.is_empty() {
         lines.push(("details".into(), String::new()));
         lines.extend(port.details.iter().map(|detail| (format!("  {}", detail.name), detail.value.clone())));
+    }
+    if let Some(faults) = &port.faults {
+        lines.push(("faults".into(), units::count(faults.total)));
+        lines.push(("  last".into(), units::moment(faults.at_unix_nanoseconds, SystemTime::now())));
+        lines.push(("  kind".into(), faults.kind.clone()));
+        lines.push(("  client".into(), faults.client.clone()));
+        lines.push(("  reason".into(), faults.reason.clone()));
+        if !faults.limit.is_empty() {
+            lines.push(("  limit".into(), faults.limit.clone()));
+        }
+        if faults.hold_off_seconds > 0.0 {
+            let (seconds, Port { bridge, name, .. }) = (faults.hold_off_seconds, port);
+            let text = format!("{seconds:.1} s more; `mswitch port set {bridge} {name} --admin up` ends it");
+            lines.push(("  hold-off".into(), text));
+        }
     }
     // The type's options follow the settings under a title of their own.
     lines.insert(6, ("options".into(), String::new()));
@@ -172,5 +189,35 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("rx0"), "{text}");
+        assert!(!text.contains("faults"), "{text}");
+    }
+
+    #[test]
+    fn what_clients_did() {
+        let faults = proto::PortFaults {
+            total: 3,
+            at_unix_nanoseconds: 1_700_000_000_123_456_789,
+            client: "process 7 (x), user 0".into(),
+            kind: "limit".into(),
+            reason: "too much".into(),
+            limit: "message-rate = 1600".into(),
+            hold_off_seconds: 2.25,
+        };
+        let text = show(&proto::Port { faults: Some(faults), ..port() });
+        let lines: Vec<_> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let first = lines.iter().position(|line| line == "faults 3").unwrap_or_else(|| panic!("{text}"));
+        assert!(lines[first + 1].starts_with("last 22:13:20.123 UTC, "), "{text}");
+        assert!(lines[first + 1].ends_with(" ago"), "{text}");
+        assert_eq!(
+            lines[first + 2..first + 7],
+            [
+                "kind limit",
+                "client process 7 (x), user 0",
+                "reason too much",
+                "limit message-rate = 1600",
+                "hold-off 2.2 s more; `mswitch port set br0 vm1 --admin up` ends it",
+            ]
+        );
     }
 }

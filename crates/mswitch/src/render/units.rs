@@ -1,6 +1,6 @@
 //! Numbers with units.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// 1,234,567
 pub(crate) fn count(n: u64) -> String {
@@ -68,6 +68,13 @@ pub(crate) fn time_of_day(unix_nanoseconds: u64) -> String {
     let (seconds, millis) = (unix_nanoseconds / 1_000_000_000, unix_nanoseconds / 1_000_000 % 1000);
     let (h, m, s) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{h:02}:{m:02}:{s:02}.{millis:03}")
+}
+
+/// 13:05:09.123 UTC, 3 min 12 s ago
+pub(crate) fn moment(unix_nanoseconds: u64, now: SystemTime) -> String {
+    let at = UNIX_EPOCH + Duration::from_nanos(unix_nanoseconds);
+    let ago = now.duration_since(at).unwrap_or_default();
+    format!("{} UTC, {} ago", time_of_day(unix_nanoseconds), duration(ago))
 }
 
 /// 3 min 12 s

@@ -8,6 +8,8 @@ use memif::client::{Advance, Attached, Attaching, ClientConfig};
 use tokio::task::JoinHandle;
 
 use super::link::{Mine, PortState};
+use crate::faults::Faults;
+use crate::guard::{await_closed, client};
 use crate::watch::watch_copy;
 use crate::{Environment, Port, Status};
 
@@ -40,9 +42,11 @@ async fn run(port: Arc<PortState>) {
             Ok(Attached { connection, control }) => {
                 pause = FIRST_PAUSE;
                 let layout = *control.layout();
-                match watch_copy(control.as_fd(), &port.closer) {
+                match watch_copy(control.as_fd(), &port.guard.closer) {
                     Ok(watched) => {
-                        let end = port.serve(connection, Mine::Client(layout), &watched, None).await;
+                        let client = client(watched.get_ref(), &connection.peer_name);
+                        port.guard.room(&client).await;
+                        let end = port.serve(connection, Mine::Client(layout), &watched, &client, None).await;
                         port.ended(end, &control);
                     }
                     Err(error) => port.set_down(error.to_string()),
@@ -52,6 +56,10 @@ async fn run(port: Arc<PortState>) {
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+            () = port.closing() => return,
+        }
+        tokio::select! {
+            () = port.guard.faults.hold_off_ends() => {}
             () = port.closing() => return,
         }
     }
@@ -67,7 +75,7 @@ async fn connect(port: &PortState) -> Result<Attached, String> {
         rx_queues: settings.queues,
         log2_ring_size: settings.log2_ring_size,
         buffer_size: settings.buffer_size,
-        closer: port.closer.clone(),
+        closer: port.guard.closer.clone(),
         ..ClientConfig::new(settings.address.clone(), settings.id)
     };
     let attaching = Attaching::start(config).map_err(|e| e.to_string())?;
@@ -93,12 +101,20 @@ impl Port for ClientPort {
         self.port.status()
     }
 
+    fn faults(&self) -> Option<&Faults> {
+        Some(&self.port.guard.faults)
+    }
+
+    fn begin_close(&self) {
+        self.port.begin_close();
+    }
+
     fn close(&self) {
-        self.env.runtime.block_on(self.port.close());
+        let since = self.port.begin_close();
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
             // It ends as soon as it sees that the port closes, its connection detached.
-            let _ = self.env.runtime.block_on(task);
+            let _ = await_closed(&self.env.runtime, since, task);
         }
     }
 }

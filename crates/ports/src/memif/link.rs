@@ -1,7 +1,8 @@
 //! A memif connection that is up, in either role: attach its rings, watch over it, take it down.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use clientmem::{ClientFd, Closer};
 use fabric::rx::MAX_PACKET;
@@ -16,7 +17,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::options::Settings;
 use super::rings::{Client, Rx, Server, Side, Tx};
+use crate::faults::Alarm;
+use crate::guard::{Guard, attach, off_thread};
 use crate::log_limit::{Admitted, LogLimit};
+use crate::pace::CHANGE;
 use crate::{Link, Status, StatusCell};
 
 /// A memif port, whether or not anyone is connected.
@@ -24,12 +28,12 @@ pub(super) struct PortState {
     pub(super) at: PortRef,
     pub(super) settings: Settings,
     pub(super) log: LogLimit,
-    /// Closes what the peers that had this port sent.
-    pub(super) closer: Closer,
+    pub(super) guard: Guard,
     switch: Arc<Switch>,
     status: StatusCell,
     /// True once the port is being closed.
     closing: watch::Sender<bool>,
+    closing_since: OnceLock<Instant>,
     /// True while a connection has the port, from its INIT to the end of its detaching.
     taken: watch::Sender<bool>,
 }
@@ -60,15 +64,17 @@ pub(super) enum Mine {
 }
 
 impl PortState {
-    pub(super) fn new(at: PortRef, switch: Arc<Switch>, settings: Settings) -> Self {
+    pub(super) fn new(at: PortRef, switch: Arc<Switch>, settings: Settings, alarm: Alarm) -> Self {
+        let Settings { message_rate, unclosed_descriptors, hold_off, .. } = settings;
         let port = Self {
             at,
             settings,
             log: LogLimit::default(),
-            closer: Closer::default(),
+            guard: Guard::new(message_rate, unclosed_descriptors, hold_off, alarm),
             switch,
             status: StatusCell::default(),
             closing: watch::Sender::new(false),
+            closing_since: OnceLock::new(),
             taken: watch::Sender::new(false),
         };
         port.set_down("no client has connected yet".into());
@@ -98,9 +104,14 @@ impl PortState {
         *self.taken.borrow()
     }
 
-    /// Ends this port's connection and waits until nothing of it is left.
-    pub(super) async fn close(&self) {
+    /// Ends this port's connection. Returns since when it ends.
+    pub(super) fn begin_close(&self) -> Instant {
         self.closing.send_replace(true);
+        *self.closing_since.get_or_init(Instant::now)
+    }
+
+    /// Waits until nothing of this port's connection is left.
+    pub(super) async fn closed(&self) {
         // Fails only if the sender is gone, and that is ours.
         let _ = self.taken.subscribe().wait_for(|taken| !*taken).await;
     }
@@ -129,9 +140,11 @@ impl PortState {
         connection: Connection,
         mine: Mine,
         control: &AsyncFd<ClientFd>,
+        client: &str,
         greeting: Option<Message>,
     ) -> End {
         let mut details = self.facts();
+        details.push(("client".into(), client.into()));
         details.push(("peer".into(), connection.peer_name.clone()));
         details.push(("peer-interface".into(), connection.peer_if_name.clone()));
         details.push(("rx-queues".into(), describe(rx_side(&connection, &mine))));
@@ -141,10 +154,17 @@ impl PortState {
         let memory = connection.memory.clone();
         let options =
             AttachOptions { give_up: Some(Arc::new(move || memory.void())), ..AttachOptions::default() };
-        let attachment = attachment(connection, &mine, report);
-        if let Err(error) = self.switch.attach_with(self.at, attachment, options) {
-            return End::Ours(error.to_string());
+        let (switch, at, closing) = (self.switch.clone(), self.at, self.closing.subscribe());
+        // It reads the peer's memory and waits for workers: not on a thread that other ports' sockets need.
+        let attached = off_thread(self.closing(), move || {
+            attach(&switch, at, attachment(connection, &mine, report), options, &closing)
+        });
+        match attached.await {
+            Some(Ok(())) => {}
+            Some(Err(reason)) => return End::Ours(reason),
+            None => return End::Ours("the port is being removed".into()),
         }
+        self.guard.pace.spend(CHANGE);
         self.status.set(Status { link: Link::Up, details });
         if let Some(Admitted { suppressed }) = self.log.admit() {
             tracing::info!(port = self.name(), suppressed, "memif connected");
@@ -154,14 +174,49 @@ impl PortState {
         let end = tokio::select! {
             biased;
             Err(error) = std::future::ready(greeted) => End::Ours(error.to_string()),
-            fault = faults.recv() => End::Ours(fault.map_or_else(|| "gone".to_owned(), |f: Fault| f.to_string())),
-            end = peer_ends(control, &self.closer) => end,
+            Some(fault) = faults.recv() => {
+                let reason = Fault::to_string(&fault);
+                self.guard.faults.found(client, fault, &reason);
+                End::Ours(reason)
+            }
+            end = self.peer_ends(control, client) => end,
             () = self.closing() => End::Ours("the port is being removed".into()),
         };
         let (switch, at) = (self.switch.clone(), self.at);
-        // Detaching waits for workers: not on a thread that other ports' sockets need.
-        let _ = tokio::task::spawn_blocking(move || switch.detach(at)).await;
+        // Detaching waits for workers: as above.
+        off_thread(self.closing(), move || switch.detach(at)).await;
+        self.guard.pace.spend(CHANGE);
         end
+    }
+
+    /// Records what a peer sent that is no message.
+    pub(super) fn blame(&self, client: &str, error: &socket::RecvError) {
+        let Guard { closer, faults, .. } = &self.guard;
+        match error {
+            socket::RecvError::Unclosed(_) => faults.unclosed(client, closer, &error.to_string()),
+            // Not the peer's doing.
+            socket::RecvError::Io(_) | socket::RecvError::NoRoom => {}
+            _ => faults.refused(client, &error.to_string()),
+        }
+    }
+
+    /// Waits for the peer to end an established connection: by saying so, by leaving, or by saying anything else.
+    async fn peer_ends(&self, control: &AsyncFd<ClientFd>, client: &str) -> End {
+        match receive(control, &self.guard.closer).await {
+            Ok(Some((Message::Disconnect { reason, .. }, _))) => {
+                End::Peer(format!("the peer disconnected: {reason}"))
+            }
+            Ok(Some((message, _))) => {
+                let reason = format!("unexpected {} while connected", message.type_name());
+                self.guard.faults.refused(client, &reason);
+                End::Ours(reason)
+            }
+            Ok(None) => End::Peer("the peer closed the control connection".into()),
+            Err(error) => {
+                self.blame(client, &error);
+                End::Ours(error.to_string())
+            }
+        }
     }
 
     /// Records and logs why a connection ended, and tells the peer if it is for us to say.
@@ -178,18 +233,6 @@ impl PortState {
             tracing::info!(port = self.name(), reason, suppressed, "memif disconnected");
         }
         self.set_down(reason);
-    }
-}
-
-/// Waits for the peer to end an established connection: by saying so, by leaving, or by saying anything else.
-async fn peer_ends(control: &AsyncFd<ClientFd>, closer: &Closer) -> End {
-    match receive(control, closer).await {
-        Ok(Some((Message::Disconnect { reason, .. }, _))) => {
-            End::Peer(format!("the peer disconnected: {reason}"))
-        }
-        Ok(Some((message, _))) => End::Ours(format!("unexpected {} while connected", message.type_name())),
-        Ok(None) => End::Peer("the peer closed the control connection".into()),
-        Err(error) => End::Ours(error.to_string()),
     }
 }
 

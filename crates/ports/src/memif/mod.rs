@@ -23,7 +23,7 @@ use crate::{Environment, OpenError, Port};
 /// Opens a memif port.
 pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
     let settings = options.checked()?;
-    let port = Arc::new(link::PortState::new(at, env.switch.clone(), settings));
+    let port = Arc::new(link::PortState::new(at, env.switch.clone(), settings, env.alarm.clone()));
     match options.role {
         Role::Server => sockets::open(options, port, env),
         Role::Client => Ok(dialer::open(port, env)),

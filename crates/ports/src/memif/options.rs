@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::OpenError;
 use crate::access::{Access, check_directory};
+use crate::guard::{check_guards, default_hold_off, default_message_rate, default_unclosed_descriptors};
 
 /// Which side of the protocol the switch takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +47,18 @@ pub struct Options {
     /// Bytes of each buffer (client).
     #[serde(default = "default_buffer_size")]
     pub buffer_size: u32,
+    /// Messages of clients a second that are served, 10 to 1000000; starting or stopping rings counts as 8, a connection as
+    /// 16. A client may be ten seconds of them ahead. One that sends more is served no faster.
+    #[serde(default = "default_message_rate")]
+    pub message_rate: u32,
+    /// Descriptors of clients that may wait to be closed because somebody delays it, 1 to 65536; while there are as many, the
+    /// port takes no more.
+    #[serde(default = "default_unclosed_descriptors")]
+    pub unclosed_descriptors: u32,
+    /// Seconds for which the port lets nobody in, at most, after clients that broke it again and again, 0 to 3600. The first
+    /// fault costs 0.1 s; a minute without one, or `mswitch port set`, ends it.
+    #[serde(default = "default_hold_off")]
+    pub hold_off: u32,
     /// Access mode of the socket file, octal (server).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
@@ -74,6 +87,9 @@ pub(super) struct Settings {
     pub(super) queues: u16,
     pub(super) log2_ring_size: u8,
     pub(super) buffer_size: u32,
+    pub(super) message_rate: u32,
+    pub(super) unclosed_descriptors: u32,
+    pub(super) hold_off: u32,
 }
 
 impl Options {
@@ -114,6 +130,7 @@ impl Options {
                 self.buffer_size
             )));
         }
+        check_guards(self.message_rate, self.unclosed_descriptors, self.hold_off)?;
         Ok(Settings {
             address,
             id: self.id,
@@ -121,6 +138,9 @@ impl Options {
             queues,
             log2_ring_size: self.ring_size.trailing_zeros() as u8,
             buffer_size: self.buffer_size,
+            message_rate: self.message_rate,
+            unclosed_descriptors: self.unclosed_descriptors,
+            hold_off: self.hold_off,
         })
     }
 
@@ -143,6 +163,9 @@ mod tests {
             queues: None,
             ring_size: 1024,
             buffer_size: 2048,
+            message_rate: default_message_rate(),
+            unclosed_descriptors: default_unclosed_descriptors(),
+            hold_off: default_hold_off(),
             mode: None,
             owner: None,
             group: None,
@@ -163,6 +186,10 @@ mod tests {
         assert!(error(&|o| o.queues = Some(0)).contains("1 to 64"));
         assert!(error(&|o| o.ring_size = 1000).contains("1000 is not a power of two"));
         assert!(error(&|o| o.buffer_size = 1).contains("64 to 65536"));
+        assert!(
+            error(&|o| o.message_rate = 9).contains("message-rate: 9 is out of range, must be 10 to 1000000")
+        );
+        assert!(error(&|o| o.unclosed_descriptors = 0).contains("1 to 65536"));
         assert!(error(&|o| o.mode = Some("9".into())).contains("not an octal mode"));
         assert!(error(&|o| o.owner = Some("nobody-here".into())).contains("no user"));
         assert!(error(&|o| o.group = Some("nobody-here".into())).contains("no group"));

@@ -20,7 +20,10 @@ use tokio::task::JoinHandle;
 
 use super::link::{Mine, PortState, Turn, receive};
 use super::options::Options;
+use crate::faults::Faults;
+use crate::guard::{await_closed, client, off_thread};
 use crate::log_limit::{Admitted, LogLimit};
+use crate::pace::CONNECTION;
 use crate::watch::watch;
 use crate::{Access, Environment, OpenError, Port, Status};
 
@@ -146,13 +149,24 @@ async fn accept(listener: AsyncFd<Listener>, socket: Weak<Socket>) {
     }
 }
 
-/// A client that got through the handshake, or why it did not.
+/// A client that got through the handshake.
 struct Accepted {
     turn: Turn,
     port: Arc<PortState>,
     connection: memif::Connection,
+    client: String,
     /// What tells the client so, once its packets pass.
     reply: Message,
+}
+
+/// A client that named the port that it wants.
+struct Asked {
+    port: Arc<PortState>,
+    /// Its turn there. Work that the client's memory holds up has it meanwhile, so that nobody else gets the port.
+    turn: Option<Turn>,
+    /// Whether it ever had a turn.
+    had_turn: bool,
+    client: String,
 }
 
 async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: OwnedSemaphorePermit) {
@@ -161,8 +175,8 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
     let refused = match outcome {
         Ok(Ok(Some(accepted))) => {
             drop(permit);
-            let Accepted { turn, port, connection, reply } = accepted;
-            let end = port.serve(connection, Mine::Server, &control, Some(reply)).await;
+            let Accepted { turn, port, connection, client, reply } = accepted;
+            let end = port.serve(connection, Mine::Server, &control, &client, Some(reply)).await;
             port.ended(end, control.get_ref());
             drop(turn);
             return;
@@ -174,12 +188,12 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
     if let Some(reason) = refused {
         let _ = send(control.get_ref().as_fd(), &Message::disconnect(reason.as_str()), None);
         match &asked {
-            Some((port, turn)) => {
+            Some(Asked { port, had_turn, .. }) => {
                 if let Some(Admitted { suppressed }) = port.log.admit() {
                     tracing::info!(port = port.name(), reason, suppressed, "memif client refused");
                 }
                 // A stranger's failure says nothing about the port of a client that is connected.
-                if turn.is_some() || !port.is_taken() {
+                if *had_turn || !port.is_taken() {
                     port.set_down(format!("a client was refused: {reason}"));
                 }
             }
@@ -197,13 +211,10 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
     drop(permit);
 }
 
-/// Which port a client asked for, and its turn there.
-type Asked = Option<(Arc<PortState>, Option<Turn>)>;
-
 async fn handshake(
     control: &AsyncFd<ClientFd>,
     socket: &Weak<Socket>,
-    asked: &mut Asked,
+    asked: &mut Option<Asked>,
 ) -> Result<Option<Accepted>, String> {
     let fd = control.get_ref().as_fd();
     let (most, strays) = match socket.upgrade() {
@@ -217,54 +228,118 @@ async fn handshake(
     send(fd, &session.hello(), None).map_err(|e| e.to_string())?;
     loop {
         let received = match asked {
-            Some((port, turn)) => tokio::select! {
-                received = receive(control, if turn.is_some() { &port.closer } else { &strays }) => received,
+            Some(Asked { port, turn, .. }) => tokio::select! {
+                received = receive(control, if turn.is_some() { &port.guard.closer } else { &strays }) => received,
                 () = port.closing() => return Err("the port is being removed".into()),
             },
             None => receive(control, &strays).await,
         };
-        let Some((message, descriptor)) = received.map_err(|e| e.to_string())? else {
-            return Ok(None);
+        let received = received.map_err(|error| {
+            if let Some(Asked { port, turn: Some(_), client, .. }) = asked {
+                port.blame(client, &error);
+            }
+            error.to_string()
+        })?;
+        let Some((message, descriptor)) = received else { return Ok(None) };
+        let peer = match &message {
+            Message::Init(init) => Some(init.name.clone()),
+            _ => None,
         };
-        let asked_now = Mutex::new(None);
-        let lookup = |id: u32| {
-            let socket = socket.upgrade().ok_or(Refusal::UnknownInterface { id })?;
-            let ports = socket.ports.lock().unwrap_or_else(PoisonError::into_inner);
-            let port = ports.get(&id).ok_or(Refusal::UnknownInterface { id })?;
-            *asked_now.lock().unwrap_or_else(PoisonError::into_inner) = Some(port.clone());
-            Ok(Interface { name: port.name(), secret: port.settings.secret })
-        };
-        let step = session.handle(message, descriptor, &lookup);
-        if let Some(port) = asked_now.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            *asked = Some((port, None));
+        let (step, found);
+        (session, step, found) = handle(session, message, descriptor, socket, asked).await?;
+        if let Some(port) = found {
+            let client = client(control.get_ref(), &peer.unwrap_or_default());
+            *asked = Some(Asked { port, turn: None, had_turn: false, client });
         }
-        match step.map_err(|refusal| refusal.to_string())? {
+        let step = step.map_err(|refusal| {
+            let reason = refusal.to_string();
+            // What a stranger does says nothing of the port's clients.
+            if let Some(Asked { port, had_turn: true, client, .. }) = asked {
+                port.guard.faults.refused(client, &reason);
+            }
+            reason
+        })?;
+        match step {
             Step::Reply(reply) => {
                 // Only a client that knew the secret may keep others out.
-                if let Some((port, turn @ None)) = asked {
-                    match port.take() {
-                        Some(mine) => *turn = Some(mine),
-                        None => {
-                            let id = port.settings.id;
-                            *asked = None;
-                            return Err(Refusal::AlreadyConnected { id }.to_string());
-                        }
-                    }
+                if let Some(Asked { port, had_turn: false, .. }) = asked {
+                    let Some(turn) = port.take() else {
+                        let id = port.settings.id;
+                        *asked = None;
+                        return Err(Refusal::AlreadyConnected { id }.to_string());
+                    };
+                    enter(asked, turn).await?;
                 }
                 send(fd, &reply, None).map_err(|e| e.to_string())?;
             }
             Step::Connected { reply, connection } => {
-                let Some((port, turn)) = asked else { return Err("no interface was asked for".into()) };
+                let Some(Asked { port, turn, client, .. }) = asked else {
+                    return Err("no interface was asked for".into());
+                };
                 let most = usize::from(port.settings.queues);
                 if connection.s2m.len() > most || connection.m2s.len() > most {
                     return Err(format!("more than {most} queues"));
                 }
                 let Some(turn) = turn.take() else { return Err("no interface was asked for".into()) };
-                return Ok(Some(Accepted { turn, port: port.clone(), connection, reply }));
+                let (port, client) = (port.clone(), client.clone());
+                return Ok(Some(Accepted { turn, port, connection, client, reply }));
             }
             Step::PeerDisconnected(_) => return Ok(None),
         }
     }
+}
+
+/// Gives a client its turn, at the pace of the port and not while it is held off.
+async fn enter(asked: &mut Option<Asked>, turn: Turn) -> Result<(), String> {
+    let Some(asked) = asked else { return Ok(()) };
+    (asked.turn, asked.had_turn) = (Some(turn), true);
+    let Asked { port, client, .. } = asked;
+    tokio::select! {
+        admitted = port.guard.faults.admit() => admitted?,
+        () = port.closing() => return Err("the port is being removed".into()),
+    }
+    port.guard.room(client).await;
+    port.guard.pace.spend(CONNECTION);
+    Ok(())
+}
+
+/// Has the session take a message, on a thread for it: regions are mapped, and rings are read from memory that the client
+/// can make slow. Returns the port also that the client asked for, if it did so now.
+async fn handle(
+    mut session: Session,
+    message: Message,
+    descriptor: Option<ClientFd>,
+    socket: &Weak<Socket>,
+    asked: &mut Option<Asked>,
+) -> Result<(Session, Result<Step, Refusal>, Option<Arc<PortState>>), String> {
+    let (port, turn) = match asked {
+        Some(asked) => (Some(asked.port.clone()), asked.turn.take()),
+        None => (None, None),
+    };
+    let closing = async {
+        match &port {
+            Some(port) => port.closing().await,
+            None => std::future::pending().await,
+        }
+    };
+    let socket = socket.clone();
+    let handled = off_thread(closing, move || {
+        let found = Mutex::new(None);
+        let lookup = |id: u32| {
+            let socket = socket.upgrade().ok_or(Refusal::UnknownInterface { id })?;
+            let ports = socket.ports.lock().unwrap_or_else(PoisonError::into_inner);
+            let port = ports.get(&id).ok_or(Refusal::UnknownInterface { id })?;
+            *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(port.clone());
+            Ok(Interface { name: port.name(), secret: port.settings.secret })
+        };
+        let step = session.handle(message, descriptor, &lookup);
+        (session, step, found.into_inner().unwrap_or_else(PoisonError::into_inner), turn)
+    });
+    let (session, step, found, turn) = handled.await.ok_or("the port is being removed")?;
+    if let Some(asked) = asked {
+        asked.turn = turn;
+    }
+    Ok((session, step, found))
 }
 
 impl Port for ServerPort {
@@ -272,11 +347,20 @@ impl Port for ServerPort {
         self.port.status()
     }
 
+    fn faults(&self) -> Option<&Faults> {
+        Some(&self.port.guard.faults)
+    }
+
+    fn begin_close(&self) {
+        self.port.begin_close();
+    }
+
     fn close(&self) {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(socket) = socket else { return };
         socket.ports.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.port.settings.id);
-        self.env.runtime.block_on(self.port.close());
+        let since = self.port.begin_close();
+        let _ = await_closed(&self.env.runtime, since, self.port.closed());
         let mut sockets = self.env.sockets.0.lock().unwrap_or_else(PoisonError::into_inner);
         let address = socket.address.to_string();
         if let Some(socket) = Arc::into_inner(socket) {

@@ -8,13 +8,13 @@
 //! reader when enough pages are free.
 //!
 //! While the ring is halted the worker takes nothing, and [`FrameRing::halt`] returns when what it had taken
-//! is delivered: a replay that is halted and goes on loses no frame.
+//! is delivered: a replay that is halted and goes on loses no frame. It gives up on a worker that is stuck.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use fabric::doorbell::{Bell, Doorbell, EventBell, ThreadBell};
@@ -32,6 +32,8 @@ const PAGE_FRAMES: usize = 2048;
 const ENOUGH: usize = PAGES / 2;
 /// Between looks whether the worker has delivered what it took.
 const LOOK: Duration = Duration::from_micros(50);
+/// The longest wait for that: a worker may be stuck in a receiver's memory.
+const HALTING: Duration = Duration::from_millis(500);
 
 /// Where a frame lies in its page.
 #[derive(Debug, Clone, Copy)]
@@ -148,12 +150,18 @@ impl FrameRing {
         self.wake_reader();
     }
 
-    /// Lets nothing through any more; returns when what was let through is delivered.
-    pub(super) fn halt(&self) {
+    /// Lets nothing through any more. Returns true when what was let through is delivered, false if that takes longer than
+    /// [`HALTING`]: then it is delivered, or dropped, when the worker goes on.
+    pub(super) fn halt(&self) -> bool {
         self.halted.store(true, Ordering::SeqCst);
+        let since = Instant::now();
         while self.taking.load(Ordering::SeqCst) {
+            if since.elapsed() > HALTING {
+                return false;
+            }
             std::thread::sleep(LOOK);
         }
+        true
     }
 
     /// Lets frames through again.
@@ -403,7 +411,13 @@ mod tests {
         }
         assert!(!halting.is_finished());
         queue.complete(&mut tools()).unwrap();
-        halting.join().unwrap();
+        assert!(halting.join().unwrap());
+        // A worker that does not end its batch is not waited for.
+        ring.resume();
+        queue.receive(&mut batch).unwrap();
+        assert!(!ring.halt());
+        queue.complete(&mut tools()).unwrap();
+        assert!(ring.halt());
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! - `slots` is the ring that workers fill, `record` the thread that empties it to a file of [`pcapng`].
 //!
 //! Invariants: the port is attached unless one of its files is in trouble; it attaches itself again when that is over.
-//! Nothing of it is left when [`Port::close`] returns, and what it was sent until then is in the file.
+//! Nothing of it is left when [`Port::close`] returns, and what it was sent until then is in the file, unless a file does
+//! not answer: then a thread is left with it.
 
 mod frame_ring;
 mod options;
@@ -22,8 +23,9 @@ mod speed;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::time::Duration;
 
 use fabric::OnFault;
 use fabric::rx::MAX_PACKET;
@@ -86,7 +88,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         port.recorder = Some(slots.clone());
         let (recorded, stopped) = (port.recorded.clone(), port.stopped.clone());
         let recorder = Recorder { recording, slots, recorded, stopped, port: state.clone() };
-        let thread = start("mswitch-record", move || recorder.run())?;
+        let thread = Worker::start("mswitch-record", move || recorder.run())?;
         port.threads().record = Some(thread);
     }
     state.settle(&mut state.health());
@@ -102,15 +104,44 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
             progress: port.progress.clone(),
             port: state,
         };
-        let thread = start("mswitch-replay", move || replay.run(capture))?;
+        let thread = Worker::start("mswitch-replay", move || replay.run(capture))?;
         port.threads().replay = Some(thread);
     }
     Ok(Box::new(port))
 }
 
-fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
-    let started = std::thread::Builder::new().name(name.into()).spawn(work);
-    started.map_err(|error| OpenError(format!("cannot start the thread {name}: {error}")))
+/// Time for a thread to end before it is left alone: it reads or writes a file, which may be on a network's disk.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// A thread that is told to end, and waited for.
+struct Worker {
+    name: &'static str,
+    /// Nothing is ever sent: the sender goes with the thread.
+    ended: Receiver<()>,
+}
+
+impl Worker {
+    fn start(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<Self, OpenError> {
+        let (alive, ended) = channel();
+        let started = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let _alive = alive;
+            work();
+        });
+        started.map_err(|error| OpenError(format!("cannot start the thread {name}: {error}")))?;
+        Ok(Self { name, ended })
+    }
+
+    /// Waits for its end. One whose file does not answer ends later, and then touches nothing of the port's.
+    fn end(self, port: &str) {
+        if self.ended.recv_timeout(ENDING) == Err(RecvTimeoutError::Timeout) {
+            let after = ENDING.as_secs();
+            tracing::warn!(
+                port,
+                thread = self.name,
+                "the port's file does not answer within {after} s; it is closed without"
+            );
+        }
+    }
 }
 
 /// Why a file cannot be opened, in words that say what to do.
@@ -248,8 +279,8 @@ impl PortState {
 
 #[derive(Default)]
 struct Threads {
-    replay: Option<JoinHandle<()>>,
-    record: Option<JoinHandle<()>>,
+    replay: Option<Worker>,
+    record: Option<Worker>,
 }
 
 struct PcapPort {
@@ -273,14 +304,17 @@ impl PcapPort {
         if let Some(ring) = &self.state.ring {
             ring.stop();
         }
-        // A thread that failed has nothing to wait for.
-        let _ = replay.map(JoinHandle::join);
+        if let Some(replay) = replay {
+            replay.end(&self.state.name);
+        }
         self.state.close();
         self.stopped.store(true, Ordering::SeqCst);
         if let Some(slots) = &self.recorder {
             slots.wake();
         }
-        let _ = record.map(JoinHandle::join);
+        if let Some(record) = record {
+            record.end(&self.state.name);
+        }
     }
 }
 
@@ -302,10 +336,12 @@ impl Port for PcapPort {
     }
 
     fn set_admin(&self, up: bool) {
-        match &self.state.ring {
-            Some(ring) if up => ring.resume(),
-            Some(ring) => ring.halt(),
-            None => {}
+        let Some(ring) = &self.state.ring else { return };
+        if up {
+            ring.resume();
+        } else if !ring.halt() {
+            let why = "frames are still under way; they are dropped if they come too late";
+            tracing::warn!(port = self.state.name, "{why}");
         }
     }
 

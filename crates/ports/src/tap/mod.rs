@@ -22,6 +22,8 @@ use fabric::OnFault;
 use fabric::switch::PortRef;
 use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch};
 
+use crate::bounded::within;
+use crate::guard::CLOSING;
 use crate::{Environment, Link, OpenError, Port, Spec, Status};
 use device::{Device, State};
 pub use options::{Address, Netns, Options};
@@ -126,7 +128,10 @@ impl Inner {
                 // The port was removed from the switch, which has detached it.
                 tracing::debug!(interface = self.name, %error, "TAP port had no port to be detached from");
             }
-            drop(device);
+            // The kernel waits until nobody refers to the interface any more: others, in its namespace, may for long.
+            if let Err(error) = within(CLOSING, "mswitch-tap", move || drop(device)) {
+                tracing::warn!(interface = self.name, "removing the TAP interface: {error}");
+            }
         }
     }
 

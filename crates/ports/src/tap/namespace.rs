@@ -4,6 +4,7 @@
 //! must not find themselves elsewhere. So each errand has a thread of its own.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -11,22 +12,24 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::options::Netns;
 use crate::OpenError;
+use crate::bounded::within;
 
-/// Runs `errand` on a thread of its own, in `netns` if given, and waits for its end.
+/// The longest that an errand may take: the kernel's lock over interfaces may be busy, and a path may lead anywhere.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Runs `errand` on a thread of its own, in `netns` if given, and waits for its end, for [`LIMIT`] at most.
 pub(super) fn run_in<T: Send + 'static>(
     netns: Option<&Netns>,
     errand: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
 ) -> Result<T, OpenError> {
     let netns = netns.cloned();
-    let thread = std::thread::Builder::new().name("mswitch-tap".into()).spawn(move || {
+    let done = within(LIMIT, "mswitch-tap", move || {
         if let Some(netns) = netns {
             enter(&netns)?;
         }
         errand()
     });
-    let thread =
-        thread.map_err(|error| OpenError(format!("cannot start a thread to make the interface: {error}")))?;
-    thread.join().unwrap_or_else(|_| Err(OpenError("the thread that makes the interface failed".into())))
+    done.unwrap_or_else(|error| Err(OpenError(format!("the interface: {error}"))))
 }
 
 fn enter(netns: &Netns) -> Result<(), OpenError> {

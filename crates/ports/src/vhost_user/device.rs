@@ -11,19 +11,21 @@ use std::sync::{Arc, OnceLock};
 use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
 use fabric::{AttachOptions, Attachment, Caps, Egress, Fault, RxQueue, Switch, Tools};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use vhost_user::dirty_log::DirtyLog;
 use vhost_user::features::device;
 use vhost_user::session::{Device, Rings, Running};
 
 use super::rx::Rx;
 use super::tx;
+use crate::guard::attach;
 
 /// Where a device meets its port of the switch.
 pub(super) struct Plug {
     switch: Arc<Switch>,
     at: PortRef,
     report: mpsc::Sender<Fault>,
+    closing: watch::Receiver<bool>,
     blame: Arc<Blame>,
     plugged: Option<Plugged>,
     /// Rings were stopped, and the link is kept up in case that they start again.
@@ -107,8 +109,14 @@ impl Call {
 }
 
 impl Plug {
-    pub(super) fn new(switch: Arc<Switch>, at: PortRef, report: mpsc::Sender<Fault>) -> Self {
-        Self { switch, at, report, blame: Arc::default(), plugged: None, suspended: false, changes: 0 }
+    pub(super) fn new(
+        switch: Arc<Switch>,
+        at: PortRef,
+        report: mpsc::Sender<Fault>,
+        closing: watch::Receiver<bool>,
+    ) -> Self {
+        let (blame, plugged, suspended, changes) = Default::default();
+        Self { switch, at, report, closing, blame, plugged, suspended, changes }
     }
 
     /// A fault in words.
@@ -197,7 +205,7 @@ impl Rings for Plug {
             its_log.iter().for_each(|log| log.void());
         };
         let options = AttachOptions { give_up: Some(Arc::new(give_up)), ..AttachOptions::default() };
-        self.switch.attach_with(self.at, attachment, options).map_err(|error| error.to_string())?;
+        attach(&self.switch, self.at, attachment, options, &self.closing)?;
         self.plugged = Some(Plugged { positions, calls, facts, log });
         Ok(())
     }

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(port: Arc<PortState>) {
     loop {
-        let dialed = dial(&port.options.socket).map(|socket| port.closer.connection(socket));
+        let dialed = dial(&port.options.socket).map(|socket| port.guard.closer.connection(socket));
         match dialed.and_then(watch) {
             Ok(control) => port.serve(control).await,
             Err(error) => {
@@ -22,6 +22,10 @@ pub(super) async fn run(port: Arc<PortState>) {
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
+            () = port.closing() => return,
+        }
+        tokio::select! {
+            () = port.guard.faults.hold_off_ends() => {}
             () = port.closing() => return,
         }
     }

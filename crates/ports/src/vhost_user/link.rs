@@ -2,10 +2,10 @@
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use clientmem::{ClientFd, Closer};
+use clientmem::ClientFd;
 use fabric::switch::PortRef;
 use fabric::{Fault, Switch};
 use tokio::io::unix::AsyncFd;
@@ -16,8 +16,10 @@ use vhost_user::socket::{ReceiveError, Received, Receiver, send};
 
 use super::device::Plug;
 use super::options::Options;
-use super::pace::{CHANGE, MESSAGE, Pace};
+use crate::faults::Alarm;
+use crate::guard::{Guard, client, off_thread};
 use crate::log_limit::{Admitted, LogLimit};
+use crate::pace::{CHANGE, MESSAGE};
 use crate::{Link, Status, StatusCell};
 
 /// How long the rest of a message may take.
@@ -28,13 +30,12 @@ pub(super) struct PortState {
     pub(super) at: PortRef,
     pub(super) options: Options,
     pub(super) log: LogLimit,
-    pub(super) pace: Pace,
-    /// Closes connections and what front-ends sent: one limit for all that come to this port.
-    pub(super) closer: Closer,
+    pub(super) guard: Guard,
     switch: Arc<Switch>,
     status: StatusCell,
     /// True once the port is being closed.
     closing: watch::Sender<bool>,
+    closing_since: OnceLock<Instant>,
     /// Whether the port is administratively up; rings run only then.
     admin_up: watch::Sender<bool>,
 }
@@ -43,14 +44,16 @@ pub(super) struct PortState {
 struct Served {
     session: Session,
     plug: Plug,
+    closing: watch::Receiver<bool>,
 }
 
 impl PortState {
-    pub(super) fn new(at: PortRef, switch: Arc<Switch>, options: Options) -> Self {
+    pub(super) fn new(at: PortRef, switch: Arc<Switch>, options: Options, alarm: Alarm) -> Self {
         let (log, status, closing) = (LogLimit::default(), StatusCell::default(), watch::Sender::new(false));
         let admin_up = watch::Sender::new(switch.settings(at).map_or(true, |settings| settings.admin_up));
-        let (pace, closer) = (Pace::default(), Closer::default());
-        let port = Self { at, options, log, pace, closer, switch, status, closing, admin_up };
+        let guard = Guard::new(options.message_rate, options.unclosed_descriptors, options.hold_off, alarm);
+        let closing_since = OnceLock::new();
+        let port = Self { at, options, log, guard, switch, status, closing, closing_since, admin_up };
         port.set_down("no front-end has connected yet".into());
         port
     }
@@ -69,9 +72,10 @@ impl PortState {
         self.admin_up.send_replace(up);
     }
 
-    /// Ends what goes on at this port.
-    pub(super) fn close(&self) {
+    /// Ends what goes on at this port. Returns since when it ends.
+    pub(super) fn begin_close(&self) -> Instant {
         self.closing.send_replace(true);
+        *self.closing_since.get_or_init(Instant::now)
     }
 
     /// Waits until the port is being closed.
@@ -90,114 +94,140 @@ impl PortState {
 
     /// Serves a front-end until it ends or is thrown out. Returns when no worker uses its memory any more.
     pub(super) async fn serve(&self, control: AsyncFd<ClientFd>) {
-        let peer = rustix::net::sockopt::socket_peercred(control.get_ref()).ok();
-        let peer = peer.map(|peer| ("peer".to_owned(), format!("process {}", peer.pid.as_raw_nonzero())));
+        let client = client(control.get_ref(), "");
+        let Guard { pace, closer, faults: record } = &self.guard;
         let (report, mut faults) = mpsc::channel(1);
         let Options { queues: queue_pairs, memory_slots, .. } = self.options;
         let limits = Limits { queue_pairs, regions: memory_slots.into(), ..Limits::default() };
         let mut served = Box::new(Served {
             session: Session::new(limits, self.options.features()),
-            plug: Plug::new(self.switch.clone(), self.at, report),
+            plug: Plug::new(self.switch.clone(), self.at, report, self.closing.subscribe()),
+            closing: self.closing.subscribe(),
         });
-        self.show(&served, peer.as_slice());
+        self.show(&served, &client);
         if let Some(Admitted { suppressed }) = self.log.admit() {
             tracing::info!(port = self.name(), suppressed, "vhost-user front-end connected");
         }
-        let mut receiver = Receiver::new(self.closer.clone());
+        let mut receiver = Receiver::new(closer.clone());
         let mut admin_up = self.admin_up.subscribe();
         // Whoever connects to a port that is down is to be paused first of all.
         admin_up.mark_changed();
         let reason = loop {
             let received = tokio::select! {
                 biased;
-                fault = faults.recv() => break served.plug.blame(fault.unwrap_or(Fault::Protocol)),
+                fault = faults.recv() => {
+                    let fault = fault.unwrap_or(Fault::Protocol);
+                    let reason = served.plug.blame(fault);
+                    record.found(&client, fault, &reason);
+                    break reason;
+                }
                 () = self.closing() => break "the port is being removed".to_owned(),
                 // The sender lives as long as `self`: waiting cannot fail.
                 _ = admin_up.changed() => None,
                 received = async {
-                    self.pace.room().await;
+                    self.guard.room(&client).await;
                     receive(&control, &mut receiver).await
                 } => Some(received),
             };
             let Some(received) = received else {
                 let paused = !*admin_up.borrow_and_update();
                 // Stopping rings waits for workers.
-                let done = tokio::task::spawn_blocking(move || {
-                    let outcome = served.session.set_paused(paused, &mut served.plug);
-                    served.plug.conclude();
-                    (served, outcome)
-                });
-                match done.await {
-                    Ok((back, outcome)) => {
-                        served = back;
-                        if let Err(refusal) = outcome {
-                            break refusal.to_string();
-                        }
-                    }
-                    // Only when the runtime is shutting down, which has closed the port before.
-                    Err(error) => return self.set_down(error.to_string()),
+                let done = self.work(served, move |session, plug| session.set_paused(paused, plug)).await;
+                let Some((back, outcome)) = done else { return self.set_down("the port was removed".into()) };
+                served = back;
+                if let Err(refusal) = outcome {
+                    break refusal.to_string();
                 }
-                self.show(&served, peer.as_slice());
+                self.show(&served, &client);
                 continue;
             };
             let received = match received {
                 Ok(Some(received)) => received,
                 Ok(None) => break "the front-end closed the connection".into(),
-                Err(error) => break error.to_string(),
+                Err(error) => {
+                    self.blame(&client, &error);
+                    break error.to_string();
+                }
             };
             let (code, asks) = (received.header.code, received.header.need_reply);
             // Mapping memory takes its time, and stopping rings waits for workers: not on a thread that other ports'
             // sockets need.
-            let handled = tokio::task::spawn_blocking(move || {
-                let outcome = served.handle(received);
-                (served, outcome)
-            });
-            let (answer, failure) = match handled.await {
-                Ok((back, outcome)) => {
-                    served = back;
-                    self.pace.spend(MESSAGE + CHANGE * served.plug.take_changes());
-                    match outcome {
-                        Ok(answer) => (answer, None),
-                        Err(reason) => {
-                            // Who asked is told that it went wrong; what did is for the switch's owner.
-                            let asked = asks && served.session.answers_all();
-                            (asked.then(|| vhost_user::message::Answer::Number(1).encode(code)), Some(reason))
-                        }
+            let handled = self.work(served, move |session, plug| session.handle(received, plug)).await;
+            let Some((back, outcome)) = handled else { return self.set_down("the port was removed".into()) };
+            served = back;
+            pace.spend(MESSAGE + CHANGE * served.plug.take_changes());
+            let (answer, failure) = match outcome {
+                Ok(answer) => (answer, None),
+                Err(refusal) => {
+                    let reason = refusal.to_string();
+                    if !*self.closing.borrow() {
+                        record.refused(&client, &reason);
                     }
+                    // Who asked is told that it went wrong; what did is for the switch's owner.
+                    let asked = asks && served.session.answers_all();
+                    (asked.then(|| vhost_user::message::Answer::Number(1).encode(code)), Some(reason))
                 }
-                // Only when the runtime is shutting down, which has closed the port before.
-                Err(error) => return self.set_down(error.to_string()),
             };
             if failure.is_none() {
                 // Before the answer: who has it can see what it did.
-                self.show(&served, peer.as_slice());
+                self.show(&served, &client);
             }
             if let Some(answer) = answer
                 && let Err(error) = send(control.as_fd(), &answer, &[])
             {
-                break failure.unwrap_or_else(|| unanswered(&error));
+                let reason = unanswered(&error);
+                if error.kind() == ErrorKind::WouldBlock {
+                    record.refused(&client, &reason);
+                }
+                break failure.unwrap_or(reason);
             }
             if let Some(reason) = failure {
                 break reason;
             }
         };
         // As above: it waits for workers.
-        let closed = tokio::task::spawn_blocking(move || {
-            served.session.close(&mut served.plug);
-            served.plug.conclude();
-        });
-        let _ = closed.await;
-        self.pace.spend(CHANGE);
+        let _ = self.work(served, |session, plug| session.close(plug)).await;
+        pace.spend(CHANGE);
         if let Some(Admitted { suppressed }) = self.log.admit() {
             tracing::info!(port = self.name(), reason, suppressed, "vhost-user front-end disconnected");
         }
         self.set_down(reason);
     }
 
+    /// Has something done with a session, on a thread for it. `None`: the port closes, and the client or a worker holds it
+    /// up; what is left to do is done by that thread.
+    async fn work<T: Send + 'static>(
+        &self,
+        mut served: Box<Served>,
+        work: impl FnOnce(&mut Session, &mut Plug) -> T + Send + 'static,
+    ) -> Option<(Box<Served>, T)> {
+        let done = off_thread(self.closing(), move || {
+            let Served { session, plug, closing } = &mut *served;
+            let outcome = work(session, plug);
+            if *closing.borrow() {
+                session.close(plug);
+            }
+            plug.conclude();
+            (served, outcome)
+        });
+        done.await
+    }
+
+    /// Records what a front-end sent that is no message.
+    fn blame(&self, client: &str, error: &ReceiveError) {
+        let Guard { closer, faults, .. } = &self.guard;
+        match error {
+            ReceiveError::Unclosed(_) => faults.unclosed(client, closer, &error.to_string()),
+            // Not its doing, or its death.
+            ReceiveError::Io(_) | ReceiveError::NoRoom | ReceiveError::Cut => {}
+            _ => faults.refused(client, &error.to_string()),
+        }
+    }
+
     /// Says how it is.
-    fn show(&self, served: &Served, peer: &[(String, String)]) {
+    fn show(&self, served: &Served, client: &str) {
         let mut details = self.facts();
-        details.extend_from_slice(peer);
+        details.push(("client".into(), client.into()));
         if let Some(features) = served.session.features() {
             let names = device::NAMES.iter().filter(|(bit, _)| features & bit != 0).map(|(_, name)| *name);
             details.push(("features".into(), names.collect::<Vec<_>>().join(" ")));
@@ -213,14 +243,6 @@ impl PortState {
             None => Link::Down("the front-end is connected and has not started a queue".into()),
         };
         self.status.set(Status { link, details });
-    }
-}
-
-impl Served {
-    fn handle(&mut self, received: Received) -> Result<Option<Vec<u8>>, String> {
-        let outcome = self.session.handle(received, &mut self.plug);
-        self.plug.conclude();
-        outcome.map_err(|refusal| refusal.to_string())
     }
 }
 

@@ -11,8 +11,9 @@ use tokio::task::JoinHandle;
 use vhost_user::socket::Listener;
 
 use super::link::PortState;
-use super::pace::CONNECTION;
+use crate::guard::client;
 use crate::log_limit::Admitted;
+use crate::pace::CONNECTION;
 use crate::watch::watch;
 use crate::{Access, Environment, OpenError};
 
@@ -30,7 +31,7 @@ pub(super) fn start(
     let path = &port.options.socket;
     let wrong = |what: &str, error| OpenError(format!("socket: cannot {what} {}: {error}", path.display()));
     let listener =
-        Listener::bind_with(path, port.closer.clone()).map_err(|error| wrong("listen at", error))?;
+        Listener::bind_with(path, port.guard.closer.clone()).map_err(|error| wrong("listen at", error))?;
     access.apply(path).map_err(|error| wrong("set mode, owner or group of", error))?;
     let _runtime = env.runtime.enter();
     let listener = watch(listener).map_err(|error| wrong("wait for connections at", error))?;
@@ -43,6 +44,17 @@ async fn run(listener: AsyncFd<Listener>, port: Arc<PortState>) {
             control = accept(&listener, &port) => control,
             () = port.closing() => return,
         };
+        let admitted = tokio::select! {
+            admitted = port.guard.faults.admit() => admitted,
+            () = port.closing() => return,
+        };
+        if let Err(reason) = admitted {
+            drop(control);
+            if let Some(Admitted { suppressed }) = port.log.admit() {
+                tracing::info!(port = port.name(), reason, suppressed, "vhost-user front-end refused");
+            }
+            continue;
+        }
         tokio::select! {
             () = port.serve(control) => {}
             never = turn_away(&listener, &port) => match never {},
@@ -53,14 +65,14 @@ async fn run(listener: AsyncFd<Listener>, port: Arc<PortState>) {
 /// Waits for a connection.
 async fn accept(listener: &AsyncFd<Listener>, port: &PortState) -> AsyncFd<ClientFd> {
     loop {
-        port.pace.room().await;
         let Ok(mut ready) = listener.readable().await else {
             // The runtime is shutting down.
             return std::future::pending().await;
         };
         match listener.get_ref().accept().and_then(watch) {
             Ok(control) => {
-                port.pace.spend(CONNECTION);
+                port.guard.pace.spend(CONNECTION);
+                port.guard.room(&client(control.get_ref(), "")).await;
                 return control;
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => ready.clear_ready(),

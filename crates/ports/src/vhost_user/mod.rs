@@ -1,7 +1,7 @@
 //! vhost-user ports: network devices of virtual machines, and of programs that play one (DPDK's virtio-user).
 //!
-//! `options` says what a user can set, `listener` waits for front-ends and `dialer` connects to them, `link` serves one at the
-//! speed that `pace` allows, `device` plugs the rings that it starts into the switch, `rx` and `tx` are what the data plane sees,
+//! `options` says what a user can set, `listener` waits for front-ends and `dialer` connects to them, `link` serves one,
+//! `device` plugs the rings that it starts into the switch, `rx` and `tx` are what the data plane sees,
 //! `further` is what `tx` keeps of long chains.
 
 mod device;
@@ -10,7 +10,6 @@ mod further;
 mod link;
 mod listener;
 mod options;
-mod pace;
 mod rx;
 mod tx;
 
@@ -21,13 +20,15 @@ use tokio::task::JoinHandle;
 
 pub use options::{Options, Role};
 
+use crate::faults::Faults;
+use crate::guard::await_closed;
 use crate::{Environment, OpenError, Port, Status};
 use link::PortState;
 
 /// Opens a vhost-user port.
 pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
     let access = options.checked()?;
-    let port = Arc::new(PortState::new(at, env.switch.clone(), options.clone()));
+    let port = Arc::new(PortState::new(at, env.switch.clone(), options.clone(), env.alarm.clone()));
     let task = match options.role {
         Role::Server => listener::start(access, &port, env)?,
         Role::Client => env.runtime.spawn(dialer::run(port.clone())),
@@ -50,11 +51,19 @@ impl Port for VhostUserPort {
         self.port.set_admin(up);
     }
 
+    fn faults(&self) -> Option<&Faults> {
+        Some(&self.port.guard.faults)
+    }
+
+    fn begin_close(&self) {
+        self.port.begin_close();
+    }
+
     fn close(&self) {
         let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        self.port.close();
+        let since = self.port.begin_close();
         // It ends as soon as it sees that the port closes, its front-end detached and its socket removed.
-        let _ = self.env.runtime.block_on(task);
+        let _ = await_closed(&self.env.runtime, since, task);
     }
 }
 

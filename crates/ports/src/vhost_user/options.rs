@@ -8,6 +8,7 @@ use vhost_user::features::device;
 
 use crate::OpenError;
 use crate::access::{Access, check_directory};
+use crate::guard::{check_guards, default_hold_off, default_message_rate, default_unclosed_descriptors};
 
 /// Longest path of a Unix socket (`sun_path` of unix(7), without the zero at its end).
 const MAX_PATH: usize = 107;
@@ -49,6 +50,18 @@ pub struct Options {
     /// for each packet.
     #[serde(default = "yes")]
     pub offloads: bool,
+    /// Messages of clients a second that are served, 10 to 1000000; starting or stopping rings counts as 8, a connection as
+    /// 16. A client may be ten seconds of them ahead. One that sends more is served no faster.
+    #[serde(default = "default_message_rate")]
+    pub message_rate: u32,
+    /// Descriptors of clients that may wait to be closed because somebody delays it, 1 to 65536; while there are as many, the
+    /// port takes no more.
+    #[serde(default = "default_unclosed_descriptors")]
+    pub unclosed_descriptors: u32,
+    /// Seconds for which the port lets nobody in, at most, after clients that broke it again and again, 0 to 3600. The first
+    /// fault costs 0.1 s; a minute without one, or `mswitch port set`, ends it.
+    #[serde(default = "default_hold_off")]
+    pub hold_off: u32,
     /// Access mode of the socket file, octal (server).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
@@ -106,6 +119,7 @@ impl Options {
             let found = self.memory_slots;
             return Err(OpenError(format!("memory-slots: {found} is out of range, must be 1 to {most}")));
         }
+        check_guards(self.message_rate, self.unclosed_descriptors, self.hold_off)?;
         Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
 
@@ -135,6 +149,7 @@ mod tests {
         assert_eq!(error("queues = 65"), "queues: 65 is out of range, must be 1 to 64");
         assert_eq!(error("memory-slots = 0"), "memory-slots: 0 is out of range, must be 1 to 509");
         assert_eq!(error("memory-slots = 510"), "memory-slots: 510 is out of range, must be 1 to 509");
+        assert_eq!(error("hold-off = 3601"), "hold-off: 3601 is out of range, must be 0 to 3600");
         assert!(error("mode = \"9\"").contains("not an octal mode"));
         assert!(error("owner = \"nobody-here\"").contains("no user"));
         let at = |path: String| Options { socket: path.into(), ..options("") }.check().unwrap_err().0;

@@ -61,6 +61,7 @@ impl Lab {
             runtime: runtime.handle().clone(),
             sockets: Default::default(),
             patches: Default::default(),
+            alarm: Default::default(),
         };
         let dir = tempfile::tempdir().unwrap();
         Lab { dir, env, bridge, logic, netns: Netns::new(), _runtime: runtime }

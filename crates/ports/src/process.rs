@@ -1,0 +1,88 @@
+//! The process at the other end of a Unix socket.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// A process as the kernel knew it when it connected, or began to listen. Its name is read once: it may change later, and
+/// the process may pass the socket on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its id; `None` when it is in a PID namespace that this process cannot see into.
+    pub pid: Option<u32>,
+    /// Its user.
+    pub uid: u32,
+    /// The name of its program, as it calls itself.
+    pub program: Option<String>,
+}
+
+impl Process {
+    /// The process that `socket` is connected to.
+    pub fn behind(socket: impl AsFd) -> Option<Process> {
+        let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        // rustix has this call too, but its process ids are never 0, which the kernel gives for hidden processes.
+        // SAFETY: the kernel writes at most `length` bytes to `credentials`, which is plain integers.
+        let failed = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut credentials).cast(),
+                &raw mut length,
+            )
+        };
+        // Without a peer the kernel gives the user -1.
+        if failed != 0 || credentials.uid == u32::MAX {
+            return None;
+        }
+        let pid = u32::try_from(credentials.pid).ok().filter(|pid| *pid != 0);
+        Some(Process { pid, uid: credentials.uid, program: pid.and_then(program) })
+    }
+}
+
+/// The name that a process has for its program. Processes choose it freely, so control characters are replaced.
+pub fn program(pid: u32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(printable(String::from_utf8_lossy(&name).trim_end_matches('\n')))
+}
+
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.pid, &self.program) {
+            (Some(pid), Some(program)) => write!(out, "process {pid} ({program})")?,
+            (Some(pid), None) => write!(out, "process {pid}")?,
+            (None, _) => out.write_str("process in another PID namespace")?,
+        }
+        write!(out, ", user {}", self.uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn the_other_end_is_named() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let process = Process::behind(&a).unwrap();
+        assert_eq!(process.pid, Some(std::process::id()));
+        let program = process.program.clone().unwrap();
+        assert!(!program.is_empty());
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(process.to_string(), format!("process {} ({program}), user {user}", std::process::id()));
+        let hidden = Process { pid: None, uid: 7, program: None };
+        assert_eq!(hidden.to_string(), "process in another PID namespace, user 7");
+        assert_eq!(Process::behind(std::fs::File::open("/dev/null").unwrap()), None);
+    }
+
+    #[test]
+    fn names_do_not_paint_the_terminal() {
+        assert_eq!(printable("a\u{1b}[31m b\n"), "a\u{fffd}[31m b\u{fffd}");
+    }
+}
