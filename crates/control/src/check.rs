@@ -4,8 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ports::Spec;
+use ports::bounded::within;
 use ports::memif::Role;
 
 use crate::socket::{Occupant, occupant};
@@ -19,16 +21,25 @@ pub struct Fault {
     pub message: String,
 }
 
-/// What the port type itself says of its options, without opening anything.
+/// The longest that looking at a path may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What the port type itself says of its options, without opening anything. Paths are looked at, for five seconds at most.
 pub fn options(spec: &Spec) -> Result<(), Fault> {
-    let checked = match spec {
+    let asked = spec.clone();
+    let checked = within(LIMIT, "mswitch-check", move || match &asked {
         Spec::Memif(options) => options.check(),
         Spec::Tap(options) => options.check(),
         Spec::Pcap(options) => options.check(),
         Spec::VhostUser(options) => options.check(),
         Spec::Patch(options) => options.check(),
+    });
+    let message = match checked {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => error.0,
+        Err(error) => format!("checking the options: {error}"),
     };
-    checked.map_err(|error| split(&error.0, spec))
+    Err(split(&message, spec))
 }
 
 /// Port types begin their sentences with the option they are about.
@@ -64,7 +75,12 @@ impl Ours {
 pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
     let Some(path) = listens_on(spec).filter(|path| !ours.sockets.contains(*path)) else { return Ok(()) };
     let path_of = path.display();
-    let message = match occupant(path) {
+    let asked = path.to_owned();
+    let found = match within(LIMIT, "mswitch-check", move || occupant(&asked)) {
+        Ok(found) => found,
+        Err(error) => Err(std::io::Error::other(error)),
+    };
+    let message = match found {
         Ok(Occupant::Nobody | Occupant::Stale) => return Ok(()),
         Ok(Occupant::Process(holder)) if holder.pid.is_some() && holder.pid == ours.process => return Ok(()),
         Ok(Occupant::Process(holder)) => {

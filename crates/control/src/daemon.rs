@@ -303,7 +303,8 @@ async fn tell_faults(desired: Arc<Desired>) {
         let told = tokio::task::spawn_blocking(move || {
             for (bridge, port, summary) in told.state().new_faults() {
                 let last = &summary.last;
-                if let Some(limit) = last.limit {
+                // That of a MAC table is logged where it is found.
+                if let Some(limit) = last.limit.filter(|limit| limit.option != "port-share") {
                     let (client, reason) = (&last.client, &last.reason);
                     tracing::warn!(bridge, port, client, reason, %limit, "a client reached a limit");
                 }

@@ -121,6 +121,7 @@ impl Desired {
         let bridges = self.state.bridges();
         let sockets = every(&bridges).filter_map(|(_, _, port)| check::listens_on(&port.config.spec));
         let ours = Ours { sockets: sockets.map(Into::into).collect(), process: Some(std::process::id()) };
+        drop(bridges);
         check::in_use(&port.spec, &ours).map_err(|fault| Refusal::Port {
             bridge: bridge.clone(),
             port: port.settings.name.clone(),

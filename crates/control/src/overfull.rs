@@ -15,20 +15,26 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// A port at its share of a MAC table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AtLimit {
-    bridge: String,
-    port: String,
-    limit: u32,
+    pub(crate) bridge: String,
+    pub(crate) port: String,
+    pub(crate) limit: u32,
+}
+
+impl AtLimit {
+    /// What it means, and what to do about it.
+    pub(crate) fn reason(&self) -> String {
+        let Self { bridge, port, limit } = self;
+        format!(
+            "{limit} stations, its share of the MAC table; new ones replace its own. \
+             If it floods addresses, limit it with `mswitch port set {bridge} {port} --max-stations N`; if they are \
+             real, raise `max-stations` or `port-share` of the bridge's logic"
+        )
+    }
 }
 
 impl fmt::Display for AtLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bridge, port, limit } = self;
-        write!(
-            f,
-            "bridge \"{bridge}\", port \"{port}\": {limit} stations, its share of the MAC table; new ones replace its own. \
-             If it floods addresses, limit it with `mswitch port set {bridge} {port} --max-stations N`; if they are \
-             real, raise `max-stations` or `port-share` of the bridge's logic"
-        )
+        write!(f, "bridge \"{}\", port \"{}\": {}", self.bridge, self.port, self.reason())
     }
 }
 

@@ -12,7 +12,7 @@ use fabric::switch::{BridgeId, PortRef};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
 use ports::bounded::within;
-use ports::faults::{Alarm, Summary};
+use ports::faults::{Alarm, Limit, Summary};
 use ports::{Environment, Link, Status};
 
 use crate::logics;
@@ -278,10 +278,17 @@ impl State {
         for logic in logics {
             logic.tick(fabric::clock::seconds());
         }
-        let there = overfull::list(&self.bridges());
+        let bridges = self.bridges();
+        let there = overfull::list(&bridges);
         let mut overfull = self.overfull.lock().unwrap_or_else(PoisonError::into_inner);
         for port in overfull.new_ones(there, Instant::now()) {
             tracing::warn!("{port}");
+            let open = find_port(&bridges, &port.bridge, &port.port).ok().and_then(|port| port.open.as_ref());
+            let Some((open, faults)) = open.and_then(|open| Some((open, open.faults()?))) else { continue };
+            let details = open.status().details;
+            let client = details.iter().find(|(name, _)| name == "client").map_or("", |(_, value)| value);
+            let limit = Limit { option: "port-share", value: port.limit.into() };
+            faults.reached(client, limit, &port.reason());
         }
     }
 }
@@ -389,6 +396,47 @@ mod tests {
             assert!(Arc::ptr_eq(&bridge.logic, &before));
         }
         drop(bridges);
+        state.reconcile(&crate::model::Config::default(), Effort::All);
+    }
+
+    #[test]
+    fn a_fault_is_told_once_with_the_client() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("v");
+        let text = format!(
+            "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"v\"\ntype = \"vhost-user\"\nsocket = {socket:?}\n"
+        );
+        let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let state = State::new(Environment {
+            switch: Arc::new(Switch::start(&SwitchOptions::default()).unwrap()),
+            runtime: runtime.handle().clone(),
+            sockets: Default::default(),
+            patches: Default::default(),
+            alarm: Default::default(),
+        });
+        state.reconcile(&wanted, Effort::All);
+        assert_eq!(state.new_faults(), []);
+        for total in 1..=2 {
+            let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+            std::io::Write::write_all(&mut client, &[0xff; 12]).unwrap();
+            let rung = async { tokio::time::timeout(Duration::from_secs(20), state.alarm().rung()).await };
+            runtime.block_on(rung).unwrap();
+            let told = state.new_faults();
+            let [(bridge, port, summary)] = told.as_slice() else { panic!("{told:?}") };
+            assert_eq!((bridge.as_str(), port.as_str(), summary.total), ("br0", "v", total));
+            assert_eq!(summary.last.reason, "message of protocol version 3, must be 1");
+            let process = format!("process {} (", std::process::id());
+            assert!(summary.last.client.starts_with(&process), "{summary:?}");
+            assert_eq!(state.new_faults(), []);
+        }
+        let bridges = state.bridges();
+        let port = find_port(&bridges, "br0", "v").unwrap();
+        let shown = crate::convert::port(&state, &bridges, "br0", "v", port).unwrap().faults.unwrap();
+        assert_eq!((shown.total, shown.kind.as_str(), shown.hold_off_seconds), (2, "protocol", 0.0));
+        drop(bridges);
+        state.lift_hold_off("br0", "v");
+        state.lift_hold_off("br0", "no-such-port");
         state.reconcile(&crate::model::Config::default(), Effort::All);
     }
 }

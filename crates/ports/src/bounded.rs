@@ -4,7 +4,7 @@
 //! configuration locked would make every command wait as well. Such work runs on a thread of its own. After the limit the
 //! caller goes on without it; the thread ends when the system lets it, and what it made is dropped there.
 //!
-//! Invariant: at most [`MOST_LATE`] threads that nobody waits for exist. While there are so many, further work is refused.
+//! Invariant: at most 64 threads that nobody waits for exist. While there are so many, further work is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

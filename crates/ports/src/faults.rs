@@ -205,7 +205,7 @@ impl Faults {
     }
 
     /// Records that a client reached a limit, if this one was not recorded just before.
-    pub(crate) fn reached(&self, client: &str, limit: Limit, reason: &str) {
+    pub fn reached(&self, client: &str, limit: Limit, reason: &str) {
         self.reached_at(Instant::now(), client, limit, reason);
     }
 

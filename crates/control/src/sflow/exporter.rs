@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fabric::Switch;
@@ -29,6 +29,9 @@ const FULL: f32 = 0.1;
 const BURST: u32 = 32;
 /// The pause after so many.
 const BREATH: Duration = Duration::from_millis(1);
+
+/// Time for the last samples to be sent.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// A port, for its counters.
 #[derive(Debug, Clone)]
@@ -79,7 +82,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The thread. Dropping this sends what was sampled and ends it.
 pub(super) struct Exporter {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    /// Nothing is ever sent: the sender goes with the thread.
+    ended: Receiver<()>,
 }
 
 impl Exporter {
@@ -92,8 +96,12 @@ impl Exporter {
         let shared =
             Arc::new(Shared { orders: Mutex::new(orders), told: Condvar::new(), exported: Mutex::default() });
         let export = Export::new(switch, sampler, shared.clone());
-        let thread = std::thread::Builder::new().name("mswitch-sflow".into()).spawn(move || export.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        let (alive, ended) = channel();
+        std::thread::Builder::new().name("mswitch-sflow".into()).spawn(move || {
+            let _alive = alive;
+            export.run();
+        })?;
+        Ok(Self { shared, ended })
     }
 
     /// Goes on with other settings.
@@ -122,9 +130,8 @@ impl Drop for Exporter {
     fn drop(&mut self) {
         lock(&self.shared.orders).stop = true;
         self.shared.told.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        // One that is held up, by a worker that is stuck, ends when it can.
+        let _ = self.ended.recv_timeout(ENDING);
     }
 }
 

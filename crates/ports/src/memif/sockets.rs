@@ -183,7 +183,13 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
         }
         Ok(Ok(None)) => None,
         Ok(Err(reason)) => Some(reason),
-        Err(_) => Some(format!("no complete handshake within {} s", HANDSHAKE.as_secs())),
+        Err(_) => {
+            let reason = format!("no complete handshake within {} s", HANDSHAKE.as_secs());
+            if let Some(Asked { port, had_turn: true, client, .. }) = &asked {
+                port.guard.faults.refused(client, &reason);
+            }
+            Some(reason)
+        }
     };
     if let Some(reason) = refused {
         let _ = send(control.get_ref().as_fd(), &Message::disconnect(reason.as_str()), None);
