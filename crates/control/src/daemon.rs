@@ -393,3 +393,20 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_that_cannot_be_accepted_are_not_tried_at_once() {
+        let full = || Err(rustix::io::Errno::MFILE.into());
+        let connections = unhurried(tokio_stream::iter([full(), Ok(1), full(), Ok(2)]));
+        let begun = Instant::now();
+        let accepted: Vec<_> = connections.filter_map(Result::ok).collect().await;
+        assert_eq!(accepted, [1, 2]);
+        assert!(begun.elapsed() >= 2 * BREATH, "{:?}", begun.elapsed());
+    }
+}

@@ -540,3 +540,19 @@ fn is_known(state: &State, bridge: &str, mac: MacAddr, vlan: u16, port: &str) ->
     };
     Ok(table.entries().iter().any(is))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn onlookers_are_counted() {
+        let places = Arc::new(Semaphore::new(2));
+        let (first, _second) = (onlooker(&places).unwrap(), onlooker(&places).unwrap());
+        let refused = onlooker(&places).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert!(refused.message().contains("captures and live traces are under way"), "{refused}");
+        drop(first);
+        assert!(onlooker(&places).is_ok());
+    }
+}

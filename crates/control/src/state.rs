@@ -318,6 +318,8 @@ mod tests {
     use packet::ether::MacAddr;
 
     use super::*;
+    use crate::desired::Desired;
+    use crate::edit::{Edit, PortChange};
     use crate::file;
     use crate::reconcile::Effort;
 
@@ -435,8 +437,44 @@ mod tests {
         let shown = crate::convert::port(&state, &bridges, "br0", "v", port).unwrap().faults.unwrap();
         assert_eq!((shown.total, shown.kind.as_str(), shown.hold_off_seconds), (2, "protocol", 0.0));
         drop(bridges);
-        state.lift_hold_off("br0", "v");
-        state.lift_hold_off("br0", "no-such-port");
         state.reconcile(&crate::model::Config::default(), Effort::All);
+    }
+
+    #[test]
+    fn who_sets_a_port_ends_its_hold_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"m\"\ntype = \"memif\"\nsocket = {:?}\n",
+            folder.path().join("m")
+        );
+        let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let state = Arc::new(State::new(Environment {
+            switch: Arc::new(Switch::start(&SwitchOptions::default()).unwrap()),
+            runtime: runtime.handle().clone(),
+            sockets: Default::default(),
+            patches: Default::default(),
+            alarm: Default::default(),
+        }));
+        let desired = Desired::new(state.clone(), wanted.daemon.clone(), folder.path().join("control"));
+        desired.replace(wanted).unwrap();
+        let held_off = || {
+            let bridges = state.bridges();
+            let faults = find_port(&bridges, "br0", "m").unwrap().open.as_ref().unwrap().faults().unwrap();
+            faults.summary().unwrap().hold_off
+        };
+        {
+            let bridges = state.bridges();
+            let faults = find_port(&bridges, "br0", "m").unwrap().open.as_ref().unwrap().faults().unwrap();
+            (0..10).for_each(|_| faults.found("process 1", fabric::Fault::Memory, "punched"));
+        }
+        assert!(held_off() > Duration::from_secs(10));
+        // It is up already: that the operator looked at it is what counts.
+        let change = PortChange { admin_up: Some(true), ..PortChange::default() };
+        desired.edit(Edit::SetPort { bridge: "br0".into(), port: "m".into(), change }).unwrap();
+        assert_eq!(held_off(), Duration::ZERO);
+        let change = PortChange::default();
+        assert!(desired.edit(Edit::SetPort { bridge: "br0".into(), port: "x".into(), change }).is_err());
+        desired.replace(crate::model::Config::default()).unwrap();
     }
 }

@@ -193,7 +193,7 @@ impl Faults {
     }
 
     /// Records what a worker found. The port is held off.
-    pub(crate) fn found(&self, client: &str, fault: Fault, reason: &str) {
+    pub fn found(&self, client: &str, fault: Fault, reason: &str) {
         let mut state = self.state();
         state.hold_off.fault(Instant::now(), holds_up_others(fault));
         self.record(&mut state, client, fault.into(), reason, None);

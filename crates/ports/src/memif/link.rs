@@ -190,7 +190,7 @@ impl PortState {
     }
 
     /// Records what a peer sent that is no message.
-    pub(super) fn blame(&self, client: &str, error: &socket::RecvError) {
+    pub(super) fn bad_message(&self, client: &str, error: &socket::RecvError) {
         let Guard { closer, faults, .. } = &self.guard;
         match error {
             socket::RecvError::Unclosed(_) => faults.unclosed(client, closer, &error.to_string()),
@@ -213,7 +213,7 @@ impl PortState {
             }
             Ok(None) => End::Peer("the peer closed the control connection".into()),
             Err(error) => {
-                self.blame(client, &error);
+                self.bad_message(client, &error);
                 End::Ours(error.to_string())
             }
         }

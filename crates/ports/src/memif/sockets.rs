@@ -242,7 +242,7 @@ async fn handshake(
         };
         let received = received.map_err(|error| {
             if let Some(Asked { port, turn: Some(_), client, .. }) = asked {
-                port.blame(client, &error);
+                port.bad_message(client, &error);
             }
             error.to_string()
         })?;

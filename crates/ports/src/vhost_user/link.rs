@@ -145,7 +145,7 @@ impl PortState {
                 Ok(Some(received)) => received,
                 Ok(None) => break "the front-end closed the connection".into(),
                 Err(error) => {
-                    self.blame(&client, &error);
+                    self.bad_message(&client, &error);
                     break error.to_string();
                 }
             };
@@ -214,7 +214,7 @@ impl PortState {
     }
 
     /// Records what a front-end sent that is no message.
-    fn blame(&self, client: &str, error: &ReceiveError) {
+    fn bad_message(&self, client: &str, error: &ReceiveError) {
         let Guard { closer, faults, .. } = &self.guard;
         match error {
             ReceiveError::Unclosed(_) => faults.unclosed(client, closer, &error.to_string()),
