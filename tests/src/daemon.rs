@@ -9,7 +9,7 @@ use bench::port::PortSpec;
 use serde_json::Value;
 
 use crate::command::{Running, binary, succeeded};
-use crate::{Error, Result, until};
+use crate::{Cgroup, Error, Result, until};
 
 /// How long a daemon may take to serve.
 const START: Duration = Duration::from_secs(30);
@@ -22,6 +22,8 @@ pub struct Daemon {
     process: Running,
     folder: tempfile::TempDir,
     workers: String,
+    /// The file of its cgroup that takes process ids, if it is in one of its own.
+    procs: Option<PathBuf>,
 }
 
 /// A port as `port list --json` shows it.
@@ -77,18 +79,28 @@ impl Daemon {
 
     /// The same with these workers.
     pub fn start_with(config: &str, workers: &str) -> Result<Daemon> {
+        Daemon::launch(config, workers, None)
+    }
+
+    /// As [`start`](Daemon::start), in a memory cgroup.
+    pub fn start_in(cgroup: &Cgroup, config: &str) -> Result<Daemon> {
+        Daemon::launch(config, "0", Some(cgroup))
+    }
+
+    fn launch(config: &str, workers: &str, cgroup: Option<&Cgroup>) -> Result<Daemon> {
         let folder = tempfile::Builder::new().prefix("mswitch-e2e-").tempdir()?;
         let config = config.replace("{dir}", &folder.path().display().to_string());
         std::fs::write(folder.path().join("config.toml"), config)?;
-        let process = spawn(folder.path(), workers)?;
-        let mut daemon = Daemon { process, folder, workers: workers.to_string() };
+        let procs = cgroup.map(Cgroup::procs);
+        let process = spawn(folder.path(), workers, procs.as_deref())?;
+        let mut daemon = Daemon { process, folder, workers: workers.to_string(), procs };
         daemon.wait_ready()?;
         Ok(daemon)
     }
 
     /// Starts it again, with the same configuration and folder, after it has ended.
     pub fn restart(&mut self) -> Result<()> {
-        self.process = spawn(self.folder.path(), &self.workers)?;
+        self.process = spawn(self.folder.path(), &self.workers, self.procs.as_deref())?;
         self.wait_ready()
     }
 
@@ -230,9 +242,17 @@ fn mswitch() -> Result<PathBuf> {
     binary("mswitch", "MSWITCH_BIN")
 }
 
-fn spawn(folder: &Path, workers: &str) -> Result<Running> {
+fn spawn(folder: &Path, workers: &str, procs: Option<&Path>) -> Result<Running> {
     let log = File::options().create(true).append(true).open(folder.join("log"))?;
-    let mut command = Command::new(mswitch()?);
+    let mut command = match procs {
+        None => Command::new(mswitch()?),
+        Some(procs) => {
+            // It must be in the cgroup before it looks.
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(procs).arg(mswitch()?);
+            command
+        }
+    };
     command.env("CACHE_DIRECTORY", folder.join("cache"));
     command.arg("daemon").arg("--socket").arg(folder.join("ctl")).args(["--workers", workers]);
     command.arg("--config").arg(folder.join("config.toml"));

@@ -7,6 +7,7 @@
 //! Tests need root. Binaries are found beside the test's own (`target/debug/mswitch`), or are named in `MSWITCH_BIN` and
 //! `MEMIF_CHECK_BIN`. `MSWITCH_LONG=1` makes the runs as long as a release asks for.
 
+mod cgroup;
 mod command;
 pub mod config;
 mod daemon;
@@ -24,6 +25,7 @@ mod wait;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub use cgroup::Cgroup;
 pub use command::{Running, binary, output};
 pub use daemon::{Daemon, PortView};
 pub use guest::{Guest, GuestConfig, Migration, boot_files};

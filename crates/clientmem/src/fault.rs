@@ -1,23 +1,30 @@
-//! The SIGBUS handler: what happens when the file behind a mapping is gone.
+//! The SIGBUS handler: what happens when the file behind a mapping is gone, or has no page there yet.
+//!
+//! A page that is only missing is made, as far as what the client may have us allocate goes (`first_touch.rs`).
 //!
 //! The kernel raises SIGBUS in the thread that touches a page which the client truncated away or punched out while no
-//! page can be had. The handler puts private zeros in the place of the whole mapping and returns; the access is
-//! repeated and completes. One fault is enough to know the client for a liar, so nothing of its memory is kept, and
-//! one system call deals with all of it.
+//! page can be had. The handler puts private zeros in the place of a small window around that page and returns; the
+//! access is repeated and completes. The window's size bounds what a fault costs the thread, whatever the size of the
+//! mapping: replacing pages that are mapped takes time for each of them, under the lock of the address space.
 //!
 //! Invariants:
-//! - Between the signal and the return only atomics and `mmap` are used: no lock, no allocation, `errno` kept.
+//! - Between the signal and the return only atomics and system calls are used: no lock, no allocation, `errno` kept.
 //! - Only the address range of a registered mapping is ever replaced.
 //! - A signal that is not about a registered mapping goes where it would have gone without this crate.
 //!
-//! Several threads may fault in one mapping at once. Each replaces it: the later ones replace zeros (and what was
+//! Several threads may fault in one window at once. Each replaces it: the later ones replace zeros (and what was
 //! scribbled over them) by zeros, which nobody can mind as the mapping's content is already void. Nobody waits for
 //! anybody, so that a thread that loses its CPU within the handler holds up no other.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Once, OnceLock};
 
+use crate::first_touch::Made;
 use crate::registry;
+
+/// The size of what a fault replaces, which is aligned to it: a file with larger pages loses one page. A batch that
+/// meets many holes costs little more than with single pages, and one that meets a truncated end takes few faults.
+const WINDOW: usize = 64 << 10;
 
 /// The action that was installed before ours.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -66,8 +73,16 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         // SAFETY: both codes fill si_addr.
         let address = unsafe { (*info).si_addr() } as usize;
         if let Some((slot, mapping)) = registry::find(address) {
-            slot.set_faulted();
-            if replace(mapping, address) {
+            // SAFETY: errno is a thread-local that the interrupted code may be about to read, so it is put back.
+            let errno = unsafe { *libc::__errno_location() };
+            // A page that was lost to a memory error is not missing.
+            let handled = code == libc::BUS_ADRERR && make(mapping, address) || {
+                slot.set_faulted();
+                replace(mapping, address)
+            };
+            // SAFETY: as above.
+            unsafe { *libc::__errno_location() = errno };
+            if handled {
                 return;
             }
         }
@@ -75,22 +90,41 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     chain(signal, code, info, context);
 }
 
-/// Puts zeros in the place of `mapping`, or at least of the page around `address`.
-fn replace(mapping: registry::Mapping, address: usize) -> bool {
-    let page = (address - mapping.start) & !(mapping.page_size - 1);
-    // Under strict overcommit the whole may be refused where a page is not.
-    zero(mapping.start, mapping.len) || zero(mapping.start + page, mapping.page_size)
+/// Makes the page at `address` if it is missing and may be made.
+fn make(mapping: registry::Mapping, address: usize) -> bool {
+    // SAFETY: null, or the budget of the mapping's Region, which keeps it until after the mapping is unregistered. That
+    // cannot be now, because the faulting thread uses the mapping.
+    let Some(budget) = (unsafe { mapping.budget.as_ref() }) else { return false };
+    let (page, size) = window(mapping, address, 1);
+    budget.make(page, size) == Made::Yes
 }
 
-/// Puts zeros in the place of a whole mapping, which its region still owns.
-pub(crate) fn replace_all(start: usize, len: usize) {
+/// Puts zeros in the place of `len` bytes at `start`, which are of a mapping that its region still owns.
+pub(crate) fn take_away(start: usize, len: usize) {
     zero(start, len);
 }
 
-/// Maps private zeros over `len` bytes at `start`.
+/// Puts zeros in the place of the window around `address`, or of as much of the mapping as the kernel lets us.
+fn replace(mapping: registry::Mapping, address: usize) -> bool {
+    let (start, len) = window(mapping, address, WINDOW);
+    let (page, page_size) = window(mapping, address, 1);
+    // A hole in a mapping makes two of it, and a process may have only so many (`vm.max_map_count`): the whole mapping
+    // in place of its parts needs none more. A page at least is possible where memory is not overcommitted.
+    zero(start, len) || zero(mapping.start, mapping.len) || zero(page, page_size)
+}
+
+/// The aligned `size` bytes (a power of two), or the page of the file if that is larger, around `address`: start and
+/// length of what lies within the mapping.
+fn window(mapping: registry::Mapping, address: usize, size: usize) -> (usize, usize) {
+    let size = size.max(mapping.page_size);
+    let aligned = address & !(size - 1);
+    let start = aligned.max(mapping.start);
+    let end = aligned.saturating_add(size).min(mapping.start + mapping.len);
+    (start, end - start)
+}
+
+/// Maps private zeros over `len` bytes at `start`. Changes errno.
 fn zero(start: usize, len: usize) -> bool {
-    // SAFETY: errno is a thread-local that the interrupted code may be about to read, so it is put back.
-    let errno = unsafe { *libc::__errno_location() };
     // SAFETY: [start, start + len) lies within a registered mapping: memory that its Region owns, that is only
     // accessed through raw pointers, and that cannot be unmapped now because the faulting thread uses it. mmap is a
     // bare system call and safe in a signal handler.
@@ -104,8 +138,6 @@ fn zero(start: usize, len: usize) -> bool {
             0,
         )
     };
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
     mapped != libc::MAP_FAILED
 }
 
@@ -135,5 +167,23 @@ fn chain(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c
             let handler: Handler = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window;
+    use crate::registry::Mapping;
+
+    #[test]
+    fn windows_are_aligned_and_within_their_mapping() {
+        let start = (1 << 30) + 0x3000;
+        let mapping = Mapping { start, len: 0x2_8000, page_size: 0x1000, budget: std::ptr::null() };
+        assert_eq!(window(mapping, start, 0x1_0000), (start, 0xd000));
+        assert_eq!(window(mapping, start + 0xd000, 0x1_0000), (start + 0xd000, 0x1_0000));
+        assert_eq!(window(mapping, start + 0x2_7fff, 0x1_0000), (start + 0x1_d000, 0xb000));
+        assert_eq!(window(mapping, start + 0x1fff, 1), (start + 0x1000, 0x1000));
+        let huge = Mapping { start: 1 << 30, len: 4 << 20, page_size: 2 << 20, budget: std::ptr::null() };
+        assert_eq!(window(huge, (1 << 30) + (3 << 20), 0x1_0000), ((1 << 30) + (2 << 20), 2 << 20));
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Mappable {
     pub(crate) file_size: u64,
     /// The granularity in which its pages can be mapped and replaced; a power of two.
     pub(crate) page_size: usize,
+    /// Whether touching it may allocate pages that nobody has reserved.
+    pub(crate) may_be_sparse: bool,
 }
 
 /// Tells whether `fd` may be mapped at all: a regular file on tmpfs or hugetlbfs.
@@ -45,7 +47,11 @@ pub(crate) fn mappable(fd: BorrowedFd<'_>) -> Result<Mappable, MapError> {
         HUGETLBFS_MAGIC => huge_page_size(&stat)?,
         _ => return Err(MapError::WrongFileSystem),
     };
-    Ok(Mappable { file_size: u64::try_from(stat.st_size).unwrap_or(0), page_size })
+    Ok(Mappable {
+        file_size: u64::try_from(stat.st_size).unwrap_or(0),
+        page_size,
+        may_be_sparse: magic == TMPFS_MAGIC,
+    })
 }
 
 fn huge_page_size(stat: &Stat) -> Result<usize, MapError> {

@@ -8,15 +8,23 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_getfl, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::registry::{self, Mapping, Slot};
-use crate::{fault, install_fault_handler, kind};
+use crate::{FirstTouch, fault, install_fault_handler, kind};
 
 /// The largest region that is mapped: more than guests have, and of the address space of 128 TiB a small part.
 pub const MAX_REGION_SIZE: u64 = 1 << 40;
+
+/// What is unmapped in one go, if the file's pages are not larger. The kernel locks the address space meanwhile, 0.1 µs or
+/// more for each page, and a worker whose access faults waits for that lock.
+const UNMAPPED_AT_ONCE: usize = 16 << 20;
+/// Pause before the next piece is unmapped: without it the kernel gives the lock back to us, for up to 4 ms, while the
+/// worker wakes.
+const LET_WORKERS: Duration = Duration::from_micros(50);
 
 /// Why a client's file is not mapped.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +88,10 @@ pub struct Region {
     /// What was mapped: whole pages around `base` and `len`.
     start: NonNull<u8>,
     mapped: usize,
+    page_size: usize,
     slot: &'static Slot,
+    /// What the slot refers to.
+    _first_touch: Option<FirstTouch>,
 }
 
 // SAFETY: a Region hands out raw pointers only and has no interior state besides the slot's atomics; mapping and
@@ -101,6 +112,17 @@ impl Region {
     /// The same for the `size` bytes from `offset` on, which need not be a page's start: no more is mapped than the pages
     /// that they lie in.
     pub fn map_part(fd: BorrowedFd<'_>, offset: u64, size: u64) -> Result<Region, MapError> {
+        Region::map_counted(fd, offset, size, None)
+    }
+
+    /// The same, with what touching it first allocates counted. Files on hugetlbfs have their pages reserved when they are
+    /// mapped, and nothing is counted.
+    pub fn map_counted(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        size: u64,
+        first_touch: Option<&FirstTouch>,
+    ) -> Result<Region, MapError> {
         let file = kind::mappable(fd)?;
         if size == 0 {
             return Err(MapError::Empty);
@@ -135,16 +157,29 @@ impl Region {
             )
         }
         .map_err(|e| MapError::Map(e.into()))?;
-        let mapping = Mapping { start: start as usize, len: mapped, page_size: file.page_size };
+        let first_touch = first_touch.filter(|_| file.may_be_sparse).cloned();
+        let budget = first_touch.as_ref().map_or(std::ptr::null(), |first_touch| first_touch.budget());
+        let mapping = Mapping { start: start as usize, len: mapped, page_size: file.page_size, budget };
         let (Some(start), Some(slot)) = (NonNull::new(start.cast::<u8>()), registry::register(mapping))
         else {
             // SAFETY: the range was mapped just now and nobody has an address of it.
             let _ = unsafe { munmap(start, mapped) };
             return Err(MapError::TableFull);
         };
+        if let Some(first_touch) = &first_touch {
+            first_touch.watch(mapping.start, mapping.len);
+        }
         // SAFETY: `inside` is less than a page, and the mapping has at least one.
         let base = unsafe { start.add(inside) };
-        Ok(Region { base, len: size, start, mapped, slot })
+        Ok(Region {
+            base,
+            len: size,
+            start,
+            mapped,
+            page_size: file.page_size,
+            slot,
+            _first_touch: first_touch,
+        })
     }
 
     /// Makes a memory file of our own, for the client role, and maps it.
@@ -182,8 +217,8 @@ impl Region {
         self.len
     }
 
-    /// Whether an access met a page that the client had taken away. From then on the content is void: the whole
-    /// mapping is private memory that began as zeros, and the client should be disconnected.
+    /// Whether an access met a page that the client had taken away, or that must not be made ([`FirstTouch`]). From then on the content is void: some of it, around
+    /// that page, is private memory that began as zeros, and the client should be disconnected.
     #[inline]
     pub fn faulted(&self) -> bool {
         self.slot.faulted()
@@ -196,7 +231,21 @@ impl Region {
     /// kernel, which may wait for that client.
     pub fn void(&self) {
         self.slot.set_faulted();
-        fault::replace_all(self.start.as_ptr() as usize, self.mapped);
+        for (start, len) in self.steps() {
+            fault::take_away(start.as_ptr() as usize, len);
+        }
+    }
+
+    /// The mapping, in pieces between which others get the kernel's lock.
+    fn steps(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
+        let step = UNMAPPED_AT_ONCE.max(self.page_size);
+        (0..self.mapped).step_by(step).map(move |offset| {
+            if offset > 0 {
+                std::thread::sleep(LET_WORKERS);
+            }
+            // SAFETY: `offset` is less than the mapping's length.
+            (unsafe { self.start.add(offset) }, step.min(self.mapped - offset))
+        })
     }
 }
 
@@ -204,8 +253,10 @@ impl Drop for Region {
     fn drop(&mut self) {
         // First: once unmapped, the address range may belong to the next mapping of any thread.
         self.slot.unregister();
-        // SAFETY: the range is this Region's own, and per the rule above nobody uses an address of it any more.
-        // Unmapping a range that is mapped does not fail in a way that could be dealt with.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
+        for (start, len) in self.steps() {
+            // SAFETY: the range lies within this Region's own, and per the rule above nobody uses an address of it any
+            // more. Unmapping the beginning of what is left does not fail in a way that could be dealt with.
+            let _ = unsafe { munmap(start.as_ptr().cast(), len) };
+        }
     }
 }

@@ -9,7 +9,9 @@
 //! - A mapping is registered after it is mapped and unregistered before it is unmapped, so live slots never overlap.
 //! - `seq` only grows (64 bits: it does not wrap), so that a snapshot with the same `seq` on both sides is whole.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+
+use crate::first_touch::Budget;
 
 /// How many mappings can exist at once: half of those that Linux lets a process have (`vm.max_map_count`, 65,530), and
 /// eight for each of four thousand clients.
@@ -31,6 +33,7 @@ pub(crate) struct Slot {
     start: AtomicUsize,
     len: AtomicUsize,
     page_size: AtomicUsize,
+    budget: AtomicPtr<Budget>,
     faulted: AtomicBool,
 }
 
@@ -43,6 +46,8 @@ pub(crate) struct Mapping {
     pub(crate) len: usize,
     /// The granularity in which parts can be replaced.
     pub(crate) page_size: usize,
+    /// What missing pages are made from; null if the kernel makes them without asking us.
+    pub(crate) budget: *const Budget,
 }
 
 static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
@@ -56,6 +61,7 @@ impl Slot {
             start: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
             page_size: AtomicUsize::new(0),
+            budget: AtomicPtr::new(std::ptr::null_mut()),
             faulted: AtomicBool::new(false),
         }
     }
@@ -82,18 +88,19 @@ impl Slot {
             start: self.start.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
             page_size: self.page_size.load(Ordering::Relaxed),
+            budget: self.budget.load(Ordering::Relaxed),
         };
         fence(Ordering::Acquire);
         (self.seq.load(Ordering::Relaxed) == seq).then_some(mapping)
     }
 
-    /// Whether the mapping was replaced by zeros.
+    /// Whether any of the mapping was replaced by zeros.
     #[inline]
     pub(crate) fn faulted(&self) -> bool {
         self.faulted.load(Ordering::Acquire)
     }
 
-    /// Notes that the mapping is being replaced by zeros.
+    /// Notes that some of the mapping is being replaced by zeros.
     pub(crate) fn set_faulted(&self) {
         self.faulted.store(true, Ordering::Release);
     }
@@ -112,6 +119,7 @@ pub(crate) fn register(mapping: Mapping) -> Option<&'static Slot> {
         slot.start.store(mapping.start, Ordering::Relaxed);
         slot.len.store(mapping.len, Ordering::Relaxed);
         slot.page_size.store(mapping.page_size, Ordering::Relaxed);
+        slot.budget.store(mapping.budget.cast_mut(), Ordering::Relaxed);
         slot.faulted.store(false, Ordering::Relaxed);
         // Before the slot turns live: the handler must not stop short of it.
         USED.fetch_max(index + 1, Ordering::AcqRel);
@@ -141,10 +149,14 @@ mod tests {
     // Addresses that no real mapping of the test process has.
     const BASE: usize = 1 << 60;
 
+    fn mapping(start: usize, len: usize) -> Mapping {
+        Mapping { start, len, page_size: 4096, budget: std::ptr::null() }
+    }
+
     #[test]
     fn finds_what_is_registered_and_nothing_else() {
-        let a = register(Mapping { start: BASE, len: 4096, page_size: 4096 }).unwrap();
-        let b = register(Mapping { start: BASE + 8192, len: 4096, page_size: 4096 }).unwrap();
+        let a = register(mapping(BASE, 4096)).unwrap();
+        let b = register(mapping(BASE + 8192, 4096)).unwrap();
         assert!(find(BASE - 1).is_none());
         assert!(std::ptr::eq(find(BASE).unwrap().0, a));
         assert!(std::ptr::eq(find(BASE + 4095).unwrap().0, a));
@@ -158,11 +170,11 @@ mod tests {
     #[test]
     fn a_reused_slot_starts_clean() {
         let start = BASE + (1 << 30);
-        let slot = register(Mapping { start, len: 4096, page_size: 4096 }).unwrap();
+        let slot = register(mapping(start, 4096)).unwrap();
         slot.set_faulted();
         assert!(slot.faulted());
         slot.unregister();
-        let again = register(Mapping { start, len: 4096, page_size: 4096 }).unwrap();
+        let again = register(mapping(start, 4096)).unwrap();
         assert!(!again.faulted());
         again.unregister();
     }
@@ -175,7 +187,7 @@ mod tests {
                     let start = BASE + (2 << 30) + thread * (1 << 20);
                     for round in 1..5000usize {
                         let len = 4096 * (1 + round % 7);
-                        let slot = register(Mapping { start, len, page_size: 4096 }).unwrap();
+                        let slot = register(mapping(start, len)).unwrap();
                         let (found, mapping) = find(start + len - 1).unwrap();
                         assert!(std::ptr::eq(found, slot));
                         assert_eq!((mapping.start, mapping.len), (start, len));

@@ -466,7 +466,7 @@ mod tests {
         {
             let bridges = state.bridges();
             let faults = find_port(&bridges, "br0", "m").unwrap().open.as_ref().unwrap().faults().unwrap();
-            (0..10).for_each(|_| faults.found("process 1", fabric::Fault::Memory, "punched"));
+            (0..10).for_each(|_| faults.found("process 1", fabric::Fault::Memory, "punched", None));
         }
         assert!(held_off() > Duration::from_secs(10));
         // It is up already: that the operator looked at it is what counts.

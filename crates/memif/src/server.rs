@@ -13,7 +13,7 @@ use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use clientmem::{ClientFd, MapError, Region};
+use clientmem::{ClientFd, FirstTouch, MapError, Region};
 
 use crate::connection::{Connection, RingParts};
 use crate::memory::Memory;
@@ -274,6 +274,7 @@ struct Building {
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
+    first_touch: Option<FirstTouch>,
     name: String,
     state: State,
     interface: Option<u32>,
@@ -289,7 +290,12 @@ impl Session {
             max_rings: limits.max_rings.max(1),
             max_log2_ring_size: limits.max_log2_ring_size.clamp(1, MAX_LOG2_RING_SIZE),
         };
-        Session { limits, name: name.into(), state: State::AwaitInit, interface: None }
+        Session { limits, first_touch: None, name: name.into(), state: State::AwaitInit, interface: None }
+    }
+
+    /// Counts what touching the client's memory first allocates, of regions that are announced from now on.
+    pub fn count_first_touch(&mut self, first_touch: FirstTouch) {
+        self.first_touch = Some(first_touch);
     }
 
     /// The message that opens the handshake. To be sent at once.
@@ -335,7 +341,7 @@ impl Session {
                 Ok(Step::Reply(Message::Ack))
             }
             (State::Building(mut building), Message::AddRegion(region)) => {
-                building.add_region(&self.limits, region, fd)?;
+                building.add_region(&self.limits, self.first_touch.as_ref(), region, fd)?;
                 self.state = State::Building(building);
                 Ok(Step::Reply(Message::Ack))
             }
@@ -383,7 +389,13 @@ impl Session {
 }
 
 impl Building {
-    fn add_region(&mut self, limits: &Limits, add: AddRegion, fd: Option<ClientFd>) -> Result<(), Refusal> {
+    fn add_region(
+        &mut self,
+        limits: &Limits,
+        first_touch: Option<&FirstTouch>,
+        add: AddRegion,
+        fd: Option<ClientFd>,
+    ) -> Result<(), Refusal> {
         let fd = fd.ok_or(Refusal::NoDescriptor { message: "ADD_REGION" })?;
         let AddRegion { index, size } = add;
         let expected = self.regions.len();
@@ -397,7 +409,8 @@ impl Building {
         if size > limits.max_memory.saturating_sub(used) {
             return Err(Refusal::TooMuchMemory { max: limits.max_memory });
         }
-        let region = Region::map(fd.as_fd(), size).map_err(|source| Refusal::Region { index, source })?;
+        let region = Region::map_counted(fd.as_fd(), 0, size, first_touch)
+            .map_err(|source| Refusal::Region { index, source })?;
         self.regions.push(region);
         Ok(())
     }

@@ -192,11 +192,11 @@ impl Faults {
         self.alarm.ring();
     }
 
-    /// Records what a worker found. The port is held off.
-    pub fn found(&self, client: &str, fault: Fault, reason: &str) {
+    /// Records what a worker found, and the limit if one was reached. The port is held off.
+    pub fn found(&self, client: &str, fault: Fault, reason: &str, limit: Option<Limit>) {
         let mut state = self.state();
         state.hold_off.fault(Instant::now(), holds_up_others(fault));
-        self.record(&mut state, client, fault.into(), reason, None);
+        self.record(&mut state, client, fault.into(), reason, limit);
     }
 
     /// Records what the control plane refused: it has cost nobody else anything.
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!((summary.last.kind.name(), summary.last.client.as_str()), ("protocol", "process 1"));
         // An operator can do without hold-offs.
         let never = Faults::new(Alarm::default(), 0);
-        never.found("process 1", Fault::Memory, "punched");
+        never.found("process 1", Fault::Memory, "punched", None);
         assert_eq!(never.held_off(), Duration::ZERO);
     }
 
@@ -344,11 +344,11 @@ mod tests {
         let alarm = Alarm::default();
         let faults = Faults::new(alarm.clone(), 30);
         assert_eq!(faults.admit().await, Ok(()));
-        faults.found("process 1", Fault::Protocol, "ring 1: wrong");
+        faults.found("process 1", Fault::Protocol, "ring 1: wrong", None);
         alarm.rung().await;
         assert!(faults.held_off() > Duration::ZERO);
         for _ in 0..10 {
-            faults.found("process 1", Fault::Memory, "punched");
+            faults.found("process 1", Fault::Memory, "punched", None);
         }
         let refused = faults.admit().await.unwrap_err();
         assert!(refused.starts_with("the port is held off for 30 s more"), "{refused}");
@@ -358,7 +358,7 @@ mod tests {
         faults.lift();
         waits.await;
         assert_eq!(faults.admit().await, Ok(()));
-        faults.found("process 1", Fault::Memory, "punched");
+        faults.found("process 1", Fault::Memory, "punched", None);
         assert!(faults.held_off() <= FIRST, "the next fault is the first again");
     }
 }

@@ -8,6 +8,7 @@
 mod access;
 pub mod bounded;
 pub mod faults;
+mod first_touch;
 mod guard;
 mod log_limit;
 pub mod memif;
@@ -19,6 +20,7 @@ mod pace;
 pub mod patch;
 pub mod pcap;
 mod process;
+mod size;
 pub mod tap;
 pub mod vhost_user;
 mod watch;
@@ -27,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use access::Access;
 pub use process::{Process, program};
+pub use size::Size;
 
 use fabric::Switch;
 use fabric::switch::PortRef;

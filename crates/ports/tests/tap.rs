@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use clientmem::{Exhausted, FirstTouch, Region};
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{
     Attachment, Batch, Caps, DropReason, Egress, Fault, OutputList, PortSettings, QueueCounters, RxBatch,
@@ -319,32 +320,66 @@ fn a_port_without_offloads_gets_whole_frames() {
     drop((a, b));
 }
 
-#[test]
-fn payload_that_is_gone_is_a_counted_drop() {
+/// Has a client send a packet with its end in `region`. The ports must pass it, and be none the worse for it.
+fn send_from(region: Region) -> Arc<Region> {
     let lab = Lab::new(2);
     let a = lab.open("a", &lab.options(0)).unwrap();
     let b = lab.open("b", &lab.options(1)).unwrap();
-    let port = lab.add_port("liar");
+    let (port, region) = (lab.add_port("client"), Arc::new(region));
     let faults = Arc::new(AtomicU32::new(0));
     let seen = faults.clone();
+    let inspector = Arc::new(Inspector::default());
     let attachment = Attachment {
-        rx: vec![Box::new(Truncated::new())],
-        tx: vec![Arc::new(Inspector::default())],
+        rx: vec![Box::new(EndsIn::new(region.clone()))],
+        tx: vec![inspector.clone()],
         caps: Caps::default(),
         mtu: 1500,
         on_fault: Arc::new(move |_| {
             seen.fetch_add(1, Relaxed);
         }),
     };
+    let delivered = |port: &str| lab.counters(port).tx.iter().map(|queue| queue.bytes).sum::<u64>();
+    // The interfaces' own packets come too, none of them as long.
+    let before = ["a", "b"].map(delivered);
     lab.switch().attach(port, attachment).unwrap();
-    until("both drop it", || {
-        lab.drops("a", DropReason::Device) == 1 && lab.drops("b", DropReason::Device) == 1
+    until("both take it", || {
+        ["a", "b"].map(delivered).iter().zip(before).all(|(now, then)| now - then >= 768)
     });
-    // The others' ports are none the worse for it.
+    for tap in ["a", "b"] {
+        assert_eq!(lab.drops(tap, DropReason::Device), 0);
+    }
     lab.switch().detach(port).unwrap();
     ping(lab.netns(0), "10.77.0.2");
     assert_eq!(faults.load(Relaxed), 0);
     drop((a, b));
+    region
+}
+
+#[test]
+fn payload_that_is_gone_is_zeros_and_known_for_it() {
+    let file = memory_file();
+    let region = Region::map(file.as_fd(), 4096).unwrap();
+    rustix::fs::ftruncate(&file, 0).unwrap();
+    assert!(send_from(region).faulted());
+}
+
+#[test]
+fn payload_that_nobody_has_touched_is_made_and_counted() {
+    let (file, first_touch) = (memory_file(), FirstTouch::new(4096));
+    let region = Region::map_counted(file.as_fd(), 0, 4096, Some(&first_touch)).unwrap();
+    assert!(!send_from(region).faulted());
+    assert_eq!((first_touch.made(), first_touch.exhausted()), (4096, None));
+
+    let (file, first_touch) = (memory_file(), FirstTouch::new(0));
+    let region = Region::map_counted(file.as_fd(), 0, 4096, Some(&first_touch)).unwrap();
+    assert!(send_from(region).faulted());
+    assert_eq!((first_touch.made(), first_touch.exhausted()), (0, Some(Exhausted::Limit)));
+}
+
+fn memory_file() -> OwnedFd {
+    let file = rustix::fs::memfd_create("client", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, 4096).unwrap();
+    file
 }
 
 // ---- Coming and going ------------------------------------------------------------------------------------
@@ -562,40 +597,29 @@ impl Egress for Inspector {
     }
 }
 
-/// Sends one packet whose end lies in a file that has been truncated.
-struct Truncated {
+/// Sends one packet whose end lies in a client's region.
+struct EndsIn {
     head: [u8; 256],
-    gone: NonNull<u8>,
+    region: Arc<Region>,
     sent: bool,
     signal: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to nobody else, whichever thread has it.
-unsafe impl Send for Truncated {}
-
-impl Truncated {
-    fn new() -> Self {
-        use rustix::mm::{MapFlags, ProtFlags};
-        let file = rustix::fs::memfd_create("gone", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&file, 4096).unwrap();
-        // SAFETY: a new mapping, placed by the kernel; it stays for the rest of the process.
-        let gone = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, &file, 0).unwrap()
-        };
-        rustix::fs::ftruncate(&file, 0).unwrap();
+impl EndsIn {
+    fn new(region: Arc<Region>) -> Self {
         let signal = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        Self { head: [0xff; 256], gone: NonNull::new(gone.cast()).unwrap(), sent: false, signal }
+        Self { head: [0xff; 256], region, sent: false, signal }
     }
 }
 
-impl RxQueue for Truncated {
+impl RxQueue for EndsIn {
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         if !std::mem::replace(&mut self.sent, true) {
-            // SAFETY: `head` stays with the queue; that `gone` cannot be read is what is tested: the fabric
-            // reads the first 128 bytes only, the kernel the rest.
+            // SAFETY: `head` and the region stay with the queue. That nothing is there to be read is what is tested: the
+            // fabric reads the first 128 bytes only, the kernel the rest, and the region catches faults.
             unsafe {
                 batch.add_segment(NonNull::from(&mut self.head).cast(), 256)?;
-                batch.add_segment(self.gone, 512)?;
+                batch.add_segment(self.region.base(), 512)?;
             }
             batch.end_packet(Offload::NONE);
         }

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use clientmem::{MapError, Region};
+use clientmem::{FirstTouch, MapError, Region};
 
 use crate::memory::GuestMemory;
 use crate::virtqueue::Segment;
@@ -65,14 +65,19 @@ impl DirtyLog {
         self.mapping.void();
     }
 
-    /// Maps `size` bytes at `offset` of a front-end's file.
-    pub fn map(file: BorrowedFd<'_>, size: u64, offset: u64) -> Result<DirtyLog, LogError> {
+    /// Maps `size` bytes at `offset` of a front-end's file. What touching it first allocates is counted.
+    pub fn map(
+        file: BorrowedFd<'_>,
+        size: u64,
+        offset: u64,
+        first_touch: Option<&FirstTouch>,
+    ) -> Result<DirtyLog, LogError> {
         if size > MAX_LOG {
             return Err(LogError::TooLarge { size });
         }
         let end = offset.checked_add(size).ok_or(LogError::Wraps { size, offset })?;
         // From the file's start: an offset need not be one that the kernel maps at.
-        let mapping = Region::map(file, if size == 0 { 0 } else { end })?;
+        let mapping = Region::map_counted(file, 0, if size == 0 { 0 } else { end }, first_touch)?;
         // What was mapped has these bytes.
         let start = mapping.at(offset, size).ok_or(MapError::Empty)?;
         Ok(DirtyLog { start, size, mapping })
@@ -208,7 +213,7 @@ mod tests {
     #[test]
     fn a_bit_for_each_page_from_the_offset_on() {
         let fd = file(8);
-        let log = DirtyLog::map(fd.as_fd(), 4, 3).unwrap();
+        let log = DirtyLog::map(fd.as_fd(), 4, 3, None).unwrap();
         assert_eq!((log.len(), log.end()), (4, 32 * PAGE));
         log.mark(0, 1);
         log.mark(9 * PAGE + 4095, 2);
@@ -222,7 +227,7 @@ mod tests {
     #[test]
     fn nothing_beyond_it_is_marked() {
         let fd = file(3);
-        let log = DirtyLog::map(fd.as_fd(), 1, 1).unwrap();
+        let log = DirtyLog::map(fd.as_fd(), 1, 1, None).unwrap();
         log.mark(8 * PAGE, 100);
         log.mark(u64::MAX - 5, 6);
         log.mark(u64::MAX - 5, 100);
@@ -233,8 +238,9 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        let wrong =
-            |file: &OwnedFd, size, offset| DirtyLog::map(file.as_fd(), size, offset).unwrap_err().to_string();
+        let wrong = |file: &OwnedFd, size, offset| {
+            DirtyLog::map(file.as_fd(), size, offset, None).unwrap_err().to_string()
+        };
         let fd = file(4096);
         assert_eq!(wrong(&fd, 0, 0), "dirty log: region size is 0, must be 1 byte or more");
         assert_eq!(
@@ -251,7 +257,7 @@ mod tests {
     #[test]
     fn memory_that_is_taken_away_is_noticed() {
         let fd = file(4096);
-        let log = DirtyLog::map(fd.as_fd(), 4096, 0).unwrap();
+        let log = DirtyLog::map(fd.as_fd(), 4096, 0, None).unwrap();
         ftruncate(&fd, 0).unwrap();
         assert!(!log.faulted());
         log.mark(0, 1);

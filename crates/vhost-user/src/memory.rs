@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use clientmem::{ClientFd, MapError, Region};
+use clientmem::{ClientFd, FirstTouch, MapError, Region};
 
 /// Most regions of a table: what QEMU can plug in.
 pub const MAX_REGIONS: usize = 509;
@@ -127,6 +127,8 @@ impl Entry {
 pub struct GuestMemory {
     /// Sorted by guest address.
     entries: Box<[Entry]>,
+    /// What touching the regions first allocates is counted there.
+    first_touch: Option<FirstTouch>,
 }
 
 // SAFETY: what keeps an Entry from being Send and Sync is its pointer, which is the address of a mapping that `mapping`
@@ -143,12 +145,18 @@ impl GuestMemory {
 
     /// The memory made of these regions. No region at all is a valid table.
     pub fn from_regions(specs: Vec<RegionSpec>) -> Result<GuestMemory, MemoryError> {
-        GuestMemory::default().with(specs)
+        GuestMemory::default().with_regions(specs)
+    }
+
+    /// A table without regions, for [`with_region`](GuestMemory::with_region) and
+    /// [`with_regions`](GuestMemory::with_regions). What touching them first allocates is counted.
+    pub fn counted(first_touch: Option<FirstTouch>) -> GuestMemory {
+        GuestMemory { entries: Box::default(), first_touch }
     }
 
     /// The table with one region more.
     pub fn with_region(&self, spec: RegionSpec) -> Result<GuestMemory, MemoryError> {
-        self.with(vec![spec])
+        self.with_regions(vec![spec])
     }
 
     /// The table without a region. All three numbers must be as they were announced.
@@ -163,10 +171,11 @@ impl GuestMemory {
         if entries.len() == self.entries.len() {
             return Err(MemoryError::Unknown { guest_address, user_address, size });
         }
-        Ok(GuestMemory { entries })
+        Ok(GuestMemory { entries, first_touch: self.first_touch.clone() })
     }
 
-    fn with(&self, specs: Vec<RegionSpec>) -> Result<GuestMemory, MemoryError> {
+    /// The table with these regions too.
+    pub fn with_regions(&self, specs: Vec<RegionSpec>) -> Result<GuestMemory, MemoryError> {
         let count = self.entries.len() + specs.len();
         if count > MAX_REGIONS {
             return Err(MemoryError::TooMany { count });
@@ -174,10 +183,10 @@ impl GuestMemory {
         let mut entries = self.entries.to_vec();
         for spec in specs {
             check(&entries, &spec)?;
-            entries.push(map(&spec)?);
+            entries.push(map(&spec, self.first_touch.as_ref())?);
         }
         entries.sort_by_key(|e| e.guest);
-        Ok(GuestMemory { entries: entries.into_boxed_slice() })
+        Ok(GuestMemory { entries: entries.into_boxed_slice(), first_touch: self.first_touch.clone() })
     }
 
     /// The number of regions.
@@ -281,10 +290,10 @@ fn check(entries: &[Entry], spec: &RegionSpec) -> Result<(), MemoryError> {
     Ok(())
 }
 
-fn map(spec: &RegionSpec) -> Result<Entry, MemoryError> {
+fn map(spec: &RegionSpec, first_touch: Option<&FirstTouch>) -> Result<Entry, MemoryError> {
     let &RegionSpec { guest_address, size, user_address, mmap_offset, .. } = spec;
     let wrong = |reason| MemoryError::Map { guest_address, reason };
-    let mapping = Region::map_part(spec.fd.as_fd(), mmap_offset, size).map_err(wrong)?;
+    let mapping = Region::map_counted(spec.fd.as_fd(), mmap_offset, size, first_touch).map_err(wrong)?;
     Ok(Entry {
         guest: guest_address,
         size,

@@ -15,9 +15,10 @@ use memif::{Connection, RingParts};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
-use super::options::Settings;
+use super::options::{Role, Settings};
 use super::rings::{Client, Rx, Server, Side, Tx};
 use crate::faults::Alarm;
+use crate::first_touch::FirstTouchLimit;
 use crate::guard::{Guard, attach, off_thread};
 use crate::log_limit::{Admitted, LogLimit};
 use crate::pace::CHANGE;
@@ -29,6 +30,7 @@ pub(super) struct PortState {
     pub(super) settings: Settings,
     pub(super) log: LogLimit,
     pub(super) guard: Guard,
+    pub(super) first_touch: FirstTouchLimit,
     switch: Arc<Switch>,
     status: StatusCell,
     /// True once the port is being closed.
@@ -68,6 +70,7 @@ impl PortState {
         let Settings { message_rate, unclosed_descriptors, hold_off, .. } = settings;
         let port = Self {
             at,
+            first_touch: FirstTouchLimit::new(settings.first_touch_limit),
             settings,
             log: LogLimit::default(),
             guard: Guard::new(message_rate, unclosed_descriptors, hold_off, alarm),
@@ -82,7 +85,11 @@ impl PortState {
     }
 
     pub(super) fn status(&self) -> Status {
-        self.status.get()
+        let mut status = self.status.get();
+        if self.settings.role == Role::Server {
+            status.details.push(self.first_touch.fact());
+        }
+        status
     }
 
     /// The port's name, for peers and logs.
@@ -175,8 +182,8 @@ impl PortState {
             biased;
             Err(error) = std::future::ready(greeted) => End::Ours(error.to_string()),
             Some(fault) = faults.recv() => {
-                let reason = Fault::to_string(&fault);
-                self.guard.faults.found(client, fault, &reason);
+                let reason = self.blame(fault);
+                self.guard.faults.found(client, fault, &reason, self.first_touch.reached());
                 End::Ours(reason)
             }
             end = self.peer_ends(control, client) => end,
@@ -217,6 +224,12 @@ impl PortState {
                 End::Ours(error.to_string())
             }
         }
+    }
+
+    /// A fault in words.
+    fn blame(&self, fault: Fault) -> String {
+        let reason = if fault == Fault::Memory { self.first_touch.reason() } else { None };
+        reason.unwrap_or_else(|| fault.to_string())
     }
 
     /// Records and logs why a connection ended, and tells the peer if it is for us to say.

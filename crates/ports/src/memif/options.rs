@@ -7,9 +7,9 @@ use memif::socket::Address;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::OpenError;
 use crate::access::{Access, check_directory};
 use crate::guard::{check_guards, default_hold_off, default_message_rate, default_unclosed_descriptors};
+use crate::{OpenError, Size};
 
 /// Which side of the protocol the switch takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +59,11 @@ pub struct Options {
     /// fault costs 0.1 s; a minute without one, or `mswitch port set`, ends it.
     #[serde(default = "default_hold_off")]
     pub hold_off: u32,
+    /// Memory of a client that the switch may allocate by touching it first (server), such as `256MiB`; a quarter of the memory
+    /// that the switch may have (its memory cgroup's limit, or the machine's) if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub first_touch_limit: Option<Size>,
     /// Access mode of the socket file, octal (server).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
@@ -83,6 +88,7 @@ fn default_buffer_size() -> u32 {
 pub(super) struct Settings {
     pub(super) address: Address,
     pub(super) id: u32,
+    pub(super) role: Role,
     pub(super) secret: Option<Secret>,
     pub(super) queues: u16,
     pub(super) log2_ring_size: u8,
@@ -90,6 +96,7 @@ pub(super) struct Settings {
     pub(super) message_rate: u32,
     pub(super) unclosed_descriptors: u32,
     pub(super) hold_off: u32,
+    pub(super) first_touch_limit: Option<Size>,
 }
 
 impl Options {
@@ -134,6 +141,7 @@ impl Options {
         Ok(Settings {
             address,
             id: self.id,
+            role: self.role,
             secret,
             queues,
             log2_ring_size: self.ring_size.trailing_zeros() as u8,
@@ -141,6 +149,7 @@ impl Options {
             message_rate: self.message_rate,
             unclosed_descriptors: self.unclosed_descriptors,
             hold_off: self.hold_off,
+            first_touch_limit: self.first_touch_limit,
         })
     }
 
@@ -166,6 +175,7 @@ mod tests {
             message_rate: default_message_rate(),
             unclosed_descriptors: default_unclosed_descriptors(),
             hold_off: default_hold_off(),
+            first_touch_limit: None,
             mode: None,
             owner: None,
             group: None,

@@ -274,6 +274,7 @@ async fn handshake(
                         *asked = None;
                         return Err(Refusal::AlreadyConnected { id }.to_string());
                     };
+                    session.count_first_touch(port.first_touch.next_client());
                     enter(asked, turn).await?;
                 }
                 send(fd, &reply, None).map_err(|e| e.to_string())?;

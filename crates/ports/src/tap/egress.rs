@@ -2,8 +2,9 @@
 //!
 //! The call contract: each output is one `writev` of header, private bytes and the payload where its sender
 //! has it. The kernel copies and runs its stack within the call. Invariants: nothing waits, allocates or
-//! locks; payload is never looked at here. If its memory is gone (a truncated file), the kernel says
-//! `EFAULT` where a copy of ours would meet SIGBUS, and the frame is dropped.
+//! locks; payload is never looked at here. If its memory is gone (a truncated file) or not there yet (nobody
+//! has touched that page of the file), the kernel says `EFAULT` where a copy of ours would meet SIGBUS. Then it
+//! is touched as a copy would, which gives the sender what it deserves, and the frame is written again, once.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,6 +16,8 @@ use fabric::{DropReason, Egress, Fault, Output, OutputList, QueueCounters, Tools
 use packet::virtio_net;
 use rustix::io::Errno;
 
+/// The smallest page that a Linux system has.
+const PAGE: usize = 4096;
 /// The `virtio_net_hdr`, the private header, the payload's pieces.
 const PIECES: usize = 2 + MAX_SEGMENTS;
 
@@ -78,14 +81,42 @@ impl TapEgress {
         push(head.as_ptr(), head.len());
         push(output.header().as_ptr(), output.header().len());
         output.for_each_payload(push);
-        // SAFETY: the first `pieces` (at most `PIECES`) entries were set above; the kernel only reads what they
-        // name: `head` and the private header, which outlive the call, and payload, which may be gone: the
-        // kernel answers that with EFAULT.
-        let written = unsafe { libc::writev(self.0.as_raw_fd(), vector.0.as_ptr(), pieces as libc::c_int) };
+        let vector = vector.0.get(..pieces).unwrap_or_default();
+        // SAFETY: the entries were set above, and name `head` and the private header, which outlive the call, and payload.
+        match unsafe { self.writev(vector) } {
+            Err(Errno::FAULT) => {
+                output.for_each_payload(touch);
+                // SAFETY: as above.
+                unsafe { self.writev(vector) }
+            }
+            other => other,
+        }
+    }
+
+    /// # Safety
+    /// What the entries name is memory that stays mapped during the call. It may be gone: the kernel answers that with
+    /// EFAULT.
+    #[inline]
+    unsafe fn writev(&self, vector: &[libc::iovec]) -> Result<(), Errno> {
+        // SAFETY: so many entries are there; the kernel only reads what they name, which may be read by the caller's promise.
+        let written =
+            unsafe { libc::writev(self.0.as_raw_fd(), vector.as_ptr(), vector.len() as libc::c_int) };
         if written < 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
         }
         Ok(())
+    }
+}
+
+/// Reads a byte of each page of a payload's piece.
+#[cold]
+fn touch(at: *const u8, len: usize) {
+    let last = at.addr() + len.saturating_sub(1);
+    let mut next = at;
+    while len > 0 && next.addr() <= last {
+        // SAFETY: the byte lies within the piece, which its port keeps mapped for the batch, and whose faults it catches.
+        let _ = unsafe { next.read_volatile() };
+        next = next.wrapping_add(PAGE - next.addr() % PAGE);
     }
 }
 

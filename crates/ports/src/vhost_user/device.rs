@@ -18,6 +18,7 @@ use vhost_user::session::{Device, Rings, Running};
 
 use super::rx::Rx;
 use super::tx;
+use crate::first_touch::FirstTouchLimit;
 use crate::guard::attach;
 
 /// Where a device meets its port of the switch.
@@ -27,6 +28,7 @@ pub(super) struct Plug {
     report: mpsc::Sender<Fault>,
     closing: watch::Receiver<bool>,
     blame: Arc<Blame>,
+    first_touch: Arc<FirstTouchLimit>,
     plugged: Option<Plugged>,
     /// Rings were stopped, and the link is kept up in case that they start again.
     suspended: bool,
@@ -114,15 +116,17 @@ impl Plug {
         at: PortRef,
         report: mpsc::Sender<Fault>,
         closing: watch::Receiver<bool>,
+        first_touch: Arc<FirstTouchLimit>,
     ) -> Self {
         let (blame, plugged, suspended, changes) = Default::default();
-        Self { switch, at, report, closing, blame, plugged, suspended, changes }
+        Self { switch, at, report, closing, blame, first_touch, plugged, suspended, changes }
     }
 
     /// A fault in words.
     pub(super) fn blame(&self, fault: Fault) -> String {
         match (fault, self.blame.0.get()) {
             (Fault::Protocol, Some(what)) => what.clone(),
+            (Fault::Memory, _) if let Some(reason) = self.first_touch.reason() => reason,
             (Fault::Memory, _) if self.log().is_some_and(DirtyLog::faulted) => {
                 "the dirty log of a migration was truncated or punched (SIGBUS)".into()
             }

@@ -17,6 +17,7 @@ use vhost_user::socket::{ReceiveError, Received, Receiver, send};
 use super::device::Plug;
 use super::options::Options;
 use crate::faults::Alarm;
+use crate::first_touch::FirstTouchLimit;
 use crate::guard::{Guard, client, off_thread};
 use crate::log_limit::{Admitted, LogLimit};
 use crate::pace::{CHANGE, MESSAGE};
@@ -31,6 +32,7 @@ pub(super) struct PortState {
     pub(super) options: Options,
     pub(super) log: LogLimit,
     pub(super) guard: Guard,
+    first_touch: Arc<FirstTouchLimit>,
     switch: Arc<Switch>,
     status: StatusCell,
     /// True once the port is being closed.
@@ -52,14 +54,18 @@ impl PortState {
         let (log, status, closing) = (LogLimit::default(), StatusCell::default(), watch::Sender::new(false));
         let admin_up = watch::Sender::new(switch.settings(at).map_or(true, |settings| settings.admin_up));
         let guard = Guard::new(options.message_rate, options.unclosed_descriptors, options.hold_off, alarm);
+        let first_touch = Arc::new(FirstTouchLimit::new(options.first_touch_limit));
         let closing_since = OnceLock::new();
-        let port = Self { at, options, log, guard, switch, status, closing, closing_since, admin_up };
+        let port =
+            Self { at, options, log, guard, first_touch, switch, status, closing, closing_since, admin_up };
         port.set_down("no front-end has connected yet".into());
         port
     }
 
     pub(super) fn status(&self) -> Status {
-        self.status.get()
+        let mut status = self.status.get();
+        status.details.push(self.first_touch.fact());
+        status
     }
 
     /// The port's name, for logs.
@@ -99,11 +105,11 @@ impl PortState {
         let (report, mut faults) = mpsc::channel(1);
         let Options { queues: queue_pairs, memory_slots, .. } = self.options;
         let limits = Limits { queue_pairs, regions: memory_slots.into(), ..Limits::default() };
-        let mut served = Box::new(Served {
-            session: Session::new(limits, self.options.features()),
-            plug: Plug::new(self.switch.clone(), self.at, report, self.closing.subscribe()),
-            closing: self.closing.subscribe(),
-        });
+        let mut session = Session::new(limits, self.options.features());
+        session.count_first_touch(self.first_touch.next_client());
+        let (closing, first_touch) = (self.closing.subscribe(), self.first_touch.clone());
+        let plug = Plug::new(self.switch.clone(), self.at, report, closing, first_touch);
+        let mut served = Box::new(Served { session, plug, closing: self.closing.subscribe() });
         self.show(&served, &client);
         if let Some(Admitted { suppressed }) = self.log.admit() {
             tracing::info!(port = self.name(), suppressed, "vhost-user front-end connected");
@@ -118,7 +124,7 @@ impl PortState {
                 fault = faults.recv() => {
                     let fault = fault.unwrap_or(Fault::Protocol);
                     let reason = served.plug.blame(fault);
-                    record.found(&client, fault, &reason);
+                    record.found(&client, fault, &reason, self.first_touch.reached());
                     break reason;
                 }
                 () = self.closing() => break "the port is being removed".to_owned(),

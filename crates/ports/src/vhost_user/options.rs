@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vhost_user::features::device;
 
-use crate::OpenError;
 use crate::access::{Access, check_directory};
 use crate::guard::{check_guards, default_hold_off, default_message_rate, default_unclosed_descriptors};
+use crate::{OpenError, Size};
 
 /// Longest path of a Unix socket (`sun_path` of unix(7), without the zero at its end).
 const MAX_PATH: usize = 107;
@@ -62,6 +62,11 @@ pub struct Options {
     /// fault costs 0.1 s; a minute without one, or `mswitch port set`, ends it.
     #[serde(default = "default_hold_off")]
     pub hold_off: u32,
+    /// Memory of a front-end that the switch may allocate by touching it first, such as `256MiB`; a quarter of the memory
+    /// that the switch may have (its memory cgroup's limit, or the machine's) if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub first_touch_limit: Option<Size>,
     /// Access mode of the socket file, octal (server).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
@@ -156,6 +161,13 @@ mod tests {
         assert!(at("/no/such/x".into()).contains("/no/such is not a directory"));
         assert_eq!(at(format!("/tmp/{}", "x".repeat(103))), "socket: a path of 108 bytes, must be 1 to 107");
         assert_eq!(options("").check(), Ok(()));
+        let wrong =
+            toml::from_str::<Options>("socket = \"/tmp/x\"\nfirst-touch-limit = \"much\"").unwrap_err();
+        assert_eq!(wrong.message(), "`much` is not a size; expected bytes such as `256MiB`");
+        for (text, limit) in [("\"1GiB\"", 1 << 30), ("65536", 65536)] {
+            let options = options(&format!("first-touch-limit = {text}"));
+            assert_eq!(options.first_touch_limit, Some(Size(limit)));
+        }
     }
 
     #[test]

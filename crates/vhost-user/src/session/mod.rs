@@ -17,7 +17,7 @@ mod ring;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use clientmem::ClientFd;
+use clientmem::{ClientFd, FirstTouch};
 
 use crate::dirty_log::DirtyLog;
 use crate::features::{self, device, protocol};
@@ -101,6 +101,7 @@ pub trait Rings {
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
+    first_touch: Option<FirstTouch>,
     offered: u64,
     features: Option<u64>,
     protocol: u64,
@@ -123,6 +124,7 @@ impl Session {
         let rings = (0..2 * limits.queue_pairs.clamp(1, 128)).map(|_| Ring::default()).collect();
         Session {
             limits,
+            first_touch: None,
             offered: offered & device::OFFERED | device::PROTOCOL_FEATURES,
             features: None,
             protocol: 0,
@@ -136,6 +138,11 @@ impl Session {
             running: false,
             paused: false,
         }
+    }
+
+    /// Counts what touching the front-end's memory and log first allocates, of what is announced from now on.
+    pub fn count_first_touch(&mut self, first_touch: FirstTouch) {
+        self.first_touch = Some(first_touch);
     }
 
     /// The features that were agreed on, if they were.
@@ -199,7 +206,7 @@ impl Session {
             Request::SetMemTable(ref regions) => {
                 let specs = regions.iter().zip(descriptors.drain(..)).map(spec).collect();
                 self.allow_memory(regions)?;
-                let memory = GuestMemory::from_regions(specs)?;
+                let memory = GuestMemory::counted(self.first_touch.clone()).with_regions(specs)?;
                 self.change_memory(memory, regions.clone(), rings)?;
             }
             Request::GetMaxMemSlots => return Ok(Some(Answer::Number(self.limits.regions as u64))),
@@ -207,7 +214,8 @@ impl Session {
                 let regions = [&self.regions[..], &[region]].concat();
                 self.allow_memory(&regions)?;
                 let Some(fd) = descriptors.pop() else { return Ok(None) };
-                let memory = self.memory.as_deref().cloned().unwrap_or_default();
+                let none = || GuestMemory::counted(self.first_touch.clone());
+                let memory = self.memory.as_deref().cloned().unwrap_or_else(none);
                 let memory = memory.with_region(spec((&region, fd)))?;
                 self.change_memory(memory, regions, rings)?;
             }
@@ -223,7 +231,7 @@ impl Session {
                     return Err(Refusal::LogNotShared);
                 }
                 let Some(fd) = descriptors.pop() else { return Ok(None) };
-                let log = Some(Arc::new(DirtyLog::map(fd.as_fd(), size, offset)?));
+                let log = Some(Arc::new(DirtyLog::map(fd.as_fd(), size, offset, self.first_touch.as_ref())?));
                 // Another log comes when memory is plugged in; the one before it counts until this is answered.
                 if self.features.is_some_and(|features| features & device::LOG_ALL != 0) {
                     self.change(rings, |session| session.log = log)?;

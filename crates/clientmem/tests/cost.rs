@@ -1,0 +1,98 @@
+//! What a fault costs the thread that meets it: no more in a large mapping than in a small one, and no more while another
+//! mapping goes away. `cargo test -p mswitch-clientmem --test cost -- --nocapture` prints the figures.
+#![allow(clippy::unwrap_used)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clientmem::Region;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+const PAGE: u64 = 4096;
+const SMALL: u64 = 4 << 20;
+const LARGE: u64 = 1 << 30;
+const ROUNDS: usize = 9;
+
+/// One measurement at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file with all of its pages.
+fn populated(size: u64) -> OwnedFd {
+    let fd = memfd_create("cost", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, size).unwrap();
+    fd
+}
+
+/// A mapping of the whole file in which every page was touched.
+fn touched(fd: &OwnedFd, size: u64) -> Region {
+    let region = Region::map(fd.as_fd(), size).unwrap();
+    (0..size).step_by(PAGE as usize).for_each(|offset| read(&region, offset));
+    region
+}
+
+fn read(region: &Region, offset: u64) {
+    // SAFETY: `at` checked the byte; the region outlives the call.
+    let _ = unsafe { region.at(offset, 1).unwrap().as_ptr().read_volatile() };
+}
+
+/// The slowest of accesses all over a mapping, touched before, whose file has just lost its last page.
+fn worst(fd: &OwnedFd, size: u64) -> Duration {
+    let region = touched(fd, size);
+    ftruncate(fd, size - PAGE).unwrap();
+    let access = |offset| {
+        let start = Instant::now();
+        read(&region, offset);
+        start.elapsed()
+    };
+    // The page that is gone first.
+    let worst = (0..64).map(|i| access(size - PAGE - i * (size / 64))).max().unwrap();
+    assert!(region.faulted());
+    ftruncate(fd, size).unwrap();
+    worst
+}
+
+fn median(mut of: Vec<Duration>) -> Duration {
+    of.sort();
+    of[of.len() / 2]
+}
+
+#[test]
+fn a_fault_costs_as_much_in_a_large_mapping_as_in_a_small_one() {
+    let _alone = alone();
+    let (small, large) = (populated(SMALL), populated(LARGE));
+    let rounds = (0..ROUNDS).map(|_| (worst(&small, SMALL), worst(&large, LARGE)));
+    let (in_small, in_large): (Vec<_>, Vec<_>) = rounds.unzip();
+    println!("worst access when the last page is gone, 4 MiB: {in_small:?}, 1 GiB: {in_large:?}");
+    // 256 times as large; replacing all of it takes more than 100 times as long.
+    let (in_small, in_large) = (median(in_small), median(in_large));
+    assert!(in_large < 10 * in_small, "{in_large:?} in 1 GiB, {in_small:?} in 4 MiB");
+}
+
+#[test]
+fn a_fault_does_not_wait_for_a_large_mapping_to_go() {
+    let _alone = alone();
+    let (small, large) = (populated(SMALL), populated(LARGE));
+    let mut waits = Vec::new();
+    let mut drops = Vec::new();
+    for _ in 0..ROUNDS {
+        let mapped = touched(&large, LARGE);
+        let dropping = std::thread::spawn(move || {
+            let start = Instant::now();
+            drop(mapped);
+            start.elapsed()
+        });
+        let mut worst_wait = Duration::ZERO;
+        while !dropping.is_finished() {
+            worst_wait = worst_wait.max(worst(&small, SMALL));
+        }
+        waits.push(worst_wait);
+        drops.push(dropping.join().unwrap());
+    }
+    println!("worst access while 1 GiB is unmapped: {waits:?}, unmapping: {drops:?}");
+    let (wait, unmapping) = (median(waits), median(drops));
+    assert!(wait < unmapping / 2, "{wait:?}, while unmapping takes {unmapping:?}");
+}
