@@ -15,6 +15,7 @@ pub mod frames;
 mod guest;
 mod hostile;
 mod hugepages;
+pub mod judges;
 pub mod modules;
 mod netns;
 mod ping;

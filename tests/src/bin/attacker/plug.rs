@@ -1,0 +1,232 @@
+//! A client on the port `bad`, over either protocol, whose rings and buffers lie apart: what is done to the buffers' memory
+//! leaves the rings whole, so that the port goes on.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use e2e::{Error, Hostile, HostileConfig, Result};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use vhost_user::driver::{Buffer, DriverConfig, DriverMemory, DriverQueue};
+use vhost_user::features::{device, protocol};
+use vhost_user::frontend::{Connection, HEADER_LEN};
+use vhost_user::message::{Region, Request, RingAddresses, RingDescriptor, RingNumber};
+use vhost_user::virtqueue::{Features, Format};
+
+use crate::scene::{BAD, Kind, Scene};
+
+/// Where in the memory file buffers begin; all rings lie before it.
+pub(crate) const BUFFERS: u64 = 4 << 20;
+/// Bytes of rings and buffers; the rest of the file is for the attack.
+pub(crate) const NEEDED: u64 = 12 << 20;
+/// Bytes of a buffer.
+const BUFFER: u64 = 2048;
+/// Descriptors of a ring of a front-end.
+const SIZE: u16 = 256;
+/// Guest address of the memory file's start.
+const START: u64 = 1 << 28;
+
+/// A connected client.
+pub(crate) enum Plug {
+    Memif { client: Box<Hostile>, tail: u16 },
+    VhostUser(Box<Front>),
+}
+
+impl Plug {
+    /// Connects with rings and buffers in this file.
+    pub(crate) fn connect(scene: &Scene, file: OwnedFd, size: u64) -> Result<Plug> {
+        match scene.kind {
+            Kind::Memif => {
+                let mut config = HostileConfig::new(&scene.path("memif"), BAD);
+                // Receive buffers are those of the second half: from 4 MiB on.
+                config.log2_ring_size = 11;
+                config.file = Some(file);
+                config.region_size = Some(size);
+                let client = Box::new(config.connect()?);
+                let tail = client.rx.tail();
+                Ok(Plug::Memif { client, tail })
+            }
+            Kind::VhostUser => {
+                Ok(Plug::VhostUser(Box::new(Front::connect(Path::new(&scene.path("bad.sock")), file, size)?)))
+            }
+        }
+    }
+
+    /// The memory file.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        match self {
+            Plug::Memif { client, .. } => client.file.as_fd(),
+            Plug::VhostUser(front) => front.memory.fd(),
+        }
+    }
+
+    /// Gives buffers that were filled to the switch again. Returns how many there were.
+    pub(crate) fn serve(&mut self) -> Result<u16> {
+        match self {
+            Plug::Memif { client, tail } => {
+                let now = client.rx.tail();
+                let filled = now.wrapping_sub(*tail);
+                if filled > 0 {
+                    client.post_all();
+                    *tail = now;
+                }
+                Ok(filled)
+            }
+            Plug::VhostUser(front) => front.serve(),
+        }
+    }
+
+    /// Sends a frame; false while there is no room.
+    pub(crate) fn send(&mut self, frame: &[u8]) -> Result<bool> {
+        match self {
+            Plug::Memif { client, .. } => Ok(client.send(frame)),
+            Plug::VhostUser(front) => front.send(frame),
+        }
+    }
+
+    /// Whether the switch has ended the connection.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Plug::Memif { client, .. } => {
+                let socket = client.peer.socket();
+                let mut fds = [PollFd::new(&socket, PollFlags::IN)];
+                // Once connected, the server says nothing but goodbye.
+                poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+            }
+            Plug::VhostUser(front) => front.connection.is_closed(),
+        }
+    }
+}
+
+/// A front-end with one queue pair.
+pub(crate) struct Front {
+    pub(crate) connection: Connection,
+    pub(crate) memory: Arc<DriverMemory>,
+    pub(crate) receive: Queue,
+    pub(crate) send: Queue,
+}
+
+/// A virtqueue, and which buffer each of its chains has.
+pub(crate) struct Queue {
+    queue: DriverQueue,
+    pub(crate) kick: OwnedFd,
+    pub(crate) call: OwnedFd,
+    /// Guest addresses of buffers that the device does not have.
+    free: Vec<u64>,
+    lent: Vec<u64>,
+}
+
+fn failed(what: &'static str) -> impl Fn(vhost_user::frontend::FrontendError) -> Error {
+    move |error| Error(format!("{what}: {error}"))
+}
+
+impl Queue {
+    fn new(memory: &Arc<DriverMemory>, number: u64) -> Result<Queue> {
+        let features = Features { event_idx: false, indirect: false, in_order: false };
+        let config = DriverConfig::at(START + number * (BUFFERS / 2), Format::Split, SIZE, features);
+        let queue = DriverQueue::new(memory.clone(), &config).map_err(Error::while_doing("a virtqueue"))?;
+        let buffers = START + BUFFERS + number * u64::from(SIZE) * BUFFER;
+        let free = (0..u64::from(SIZE)).map(|buffer| buffers + buffer * BUFFER).collect();
+        let event = || {
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::while_doing("eventfd"))
+        };
+        Ok(Queue { queue, kick: event()?, call: event()?, free, lent: vec![0; SIZE.into()] })
+    }
+
+    /// Takes back what the device is done with; returns how many buffers these are.
+    fn reclaim(&mut self) -> Result<u16> {
+        let mut count = 0;
+        while let Some(used) = self.queue.pop().map_err(|e| Error(e.to_string()))? {
+            self.free.extend(self.lent.get(usize::from(used.id)));
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn lend(&mut self, readable: &[Buffer], writable: &[Buffer], address: u64) {
+        if let Some(id) = self.queue.add(readable, writable, None)
+            && let Some(lent) = self.lent.get_mut(usize::from(id))
+        {
+            *lent = address;
+        }
+    }
+
+    fn publish(&mut self) {
+        self.queue.publish();
+        if self.queue.wants_kick() {
+            // A full counter is a switch that has been woken.
+            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Front {
+    fn connect(socket: &Path, file: OwnedFd, size: u64) -> Result<Front> {
+        let mut connection = Connection::dial(socket)?;
+        connection.number(&Request::GetFeatures, "GET_FEATURES").map_err(failed("features"))?;
+        let memory = DriverMemory::create_in(&[(START, size)], |_| Ok(file))?;
+        let memory = Arc::new(memory);
+        let queues = [Queue::new(&memory, 0)?, Queue::new(&memory, 1)?];
+        let region = Region { guest: START, size, user: DriverMemory::user_address(START), offset: 0 };
+        let wanted = Request::SetProtocolFeatures(protocol::REPLY_ACK | protocol::LOG_SHMFD);
+        connection.tell(&wanted, &[]).map_err(failed("protocol features"))?;
+        let features = Request::SetFeatures(device::VERSION_1 | device::PROTOCOL_FEATURES);
+        connection.tell(&features, &[]).map_err(failed("features"))?;
+        connection
+            .ask(&Request::SetMemTable(vec![region]), &[memory.fd()], true)
+            .map_err(failed("memory table"))?;
+        for (ring, queue) in (0u32..).zip(&queues) {
+            start(&mut connection, ring, queue).map_err(failed("a ring"))?;
+        }
+        let [receive, send] = queues;
+        let mut front = Front { connection, memory, receive, send };
+        front.serve()?;
+        Ok(front)
+    }
+
+    fn serve(&mut self) -> Result<u16> {
+        let filled = self.receive.reclaim()?;
+        for address in std::mem::take(&mut self.receive.free) {
+            self.receive.lend(&[], &[Buffer { address, len: BUFFER as u32 }], address);
+        }
+        self.receive.publish();
+        Ok(filled)
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<bool> {
+        self.send.reclaim()?;
+        let Some(address) = self.send.free.pop() else { return Ok(false) };
+        let packet = [&[0; HEADER_LEN][..], frame].concat();
+        if !self.memory.write(address, &packet) {
+            return Err(Error::new("a buffer outside the memory"));
+        }
+        self.send.lend(&[Buffer { address, len: packet.len() as u32 }], &[], address);
+        self.send.publish();
+        Ok(true)
+    }
+}
+
+fn start(
+    connection: &mut Connection,
+    ring: u32,
+    queue: &Queue,
+) -> std::result::Result<(), vhost_user::frontend::FrontendError> {
+    let config = queue.queue.config();
+    let user = DriverMemory::user_addresses(&config.addresses);
+    let addresses = RingAddresses {
+        ring,
+        flags: 0,
+        descriptors: user.descriptors,
+        used: user.device,
+        available: user.driver,
+        log: 0,
+    };
+    let descriptor = RingDescriptor { ring: ring as u8, present: true };
+    connection.tell(&Request::SetVringNum(RingNumber { ring, number: SIZE.into() }), &[])?;
+    connection.tell(&Request::SetVringBase(RingNumber { ring, number: config.base }), &[])?;
+    connection.tell(&Request::SetVringAddr(addresses), &[])?;
+    connection.tell(&Request::SetVringCall(descriptor), &[queue.call.as_fd()])?;
+    connection.tell(&Request::SetVringKick(descriptor), &[queue.kick.as_fd()])?;
+    connection.ask(&Request::SetVringEnable(RingNumber { ring, number: 1 }), &[], true)?;
+    Ok(())
+}
