@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bench::pace::Rate;
 use bench::packet::Headers;
@@ -303,8 +303,9 @@ fn reflected_packets_are_verified() {
 
 #[test]
 fn half_of_the_capacity_is_found_and_kept_to() {
-    // What was found a moment before is not what there is now, where others have come between.
-    let kept = (0..5).any(|_| {
+    // What was found a moment before is not what there is now, where others have come between: tried for a minute.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let kept = std::iter::repeat_with(|| {
         let server = Server::start(2, Misdeed::None);
         let mut options = options(&server);
         options.rate = Rate::Half;
@@ -315,8 +316,9 @@ fn half_of_the_capacity_is_found_and_kept_to() {
         let (capacity, pps) = (report.capacity_pps.unwrap(), report.received() as f64 / report.seconds);
         println!("{report}");
         pps < capacity * 0.6 && pps > capacity * 0.4
-    });
-    assert!(kept, "never half of the capacity");
+    })
+    .any(|kept| kept || Instant::now() > deadline);
+    assert!(kept && Instant::now() < deadline, "never half of the capacity");
 }
 
 #[test]

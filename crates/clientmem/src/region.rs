@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_getfl, ftruncate, memfd_create};
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::registry::{self, Mapping, Slot};
@@ -90,6 +91,7 @@ pub struct Region {
     mapped: usize,
     page_size: usize,
     slot: &'static Slot,
+    file: OwnedFd,
     /// What the slot refers to.
     _first_touch: Option<FirstTouch>,
 }
@@ -138,6 +140,7 @@ impl Region {
         if flags & OFlags::ACCMODE != OFlags::RDWR {
             return Err(MapError::NotReadWrite);
         }
+        let kept = fcntl_dupfd_cloexec(fd, 0).map_err(|e| MapError::Map(e.into()))?;
         install_fault_handler();
         // A power of two, in which the file is mapped.
         let page_size = file.page_size as u64;
@@ -178,6 +181,7 @@ impl Region {
             mapped,
             page_size: file.page_size,
             slot,
+            file: kept,
             _first_touch: first_touch,
         })
     }
@@ -234,6 +238,14 @@ impl Region {
         for (start, len) in self.steps() {
             fault::take_away(start.as_ptr() as usize, len);
         }
+    }
+
+    /// Returns at once, unless somebody punches holes into the file, or truncates it: then when that is over, as whoever
+    /// touches such a page. Touches nothing.
+    pub fn wait_for_holes(&self) {
+        // Adds no seal. The kernel takes the file's lock to find that out, which it holds for as long as holes are made
+        // (memfd_add_seals and shmem_fallocate; hugetlbfs alike).
+        let _ = fcntl_add_seals(&self.file, SealFlags::empty());
     }
 
     /// The mapping, in pieces between which others get the kernel's lock.

@@ -264,6 +264,7 @@ fn worker(index: u32, report: &WorkerReport, names: &BTreeMap<PortRef, (&str, &s
         elapsed_cycles: report.elapsed_cycles,
         wakeups: report.counters.wakeups,
         notifications: report.counters.notifications,
+        relieved: report.counters.relieved,
         ..proto::Worker::default()
     };
     worker.derive();
@@ -288,6 +289,7 @@ impl proto::Worker {
             elapsed_cycles: self.elapsed_cycles.saturating_sub(earlier.elapsed_cycles),
             wakeups: self.wakeups.saturating_sub(earlier.wakeups),
             notifications: self.notifications.saturating_sub(earlier.notifications),
+            relieved: self.relieved.saturating_sub(earlier.relieved),
             ..self.clone()
         };
         worker.derive();

@@ -84,7 +84,7 @@ pub use decide::batch::{Batch, VersionId};
 pub use decide::chained::{Packets, Rest};
 pub use decide::logic::SwitchLogic;
 pub use decide::{batch, logic};
-pub use deliver::client::GiveUp;
+pub use deliver::client::SharedMemory;
 pub use deliver::crossing::Inlet;
 pub use deliver::egress::Egress;
 pub use deliver::tools::Tools;

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{
-    AttachOptions, Egress, Fault, OutputList, PortSettings, QueueCounters, RxBatch, RxQueue, Switch, Tools,
+    AttachOptions, Attachment, Egress, Fault, OutputList, PortSettings, QueueCounters, RxBatch, RxQueue,
+    SharedMemory, Switch, Tools,
 };
 use support::feed::{Feed, Sent};
 use support::pair::Pair;
@@ -29,6 +30,7 @@ struct Hold {
     page: PipeReader,
     gives: Mutex<Option<PipeWriter>>,
     on: AtomicBool,
+    on_for_copies: AtomicBool,
     held: AtomicU64,
 }
 
@@ -39,6 +41,7 @@ impl Hold {
             page,
             gives: Mutex::new(Some(gives)),
             on: AtomicBool::new(false),
+            on_for_copies: AtomicBool::new(false),
             held: AtomicU64::new(0),
         })
     }
@@ -53,6 +56,7 @@ impl Hold {
     /// From now on nobody is held up.
     fn let_go(&self) {
         self.on.store(false, Ordering::SeqCst);
+        self.on_for_copies.store(false, Ordering::SeqCst);
         if let Some(gives) = self.gives.lock().unwrap().take() {
             let _ = (&gives).write(&[0; 64]);
         }
@@ -101,6 +105,20 @@ impl Egress for HoldingEgress {
     }
 }
 
+/// A receiver to which a copy waits in the memory of some client.
+struct CopyHeldBy(Arc<Hold>);
+
+impl Egress for CopyHeldBy {
+    fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
+        if self.0.on_for_copies.load(Ordering::SeqCst) {
+            // Whoever asks for its lock waits too.
+            self.0.on.store(true, Ordering::SeqCst);
+            self.0.touch();
+        }
+        Ok(())
+    }
+}
+
 /// A sender that holds up who looks for its packets, or tells it something.
 struct HoldingQueue(Arc<Hold>, Box<dyn RxQueue>);
 
@@ -127,6 +145,25 @@ impl RxQueue for HoldingQueue {
     }
 }
 
+/// What a client shares.
+struct Memory {
+    hold: Arc<Hold>,
+    /// Taking it away does not help.
+    stubborn: bool,
+}
+
+impl SharedMemory for Memory {
+    fn take_away(&self) {
+        if !self.stubborn {
+            self.hold.let_go();
+        }
+    }
+
+    fn wait_for_holes(&self) {
+        self.hold.touch();
+    }
+}
+
 /// A client that holds workers up when it is told to, and lets go when its memory is taken away, or not even then.
 struct Hostile {
     hold: Arc<Hold>,
@@ -142,13 +179,8 @@ impl Hostile {
         let queue = Box::new(HoldingQueue(hold.clone(), feed.queue()));
         let egress = Arc::new(HoldingEgress(hold.clone(), CallPort::default()));
         let (attachment, faults) = attachment(vec![queue], vec![egress]);
-        let its = hold.clone();
-        let give_up = move || {
-            if !stubborn {
-                its.let_go();
-            }
-        };
-        let options = AttachOptions { give_up: Some(Arc::new(give_up)), ..AttachOptions::default() };
+        let memory = Arc::new(Memory { hold: hold.clone(), stubborn });
+        let options = AttachOptions { memory: Some(memory), ..AttachOptions::default() };
         switch.attach_with(port, attachment, options).unwrap();
         Self { hold, feed, port, faults }
     }
@@ -245,6 +277,45 @@ fn a_batch_that_is_held_up_ends_in_order() {
     pair.settle();
     assert_eq!(pair.received, 50);
     assert!(relieved(&switch) > 0);
+}
+
+/// A payload goes from one client's memory to another's, and either may hold up the thread that copies it.
+fn the_culprit_is_found(sender: bool) {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "p");
+    let [from, to] = ["from", "to"].map(|name| Hostile::plug(&switch, bridge, name, true));
+    let (culprit, innocent) = if sender { (&from, &to) } else { (&to, &from) };
+    // The copy waits wherever the memory is.
+    let copy = CopyHeldBy(culprit.hold.clone());
+    let (attachment, _) = attachment(vec![], vec![Arc::new(copy)]);
+    let options = AttachOptions {
+        memory: Some(Arc::new(Memory { hold: to.hold.clone(), stubborn: true })),
+        ..AttachOptions::default()
+    };
+    switch.detach(to.port).unwrap();
+    switch
+        .attach_with(to.port, Attachment { on_fault: to.faults.listener(), ..attachment }, options)
+        .unwrap();
+    let mut packet = frame(0, 200);
+    packet[0] = to.port.port.0 as u8;
+    culprit.hold.on_for_copies.store(true, Ordering::SeqCst);
+    from.feed.send([Sent::whole(&packet)]);
+    let pause = exchange(std::slice::from_mut(&mut pair), || culprit.faults.seen() == [Fault::Stalled]);
+    assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
+    assert_eq!(innocent.faults.seen(), []);
+    culprit.hold.let_go();
+    pair.settle();
+}
+
+#[test]
+fn a_sender_that_holds_a_copy_up_is_found() {
+    the_culprit_is_found(true);
+}
+
+#[test]
+fn a_receiver_that_holds_a_copy_up_is_found() {
+    the_culprit_is_found(false);
 }
 
 /// Memory that was swapped out, say: who holds a worker up for some milliseconds is served again.

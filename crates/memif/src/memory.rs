@@ -40,6 +40,11 @@ impl Memory {
         self.regions.iter().for_each(Region::void);
     }
 
+    /// Waits while somebody punches holes into it; see [`Region::wait_for_holes`].
+    pub fn wait_for_holes(&self) {
+        self.regions.iter().for_each(Region::wait_for_holes);
+    }
+
     /// All regions.
     #[inline]
     pub fn regions(&self) -> &[Region] {

@@ -65,6 +65,11 @@ impl DirtyLog {
         self.mapping.void();
     }
 
+    /// Waits while somebody punches holes into it; see [`Region::wait_for_holes`].
+    pub fn wait_for_holes(&self) {
+        self.mapping.wait_for_holes();
+    }
+
     /// Maps `size` bytes at `offset` of a front-end's file. What touching it first allocates is counted.
     pub fn map(
         file: BorrowedFd<'_>,

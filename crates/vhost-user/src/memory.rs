@@ -143,6 +143,11 @@ impl GuestMemory {
         self.entries.iter().for_each(|entry| entry.mapping.void());
     }
 
+    /// Waits while somebody punches holes into it; see [`Region::wait_for_holes`].
+    pub fn wait_for_holes(&self) {
+        self.entries.iter().for_each(|entry| entry.mapping.wait_for_holes());
+    }
+
     /// The memory made of these regions. No region at all is a valid table.
     pub fn from_regions(specs: Vec<RegionSpec>) -> Result<GuestMemory, MemoryError> {
         GuestMemory::default().with_regions(specs)

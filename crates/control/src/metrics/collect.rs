@@ -211,11 +211,16 @@ fn write_workers(document: &mut Document, workers: &[proto::Worker], cycles_per_
         queues.sample(labels, worker.queues.len());
     }
     type Field = fn(&proto::Worker) -> u64;
-    let counters: [(&str, &str, Field); 5] = [
+    let counters: [(&str, &str, Field); 6] = [
         ("mswitch_worker_packets_total", "Packets switched.", |w| w.packets),
         ("mswitch_worker_batches_total", "Batches in which packets were switched.", |w| w.batches),
         ("mswitch_worker_wakeups_total", "Returns from sleep.", |w| w.wakeups),
         ("mswitch_worker_notifications_total", "Receivers notified.", |w| w.notifications),
+        (
+            "mswitch_worker_relieved_total",
+            "Times that another thread took over a worker's tasks because a client held it up.",
+            |w| w.relieved,
+        ),
         (
             "mswitch_worker_busy_cycles_total",
             "Cycles of the CPU's counter spent on batches that held packets.",

@@ -67,7 +67,7 @@ pub(crate) fn say(
 pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
     pad.take_lists(batch, |lane, list| {
         let Some(to) = bridge.lane(lane) else { return };
-        tools.site.enter(&to.client);
+        tools.site.deliver(&to.client);
         if to.client.is_shunned() {
             refuse(list, &to.counters);
         } else if let Err(fault) = to.egress.deliver(list, &to.counters, tools) {

@@ -7,8 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::deliver::egress::Egress;
 use crate::fault::{Fault, OnFault};
 
-/// Takes the client's memory away, so that a thread that is stuck in it comes out. Called on a thread that may wait.
-pub type GiveUp = Arc<dyn Fn() + Send + Sync>;
+/// A client's memory, as far as it can hold a worker up. Both are called on threads that may wait.
+pub trait SharedMemory: Send + Sync {
+    /// Takes it away, so that a thread that is stuck in it comes out: private memory is in its place.
+    fn take_away(&self);
+
+    /// Returns when nothing is under way that makes whoever touches the memory wait; at once if it is not known.
+    fn wait_for_holes(&self);
+}
 
 /// A client, as all of its queues know it.
 pub(crate) struct Client {
@@ -20,7 +26,7 @@ pub(crate) struct Client {
     on_fault: OnFault,
     told: AtomicBool,
     egress: Vec<Arc<dyn Egress>>,
-    give_up: Option<GiveUp>,
+    pub(crate) memory: Option<Arc<dyn SharedMemory>>,
 }
 
 impl Client {
@@ -29,10 +35,10 @@ impl Client {
         number: u64,
         on_fault: OnFault,
         egress: Vec<Arc<dyn Egress>>,
-        give_up: Option<GiveUp>,
+        memory: Option<Arc<dyn SharedMemory>>,
     ) -> Arc<Self> {
         let (shunned, abandoned, told) = Default::default();
-        Arc::new(Self { number, shunned, abandoned, on_fault, told, egress, give_up })
+        Arc::new(Self { number, shunned, abandoned, on_fault, told, egress, memory })
     }
 
     #[inline(always)]
@@ -66,43 +72,76 @@ impl Client {
         self.shun(true);
         self.fault(fault);
     }
-
-    /// What takes its memory away, if there is a way.
-    pub(crate) fn give_up(&self) -> Option<GiveUp> {
-        self.give_up.clone()
-    }
 }
 
 /// Whose memory or descriptor a thread is at: written by that thread, read by the [watchdog](crate::worker::watchdog).
 #[derive(Debug, Default)]
-pub(crate) struct Site(AtomicU64);
+pub(crate) struct Site {
+    /// The client whose packets are at hand.
+    from: AtomicU64,
+    /// The client that they are delivered to, or that is signalled.
+    to: AtomicU64,
+}
 
 /// Set beside a client's number while a thread signals it.
 const RINGING: u64 = 1 << 63;
 
+/// What a [`Site`] says; 0 for no client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// `to` is being signalled.
+    pub(crate) ringing: bool,
+}
+
 impl Site {
+    /// Memory of this client alone is touched now.
     #[inline(always)]
     pub(crate) fn enter(&self, client: &Client) {
-        self.0.store(client.number, Relaxed);
+        self.from.store(client.number, Relaxed);
+        self.to.store(0, Relaxed);
+    }
+
+    /// The client's packets are in private memory as a whole, or not: see [`Site::enter`].
+    #[inline(always)]
+    pub(crate) fn loaded(&self, whole: bool) {
+        if whole {
+            self.from.store(0, Relaxed);
+        }
+    }
+
+    /// They are delivered to this client.
+    #[inline(always)]
+    pub(crate) fn deliver(&self, client: &Client) {
+        self.to.store(client.number, Relaxed);
     }
 
     /// What comes now is for no client.
     #[inline]
     pub(crate) fn leave(&self) {
-        self.0.store(0, Relaxed);
+        self.from.store(0, Relaxed);
+        self.to.store(0, Relaxed);
     }
 
     /// Signals go to the client of this number now; 0: to several.
     #[inline]
     pub(crate) fn ring(&self, client: u64) {
-        self.0.store(client | RINGING, Relaxed);
+        self.from.store(0, Relaxed);
+        self.to.store(client | RINGING, Relaxed);
     }
 
-    /// The number of the client, and whether it is being signalled.
     #[inline]
-    pub(crate) fn get(&self) -> (u64, bool) {
-        let at = self.0.load(Relaxed);
-        (at & !RINGING, at & RINGING != 0)
+    pub(crate) fn get(&self) -> At {
+        let (from, to) = (self.from.load(Relaxed), self.to.load(Relaxed));
+        At { from, to: to & !RINGING, ringing: to & RINGING != 0 }
+    }
+
+    /// The client that a descriptor is of which is to be signalled.
+    #[inline]
+    pub(crate) fn signalled(&self) -> u64 {
+        let At { from, to, .. } = self.get();
+        if to == 0 { from } else { to }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Attached, Placement, PortRef, State, Switch, SwitchError, doorbell, next, port_mut};
 use crate::bridge::port::Caps;
-use crate::deliver::client::{Client, GiveUp};
+use crate::deliver::client::{Client, SharedMemory};
 use crate::deliver::egress::Egress;
 use crate::deliver::queueing::{Queued, Retained};
 use crate::fault::OnFault;
@@ -36,8 +36,8 @@ pub struct AttachOptions {
     pub placement: Placement,
     /// A queue of the switch's own in front of each transmit queue. Without it packets are delivered at once.
     pub queueing: Option<Queueing>,
-    /// Takes the client's memory away from a thread that is stuck in it: what it reads and writes is private memory from then on.
-    pub give_up: Option<GiveUp>,
+    /// The client's memory, if it can hold workers up.
+    pub memory: Option<Arc<dyn SharedMemory>>,
 }
 
 /// Queues of the switch's own in front of a port's transmit queues: packets are copied there once, in the order in which
@@ -85,7 +85,7 @@ impl Switch {
             port.tx.push(Arc::default());
         }
         let number = next(next_token) + 1;
-        let client = Client::new(number, attachment.on_fault, attachment.tx.clone(), options.give_up);
+        let client = Client::new(number, attachment.on_fault, attachment.tx.clone(), options.memory);
         self.crew.clients.add(client.clone());
         let mut tasks = Vec::new();
         for ((number, queue), counters) in (0..).zip(attachment.rx).zip(&port.rx) {

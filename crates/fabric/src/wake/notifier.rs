@@ -122,7 +122,7 @@ impl Notifier {
         if self.pending.len() == MOST {
             self.flush();
         }
-        self.pending.push((fd, self.site.get().0));
+        self.pending.push((fd, self.site.signalled()));
     }
 
     /// Makes a system call at the next [`Notifier::flush`], for a socket that must stay open until then.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::counters::bump;
-use crate::deliver::client::Site;
+use crate::deliver::client::{At, Site};
 use crate::worker::desk::Desk;
 use crate::worker::duty::Duty;
 
@@ -33,10 +33,7 @@ struct Thread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) begun: u64,
-    /// The client's number.
-    pub(crate) client: u64,
-    /// It signals the client.
-    pub(crate) ringing: bool,
+    pub(crate) at: At,
 }
 
 /// How a thread sleeps.
@@ -77,8 +74,8 @@ impl Post {
 
     /// What it is at, if that is something that a client can hold up.
     pub(crate) fn work(&self) -> Option<Work> {
-        let (begun, (client, ringing)) = (self.begun(), self.site.get());
-        self.desk.is_occupied().then_some(Work { begun, client, ringing })
+        let (begun, at) = (self.begun(), self.site.get());
+        self.desk.is_occupied().then_some(Work { begun, at })
     }
 
     /// Whether the thread sleeps in the kernel, and so that no signal wakes it, as in a page fault.

@@ -10,6 +10,9 @@
 //! 1. the client is shunned ([`Client::shun`]): nobody touches its memory or waits for a lock of its queues;
 //! 2. a thread that stands in gets the duty: all tasks but the one that the stuck thread runs.
 //!
+//! A thread that copies from one client to another may be stuck in the memory of either. The one whose packets they are is shunned
+//! first, and two threads ask the kernel for the locks of both clients' files, of which the one is held that is being punched.
+//!
 //! The stuck thread ends its batch and brings its task back. No other thread has run that task meanwhile, so order is kept. A worker's own
 //! thread gets the duty back; it alone is pinned to the worker's CPU. With the thread back the client is served again: memory that
 //! was swapped out, or a machine that is short of CPU, is no crime. If the thread is not back after [`FAULT_AFTER`], or the client
@@ -21,7 +24,7 @@
 //!
 //! [`Client::shun`]: crate::deliver::client::Client::shun
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, sleep};
@@ -42,6 +45,9 @@ use crate::worker::tasks::Context;
 
 /// Threads that stand in: so many clients can hold workers up at once, and nobody else notices.
 pub(crate) const STAND_INS: usize = 3;
+
+/// Threads that find out whose memory it is that holds a worker up.
+const PROBERS: usize = 4;
 
 /// How often the watchdog looks. A worker is relieved at the second or third look.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -112,9 +118,20 @@ impl Watchdog {
         }
         let (jobs, to_do) = sync_channel::<Job>(JOBS);
         threads.push(spawn("mswitch-janitor", move || to_do.iter().for_each(|job| job()))?);
+        let mut probers = Vec::new();
+        for place in 0..PROBERS {
+            let (jobs, to_do) = sync_channel::<Job>(1);
+            let post = Post::new(posts.len() + place);
+            let its = post.clone();
+            threads.push(spawn(&format!("mswitch-probe{place}"), move || {
+                its.occupy();
+                to_do.iter().for_each(|job| job());
+            })?);
+            probers.push(Prober { jobs, busy: Arc::default(), post });
+        }
         let seen = posts.iter().map(|_| Seen::default()).collect();
         let (crew_of_it, posts, records) = (crew.clone(), posts.to_vec(), Vec::with_capacity(64));
-        let mut watch = Watch { crew: crew_of_it, posts, seen, records, inboxes, jobs };
+        let mut watch = Watch { crew: crew_of_it, posts, seen, records, inboxes, jobs, probers };
         threads.push(spawn("mswitch-watch", move || {
             let _vital = Vital::new("the watchdog", "clients could hold workers up for ever");
             watch.run();
@@ -170,8 +187,12 @@ struct Seen {
 /// A thread that a client holds up.
 struct Stuck {
     work: Work,
-    /// Who it is, if that is known.
-    client: Option<Arc<Client>>,
+    /// Who it is, as soon as that is known.
+    culprit: Option<Arc<Client>>,
+    /// Who is left alone: the culprit, or before that is known the one whose packets the thread has.
+    shunned: Option<Arc<Client>>,
+    /// How those fare who wait for each suspect's memory.
+    probes: Vec<Probe>,
     /// Looks at which it was.
     looks: u32,
     /// Another thread stands in.
@@ -191,6 +212,39 @@ enum State {
     Signalling,
 }
 
+/// A thread that finds out whether a client's memory makes others wait.
+struct Probe {
+    client: Arc<Client>,
+    progress: Arc<AtomicU8>,
+    /// The thread, and the CPU time that it had had before.
+    post: Arc<Post>,
+    cpu_time: Duration,
+}
+
+// The progress of a probe.
+const BEGUN: u8 = 1;
+const OVER: u8 = 2;
+
+/// A thread for probes.
+struct Prober {
+    jobs: SyncSender<Job>,
+    busy: Arc<AtomicBool>,
+    post: Arc<Post>,
+}
+
+impl Probe {
+    /// The memory does not make others wait.
+    fn is_over(&self) -> bool {
+        self.progress.load(Relaxed) == OVER
+    }
+
+    /// The thread waits: asleep, or busy looking for the lock (the kernel does that while who has it runs).
+    fn waits(&self) -> bool {
+        let busy = || self.post.cpu_time().saturating_sub(self.cpu_time) >= PERIOD;
+        self.progress.load(Relaxed) == BEGUN && (self.post.sleep() == Sleep::Uninterruptible || busy())
+    }
+}
+
 /// Who held threads up lately.
 struct Record {
     client: u64,
@@ -205,6 +259,7 @@ struct Watch {
     records: Vec<Record>,
     inboxes: Vec<SyncSender<Box<Duty>>>,
     jobs: SyncSender<Job>,
+    probers: Vec<Prober>,
 }
 
 impl Watch {
@@ -271,40 +326,102 @@ impl Watch {
         if state == State::Running {
             return;
         }
-        // If it came past one client and is at another, nobody can say who it was.
+        self.crew.reclaim.quiescence.set_stuck(post.number, true);
+        // If it came past one client and is at another, or sleeps in some other way, nobody can say who it was.
         let known = earlier == work && state != State::Asleep;
-        let client = if known { self.crew.clients.get(work.client) } else { None };
-        if let Some(client) = &client {
+        let client = |number| if known { self.crew.clients.get(number) } else { None };
+        let (culprit, suspects) = match (client(work.at.from), client(work.at.to)) {
+            (Some(from), Some(to)) => (None, vec![from, to]),
+            (from, to) => (from.or(to), Vec::new()),
+        };
+        let shunned = culprit.clone().or_else(|| suspects.first().cloned());
+        if let Some(client) = &shunned {
             client.shun(true);
         }
-        self.crew.reclaim.quiescence.set_stuck(post.number, true);
-        let strikes = client.as_ref().map_or(0, |client| self.strike(client.number));
+        let probes = suspects.iter().filter_map(|client| self.probe(client)).collect();
         if let Some(seen) = self.seen.get_mut(i) {
-            let looks = if strikes > STRIKES { FAULT_AFTER - 1 } else { 1 };
-            seen.stuck = Some(Stuck { work, client, looks, relieved: false });
+            let (looks, relieved) = (1, false);
+            seen.stuck = Some(Stuck { work, culprit: culprit.clone(), shunned, probes, looks, relieved });
         }
         self.relieve(i);
+        if let Some(client) = culprit {
+            self.strike(i, &client);
+        }
+    }
+
+    /// Has a thread wait for a client's memory, if one is free.
+    fn probe(&self, client: &Arc<Client>) -> Option<Probe> {
+        let memory = client.memory.clone()?;
+        let prober = self.probers.iter().find(|prober| !prober.busy.swap(true, Acquire))?;
+        let (progress, busy) = (Arc::new(AtomicU8::new(0)), prober.busy.clone());
+        let its = progress.clone();
+        let job = move || {
+            its.store(BEGUN, Relaxed);
+            memory.wait_for_holes();
+            its.store(OVER, Relaxed);
+            busy.store(false, Release);
+        };
+        let (post, cpu_time) = (prober.post.clone(), prober.post.cpu_time());
+        // One that is not busy waits for it.
+        let _ = prober.jobs.send(Box::new(job));
+        Some(Probe { client: client.clone(), progress, post, cpu_time })
+    }
+
+    /// Looks who makes others wait, of two who may. Returns who it is if that is found out now.
+    fn judge(&mut self, i: usize) -> Option<Arc<Client>> {
+        let stuck = self.seen.get_mut(i)?.stuck.as_mut()?;
+        let [one, other] = stuck.probes.as_slice() else { return None };
+        let culprit = match () {
+            () if one.waits() && other.is_over() => one.client.clone(),
+            () if other.waits() && one.is_over() => other.client.clone(),
+            // Neither is punched, or both are, or there was no time yet.
+            () => return None,
+        };
+        stuck.probes.clear();
+        stuck.culprit = Some(culprit.clone());
+        let before = stuck.shunned.replace(culprit.clone());
+        culprit.shun(true);
+        if let Some(before) = before {
+            self.end_shunning(&before);
+        }
+        Some(culprit)
+    }
+
+    /// Serves a client again, unless it holds up a thread.
+    fn end_shunning(&self, client: &Arc<Client>) {
+        let mut shunned = self.seen.iter().filter_map(|seen| seen.stuck.as_ref()?.shunned.as_ref());
+        if !shunned.any(|other| Arc::ptr_eq(other, client)) {
+            client.shun(false);
+        }
     }
 
     /// Looks at thread `i` again, which was stuck and is not back.
     fn look_again(&mut self, i: usize) {
+        if let Some(culprit) = self.judge(i) {
+            self.strike(i, &culprit);
+        }
         let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
         let Some(mut stuck) = seen.stuck.take() else { return };
         if seen.state(post, stuck.work) != State::Running {
             stuck.looks += 1;
         }
-        let due = stuck.looks == FAULT_AFTER;
-        let (client, relieved) = (stuck.client.clone().filter(|_| due), stuck.relieved);
-        let fault = if stuck.work.ringing { Fault::Signal } else { Fault::Stalled };
+        let due = stuck.looks >= FAULT_AFTER;
+        let culprit = stuck.culprit.clone().filter(|culprit| due && !culprit.is_abandoned());
+        let (relieved, ringing) = (stuck.relieved, stuck.work.at.ringing);
         seen.stuck = Some(stuck);
-        if let Some(client) = client {
-            client.abandon(fault);
-            if let Some(give_up) = client.give_up() {
-                self.later(Box::new(move || give_up()));
-            }
+        if let Some(client) = culprit {
+            self.punish(&client, ringing);
         }
         if !relieved {
             self.relieve(i);
+        }
+    }
+
+    /// Has a client's port told, and its memory taken away.
+    fn punish(&self, client: &Client, ringing: bool) {
+        client.abandon(if ringing { Fault::Signal } else { Fault::Stalled });
+        if let Some(memory) = client.memory.clone() {
+            self.later(Box::new(move || memory.take_away()));
         }
     }
 
@@ -317,11 +434,8 @@ impl Watch {
             // Else it has said so itself.
             self.crew.reclaim.quiescence.set_stuck(post.number, false);
         }
-        if let Some(client) = stuck.client {
-            let others = || self.seen.iter().filter_map(|seen| seen.stuck.as_ref()?.client.as_ref());
-            if !others().any(|other| Arc::ptr_eq(other, &client)) {
-                client.shun(false);
-            }
+        if let Some(client) = stuck.shunned {
+            self.end_shunning(&client);
         }
     }
 
@@ -339,15 +453,23 @@ impl Watch {
         let _ = inbox.send(duty);
     }
 
-    /// Notes that a client held a thread up. Returns how often it did lately.
-    fn strike(&mut self, client: u64) -> u32 {
+    /// Notes that a client holds thread `i` up. One that does so over and over is punished at once.
+    fn strike(&mut self, i: usize, client: &Client) {
         self.records.retain(|record| record.since.elapsed() < MEMORY);
-        if let Some(record) = self.records.iter_mut().find(|record| record.client == client) {
-            record.strikes += 1;
-            return record.strikes;
+        let strikes = match self.records.iter_mut().find(|record| record.client == client.number) {
+            Some(record) => {
+                record.strikes += 1;
+                record.strikes
+            }
+            None => {
+                self.records.push(Record { client: client.number, strikes: 1, since: Instant::now() });
+                1
+            }
+        };
+        if strikes >= STRIKES {
+            let stuck = self.seen.get(i).and_then(|seen| seen.stuck.as_ref());
+            self.punish(client, stuck.is_some_and(|stuck| stuck.work.at.ringing));
         }
-        self.records.push(Record { client, strikes: 1, since: Instant::now() });
-        1
     }
 }
 
@@ -359,7 +481,7 @@ impl Seen {
         match post.sleep() {
             Sleep::Uninterruptible if had < PERIOD / 16 => State::Faulting,
             Sleep::Interruptible if had < PERIOD / 16 => State::Asleep,
-            _ if work.ringing && had >= PERIOD / 2 => State::Signalling,
+            _ if work.at.ringing && had >= PERIOD / 2 => State::Signalling,
             _ => State::Running,
         }
     }

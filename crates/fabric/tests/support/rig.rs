@@ -6,7 +6,7 @@ use std::time::Duration;
 use fabric::switch::{BridgeId, PortRef};
 use fabric::worker::Pace;
 use fabric::{
-    Attachment, Batch, Caps, DropReason, Egress, Fault, PortIndex, PortSettings, RxQueue, Switch,
+    Attachment, Batch, Caps, DropReason, Egress, Fault, OnFault, PortIndex, PortSettings, RxQueue, Switch,
     SwitchLogic, SwitchOptions,
 };
 
@@ -15,6 +15,12 @@ use fabric::{
 pub(crate) struct Faults(Arc<Mutex<Vec<Fault>>>);
 
 impl Faults {
+    /// Tells of one more.
+    pub(crate) fn listener(&self) -> OnFault {
+        let told = self.clone();
+        Arc::new(move |fault| told.0.lock().unwrap().push(fault))
+    }
+
     pub(crate) fn seen(&self) -> Vec<Fault> {
         self.0.lock().unwrap().clone()
     }
@@ -22,9 +28,7 @@ impl Faults {
 
 pub(crate) fn attachment(rx: Vec<Box<dyn RxQueue>>, tx: Vec<Arc<dyn Egress>>) -> (Attachment, Faults) {
     let faults = Faults::default();
-    let told = faults.clone();
-    let on_fault = Arc::new(move |fault| told.0.lock().unwrap().push(fault));
-    (Attachment { rx, tx, caps: Caps::default(), mtu: 65_535, on_fault }, faults)
+    (Attachment { rx, tx, caps: Caps::default(), mtu: 65_535, on_fault: faults.listener() }, faults)
 }
 
 /// A pace that makes workers sleep soon.

@@ -16,6 +16,7 @@ pub(crate) fn list(workers: &[proto::Worker]) -> String {
         Column::Right("CYCLES/P"),
         Column::Right("WAKE-UPS"),
         Column::Right("NOTIFIED"),
+        Column::Right("RELIEVED"),
         Column::Left("QUEUES"),
     ];
     let row = |worker: &proto::Worker| {
@@ -28,6 +29,7 @@ pub(crate) fn list(workers: &[proto::Worker]) -> String {
             units::ratio(worker.cycles_per_packet),
             units::count(worker.wakeups),
             units::count(worker.notifications),
+            units::count(worker.relieved),
             queues(&worker.queues),
         ]
     };

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clientmem::{ClientFd, Closer};
 use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
-use fabric::{AttachOptions, Attachment, Caps, Egress, Fault, RxQueue, Switch, TxRing};
+use fabric::{AttachOptions, Attachment, Caps, Egress, Fault, RxQueue, SharedMemory, Switch, TxRing};
 use memif::client::Layout;
 use memif::message::Message;
 use memif::socket;
@@ -38,6 +38,19 @@ pub(super) struct PortState {
     closing_since: OnceLock<Instant>,
     /// True while a connection has the port, from its INIT to the end of its detaching.
     taken: watch::Sender<bool>,
+}
+
+/// The regions of a peer.
+struct Regions(Arc<memif::Memory>);
+
+impl SharedMemory for Regions {
+    fn take_away(&self) {
+        self.0.void();
+    }
+
+    fn wait_for_holes(&self) {
+        self.0.wait_for_holes();
+    }
 }
 
 /// Why a connection ended, and who has to be told.
@@ -158,9 +171,8 @@ impl PortState {
         details.push(("tx-queues".into(), describe(tx_side(&connection, &mine))));
 
         let (report, mut faults) = mpsc::channel(1);
-        let memory = connection.memory.clone();
-        let options =
-            AttachOptions { give_up: Some(Arc::new(move || memory.void())), ..AttachOptions::default() };
+        let memory: Arc<dyn SharedMemory> = Arc::new(Regions(connection.memory.clone()));
+        let options = AttachOptions { memory: Some(memory), ..AttachOptions::default() };
         let (switch, at, closing) = (self.switch.clone(), self.at, self.closing.subscribe());
         // It reads the peer's memory and waits for workers: not on a thread that other ports' sockets need.
         let attached = off_thread(self.closing(), move || {

@@ -10,10 +10,11 @@ use std::sync::{Arc, OnceLock};
 
 use fabric::rx::MAX_PACKET;
 use fabric::switch::PortRef;
-use fabric::{AttachOptions, Attachment, Caps, Egress, Fault, RxQueue, Switch, Tools};
+use fabric::{AttachOptions, Attachment, Caps, Egress, Fault, RxQueue, SharedMemory, Switch, Tools};
 use tokio::sync::{mpsc, watch};
 use vhost_user::dirty_log::DirtyLog;
 use vhost_user::features::device;
+use vhost_user::memory::GuestMemory;
 use vhost_user::session::{Device, Rings, Running};
 
 use super::rx::Rx;
@@ -34,6 +35,24 @@ pub(super) struct Plug {
     suspended: bool,
     /// How often rings were started or stopped since this was last asked.
     changes: u32,
+}
+
+/// What a driver shares.
+struct Memory {
+    guest: Option<Arc<GuestMemory>>,
+    log: Option<Arc<DirtyLog>>,
+}
+
+impl SharedMemory for Memory {
+    fn take_away(&self) {
+        self.guest.iter().for_each(|guest| guest.void());
+        self.log.iter().for_each(|log| log.void());
+    }
+
+    fn wait_for_holes(&self) {
+        self.guest.iter().for_each(|guest| guest.wait_for_holes());
+        self.log.iter().for_each(|log| log.wait_for_holes());
+    }
 }
 
 struct Plugged {
@@ -203,12 +222,8 @@ impl Rings for Plug {
         });
         let mtu = mtu.map_or(MAX_PACKET, u32::from);
         let attachment = Attachment { rx: rx_queues, tx: egresses, caps, mtu, on_fault };
-        let its_log = log.clone();
-        let give_up = move || {
-            memory.iter().for_each(|memory| memory.void());
-            its_log.iter().for_each(|log| log.void());
-        };
-        let options = AttachOptions { give_up: Some(Arc::new(give_up)), ..AttachOptions::default() };
+        let memory: Arc<dyn SharedMemory> = Arc::new(Memory { guest: memory, log: log.clone() });
+        let options = AttachOptions { memory: Some(memory), ..AttachOptions::default() };
         attach(&self.switch, self.at, attachment, options, &self.closing)?;
         self.plugged = Some(Plugged { positions, calls, facts, log });
         Ok(())

@@ -93,7 +93,8 @@ impl Drain {
         if self.client.is_shunned() {
             return Ran { packets: 0, next: Next::At(now.saturating_add(clock::from_duration(PAUSE))) };
         }
-        context.tools.site.enter(&self.client);
+        context.tools.site.leave();
+        context.tools.site.deliver(&self.client);
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = 0;

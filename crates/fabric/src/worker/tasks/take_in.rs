@@ -9,7 +9,7 @@ use crate::clock;
 use crate::counters::QueueCounters;
 use crate::decide::forward::forward;
 use crate::deliver::client::Client;
-use crate::rx::RxQueue;
+use crate::rx::{HEADER_COPY, RxQueue};
 
 /// A receive queue and where its packets belong.
 pub(crate) struct TakeIn {
@@ -42,6 +42,7 @@ impl TakeIn {
             // SAFETY: the worker that runs this is awake and `bridge` does not outlive this function.
             let bridge = unsafe { self.bridge.get() };
             context.load_for(bridge);
+            context.tools.site.loaded(context.batch.longest <= HEADER_COPY as u32);
             let Context { batch, pad, tools, .. } = context;
             forward(batch, pad, tools, bridge, self.ingress);
             self.counters.add_batch_alone(packets as u64, batch.bytes);
