@@ -47,6 +47,8 @@ const PRIORITY: i32 = 10;
 
 /// Ethertype of experiments on a local network.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+/// The number of packets by which bystanders find each other before they count.
+const GREETING: u64 = u64::MAX;
 /// Longest frame of a bystander.
 const LONGEST: u64 = 1500;
 
@@ -96,13 +98,17 @@ impl Bystanders {
     /// Connects both and waits until the first packets have returned.
     pub fn start(name: &str, left: PortSpec, right: PortSpec) -> Result<Bystanders> {
         let shared = Arc::new(Shared::default());
-        let mut pair = Pair {
-            left: End::connect(left)?,
-            right: End::connect(right)?,
-            shared: shared.clone(),
-            under_way: VecDeque::new(),
-            late: Duration::ZERO,
-        };
+        let (mut left, mut right) = (End::connect(left)?, End::connect(right)?);
+        let (mut packet, mut heard) = (Vec::new(), (false, false));
+        until(&format!("the bystanders on {name} to hear each other"), LIMIT, || {
+            left.greet(right.mac);
+            right.greet(left.mac);
+            heard.0 |= left.hears(right.mac, &mut packet);
+            heard.1 |= right.hears(left.mac, &mut packet);
+            Ok((heard == (true, true)).then_some(()))
+        })?;
+        let mut pair =
+            Pair { left, right, shared: shared.clone(), under_way: VecDeque::new(), late: Duration::ZERO };
         let thread = std::thread::spawn(move || {
             pin();
             prefer();
@@ -196,11 +202,30 @@ impl End {
         sent
     }
 
+    /// Greets the other; what has come of it is in `receive`.
+    fn greet(&mut self, to: MacAddr) {
+        // No room: those before are still on their way.
+        self.send(to, GREETING);
+    }
+
+    /// Whether something of `from` has come.
+    fn hears(&mut self, from: MacAddr, packet: &mut Vec<u8>) -> bool {
+        let mut heard = false;
+        while self.client.pop(0, packet) {
+            heard |= packet.get(6..12) == Some(&from.0);
+        }
+        self.client.refill(0);
+        heard
+    }
+
     /// The number of the next packet of `from` that has come. Other packets are flooded by others and do not matter.
     fn receive(&mut self, from: MacAddr, packet: &mut Vec<u8>) -> Result<Option<u64>> {
         while self.client.pop(0, packet) {
             self.client.refill(0);
             if packet.get(6..14) != Some(&[&from.0[..], &ETHERTYPE].concat()) {
+                continue;
+            }
+            if packet.get(14..22) == Some(&GREETING.to_be_bytes()) {
                 continue;
             }
             let number = self.next;
@@ -219,7 +244,7 @@ impl End {
 
 /// Frame `number` between two stations.
 fn frame(to: MacAddr, from: MacAddr, number: u64) -> Vec<u8> {
-    let length = (60 + number * 7 % (LONGEST - 60)) as usize;
+    let length = (60 + number % (LONGEST - 60)) as usize;
     let mut frame = [&to.0[..], &from.0, &ETHERTYPE, &number.to_be_bytes()].concat();
     frame.extend((frame.len()..length).map(|at| (at as u64 ^ number) as u8));
     frame

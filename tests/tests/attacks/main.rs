@@ -20,5 +20,11 @@ macro_rules! attacks {
     )*};
 }
 
+mod closing;
+mod kept;
+mod restarts;
 mod stalled;
+mod stations;
+mod talk;
 mod trial;
+mod truncated;

@@ -21,6 +21,8 @@ use e2e::{Daemon, HugePages, config, exclusive, seconds, until};
 
 /// What an attack may add to the longest round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(10);
+/// A longest round trip of an undisturbed phase that calls for another one: the best of three counts.
+const NOISE: Duration = Duration::from_millis(25);
 /// Slowest answer of the control socket.
 const ANSWER: Duration = Duration::from_secs(1);
 /// Time in which SIGTERM ends the daemon.
@@ -48,6 +50,12 @@ struct Seen {
     /// Longest round trip of each pair.
     round_trips: Vec<Duration>,
     answer: Duration,
+}
+
+impl Seen {
+    fn longest(&self) -> Duration {
+        self.round_trips.iter().copied().max().unwrap_or_default()
+    }
 }
 
 /// A running attacker. Dropping it kills it.
@@ -128,7 +136,12 @@ impl Trial {
 
     /// Compares an attack with its harmless double; what is wrong with it.
     fn attempt(&self) -> Result<(), String> {
-        let calm = self.phase(true);
+        let mut calm = self.phase(true);
+        for _ in 0..2 {
+            if calm.longest() > NOISE {
+                calm = [calm, self.phase(true)].into_iter().min_by_key(Seen::longest).unwrap();
+            }
+        }
         let pid = self.daemon.pid();
         // What the daemon has after a client that did nothing wrong.
         let before = Footprint::of(pid).unwrap();

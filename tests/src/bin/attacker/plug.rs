@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use vhost_user::driver::{Buffer, DriverConfig, DriverMemory, DriverQueue};
 use vhost_user::features::{device, protocol};
 use vhost_user::frontend::{Connection, HEADER_LEN};
-use vhost_user::message::{Region, Request, RingAddresses, RingDescriptor, RingNumber};
+use vhost_user::message::{Answer, LogArea, Region, Request, RingAddresses, RingDescriptor, RingNumber};
 use vhost_user::virtqueue::{Features, Format};
 
 use crate::scene::{BAD, Kind, Scene};
@@ -84,6 +84,22 @@ impl Plug {
         }
     }
 
+    /// What the switch signals when it has delivered packets.
+    pub(crate) fn call(&self) -> BorrowedFd<'_> {
+        match self {
+            Plug::Memif { client, .. } => client.rx_event.as_fd(),
+            Plug::VhostUser(front) => front.receive.call.as_fd(),
+        }
+    }
+
+    /// What the switch waits for.
+    pub(crate) fn kick(&self) -> BorrowedFd<'_> {
+        match self {
+            Plug::Memif { client, .. } => client.tx_event.as_fd(),
+            Plug::VhostUser(front) => front.send.kick.as_fd(),
+        }
+    }
+
     /// Whether the switch has ended the connection.
     pub(crate) fn is_over(&self) -> bool {
         match self {
@@ -98,8 +114,16 @@ impl Plug {
     }
 }
 
+const FEATURES: u64 = device::VERSION_1 | device::PROTOCOL_FEATURES;
+
+/// What tells the back-end of a memory file.
+fn region(size: u64) -> Region {
+    Region { guest: START, size, user: DriverMemory::user_address(START), offset: 0 }
+}
+
 /// A front-end with one queue pair.
 pub(crate) struct Front {
+    size: u64,
     pub(crate) connection: Connection,
     pub(crate) memory: Arc<DriverMemory>,
     pub(crate) receive: Queue,
@@ -167,19 +191,18 @@ impl Front {
         let memory = DriverMemory::create_in(&[(START, size)], |_| Ok(file))?;
         let memory = Arc::new(memory);
         let queues = [Queue::new(&memory, 0)?, Queue::new(&memory, 1)?];
-        let region = Region { guest: START, size, user: DriverMemory::user_address(START), offset: 0 };
         let wanted = Request::SetProtocolFeatures(protocol::REPLY_ACK | protocol::LOG_SHMFD);
         connection.tell(&wanted, &[]).map_err(failed("protocol features"))?;
-        let features = Request::SetFeatures(device::VERSION_1 | device::PROTOCOL_FEATURES);
+        let features = Request::SetFeatures(FEATURES);
         connection.tell(&features, &[]).map_err(failed("features"))?;
         connection
-            .ask(&Request::SetMemTable(vec![region]), &[memory.fd()], true)
+            .ask(&Request::SetMemTable(vec![region(size)]), &[memory.fd()], true)
             .map_err(failed("memory table"))?;
         for (ring, queue) in (0u32..).zip(&queues) {
             start(&mut connection, ring, queue).map_err(failed("a ring"))?;
         }
         let [receive, send] = queues;
-        let mut front = Front { connection, memory, receive, send };
+        let mut front = Front { size, connection, memory, receive, send };
         front.serve()?;
         Ok(front)
     }
@@ -191,6 +214,54 @@ impl Front {
         }
         self.receive.publish();
         Ok(filled)
+    }
+
+    /// Gives buffers to the switch again, each moved to an offset in the memory that `place` says.
+    pub(crate) fn serve_at(&mut self, mut place: impl FnMut() -> u64) -> Result<u16> {
+        let filled = self.receive.reclaim()?;
+        for address in &mut self.receive.free {
+            *address = START + place();
+        }
+        self.serve().map(|more| filled + more)
+    }
+
+    /// Stops a ring and starts it again where it stood.
+    pub(crate) fn restart(&mut self, ring: u32) -> Result<()> {
+        let asked = self.connection.ask(&Request::GetVringBase(RingNumber { ring, number: 0 }), &[], false);
+        let Answer::Ring(base) = asked.map_err(failed("GET_VRING_BASE"))? else {
+            return Err(Error::new("another answer than a ring's position"));
+        };
+        let descriptor = RingDescriptor { ring: ring as u8, present: true };
+        let kick = if ring == 0 { &self.receive.kick } else { &self.send.kick };
+        self.connection.tell(&Request::SetVringBase(base), &[]).map_err(failed("SET_VRING_BASE"))?;
+        let kick = self.connection.ask(&Request::SetVringKick(descriptor), &[kick.as_fd()], true);
+        kick.map_err(failed("SET_VRING_KICK")).map(drop)
+    }
+
+    /// Turns a ring off and on.
+    pub(crate) fn toggle(&mut self, ring: u32) -> Result<()> {
+        for number in [0, 1] {
+            let enable = Request::SetVringEnable(RingNumber { ring, number });
+            self.connection.ask(&enable, &[], true).map_err(failed("SET_VRING_ENABLE"))?;
+        }
+        Ok(())
+    }
+
+    /// Has the switch log what it writes, and not any more.
+    pub(crate) fn log(&mut self, file: BorrowedFd<'_>, size: u64) -> Result<()> {
+        let area = LogArea { size, offset: 0 };
+        self.connection.ask(&Request::SetLogBase(area), &[file], false).map_err(failed("SET_LOG_BASE"))?;
+        for more in [device::LOG_ALL, 0] {
+            let features = Request::SetFeatures(FEATURES | more);
+            self.connection.ask(&features, &[], true).map_err(failed("SET_FEATURES"))?;
+        }
+        Ok(())
+    }
+
+    /// Announces the same memory again.
+    pub(crate) fn announce(&mut self) -> Result<()> {
+        let table = Request::SetMemTable(vec![region(self.size)]);
+        self.connection.ask(&table, &[self.memory.fd()], true).map_err(failed("memory table")).map(drop)
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<bool> {

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bench::port::{PortSpec, Rings};
@@ -20,7 +21,7 @@ const FEED: u32 = 3;
 /// The attacker's station, known to the switch.
 pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0x0b, 0xad];
 /// The partner's station.
-const PARTNER: [u8; 6] = [2, 0, 0, 0, 0x0f, 0xed];
+pub(crate) const PARTNER: [u8; 6] = [2, 0, 0, 0, 0x0f, 0xed];
 /// Packets that the partner sends at once.
 const BURST: usize = 32;
 /// How long the harmless double of a deed takes.
@@ -75,10 +76,7 @@ impl Scene {
 
     /// Reports that the deed begins, and does it, or spins as long as it might take.
     pub(crate) fn deed(&self, deed: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "deed")?;
-        stdout.flush()?;
-        drop(stdout);
+        self.report()?;
         match self.calm {
             true => {
                 spin(CALM);
@@ -86,6 +84,13 @@ impl Scene {
             }
             false => deed(),
         }
+    }
+
+    /// Reports that the deed begins.
+    pub(crate) fn report(&self) -> Result<()> {
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "deed")?;
+        Ok(stdout.flush()?)
     }
 
     /// Starts the partner: it sends to the attacker's station without end.
@@ -110,32 +115,59 @@ impl Scene {
         Ok(())
     }
 
-    /// Serves a plug on a thread of its own until the switch has thrown it out or `stop` is set. Returns the thread, which
-    /// returns the plug.
-    pub(crate) fn serve(
+    /// Has a client on the port that takes what comes, and sends too if so wanted, and does the deed to it until the switch
+    /// has thrown it out; then the next one.
+    pub(crate) fn siege(
         &self,
-        mut plug: Plug,
-        stop: &Arc<AtomicBool>,
+        size: u64,
+        huge: bool,
         sending: bool,
-    ) -> std::thread::JoinHandle<()> {
-        let stop = stop.clone();
-        let frame = frame(PARTNER, STATION, 1400);
-        std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) && !plug.is_over() {
-                // Rings that the attack has taken away end the plug too.
-                if plug.serve().is_err() {
+        mut prepare: impl FnMut(&Target) -> Result<()>,
+        mut deed: impl FnMut(&Target) -> Result<()>,
+    ) -> Result<()> {
+        loop {
+            let plug = self.plug(size, huge)?;
+            let target = Target {
+                file: plug.file().try_clone_to_owned()?,
+                call: plug.call().try_clone_to_owned()?,
+                kick: plug.kick().try_clone_to_owned()?,
+            };
+            prepare(&target)?;
+            let over = Arc::new(AtomicBool::new(false));
+            let served = serve(plug, over.clone(), sending);
+            while !over.load(Ordering::Relaxed) {
+                self.deed(|| deed(&target))?;
+            }
+            served.join().map_err(|_| Error::new("the serving thread panicked"))?;
+        }
+    }
+}
+
+/// What an attack can be done to.
+pub(crate) struct Target {
+    /// The memory.
+    pub(crate) file: OwnedFd,
+    /// What the switch signals.
+    pub(crate) call: OwnedFd,
+    /// What the switch waits for.
+    pub(crate) kick: OwnedFd,
+}
+
+/// Serves a plug on a thread of its own until the switch has thrown it out.
+fn serve(mut plug: Plug, over: Arc<AtomicBool>, sending: bool) -> JoinHandle<()> {
+    let frame = frame(PARTNER, STATION, 1400);
+    std::thread::spawn(move || {
+        // Rings that the attack has taken away end it too.
+        while !plug.is_over() && plug.serve().is_ok() {
+            for _ in 0..BURST {
+                if !sending || !plug.send(&frame).unwrap_or(false) {
                     break;
                 }
-                for _ in 0..BURST {
-                    if !sending || !plug.send(&frame).unwrap_or(false) {
-                        break;
-                    }
-                }
-                std::thread::yield_now();
             }
-            stop.store(true, Ordering::Relaxed);
-        })
-    }
+            std::thread::yield_now();
+        }
+        over.store(true, Ordering::Relaxed);
+    })
 }
 
 /// A frame between two stations.

@@ -1,9 +1,5 @@
 //! Memory that stalls who touches it: pages that are being punched away make a page fault wait until the last one is gone.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use e2e::{Error, Result};
 
 use crate::plug::{BUFFERS, NEEDED};
@@ -50,32 +46,28 @@ pub(crate) fn punched(scene: &Scene, how: Punch) -> Result<()> {
         }
     }
     let from = if how.rings { 0 } else { BUFFERS };
-    loop {
-        let plug = scene.plug(size, how.huge)?;
-        let file: OwnedFd = plug.file().try_clone_to_owned()?;
-        populate(&file, from, size)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let served = scene.serve(plug, &stop, how.sending);
-        while !stop.load(Ordering::Relaxed) {
-            scene.deed(|| {
-                std::thread::scope(|scope| {
-                    let puncher = scope.spawn(|| {
-                        if how.starved {
-                            starve();
-                        }
-                        let step = ((size - from) / how.pieces.max(1)).next_multiple_of(HUGE);
-                        for at in (from..size).step_by(step as usize) {
-                            punch(&file, at, size.min(at + step))?;
-                        }
-                        Ok(())
-                    });
-                    puncher.join().unwrap_or_else(|_| Err(Error::new("the punching thread panicked")))
-                })?;
-                populate(&file, from, size)
+    scene.siege(
+        size,
+        how.huge,
+        how.sending,
+        |target| populate(&target.file, from, size),
+        |target| {
+            std::thread::scope(|scope| {
+                let puncher = scope.spawn(|| {
+                    if how.starved {
+                        starve();
+                    }
+                    let step = ((size - from) / how.pieces.max(1)).next_multiple_of(HUGE);
+                    for at in (from..size).step_by(step as usize) {
+                        punch(&target.file, at, size.min(at + step))?;
+                    }
+                    Ok(())
+                });
+                puncher.join().unwrap_or_else(|_| Err(Error::new("the punching thread panicked")))
             })?;
-        }
-        served.join().map_err(|_| Error::new("the serving thread panicked"))?;
-    }
+            populate(&target.file, from, size)
+        },
+    )
 }
 
 /// Has the calling thread run only when nobody else wants to.
@@ -93,10 +85,10 @@ fn number(path: &str, name: &str) -> Result<u64> {
 }
 
 /// Bytes of memory that nobody uses.
-fn available() -> Result<u64> {
+pub(crate) fn available() -> Result<u64> {
     Ok(number("/proc/meminfo", "MemAvailable:")? << 10)
 }
 
-fn free_huge_pages() -> Result<u64> {
+pub(crate) fn free_huge_pages() -> Result<u64> {
     number("/proc/meminfo", "HugePages_Free:")
 }
