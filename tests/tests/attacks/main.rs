@@ -28,3 +28,4 @@ mod stations;
 mod talk;
 mod trial;
 mod truncated;
+mod wakeups;

@@ -1,7 +1,9 @@
 //! Memory that is not there: files that shrink, and files without pages.
 
 attacks! {
-    /// Huge pages, each of which the switch has touched, are cut off.
+    /// 1 GiB of which the switch has touched each page is cut off.
+    gibibyte: "truncate";
+    /// The same with huge pages.
     huge: "truncate-huge";
     /// Cut off and given back, over and over.
     again: "truncate-again";
