@@ -153,7 +153,7 @@ fuzz: ## 5 minutes a target (SECONDS_PER_FUZZ_TARGET)
 	MSWITCH_GENERATED=$(SECONDS_PER_FUZZ_TARGET) $(CARGO) test --release --locked -p mswitch-modules --test generated -- --nocapture
 
 .PHONY: soak
-soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle
+soak: ## the end-to-end tests at full length: 60 s a shape, 1,000 pings, 30 s idle, chaos 30 minutes a seed for three seeds
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES) $(VIRTUALIZATION_PACKAGES))
 	$(CARGO) build --locked --release -p mswitch -p mswitch-bench
 	before=$$(cat /proc/sys/vm/nr_hugepages); trap "echo $$before >/proc/sys/vm/nr_hugepages" EXIT; \

@@ -42,6 +42,11 @@ impl Cgroup {
         self.directory.join("cgroup.procs")
     }
 
+    /// Moves a process into it. What that has allocated before is not charged to it.
+    pub fn add(&self, pid: u32) -> Result<()> {
+        fs::write(self.procs(), pid.to_string()).map_err(Error::while_doing("a move into a cgroup"))
+    }
+
     /// Bytes that are charged to it.
     pub fn used(&self) -> Result<u64> {
         self.number(["memory.usage_in_bytes", "memory.current"])

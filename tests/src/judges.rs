@@ -85,6 +85,9 @@ struct Shared {
     returned: AtomicU64,
     /// Longest round trip, nanoseconds.
     worst: AtomicU64,
+    /// Restarts of the daemon that were announced, and those after which both are connected again.
+    restarts: AtomicU64,
+    recovered: AtomicU64,
     failure: Mutex<Option<String>>,
 }
 
@@ -98,17 +101,15 @@ impl Bystanders {
     /// Connects both and waits until the first packets have returned.
     pub fn start(name: &str, left: PortSpec, right: PortSpec) -> Result<Bystanders> {
         let shared = Arc::new(Shared::default());
-        let (mut left, mut right) = (End::connect(left)?, End::connect(right)?);
-        let (mut packet, mut heard) = (Vec::new(), (false, false));
-        until(&format!("the bystanders on {name} to hear each other"), LIMIT, || {
-            left.greet(right.mac);
-            right.greet(left.mac);
-            heard.0 |= left.hears(right.mac, &mut packet);
-            heard.1 |= right.hears(left.mac, &mut packet);
-            Ok((heard == (true, true)).then_some(()))
-        })?;
-        let mut pair =
-            Pair { left, right, shared: shared.clone(), under_way: VecDeque::new(), late: Duration::ZERO };
+        let mut pair = Pair {
+            left: End::connect(left)?,
+            right: End::connect(right)?,
+            shared: shared.clone(),
+            sent: 0,
+            under_way: VecDeque::new(),
+            late: Duration::ZERO,
+        };
+        pair.meet()?;
         let thread = std::thread::spawn(move || {
             pin();
             prefer();
@@ -136,6 +137,23 @@ impl Bystanders {
     pub fn worst(&self) -> Result<Duration> {
         self.wait(self.shared.sent.load(Ordering::Relaxed))?;
         Ok(Duration::from_nanos(self.shared.worst.swap(0, Ordering::Relaxed)))
+    }
+
+    /// Announces that the daemon ends now and another starts: connections may end, and packets under way be lost.
+    pub fn daemon_restarts(&self) {
+        self.shared.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until both have found the new daemon.
+    pub fn recover(&self) -> Result<()> {
+        until(&format!("the bystanders on {} to come back", self.name), 2 * LIMIT, || {
+            if let Some(failure) = self.shared.failure() {
+                return Err(Error(format!("{}: {failure}", self.name)));
+            }
+            let [announced, done] =
+                [&self.shared.restarts, &self.shared.recovered].map(|n| n.load(Ordering::Relaxed));
+            Ok((announced == done).then_some(()))
+        })
     }
 
     /// Packets that have returned.
@@ -182,6 +200,8 @@ struct End {
     mac: MacAddr,
     /// The number of the next packet that it should receive.
     next: u64,
+    /// Packets may be missing before the next one: the daemon has been restarted.
+    gap: bool,
 }
 
 impl End {
@@ -189,10 +209,8 @@ impl End {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let mac = spec.mac.unwrap_or(MacAddr::from_u64(0x0200_0000_b500 + number));
-        let client = until("the port to take a bystander", LIMIT, || {
-            Ok(bench::port::connect(&spec, Rings::default()).ok())
-        })?;
-        Ok(End { client, spec, mac, next: 0 })
+        let client = connect(&spec)?;
+        Ok(End { client, spec, mac, next: 0, gap: false })
     }
 
     /// Sends packet `number`; false while there is no room.
@@ -228,18 +246,26 @@ impl End {
             if packet.get(14..22) == Some(&GREETING.to_be_bytes()) {
                 continue;
             }
-            let number = self.next;
+            let found = packet.get(14..22).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
+            let number = match found {
+                Some(found) if self.gap && found > self.next => found,
+                _ => self.next,
+            };
             if *packet != frame(self.mac, from, number) {
-                let found =
-                    packet.get(14..22).and_then(|bytes| bytes.try_into().ok()).map(u64::from_be_bytes);
                 return Err(Error(format!("packet {found:?} in place of {number}, or with other content")));
             }
-            self.next += 1;
+            self.next = number + 1;
+            self.gap = false;
             return Ok(Some(number));
         }
         self.client.refill(0);
         Ok(None)
     }
+}
+
+/// A client of a port, as soon as the daemon takes one.
+fn connect(spec: &PortSpec) -> Result<Box<dyn Client>> {
+    until("the port to take a bystander", LIMIT, || Ok(bench::port::connect(spec, Rings::default()).ok()))
 }
 
 /// Frame `number` between two stations.
@@ -255,15 +281,43 @@ struct Pair {
     left: End,
     right: End,
     shared: Arc<Shared>,
-    /// When packets that have not returned were sent, and how late this thread had been by then in all.
-    under_way: VecDeque<(Instant, Duration)>,
+    /// Packets sent.
+    sent: u64,
+    /// Packets that have not returned: number, when it was sent, and how late this thread had been by then in all.
+    under_way: VecDeque<(u64, Instant, Duration)>,
     late: Duration,
 }
 
 impl Pair {
+    /// Both greet each other until they have heard of each other: the switch knows both then.
+    fn meet(&mut self) -> Result<()> {
+        let Pair { left, right, .. } = self;
+        let (mut packet, mut heard) = (Vec::new(), (false, false));
+        until("the bystanders to hear each other", LIMIT, || {
+            left.greet(right.mac);
+            right.greet(left.mac);
+            heard.0 |= left.hears(right.mac, &mut packet);
+            heard.1 |= right.hears(left.mac, &mut packet);
+            Ok((heard == (true, true)).then_some(()))
+        })
+    }
+
+    /// Connects both to another daemon.
+    fn recover(&mut self, restarts: u64) -> Result<()> {
+        for end in [&mut self.left, &mut self.right] {
+            end.client = connect(&end.spec)?;
+            end.gap = true;
+        }
+        self.meet()?;
+        self.under_way.clear();
+        // Whatever was sent before is not waited for.
+        self.shared.returned.store(self.sent, Ordering::Relaxed);
+        self.shared.recovered.store(restarts, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn run(&mut self) -> Result<()> {
         let mut due = Instant::now();
-        let mut sent = 0;
         let mut packet = Vec::new();
         loop {
             let now = Instant::now();
@@ -271,23 +325,23 @@ impl Pair {
             while !stop
                 && due <= now
                 && self.under_way.len() < UNDER_WAY
-                && self.left.send(self.right.mac, sent)
+                && self.left.send(self.right.mac, self.sent)
             {
-                self.under_way.push_back((now, self.late));
+                self.under_way.push_back((self.sent, now, self.late));
                 due += INTERVAL;
-                sent += 1;
-                self.shared.sent.store(sent, Ordering::Relaxed);
+                self.sent += 1;
+                self.shared.sent.store(self.sent, Ordering::Relaxed);
             }
             while let Some(number) = self.right.receive(self.left.mac, &mut packet)? {
                 until("room for an answer", LIMIT, || {
                     Ok(self.right.send(self.left.mac, number).then_some(()))
                 })?;
             }
-            while self.left.receive(self.right.mac, &mut packet)?.is_some() {
-                self.returned()?;
+            while let Some(number) = self.left.receive(self.right.mac, &mut packet)? {
+                self.returned(number)?;
             }
             match self.under_way.front() {
-                Some((at, _)) if at.elapsed() > LIMIT => {
+                Some((_, at, _)) if at.elapsed() > LIMIT => {
                     return Err(Error(format!(
                         "packet {} is lost: the other received {}",
                         self.left.next, self.right.next
@@ -296,8 +350,14 @@ impl Pair {
                 None if stop => return Ok(()),
                 _ => {}
             }
-            for end in [&mut self.left, &mut self.right] {
-                check_connected(&mut *end.client, &end.spec)?;
+            let restarts = self.shared.restarts.load(Ordering::Relaxed);
+            let ends = [&mut self.left, &mut self.right];
+            let connected = ends.into_iter().try_for_each(|end| check_connected(&mut *end.client, &end.spec));
+            if self.shared.recovered.load(Ordering::Relaxed) == restarts {
+                connected?;
+            } else if connected.is_err() {
+                self.recover(restarts)?;
+                due = Instant::now();
             }
             let timeout = match stop {
                 true => INTERVAL,
@@ -313,12 +373,12 @@ impl Pair {
         }
     }
 
-    fn returned(&mut self) -> Result<()> {
-        let (at, late) =
-            self.under_way.pop_front().ok_or_else(|| Error::new("an answer that nobody asked for"))?;
+    fn returned(&mut self, number: u64) -> Result<()> {
+        let asked = self.under_way.pop_front().filter(|(first, ..)| *first == number);
+        let (_, at, late) = asked.ok_or_else(|| Error(format!("answer {number}, which is not due")))?;
         let took = at.elapsed().saturating_sub(self.late - late).as_nanos() as u64;
         self.shared.worst.fetch_max(took, Ordering::Relaxed);
-        self.shared.returned.fetch_add(1, Ordering::Relaxed);
+        self.shared.returned.store(number + 1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -447,10 +507,9 @@ impl Footprint {
         Ok(Footprint { memory: (resident << 10) + held, descriptors })
     }
 
-    /// Waits until a process holds no more than it did before: memory within 10 % and 8 MiB, no descriptor more. The
-    /// allocator keeps freed memory for the threads that the control plane starts when it has work, which the 8 MiB are for.
-    pub fn wait_back(self, pid: u32) -> Result<Footprint> {
-        let most = self.memory + self.memory / 10 + (8 << 20);
+    /// Waits until a process holds no more than it did before: memory within 10 % and `slack` bytes, no descriptor more.
+    pub fn wait_back(self, pid: u32, slack: u64) -> Result<Footprint> {
+        let most = self.memory + self.memory / 10 + slack;
         let mut last = self;
         let back = until("memory and descriptors to be given back", LIMIT, || {
             last = Footprint::of(pid)?;

@@ -25,6 +25,10 @@ const ROUND_TRIP: Duration = Duration::from_millis(10);
 const NOISE: Duration = Duration::from_millis(25);
 /// Slowest answer of the control socket.
 const ANSWER: Duration = Duration::from_secs(1);
+/// Of the attacker's port: its packets to unknown stations go to everybody, whose rings are not made for that.
+const STORM: &str = "storm-unknown = \"1000pps\"\n";
+/// What the allocator keeps of freed memory for the threads that the control plane starts when it has work.
+const SLACK: u64 = 8 << 20;
 /// Time in which SIGTERM ends the daemon.
 const END: Duration = Duration::from_secs(5);
 /// Undisturbed phases and attacks, until one attack is not noticed.
@@ -74,19 +78,19 @@ pub(crate) fn judge(attack: &str, kind: &'static str) {
 impl Trial {
     fn start(attack: &str, kind: &'static str) -> Trial {
         let bad = match kind {
-            "memif" => config::memif("bad", 2, ""),
-            _ => config::vhost_user("bad", ""),
+            "memif" => config::memif("bad", 2, STORM),
+            _ => config::vhost_user("bad", STORM),
         };
         let ports = config::bridge("br0", "learning")
             + &config::memif("left", 0, "")
             + &config::memif("right", 1, "")
             + &config::vhost_user("vleft", "")
             + &config::vhost_user("vright", "")
-            + &config::memif("feed", 3, "")
-            + &bad;
+            + &config::memif("feed", feed(kind), "")
+            + &bad
+            // What is for the attacker stays away from the others also while its port is down.
+            + &format!("[[bridge.station]]\nmac = \"{}\"\nport = \"bad\"\n", station(kind));
         let daemon = Daemon::start(&ports).unwrap();
-        // What is for the attacker stays away from the others also while its port is down.
-        daemon.run(&["fdb", "add", "br0", "02:00:00:00:0b:ad", "--port", "bad"]).unwrap();
         let vhost_user = |name: &str| {
             let device = Device { mergeable: true, ..Device::default() };
             PortSpec::vhost_user(&daemon.path(&format!("{name}.sock")), device)
@@ -146,7 +150,7 @@ impl Trial {
         // What the daemon has after a client that did nothing wrong.
         let before = Footprint::of(pid).unwrap();
         let attack = self.phase(false);
-        before.wait_back(pid).unwrap();
+        before.wait_back(pid, SLACK).unwrap();
         let name = format!("{} over {}", self.attack, self.kind);
         println!(
             "{name}: round trips {:?}, undisturbed {:?}; answer {:?}, undisturbed {:?}",
@@ -172,7 +176,10 @@ impl Trial {
             "memif" => self.daemon.memif("memif", 2),
             _ => PortSpec::vhost_user(&self.daemon.path("bad.sock"), Device::default()),
         };
-        Bystanders::start("the next", bad, self.daemon.memif("memif", 3)).unwrap().finish().unwrap();
+        Bystanders::start("the next", bad, self.daemon.memif("memif", feed(self.kind)))
+            .unwrap()
+            .finish()
+            .unwrap();
         let mut attacker = self.attacker(false);
         attacker.wait(1);
         for pair in self.pairs.drain(..) {
@@ -185,6 +192,16 @@ impl Trial {
         assert!(status.success(), "{status}: {}", self.daemon.log());
         assert!(took < END, "it took {took:?} to end");
     }
+}
+
+/// The number of the partner's port.
+fn feed(kind: &str) -> u32 {
+    if kind == "memif" { 3 } else { 4 }
+}
+
+/// The attacker's station.
+fn station(kind: &str) -> &'static str {
+    if kind == "memif" { "02:00:00:00:0b:01" } else { "02:00:00:00:0b:02" }
 }
 
 impl Attacker {

@@ -16,12 +16,6 @@ use crate::plug::Plug;
 
 /// Number of the attacker's port on the socket `memif`, where it is a memif port.
 pub(crate) const BAD: u32 = 2;
-/// Number of the partner's port on the socket `memif`.
-const FEED: u32 = 3;
-/// The attacker's station, known to the switch.
-pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0x0b, 0xad];
-/// The partner's station.
-pub(crate) const PARTNER: [u8; 6] = [2, 0, 0, 0, 0x0f, 0xed];
 /// Packets that the partner sends at once.
 const BURST: usize = 32;
 /// How long the harmless double of a deed takes.
@@ -46,6 +40,26 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
+    /// Number of the partner's port on the socket `memif`: each protocol's attacker has its own.
+    fn feed_id(&self) -> u32 {
+        if self.kind == Kind::Memif { 3 } else { 4 }
+    }
+
+    /// The attacker's station, known to the switch.
+    fn station(&self) -> [u8; 6] {
+        [2, 0, 0, 0, 0x0b, if self.kind == Kind::Memif { 1 } else { 2 }]
+    }
+
+    /// The partner's station.
+    fn partner(&self) -> [u8; 6] {
+        [2, 0, 0, 0, 0x0f, if self.kind == Kind::Memif { 1 } else { 2 }]
+    }
+
+    /// A frame from a station to the partner.
+    pub(crate) fn frame(&self, from: [u8; 6], length: usize) -> Vec<u8> {
+        frame(self.partner(), from, length)
+    }
+
     /// A path in the daemon's folder.
     pub(crate) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.folder)
@@ -95,12 +109,12 @@ impl Scene {
 
     /// Starts the partner: it sends to the attacker's station without end.
     pub(crate) fn feed(&self) -> Result<()> {
-        let spec = PortSpec::new(&self.path("memif"), FEED);
+        let spec = PortSpec::new(&self.path("memif"), self.feed_id());
         // A partner before may not be gone yet.
         let mut client = until("the partner's port to be free", LIMIT, || {
             Ok(bench::port::connect(&spec, Rings::default()).ok())
         })?;
-        let frame = frame(STATION, PARTNER, 400);
+        let frame = frame(self.station(), self.partner(), 400);
         std::thread::spawn(move || {
             loop {
                 for _ in 0..BURST {
@@ -134,7 +148,7 @@ impl Scene {
             };
             prepare(&target)?;
             let over = Arc::new(AtomicBool::new(false));
-            let served = serve(plug, over.clone(), sending);
+            let served = serve(plug, over.clone(), sending.then(|| self.frame(self.station(), 1400)));
             while !over.load(Ordering::Relaxed) {
                 self.deed(|| deed(&target))?;
             }
@@ -153,16 +167,14 @@ pub(crate) struct Target {
     pub(crate) kick: OwnedFd,
 }
 
-/// Serves a plug on a thread of its own until the switch has thrown it out.
-fn serve(mut plug: Plug, over: Arc<AtomicBool>, sending: bool) -> JoinHandle<()> {
-    let frame = frame(PARTNER, STATION, 1400);
+/// Serves a plug on a thread of its own until the switch has thrown it out; it sends `sent` over and over.
+fn serve(mut plug: Plug, over: Arc<AtomicBool>, sent: Option<Vec<u8>>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         // Rings that the attack has taken away end it too.
         while !plug.is_over() && plug.serve().is_ok() {
-            for _ in 0..BURST {
-                if !sending || !plug.send(&frame).unwrap_or(false) {
-                    break;
-                }
+            if let Some(frame) = &sent {
+                // Until there is no room.
+                let _ = (0..BURST).all(|_| plug.send(frame).unwrap_or(false));
             }
             std::thread::yield_now();
         }
@@ -171,7 +183,7 @@ fn serve(mut plug: Plug, over: Arc<AtomicBool>, sending: bool) -> JoinHandle<()>
 }
 
 /// A frame between two stations.
-pub(crate) fn frame(to: [u8; 6], from: [u8; 6], length: usize) -> Vec<u8> {
+fn frame(to: [u8; 6], from: [u8; 6], length: usize) -> Vec<u8> {
     let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
     frame.resize(length, 0x5a);
     frame

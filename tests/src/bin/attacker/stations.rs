@@ -4,7 +4,7 @@ use e2e::Result;
 use fastrand::Rng;
 
 use crate::plug::NEEDED;
-use crate::scene::{PARTNER, Scene, frame};
+use crate::scene::Scene;
 
 /// Which addresses are sent from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) fn flood(scene: &Scene, sources: Sources) -> Result<()> {
     let (mut random, mut next) = (Rng::with_seed(1), 0u64);
     loop {
         let mut plug = scene.plug(NEEDED, false)?;
-        let mut packet = frame(PARTNER, [2, 0, 0, 0, 0x0b, 0xae], 64);
+        let mut packet = scene.frame([2, 0, 0, 0, 0x0b, 9], 64);
         if sources == Sources::Tagged {
             packet.splice(12..14, [0x81, 0, 0, 0, 0x88, 0xb5]);
         }

@@ -1,0 +1,374 @@
+//! Everything at once: honest and hostile clients, reconfiguration, other logics, captures, traces and restarts in random
+//! order, for 20 s, or 30 minutes where long runs are wanted, while two pairs of bystanders verify each packet that they
+//! exchange.
+//!
+//! What is done, and with what pauses, follows from a seed alone; each step is printed. `MSWITCH_SEED` gives the seed; without
+//! it, it is 1, and 1, 2 and 3 one after another in long runs. The daemon runs in a memory cgroup: memory that it keeps of
+//! clients ends it, and thereby the test. Left out is the attack by a thread that punches its memory and hardly ever runs
+//! (`attacks` has it): while it goes on, no process that touches the memory can end, which is the kernel's doing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bench::port::{Device, PortSpec};
+use e2e::judges::{Bystanders, Footprint};
+use e2e::{Cgroup, Daemon, Running, config, exclusive, long, seconds};
+use fastrand::Rng;
+
+/// What the daemon may use: attacks have it touch 2 GiB of a client's memory for the first time, which it pays for.
+const MEMORY: u64 = 3 << 30;
+/// What the allocator keeps beyond a tenth of what the daemon began with: captures of a flood settle at 75 MiB, however many.
+const SLACK: u64 = 128 << 20;
+/// Of an attacker's port: its packets to unknown stations go to everybody, whose rings are not made for that.
+const STORM: &str = "storm-unknown = \"1000pps\"\n";
+/// Time in which a command is done, and the daemon ends.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Ports that come and go.
+const PORTS: usize = 4;
+/// Longest pause between two steps, milliseconds.
+const PAUSE: u64 = 600;
+
+const ATTACKS: [&str; 29] = [
+    "punch",
+    "punch-rings",
+    "punch-sent",
+    "punch-pieces",
+    "linger",
+    "linger-many",
+    "linger-nested",
+    "linger-unread",
+    "watch-call",
+    "watch-kick",
+    "watch-nested",
+    "await-call",
+    "kick",
+    "keep-rings",
+    "reconnect",
+    "keep-regions",
+    "keep-silent",
+    "truncate",
+    "truncate-again",
+    "empty",
+    "sparse",
+    "stations",
+    "stations-tagged",
+    "restart",
+    "toggle",
+    "log",
+    "memory",
+    "flood",
+    "flood-noise",
+];
+const KINDS: [&str; 2] = ["memif", "vhost-user"];
+
+/// One step. Ports and kinds are numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Action {
+    /// An attacker takes the place of the one before.
+    Attack {
+        attack: &'static str,
+        kind: usize,
+    },
+    /// The attacker is killed.
+    Kill {
+        kind: usize,
+    },
+    /// Two honest clients come, or go.
+    Honest {
+        come: bool,
+    },
+    AddPort {
+        port: usize,
+    },
+    SetPort {
+        port: usize,
+        setting: [&'static str; 2],
+    },
+    DeletePort {
+        port: usize,
+    },
+    /// The logic is replaced.
+    Logic {
+        share: u32,
+    },
+    /// A capture of so many packets begins; the one before is killed.
+    Capture {
+        packets: u32,
+    },
+    Trace,
+    Flush,
+    /// The daemon is stopped, or killed, and started.
+    Restart {
+        kill: bool,
+    },
+}
+
+/// What is done, and the pause after it: a function of the seed.
+struct Plan {
+    random: Rng,
+    ports: [bool; PORTS],
+    honest: bool,
+}
+
+impl Plan {
+    fn new(seed: u64) -> Plan {
+        Plan { random: Rng::with_seed(seed), ports: [false; PORTS], honest: false }
+    }
+}
+
+impl Iterator for Plan {
+    type Item = (Action, Duration);
+
+    fn next(&mut self) -> Option<(Action, Duration)> {
+        let random = &mut self.random;
+        let (port, kind) = (random.usize(..PORTS), random.usize(..KINDS.len()));
+        let settings = [
+            ["--mtu", "1400"],
+            ["--mtu", "0"],
+            ["--admin", "down"],
+            ["--admin", "up"],
+            ["--police", "1000pps"],
+        ];
+        let action = match random.u32(..100) {
+            0..30 => Action::Attack { attack: ATTACKS[random.usize(..ATTACKS.len())], kind },
+            30..40 => Action::Kill { kind },
+            40..48 => {
+                self.honest = !self.honest;
+                Action::Honest { come: self.honest }
+            }
+            48..68 => match (self.ports[port], random.bool()) {
+                (false, _) => {
+                    self.ports[port] = true;
+                    Action::AddPort { port }
+                }
+                (true, false) => Action::SetPort { port, setting: settings[random.usize(..settings.len())] },
+                (true, true) => {
+                    self.ports[port] = false;
+                    Action::DeletePort { port }
+                }
+            },
+            68..76 => Action::Logic { share: random.u32(50..90) },
+            76..84 => Action::Capture { packets: random.u32(1..100_000) },
+            84..90 => Action::Trace,
+            90..93 => Action::Flush,
+            _ => {
+                // Those that were added last until then.
+                self.ports = [false; PORTS];
+                Action::Restart { kill: random.bool() }
+            }
+        };
+        Some((action, Duration::from_millis(self.random.u64(..PAUSE))))
+    }
+}
+
+/// The machine under chaos.
+struct Chaos {
+    daemon: Daemon,
+    group: Cgroup,
+    pairs: Vec<Bystanders>,
+    honest: Option<Bystanders>,
+    attackers: [Option<Killed>; KINDS.len()],
+    capture: Option<Killed>,
+}
+
+/// A program that is killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Chaos {
+    fn start() -> Chaos {
+        let station =
+            |mac: &str, port: &str| format!("[[bridge.station]]\nmac = \"{mac}\"\nport = \"{port}\"\n");
+        let configuration = config::bridge("br0", "learning")
+            + &config::memif("left", 0, "")
+            + &config::memif("right", 1, "")
+            + &config::vhost_user("vleft", "")
+            + &config::vhost_user("vright", "")
+            + &config::memif("bad-memif", 2, STORM)
+            + &config::vhost_user("bad", STORM)
+            + &config::memif("feed-memif", 3, "")
+            + &config::memif("feed", 4, "")
+            + &config::memif("honest", 5, "")
+            + &config::vhost_user("vhonest", "")
+            // What is for attackers stays away from the others while their ports are down.
+            + &station("02:00:00:00:0b:01", "bad-memif")
+            + &station("02:00:00:00:0b:02", "bad")
+            + &station("02:00:00:00:0f:01", "feed-memif")
+            + &station("02:00:00:00:0f:02", "feed");
+        let daemon = Daemon::start(&configuration).unwrap();
+        let group = Cgroup::new(MEMORY).unwrap();
+        group.add(daemon.pid()).unwrap();
+        let pairs = vec![
+            Bystanders::start("memif", daemon.memif("memif", 0), daemon.memif("memif", 1)).unwrap(),
+            Bystanders::start("vhost-user", front_end(&daemon, "vleft"), front_end(&daemon, "vright"))
+                .unwrap(),
+        ];
+        Chaos { daemon, group, pairs, honest: None, attackers: [None, None], capture: None }
+    }
+
+    /// Runs the command line client, which must be done within the limit, and succeed.
+    fn command(&self, arguments: &[&str]) {
+        let mut command = self.daemon.command(arguments).unwrap();
+        let mut client = Running::start(command.stdout(Stdio::null())).unwrap();
+        let status = client.wait(LIMIT).unwrap();
+        assert!(status.success(), "{arguments:?}: {status}: {}", self.daemon.log());
+    }
+
+    fn run(&mut self, action: &Action) {
+        match action {
+            Action::Attack { attack, kind } => {
+                self.attackers[*kind] = None;
+                let mut command = Command::new(env!("CARGO_BIN_EXE_attacker"));
+                command.args([attack, KINDS[*kind]]).arg(self.daemon.folder());
+                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                self.attackers[*kind] = Some(Killed(command.spawn().unwrap()));
+            }
+            Action::Kill { kind } => self.attackers[*kind] = None,
+            Action::Honest { come: true } => {
+                let (left, right) = (self.daemon.memif("memif", 5), front_end(&self.daemon, "vhonest"));
+                self.honest = Some(Bystanders::start("the honest clients", left, right).unwrap());
+            }
+            Action::Honest { come: false } => self.dismiss(),
+            Action::AddPort { port } => {
+                let (name, id) = (name(*port), (10 + port).to_string());
+                let socket = self.daemon.path(if port % 2 == 0 { "memif" } else { &name });
+                let kind = KINDS[port % 2];
+                let add = ["port", "add", "br0", &name, "--type", kind, "--path", &socket];
+                match kind {
+                    "memif" => self.command(&[&add[..], &["--id", &id]].concat()),
+                    _ => self.command(&add),
+                }
+            }
+            Action::SetPort { port, setting } => {
+                self.command(&[&["port", "set", "br0", &name(*port)][..], setting].concat());
+            }
+            Action::DeletePort { port } => self.command(&["port", "del", "br0", &name(*port)]),
+            Action::Logic { share } => {
+                self.command(&["logic", "set", "br0", "learning", "--param", &format!("port-share={share}")]);
+            }
+            Action::Capture { packets } => {
+                self.capture = None;
+                let (file, count) = (self.daemon.path("capture.pcapng"), packets.to_string());
+                let mut command =
+                    self.daemon.command(&["capture", "br0", "--count", &count, "--write", &file]).unwrap();
+                command.stdout(Stdio::null()).stderr(Stdio::null());
+                self.capture = Some(Killed(command.spawn().unwrap()));
+            }
+            Action::Trace => {
+                let packet = "02000000b500 020000000001 88b5";
+                self.command(&["trace", "br0", "--port", "bad", "--packet", packet]);
+            }
+            Action::Flush => self.command(&["fdb", "flush", "br0", "--port", "bad"]),
+            Action::Restart { kill } => self.restart(*kill),
+        }
+    }
+
+    fn restart(&mut self, kill: bool) {
+        assert!(self.daemon.is_running().unwrap(), "the daemon ended: {}", self.daemon.log());
+        self.dismiss();
+        self.pairs.iter().for_each(Bystanders::daemon_restarts);
+        match kill {
+            true => self.daemon.kill().unwrap(),
+            false => self.end(),
+        }
+        self.daemon.restart().unwrap();
+        self.group.add(self.daemon.pid()).unwrap();
+        self.pairs.iter().for_each(|pair| pair.recover().unwrap());
+    }
+
+    /// Sends the honest clients away, who lost nothing.
+    fn dismiss(&mut self) {
+        if let Some(pair) = self.honest.take() {
+            pair.finish().unwrap();
+        }
+    }
+
+    /// SIGTERM ends the daemon, whatever goes on.
+    fn end(&mut self) {
+        let start = Instant::now();
+        let status = self.daemon.terminate().unwrap();
+        let took = start.elapsed();
+        assert!(status.success(), "{status}: {}", self.daemon.log());
+        assert!(took < LIMIT, "it took {took:?} to end");
+    }
+
+    fn finish(mut self, before: Footprint) {
+        self.attackers = [None, None];
+        self.capture = None;
+        self.dismiss();
+        for port in (0..PORTS).map(name) {
+            if self.daemon.port("br0", &port).is_ok() {
+                self.command(&["port", "del", "br0", &port]);
+            }
+        }
+        before.wait_back(self.daemon.pid(), SLACK).unwrap();
+        for pair in self.pairs.drain(..) {
+            pair.finish().unwrap();
+        }
+        assert!(self.daemon.is_running().unwrap(), "the daemon ended: {}", self.daemon.log());
+        self.end();
+    }
+}
+
+fn name(port: usize) -> String {
+    format!("x{port}")
+}
+
+fn front_end(daemon: &Daemon, port: &str) -> PortSpec {
+    let device = Device { mergeable: true, ..Device::default() };
+    PortSpec::vhost_user(&daemon.path(&format!("{port}.sock")), device)
+}
+
+#[test]
+fn a_plan_follows_from_its_seed() {
+    let steps = |seed| Plan::new(seed).take(1_000).collect::<Vec<_>>();
+    assert_eq!(steps(1), steps(1));
+    assert_ne!(steps(1), steps(2));
+}
+
+#[test]
+fn bystanders_notice_nothing_but_restarts() {
+    let _machine = exclusive();
+    let given =
+        std::env::var("MSWITCH_SEED").ok().map(|seed| seed.parse().expect("MSWITCH_SEED is a number"));
+    let seeds = match given {
+        Some(seed) => vec![seed],
+        None if long() => vec![1, 2, 3],
+        None => vec![1],
+    };
+    for seed in seeds {
+        run(seed);
+    }
+}
+
+fn run(seed: u64) {
+    println!("MSWITCH_SEED={seed}");
+    let mut chaos = Chaos::start();
+    let before = Footprint::of(chaos.daemon.pid()).unwrap();
+    let start = Instant::now();
+    for (number, (action, pause)) in Plan::new(seed).enumerate() {
+        if start.elapsed() > seconds(20, 1800) {
+            break;
+        }
+        let memory = chaos.group.used().unwrap() >> 20;
+        let at = start.elapsed().as_secs_f64();
+        println!("{at:8.3} s, {memory} MiB, step {number}: {action:?}, then {pause:?}");
+        chaos.run(&action);
+        std::thread::sleep(pause);
+        for pair in &chaos.pairs {
+            pair.exchange(1).unwrap();
+        }
+        assert!(chaos.daemon.is_running().unwrap(), "the daemon ended: {}", chaos.daemon.log());
+    }
+    let worst: Vec<_> = chaos.pairs.iter().map(|pair| pair.worst().unwrap()).collect();
+    println!("longest round trips: {worst:?}");
+    chaos.finish(before);
+}
