@@ -7,14 +7,15 @@
 //! and the watchdog looks every [`PERIOD`] whether one is still at the same thing as before, and asleep in the kernel or, where
 //! it signals, busy with that. Then
 //!
-//! 1. the client is shunned ([`Client::shun`]): nobody touches its memory or waits for a lock of its queues;
-//! 2. a thread that stands in gets the duty: all tasks but the one that the stuck thread runs.
+//! 1. a thread that stands in gets the duty: all tasks but the one that the stuck thread runs;
+//! 2. if that one is stuck with the same client, the client is shunned ([`Client::shun`]): nobody touches its memory or waits for
+//!    a lock of its queues.
 //!
-//! A thread that copies from one client to another may be stuck in the memory of either. The one whose packets they are is shunned
-//! first, and two threads ask the kernel for the locks of both clients' files, of which the one is held that is being punched.
+//! A thread that copies from one client to another may be stuck in the memory of either. Two threads ask the kernel for the locks
+//! of both clients' files, of which the one is held that is being punched.
 //!
 //! The stuck thread ends its batch and brings its task back. No other thread has run that task meanwhile, so order is kept. A worker's own
-//! thread gets the duty back; it alone is pinned to the worker's CPU. With the thread back the client is served again: memory that
+//! thread gets the duty back; it alone is pinned to the worker's CPU. With the threads back the client is served again: memory that
 //! was swapped out, or a machine that is short of CPU, is no crime. If the thread is not back after [`FAULT_AFTER`], or the client
 //! does this over and over, its port is told of a fault, and its memory is taken away, so that the thread comes out.
 //!
@@ -187,10 +188,10 @@ struct Seen {
 /// A thread that a client holds up.
 struct Stuck {
     work: Work,
-    /// Who it is, as soon as that is known.
-    culprit: Option<Arc<Client>>,
-    /// Who is left alone: the culprit, or before that is known the one whose packets the thread has.
-    shunned: Option<Arc<Client>>,
+    /// Who it may be: nobody that is known, one client, or two between which it copies.
+    suspects: Vec<Arc<Client>>,
+    /// The suspect was found to have its memory punched.
+    proven: bool,
     /// How those fare who wait for each suspect's memory.
     probes: Vec<Probe>,
     /// Looks at which it was.
@@ -330,23 +331,35 @@ impl Watch {
         // If it came past one client and is at another, or sleeps in some other way, nobody can say who it was.
         let known = earlier == work && state != State::Asleep;
         let client = |number| if known { self.crew.clients.get(number) } else { None };
-        let (culprit, suspects) = match (client(work.at.from), client(work.at.to)) {
-            (Some(from), Some(to)) => (None, vec![from, to]),
-            (from, to) => (from.or(to), Vec::new()),
-        };
-        let shunned = culprit.clone().or_else(|| suspects.first().cloned());
-        if let Some(client) = &shunned {
-            client.shun(true);
+        let suspects: Vec<_> =
+            [work.at.from, work.at.to].into_iter().filter(|number| *number > 0).filter_map(client).collect();
+        // One of them without shared memory cannot be it; whether the other is has to be found out all the same.
+        let shares = || suspects.iter().filter(|client| client.memory.is_some());
+        let mut probes = Vec::new();
+        if suspects.len() > 1 {
+            probes.extend(shares().filter_map(|client| self.probe(client)));
+            if probes.len() < shares().count() {
+                probes.clear();
+            }
         }
-        let probes = suspects.iter().filter_map(|client| self.probe(client)).collect();
+        let involved = suspects.clone();
         if let Some(seen) = self.seen.get_mut(i) {
-            let (looks, relieved) = (1, false);
-            seen.stuck = Some(Stuck { work, culprit: culprit.clone(), shunned, probes, looks, relieved });
+            seen.stuck = Some(Stuck { work, suspects, proven: false, probes, looks: 1, relieved: false });
         }
+        involved.iter().for_each(|client| self.decide(client));
         self.relieve(i);
-        if let Some(client) = culprit {
-            self.strike(i, &client);
+        if let [culprit] = involved.as_slice() {
+            self.strike(i, culprit);
         }
+    }
+
+    /// Whether a client is shunned: if it was found out, or more than one thread is stuck with it. One alone may have been
+    /// held up by something else for a moment, and to shun a client costs it packets.
+    fn decide(&self, client: &Arc<Client>) {
+        let is_it = |other: &Arc<Client>| Arc::ptr_eq(other, client);
+        let stuck = self.seen.iter().filter_map(|seen| seen.stuck.as_ref());
+        let with_it: Vec<_> = stuck.filter(|stuck| stuck.suspects.iter().any(is_it)).collect();
+        client.shun(with_it.len() > 1 || with_it.iter().any(|stuck| stuck.proven));
     }
 
     /// Has a thread wait for a client's memory, if one is free.
@@ -370,29 +383,17 @@ impl Watch {
     /// Looks who makes others wait, of two who may. Returns who it is if that is found out now.
     fn judge(&mut self, i: usize) -> Option<Arc<Client>> {
         let stuck = self.seen.get_mut(i)?.stuck.as_mut()?;
-        let [one, other] = stuck.probes.as_slice() else { return None };
-        let culprit = match () {
-            () if one.waits() && other.is_over() => one.client.clone(),
-            () if other.waits() && one.is_over() => other.client.clone(),
+        let mut waiting = stuck.probes.iter().filter(|probe| !probe.is_over());
+        let culprit = match (waiting.next(), waiting.next()) {
+            (Some(one), None) if one.waits() => one.client.clone(),
             // Neither is punched, or both are, or there was no time yet.
-            () => return None,
+            _ => return None,
         };
         stuck.probes.clear();
-        stuck.culprit = Some(culprit.clone());
-        let before = stuck.shunned.replace(culprit.clone());
-        culprit.shun(true);
-        if let Some(before) = before {
-            self.end_shunning(&before);
-        }
+        stuck.proven = true;
+        let before = std::mem::replace(&mut stuck.suspects, vec![culprit.clone()]);
+        before.iter().for_each(|client| self.decide(client));
         Some(culprit)
-    }
-
-    /// Serves a client again, unless it holds up a thread.
-    fn end_shunning(&self, client: &Arc<Client>) {
-        let mut shunned = self.seen.iter().filter_map(|seen| seen.stuck.as_ref()?.shunned.as_ref());
-        if !shunned.any(|other| Arc::ptr_eq(other, client)) {
-            client.shun(false);
-        }
     }
 
     /// Looks at thread `i` again, which was stuck and is not back.
@@ -406,7 +407,10 @@ impl Watch {
             stuck.looks += 1;
         }
         let due = stuck.looks >= FAULT_AFTER;
-        let culprit = stuck.culprit.clone().filter(|culprit| due && !culprit.is_abandoned());
+        let culprit = match stuck.suspects.as_slice() {
+            [one] if due && !one.is_abandoned() => Some(one.clone()),
+            _ => None,
+        };
         let (relieved, ringing) = (stuck.relieved, stuck.work.at.ringing);
         seen.stuck = Some(stuck);
         if let Some(client) = culprit {
@@ -434,9 +438,7 @@ impl Watch {
             // Else it has said so itself.
             self.crew.reclaim.quiescence.set_stuck(post.number, false);
         }
-        if let Some(client) = stuck.shunned {
-            self.end_shunning(&client);
-        }
+        stuck.suspects.iter().for_each(|client| self.decide(client));
     }
 
     /// Gives the duty of thread `i`, which is stuck, to one that stands in. Does nothing if that came on meanwhile.
