@@ -73,11 +73,11 @@ impl<T> SpinLock<T> {
     fn lock(&self, stop: impl Fn() -> bool) -> bool {
         let mut tries = 0u32;
         while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            if stop() {
-                return false;
-            }
             tries += 1;
             if tries.is_multiple_of(256) {
+                if stop() {
+                    return false;
+                }
                 #[cfg(not(loom))]
                 std::thread::yield_now();
             }

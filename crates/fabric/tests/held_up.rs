@@ -10,16 +10,17 @@ mod support;
 
 use std::ffi::{c_int, c_void};
 use std::io::{PipeReader, PipeWriter, Write};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fabric::switch::{BridgeId, PortRef};
+use fabric::switch::{BridgeId, PortRef, SwitchError, SwitchOptions};
 use fabric::{
     AttachOptions, Attachment, Egress, Fault, OutputList, PortSettings, QueueCounters, RxBatch, RxQueue,
     SharedMemory, Switch, Tools,
 };
+use rustix::event::{EventfdFlags, eventfd};
 use support::feed::{Feed, Sent};
 use support::pair::Pair;
 use support::rig::{self, ByFirstByte, Faults, attachment};
@@ -339,6 +340,15 @@ fn who_lets_go_soon_keeps_its_port() {
     assert_eq!(client.faults.seen(), []);
 }
 
+/// Says when it is dropped.
+struct Replaced(Arc<AtomicBool>);
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Ports are added, replaced and removed while a thread is stuck, and nothing that it uses goes before it comes out.
 #[test]
 fn the_control_plane_waits_for_nobody() {
@@ -347,13 +357,6 @@ fn the_control_plane_waits_for_nobody() {
     let client = Hostile::plug(&switch, bridge, "h", true);
     client.start();
     wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
-    /// Says when it is dropped.
-    struct Replaced(Arc<AtomicBool>);
-    impl Drop for Replaced {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
     let dropped = Arc::new(AtomicBool::new(false));
     let began = Instant::now();
     switch.retire(Replaced(dropped.clone()));
@@ -401,4 +404,192 @@ fn the_switch_ends_without_who_is_stuck() {
     drop(switch);
     assert!(began.elapsed() < Duration::from_secs(4), "it took {:?}", began.elapsed());
     client.hold.let_go();
+}
+
+/// A receiver that wants to be told.
+struct Ringing(OwnedFd, CallPort);
+
+impl Egress for Ringing {
+    fn deliver(
+        &self,
+        list: &mut OutputList<'_>,
+        counters: &QueueCounters,
+        tools: &mut Tools,
+    ) -> Result<(), Fault> {
+        tools.notifier.add(self.0.as_raw_fd());
+        self.1.deliver(list, counters, tools)
+    }
+}
+
+/// Who got a packet of a batch before the thread was held up is told at once, though the thread cannot.
+#[test]
+fn who_was_delivered_to_is_told_at_once() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let pair = Pair::plug(&switch, bridge, "p");
+    let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let ringing = Arc::new(Ringing(bell.try_clone().unwrap(), CallPort::default()));
+    let (listener, _) = rig::plug(&switch, bridge, "listener", vec![], vec![ringing]);
+    let first = Hostile::plug(&switch, bridge, "h0", true);
+    let second = Hostile::plug(&switch, bridge, "h1", true);
+    first.start();
+    wait_until("another thread stands in", || relieved(&switch) > 0);
+    second.hold.on.store(true, Ordering::SeqCst);
+    let (mut a, mut b) = (pair.packet(0), pair.packet(1));
+    a[0] = listener.port.0 as u8;
+    b[0] = second.port.port.0 as u8;
+    pair.feed.send([Sent::whole(&a), Sent::whole(&b)]);
+    wait_until("the stand-in is stuck", || second.hold.is_holding() && relieved(&switch) > 1);
+    let mut count = [0; 8];
+    wait_until("the listener is told", || rustix::io::read(&bell, &mut count).is_ok());
+    second.hold.let_go();
+    first.hold.let_go();
+}
+
+/// A queue whose batch is held up cannot move to another worker, and is not lost by the attempt.
+#[test]
+fn a_queue_that_is_held_up_stays() {
+    let options = SwitchOptions { workers: vec![Some(0), Some(1)], ..SwitchOptions::default() };
+    let switch = Switch::start(&options).unwrap();
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "p");
+    let client = Hostile::plug(&switch, bridge, "h", true);
+    client.hold.on.store(true, Ordering::SeqCst);
+    let mut to_it = pair.packet(0);
+    to_it[0] = client.port.port.0 as u8;
+    pair.feed.send([Sent::whole(&to_it)]);
+    wait_until("relieved", || client.hold.is_holding() && relieved(&switch) > 0);
+    let refused = (0..2).filter(|cpu| switch.pin(pair.from, 0, *cpu) == Err(SwitchError::HeldUp)).count();
+    assert_eq!(refused, 1, "it is on one of them");
+    client.hold.let_go();
+    pair.step();
+    pair.settle();
+}
+
+/// Waits until no thread is stuck any more.
+fn wait_for_stuck(switch: &Switch) {
+    let dropped = Arc::new(AtomicBool::new(false));
+    switch.retire(Replaced(dropped.clone()));
+    wait_until("the stuck thread comes out", || dropped.load(Ordering::SeqCst));
+}
+
+/// A thread that comes late writes nothing into the ring of a client that has gone.
+#[test]
+fn nothing_reaches_who_was_detached() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "p");
+    let client = Hostile::plug(&switch, bridge, "h", true);
+    client.hold.on.store(true, Ordering::SeqCst);
+    let mut to_it = pair.packet(0);
+    to_it[0] = client.port.port.0 as u8;
+    pair.feed.send([Sent::whole(&to_it), Sent::whole(&pair.packet(0))]);
+    wait_until("relieved", || client.hold.is_holding() && relieved(&switch) > 0);
+    let to = PortRef { bridge, port: fabric::PortIndex(u16::from(pair.to)) };
+    switch.detach(to).unwrap();
+    pair.step_receive();
+    assert_eq!(pair.received, 0);
+    client.hold.let_go();
+    wait_for_stuck(&switch);
+    pair.step_receive();
+    assert_eq!(pair.received, 0, "written into the ring after detach had returned");
+}
+
+/// Two clients hold up the same batch, one after the other: each answers for itself.
+#[test]
+fn blame_moves_with_the_thread() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let pair = Pair::plug(&switch, bridge, "p");
+    let honest = Hostile::plug(&switch, bridge, "swapped", true);
+    let hostile = Hostile::plug(&switch, bridge, "h", true);
+    honest.hold.on.store(true, Ordering::SeqCst);
+    hostile.hold.on.store(true, Ordering::SeqCst);
+    let (mut a, mut b) = (pair.packet(0), pair.packet(1));
+    a[0] = honest.port.port.0 as u8;
+    b[0] = hostile.port.port.0 as u8;
+    pair.feed.send([Sent::whole(&a), Sent::whole(&b)]);
+    wait_until("relieved", || honest.hold.is_holding() && relieved(&switch) > 0);
+    honest.hold.let_go();
+    wait_until("at the other", || hostile.hold.is_holding());
+    wait_until("its port is told", || hostile.faults.seen() == [Fault::Stalled]);
+    assert_eq!(honest.faults.seen(), []);
+    hostile.hold.let_go();
+}
+
+/// What a thread brings late from a client that has gone does not enter at the port that another one has in its place.
+#[test]
+fn late_packets_enter_nowhere() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let listener = rig::plug(&switch, bridge, "listener", vec![], vec![Arc::new(CallPort::default())]).0;
+    let client = Hostile::plug(&switch, bridge, "h", true);
+    let mut packet = frame(0, 60);
+    packet[0] = listener.port.0 as u8;
+    client.hold.on.store(true, Ordering::SeqCst);
+    client.feed.send([Sent::whole(&packet)]);
+    wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
+    switch.remove_port(client.port).unwrap();
+    let feed = Feed::new();
+    let (other, _) = rig::plug(&switch, bridge, "other", vec![feed.queue()], vec![]);
+    assert_eq!(other.port, client.port.port);
+    client.hold.let_go();
+    wait_for_stuck(&switch);
+    assert_eq!(
+        rig::packets(&switch, listener),
+        (0, 0),
+        "a packet of a removed port was taken for the new one's"
+    );
+}
+
+/// Holds up who tells it that signals are not needed.
+struct HoldingTold(Arc<Hold>, Box<dyn RxQueue>);
+
+impl RxQueue for HoldingTold {
+    fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
+        self.1.receive(batch)
+    }
+    fn complete(&mut self, tools: &mut Tools) -> Result<(), Fault> {
+        self.1.complete(tools)
+    }
+    fn set_signalled(&mut self, on: bool) {
+        if !on {
+            self.0.touch();
+        }
+        self.1.set_signalled(on);
+    }
+    fn signal(&self) -> BorrowedFd<'_> {
+        self.1.signal()
+    }
+    fn cheap_to_poll(&self) -> bool {
+        true
+    }
+}
+
+/// One who was signalled in the same moment as the one who holds the thread up is not slept over.
+#[test]
+fn who_was_signalled_at_the_same_time_is_served() {
+    let mut longest = Duration::ZERO;
+    for _ in 0..20 {
+        let switch = rig::switch(1);
+        let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+        let mut pair = Pair::plug(&switch, bridge, "p");
+        let (hold, feed) = (Hold::new(), Feed::new());
+        let queue = Box::new(HoldingTold(hold.clone(), feed.queue()));
+        rig::plug(&switch, bridge, "h", vec![queue], vec![]);
+        wait_until("both queues are armed", || pair.feed.wants_signal() && feed.wants_signal());
+        hold.on.store(true, Ordering::SeqCst);
+        let (to_nobody, to_it) = (Sent::whole(&frame(0, 60)), Sent::whole(&pair.packet(0)));
+        pair.feed.send([to_it]);
+        feed.send([to_nobody]);
+        pair.sent += 1;
+        let began = Instant::now();
+        while pair.received == 0 && began.elapsed() < Duration::from_millis(500) {
+            pair.step_receive();
+        }
+        longest = longest.max(began.elapsed());
+        hold.let_go();
+        pair.settle();
+    }
+    assert!(longest < Duration::from_millis(80), "a bystander waited for {longest:?}");
 }

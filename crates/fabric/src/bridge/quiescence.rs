@@ -148,6 +148,15 @@ impl Reclaim {
         }
     }
 
+    /// Waits until no thread can be using what was unpublished before the call, also those that are stuck, but no longer than
+    /// until `deadline`.
+    pub(crate) fn settle(&self, deadline: std::time::Instant) {
+        let Err(held) = self.quiescence.wait() else { return };
+        while !self.quiescence.is_over(held) && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// Keeps `garbage`, for a caller that must not wait.
     pub(crate) fn bury(&self, garbage: impl Send + 'static) {
         let held = Held(self.quiescence.epoch.fetch_add(1, Ordering::AcqRel) + 1);

@@ -1,11 +1,16 @@
 //! A client that is attached to a port: who is responsible for a worker's waiting.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::os::fd::RawFd;
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    Ordering::SeqCst,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::deliver::egress::Egress;
 use crate::fault::{Fault, OnFault};
+use crate::wake::notifier::MOST;
 
 /// A client's memory, as far as it can hold a worker up. Both are called on threads that may wait.
 pub trait SharedMemory: Send + Sync {
@@ -61,14 +66,32 @@ impl Client {
 
     /// From now on no thread touches its memory, nor waits for one that does; or they do again.
     pub(crate) fn shun(&self, on: bool) {
-        let on = on || self.is_abandoned();
-        self.shunned.store(on, Relaxed);
-        self.egress.iter().for_each(|egress| egress.shun(on));
+        let set = |on| {
+            self.shunned.store(on, SeqCst);
+            self.egress.iter().for_each(|egress| egress.shun(on));
+        };
+        set(on || self.is_abandoned());
+        // It may have been abandoned meanwhile.
+        if !on && self.abandoned.load(SeqCst) {
+            set(true);
+        }
+    }
+
+    /// It is unplugged: nothing enters from it and nothing is delivered to it any more. The caller publishes a picture without it
+    /// after this, and then [closes](Client::close) its queues.
+    pub(crate) fn leave(&self) {
+        self.abandoned.store(true, SeqCst);
+        self.shun(true);
+    }
+
+    /// Says where its transmit queues stand.
+    pub(crate) fn close(&self) {
+        self.egress.iter().for_each(|egress| egress.close());
     }
 
     /// Shuns it for good, and tells the port.
     pub(crate) fn abandon(&self, fault: Fault) {
-        self.abandoned.store(true, Relaxed);
+        self.abandoned.store(true, SeqCst);
         self.shun(true);
         self.fault(fault);
     }
@@ -76,11 +99,25 @@ impl Client {
 
 /// Whose memory or descriptor a thread is at: written by that thread, read by the [watchdog](crate::worker::watchdog).
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Site {
     /// The client whose packets are at hand.
     from: AtomicU64,
     /// The client that they are delivered to, or that is signalled.
     to: AtomicU64,
+    /// Descriptors that are to be signalled after the batch,
+    rings: Rings,
+    /// and how many.
+    collected: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Rings([AtomicI32; MOST]);
+
+impl Default for Rings {
+    fn default() -> Self {
+        Self([const { AtomicI32::new(-1) }; MOST])
+    }
 }
 
 /// Set beside a client's number while a thread signals it.
@@ -135,6 +172,26 @@ impl Site {
     pub(crate) fn get(&self) -> At {
         let (from, to) = (self.from.load(Relaxed), self.to.load(Relaxed));
         At { from, to: to & !RINGING, ringing: to & RINGING != 0 }
+    }
+
+    /// Descriptor number `i` that is to be signalled after the batch.
+    #[inline]
+    pub(crate) fn collect(&self, i: usize, fd: RawFd) {
+        if let Some(slot) = self.rings.0.get(i) {
+            slot.store(fd, Relaxed);
+            self.collected(i + 1);
+        }
+    }
+
+    /// So many descriptors are to be signalled.
+    #[inline]
+    pub(crate) fn collected(&self, n: usize) {
+        self.collected.store(n, Release);
+    }
+
+    /// The descriptors that are to be signalled.
+    pub(crate) fn rings(&self) -> impl Iterator<Item = RawFd> {
+        self.rings.0.iter().take(self.collected.load(Acquire)).map(|fd| fd.load(Relaxed))
     }
 
     /// The client that a descriptor is of which is to be signalled.

@@ -20,4 +20,8 @@ pub trait Egress: Send + Sync {
     /// A worker is stuck in the receiver's memory, perhaps with a lock of this queue: from now on nobody waits for that lock; or
     /// they may again.
     fn shun(&self, _on: bool) {}
+
+    /// The client is unplugged, and no picture names this queue any more: it delivers nothing from now on, also for a thread that
+    /// comes late, and says where it stands to who wants to know.
+    fn close(&self) {}
 }

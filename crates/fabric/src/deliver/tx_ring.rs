@@ -96,6 +96,9 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Hands over everything before `seq`; stores made by `fill` are visible first.
     fn publish(&self, own: &mut Self::Own, seq: u32);
 
+    /// Nothing more is handed over: what was read and not handed over is as if it never was.
+    fn close(&self, _own: &mut Self::Own) {}
+
     /// What to write to, if the receiver wants to be told. Called after a full fence.
     fn notify(&self) -> Option<RawFd>;
 
@@ -502,6 +505,7 @@ impl<B: RingBacking> Egress for TxRing<B> {
         let published = self.state.with_unless(&self.shunned, |state| {
             let before = state.reservation.published();
             let end = state.reservation.complete(ticket);
+            let end = end.filter(|_| !state.dead);
             if let Some(end) = end {
                 self.publish(state, before, end);
             }
@@ -532,6 +536,14 @@ impl<B: RingBacking> Egress for TxRing<B> {
             return Err(Fault::Memory);
         }
         early.map(|_| ())
+    }
+
+    fn close(&self) {
+        // Not if who has the lock is stuck in this very client's memory.
+        let _ = self.state.with_unless(&self.shunned, |state| {
+            state.dead = true;
+            self.backing.close(&mut state.own);
+        });
     }
 
     fn shun(&self, on: bool) {

@@ -11,6 +11,7 @@ use crate::deliver::queueing::{Queued, Retained};
 use crate::fault::OnFault;
 use crate::rx::RxQueue;
 use crate::wake::doorbell::EventBell;
+use crate::worker::handle::Lent;
 use crate::worker::tasks::Task;
 use crate::worker::tasks::drain::{Drain, Gate};
 use crate::worker::tasks::take_in::TakeIn;
@@ -150,22 +151,34 @@ impl Switch {
             return Ok(());
         };
         let (mut tasks, mut lent) = (Vec::new(), Vec::new());
-        let mut keep = |task| match task {
-            Ok(task) => tasks.extend(task),
-            Err(later) => lent.push(later),
+        let mut keep = |asked: Vec<Lent>| {
+            let deadline = Instant::now() + PATIENCE;
+            for asked in asked {
+                match asked.answer(deadline) {
+                    Ok(task) => tasks.extend(task),
+                    Err(later) => lent.push(later),
+                }
+            }
         };
-        attached.rx.iter().for_each(|(worker, token)| keep(self.take(*worker, *token)));
+        keep(self.ask(&attached.rx));
+        let client = &attached.client;
+        let was_abandoned = client.is_abandoned();
+        // Before the picture goes: a thread that comes late must neither enter at, nor deliver to, what comes in its place.
+        client.leave();
         self.publish(bridge);
         // Nothing is retained for the client any more.
-        attached.drains.iter().for_each(|(worker, token)| keep(self.take(*worker, *token)));
-        self.crew.clients.remove(&attached.client);
+        keep(self.ask(&attached.drains));
+        self.crew.clients.remove(client);
+        client.close();
         self.tell(bridge, at.port, was_up);
         drop(state);
-        if !attached.client.is_abandoned() {
-            // Another client holds up the worker that has them. Without the lock: it is this port alone that waits.
+        if !was_abandoned {
+            // Another client holds up a thread that may be at a batch of this one's, or for it. Without the lock: it is this
+            // port alone that waits.
             let deadline = Instant::now() + PATIENCE;
             let left = || deadline.saturating_duration_since(Instant::now());
             tasks.extend(lent.into_iter().filter_map(|later| later.wait(left())));
+            self.crew.reclaim.settle(deadline);
         }
         for task in tasks {
             match task {

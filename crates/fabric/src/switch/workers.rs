@@ -39,7 +39,7 @@ impl Switch {
         let (Some(old), Some(new)) = (self.workers.get(from), self.workers.get(to)) else {
             return Err(SwitchError::Gone("worker"));
         };
-        let task = old.take(token).map_err(|_| SwitchError::HeldUp)?;
+        let task = old.take_to_move(token).map_err(|_| SwitchError::HeldUp)?;
         new.add(task.ok_or(SwitchError::Gone("queue"))?);
         entry.0 = to;
         if let (Some(a), Some(b)) = (self.load.get(from), self.load.get(to)) {
@@ -94,6 +94,17 @@ impl Switch {
         if let Some(worker) = self.workers.get(worker) {
             worker.add(task);
         }
+    }
+
+    /// Asks the workers for tasks that were placed there, and are to be taken away.
+    pub(super) fn ask(&self, tasks: &[(usize, Token)]) -> Vec<Lent> {
+        let ask = |(worker, token): &(usize, Token)| {
+            if let Some(load) = self.load.get(*worker) {
+                load.fetch_sub(1, Relaxed);
+            }
+            Some(self.workers.get(*worker)?.ask(*token))
+        };
+        tasks.iter().filter_map(ask).collect()
     }
 
     /// Takes a task that was placed there away from a worker; returns after its last batch has completed, unless a

@@ -22,7 +22,7 @@ use crate::deliver::client::Site;
 use crate::wake::doorbell::{Ring, SystemCall};
 
 /// Receivers told with one system call; more take another.
-const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 
 /// A system call that took so long is looked into.
 const LONG: Duration = Duration::from_micros(500);
@@ -122,6 +122,7 @@ impl Notifier {
         if self.pending.len() == MOST {
             self.flush();
         }
+        self.site.collect(self.pending.len(), fd);
         self.pending.push((fd, self.site.signalled()));
     }
 
@@ -201,6 +202,7 @@ impl Notifier {
             }
         }
         self.site.leave();
+        self.site.collected(0);
         self.pending = pending;
         self.pending.clear();
     }

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -19,6 +19,7 @@ use rustix::time::{
 use crate::clock;
 use crate::counters::WorkerCounters;
 use crate::wake::doorbell::EventBell;
+use crate::wake::notifier::MOST;
 use crate::worker::handle::{Answer, Command, Commands};
 use crate::worker::run::Pace;
 use crate::worker::tasks::{Next, Ran, Task, Token};
@@ -53,6 +54,8 @@ pub(crate) struct Duty {
     pub(crate) counters: Arc<WorkerCounters>,
     /// Commands that were taken from the mailbox and not carried out yet.
     orders: VecDeque<Command>,
+    /// Descriptors that the thread before was about to signal, for it may be long in coming.
+    pub(crate) rings: Vec<RawFd>,
     /// Slots that were signalled, which their tasks were not told yet.
     pub(crate) signalled: Vec<usize>,
     /// Whether the doorbell of `commands` was rung while the worker was about to sleep, or there are such commands.
@@ -101,6 +104,7 @@ impl Duty {
             commands,
             counters: Arc::default(),
             orders: VecDeque::new(),
+            rings: Vec::with_capacity(MOST),
             signalled: Vec::new(),
             rung: false,
             epoll,
@@ -138,7 +142,7 @@ impl Duty {
     /// About to sleep: returns whether there is nothing to do until epoll says so.
     pub(crate) fn may_sleep(&mut self, now: u64) -> bool {
         self.rung = self.commands.doorbell.arm();
-        !self.rung && self.set_timer(now)
+        !self.rung && self.signalled.is_empty() && self.set_timer(now)
     }
 
     /// The sleep is over.
@@ -315,8 +319,14 @@ impl Duty {
         self.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.token == token))
     }
 
-    /// Takes a task away for good, for who waits for `reply`. Returns it if it is here.
-    pub(crate) fn remove(&mut self, token: Token, reply: &SyncSender<Answer>) -> Option<Task> {
+    /// Takes a task away, for who waits for `reply`: for good, also if it is lent now, or only if it is not. Returns it if it is
+    /// here.
+    pub(crate) fn remove(
+        &mut self,
+        token: Token,
+        reply: &SyncSender<Answer>,
+        for_good: bool,
+    ) -> Option<Task> {
         let Some(s) = self.find(token) else {
             let _ = reply.send(Answer::Here(None));
             return None;
@@ -324,12 +334,14 @@ impl Duty {
         let task = self.lend(s);
         if task.is_some() {
             self.release(s);
-        } else {
+        } else if for_good {
             self.forget(s);
             if let Some(Some(slot)) = self.slots.get_mut(s) {
                 slot.phase = Phase::Dead;
                 slot.claim = Some(reply.clone());
             }
+            let _ = reply.send(Answer::Lent);
+        } else {
             let _ = reply.send(Answer::Lent);
         }
         task

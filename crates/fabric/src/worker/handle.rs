@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
 use crate::wake::doorbell::EventBell;
@@ -15,6 +15,8 @@ pub(crate) enum Command {
     Add(Task),
     /// Gives the task back, if it was there: what goes with it is no work for a worker.
     Remove(Token, SyncSender<Answer>),
+    /// The same for a task that goes to another worker: one that is lent stays.
+    Move(Token, SyncSender<Answer>),
     /// A thread that was relieved is done with the task that it had.
     BringBack(Task, Next),
     /// The worker's own thread, which was relieved, is free again.
@@ -47,11 +49,21 @@ impl Ended {
         Self(Mutex::new(gone))
     }
 
+    /// When to stop waiting for threads that were told to end.
+    pub(crate) fn soon() -> Instant {
+        Instant::now() + Self::PATIENCE / 2
+    }
+
+    /// When to stop waiting for what a thread was asked for.
+    pub(crate) fn deadline() -> Instant {
+        Instant::now() + Self::PATIENCE
+    }
+
     /// Waits for the thread, for a while.
-    pub(crate) fn wait(&self) {
+    pub(crate) fn wait(&self, deadline: Instant) {
         let gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Nothing is ever sent.
-        let _ = gone.recv_timeout(Self::PATIENCE);
+        let _ = gone.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -63,15 +75,27 @@ pub(crate) enum Answer {
     Lent,
 }
 
-/// A task that a thread has which was relieved.
+/// A task that was asked for, and that perhaps a thread has which was relieved.
 pub(crate) struct Lent(Receiver<Answer>);
 
 impl Lent {
+    /// What the worker says first. Without an answer in time, it is stuck and nobody could stand in for it.
+    pub(crate) fn answer(self, deadline: Instant) -> Result<Option<Task>, Lent> {
+        match self.0.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(Answer::Here(task)) => Ok(task),
+            Ok(Answer::Lent) | Err(_) => Err(self),
+        }
+    }
+
     /// Waits for it, for a while.
     pub(crate) fn wait(self, patience: Duration) -> Option<Task> {
-        match self.0.recv_timeout(patience) {
-            Ok(Answer::Here(task)) => task,
-            Ok(Answer::Lent) | Err(_) => None,
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.0.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Answer::Here(task)) => return task,
+                Ok(Answer::Lent) => {}
+                Err(_) => return None,
+            }
         }
     }
 }
@@ -84,20 +108,28 @@ impl WorkerHandle {
 
     /// Takes a task away from the worker; returns after its last batch has completed, unless a client holds that up.
     pub(crate) fn take(&self, token: Token) -> Result<Option<Task>, Lent> {
+        self.ask(token).answer(Ended::deadline())
+    }
+
+    /// Asks for a task that is to be taken away.
+    pub(crate) fn ask(&self, token: Token) -> Lent {
         // Room for both answers: who sends them must not wait.
         let (reply, answer) = std::sync::mpsc::sync_channel(2);
         self.commands.send(Command::Remove(token, reply));
-        match answer.recv_timeout(Ended::PATIENCE) {
-            Ok(Answer::Here(task)) => Ok(task),
-            // Without an answer, the worker is stuck and nobody could stand in for it.
-            Ok(Answer::Lent) | Err(_) => Err(Lent(answer)),
-        }
+        Lent(answer)
+    }
+
+    /// Takes a task away that goes to another worker. `Err`: a client holds it up, and it stays here.
+    pub(crate) fn take_to_move(&self, token: Token) -> Result<Option<Task>, Lent> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(2);
+        self.commands.send(Command::Move(token, reply));
+        Lent(answer).answer(Ended::deadline())
     }
 }
 
 impl Drop for WorkerHandle {
     fn drop(&mut self) {
         self.commands.send(Command::Stop);
-        self.thread.wait();
+        self.thread.wait(Ended::soon());
     }
 }

@@ -12,6 +12,7 @@ use crate::worker::desk::Desk;
 use crate::worker::duty::Duty;
 
 /// See the module.
+#[repr(align(128))]
 pub(crate) struct Post {
     /// Its number among all threads that switch.
     pub(crate) number: usize,

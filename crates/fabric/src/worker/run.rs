@@ -15,7 +15,7 @@
 //! [watchdog](crate::worker::watchdog) finds it.
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SendError, sync_channel};
 use std::time::Duration;
 
 use rustix::event::Timespec;
@@ -79,6 +79,10 @@ impl Hand {
     pub(crate) fn serve(&mut self, duty: Box<Duty>) -> End {
         self.context.counters = duty.counters.clone();
         let end = self.rounds(duty).unwrap_or_else(|end| end);
+        if self.context.has_rings() {
+            // Collected before this thread was relieved. Who stands in has rung for them; who was told twice looks twice.
+            self.context.ring();
+        }
         self.reclaim.quiescence.sleep(self.post.number);
         self.reclaim.quiescence.set_stuck(self.post.number, false);
         end
@@ -86,6 +90,11 @@ impl Hand {
 
     fn rounds(&mut self, mut duty: Box<Duty>) -> Result<End, End> {
         self.awake();
+        if !duty.rings.is_empty() {
+            duty.rings.drain(..).for_each(|fd| self.context.tools.notifier.add(fd));
+            let (back, ()) = self.apart(duty, Context::ring);
+            duty = back.ok_or(End::Relieved(None))?;
+        }
         let mut now = clock::cycles();
         let mut listened = now;
         loop {
@@ -229,13 +238,24 @@ impl Hand {
             match order {
                 Command::Add(task) => duty = self.add(duty, task)?,
                 Command::Remove(token, reply) => {
-                    if let Some(mut task) = duty.remove(token, &reply) {
+                    if let Some(mut task) = duty.remove(token, &reply, true) {
                         let (back, ()) = self.apart_unwatched(duty, &mut task);
                         // It waits for this, or has given up waiting.
                         if let Err(unsent) = reply.send(Answer::Here(Some(task))) {
                             self.reclaim.bury(unsent);
                         }
                         duty = back.ok_or(End::Relieved(None))?;
+                    }
+                }
+                Command::Move(token, reply) => {
+                    if let Some(mut task) = duty.remove(token, &reply, false) {
+                        let (back, ()) = self.apart_unwatched(duty, &mut task);
+                        let unsent = reply.send(Answer::Here(Some(task))).err();
+                        duty = back.ok_or(End::Relieved(None))?;
+                        // Who asked does not wait any more: it stays.
+                        if let Some(SendError(Answer::Here(Some(task)))) = unsent {
+                            duty = self.add(duty, task)?;
+                        }
                     }
                 }
                 Command::BringBack(task, next) => match duty.bring_back(task, next) {

@@ -16,8 +16,9 @@
 //!
 //! The stuck thread ends its batch and brings its task back. No other thread has run that task meanwhile, so order is kept. A worker's own
 //! thread gets the duty back; it alone is pinned to the worker's CPU. With the threads back the client is served again: memory that
-//! was swapped out, or a machine that is short of CPU, is no crime. If the thread is not back after [`FAULT_AFTER`], or the client
-//! does this over and over, its port is told of a fault, and its memory is taken away, so that the thread comes out.
+//! was swapped out, or a machine that is short of CPU, is no crime. A client whose memory was found to be punched for [`FAULT_AFTER`],
+//! or over and over, and one that takes so long to signal, costs itself its port: that is told, and the client's memory is taken
+//! away, so that the thread comes out.
 //!
 //! Which threads are stuck decides nothing but who waits for them: what they use is kept until they have passed a quiescent point
 //! ([`Reclaim`]). A thread that merely lost its CPU is not asleep, and is left alone. While all workers sleep, so does the
@@ -25,6 +26,7 @@
 //!
 //! [`Client::shun`]: crate::deliver::client::Client::shun
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,7 +61,7 @@ const LINGER: u32 = 20;
 /// Looks at which a thread is stuck before its client's port is told.
 const FAULT_AFTER: u32 = 20;
 
-/// Threads that a client holds up within [`MEMORY`] before its port is told, however short each time was.
+/// Times within [`MEMORY`] that a client is found out before its port is told, however short each was.
 const STRIKES: u32 = 20;
 
 /// How long the watchdog remembers who held a thread up.
@@ -132,7 +134,16 @@ impl Watchdog {
         }
         let seen = posts.iter().map(|_| Seen::default()).collect();
         let (crew_of_it, posts, records) = (crew.clone(), posts.to_vec(), Vec::with_capacity(64));
-        let mut watch = Watch { crew: crew_of_it, posts, seen, records, inboxes, jobs, probers };
+        let mut watch = Watch {
+            crew: crew_of_it,
+            posts,
+            seen,
+            records,
+            inboxes,
+            jobs,
+            backlog: VecDeque::new(),
+            probers,
+        };
         threads.push(spawn("mswitch-watch", move || {
             let _vital = Vital::new("the watchdog", "clients could hold workers up for ever");
             watch.run();
@@ -146,7 +157,8 @@ impl Drop for Watchdog {
         self.crew.stopped.store(true, Relaxed);
         self.crew.doorbell.ring();
         // The watchdog ends, with it go the inboxes and the janitor's jobs, and so end the others.
-        self.threads.iter().rev().for_each(Ended::wait);
+        let deadline = Ended::soon();
+        self.threads.iter().rev().for_each(|thread| thread.wait(deadline));
     }
 }
 
@@ -187,15 +199,16 @@ struct Seen {
 
 /// A thread that a client holds up.
 struct Stuck {
+    /// What it is at now: in one batch it may be held up by several clients, one after the other.
     work: Work,
-    /// Who it may be: nobody that is known, one client, or two between which it copies.
+    /// Looks at which it was stuck there.
+    looks: u32,
+    /// Who it may be: one client, or two between which it copies; empty before that is known.
     suspects: Vec<Arc<Client>>,
+    /// How those fare who wait for the suspects' memory.
+    probes: Vec<Probe>,
     /// The suspect was found to have its memory punched.
     proven: bool,
-    /// How those fare who wait for each suspect's memory.
-    probes: Vec<Probe>,
-    /// Looks at which it was.
-    looks: u32,
     /// Another thread stands in.
     relieved: bool,
 }
@@ -260,6 +273,8 @@ struct Watch {
     records: Vec<Record>,
     inboxes: Vec<SyncSender<Box<Duty>>>,
     jobs: SyncSender<Job>,
+    /// Jobs that the janitor has no room for.
+    backlog: VecDeque<Job>,
     probers: Vec<Prober>,
 }
 
@@ -288,25 +303,28 @@ impl Watch {
     }
 
     /// Has dropped what nobody uses any more: that may take its time.
-    fn collect(&self) {
+    fn collect(&mut self) {
         let garbage = self.crew.reclaim.collect();
         if !garbage.is_empty() {
             self.later(Box::new(move || drop(garbage)));
         }
     }
 
-    fn later(&self, job: Job) {
-        match self.jobs.try_send(job) {
-            Ok(()) => {}
-            // A janitor with so much to do is stuck itself; what it cannot be given is done here.
-            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => job(),
+    /// Has the janitor do what may take its time.
+    fn later(&mut self, job: Job) {
+        self.backlog.push_back(job);
+        while let Some(job) = self.backlog.pop_front() {
+            match self.jobs.try_send(job) {
+                Ok(()) => {}
+                Err(TrySendError::Full(job)) => return self.backlog.push_front(job),
+                Err(TrySendError::Disconnected(_)) => return,
+            }
         }
     }
 
     /// Looks whether thread `i` gets anywhere.
     fn look(&mut self, i: usize) {
         let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
-        let before = seen.work;
         if let Some(stuck) = &seen.stuck {
             let left = if stuck.relieved {
                 self.crew.reclaim.quiescence.is_asleep(post.number)
@@ -316,7 +334,7 @@ impl Watch {
             let same = post.begun() == stuck.work.begun;
             return if same && !left { self.look_again(i) } else { self.came_out(i) };
         }
-        seen.work = post.work();
+        let before = std::mem::replace(&mut seen.work, post.work());
         let still = before.zip(seen.work).filter(|(before, now)| before.begun == now.begun);
         let Some((earlier, work)) = still else {
             // What it had when this began, or a little later.
@@ -328,33 +346,78 @@ impl Watch {
             return;
         }
         self.crew.reclaim.quiescence.set_stuck(post.number, true);
-        // If it came past one client and is at another, or sleeps in some other way, nobody can say who it was.
-        let known = earlier == work && state != State::Asleep;
-        let client = |number| if known { self.crew.clients.get(number) } else { None };
-        let suspects: Vec<_> =
-            [work.at.from, work.at.to].into_iter().filter(|number| *number > 0).filter_map(client).collect();
-        // One of them without shared memory cannot be it; whether the other is has to be found out all the same.
-        let shares = || suspects.iter().filter(|client| client.memory.is_some());
+        let (suspects, probes) = Default::default();
+        seen.stuck = Some(Stuck { work, looks: 1, suspects, probes, proven: false, relieved: false });
+        if earlier == work {
+            self.name(i, state);
+        }
+        self.relieve(i);
+    }
+
+    /// Looks at thread `i` again, which was stuck and is not back.
+    fn look_again(&mut self, i: usize) {
+        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
+        let at = post.site.get();
+        let Some(stuck) = &mut seen.stuck else { return };
+        if at != stuck.work.at {
+            // It came past that client. What it is at now may be something else.
+            (stuck.work.at, stuck.looks, stuck.proven) = (at, 0, false);
+            let past = (std::mem::take(&mut stuck.suspects), std::mem::take(&mut stuck.probes));
+            past.0.iter().for_each(|client| self.decide(client));
+            return self.later(Box::new(move || drop(past)));
+        }
+        let work = stuck.work;
+        let state = seen.state(post, work);
+        if state != State::Running {
+            if let Some(stuck) = &mut seen.stuck {
+                stuck.looks += 1;
+            }
+            self.name(i, state);
+        }
+        self.judge(i);
+        let Some(stuck) = self.seen.get(i).and_then(|seen| seen.stuck.as_ref()) else { return };
+        let (relieved, sure) = (stuck.relieved, stuck.proven || stuck.work.at.ringing);
+        if let [one] = stuck.suspects.as_slice()
+            && sure
+            && stuck.looks >= FAULT_AFTER
+        {
+            let client = one.clone();
+            self.punish(&client, work.at.ringing);
+        }
+        if !relieved {
+            self.relieve(i);
+        }
+    }
+
+    /// Finds out who thread `i` may be stuck with, unless that is known.
+    fn name(&mut self, i: usize, state: State) {
+        let Some(stuck) = self.seen.get(i).and_then(|seen| seen.stuck.as_ref()) else { return };
+        // In what sleeps in another way than page faults do, nobody knows who it waits for.
+        if state == State::Asleep || stuck.proven || !stuck.probes.is_empty() {
+            return;
+        }
+        let at = stuck.work.at;
+        let suspects: Vec<_> = match stuck.suspects.as_slice() {
+            [] => [at.from, at.to].into_iter().filter_map(|number| self.crew.clients.get(number)).collect(),
+            known => known.to_vec(),
+        };
         let mut probes = Vec::new();
-        if suspects.len() > 1 {
+        if !at.ringing {
+            // One without shared memory cannot be it; whether the other is has to be found out all the same.
+            let shares = || suspects.iter().filter(|client| client.memory.is_some());
             probes.extend(shares().filter_map(|client| self.probe(client)));
             if probes.len() < shares().count() {
                 probes.clear();
             }
         }
-        let involved = suspects.clone();
-        if let Some(seen) = self.seen.get_mut(i) {
-            seen.stuck = Some(Stuck { work, suspects, proven: false, probes, looks: 1, relieved: false });
+        if let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) {
+            (stuck.suspects, stuck.probes) = (suspects.clone(), probes);
         }
-        involved.iter().for_each(|client| self.decide(client));
-        self.relieve(i);
-        if let [culprit] = involved.as_slice() {
-            self.strike(i, culprit);
-        }
+        suspects.iter().for_each(|client| self.decide(client));
     }
 
-    /// Whether a client is shunned: if it was found out, or more than one thread is stuck with it. One alone may have been
-    /// held up by something else for a moment, and to shun a client costs it packets.
+    /// Shuns a client if it was found out, or if more than one thread is stuck with it; else serves it. One thread alone may be
+    /// held up by something else for a moment, and to be shunned costs a client packets.
     fn decide(&self, client: &Arc<Client>) {
         let is_it = |other: &Arc<Client>| Arc::ptr_eq(other, client);
         let stuck = self.seen.iter().filter_map(|seen| seen.stuck.as_ref());
@@ -372,6 +435,7 @@ impl Watch {
             its.store(BEGUN, Relaxed);
             memory.wait_for_holes();
             its.store(OVER, Relaxed);
+            drop(memory);
             busy.store(false, Release);
         };
         let (post, cpu_time) = (prober.post.clone(), prober.post.cpu_time());
@@ -380,49 +444,32 @@ impl Watch {
         Some(Probe { client: client.clone(), progress, post, cpu_time })
     }
 
-    /// Looks who makes others wait, of two who may. Returns who it is if that is found out now.
-    fn judge(&mut self, i: usize) -> Option<Arc<Client>> {
-        let stuck = self.seen.get_mut(i)?.stuck.as_mut()?;
+    /// Looks whose memory makes others wait, of those that thread `i` may be stuck with.
+    fn judge(&mut self, i: usize) {
+        let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) else { return };
         let mut waiting = stuck.probes.iter().filter(|probe| !probe.is_over());
         let culprit = match (waiting.next(), waiting.next()) {
             (Some(one), None) if one.waits() => one.client.clone(),
-            // Neither is punched, or both are, or there was no time yet.
-            _ => return None,
+            // Nobody's is punched, or that of both is, or there was no time yet.
+            _ => return,
         };
-        stuck.probes.clear();
         stuck.proven = true;
-        let before = std::mem::replace(&mut stuck.suspects, vec![culprit.clone()]);
-        before.iter().for_each(|client| self.decide(client));
-        Some(culprit)
-    }
-
-    /// Looks at thread `i` again, which was stuck and is not back.
-    fn look_again(&mut self, i: usize) {
-        if let Some(culprit) = self.judge(i) {
-            self.strike(i, &culprit);
-        }
-        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
-        let Some(mut stuck) = seen.stuck.take() else { return };
-        if seen.state(post, stuck.work) != State::Running {
-            stuck.looks += 1;
-        }
-        let due = stuck.looks >= FAULT_AFTER;
-        let culprit = match stuck.suspects.as_slice() {
-            [one] if due && !one.is_abandoned() => Some(one.clone()),
-            _ => None,
-        };
-        let (relieved, ringing) = (stuck.relieved, stuck.work.at.ringing);
-        seen.stuck = Some(stuck);
-        if let Some(client) = culprit {
-            self.punish(&client, ringing);
-        }
-        if !relieved {
-            self.relieve(i);
+        let past = (
+            std::mem::take(&mut stuck.probes),
+            std::mem::replace(&mut stuck.suspects, vec![culprit.clone()]),
+        );
+        past.1.iter().for_each(|client| self.decide(client));
+        self.later(Box::new(move || drop(past)));
+        if self.strike(&culprit) >= STRIKES {
+            self.punish(&culprit, false);
         }
     }
 
     /// Has a client's port told, and its memory taken away.
-    fn punish(&self, client: &Client, ringing: bool) {
+    fn punish(&mut self, client: &Client, ringing: bool) {
+        if client.is_abandoned() {
+            return;
+        }
         client.abandon(if ringing { Fault::Signal } else { Fault::Stalled });
         if let Some(memory) = client.memory.clone() {
             self.later(Box::new(move || memory.take_away()));
@@ -439,6 +486,7 @@ impl Watch {
             self.crew.reclaim.quiescence.set_stuck(post.number, false);
         }
         stuck.suspects.iter().for_each(|client| self.decide(client));
+        self.later(Box::new(move || drop((stuck.suspects, stuck.probes))));
     }
 
     /// Gives the duty of thread `i`, which is stuck, to one that stands in. Does nothing if that came on meanwhile.
@@ -446,32 +494,28 @@ impl Watch {
         let Some(post) = self.posts.get(i) else { return };
         let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) else { return };
         let Some(place) = self.crew.idle().pop() else { return };
-        let (Some(duty), Some(inbox)) = (post.desk.take(), self.inboxes.get(place)) else {
+        let (Some(mut duty), Some(inbox)) = (post.desk.take(), self.inboxes.get(place)) else {
             return self.crew.idle().push(place);
         };
         stuck.relieved = true;
         bump(&duty.counters.relieved, 1);
+        // What it has delivered before is not to wait for it. Who is told twice looks twice; not who it is telling now.
+        if !stuck.work.at.ringing {
+            duty.rings.extend(post.site.rings());
+        }
         // An idle one waits for it.
         let _ = inbox.send(duty);
     }
 
-    /// Notes that a client holds thread `i` up. One that does so over and over is punished at once.
-    fn strike(&mut self, i: usize, client: &Client) {
+    /// Notes that a client holds a thread up. Returns how often it did lately.
+    fn strike(&mut self, client: &Client) -> u32 {
         self.records.retain(|record| record.since.elapsed() < MEMORY);
-        let strikes = match self.records.iter_mut().find(|record| record.client == client.number) {
-            Some(record) => {
-                record.strikes += 1;
-                record.strikes
-            }
-            None => {
-                self.records.push(Record { client: client.number, strikes: 1, since: Instant::now() });
-                1
-            }
-        };
-        if strikes >= STRIKES {
-            let stuck = self.seen.get(i).and_then(|seen| seen.stuck.as_ref());
-            self.punish(client, stuck.is_some_and(|stuck| stuck.work.at.ringing));
+        if let Some(record) = self.records.iter_mut().find(|record| record.client == client.number) {
+            record.strikes += 1;
+            return record.strikes;
         }
+        self.records.push(Record { client: client.number, strikes: 1, since: Instant::now() });
+        1
     }
 }
 

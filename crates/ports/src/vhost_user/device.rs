@@ -235,7 +235,8 @@ impl Rings for Plug {
         // Most often they start again at once, in another way. Fails only if the port is gone, which has detached it.
         let _ = self.switch.suspend(self.at);
         self.suspended = true;
-        // Queues have said where they stand when they were dropped.
+        self.switch.retire(plugged.calls);
+        // Queues have said where they stand when they were dropped or closed.
         let place = |(ring, position): (usize, Arc<AtomicU32>)| (ring, position.load(Ordering::Acquire));
         plugged.positions.into_iter().map(place).collect()
     }

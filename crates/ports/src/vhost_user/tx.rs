@@ -233,6 +233,10 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         }
     }
 
+    fn close(&self, own: &mut Own) {
+        own.settle();
+    }
+
     #[inline]
     fn notify(&self) -> Option<RawFd> {
         // Several workers may have published: one of them tells.
@@ -246,12 +250,19 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
     }
 }
 
-impl Drop for Own {
-    fn drop(&mut self) {
+impl Own {
+    /// Undoes what was taken and not given back, and says where the ring stands.
+    fn settle(&mut self) {
         // In a packed ring the first of these undoes all.
-        for _ in 0..self.taken {
+        for _ in 0..std::mem::take(&mut self.taken) {
             self.queue.untake(std::mem::take(&mut self.slots));
         }
         self.position.store(self.queue.base(), Ordering::Release);
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.settle();
     }
 }

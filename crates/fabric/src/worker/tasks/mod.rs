@@ -100,8 +100,8 @@ impl Task {
     #[inline]
     pub(crate) fn set_signalled(&mut self, on: bool) {
         match self {
-            // A client that holds another thread up is asked for nothing: it may signal more than it needs to.
-            Self::TakeIn(task) if task.client.is_shunned() => {}
+            // A client that holds another thread up may signal more than it needs to.
+            Self::TakeIn(task) if !on && task.client.is_shunned() => {}
             Self::TakeIn(task) => task.queue.set_signalled(on),
             Self::Drain(task) => task.set_signalled(on),
             Self::Inject(task) => task.set_signalled(on),

@@ -42,6 +42,12 @@ impl TakeIn {
             // SAFETY: the worker that runs this is awake and `bridge` does not outlive this function.
             let bridge = unsafe { self.bridge.get() };
             context.load_for(bridge);
+            if self.client.is_abandoned() {
+                // Unplugged while this thread was held up: somebody else may have the port by now.
+                context.batch.clear();
+                self.dead = true;
+                return Ran { packets: 0, next: Next::Never };
+            }
             context.tools.site.loaded(context.batch.longest <= HEADER_COPY as u32);
             let Context { batch, pad, tools, .. } = context;
             forward(batch, pad, tools, bridge, self.ingress);
