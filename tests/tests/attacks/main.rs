@@ -20,6 +20,17 @@ macro_rules! attacks {
     )*};
 }
 
+/// Tests of attacks that only a front-end can make: a memif client changes nothing but by coming again.
+macro_rules! front_ends {
+    ($($(#[$doc:meta])* $name:ident: $attack:literal;)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $name() {
+            crate::trial::judge($attack, "vhost-user");
+        }
+    )*};
+}
+
 mod closing;
 mod kept;
 mod restarts;
