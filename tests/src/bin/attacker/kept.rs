@@ -6,7 +6,7 @@ use bench::port::Rings;
 use e2e::{Error, Peer, Result, until};
 use memif::Secret;
 use memif::message::{AddRegion, Init, MODE_ETHERNET, Message, VERSION};
-use vhost_user::features::device;
+use vhost_user::features::{device, protocol};
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
 use vhost_user::message::{Region, Request};
 
@@ -107,6 +107,10 @@ pub(crate) fn regions(scene: &Scene) -> Result<()> {
                     let Ok(mut connection) = Connection::dial(scene.path("bad.sock").as_ref()) else {
                         return Ok(());
                     };
+                    let features = protocol::REPLY_ACK | protocol::CONFIGURE_MEM_SLOTS;
+                    if connection.tell(&Request::SetProtocolFeatures(features), &[]).is_err() {
+                        return Ok(());
+                    }
                     for index in 0..1_000 {
                         let (guest, size) = (index << 40, 1 << 40);
                         let region = Region { guest, size, user: guest, offset: 0 };
