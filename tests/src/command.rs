@@ -105,9 +105,14 @@ impl Running {
         kill_process(pid, signal).map_err(Error::while_doing("cannot send a signal"))
     }
 
+    /// Asks it to end (SIGTERM).
+    pub fn ask_to_end(&self) -> Result<()> {
+        self.signal(Signal::TERM)
+    }
+
     /// Asks it to end (SIGTERM) and waits.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
-        self.signal(Signal::TERM)?;
+        self.ask_to_end()?;
         self.wait(PATIENCE)
     }
 

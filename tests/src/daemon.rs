@@ -214,6 +214,16 @@ impl Daemon {
         Ok(bench::cpu::process_time(self.pid())?)
     }
 
+    /// Asks it to end, as [`Daemon::terminate`], and does not wait.
+    pub fn ask_to_end(&self) -> Result<()> {
+        self.process.ask_to_end()
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        self.process.wait(Duration::from_secs(10))
+    }
+
     /// Asks it to end (SIGTERM) and waits.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
         self.process.terminate()

@@ -8,7 +8,8 @@
 //! many receivers go in one `io_submit`, so a batch costs one system call however many it wakes.
 //!
 //! A receiver can make its signal expensive: the kernel calls all who watch the eventfd, in our context. Once a system call
-//! took long, receivers are told one by one for a while and the CPU time of each is measured, so that one can be named.
+//! took long, receivers are told one by one for a while, so that the [watchdog](crate::worker::watchdog) sees which one it is. A
+//! moment says nothing: a signal also waits while the CPU of who is woken is busy with interrupts disabled.
 
 use std::ffi::c_long;
 use std::fs::File;
@@ -28,8 +29,6 @@ pub(crate) const MOST: usize = 64;
 const LONG: Duration = Duration::from_micros(500);
 /// After one, receivers are told one by one so many times.
 const SUSPICIOUS: u32 = 256;
-/// A receiver whose signals take long so many times in a row is expensive.
-const STRIKES: u32 = 8;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -76,9 +75,6 @@ pub struct Notifier {
     long: u64,
     /// Times that receivers are still told one by one.
     suspicious: u32,
-    /// The client whose signals took long last, and how many times in a row.
-    strikes: (u64, u32),
-    expensive: Option<u64>,
 }
 
 impl Notifier {
@@ -111,8 +107,6 @@ impl Notifier {
             site,
             long: clock::from_duration(LONG),
             suspicious: 0,
-            strikes: (0, 0),
-            expensive: None,
         })
     }
 
@@ -165,11 +159,6 @@ impl Notifier {
         &self.site
     }
 
-    /// A client that was found to be expensive to signal since this was last asked.
-    pub(crate) fn take_expensive(&mut self) -> Option<u64> {
-        self.expensive.take()
-    }
-
     /// Rings all doorbells collected. Returns how many receivers were told.
     pub fn flush(&mut self) -> u64 {
         let before = self.told;
@@ -194,11 +183,7 @@ impl Notifier {
             all if self.suspicious > 0 => all.iter().for_each(|one| self.tell_one(*one)),
             all => {
                 self.site.ring(0);
-                let start = clock::cycles();
-                self.submit(all);
-                if clock::cycles().wrapping_sub(start) > self.long {
-                    self.suspicious = SUSPICIOUS;
-                }
+                self.submit_timed(all);
             }
         }
         self.site.leave();
@@ -207,30 +192,18 @@ impl Notifier {
         self.pending.clear();
     }
 
-    /// Signals one, and looks at what that costs if there is reason to.
     fn tell_one(&mut self, (fd, client): (RawFd, u64)) {
         self.site.ring(client);
+        self.suspicious = self.suspicious.saturating_sub(1);
+        self.submit_timed(&[(fd, client)]);
+    }
+
+    /// Takes note if the system call takes long.
+    fn submit_timed(&mut self, pending: &[(RawFd, u64)]) {
         let start = clock::cycles();
-        if self.suspicious == 0 {
-            self.submit(&[(fd, client)]);
-            if clock::cycles().wrapping_sub(start) > self.long {
-                self.suspicious = SUSPICIOUS;
-            }
-            return;
-        }
-        self.suspicious -= 1;
-        // Not the time that passes: who is woken may get our CPU.
-        let before = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        self.submit(&[(fd, client)]);
-        let after = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        let nanoseconds = (after.tv_sec - before.tv_sec) * 1_000_000_000 + (after.tv_nsec - before.tv_nsec);
-        self.strikes = match self.strikes {
-            _ if nanoseconds < LONG.as_nanos() as i64 => (0, 0),
-            (last, times) if last == client => (client, times + 1),
-            _ => (client, 1),
-        };
-        if self.strikes.1 >= STRIKES {
-            self.expensive = Some(client).filter(|client| *client != 0);
+        self.submit(pending);
+        if clock::cycles().wrapping_sub(start) > self.long {
+            self.suspicious = SUSPICIOUS;
         }
     }
 

@@ -92,7 +92,7 @@ impl Crew {
 
     /// A thread of the crew, which has this post.
     pub(crate) fn hand(self: &Arc<Self>, post: Arc<Post>, limits: BatchLimits) -> std::io::Result<Hand> {
-        let context = Context::new(&post, limits, self.clients.clone())?;
+        let context = Context::new(&post, limits)?;
         Ok(Hand { post, context, reclaim: self.reclaim.clone(), watchdog: self.doorbell.clone() })
     }
 

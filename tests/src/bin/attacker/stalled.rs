@@ -1,5 +1,7 @@
 //! Memory that stalls who touches it: pages that are being punched away make a page fault wait until the last one is gone.
 
+use std::time::Duration;
+
 use e2e::{Error, Result};
 
 use crate::plug::{BUFFERS, NEEDED};
@@ -70,6 +72,9 @@ pub(crate) fn punched(scene: &Scene, how: Punch) -> Result<()> {
     )
 }
 
+/// Huge pages that the test has reserved.
+const RESERVED: u64 = 256;
+
 /// Has the calling thread run only when nobody else wants to.
 fn starve() {
     let parameters = libc::sched_param { sched_priority: 0 };
@@ -89,6 +94,11 @@ pub(crate) fn available() -> Result<u64> {
     Ok(number("/proc/meminfo", "MemAvailable:")? << 10)
 }
 
+/// Huge pages that nobody uses: once there are those that the test has reserved, for the switch may still be unmapping those of
+/// the attacker before.
 pub(crate) fn free_huge_pages() -> Result<u64> {
-    number("/proc/meminfo", "HugePages_Free:")
+    e2e::until("huge pages", Duration::from_secs(10), || {
+        let free = number("/proc/meminfo", "HugePages_Free:")?;
+        Ok((free >= RESERVED).then_some(free))
+    })
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::bridge::picture::BridgeState;
 use crate::counters::{WorkerCounters, bump};
-use crate::deliver::client::{Client, Clients};
+use crate::deliver::client::Client;
 use crate::deliver::levels::Nest;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
@@ -155,7 +155,6 @@ pub(crate) struct Context {
     pub(crate) worker: usize,
     /// Those of the worker that it serves.
     pub(crate) counters: Arc<WorkerCounters>,
-    clients: Arc<Clients>,
     pub(crate) batch: RxBatch,
     pub(crate) pad: Scratchpad,
     pub(crate) tools: Tools,
@@ -163,12 +162,12 @@ pub(crate) struct Context {
 
 impl Context {
     /// That of the thread at `post`. Fails where the kernel has no asynchronous I/O left.
-    pub(crate) fn new(post: &Post, limits: BatchLimits, clients: Arc<Clients>) -> std::io::Result<Self> {
+    pub(crate) fn new(post: &Post, limits: BatchLimits) -> std::io::Result<Self> {
         let worker = post.number;
         let (batch, pad) = (RxBatch::new(limits), Scratchpad::of_worker(worker));
         let notifier = Notifier::at(post.site.clone())?;
         let tools = Tools { notifier, nest: Nest::of_worker(worker, limits), site: post.site.clone() };
-        Ok(Self { worker, counters: Arc::default(), clients, batch, pad, tools })
+        Ok(Self { worker, counters: Arc::default(), batch, pad, tools })
     }
 
     /// Makes the private header copies of the packets in the batch, which is about to be switched in `bridge`.
@@ -197,10 +196,6 @@ impl Context {
 
     /// Rings them.
     pub(crate) fn ring(&mut self) {
-        let notifier = &mut self.tools.notifier;
-        bump(&self.counters.notifications, notifier.flush());
-        if let Some(client) = notifier.take_expensive().and_then(|number| self.clients.get(number)) {
-            client.abandon(Fault::Signal);
-        }
+        bump(&self.counters.notifications, self.tools.notifier.flush());
     }
 }
