@@ -368,7 +368,9 @@ impl Watch {
         }
         let work = stuck.work;
         let state = seen.state(post, work);
-        if state != State::Running {
+        // Whoever sleeps while it signals waits for something else.
+        let counts = if work.at.ringing { state == State::Signalling } else { state != State::Running };
+        if counts {
             if let Some(stuck) = &mut seen.stuck {
                 stuck.looks += 1;
             }
@@ -392,8 +394,12 @@ impl Watch {
     /// Finds out who thread `i` may be stuck with, unless that is known.
     fn name(&mut self, i: usize, state: State) {
         let Some(stuck) = self.seen.get(i).and_then(|seen| seen.stuck.as_ref()) else { return };
-        // In what sleeps in another way than page faults do, nobody knows who it waits for.
-        if state == State::Asleep || stuck.proven || !stuck.probes.is_empty() {
+        // In what sleeps in another way than page faults do, or sleeps while it signals, nobody knows who it waits for.
+        if state == State::Asleep
+            || (state == State::Faulting && stuck.work.at.ringing)
+            || stuck.proven
+            || !stuck.probes.is_empty()
+        {
             return;
         }
         let at = stuck.work.at;
