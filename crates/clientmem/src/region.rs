@@ -91,7 +91,8 @@ pub struct Region {
     mapped: usize,
     page_size: usize,
     slot: &'static Slot,
-    file: OwnedFd,
+    /// The file, unless the process had no descriptor left for it.
+    file: Option<OwnedFd>,
     /// What the slot refers to.
     _first_touch: Option<FirstTouch>,
 }
@@ -140,7 +141,7 @@ impl Region {
         if flags & OFlags::ACCMODE != OFlags::RDWR {
             return Err(MapError::NotReadWrite);
         }
-        let kept = fcntl_dupfd_cloexec(fd, 0).map_err(|e| MapError::Map(e.into()))?;
+        let kept = fcntl_dupfd_cloexec(fd, 0).ok();
         install_fault_handler();
         // A power of two, in which the file is mapped.
         let page_size = file.page_size as u64;
@@ -245,7 +246,7 @@ impl Region {
     pub fn wait_for_holes(&self) {
         // Adds no seal. The kernel takes the file's lock to find that out, which it holds for as long as holes are made
         // (memfd_add_seals and shmem_fallocate; hugetlbfs alike).
-        let _ = fcntl_add_seals(&self.file, SealFlags::empty());
+        let _ = self.file.as_ref().map(|file| fcntl_add_seals(file, SealFlags::empty()));
     }
 
     /// The mapping, in pieces between which others get the kernel's lock.
