@@ -13,6 +13,7 @@ use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::forward::{forward, originate};
 use crate::decide::logic::SwitchLogic;
 use crate::decide::steps::seen;
+use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
 use crate::deliver::queueing::{Queued, Retained};
 use crate::deliver::tools::Tools;
@@ -25,6 +26,7 @@ use crate::protect::policing::Guards;
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
 use crate::wake::doorbell::EventBell;
 use crate::wake::notifier::Notifier;
+use crate::worker::post::Post;
 use crate::worker::tasks::Context;
 use crate::worker::tasks::drain::{Drain, Gate};
 
@@ -237,7 +239,8 @@ impl Retaining {
     pub fn new(slots: u32, gate: Box<dyn Gate>, egress: Arc<dyn Egress>) -> io::Result<Self> {
         let (ring, counters) = (Retained::new(slots, EventBell::new()?), Arc::<QueueCounters>::default());
         let queue = Arc::new(Queued::new(ring.clone()));
-        let drain = Drain::new(ring, gate, egress, counters.clone(), Arc::new(|_| ()), 0);
+        let client = Client::new(1, Arc::new(|_| ()), vec![egress.clone()], None);
+        let drain = Drain::new(ring, gate, egress, counters.clone(), client, 0);
         Ok(Self { queue, drain, counters })
     }
 
@@ -248,7 +251,9 @@ impl Retaining {
 
     /// Lets the drain deliver a batch at this time; returns its packets.
     pub fn run(&mut self, drainer: &mut Drainer, now: u64) -> usize {
-        self.drain.run(&mut drainer.0, now).packets
+        let packets = self.drain.run(&mut drainer.0, now).packets;
+        drainer.0.ring();
+        packets
     }
 
     /// What the drain has counted.
@@ -263,6 +268,6 @@ pub struct Drainer(Context);
 impl Drainer {
     /// Fails where a worker would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
-        Context::new(0, limits, Arc::default()).map(Self)
+        Context::new(&Post::new(0), limits).map(Self)
     }
 }

@@ -8,8 +8,8 @@
 //! only then loads published pointers; `wait` fences after the unpublishing and before it looks who sleeps.
 //! One of the two sees the other.
 //!
-//! Nobody waits for a worker that a client holds up ([`crate::worker::watchdog`]): it is [marked](Quiescence::set_stuck), and what
-//! is unpublished meanwhile is kept ([`Reclaim`]) until it has passed a quiescent point after all. The mark decides who waits
+//! Nobody waits for a worker that a client holds up (`worker/watchdog.rs`): it is [marked](Quiescence::set_stuck), and what
+//! is unpublished meanwhile is kept (`Reclaim`) until it has passed a quiescent point after all. The mark decides who waits
 //! and never what may be dropped, so that a wrong one is harmless.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,7 +8,7 @@
 //! many receivers go in one `io_submit`, so a batch costs one system call however many it wakes.
 //!
 //! A receiver can make its signal expensive: the kernel calls all who watch the eventfd, in our context. Once a system call
-//! took long, receivers are told one by one for a while, so that the [watchdog](crate::worker::watchdog) sees which one it is. A
+//! took long, receivers are told one by one for a while, so that the watchdog (`worker/watchdog.rs`) sees which one it is. A
 //! moment says nothing: a signal also waits while the CPU of who is woken is busy with interrupts disabled.
 
 use std::ffi::c_long;
