@@ -82,13 +82,7 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
     let batch = BatchLimits { packets: case.batch, ..BatchLimits::default() };
     let switch = Arc::new(Switch::start(&SwitchOptions { batch, ..SwitchOptions::default() })?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let env = Environment {
-        switch: switch.clone(),
-        runtime: runtime.handle().clone(),
-        sockets: Default::default(),
-        patches: Default::default(),
-        alarm: Default::default(),
-    };
+    let env = Environment::new(switch.clone(), runtime.handle().clone());
     let bridge = switch.add_bridge("br0", (case.logic)()?)?;
     // In the abstract namespace nothing has to be removed.
     let socket = format!("@mswitch-instructions-{}", std::process::id());

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use clientmem::Region;
+use clientmem::{MAX_REGION_SIZE, Region};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const PAGE: u64 = 4096;
@@ -95,4 +95,19 @@ fn a_fault_does_not_wait_for_a_large_mapping_to_go() {
     println!("worst access while 1 GiB is unmapped: {waits:?}, unmapping: {drops:?}");
     let (wait, unmapping) = (median(waits), median(drops));
     assert!(wait < unmapping / 2, "{wait:?}, while unmapping takes {unmapping:?}");
+}
+
+#[test]
+fn a_mapping_without_pages_goes_at_once_however_large() {
+    let _alone = alone();
+    let fd = memfd_create("cost", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&fd, MAX_REGION_SIZE).unwrap();
+    let region = Region::map(fd.as_fd(), MAX_REGION_SIZE).unwrap();
+    let start = Instant::now();
+    region.void();
+    let voiding = start.elapsed();
+    drop(region);
+    let both = start.elapsed();
+    println!("1 TiB without pages is taken away in {voiding:?}, then unmapped in {:?}", both - voiding);
+    assert!(both < Duration::from_secs(2), "{both:?}");
 }

@@ -1,6 +1,5 @@
 //! Who asks whether holes are being punched into a client's file waits until they are, and not otherwise.
-#![cfg(test)]
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used)]
 
 use std::os::fd::AsFd;
 use std::sync::Barrier;

@@ -120,13 +120,7 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
             lost.fetch_add(1, Relaxed);
         }
     }));
-    let environment = Environment {
-        switch,
-        runtime: runtime.handle().clone(),
-        sockets: Default::default(),
-        patches: Default::default(),
-        alarm: Default::default(),
-    };
+    let environment = Environment::new(switch, runtime.handle().clone());
     let state = Arc::new(State::new(environment));
     if let Some(metrics) = metrics {
         let address = metrics.address();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
@@ -90,8 +90,8 @@ pub struct State {
     environment: Environment,
     bridges: Mutex<Bridges>,
     overfull: Mutex<Overfull>,
-    /// How many faults of each port were told.
-    told_faults: Mutex<BTreeMap<PortRef, u64>>,
+    /// The last fault of each port that was told: its number, and when it was.
+    told_faults: Mutex<BTreeMap<PortRef, (u64, SystemTime)>>,
     sflow: Sflow,
 }
 
@@ -235,9 +235,10 @@ impl State {
         for (bridge, name, port) in every(&bridges) {
             let faults = port.open.as_ref().and_then(|open| open.faults());
             let Some(summary) = faults.and_then(|faults| faults.summary()) else { continue };
-            now.insert(port.at, summary.total);
-            // A port that was opened anew counts from the beginning.
-            if told.get(&port.at) != Some(&summary.total) {
+            // A port that was opened anew counts from the beginning, and may come to the same number.
+            let last = (summary.total, summary.last.at);
+            now.insert(port.at, last);
+            if told.get(&port.at) != Some(&last) {
                 new.push((bridge.into(), name.into(), summary));
             }
         }
@@ -356,6 +357,12 @@ mod tests {
         }
     }
 
+    /// No bridges yet, on a switch that was started for this.
+    fn started(runtime: &tokio::runtime::Runtime) -> State {
+        let switch = Switch::start(&SwitchOptions::default()).unwrap();
+        State::new(Environment::new(Arc::new(switch), runtime.handle().clone()))
+    }
+
     #[test]
     fn what_is_handed_over_bends_to_the_configuration_and_to_ports() {
         let folder = tempfile::tempdir().unwrap();
@@ -367,13 +374,7 @@ mod tests {
         let text = format!("[[bridge]]\nname = \"br0\"\n{}{}{station}", port("a", 0), port("b", 1));
         let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let state = State::new(Environment {
-            switch: Arc::new(Switch::start(&SwitchOptions::default()).unwrap()),
-            runtime: runtime.handle().clone(),
-            sockets: ports::memif::Sockets::default(),
-            patches: ports::patch::Patches::default(),
-            alarm: Default::default(),
-        });
+        let state = started(&runtime);
         let outcomes = state.reconcile(&wanted, Effort::All);
         assert!(outcomes.iter().all(|outcome| outcome.trouble.is_none()), "{outcomes:?}");
 
@@ -410,13 +411,7 @@ mod tests {
         );
         let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let state = State::new(Environment {
-            switch: Arc::new(Switch::start(&SwitchOptions::default()).unwrap()),
-            runtime: runtime.handle().clone(),
-            sockets: Default::default(),
-            patches: Default::default(),
-            alarm: Default::default(),
-        });
+        let state = started(&runtime);
         state.reconcile(&wanted, Effort::All);
         assert_eq!(state.new_faults(), []);
         for total in 1..=2 {
@@ -436,7 +431,23 @@ mod tests {
         let port = find_port(&bridges, "br0", "v").unwrap();
         let shown = crate::convert::port(&state, &bridges, "br0", "v", port).unwrap().faults.unwrap();
         assert_eq!((shown.total, shown.kind.as_str(), shown.hold_off_seconds), (2, "protocol", 0.0));
+        let at = port.at;
         drop(bridges);
+        // Another port in its place has a first and a second fault of its own.
+        state.reconcile(&crate::model::Config::default(), Effort::All);
+        state.reconcile(&wanted, Effort::All);
+        for total in 1..=2 {
+            let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+            std::io::Write::write_all(&mut client, &[0xff; 12]).unwrap();
+            let rung = async { tokio::time::timeout(Duration::from_secs(20), state.alarm().rung()).await };
+            runtime.block_on(rung).unwrap();
+            let bridges = state.bridges();
+            let port = find_port(&bridges, "br0", "v").unwrap();
+            assert_eq!(port.at, at);
+            let faults = port.open.as_ref().unwrap().faults().unwrap();
+            assert_eq!(faults.summary().unwrap().total, total);
+        }
+        assert_eq!(state.new_faults().len(), 1);
         state.reconcile(&crate::model::Config::default(), Effort::All);
     }
 
@@ -449,13 +460,7 @@ mod tests {
         );
         let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let state = Arc::new(State::new(Environment {
-            switch: Arc::new(Switch::start(&SwitchOptions::default()).unwrap()),
-            runtime: runtime.handle().clone(),
-            sockets: Default::default(),
-            patches: Default::default(),
-            alarm: Default::default(),
-        }));
+        let state = Arc::new(started(&runtime));
         let desired = Desired::new(state.clone(), wanted.daemon.clone(), folder.path().join("control"));
         desired.replace(wanted).unwrap();
         let held_off = || {

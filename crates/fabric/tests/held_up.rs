@@ -20,7 +20,8 @@ use fabric::{
     AttachOptions, Attachment, Egress, Fault, OutputList, PortSettings, QueueCounters, RxBatch, RxQueue,
     SharedMemory, Switch, Tools,
 };
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::feed::{Feed, Sent};
 use support::pair::Pair;
 use support::rig::{self, ByFirstByte, Faults, attachment};
@@ -45,6 +46,11 @@ impl Hold {
             on_for_copies: AtomicBool::new(false),
             held: AtomicU64::new(0),
         })
+    }
+
+    /// From now on whoever comes is held up.
+    fn hold(&self) {
+        self.on.store(true, Ordering::SeqCst);
     }
 
     fn touch(&self) {
@@ -72,8 +78,12 @@ impl Hold {
 fn sleep_uninterruptibly(from: &PipeReader) {
     extern "C" fn read(from: *mut c_void) -> c_int {
         let mut byte = 0u8;
-        // SAFETY: a system call with a buffer of one byte; nothing else is done in the memory that is borrowed.
-        unsafe { libc::read(from as c_int, (&raw mut byte).cast(), 1) };
+        // SAFETY: system calls with a number, and with a buffer of one byte; nothing else is done in the memory that is borrowed.
+        unsafe {
+            // A test that fails leaves nothing behind.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::read(from as c_int, (&raw mut byte).cast(), 1);
+        }
         0
     }
     let mut stack = vec![0u128; 4096];
@@ -113,7 +123,7 @@ impl Egress for CopyHeldBy {
     fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
         if self.0.on_for_copies.load(Ordering::SeqCst) {
             // Whoever asks for its lock waits too.
-            self.0.on.store(true, Ordering::SeqCst);
+            self.0.hold();
             self.0.touch();
         }
         Ok(())
@@ -187,10 +197,30 @@ impl Hostile {
     }
 
     fn start(&self) {
-        self.hold.on.store(true, Ordering::SeqCst);
+        self.hold.hold();
         // It is looked at because it sends.
         self.feed.send([Sent::whole(&frame(0, 60))]);
     }
+
+    /// Has whoever switches the next batch of `pair` held up.
+    fn hold_up_batch_of(&self, pair: &Pair) {
+        self.hold.hold();
+        pair.feed.send([to(self.port, &pair.packet(0))]);
+    }
+}
+
+/// One switch of `workers` workers, with one bridge.
+fn lab(workers: usize) -> (Switch, BridgeId) {
+    let switch = rig::switch(workers);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    (switch, bridge)
+}
+
+/// A packet for another port.
+fn to(port: PortRef, packet: &[u8]) -> Sent {
+    let mut packet = packet.to_vec();
+    packet[0] = port.port.0 as u8;
+    Sent::whole(&packet)
 }
 
 fn relieved(switch: &Switch) -> u64 {
@@ -215,8 +245,7 @@ fn exchange(pairs: &mut [Pair], done: impl Fn() -> bool) -> Duration {
 
 /// Several clients, one after the other, hold up one of `workers` workers, whose other queues exchange packets all the time.
 fn others_go_on(workers: usize, stubborn: bool) {
-    let switch = rig::switch(workers);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(workers);
     let mut pairs: Vec<_> = (0..4).map(|i| Pair::plug(&switch, bridge, &format!("p{i}"))).collect();
     let hostile: Vec<_> =
         (0..3).map(|i| Hostile::plug(&switch, bridge, &format!("h{i}"), stubborn)).collect();
@@ -258,15 +287,10 @@ fn others_go_on_while_threads_stay_stuck() {
 /// The packets of a bystander that are in the batch come when it is over, in their place among the others.
 #[test]
 fn a_batch_that_is_held_up_ends_in_order() {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let mut pair = Pair::plug(&switch, bridge, "p");
     let client = Hostile::plug(&switch, bridge, "h", true);
-    client.hold.on.store(true, Ordering::SeqCst);
-    let mut to_it = pair.packet(0);
-    to_it[0] = client.port.port.0 as u8;
-    // One for the hostile client among those for the other: it is delivered first, and holds up the rest.
-    pair.feed.send([Sent::whole(&to_it)]);
+    client.hold_up_batch_of(&pair);
     wait_until("a worker is held up", || client.hold.is_holding());
     (0..50).for_each(|_| {
         let packet = pair.packet(pair.sent);
@@ -282,26 +306,23 @@ fn a_batch_that_is_held_up_ends_in_order() {
 
 /// A payload goes from one client's memory to another's, and either may hold up the thread that copies it.
 fn the_culprit_is_found(sender: bool) {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let mut pair = Pair::plug(&switch, bridge, "p");
-    let [from, to] = ["from", "to"].map(|name| Hostile::plug(&switch, bridge, name, true));
-    let (culprit, innocent) = if sender { (&from, &to) } else { (&to, &from) };
+    let [from, into] = ["from", "into"].map(|name| Hostile::plug(&switch, bridge, name, true));
+    let (culprit, innocent) = if sender { (&from, &into) } else { (&into, &from) };
     // The copy waits wherever the memory is.
     let copy = CopyHeldBy(culprit.hold.clone());
     let (attachment, _) = attachment(vec![], vec![Arc::new(copy)]);
     let options = AttachOptions {
-        memory: Some(Arc::new(Memory { hold: to.hold.clone(), stubborn: true })),
+        memory: Some(Arc::new(Memory { hold: into.hold.clone(), stubborn: true })),
         ..AttachOptions::default()
     };
-    switch.detach(to.port).unwrap();
+    switch.detach(into.port).unwrap();
     switch
-        .attach_with(to.port, Attachment { on_fault: to.faults.listener(), ..attachment }, options)
+        .attach_with(into.port, Attachment { on_fault: into.faults.listener(), ..attachment }, options)
         .unwrap();
-    let mut packet = frame(0, 200);
-    packet[0] = to.port.port.0 as u8;
     culprit.hold.on_for_copies.store(true, Ordering::SeqCst);
-    from.feed.send([Sent::whole(&packet)]);
+    from.feed.send([to(into.port, &frame(0, 200))]);
     let pause = exchange(std::slice::from_mut(&mut pair), || culprit.faults.seen() == [Fault::Stalled]);
     assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
     assert_eq!(innocent.faults.seen(), []);
@@ -322,17 +343,14 @@ fn a_receiver_that_holds_a_copy_up_is_found() {
 /// Memory that was swapped out, say: who holds a worker up for some milliseconds is served again.
 #[test]
 fn who_lets_go_soon_keeps_its_port() {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let mut pair = Pair::plug(&switch, bridge, "p");
     let client = Hostile::plug(&switch, bridge, "h", true);
     client.start();
     wait_until("another thread stands in", || relieved(&switch) > 0);
     client.hold.let_go();
-    let mut to_it = pair.packet(0);
-    to_it[0] = client.port.port.0 as u8;
     wait_until("it is served", || {
-        pair.feed.send([Sent::whole(&to_it)]);
+        pair.feed.send([to(client.port, &pair.packet(0))]);
         pair.step();
         rig::packets(&switch, client.port).1 > 0
     });
@@ -352,8 +370,7 @@ impl Drop for Replaced {
 /// Ports are added, replaced and removed while a thread is stuck, and nothing that it uses goes before it comes out.
 #[test]
 fn the_control_plane_waits_for_nobody() {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let client = Hostile::plug(&switch, bridge, "h", true);
     client.start();
     wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
@@ -378,10 +395,7 @@ fn a_bystander_that_leaves_waits_for_its_own_queue_alone() {
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let pair = Pair::plug(&switch, bridge, "p");
     let client = Hostile::plug(&switch, bridge, "h", true);
-    client.hold.on.store(true, Ordering::SeqCst);
-    let mut to_it = pair.packet(0);
-    to_it[0] = client.port.port.0 as u8;
-    pair.feed.send([Sent::whole(&to_it)]);
+    client.hold_up_batch_of(&pair);
     wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
     let (leaving, from) = (switch.clone(), pair.from);
     let left = std::thread::spawn(move || leaving.detach(from).unwrap());
@@ -395,8 +409,7 @@ fn a_bystander_that_leaves_waits_for_its_own_queue_alone() {
 /// A worker whose thread is stuck does not keep the process from ending.
 #[test]
 fn the_switch_ends_without_who_is_stuck() {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let client = Hostile::plug(&switch, bridge, "h", true);
     client.start();
     wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
@@ -424,8 +437,7 @@ impl Egress for Ringing {
 /// Who got a packet of a batch before the thread was held up is told at once, though the thread cannot.
 #[test]
 fn who_was_delivered_to_is_told_at_once() {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let pair = Pair::plug(&switch, bridge, "p");
     let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let ringing = Arc::new(Ringing(bell.try_clone().unwrap(), CallPort::default()));
@@ -434,11 +446,8 @@ fn who_was_delivered_to_is_told_at_once() {
     let second = Hostile::plug(&switch, bridge, "h1", true);
     first.start();
     wait_until("another thread stands in", || relieved(&switch) > 0);
-    second.hold.on.store(true, Ordering::SeqCst);
-    let (mut a, mut b) = (pair.packet(0), pair.packet(1));
-    a[0] = listener.port.0 as u8;
-    b[0] = second.port.port.0 as u8;
-    pair.feed.send([Sent::whole(&a), Sent::whole(&b)]);
+    second.hold.hold();
+    pair.feed.send([to(listener, &pair.packet(0)), to(second.port, &pair.packet(1))]);
     wait_until("the stand-in is stuck", || second.hold.is_holding() && relieved(&switch) > 1);
     let mut count = [0; 8];
     wait_until("the listener is told", || rustix::io::read(&bell, &mut count).is_ok());
@@ -454,10 +463,7 @@ fn a_queue_that_is_held_up_stays() {
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let mut pair = Pair::plug(&switch, bridge, "p");
     let client = Hostile::plug(&switch, bridge, "h", true);
-    client.hold.on.store(true, Ordering::SeqCst);
-    let mut to_it = pair.packet(0);
-    to_it[0] = client.port.port.0 as u8;
-    pair.feed.send([Sent::whole(&to_it)]);
+    client.hold_up_batch_of(&pair);
     wait_until("relieved", || client.hold.is_holding() && relieved(&switch) > 0);
     let refused = (0..2).filter(|cpu| switch.pin(pair.from, 0, *cpu) == Err(SwitchError::HeldUp)).count();
     assert_eq!(refused, 1, "it is on one of them");
@@ -476,17 +482,14 @@ fn wait_for_stuck(switch: &Switch) {
 /// A thread that comes late writes nothing into the ring of a client that has gone.
 #[test]
 fn nothing_reaches_who_was_detached() {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let mut pair = Pair::plug(&switch, bridge, "p");
     let client = Hostile::plug(&switch, bridge, "h", true);
-    client.hold.on.store(true, Ordering::SeqCst);
-    let mut to_it = pair.packet(0);
-    to_it[0] = client.port.port.0 as u8;
-    pair.feed.send([Sent::whole(&to_it), Sent::whole(&pair.packet(0))]);
+    client.hold.hold();
+    pair.feed.send([to(client.port, &pair.packet(0)), Sent::whole(&pair.packet(0))]);
     wait_until("relieved", || client.hold.is_holding() && relieved(&switch) > 0);
-    let to = PortRef { bridge, port: fabric::PortIndex(u16::from(pair.to)) };
-    switch.detach(to).unwrap();
+    let receiver = PortRef { bridge, port: fabric::PortIndex(u16::from(pair.to)) };
+    switch.detach(receiver).unwrap();
     pair.step_receive();
     assert_eq!(pair.received, 0);
     client.hold.let_go();
@@ -498,17 +501,13 @@ fn nothing_reaches_who_was_detached() {
 /// Two clients hold up the same batch, one after the other: each answers for itself.
 #[test]
 fn blame_moves_with_the_thread() {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let pair = Pair::plug(&switch, bridge, "p");
     let honest = Hostile::plug(&switch, bridge, "swapped", true);
     let hostile = Hostile::plug(&switch, bridge, "h", true);
-    honest.hold.on.store(true, Ordering::SeqCst);
-    hostile.hold.on.store(true, Ordering::SeqCst);
-    let (mut a, mut b) = (pair.packet(0), pair.packet(1));
-    a[0] = honest.port.port.0 as u8;
-    b[0] = hostile.port.port.0 as u8;
-    pair.feed.send([Sent::whole(&a), Sent::whole(&b)]);
+    honest.hold.hold();
+    hostile.hold.hold();
+    pair.feed.send([to(honest.port, &pair.packet(0)), to(hostile.port, &pair.packet(1))]);
     wait_until("relieved", || honest.hold.is_holding() && relieved(&switch) > 0);
     honest.hold.let_go();
     wait_until("at the other", || hostile.hold.is_holding());
@@ -520,14 +519,11 @@ fn blame_moves_with_the_thread() {
 /// What a thread brings late from a client that has gone does not enter at the port that another one has in its place.
 #[test]
 fn late_packets_enter_nowhere() {
-    let switch = rig::switch(1);
-    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let (switch, bridge) = lab(1);
     let listener = rig::plug(&switch, bridge, "listener", vec![], vec![Arc::new(CallPort::default())]).0;
     let client = Hostile::plug(&switch, bridge, "h", true);
-    let mut packet = frame(0, 60);
-    packet[0] = listener.port.0 as u8;
-    client.hold.on.store(true, Ordering::SeqCst);
-    client.feed.send([Sent::whole(&packet)]);
+    client.hold.hold();
+    client.feed.send([to(listener, &frame(0, 60))]);
     wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
     switch.remove_port(client.port).unwrap();
     let feed = Feed::new();
@@ -571,14 +567,13 @@ impl RxQueue for HoldingTold {
 fn who_was_signalled_at_the_same_time_is_served() {
     let mut longest = Duration::ZERO;
     for _ in 0..20 {
-        let switch = rig::switch(1);
-        let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+        let (switch, bridge) = lab(1);
         let mut pair = Pair::plug(&switch, bridge, "p");
         let (hold, feed) = (Hold::new(), Feed::new());
         let queue = Box::new(HoldingTold(hold.clone(), feed.queue()));
         rig::plug(&switch, bridge, "h", vec![queue], vec![]);
         wait_until("both queues are armed", || pair.feed.wants_signal() && feed.wants_signal());
-        hold.on.store(true, Ordering::SeqCst);
+        hold.hold();
         let (to_nobody, to_it) = (Sent::whole(&frame(0, 60)), Sent::whole(&pair.packet(0)));
         pair.feed.send([to_it]);
         feed.send([to_nobody]);
@@ -592,4 +587,121 @@ fn who_was_signalled_at_the_same_time_is_served() {
         pair.settle();
     }
     assert!(longest < Duration::from_millis(80), "a bystander waited for {longest:?}");
+}
+
+/// An eventfd that takes `at_least` to signal, for so many watch it, and the epoll instances that do.
+fn expensive_bell(at_least: Duration) -> (OwnedFd, Vec<OwnedFd>) {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    // An instance watches a descriptor once, and of one open file description there can be many.
+    let mut all: Vec<_> = (0..400).map(|_| bell.try_clone().unwrap()).collect();
+    for _ in 0..3000 {
+        let watcher = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        for fd in all.iter().take(400) {
+            epoll::add(&watcher, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+        }
+        all.push(watcher);
+        let began = Instant::now();
+        rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+        let took = began.elapsed();
+        rustix::io::read(&bell, &mut [0; 8]).unwrap();
+        if took >= at_least {
+            return (bell, all);
+        }
+    }
+    panic!("a million watches are cheap");
+}
+
+/// Waits until `bell` is signalled, and returns how often it was.
+fn rung(bell: &OwnedFd) -> u64 {
+    let patience = Timespec { tv_sec: support::PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&patience)).unwrap(), 1, "not told");
+    let mut count = [0; 8];
+    rustix::io::read(bell, &mut count).unwrap();
+    u64::from_ne_bytes(count)
+}
+
+/// Who is to be told after one who is expensive to tell does not wait for that, and who is expensive to tell is told as often as
+/// anybody.
+#[test]
+fn expensive_signals_hold_up_no_others() {
+    let (switch, bridge) = lab(1);
+    let pair = Pair::plug(&switch, bridge, "p");
+    let (expensive, _watchers) = expensive_bell(Duration::from_millis(12));
+    let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let [slow, listener] = [&expensive, &bell].map(|bell| {
+        let ringing = Arc::new(Ringing(bell.try_clone().unwrap(), CallPort::default()));
+        rig::plug(&switch, bridge, &format!("r{}", bell.as_raw_fd()), vec![], vec![ringing])
+    });
+    let ([slow, listener], faults) = ([slow.0, listener.0], slow.1);
+    let send = |ports: &[PortRef]| pair.feed.send(ports.iter().map(|port| to(*port, &pair.packet(0))));
+    // What a moment's load does to one try does not matter.
+    let (mut waited, mut longest) = (Duration::MAX, Duration::ZERO);
+    for told in 1..=10 {
+        let began = Instant::now();
+        // The one that is told later is in the batch that is stuck, and again in one that another thread switches meanwhile.
+        for packet in [2 * told - 1, 2 * told] {
+            send(&[slow, listener]);
+            // Once it may be told late of what it has got already.
+            while rung(&bell) > 0 && rig::packets(&switch, listener).1 < packet {}
+        }
+        waited = waited.min(began.elapsed());
+        let mut signals = 0;
+        while signals < 2 {
+            signals += rung(&expensive);
+        }
+        longest = longest.max(began.elapsed());
+        assert_eq!(faults.seen(), []);
+    }
+    assert!(waited < longest / 4, "two of the listener's packets took {waited:?}, the others {longest:?}");
+}
+
+/// A receiver that holds up who delivers to it, with a lock that others wait for as long as it is not shunned.
+struct Locked {
+    hold: Arc<Hold>,
+    is_locked: AtomicBool,
+    shunned: AtomicBool,
+}
+
+impl Egress for Locked {
+    fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
+        while self.is_locked.swap(true, Ordering::SeqCst) {
+            if self.shunned.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+        self.hold.touch();
+        self.is_locked.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn shun(&self, on: bool) {
+        self.shunned.store(on, Ordering::SeqCst);
+    }
+}
+
+/// A worker that waits for the lock of a queue in whose client's memory another one is stuck goes on, without a proof of whose fault
+/// it is.
+#[test]
+fn nobody_waits_for_the_lock_of_who_is_stuck() {
+    let (switch, bridge) = lab(2);
+    let mut pairs: Vec<_> = (0..2).map(|i| Pair::plug(&switch, bridge, &format!("p{i}"))).collect();
+    let hold = Hold::new();
+    let queue =
+        Locked { hold: hold.clone(), is_locked: AtomicBool::new(false), shunned: AtomicBool::new(false) };
+    let (receiver, faults) = rig::plug(&switch, bridge, "r", vec![], vec![Arc::new(queue)]);
+    hold.hold();
+    pairs[0].feed.send([to(receiver, &pairs[0].packet(0))]);
+    wait_until("one is stuck", || hold.is_holding());
+    let left = pairs.split_off(1);
+    left[0].feed.send([to(receiver, &left[0].packet(0))]);
+    let mut others = left;
+    let until = Instant::now() + Duration::from_millis(100);
+    let pause = exchange(&mut others, || Instant::now() > until);
+    assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
+    assert_eq!(faults.seen(), []);
+    hold.let_go();
+    others.iter_mut().chain(&mut pairs).for_each(Pair::settle);
 }

@@ -5,12 +5,13 @@
 mod support;
 
 use std::io::Read;
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabric::{Batch, Egress, SwitchLogic};
+use fabric::{Batch, Egress, Fault, RxBatch, RxQueue, SwitchLogic, Tools};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use support::feed::{Feed, Sent};
 use support::{CallPort, frame, rig};
@@ -83,6 +84,45 @@ fn a_panic_of_a_worker_ends_the_process_with_the_reason() {
     }
 }
 
+/// A queue that panics, and whose end takes longer than anybody waits: it may have to wait for its client.
+struct Slow(Box<dyn RxQueue>);
+
+impl RxQueue for Slow {
+    fn receive(&mut self, _: &mut RxBatch) -> Result<(), Fault> {
+        panic!("a ring that nobody thought of");
+    }
+
+    fn complete(&mut self, tools: &mut Tools) -> Result<(), Fault> {
+        self.0.complete(tools)
+    }
+
+    fn set_signalled(&mut self, on: bool) {
+        self.0.set_signalled(on);
+    }
+
+    fn signal(&self) -> BorrowedFd<'_> {
+        self.0.signal()
+    }
+
+    fn cheap_to_poll(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        std::thread::sleep(2 * PATIENCE);
+    }
+}
+
+#[test]
+fn a_panic_over_a_queue_does_not_wait_for_its_end() {
+    let (ended, said) = run("child_that_panics_over_a_queue");
+    let ended = ended.unwrap_or_else(|| panic!("still runs after {PATIENCE:?}, having said:\n{said}"));
+    assert_eq!(ended.signal(), Some(Signal::ABORT.as_raw()), "{ended}:\n{said}");
+    assert!(said.contains("a ring that nobody thought of"), "{said}");
+}
+
 #[test]
 fn a_panic_that_is_caught_ends_nothing() {
     let (ended, said) = run("child_that_catches_its_panic");
@@ -100,4 +140,15 @@ fn child_that_panics() {
 #[ignore = "run by another test in a process of its own"]
 fn child_that_catches_its_panic() {
     meet(Panics { caught: true });
+}
+
+#[test]
+#[ignore = "run by another test in a process of its own, which it ends"]
+fn child_that_panics_over_a_queue() {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(rig::Hub)).unwrap();
+    let feed = Feed::new();
+    let (port, _) = rig::plug(&switch, bridge, "p", vec![Box::new(Slow(feed.queue()))], vec![]);
+    switch.remove_port(port).unwrap();
 }

@@ -65,7 +65,8 @@ pub(crate) fn start() -> std::io::Result<()> {
     for (started, (name, work, why)) in started.iter_mut().zip(threads) {
         if !*started {
             std::thread::Builder::new().name(name.into()).spawn(move || {
-                let _vital = Vital::new(name, why);
+                let vital = Vital::new(name, why);
+                let _guard = vital.guard();
                 work();
             })?;
             *started = true;

@@ -49,6 +49,14 @@ pub struct Environment {
     pub alarm: faults::Alarm,
 }
 
+impl Environment {
+    /// The environment of the first port, with a runtime for the control side of all.
+    pub fn new(switch: Arc<Switch>, runtime: tokio::runtime::Handle) -> Self {
+        let (sockets, patches, alarm) = Default::default();
+        Self { switch, runtime, sockets, patches, alarm }
+    }
+}
+
 /// What to open: a port type and its own options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spec {

@@ -38,13 +38,7 @@ impl Lab {
         let bridge = switch.add_bridge("br0", Arc::new(Sink)).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let env = Environment {
-            switch,
-            runtime: runtime.handle().clone(),
-            sockets: Default::default(),
-            patches: Default::default(),
-            alarm: Default::default(),
-        };
+        let env = Environment::new(switch, runtime.handle().clone());
         let dir = tempfile::tempdir().unwrap();
         let text = format!("socket = {:?}\n{more}", dir.path().join("socket"));
         let spec = match kind {

@@ -26,13 +26,7 @@ impl Lab {
         let switch = Arc::new(Switch::start(&SwitchOptions::default()).unwrap());
         let bridges = ["br0", "br1"].map(|name| switch.add_bridge(name, Arc::new(Hub)).unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let env = Environment {
-            switch,
-            runtime: runtime.handle().clone(),
-            sockets: Default::default(),
-            patches: Default::default(),
-            alarm: Default::default(),
-        };
+        let env = Environment::new(switch, runtime.handle().clone());
         Self { env, bridges, _runtime: runtime }
     }
 

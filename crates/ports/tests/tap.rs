@@ -492,13 +492,7 @@ impl Lab {
         let bridge = switch.add_bridge("br0", hub.clone()).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let env = Environment {
-            switch,
-            runtime: runtime.handle().clone(),
-            sockets: Default::default(),
-            patches: Default::default(),
-            alarm: Default::default(),
-        };
+        let env = Environment::new(switch, runtime.handle().clone());
         let netns = (0..namespaces).map(|_| Netns::new()).collect();
         Self { env, bridge, hub, netns, _runtime: runtime }
     }

@@ -107,13 +107,7 @@ fn a_ring_full_of_long_chains_holds_little_and_nothing_once_its_driver_has_gone(
     let switch = Arc::new(Switch::start(&SwitchOptions::default()).unwrap());
     let bridge = switch.add_bridge("br0", Arc::new(Pair)).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let env = Environment {
-        switch,
-        runtime: runtime.handle().clone(),
-        sockets: Default::default(),
-        patches: Default::default(),
-        alarm: Default::default(),
-    };
+    let env = Environment::new(switch, runtime.handle().clone());
     let open = |name: &str| {
         let socket = dir.path().join(name);
         let options: port::Options = toml::from_str(&format!("socket = {socket:?}")).unwrap();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::deliver::client::Site;
 use crate::deliver::levels::Nest;
 use crate::wake::notifier::Notifier;
+use crate::worker::site::Site;
 
 /// What a worker lends to a delivery.
 pub struct Tools {
-    /// Collects receivers to notify; one system call tells all of them after the batch.
+    /// Collects receivers to notify after the batch.
     pub notifier: Notifier,
     /// For what goes on in another bridge.
     pub(crate) nest: Nest,

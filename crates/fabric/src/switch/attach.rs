@@ -127,7 +127,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Unplugs a port's client, if there is one. When this returns no worker uses its queues or memory.
+    /// Unplugs a port's client, if there is one. When this returns no worker uses its queues or memory, but for one that another
+    /// client has held up for two seconds and more: that delivers nothing to it any more, and may still write where it was at.
     pub fn detach(&self, at: PortRef) -> Result<(), SwitchError> {
         self.unplug(at, false)
     }

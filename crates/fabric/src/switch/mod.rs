@@ -36,13 +36,13 @@ use crate::observe::mirror::{Copied, Mirror};
 use crate::observe::observer::Observer;
 use crate::protect::policing::Guards;
 use crate::rx::BatchLimits;
+use crate::worker::crew::{Crew, Reserve, STAND_INS};
 use crate::worker::handle::WorkerHandle;
 use crate::worker::post::Post;
 use crate::worker::run::Pace;
 use crate::worker::start;
 use crate::worker::tasks::Token;
 use crate::worker::tasks::inject::{InjectError, Injector};
-use crate::worker::watchdog::{Crew, STAND_INS, Watchdog};
 
 pub use attach::{AttachOptions, Attachment, Queueing};
 pub use placement::Placement;
@@ -172,7 +172,7 @@ struct State {
 pub struct Switch {
     // Workers stop before anything they use goes, and those that stand in for them after them.
     workers: Vec<WorkerHandle>,
-    _watchdog: Watchdog,
+    _reserve: Reserve,
     crew: Arc<Crew>,
     load: Vec<AtomicU32>,
     state: Mutex<State>,
@@ -208,10 +208,10 @@ impl Switch {
                 start::worker(i, cpu, options.batch, options.pace, &crew, post)
             })
             .collect::<std::io::Result<Vec<_>>>()?;
-        let watchdog = Watchdog::start(&crew, &posts, options.batch)?;
+        let reserve = Reserve::start(&crew, &posts, options.batch)?;
         let load = workers.iter().map(|_| AtomicU32::new(0)).collect();
         let (state, link_listener) = (Mutex::default(), OnceLock::new());
-        Ok(Self { workers, _watchdog: watchdog, crew, load, state, started: clock::cycles(), link_listener })
+        Ok(Self { workers, _reserve: reserve, crew, load, state, started: clock::cycles(), link_listener })
     }
 
     /// Threads that switch: one for each worker, and after them those that stand in for one that a client holds up.

@@ -5,5 +5,6 @@
 //! - `mailbox.rs`: messages of the control plane to a worker, with a doorbell.
 
 pub mod doorbell;
+pub(crate) mod hush;
 pub(crate) mod mailbox;
 pub mod notifier;

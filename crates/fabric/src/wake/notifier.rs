@@ -4,31 +4,24 @@
 //! file description, so the receiver can clear it, fill the counter, and make a plain `write` of ours block
 //! for ever; checking first only narrows the race. The kernel's own way to signal an eventfd never blocks,
 //! and asynchronous I/O offers it: an operation that completes at once (reading nothing from `/dev/null`)
-//! with `IOCB_FLAG_RESFD` signals the descriptor on completion, full or not, blocking or not. Operations for
-//! many receivers go in one `io_submit`, so a batch costs one system call however many it wakes.
+//! with `IOCB_FLAG_RESFD` signals the descriptor on completion, full or not, blocking or not.
 //!
-//! A receiver can make its signal expensive: the kernel calls all who watch the eventfd, in our context. Once a system call
-//! took long, receivers are told one by one for a while, so that the watchdog (`worker/watchdog.rs`) sees which one it is. A
-//! moment says nothing: a signal also waits while the CPU of who is woken is busy with interrupts disabled.
+//! A receiver can make its signal expensive: the kernel calls all who watch the eventfd, in our context. So receivers are told one by
+//! one, though `io_submit` takes many: the watchdog (`worker/watchdog.rs`) sees which one it is, and has another thread tell the others.
 
 use std::ffi::c_long;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
-use crate::clock;
-use crate::deliver::client::Site;
 use crate::wake::doorbell::{Ring, SystemCall};
+use crate::wake::hush::Hush;
+use crate::worker::site::{Signal, Site};
 
-/// Receivers told with one system call; more take another.
+/// Doorbells of a kind that are collected before they are rung.
 pub(crate) const MOST: usize = 64;
-
-/// A system call that took so long is looked into.
-const LONG: Duration = Duration::from_micros(500);
-/// After one, receivers are told one by one so many times.
-const SUSPICIOUS: u32 = 256;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -56,40 +49,36 @@ struct Iocb {
 struct AioRing {
     id: u32,
     nr: u32,
-    head: std::sync::atomic::AtomicU32,
-    tail: std::sync::atomic::AtomicU32,
+    head: AtomicU32,
+    tail: AtomicU32,
 }
 
-/// Collects doorbells during a batch and rings them together, each once.
+/// Collects doorbells during a batch and rings them after it, one by one.
 pub struct Notifier {
     context: usize,
     null: File,
-    /// Descriptors, and the numbers of the clients that they signal.
-    pending: Vec<(RawFd, u64)>,
+    pending: Vec<Signal>,
     calls: Vec<SystemCall>,
     bells: Vec<Arc<dyn Ring>>,
     told: u64,
     /// Whose memory or descriptor is at hand.
     site: Arc<Site>,
-    /// [`LONG`] in cycles.
-    long: u64,
-    /// Times that receivers are still told one by one.
-    suspicious: u32,
+    hush: Arc<Hush>,
 }
 
 impl Notifier {
     /// Sets up a kernel context. Fails where the kernel has no asynchronous I/O (`CONFIG_AIO`) or
     /// `fs.aio-max-nr` is exhausted.
     pub fn new() -> io::Result<Self> {
-        Self::at(Arc::default())
+        Self::at(Arc::default(), Arc::default())
     }
 
-    /// The same, which says there which client it signals, and learns from there which one a descriptor is of.
-    pub(crate) fn at(site: Arc<Site>) -> io::Result<Self> {
+    /// The same, which says at `site` which client it signals, and learns from there which one a descriptor is of.
+    pub(crate) fn at(site: Arc<Site>, hush: Arc<Hush>) -> io::Result<Self> {
         let null = File::open("/dev/null")?;
         let mut context = 0usize;
         // SAFETY: io_setup writes the new context to `context`, which must be zero before, and is.
-        let rc = unsafe { libc::syscall(libc::SYS_io_setup, 2 * MOST as c_long, &mut context as *mut usize) };
+        let rc = unsafe { libc::syscall(libc::SYS_io_setup, 1 as c_long, &mut context as *mut usize) };
         if rc != 0 {
             let error = io::Error::last_os_error();
             return Err(io::Error::new(
@@ -105,8 +94,7 @@ impl Notifier {
             bells: Vec::with_capacity(MOST),
             told: 0,
             site,
-            long: clock::from_duration(LONG),
-            suspicious: 0,
+            hush,
         })
     }
 
@@ -116,8 +104,23 @@ impl Notifier {
         if self.pending.len() == MOST {
             self.flush();
         }
-        self.site.collect(self.pending.len(), fd);
-        self.pending.push((fd, self.site.signalled()));
+        self.collect((fd, self.site.client()));
+    }
+
+    /// Tells receivers at the next [`Notifier::flush`] that another thread may not come to tell.
+    pub(crate) fn add_all(&mut self, receivers: impl IntoIterator<Item = Signal>) {
+        for receiver in receivers {
+            if self.pending.len() == MOST {
+                self.flush();
+            }
+            self.collect(receiver);
+        }
+    }
+
+    #[inline]
+    fn collect(&mut self, receiver: Signal) {
+        self.site.collect(self.pending.len(), receiver);
+        self.pending.push(receiver);
     }
 
     /// Makes a system call at the next [`Notifier::flush`], for a socket that must stay open until then.
@@ -177,80 +180,40 @@ impl Notifier {
 
     /// Signals the clients' eventfds.
     fn tell(&mut self) {
-        let pending = std::mem::take(&mut self.pending);
-        match pending.as_slice() {
-            [one] => self.tell_one(*one),
-            all if self.suspicious > 0 => all.iter().for_each(|one| self.tell_one(*one)),
-            all => {
-                self.site.ring(0);
-                self.submit_timed(all);
+        for receiver in self.pending.drain(..) {
+            if !self.hush.leaves_out(receiver) {
+                let (fd, client) = receiver;
+                self.told += u64::from(self.site.ringing(client, || signal(self.context, &self.null, fd)));
             }
         }
-        self.site.leave();
-        self.site.collected(0);
-        self.pending = pending;
-        self.pending.clear();
+        self.site.told();
     }
+}
 
-    fn tell_one(&mut self, (fd, client): (RawFd, u64)) {
-        self.site.ring(client);
-        self.suspicious = self.suspicious.saturating_sub(1);
-        self.submit_timed(&[(fd, client)]);
-    }
+/// Signals one eventfd. Whether it is one.
+fn signal(context: usize, null: &File, fd: RawFd) -> bool {
+    let iocb = Iocb {
+        opcode: IOCB_CMD_PREAD,
+        fildes: null.as_raw_fd() as u32,
+        flags: IOCB_FLAG_RESFD,
+        resfd: fd as u32,
+        ..Iocb::default()
+    };
+    let mut operations = [&raw const iocb];
+    // SAFETY: the pointer refers to an initialised iocb that outlives the call; the operation reads zero bytes, so no buffer is
+    // involved.
+    let rc = unsafe { libc::syscall(libc::SYS_io_submit, context, 1 as c_long, operations.as_mut_ptr()) };
+    reap(context);
+    rc == 1
+}
 
-    /// Takes note if the system call takes long.
-    fn submit_timed(&mut self, pending: &[(RawFd, u64)]) {
-        let start = clock::cycles();
-        self.submit(pending);
-        if clock::cycles().wrapping_sub(start) > self.long {
-            self.suspicious = SUSPICIOUS;
-        }
-    }
-
-    /// One system call. A descriptor that refuses costs only its own receiver the signal: the kernel
-    /// stops at it, and the rest is submitted again without it.
-    fn submit(&mut self, pending: &[(RawFd, u64)]) {
-        let mut iocbs = [Iocb::default(); MOST];
-        let mut pointers = [std::ptr::null::<Iocb>(); MOST];
-        for ((iocb, pointer), (fd, _)) in iocbs.iter_mut().zip(&mut pointers).zip(pending) {
-            *iocb = Iocb {
-                opcode: IOCB_CMD_PREAD,
-                fildes: self.null.as_raw_fd() as u32,
-                flags: IOCB_FLAG_RESFD,
-                resfd: *fd as u32,
-                ..Iocb::default()
-            };
-            *pointer = iocb;
-        }
-        let (mut from, end) = (0, pending.len().min(MOST));
-        while from < end {
-            // SAFETY: the pointers from..end point to initialised iocbs that outlive the call; the
-            // operations read zero bytes, so no buffer is involved.
-            let rc = unsafe {
-                libc::syscall(
-                    libc::SYS_io_submit,
-                    self.context,
-                    (end - from) as c_long,
-                    pointers.as_ptr().add(from),
-                )
-            };
-            self.reap();
-            // Nothing accepted: the first one is at fault, skip it.
-            from += usize::try_from(rc).unwrap_or(0).max(1);
-            self.told += u64::try_from(rc).unwrap_or(0);
-        }
-    }
-
-    /// Empties the completion ring in user space, as io_getevents would with a system call: the operations
-    /// completed inside io_submit, and their results do not matter.
-    fn reap(&self) {
-        // SAFETY: the context is the address of the kernel's ring, mapped writable for this process until
-        // io_destroy; only this thread consumes from it, and moving head to tail is how consumption is told
-        // (fs/aio.c, struct aio_ring).
-        let ring = unsafe { &*(self.context as *const AioRing) };
-        use std::sync::atomic::Ordering::{Acquire, Release};
-        ring.head.store(ring.tail.load(Acquire), Release);
-    }
+/// Empties the completion ring in user space, as io_getevents would with a system call: the operation completed inside
+/// io_submit, and its result does not matter.
+fn reap(context: usize) {
+    // SAFETY: the context is the address of the kernel's ring, mapped writable for this process until io_destroy; only this
+    // thread consumes from it, and moving head to tail is how consumption is told (fs/aio.c, struct aio_ring).
+    let ring = unsafe { &*(context as *const AioRing) };
+    ring.head.store(ring.tail.load(Acquire), Release);
 }
 
 impl Drop for Notifier {

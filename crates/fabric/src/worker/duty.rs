@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -22,6 +22,7 @@ use crate::wake::doorbell::EventBell;
 use crate::wake::notifier::MOST;
 use crate::worker::handle::{Answer, Command, Commands};
 use crate::worker::run::Pace;
+use crate::worker::site::Signal;
 use crate::worker::tasks::{Next, Ran, Task, Token};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,8 +55,8 @@ pub(crate) struct Duty {
     pub(crate) counters: Arc<WorkerCounters>,
     /// Commands that were taken from the mailbox and not carried out yet.
     orders: VecDeque<Command>,
-    /// Descriptors that the thread before was about to signal, for it may be long in coming.
-    pub(crate) rings: Vec<RawFd>,
+    /// Receivers that the thread before was about to signal, for it may be long in coming.
+    pub(crate) rings: Vec<Signal>,
     /// Slots that were signalled, which their tasks were not told yet.
     pub(crate) signalled: Vec<usize>,
     /// Whether the doorbell of `commands` was rung while the worker was about to sleep, or there are such commands.
@@ -334,17 +335,17 @@ impl Duty {
         let task = self.lend(s);
         if task.is_some() {
             self.release(s);
-        } else if for_good {
+            return task;
+        }
+        if for_good {
             self.forget(s);
             if let Some(Some(slot)) = self.slots.get_mut(s) {
                 slot.phase = Phase::Dead;
                 slot.claim = Some(reply.clone());
             }
-            let _ = reply.send(Answer::Lent);
-        } else {
-            let _ = reply.send(Answer::Lent);
         }
-        task
+        let _ = reply.send(Answer::Lent);
+        None
     }
 
     /// A thread that was relieved brings back the task that it had. `Err`: it goes to who wants it.

@@ -8,6 +8,7 @@ use crate::counters::WorkerCounters;
 use crate::wake::doorbell::EventBell;
 use crate::wake::mailbox::Mailbox;
 use crate::worker::duty::Duty;
+use crate::worker::site::Signal;
 use crate::worker::tasks::{Next, Task, Token};
 
 /// What is asked of a worker.
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     BringBack(Task, Next),
     /// The worker's own thread, which was relieved, is free again.
     HandBack(SyncSender<Box<Duty>>),
+    /// Signals receivers that were left out.
+    Ring(Vec<Signal>),
     Stop,
 }
 

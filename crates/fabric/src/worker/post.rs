@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::counters::bump;
-use crate::deliver::client::{At, Site};
 use crate::worker::desk::Desk;
 use crate::worker::duty::Duty;
+use crate::worker::site::{At, Site};
 
 /// See the module.
 #[repr(align(128))]

@@ -25,10 +25,12 @@ use crate::bridge::quiescence::Reclaim;
 use crate::clock;
 use crate::counters::bump;
 use crate::fault::Fault;
+use crate::vital::Vital;
 use crate::wake::doorbell::{Doorbell, ThreadBell};
 use crate::worker::duty::{Duty, Settled};
 use crate::worker::handle::{Answer, Command, Commands};
 use crate::worker::post::Post;
+use crate::worker::site::Signal;
 use crate::worker::tasks::{Context, Next, Task};
 
 /// When a worker stops polling.
@@ -62,6 +64,8 @@ pub(crate) struct Hand {
     pub(crate) reclaim: Arc<Reclaim>,
     /// Rung when this thread wakes.
     pub(crate) watchdog: Arc<Doorbell<ThreadBell>>,
+    /// Ends the process if this thread panics, before the panic drops what the thread has: that could wait.
+    pub(crate) vital: Vital,
 }
 
 /// Why a thread does not serve any more.
@@ -78,6 +82,8 @@ impl Hand {
     /// Serves until something ends that; nothing shared is used after it.
     pub(crate) fn serve(&mut self, duty: Box<Duty>) -> End {
         self.context.counters = duty.counters.clone();
+        let vital = self.vital.clone();
+        let _guard = vital.guard();
         let end = self.rounds(duty).unwrap_or_else(|end| end);
         if self.context.has_rings() {
             // Collected before this thread was relieved. Who stands in has rung for them; who was told twice looks twice.
@@ -91,9 +97,8 @@ impl Hand {
     fn rounds(&mut self, mut duty: Box<Duty>) -> Result<End, End> {
         self.awake();
         if !duty.rings.is_empty() {
-            duty.rings.drain(..).for_each(|fd| self.context.tools.notifier.add(fd));
-            let (back, ()) = self.apart(duty, Context::ring);
-            duty = back.ok_or(End::Relieved(None))?;
+            let rings = std::mem::take(&mut duty.rings);
+            duty = self.signal(duty, rings)?;
         }
         let mut now = clock::cycles();
         let mut listened = now;
@@ -163,7 +168,9 @@ impl Hand {
     #[inline]
     fn apart<R>(&mut self, duty: Box<Duty>, work: impl FnOnce(&mut Context) -> R) -> (Option<Box<Duty>>, R) {
         self.post.begin(duty);
+        let guard = self.vital.guard();
         let result = work(&mut self.context);
+        std::mem::forget(guard);
         (self.post.desk.take(), result)
     }
 
@@ -180,6 +187,15 @@ impl Hand {
             None => self.post.site.leave(),
         }
         self.apart(duty, |_| work(task))
+    }
+
+    /// Signals receivers that another thread left to this one.
+    fn signal(&mut self, duty: Box<Duty>, receivers: Vec<Signal>) -> Result<Box<Duty>, End> {
+        let (back, ()) = self.apart(duty, |context| {
+            context.tools.notifier.add_all(receivers);
+            context.ring();
+        });
+        back.ok_or(End::Relieved(None))
     }
 
     fn awake(&self) {
@@ -272,6 +288,7 @@ impl Hand {
                     Ok(()) => return Err(End::HandedBack),
                     Err(unsent) => duty = unsent.0,
                 },
+                Command::Ring(receivers) => duty = self.signal(duty, receivers)?,
                 Command::Stop => return Err(End::Stopped),
             }
         }

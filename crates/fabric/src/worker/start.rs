@@ -1,16 +1,15 @@
-//! Starting the threads that switch.
+//! Starting a worker.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::sync_channel;
 
 use crate::rx::BatchLimits;
-use crate::vital::Vital;
+use crate::worker::crew::{Crew, spawn};
 use crate::worker::duty::Duty;
 use crate::worker::handle::WorkerHandle;
 use crate::worker::post::Post;
 use crate::worker::run::{Pace, work};
-use crate::worker::watchdog::{Crew, spawn};
 
 /// Starts worker `index`, pinned to `cpu` if given.
 pub(crate) fn worker(
@@ -23,7 +22,7 @@ pub(crate) fn worker(
 ) -> std::io::Result<WorkerHandle> {
     let duty = Duty::new(pace)?;
     let (counters, commands) = (duty.counters.clone(), duty.commands.clone());
-    let mut hand = crew.hand(post.clone(), limits)?;
+    let mut hand = crew.hand(post.clone(), limits, format!("worker {index}"))?;
     let crew = crew.clone();
     let (started, answer) = sync_channel(1);
     let thread = spawn(&format!("mswitch-w{index}"), move || {
@@ -32,9 +31,6 @@ pub(crate) fn worker(
         hand.post.occupy();
         let _ = started.send(pinned);
         if go {
-            // Dropped before the worker: by then its tasks are as the panic left them, and dropping them could wait.
-            let _vital =
-                Vital::new(format!("worker {index}"), "the control plane would wait for it for ever");
             work(&mut hand, duty, || crew.stopped.load(Relaxed));
         }
     })?;

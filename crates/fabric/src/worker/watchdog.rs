@@ -8,11 +8,11 @@
 //! it signals, busy with that. Then
 //!
 //! 1. a thread that stands in gets the duty: all tasks but the one that the stuck thread runs;
-//! 2. if that one is stuck with the same client, the client is shunned ([`Client::shun`]): nobody touches its memory or waits for
-//!    a lock of its queues.
+//! 2. if another thread cannot get past the same client, the client is shunned ([`Client::shun`]): nobody touches its memory or
+//!    waits for a lock of its queues.
 //!
 //! A thread that copies from one client to another may be stuck in the memory of either. Two threads ask the kernel for the locks
-//! of both clients' files, of which the one is held that is being punched.
+//! of both clients' files, of which the one is held that is being punched ([probes](crate::worker::probe)).
 //!
 //! The stuck thread ends its batch and brings its task back. No other thread has run that task meanwhile, so order is kept. A worker's own
 //! thread gets the duty back; it alone is pinned to the worker's CPU. With the threads back the client is served again: memory that
@@ -21,36 +21,26 @@
 //! away, so that the thread comes out.
 //!
 //! Which threads are stuck decides nothing but who waits for them: what they use is kept until they have passed a quiescent point
-//! ([`Reclaim`]). A thread that merely lost its CPU is not asleep, and is left alone. While all workers sleep, so does the
+//! ([`Reclaim`](crate::bridge::quiescence::Reclaim)). A thread that merely lost its CPU is not asleep, and is left alone. While all workers sleep, so does the
 //! watchdog.
 //!
 //! [`Client::shun`]: crate::deliver::client::Client::shun
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, sleep};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::SyncSender;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::bridge::quiescence::Reclaim;
 use crate::counters::bump;
-use crate::deliver::client::{Client, Clients};
+use crate::deliver::client::Client;
 use crate::fault::Fault;
-use crate::rx::BatchLimits;
-use crate::vital::Vital;
-use crate::wake::doorbell::{Doorbell, ThreadBell};
+use crate::worker::crew::Crew;
 use crate::worker::duty::Duty;
-use crate::worker::handle::Ended;
+use crate::worker::handle::{Command, Commands};
+use crate::worker::janitor::Janitor;
 use crate::worker::post::{Post, Sleep, Work};
-use crate::worker::run::{End, Hand, bring_back};
-use crate::worker::tasks::Context;
-
-/// Threads that stand in: so many clients can hold workers up at once, and nobody else notices.
-pub(crate) const STAND_INS: usize = 3;
-
-/// Threads that find out whose memory it is that holds a worker up.
-const PROBERS: usize = 4;
+use crate::worker::probe::{Probe, Probers};
 
 /// How often the watchdog looks. A worker is relieved at the second or third look.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -66,125 +56,6 @@ const STRIKES: u32 = 20;
 
 /// How long the watchdog remembers who held a thread up.
 const MEMORY: Duration = Duration::from_secs(10);
-
-/// Jobs that wait for the janitor at most.
-const JOBS: usize = 64;
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// What all threads that switch have in common. Lives as long as they.
-pub(crate) struct Crew {
-    pub(crate) reclaim: Arc<Reclaim>,
-    pub(crate) clients: Arc<Clients>,
-    /// Rung by threads that wake.
-    pub(crate) doorbell: Arc<Doorbell<ThreadBell>>,
-    pub(crate) stopped: AtomicBool,
-    /// Those that stand in for nobody, by their place in `inboxes`.
-    idle: Mutex<Vec<usize>>,
-}
-
-impl Crew {
-    pub(crate) fn new(reclaim: Arc<Reclaim>) -> Arc<Self> {
-        let idle = Mutex::new(Vec::with_capacity(STAND_INS));
-        let (clients, doorbell, stopped) = Default::default();
-        Arc::new(Self { reclaim, clients, doorbell, stopped, idle })
-    }
-
-    /// A thread of the crew, which has this post.
-    pub(crate) fn hand(self: &Arc<Self>, post: Arc<Post>, limits: BatchLimits) -> std::io::Result<Hand> {
-        let context = Context::new(&post, limits)?;
-        Ok(Hand { post, context, reclaim: self.reclaim.clone(), watchdog: self.doorbell.clone() })
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The watchdog, those that stand in, and the janitor, who does what may wait.
-pub(crate) struct Watchdog {
-    crew: Arc<Crew>,
-    threads: Vec<Ended>,
-}
-
-impl Watchdog {
-    /// Starts them. `posts` are those of all workers' threads, then those of the ones that stand in.
-    pub(crate) fn start(crew: &Arc<Crew>, posts: &[Arc<Post>], limits: BatchLimits) -> std::io::Result<Self> {
-        let (mut threads, mut inboxes) = (Vec::new(), Vec::new());
-        let stand_ins = posts.get(posts.len().saturating_sub(STAND_INS)..).unwrap_or_default();
-        for (place, post) in stand_ins.iter().enumerate() {
-            let (inbox, duties) = sync_channel(1);
-            let hand = crew.hand(post.clone(), limits)?;
-            let crew = crew.clone();
-            threads.push(spawn(&format!("mswitch-s{place}"), move || stand_in(&crew, place, hand, &duties))?);
-            inboxes.push(inbox);
-        }
-        let (jobs, to_do) = sync_channel::<Job>(JOBS);
-        threads.push(spawn("mswitch-janitor", move || to_do.iter().for_each(|job| job()))?);
-        let mut probers = Vec::new();
-        for place in 0..PROBERS {
-            let (jobs, to_do) = sync_channel::<Job>(1);
-            let post = Post::new(posts.len() + place);
-            let its = post.clone();
-            threads.push(spawn(&format!("mswitch-probe{place}"), move || {
-                its.occupy();
-                to_do.iter().for_each(|job| job());
-            })?);
-            probers.push(Prober { jobs, busy: Arc::default(), post });
-        }
-        let seen = posts.iter().map(|_| Seen::default()).collect();
-        let (crew_of_it, posts, records) = (crew.clone(), posts.to_vec(), Vec::with_capacity(64));
-        let mut watch = Watch {
-            crew: crew_of_it,
-            posts,
-            seen,
-            records,
-            inboxes,
-            jobs,
-            backlog: VecDeque::new(),
-            probers,
-        };
-        threads.push(spawn("mswitch-watch", move || {
-            let _vital = Vital::new("the watchdog", "clients could hold workers up for ever");
-            watch.run();
-        })?);
-        Ok(Self { crew: crew.clone(), threads })
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        self.crew.stopped.store(true, Relaxed);
-        self.crew.doorbell.ring();
-        // The watchdog ends, with it go the inboxes and the janitor's jobs, and so end the others.
-        let deadline = Ended::soon();
-        self.threads.iter().rev().for_each(|thread| thread.wait(deadline));
-    }
-}
-
-/// Starts a thread.
-pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Ended> {
-    let (ends, ended) = sync_channel(1);
-    Builder::new().name(name.to_owned()).spawn(move || {
-        let _ends: SyncSender<()> = ends;
-        body();
-    })?;
-    Ok(Ended::new(ended))
-}
-
-/// What a thread does that stands in for others.
-fn stand_in(crew: &Crew, place: usize, mut hand: Hand, duties: &Receiver<Box<Duty>>) {
-    hand.post.occupy();
-    let _vital = Vital::new(format!("stand-in {place}"), "the control plane would wait for it for ever");
-    loop {
-        crew.idle().push(place);
-        let Ok(duty) = duties.recv() else { return };
-        let commands = duty.commands.clone();
-        if let End::Relieved(left) = hand.serve(duty) {
-            bring_back(&commands, left);
-        }
-    }
-}
 
 /// What the watchdog has seen of a thread.
 #[derive(Default)]
@@ -209,8 +80,8 @@ struct Stuck {
     probes: Vec<Probe>,
     /// The suspect was found to have its memory punched.
     proven: bool,
-    /// Another thread stands in.
-    relieved: bool,
+    /// Another thread stands in, which takes these.
+    relieved: Option<Arc<Commands>>,
 }
 
 /// How a thread fares that is at the same thing as at the look before.
@@ -226,39 +97,6 @@ enum State {
     Signalling,
 }
 
-/// A thread that finds out whether a client's memory makes others wait.
-struct Probe {
-    client: Arc<Client>,
-    progress: Arc<AtomicU8>,
-    /// The thread, and the CPU time that it had had before.
-    post: Arc<Post>,
-    cpu_time: Duration,
-}
-
-// The progress of a probe.
-const BEGUN: u8 = 1;
-const OVER: u8 = 2;
-
-/// A thread for probes.
-struct Prober {
-    jobs: SyncSender<Job>,
-    busy: Arc<AtomicBool>,
-    post: Arc<Post>,
-}
-
-impl Probe {
-    /// The memory does not make others wait.
-    fn is_over(&self) -> bool {
-        self.progress.load(Relaxed) == OVER
-    }
-
-    /// The thread waits: asleep, or busy looking for the lock (the kernel does that while who has it runs).
-    fn waits(&self) -> bool {
-        let busy = || self.post.cpu_time().saturating_sub(self.cpu_time) >= PERIOD;
-        self.progress.load(Relaxed) == BEGUN && (self.post.sleep() == Sleep::Uninterruptible || busy())
-    }
-}
-
 /// Who held threads up lately.
 struct Record {
     client: u64,
@@ -266,20 +104,31 @@ struct Record {
     since: Instant,
 }
 
-struct Watch {
+/// The watchdog's thread. See the module.
+pub(crate) struct Watch {
     crew: Arc<Crew>,
     posts: Vec<Arc<Post>>,
     seen: Vec<Seen>,
     records: Vec<Record>,
     inboxes: Vec<SyncSender<Box<Duty>>>,
-    jobs: SyncSender<Job>,
-    /// Jobs that the janitor has no room for.
-    backlog: VecDeque<Job>,
-    probers: Vec<Prober>,
+    janitor: Janitor,
+    probers: Probers,
 }
 
 impl Watch {
-    fn run(&mut self) {
+    /// Looks after the threads at `posts`. Those of them that stand in have these inboxes.
+    pub(crate) fn new(
+        crew: Arc<Crew>,
+        posts: Vec<Arc<Post>>,
+        inboxes: Vec<SyncSender<Box<Duty>>>,
+        janitor: Janitor,
+        probers: Probers,
+    ) -> Self {
+        let seen = posts.iter().map(|_| Seen::default()).collect();
+        Self { crew, posts, seen, records: Vec::with_capacity(64), inboxes, janitor, probers }
+    }
+
+    pub(crate) fn run(&mut self) {
         let mut quiet = 0;
         while !self.crew.stopped.load(Relaxed) {
             quiet = if self.is_needed() { 0 } else { quiet + 1 };
@@ -306,19 +155,7 @@ impl Watch {
     fn collect(&mut self) {
         let garbage = self.crew.reclaim.collect();
         if !garbage.is_empty() {
-            self.later(Box::new(move || drop(garbage)));
-        }
-    }
-
-    /// Has the janitor do what may take its time.
-    fn later(&mut self, job: Job) {
-        self.backlog.push_back(job);
-        while let Some(job) = self.backlog.pop_front() {
-            match self.jobs.try_send(job) {
-                Ok(()) => {}
-                Err(TrySendError::Full(job)) => return self.backlog.push_front(job),
-                Err(TrySendError::Disconnected(_)) => return,
-            }
+            self.janitor.give(move || drop(garbage));
         }
     }
 
@@ -326,7 +163,7 @@ impl Watch {
     fn look(&mut self, i: usize) {
         let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
         if let Some(stuck) = &seen.stuck {
-            let left = if stuck.relieved {
+            let left = if stuck.relieved.is_some() {
                 self.crew.reclaim.quiescence.is_asleep(post.number)
             } else {
                 !post.desk.is_occupied()
@@ -347,7 +184,7 @@ impl Watch {
         }
         self.crew.reclaim.quiescence.set_stuck(post.number, true);
         let (suspects, probes) = Default::default();
-        seen.stuck = Some(Stuck { work, looks: 1, suspects, probes, proven: false, relieved: false });
+        seen.stuck = Some(Stuck { work, looks: 1, suspects, probes, proven: false, relieved: None });
         if earlier == work {
             self.name(i, state);
         }
@@ -363,8 +200,10 @@ impl Watch {
             // It came past that client. What it is at now may be something else.
             (stuck.work.at, stuck.looks, stuck.proven) = (at, 0, false);
             let past = (std::mem::take(&mut stuck.suspects), std::mem::take(&mut stuck.probes));
+            let relieved = stuck.relieved.clone();
             past.0.iter().for_each(|client| self.decide(client));
-            return self.later(Box::new(move || drop(past)));
+            self.janitor.give(move || drop(past));
+            return self.make_up(i, relieved.as_deref());
         }
         let work = stuck.work;
         let state = seen.state(post, work);
@@ -378,7 +217,8 @@ impl Watch {
         }
         self.judge(i);
         let Some(stuck) = self.seen.get(i).and_then(|seen| seen.stuck.as_ref()) else { return };
-        let (relieved, sure) = (stuck.relieved, stuck.proven || stuck.work.at.ringing);
+        stuck.suspects.iter().for_each(|client| self.decide(client));
+        let (relieved, sure) = (stuck.relieved.is_some(), stuck.proven || stuck.work.at.ringing);
         if let [one] = stuck.suspects.as_slice()
             && sure
             && stuck.looks >= FAULT_AFTER
@@ -388,6 +228,8 @@ impl Watch {
         }
         if !relieved {
             self.relieve(i);
+        } else if counts && work.at.ringing {
+            self.crew.hush.begin(i, work.at.to);
         }
     }
 
@@ -411,7 +253,7 @@ impl Watch {
         if !at.ringing {
             // One without shared memory cannot be it; whether the other is has to be found out all the same.
             let shares = || suspects.iter().filter(|client| client.memory.is_some());
-            probes.extend(shares().filter_map(|client| self.probe(client)));
+            probes.extend(shares().filter_map(|client| self.probers.probe(client, &mut self.janitor)));
             if probes.len() < shares().count() {
                 probes.clear();
             }
@@ -422,32 +264,19 @@ impl Watch {
         suspects.iter().for_each(|client| self.decide(client));
     }
 
-    /// Shuns a client if it was found out, or if more than one thread is stuck with it; else serves it. One thread alone may be
-    /// held up by something else for a moment, and to be shunned costs a client packets.
+    /// Shuns a client if it was found out, or if another thread does not get past it either; else serves it. One thread alone may
+    /// be held up by something else for a moment, and to be shunned costs a client packets.
     fn decide(&self, client: &Arc<Client>) {
         let is_it = |other: &Arc<Client>| Arc::ptr_eq(other, client);
         let stuck = self.seen.iter().filter_map(|seen| seen.stuck.as_ref());
         let with_it: Vec<_> = stuck.filter(|stuck| stuck.suspects.iter().any(is_it)).collect();
-        client.shun(with_it.len() > 1 || with_it.iter().any(|stuck| stuck.proven));
-    }
-
-    /// Has a thread wait for a client's memory, if one is free.
-    fn probe(&self, client: &Arc<Client>) -> Option<Probe> {
-        let memory = client.memory.clone()?;
-        let prober = self.probers.iter().find(|prober| !prober.busy.swap(true, Acquire))?;
-        let (progress, busy) = (Arc::new(AtomicU8::new(0)), prober.busy.clone());
-        let its = progress.clone();
-        let job = move || {
-            its.store(BEGUN, Relaxed);
-            memory.wait_for_holes();
-            its.store(OVER, Relaxed);
-            drop(memory);
-            busy.store(false, Release);
+        // Such a one looks busily for a lock, as long as who has it is stuck.
+        let waits = |(post, seen): (&Arc<Post>, &Seen)| {
+            let since = seen.work.filter(|work| seen.stuck.is_none() && work.at.to == client.number);
+            since.is_some() && post.work() == since
         };
-        let (post, cpu_time) = (prober.post.clone(), prober.post.cpu_time());
-        // One that is not busy waits for it.
-        let _ = prober.jobs.send(Box::new(job));
-        Some(Probe { client: client.clone(), progress, post, cpu_time })
+        let others = with_it.len() + self.posts.iter().zip(&self.seen).filter(|at| waits(*at)).count();
+        client.shun(!with_it.is_empty() && others > 1 || with_it.iter().any(|stuck| stuck.proven));
     }
 
     /// Looks whose memory makes others wait, of those that thread `i` may be stuck with.
@@ -465,7 +294,7 @@ impl Watch {
             std::mem::replace(&mut stuck.suspects, vec![culprit.clone()]),
         );
         past.1.iter().for_each(|client| self.decide(client));
-        self.later(Box::new(move || drop(past)));
+        self.janitor.give(move || drop(past));
         if self.strike(&culprit) >= STRIKES {
             self.punish(&culprit, false);
         }
@@ -478,7 +307,7 @@ impl Watch {
         }
         client.abandon(if ringing { Fault::Signal } else { Fault::Stalled });
         if let Some(memory) = client.memory.clone() {
-            self.later(Box::new(move || memory.take_away()));
+            self.janitor.give(move || memory.take_away());
         }
     }
 
@@ -487,12 +316,21 @@ impl Watch {
         let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
         let Some(stuck) = seen.stuck.take() else { return };
         seen.work = None;
-        if !stuck.relieved {
+        if stuck.relieved.is_none() {
             // Else it has said so itself.
             self.crew.reclaim.quiescence.set_stuck(post.number, false);
         }
         stuck.suspects.iter().for_each(|client| self.decide(client));
-        self.later(Box::new(move || drop((stuck.suspects, stuck.probes))));
+        self.janitor.give(move || drop((stuck.suspects, stuck.probes)));
+        self.make_up(i, stuck.relieved.as_deref());
+    }
+
+    /// Has the receivers signalled that were left out because of thread `i`.
+    fn make_up(&self, i: usize, relieved: Option<&Commands>) {
+        let left_out = self.crew.hush.end(i);
+        if let (Some(commands), false) = (relieved, left_out.is_empty()) {
+            commands.send(Command::Ring(left_out));
+        }
     }
 
     /// Gives the duty of thread `i`, which is stuck, to one that stands in. Does nothing if that came on meanwhile.
@@ -503,12 +341,16 @@ impl Watch {
         let (Some(mut duty), Some(inbox)) = (post.desk.take(), self.inboxes.get(place)) else {
             return self.crew.idle().push(place);
         };
-        stuck.relieved = true;
+        stuck.relieved = Some(duty.commands.clone());
         bump(&duty.counters.relieved, 1);
-        // What it has delivered before is not to wait for it. Who is told twice looks twice; not who it is telling now.
-        if !stuck.work.at.ringing {
-            duty.rings.extend(post.site.rings());
+        // To whom it has delivered before is not to wait for it, but for the one that it is telling now. Who is told twice looks
+        // twice.
+        let at = stuck.work.at;
+        let telling = |client| at.ringing && at.to == client && client != 0;
+        if at.ringing {
+            self.crew.hush.begin(i, at.to);
         }
+        duty.rings.extend(post.site.rings().filter(|(_, client)| !telling(*client)));
         // An idle one waits for it.
         let _ = inbox.send(duty);
     }

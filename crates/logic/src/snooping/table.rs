@@ -284,10 +284,11 @@ impl Table {
         if self.thread.get().is_none() {
             let shared = self.shared.clone();
             let handle = std::thread::Builder::new().name("snooping".into()).spawn(move || {
-                let _vital = Vital::new(
+                let vital = Vital::new(
                     "the thread of multicast groups",
                     "stations would wait for groups that they join",
                 );
+                let _guard = vital.guard();
                 shared.run();
             })?;
             // Of two that started one at once, the second has nothing to wake it, and nothing to do.

@@ -56,13 +56,7 @@ impl Lab {
         let bridge = switch.add_bridge("br0", logic.clone()).unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let env = Environment {
-            switch,
-            runtime: runtime.handle().clone(),
-            sockets: Default::default(),
-            patches: Default::default(),
-            alarm: Default::default(),
-        };
+        let env = Environment::new(switch, runtime.handle().clone());
         let dir = tempfile::tempdir().unwrap();
         Lab { dir, env, bridge, logic, netns: Netns::new(), _runtime: runtime }
     }

@@ -26,6 +26,7 @@ use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::{BatchLimits, RxBatch};
+use crate::wake::hush::Hush;
 use crate::wake::notifier::Notifier;
 use crate::worker::post::Post;
 
@@ -162,10 +163,10 @@ pub(crate) struct Context {
 
 impl Context {
     /// That of the thread at `post`. Fails where the kernel has no asynchronous I/O left.
-    pub(crate) fn new(post: &Post, limits: BatchLimits) -> std::io::Result<Self> {
+    pub(crate) fn new(post: &Post, hush: Arc<Hush>, limits: BatchLimits) -> std::io::Result<Self> {
         let worker = post.number;
         let (batch, pad) = (RxBatch::new(limits), Scratchpad::of_worker(worker));
-        let notifier = Notifier::at(post.site.clone())?;
+        let notifier = Notifier::at(post.site.clone(), hush)?;
         let tools = Tools { notifier, nest: Nest::of_worker(worker, limits), site: post.site.clone() };
         Ok(Self { worker, counters: Arc::default(), batch, pad, tools })
     }
