@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fabric::fuzzing::{Picture, Port, Steps};
+use fabric::fuzzing::{Bridge, Port, Steps};
 use fabric::port::VidSet;
 use fabric::protection::{Limit, Source, Storm, Unit};
 use fabric::rx::BatchLimits;
@@ -55,7 +55,7 @@ fuzz_target!(|data: &[u8]| {
     let mirrors = if mirror == 0 { Vec::new() } else { vec![mirror_of(mirror, n, &mut from)] };
     let observers: &[Arc<dyn Observer>] =
         if observer == 0 { &[] } else { &[Arc::new(Look { observer, explained })] };
-    let picture = Picture::watched(logic, ports, mirrors, observers);
+    let bridge = Bridge::observed(logic, ports, mirrors, observers);
 
     STEPS.with_borrow_mut(|steps| {
         let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
@@ -73,7 +73,7 @@ fuzz_target!(|data: &[u8]| {
             let frames: Vec<_> = (0..1 + from.below(8)).map(|_| frame::read(&mut from)).collect();
             let traced = match frames.as_slice() {
                 [one] if explained & 3 == 0 && one.bytes.len() <= 65_535 && limits.bytes > 0 => {
-                    match picture.trace(PortIndex(at), &one.bytes, one.claim) {
+                    match bridge.trace(PortIndex(at), &one.bytes, one.claim) {
                         Ok(traced) => Some(traced),
                         Err(error) => panic!("{error}"),
                     }
@@ -84,7 +84,7 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(steps.receive(&mut Frames(frames)), Ok(()));
             if steps.packets() > 0 {
                 steps.load();
-                steps.forward(&picture, PortIndex(at));
+                steps.forward(&bridge, PortIndex(at));
             }
             let drops = steps.take_drops();
             if let Some(traced) = traced {
@@ -104,7 +104,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     });
-    assert!(picture.take_faults().is_empty());
+    assert!(bridge.take_faults().is_empty());
 });
 
 fn build(name: &str, params: &[(&str, &str)]) -> Arc<dyn SwitchLogic> {

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fabric::fuzzing::{Picture, Port, Steps};
+use fabric::fuzzing::{Bridge, Port, Steps};
 use fabric::rx::BatchLimits;
 use fabric::{
     Batch, Caps, DropReason, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Rest,
@@ -167,7 +167,7 @@ impl Table {
 
 /// One of the logic's ways, in a bridge of its own.
 struct Way {
-    picture: Picture,
+    bridge: Bridge,
     given: Given,
     /// By port: what it takes, its first queue, and frames that were too long so far.
     ports: Vec<(Shape, usize, u64)>,
@@ -201,7 +201,7 @@ impl Way {
             }
         };
         let ports = kinds.iter().enumerate().map(&mut port).collect();
-        Self { picture: Picture::new(Arc::new(logic), ports), given, ports: known }
+        Self { bridge: Bridge::new(Arc::new(logic), ports), given, ports: known }
     }
 
     fn switch(
@@ -220,7 +220,7 @@ impl Way {
             return;
         }
         steps.load();
-        steps.forward(&self.picture, PortIndex(ingress as u16));
+        steps.forward(&self.bridge, PortIndex(ingress as u16));
         for (port, (given, is)) in given.iter().zip(lock(&self.given).iter_mut()).enumerate() {
             let mut is = std::mem::take(is);
             let mut given = given.clone();
@@ -238,7 +238,7 @@ impl Way {
         for ((kind, queue, so_far), too_long) in self.ports.iter_mut().zip(too_long) {
             *so_far += too_long;
             if *kind != Shape::Nothing {
-                let is = self.picture.counters()[*queue].snapshot();
+                let is = self.bridge.counters()[*queue].snapshot();
                 assert_eq!(is.drops[DropReason::ExceedsMtu as usize], *so_far);
             }
         }

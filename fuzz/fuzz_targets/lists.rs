@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric::fuzzing::{Drainer, Picture, Port, Retaining, Steps};
+use fabric::fuzzing::{Drainer, Bridge, Port, Retaining, Steps};
 use fabric::rx::{BatchLimits, MAX_PACKET, MIN_PACKET};
 use fabric::{
     Batch, Caps, DropReason, Egress, Fault, Gate, Opening, Output, OutputList, PortIndex, PortSettings,
@@ -74,7 +74,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// A bridge and what its queues have been given.
 struct World {
-    picture: Picture,
+    bridge: Bridge,
     shapes: Vec<Shape>,
     script: Arc<Mutex<Vec<u8>>>,
     /// By queue.
@@ -113,8 +113,8 @@ impl World {
             let settings = PortSettings::new(format!("p{port}"));
             ports.push(Port { up: true, settings, tx, caps, max_frame });
         }
-        let picture = Picture::new(Arc::new(Scripted(script.clone())), ports);
-        Self { picture, shapes, script, ends, drains }
+        let bridge = Bridge::new(Arc::new(Scripted(script.clone())), ports);
+        Self { bridge, shapes, script, ends, drains }
     }
 
     /// Receives and switches a batch, or wakes the logic.
@@ -151,10 +151,10 @@ impl World {
         }
         MODEL.set(Some(model));
         if !is_received {
-            steps.wake(&self.picture);
+            steps.wake(&self.bridge);
         } else if steps.packets() > 0 {
             steps.load();
-            steps.forward(&self.picture, PortIndex(ingress as u16));
+            steps.forward(&self.bridge, PortIndex(ingress as u16));
         }
         assert!(LISTS.take().is_empty(), "a queue was left out");
         let Some(model) = MODEL.take() else { return };
@@ -167,11 +167,11 @@ impl World {
                 lock(&end.counted).refuse(DropReason::ExceedsMtu, *too_long);
             }
         }
-        for (end, counters) in self.ends.iter().zip(self.picture.counters()) {
+        for (end, counters) in self.ends.iter().zip(self.bridge.counters()) {
             let (counted, is) = (lock(&end.counted), counters.snapshot());
             assert_eq!((is.packets, is.bytes, is.drops), (counted.packets, counted.bytes, counted.drops));
         }
-        assert!(self.picture.take_faults().is_empty());
+        assert!(self.bridge.take_faults().is_empty());
     }
 
     /// Runs the drains; `until` says how many packets may leave, 0 means all.

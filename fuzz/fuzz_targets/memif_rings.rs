@@ -19,7 +19,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use fabric::fuzzing::{Picture, Port, Steps};
+use fabric::fuzzing::{Bridge, Port, Steps};
 use fabric::rx::BatchLimits;
 use fabric::{
     Batch, Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RingBacking, RxBatch,
@@ -406,7 +406,7 @@ fn allow_ring(memory: &mut ClientMemory, ring: &Ring, role: Role, up: bool) {
 struct World<'f, 'd> {
     from: &'f mut Bytes<'d>,
     peers: [Peer; 2],
-    picture: Rc<Picture>,
+    bridge: Rc<Bridge>,
     sink: Arc<Sink>,
     limits: BatchLimits,
     /// Nobody has broken a rule.
@@ -443,8 +443,8 @@ impl<'f, 'd> World<'f, 'd> {
             port("others", Arc::new(Sink::default())),
         ];
         debug_assert_eq!(ports.len(), usize::from(OTHERS.0) + 1);
-        let picture = Rc::new(Picture::new(Arc::new(Flood(edits)), ports));
-        Some(Self { from, peers: [a, b], picture, sink, limits, honest, ordered: true })
+        let bridge = Rc::new(Bridge::new(Arc::new(Flood(edits)), ports));
+        Some(Self { from, peers: [a, b], bridge, sink, limits, honest, ordered: true })
     }
 
     fn run(&mut self) {
@@ -491,7 +491,7 @@ impl<'f, 'd> World<'f, 'd> {
         for peer in &self.peers {
             peer.memory.borrow().check();
         }
-        let faults = self.picture.take_faults();
+        let faults = self.bridge.take_faults();
         assert!(!self.honest || faults.is_empty(), "honest peers, and yet: {faults:?}");
         for (lane, fault) in faults {
             assert!(lane != SINK && !fault.to_string().is_empty());
@@ -513,7 +513,7 @@ impl<'f, 'd> World<'f, 'd> {
             });
             if steps.packets() > 0 {
                 steps.load();
-                steps.forward(&self.picture, PortIndex(1 + who as u16));
+                steps.forward(&self.bridge, PortIndex(1 + who as u16));
             }
             steps.take_drops();
             received.and_then(|()| steps.complete(&mut *rx))
@@ -529,7 +529,7 @@ impl<'f, 'd> World<'f, 'd> {
 
     /// Another worker delivers, between batches.
     fn others(&mut self) {
-        deliver(&self.picture, packets(self.from));
+        deliver(&self.bridge, packets(self.from));
     }
 
     /// Something for the middle of the next delivery.
@@ -537,13 +537,13 @@ impl<'f, 'd> World<'f, 'd> {
         let [after, what] = self.from.array();
         if what % 3 == 0 {
             self.ordered = false;
-            let (picture, packets) = (self.picture.clone(), packets(self.from));
+            let (bridge, packets) = (self.bridge.clone(), packets(self.from));
             rings::schedule(
                 after % 32,
                 Box::new(move |moment| {
                     // At the other moments the ring is locked, and another worker would wait.
                     if moment == Moment::Filled {
-                        deliver(&picture, packets);
+                        deliver(&bridge, packets);
                     }
                 }),
             );
@@ -560,13 +560,13 @@ fn packets(from: &mut Bytes<'_>) -> Vec<Vec<u8>> {
     (0..1 + from.below(4)).map(|i| vec![0xb0 | i as u8; 14 + usize::from(from.u16()) % 3000]).collect()
 }
 
-fn deliver(picture: &Picture, packets: Vec<Vec<u8>>) {
+fn deliver(bridge: &Bridge, packets: Vec<Vec<u8>>) {
     with_steps(|steps| {
         steps.set_limits(BATCH);
         let received = steps.receive(&mut Source(packets));
         assert_eq!(received, Ok(()));
         steps.load();
-        steps.forward(picture, OTHERS);
+        steps.forward(bridge, OTHERS);
     });
 }
 

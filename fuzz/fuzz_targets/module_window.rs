@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use fabric::fuzzing::{Picture, Port, Steps};
+use fabric::fuzzing::{Bridge, Port, Steps};
 use fabric::port::VidSet;
 use fabric::rx::BatchLimits;
 use fabric::{Caps, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, Tools, VlanMode};
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
     if let Err(error) = logic.prepare(1) {
         panic!("{error}");
     }
-    let picture = Picture::new(logic, (0..3).map(|index| port(index, vlans)).collect());
+    let bridge = Bridge::new(logic, (0..3).map(|index| port(index, vlans)).collect());
     STEPS.with_borrow_mut(|steps| {
         let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
             Ok(steps) => steps,
@@ -52,15 +52,15 @@ fuzz_target!(|data: &[u8]| {
             let received = steps.receive(&mut queue);
             if steps.packets() > 0 {
                 if in_place & 1 == 0 {
-                    steps.load_for(&picture)
+                    steps.load_for(&bridge)
                 } else {
                     steps.load()
                 }
-                steps.forward(&picture, PortIndex(0));
+                steps.forward(&bridge, PortIndex(0));
             }
             let _ = received.and_then(|()| steps.complete(&mut queue));
             if in_place & 2 != 0 {
-                steps.wake(&picture);
+                steps.wake(&bridge);
             }
         }
     });

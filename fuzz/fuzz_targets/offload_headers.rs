@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use fabric::fuzzing::{Picture, Port, Steps};
+use fabric::fuzzing::{Bridge, Port, Steps};
 use fabric::rx::{BatchLimits, MAX_PACKET, MIN_PACKET};
 use fabric::{
     Caps, DropReason, Egress, Fault, OutputList, PortIndex, PortSettings, QueueCounters, RxBatch, RxQueue,
@@ -52,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
         caps,
         max_frame,
     };
-    let picture = Picture::new(logic, vec![port("p0", vec![]), port("p1", vec![Arc::new(Take)])]);
+    let bridge = Bridge::new(logic, vec![port("p0", vec![]), port("p1", vec![Arc::new(Take)])]);
     STEPS.with_borrow_mut(|steps| {
         let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
             Ok(steps) => steps,
@@ -69,18 +69,18 @@ fuzz_target!(|data: &[u8]| {
                 header[usize::from(at) % virtio_net::HEADER_LEN] ^= with;
             }
             let claim = Offload { csum_valid: false, ..offload_header::of_header(&header) };
-            one(steps, &picture, &caps, max_frame, &frame.bytes, claim);
+            one(steps, &bridge, &caps, max_frame, &frame.bytes, claim);
         }
     });
 });
 
-fn one(steps: &mut Steps, picture: &Picture, caps: &Caps, max_frame: u32, packet: &[u8], claim: Offload) {
+fn one(steps: &mut Steps, bridge: &Bridge, caps: &Caps, max_frame: u32, packet: &[u8], claim: Offload) {
     GIVEN.take();
     steps.set_limits(LIMITS);
     // Counted at the receiver.
     let refused = || {
         let at = DropReason::ALL.iter().position(|reason| *reason == DropReason::ExceedsMtu);
-        let counters = picture.counters().first().map(|counters| counters.snapshot());
+        let counters = bridge.counters().first().map(|counters| counters.snapshot());
         counters.zip(at).map_or(0, |(counters, at)| counters.drops[at])
     };
     let before = refused();
@@ -88,7 +88,7 @@ fn one(steps: &mut Steps, picture: &Picture, caps: &Caps, max_frame: u32, packet
     assert_eq!(received, Ok(()));
     if steps.packets() > 0 {
         steps.load();
-        steps.forward(picture, PortIndex(0));
+        steps.forward(bridge, PortIndex(0));
     }
     let drops = steps.take_drops();
     let dropped: u32 = DropReason::ALL.iter().map(|reason| drops.get(*reason)).sum();

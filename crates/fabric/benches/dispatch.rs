@@ -1,12 +1,13 @@
-//! What it costs to ask a bridge's logic rather than one that the compiler knows: TSC cycles for each packet, where both do nothing.
+//! Measures the cost of calling a bridge's logic through dynamic dispatch: TSC cycles per packet beyond those of a
+//! logic that the compiler knows, both doing nothing.
 //!
-//! The two are measured by turns; printed are the median and the quartiles of the differences. `make bench`.
+//! The two are measured in turns; prints the median and the quartiles of the differences. `make bench`.
 
 use std::hint::black_box;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fabric::fuzzing::{Picture, Port, Steps};
+use fabric::fuzzing::{Bridge, Port, Steps};
 use fabric::rx::BatchLimits;
 use fabric::{Batch, Caps, Fault, PortIndex, PortSettings, RxBatch, RxQueue, SwitchLogic, Tools, clock};
 use packet::Offload;
@@ -26,7 +27,7 @@ impl SwitchLogic for Nothing {
     }
 }
 
-/// So many packets of 60 bytes.
+/// Receives so many packets of 60 bytes.
 struct Packets(usize, OwnedFd);
 
 impl RxQueue for Packets {
@@ -60,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         caps: Caps::default(),
         max_frame: 9000,
     };
-    let picture = Picture::new(Arc::new(Nothing), vec![port("a"), port("b")]);
+    let bridge = Bridge::new(Arc::new(Nothing), vec![port("a"), port("b")]);
     for packets in [1, 8, 64] {
         let mut steps = Steps::new(BatchLimits::default())?;
         steps.receive(&mut Packets(packets, eventfd(0, EventfdFlags::CLOEXEC)?))?;
@@ -69,8 +70,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let start = clock::cycles();
             for _ in 0..TURN {
                 match known {
-                    true => steps.ask(black_box(&picture), PortIndex(0), black_box(&Nothing)),
-                    false => steps.ask_own(black_box(&picture), PortIndex(0)),
+                    true => steps.ask(black_box(&bridge), PortIndex(0), black_box(&Nothing)),
+                    false => steps.ask_own(black_box(&bridge), PortIndex(0)),
                 }
             }
             clock::cycles().wrapping_sub(start) as f64 / f64::from(TURN) / packets as f64

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The cycle counter now: TSC on x86-64 (constant rate on every CPU since 2008), CNTVCT on aarch64.
+/// The cycle counter: TSC on x86-64 (constant rate on every CPU since 2008), CNTVCT on aarch64.
 #[inline(always)]
 pub fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -32,18 +32,18 @@ pub fn frequency() -> u64 {
     })
 }
 
-/// How many cycles `d` takes.
+/// Number of cycles in `d`.
 pub fn from_duration(d: Duration) -> u64 {
     u64::try_from(u128::from(frequency()) * d.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
-/// How long so many cycles take, rounded up to a nanosecond.
+/// Duration of so many cycles, rounded up to a nanosecond.
 pub fn to_duration(cycles: u64) -> Duration {
     let nanoseconds = (u128::from(cycles) * 1_000_000_000).div_ceil(u128::from(frequency()));
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
-/// Nanoseconds since 1970-01-01 00:00:00 UTC: the time of a packet that is observed. Costs a vDSO call.
+/// Nanoseconds since 1970-01-01 00:00:00 UTC: the time of an observed packet. Costs a vDSO call.
 #[inline]
 pub fn since_epoch() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);

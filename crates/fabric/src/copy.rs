@@ -1,9 +1,9 @@
-//! The copies: short ones for headers, the one copy of a payload, and its count in test builds.
+//! Copying: short copies for headers, the one copy of a payload, and its count in test builds.
 //!
-//! Source and destination are client memory or private memory. They overlap where a packet goes back to the
-//! client that sent it, into a buffer that lies over it. Client memory can change while it is read; whatever
-//! comes out was checked to be within the client's own region, is never interpreted here, and harms only the
-//! client that wrote it.
+//! Source and destination are client memory or private memory. They overlap if a packet goes back to the client that
+//! sent it, into a buffer that overlaps it. Client memory can change while it is read; the addresses were checked to be
+//! within the client's own region, the bytes are never interpreted here, and a change harms only the client that made
+//! it.
 
 #[cfg(feature = "count-copies")]
 mod count {
@@ -30,20 +30,20 @@ pub(crate) fn count_delivered(_bytes: u64) {
 /// Copies `n` bytes of payload.
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for `n` bytes (faults on client memory are caught). Where they overlap,
-/// what arrives is not defined, but nothing else is touched.
+/// `src` is readable and `dst` writable for `n` bytes (faults on client memory are caught). If they overlap, the result
+/// is unspecified, but no other byte is touched.
 #[inline(always)]
 pub(crate) unsafe fn payload(src: *const u8, dst: *mut u8, n: usize) {
     #[cfg(feature = "count-copies")]
     count::COPIED.fetch_add(n as u64, std::sync::atomic::Ordering::Relaxed);
-    // SAFETY: the caller's promise is this function's.
+    // SAFETY: the contract of `bytes` is this function's.
     unsafe { bytes(src, dst, n) }
 }
 
-/// Copies `n` bytes; made for the lengths of headers and small packets.
+/// Copies `n` bytes; optimized for the lengths of headers and small packets.
 ///
-/// Up to 128 bytes it is two overlapping moves of a power of two, never touching a byte outside `n`: a
-/// rounded-up copy would hand one client bytes of another.
+/// Up to 128 bytes, it makes two overlapping moves of a power of two and never touches a byte outside `n`: a rounded-up
+/// copy would leak bytes of one client to another.
 ///
 /// # Safety
 /// As [`payload`].
@@ -73,13 +73,13 @@ pub(crate) unsafe fn bytes(src: *const u8, dst: *mut u8, n: usize) {
                     dst.add(i).write(src.add(i).read());
                 }
             }
-            // As fast as the one that does not allow overlaps: in libc it is the same.
+            // As fast as the non-overlapping variant: in libc they are the same.
             _ => core::ptr::copy(src, dst, n),
         }
     }
 }
 
-/// Copies a few bytes that were written a moment ago, word by word. The moves do not overlap: a load that takes bytes of two
+/// Copies a few bytes that were written a moment ago, word by word. The moves do not overlap: a load that spans two
 /// stores waits until both have left the store buffer.
 ///
 /// # Safety
@@ -104,7 +104,7 @@ pub(crate) unsafe fn short(src: *const u8, dst: *mut u8, n: usize) {
     }
 }
 
-/// Asks for a line that will be read soon.
+/// Prefetches a line that will be read soon.
 #[inline(always)]
 pub fn prefetch_read(_at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -114,8 +114,7 @@ pub fn prefetch_read(_at: *const u8) {
     }
 }
 
-/// Asks for a line of a payload, which will be read once and soon: it comes near without taking the place of lines that
-/// are used again.
+/// Prefetches a line of a payload that will be read once and soon, without evicting lines that are used again.
 #[inline(always)]
 fn prefetch_passing(_at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -125,11 +124,11 @@ fn prefetch_passing(_at: *const u8) {
     }
 }
 
-/// Asks for a line that will be written soon: owned by this core, not shared with the last one to use it.
+/// Prefetches a line that will be written soon, in exclusive state.
 #[inline(always)]
 pub fn prefetch_write(_at: *const u8) {
-    // `_mm_prefetch` with a hint for writing becomes `prefetcht0` unless the program is compiled for a CPU that has
-    // `prefetchw`; those without it take the instruction for a `nop` (Intel SDM, volume 2, PREFETCHW).
+    // `_mm_prefetch` with a write hint becomes `prefetcht0` unless the program is compiled for a CPU with `prefetchw`;
+    // CPUs without it treat the instruction as a `nop` (Intel SDM, volume 2, PREFETCHW).
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint; it does not fault whatever the address.
     unsafe {
@@ -137,12 +136,12 @@ pub fn prefetch_write(_at: *const u8) {
     }
 }
 
-/// Bytes of a line of the caches.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// How far a packet is fetched ahead; within a longer one the hardware sees by itself what comes next.
+/// Bytes of a packet to prefetch; beyond them, the hardware prefetcher takes over.
 const FETCHED: usize = 2048;
 
-/// Asks for all lines of a payload, which will be copied soon.
+/// Prefetches all lines of a payload that will be copied soon.
 #[inline(always)]
 pub(crate) fn fetch_to_read(from: *const u8, n: usize) {
     for offset in (0..n.min(FETCHED)).step_by(LINE) {
@@ -150,7 +149,7 @@ pub(crate) fn fetch_to_read(from: *const u8, n: usize) {
     }
 }
 
-/// Asks for all lines of a buffer, which will be written soon.
+/// Prefetches all lines of a buffer that will be written soon.
 #[inline(always)]
 pub(crate) fn fetch_to_write(to: *const u8, n: usize) {
     for offset in (0..n.min(FETCHED)).step_by(LINE) {
@@ -186,7 +185,7 @@ mod tests {
 
     #[test]
     fn overlapping_buffers_do_no_harm() {
-        // Found by fuzzing: a packet sent back into a buffer that lies over it.
+        // Found by fuzzing: a packet sent back into a buffer that overlaps it.
         for n in [3, 7, 20, 64, 100, 129, 500] {
             let mut memory = vec![0xAA; 600];
             let at = memory.as_mut_ptr();

@@ -1,14 +1,14 @@
-//! Everything is counted: per port and queue packets, bytes, batches and drops by reason.
+//! Counters: packets, bytes, batches and drops by reason, per port and queue.
 //!
-//! Counters are written by the data plane with relaxed stores or adds once a batch, and read by anyone at
-//! any time; a reader may see one batch's packets before its bytes.
+//! The data plane writes them with relaxed stores or adds once a batch; any thread may read them at any time. A reader
+//! may see one batch's packets before its bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal),* $(,)?) => {
-        /// Why a packet went no further. Counted at the ingress queue when the packet had no destination, at
-        /// the egress queue when the destination could not take it.
+        /// Why a packet went no further. Counted at the ingress queue if the packet had no destination, at the egress
+        /// queue if the destination could not take it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason { $($(#[doc = $doc])* $variant),* }
@@ -22,7 +22,7 @@ macro_rules! reasons {
                 match self { $(DropReason::$variant => $name),* }
             }
 
-            /// What it means, in a sentence.
+            /// The meaning of the reason, in a sentence.
             pub fn meaning(self) -> &'static str {
                 match self { $(DropReason::$variant => concat!($($doc),*).trim_start()),* }
             }
@@ -55,23 +55,23 @@ reasons! {
     BatchLimit = "batch-limit",
     /// The destination's device refused it.
     Device = "device",
-    /// It came from an isolated port and was for another one.
+    /// Sent from an isolated port to another isolated port.
     Isolated = "isolated",
-    /// Beyond the rate that its port is held to.
+    /// Beyond the rate limit of its port.
     Policed = "policed",
-    /// Beyond the rate of broadcasts, multicasts or packets to unknown stations that its port is held to.
+    /// Beyond its port's rate limit for broadcasts, multicasts or packets to unknown stations.
     StormControl = "storm-control",
-    /// From a station that may not speak at its port.
+    /// From a station that its port does not admit.
     StationLimit = "station-limit",
     /// From an IP address that its port may not use.
     SourceGuard = "source-guard",
     /// To or from a port that belongs to a mirror.
     MirrorPort = "mirror-port",
-    /// The logic decided so.
+    /// The logic chose to drop it.
     Logic = "logic",
     /// The logic failed.
     LogicFault = "logic-fault",
-    /// It crossed from bridge to bridge more often than packets may: their patch ports form a loop.
+    /// It crossed between bridges too many times: their patch ports form a loop.
     Loop = "loop",
 }
 
@@ -95,13 +95,13 @@ impl Drops {
         }
     }
 
-    /// How many were dropped in all.
+    /// Total number of drops.
     #[inline]
     pub(crate) fn total(&self) -> u32 {
         if self.any { self.by_reason.iter().sum() } else { 0 }
     }
 
-    /// How many were dropped for `reason`.
+    /// Number of drops for `reason`.
     pub fn get(&self, reason: DropReason) -> u32 {
         self.by_reason.get(reason as usize).copied().unwrap_or(0)
     }
@@ -117,7 +117,7 @@ pub struct QueueCounters {
     drops: [AtomicU64; REASONS],
 }
 
-/// What [`QueueCounters`] held at one moment.
+/// Values of [`QueueCounters`] at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueSnapshot {
     /// Packets taken or delivered.
@@ -193,7 +193,7 @@ pub struct WorkerCounters {
     pub(crate) relieved: AtomicU64,
 }
 
-/// What [`WorkerCounters`] held at one moment.
+/// Values of [`WorkerCounters`] at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WorkerSnapshot {
     /// Packets switched.

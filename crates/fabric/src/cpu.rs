@@ -1,13 +1,13 @@
-//! Instruction sets: the few loops that copy packets are compiled for several levels of the architecture, and a worker
-//! chooses once, when it starts.
+//! Instruction sets: the few loops that copy packets are compiled for several levels of the architecture; a worker
+//! selects one when it starts.
 //!
-//! The levels are those of the x86-64 psABI (x86-64-v3 has AVX2, x86-64-v4 AVX-512); other architectures have the baseline
-//! only. A loop is written once, as an `#[inline(always)]` method; `each_level!` makes a copy of it for each level.
+//! The levels are those of the x86-64 psABI (x86-64-v3 has AVX2, x86-64-v4 AVX-512); other architectures only have the
+//! baseline. A loop is written once, as an `#[inline(always)]` method; `each_level!` makes a copy of it for each level.
 
 /// A level of the instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What the program is compiled for.
+    /// The level that the program is compiled for.
     Baseline,
     /// x86-64-v3: moves of 32 bytes.
     V3,
@@ -42,8 +42,8 @@ impl Level {
     }
 }
 
-/// Defines a method that runs another one, which is `#[inline(always)]`, compiled for the level given:
-/// `fn NAME [V3, V4](self: TYPE, ARGUMENT: TYPE...) = BODY at LEVEL;`. `V3` and `V4` are names for the copies.
+/// Defines a method that calls another, `#[inline(always)]` one, compiled for the given level: `fn NAME [V3, V4](self:
+/// TYPE, ARGUMENT: TYPE...) = BODY at LEVEL;`. `V3` and `V4` are names for the copies.
 macro_rules! each_level {
     ($(#[$doc:meta])* fn $name:ident [$v3:ident, $v4:ident]($self:ident: $Self:ty $(, $arg:ident: $T:ty)*) $(-> $R:ty)?
         = $body:ident at $level:expr;) => {

@@ -1,8 +1,8 @@
-//! What a client can do that costs it its port.
+//! Faults: rules that a client breaks at the cost of its port.
 
 use std::sync::Arc;
 
-/// Told once when a client costs itself its port. Runs on a worker: it must not block or call the switch.
+/// Called once when a client's fault takes its port down. Runs on a worker: it must not block or call the switch.
 pub type OnFault = Arc<dyn Fn(Fault) + Send + Sync>;
 
 /// A client broke its protocol or its memory; its port goes down with this reason.
@@ -28,13 +28,13 @@ pub enum Fault {
         /// Length, bytes.
         length: u32,
     },
-    /// A chain with more descriptors than [`crate::rx::MAX_SEGMENTS`] or one that never ends.
-    #[error("descriptor chain longer than {max} entries or without end")]
+    /// A chain with more descriptors than [`crate::rx::MAX_SEGMENTS`], or an endless one.
+    #[error("descriptor chain is endless or longer than {max} entries")]
     Chain {
         /// Longest chain accepted.
         max: u16,
     },
-    /// A packet of no bytes at all, or a buffer for none.
+    /// An empty packet, or an empty buffer.
     #[error("descriptor {index} has zero length")]
     ZeroLength {
         /// Position in the ring.
@@ -44,15 +44,17 @@ pub enum Fault {
     #[error("shared memory was truncated or punched (SIGBUS)")]
     Memory,
     /// A worker was blocked in the client's memory for milliseconds.
-    #[error("a worker had to wait for the client's memory: it is being punched, swapped out or withheld")]
+    #[error(
+        "access to the client's memory blocked a worker: the memory is being punched, swapped out or withheld"
+    )]
     Stalled,
-    /// A worker took milliseconds to signal the client.
-    #[error("signals to the client take milliseconds: too much watches its eventfd")]
+    /// Signalling the client took a worker milliseconds.
+    #[error("signalling the client takes milliseconds: too many watches on its eventfd")]
     Signal,
-    /// The file descriptor to be notified through refused.
+    /// The descriptor for notifications failed.
     #[error("notification failed: {0}")]
     Notify(rustix::io::Errno),
-    /// A rule of the port type's own; the port knows which.
+    /// A rule of the port type's own was broken; the port knows which one.
     #[error("the client broke the port's protocol")]
     Protocol,
     /// The device went away.

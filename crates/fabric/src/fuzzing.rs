@@ -1,4 +1,4 @@
-//! A worker's steps one by one, without its thread: what fuzz targets drive (feature `fuzzing`).
+//! A worker's steps one by one, without its thread: driven by fuzz targets (feature `fuzzing`).
 //!
 //! The steps are the worker's own functions; only the loop around them, which sleeps and wakes, is missing.
 
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use packet::offload::Offload;
 
-use crate::bridge::picture::{BridgeState, Lane, PortEntry};
 use crate::bridge::port::{Caps, PortIndex, PortSettings};
+use crate::bridge::state::{BridgeState, Lane, PortEntry};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::forward::{forward, originate};
 use crate::decide::logic::SwitchLogic;
-use crate::decide::steps::seen;
+use crate::decide::steps::logic_view;
 use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
 use crate::deliver::queueing::{Queued, Retained};
@@ -22,43 +22,43 @@ use crate::lists::scratchpad::Scratchpad;
 use crate::observe::mirror::Mirror;
 use crate::observe::observer::Observer;
 use crate::observe::trace::{self, TraceError, Traced};
-use crate::protect::policing::Guards;
+use crate::protect::policing::RateLimits;
 use crate::rx::{BatchLimits, MAX_BATCH, RxBatch, RxQueue};
 use crate::wake::doorbell::EventBell;
 use crate::wake::notifier::Notifier;
-use crate::worker::post::Post;
 use crate::worker::tasks::Context;
 use crate::worker::tasks::drain::{Drain, Gate};
+use crate::worker::thread_info::ThreadInfo;
 
-/// A port of a [`Picture`].
+/// A port of a [`Bridge`].
 pub struct Port {
     /// Whether its packets are switched.
     pub up: bool,
-    /// What would come from the configuration; admin state and MTU are not used.
+    /// Settings as from the configuration; admin state and MTU are not used.
     pub settings: PortSettings,
-    /// Transmit queues; none of a port that is down or whose client only sends.
+    /// Transmit queues; none for a port that is down or whose client only sends.
     pub tx: Vec<Arc<dyn Egress>>,
-    /// What it takes as it is.
+    /// Offloads that it takes as they are.
     pub caps: Caps,
-    /// Longest frame it takes, bytes with link header.
+    /// Longest frame that it takes, in bytes with link header.
     pub max_frame: u32,
 }
 
-/// A bridge as workers see it, and what its transmit queues have counted.
-pub struct Picture {
+/// A bridge as workers see it, and the counters of its transmit queues.
+pub struct Bridge {
     state: BridgeState,
     counters: Vec<Arc<QueueCounters>>,
     faults: Arc<Mutex<Vec<(usize, Fault)>>>,
 }
 
-impl Picture {
+impl Bridge {
     /// A bridge with these ports, numbered from 0. The logic is told of them.
     pub fn new(logic: Arc<dyn SwitchLogic>, ports: Vec<Port>) -> Self {
-        Self::watched(logic, ports, Vec::new(), &[])
+        Self::observed(logic, ports, Vec::new(), &[])
     }
 
     /// The same, with mirrors and observers.
-    pub fn watched(
+    pub fn observed(
         logic: Arc<dyn SwitchLogic>,
         ports: Vec<Port>,
         mirrors: Vec<Mirror>,
@@ -81,7 +81,7 @@ impl Picture {
             named.push((PortIndex(index), settings.clone()));
             let (up, caps, max_frame) = (port.up, port.caps, port.max_frame);
             let lanes = lanes.len() as u32 - first_lane;
-            let (closed, guards) = (DropReason::PortDown, Guards::of(&settings, None));
+            let (closed, rate_limits) = (DropReason::PortDown, RateLimits::of(&settings, None));
             entries.push(Some(PortEntry {
                 up,
                 first_lane,
@@ -90,27 +90,28 @@ impl Picture {
                 max_frame,
                 closed,
                 secured: settings.security.is_on(),
-                guards,
+                rate_limits,
                 settings,
             }));
         }
         logic.ports_changed(&named);
         let mirrors: Vec<_> = mirrors.into_iter().map(|mirror| (mirror, Arc::default())).collect();
-        let state = BridgeState::with_aside(logic, entries, lanes, &mirrors, observers.iter()).with_arenas(1);
+        let state =
+            BridgeState::with_monitoring(logic, entries, lanes, &mirrors, observers.iter()).with_arenas(1);
         Self { state, counters, faults }
     }
 
-    /// What [`crate::Switch::trace`] would say.
+    /// Result of [`crate::Switch::trace`].
     pub fn trace(&self, ingress: PortIndex, packet: &[u8], offload: Offload) -> Result<Traced, TraceError> {
         trace::rehearse(&self.state, ingress, packet, offload)
     }
 
-    /// The counters of transmit queues, all ports' in one row.
+    /// Counters of all ports' transmit queues, in one sequence.
     pub fn counters(&self) -> &[Arc<QueueCounters>] {
         &self.counters
     }
 
-    /// Which transmit queues have died since the last call, and of what.
+    /// Transmit queues that have died since the last call, each with its fault.
     pub fn take_faults(&self) -> Vec<(usize, Fault)> {
         std::mem::take(&mut self.faults.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -121,18 +122,18 @@ pub struct Steps {
     batch: RxBatch,
     pad: Scratchpad,
     tools: Tools,
-    /// Bytes that a batch may have at most: the memory that lands packets was made for so many.
+    /// Most bytes of a batch: the landing memory was allocated for this many.
     room: usize,
 }
 
 impl Steps {
-    /// Fails where a worker would.
+    /// Creates the memory of a worker. Fails if a worker's creation would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
         let tools = Tools::new(Notifier::new()?);
         Ok(Self { batch: RxBatch::new(limits), pad: Scratchpad::of_worker(0), tools, room: limits.bytes })
     }
 
-    /// Changes the bounds of the next batch, down from those at the start.
+    /// Changes the limits of the next batch, up to those at creation.
     pub fn set_limits(&mut self, limits: BatchLimits) {
         let packets = limits.packets.clamp(1, MAX_BATCH);
         self.batch.limits = BatchLimits { packets, bytes: limits.bytes.min(self.room) };
@@ -164,57 +165,57 @@ impl Steps {
         }
     }
 
-    /// Makes the private header copies.
+    /// Copies the private headers.
     pub fn load(&mut self) {
         self.batch.load_headers();
     }
 
-    /// The same, where the bridge's logic wants them to be.
-    pub fn load_for(&mut self, picture: &Picture) {
-        if let Some(arena) = picture.state.arena(0) {
-            // SAFETY: this is the one that takes the part of worker 0, and `receive` empties the batch before the next one.
+    /// The same, to where the bridge's logic wants them.
+    pub fn load_for(&mut self, bridge: &Bridge) {
+        if let Some(arena) = bridge.state.arena(0) {
+            // SAFETY: this is the only worker, number 0, and `receive` empties the batch before the next one.
             unsafe { self.batch.keep_headers_in(arena) };
         }
         self.batch.load_headers();
     }
 
     /// Lets the logic decide and delivers. To be called once after [`Steps::load`].
-    pub fn forward(&mut self, picture: &Picture, ingress: PortIndex) {
-        forward(&mut self.batch, &mut self.pad, &mut self.tools, &picture.state, ingress);
+    pub fn forward(&mut self, bridge: &Bridge, ingress: PortIndex) {
+        forward(&mut self.batch, &mut self.pad, &mut self.tools, &bridge.state, ingress);
         self.tools.notifier.flush();
     }
 
-    /// Lets the logic originate packets, as when its time has come, and delivers them.
-    pub fn wake(&mut self, picture: &Picture) {
+    /// Lets the logic originate packets, as in [`SwitchLogic::wake`], and delivers them.
+    pub fn wake(&mut self, bridge: &Bridge) {
         self.batch.clear();
-        self.load_for(picture);
-        let logic = &picture.state.logic;
-        originate(&mut self.batch, &mut self.pad, &mut self.tools, &picture.state, |batch| logic.wake(batch));
+        self.load_for(bridge);
+        let logic = &bridge.state.logic;
+        originate(&mut self.batch, &mut self.pad, &mut self.tools, &bridge.state, |batch| logic.wake(batch));
         self.tools.notifier.flush();
     }
 
-    /// Lets a logic see the batch as a bridge's own does, and does nothing with what it says: what that costs alone.
+    /// Calls a logic as a bridge calls its own and ignores its decisions, to measure the cost of the call alone.
     #[inline]
-    pub fn ask<L: SwitchLogic + ?Sized>(&mut self, picture: &Picture, ingress: PortIndex, logic: &L) {
-        if let Some(mut batch) = seen(&mut self.batch, &mut self.pad, &picture.state, ingress) {
+    pub fn ask<L: SwitchLogic + ?Sized>(&mut self, bridge: &Bridge, ingress: PortIndex, logic: &L) {
+        if let Some(mut batch) = logic_view(&mut self.batch, &mut self.pad, &bridge.state, ingress) {
             logic.forward(&mut batch);
         }
     }
 
-    /// The same of the bridge's own logic.
+    /// The same with the bridge's own logic.
     #[inline]
-    pub fn ask_own(&mut self, picture: &Picture, ingress: PortIndex) {
-        self.ask(picture, ingress, &*picture.state.logic);
+    pub fn ask_own(&mut self, bridge: &Bridge, ingress: PortIndex) {
+        self.ask(bridge, ingress, &*bridge.state.logic);
     }
 
-    /// Gives a batch's descriptors back to their sender, and tells it.
+    /// Returns a batch's descriptors to their sender, and notifies it.
     pub fn complete(&mut self, queue: &mut dyn RxQueue) -> Result<(), Fault> {
         let completed = queue.complete(&mut self.tools);
         self.tools.notifier.flush();
         completed
     }
 
-    /// What was dropped before it reached a transmit queue since the last call, by reason.
+    /// Drops since the last call before a transmit queue, by reason.
     pub fn take_drops(&mut self) -> Drops {
         let mut sum = Drops::default();
         for drops in [&mut self.batch.drops, &mut self.pad.drops] {
@@ -235,7 +236,7 @@ pub struct Retaining {
 }
 
 impl Retaining {
-    /// A queue of so many slots. Fails where the kernel has no eventfd left.
+    /// A queue of so many slots. Fails if the kernel has no eventfd left.
     pub fn new(slots: u32, gate: Box<dyn Gate>, egress: Arc<dyn Egress>) -> io::Result<Self> {
         let (ring, counters) = (Retained::new(slots, EventBell::new()?), Arc::<QueueCounters>::default());
         let queue = Arc::new(Queued::new(ring.clone()));
@@ -244,19 +245,19 @@ impl Retaining {
         Ok(Self { queue, drain, counters })
     }
 
-    /// The end that packets are delivered to.
+    /// The queue as a destination.
     pub fn queue(&self) -> Arc<dyn Egress> {
         self.queue.clone()
     }
 
-    /// Lets the drain deliver a batch at this time; returns its packets.
+    /// Lets the drain deliver a batch at time `now`; returns the number of packets.
     pub fn run(&mut self, drainer: &mut Drainer, now: u64) -> usize {
         let packets = self.drain.run(&mut drainer.0, now).packets;
         drainer.0.ring();
         packets
     }
 
-    /// What the drain has counted.
+    /// Counters of the drain.
     pub fn counters(&self) -> &QueueCounters {
         &self.counters
     }
@@ -266,8 +267,8 @@ impl Retaining {
 pub struct Drainer(Context);
 
 impl Drainer {
-    /// Fails where a worker would.
+    /// Creates the memory of a worker. Fails if a worker's creation would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
-        Context::new(&Post::new(0), limits).map(Self)
+        Context::new(&ThreadInfo::new(0), Arc::default(), limits).map(Self)
     }
 }

@@ -1,53 +1,62 @@
-//! The fabric moves packets between ports; it decides nothing and knows no port type.
+//! The fabric moves packets between ports; it makes no forwarding decisions and knows no port type.
 //!
-//! One batch travels like this (docs/architecture.md has the picture):
+//! The path of a batch (docs/architecture.md has a picture):
 //!
-//! 1. a [`worker`] takes descriptors from an [`RxQueue`] into an [`RxBatch`]; payload stays with the sender;
+//! 1. a [`worker`] takes descriptors from an [`RxQueue`] into an [`RxBatch`]; the payload stays with the sender;
 //! 2. the first 128 bytes of each packet become a private header (a [`VersionId`]);
 //! 3. the bridge's [`SwitchLogic`] sees the whole [`Batch`] once and names destinations;
 //! 4. each output goes on its destination's list in the worker's scratchpad ([`scratchpad`]);
-//! 5. every destination with a list is delivered to once, through its [`Egress`]: rings by
-//!    reserve, copy, publish ([`TxRing`]), others by a call;
+//! 5. every destination with a list is delivered to once, through its [`Egress`]: rings by reserve, copy, publish
+//!    ([`TxRing`]), others by a call;
 //! 6. the sender's descriptors go back in one update.
 //!
-//! # Where things are
+//! # Source layout
 //!
-//! Each folder's `mod.rs` says what it is for and what its files hold.
+//! Each folder's `mod.rs` states its purpose and lists its files.
 //!
-//! | folder | what is in it | step |
+//! | folder | contents | step |
 //! | --- | --- | --- |
 //! | `rx/` | receive queues, batches, packet records, private headers | 1, 2 |
-//! | `decide/` | the logic's contract, its view of a batch, the way of a batch through a bridge | 3 |
-//! | `lists/` | outputs and the lists that destinations are given | 4 |
-//! | `deliver/` | destinations: rings, queues of the switch's own, ports of other bridges | 5 |
+//! | `decide/` | the logic's contract, its view of a batch, the path of a batch through a bridge | 3 |
+//! | `lists/` | outputs and the lists that destinations receive | 4 |
+//! | `deliver/` | destinations: rings, the switch's own queues, ports of other bridges | 5 |
 //! | `worker/` | the threads, and the tasks that they run | all |
-//! | `wake/` | doorbells: what wakes a worker, and what a worker rings | 1, 5, 6 |
-//! | `bridge/` | the picture of a bridge that workers see, and when an old one may go | |
-//! | `switch/` | the control plane's handle, which makes these pictures | |
-//! | `protect/` | what ports are limited to: rates, storm control, who may speak | before 3 |
+//! | `wake/` | doorbells: wake a worker, or are rung by one | 1, 5, 6 |
+//! | `bridge/` | the state of a bridge that workers see, and the reclamation of old ones | |
+//! | `switch/` | the control plane's handle, which publishes these states | |
+//! | `protect/` | limits of ports: rates, storm control, security | before 3 |
 //! | `observe/` | observers, mirrors, traces | beside 3 to 5 |
 //!
-//! All of them use `copy.rs`, `cpu.rs` (instruction sets), `clock.rs`, `counters.rs`, `fault.rs`, `slab.rs` (memory that is reached
-//! through pointers only), `sync.rs` (atomics, or the model checker's) and `vital.rs` (threads whose panic ends the process).
+//! All of them use `copy.rs`, `cpu.rs` (instruction sets), `clock.rs`, `counters.rs`, `fault.rs`, `slab.rs` (memory
+//! accessed through pointers only), `sync.rs` (atomics, or the model checker's) and `vital.rs` (threads whose panic
+//! ends the process).
 //!
-//! # Who decides what
+//! # Division of responsibility
 //!
-//! | what | enforced in | why there |
-//! | --- | --- | --- |
-//! | rates of a port: policing, storm control | fabric, before the logic ([`protection`]) | a packet that is dropped costs no lookup; holds for every logic |
-//! | floods of unknown stations | fabric's rate, asked by the logic ([`Batch::may_flood_unknown`]) | only the logic knows that a station is unknown |
-//! | who may speak at a port: stations, addresses | logic (`logic::security`) | it has the station in hand when it learns it |
-//! | VLAN of a packet, tags where it leaves | logic (`logic::vlan`), by the fabric's settings ([`VlanMode`]) | one classification a packet, and the lookup needs the VLAN anyway |
-//! | isolated ports | fabric, in the picture of a bridge ([`bridge`]) | their packets see a picture in which the others take nothing: no cost for a packet |
-//! | ports that are down, MTU | fabric, where a packet goes on a list ([`batch`]) | holds for every logic and for mirrors |
-//! | offloads: cut, summed, or passed on | fabric, where a packet goes on a list, by the port's [`Caps`] | once for all destinations that need it |
-//! | mirrors | fabric, before and after the logic ([`mirror`]) | no logic sees copies, or could lose them |
-//! | transmit queue of a port | fabric, by a hash of the flow, unless the logic names one ([`Batch::send_to_queue`]) | keeps a flow in order, whatever the logic |
-//! | when a queued packet leaves | a [`Gate`] of the queue, asked by the worker that drains it | decided packets need no logic |
-//! | worker of a queue | control plane ([`Switch`]): [`Placement`], load, pinning | workers never share a queue |
+//! - Rates of a port (policing, storm control): in the fabric, before the logic ([`protection`]). A dropped packet
+//!   costs no lookup, and the limits hold for every logic.
+//! - Floods of unknown stations: a rate in the fabric, asked for by the logic ([`Batch::may_flood_unknown`]). Only the
+//!   logic knows that a station is unknown.
+//! - Stations and addresses allowed at a port: in the logic (`logic::security`), which handles the station when it
+//!   learns it.
+//! - VLAN of a packet, tags where it leaves: in the logic (`logic::vlan`), by the fabric's settings ([`VlanMode`]). One
+//!   classification a packet, and the lookup needs the VLAN anyway.
+//! - Isolated ports: in the fabric, in the state of a bridge ([`bridge`]). Their packets see a view in which other
+//!   isolated ports take nothing: no cost per packet.
+//! - Ports that are down, MTU: in the fabric, when a packet goes on a list ([`batch`]). Holds for every logic and for
+//!   mirrors.
+//! - Offloads (segmented, summed, or passed on): in the fabric, when a packet goes on a list, by the port's [`Caps`].
+//!   Once for all destinations that need it.
+//! - Mirrors: in the fabric, before and after the logic ([`mirror`]). No logic sees copies, or can lose them.
+//! - Transmit queue of a port: in the fabric, by a hash of the flow, unless the logic names one
+//!   ([`Batch::send_to_queue`]). A flow stays in order under any logic.
+//! - Departure of a queued packet: a [`Gate`] of the queue, asked by the worker that drains it. Decided packets need no
+//!   logic.
+//! - Worker of a queue: in the control plane ([`Switch`]), by [`Placement`], load and pinning. Workers never share a
+//!   queue.
 //!
-//! Invariants: nothing on this path allocates, locks for longer than a reservation, logs, or waits for a
-//! client; what is replaced or removed is dropped only after every worker passed a quiescent point
+//! Invariants: nothing on this path allocates, locks for longer than a reservation, logs, or waits for a client;
+//! objects that are replaced or removed are dropped only after every worker has passed a quiescent point
 //! ([`quiescence`]).
 
 pub mod bridge;

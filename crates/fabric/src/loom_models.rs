@@ -1,14 +1,15 @@
-//! Models for loom, which runs them in every order that threads and memory allow (up to a bound on preemptions).
+//! Models that loom runs in every order that threads and memory allow (up to a bound on preemptions).
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p mswitch-fabric --release --lib loom_models
 //! ```
 //!
-//! `LOOM_MAX_PREEMPTIONS=4` looks further than the bound that is set here; `LOOM_LOG=1` shows a failing order.
-//! What runs is the crate's own code ([`TxRing`], [`Reservation`](crate::deliver::reservation::Reservation) under
-//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`BridgeCell`], [`Doorbell`], [`Mailbox`], [`Retained`], [`Desk`], [`Reclaim`]); modelled are
-//! the receiver, the ring's shared memory, epoll, and the control plane. A ring entry is a loom cell, so that loom itself refuses an order in which
-//! the receiver looks at an entry that is not handed over, or two workers fill one.
+//! `LOOM_MAX_PREEMPTIONS=4` searches further than the bound set here; `LOOM_LOG=1` shows a failing order. The models
+//! run the crate's own code ([`TxRing`], [`Reservation`](crate::deliver::reservation::Reservation) under
+//! [`SpinLock`](crate::sync::SpinLock), [`Quiescence`], [`PublishedBridge`], [`Doorbell`], [`Mailbox`], [`Retained`],
+//! [`Handoff`], [`Reclaim`]); they model the receiver, the ring's shared memory, epoll, and the control plane. A ring
+//! entry is a loom cell, so that loom itself rejects an order in which the receiver reads an entry before it is handed
+//! over, or two workers fill one.
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -21,10 +22,10 @@ use loom::sync::Notify;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::thread;
 
-use crate::bridge::cell::BridgeCell;
-use crate::bridge::picture::BridgeState;
 use crate::bridge::port::PortIndex;
+use crate::bridge::published::PublishedBridge;
 use crate::bridge::quiescence::{Quiescence, Reclaim};
+use crate::bridge::state::BridgeState;
 use crate::counters::{DropReason, QueueCounters};
 use crate::decide::batch::Batch;
 use crate::decide::logic::SwitchLogic;
@@ -38,9 +39,9 @@ use crate::rx::{BatchLimits, RxBatch};
 use crate::wake::doorbell::{Bell, Doorbell};
 use crate::wake::mailbox::Mailbox;
 use crate::wake::notifier::Notifier;
-use crate::worker::desk::Desk;
+use crate::worker::handoff::Handoff;
 
-/// Explores `f` with at most `preemptions` preemptions, and reports how many orders that were.
+/// Explores `f` with at most `preemptions` preemptions, and prints the number of orders.
 fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
@@ -57,7 +58,7 @@ fn explore(name: &str, preemptions: usize, f: impl Fn() + Send + Sync + 'static)
 
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
 
-/// Which of a few outcomes some order had: a model in which a thing never happens shows nothing about it.
+/// Outcomes that occurred in some order: a model in which an outcome never occurs shows nothing about it.
 struct Seen(StdAtomicU32);
 
 impl Seen {
@@ -71,7 +72,7 @@ impl Seen {
 
     #[track_caller]
     fn assert_all(&self, n: u32) {
-        assert_eq!(self.0.load(RELAXED), (1 << n) - 1, "some outcome was in no order");
+        assert_eq!(self.0.load(RELAXED), (1 << n) - 1, "some outcome never occurred");
     }
 }
 
@@ -79,30 +80,30 @@ impl Seen {
 const LEN: usize = 20;
 const SHORT: u32 = 12;
 
-/// What the receiver finds in an entry.
+/// Content of an entry, as the receiver finds it.
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// Who sent it and its number there, from the bytes that arrived; 0: nothing.
+    /// Sender and number of the packet, from the bytes that arrived; 0: none.
     packet: u8,
     len: u32,
     more: bool,
 }
 
-/// A ring's shared memory. Every loom object that a worker does not take from the fabric is here.
+/// A ring's shared memory. Holds all loom objects that a worker does not take from the fabric.
 struct Ring {
     entries: Box<[UnsafeCell<Entry>]>,
-    bytes: Box<[std::cell::UnsafeCell<[u8; LEN]>]>,
+    bytes: Box<[std::published::UnsafeCell<[u8; LEN]>]>,
     capacity: u32,
     posted: AtomicU32,
     published: AtomicU32,
     wants_signal: AtomicBool,
     told: AtomicU32,
-    /// What was published last, and most entries published at once. Kept from loom.
+    /// The last published end, and most entries published at once. Hidden from loom.
     before: StdAtomicU32,
     leap: StdAtomicU32,
 }
 
-// SAFETY: loom runs its threads one at a time; what it must check is in its own cells and atomics.
+// SAFETY: loom runs its threads one at a time; accesses that it must check use its own cells and atomics.
 unsafe impl Sync for Ring {}
 // SAFETY: as above.
 unsafe impl Send for Ring {}
@@ -126,12 +127,12 @@ impl Ring {
         seq as usize % self.entries.len()
     }
 
-    /// The receiver: takes what is published from `next` on, posts each buffer again if `repost`.
+    /// The receiver: takes published entries from `next` on, and posts each buffer again if `repost`.
     fn take(&self, next: &mut u32, repost: bool, got: &mut Vec<Entry>) {
         let published = self.published.load(Ordering::Acquire);
         while *next != published {
             let entry = self.entries[self.at(*next)].with_mut(|entry| {
-                // SAFETY: loom checks that nobody else is at this cell.
+                // SAFETY: loom checks that no other thread accesses this cell.
                 unsafe { std::mem::take(&mut *entry) }
             });
             assert!(entry.len > 0, "entry {next} was published empty");
@@ -167,10 +168,10 @@ unsafe impl RingBacking for Backing {
 
     fn fill(&self, seq: u32, (): &mut (), len: u32, more: bool) {
         let i = self.0.at(seq);
-        // SAFETY: one thread at a time; the bytes were written by this thread just now.
+        // SAFETY: one thread at a time; this thread has just written the bytes.
         let bytes = unsafe { *self.0.bytes[i].get() };
         self.0.entries[i].with_mut(|entry| {
-            // SAFETY: loom checks that nobody else is at this cell.
+            // SAFETY: loom checks that no other thread accesses this cell.
             let entry = unsafe { &mut *entry };
             assert_eq!(entry.len, 0, "entry {seq} was filled twice");
             *entry = Entry { packet: bytes[0], len, more };
@@ -178,7 +179,7 @@ unsafe impl RingBacking for Backing {
     }
 
     fn publish(&self, (): &mut (), seq: u32) {
-        // Without a look at loom's atomic: of several looks at one, loom tries other orders for the last alone.
+        // Without loading loom's atomic: of several loads of one, loom tries other orders for the last only.
         let before = self.0.before.swap(seq, RELAXED);
         self.0.leap.fetch_max(seq.wrapping_sub(before), RELAXED);
         self.0.published.store(seq, Ordering::Release);
@@ -197,7 +198,7 @@ unsafe impl RingBacking for Backing {
     }
 }
 
-/// A batch of packets whose bytes are all their number, made once: it is only read.
+/// A batch of packets whose bytes all equal their number, made once and only read.
 struct Packets(RxBatch);
 
 // SAFETY: the batch is only read, and loom runs one thread at a time.
@@ -215,7 +216,7 @@ fn packets(numbers: &[u8]) -> &'static Packets {
     Box::leak(Box::new(Packets(batch)))
 }
 
-/// Kernel contexts are scarce and the models many: tools, and room for lists, go from one to the next.
+/// Kernel contexts are scarce and the models many: tools and run pools are passed from one to the next.
 fn with_tools<R>(f: impl FnOnce(&mut (Tools, RunPool)) -> R) -> R {
     static POOL: Mutex<Vec<(Tools, RunPool)>> = Mutex::new(Vec::new());
     let tools = POOL.lock().unwrap().pop();
@@ -235,7 +236,7 @@ fn deliver(ring: &impl Egress, counters: &QueueCounters, packets: &Packets) {
     });
 }
 
-/// The packets that entries hold, chains put together.
+/// The packets that entries hold, with chains joined.
 fn whole(entries: &[Entry]) -> Vec<u8> {
     let mut packets = Vec::new();
     let mut len = 0;
@@ -251,7 +252,7 @@ fn whole(entries: &[Entry]) -> Vec<u8> {
     packets
 }
 
-/// Each sender's packets come in its order (numbers ascend within 1x, within 2x), none twice.
+/// Asserts that each sender's packets are in order (numbers ascend within 1x, within 2x), and none is doubled.
 fn assert_in_order(got: &[u8]) {
     for sender in [1, 2] {
         let own: Vec<_> = got.iter().filter(|number| **number / 10 == sender).collect();
@@ -259,7 +260,7 @@ fn assert_in_order(got: &[u8]) {
     }
 }
 
-/// Two senders whose copies finish in any order, a receiver that looks meanwhile: it sees whole packets only, in
+/// Two senders whose copies finish in any order, and a receiver that looks meanwhile: it sees only whole packets, in
 /// order, and all of them in the end.
 #[test]
 fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
@@ -287,11 +288,11 @@ fn two_senders_fill_and_a_receiver_sees_only_what_is_filled() {
         LEAP.fetch_max(shared.leap.load(RELAXED), RELAXED);
     });
     SEEN.assert_all(3);
-    assert_eq!(LEAP.load(RELAXED), 4, "no order in which the later run was complete first");
+    assert_eq!(LEAP.load(RELAXED), 4, "no order completed the later run first");
 }
 
-/// A ring of two buffers that the receiver posts again and again: entries are used over, and what found no room is
-/// counted.
+/// A ring of two buffers that the receiver posts again and again: entries are reused, and packets that found no room
+/// are counted.
 #[test]
 fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
     let (ones, twos) = (packets(&[11, 12]), packets(&[21, 22]));
@@ -320,7 +321,7 @@ fn entries_are_used_again_only_after_the_receiver_gave_them_back() {
     SEEN.assert_all(3);
 }
 
-/// Packets in chains of two short buffers: no half of one is ever seen.
+/// Packets in chains of two short buffers: half a packet is never seen.
 #[test]
 fn chains_are_seen_whole() {
     let (ones, twos) = (packets(&[11]), packets(&[21]));
@@ -347,7 +348,7 @@ fn chains_are_seen_whole() {
     SEEN.assert_all(3);
 }
 
-/// The receiver asks to be told, fences, looks, and sleeps if it saw nothing: then whoever publishes tells it.
+/// The receiver asks for notification, fences, looks, and sleeps if it saw nothing: then the publisher notifies it.
 #[test]
 fn no_wake_up_is_lost() {
     let (ones, twos) = (packets(&[11]), packets(&[21]));
@@ -366,21 +367,21 @@ fn no_wake_up_is_lost() {
         senders.into_iter().for_each(|sender| sender.join().unwrap());
         assert_eq!(shared.published.load(Ordering::Acquire), 2);
         let told = shared.told.load(Ordering::Relaxed);
-        assert!(seen == 2 || told > 0, "the receiver saw {seen} of 2 and sleeps for ever");
+        assert!(seen == 2 || told > 0, "the receiver saw {seen} of 2 and sleeps forever");
         SEEN.add(seen as usize);
     });
     SEEN.assert_all(3);
 }
 
-/// A logic that knows whether it may still be used; loom checks that being used and being dropped do not meet.
+/// A logic that knows whether it may still be used; loom checks that use and drop do not overlap.
 struct Mortal(UnsafeCell<bool>);
 
-// SAFETY: loom checks the only access there is.
+// SAFETY: loom checks the only access.
 unsafe impl Sync for Mortal {}
 // SAFETY: as above.
 unsafe impl Send for Mortal {}
 
-/// The two things that happen to a [`Mortal`], under the name of a port: the trait has no method for it.
+/// Use and drop of a [`Mortal`], expressed as ports: the trait has no method for them.
 const USE: PortIndex = PortIndex(0);
 const DIE: PortIndex = PortIndex(1);
 
@@ -389,31 +390,31 @@ impl SwitchLogic for Mortal {
 
     fn port_removed(&self, what: PortIndex) {
         match what {
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that no other thread writes meanwhile.
             USE => self.0.with(|alive| assert!(unsafe { *alive }, "used after it was dropped")),
-            // SAFETY: loom checks that nobody else is here.
+            // SAFETY: loom checks that no other thread accesses this cell.
             _ => self.0.with_mut(|alive| unsafe { *alive = false }),
         }
     }
 }
 
-fn picture() -> BridgeState {
+fn bridge_state() -> BridgeState {
     BridgeState::new(std::sync::Arc::new(Mortal(UnsafeCell::new(true))), Vec::new(), Vec::new())
 }
 
-/// One batch: load the picture, use it twice.
-fn batch(cell: &BridgeCell) {
-    // SAFETY: the workers below are awake here; whether that is enough is what the model finds out.
-    let state = unsafe { cell.get() };
+/// One batch: loads the state and uses it twice.
+fn batch(published: &PublishedBridge) {
+    // SAFETY: the workers below are awake here; the model checks that this suffices.
+    let state = unsafe { published.get() };
     state.logic.port_removed(USE);
     thread::yield_now();
     state.logic.port_removed(USE);
 }
 
-/// Replaces the picture as the control plane does. The old one "dies" where it would be dropped; its memory
-/// is handed back, so that a wrong order fails by loom's judgement and not by a crash.
-fn replace(cell: &BridgeCell, quiescence: &Quiescence) -> Box<BridgeState> {
-    let old = cell.swap(picture());
+/// Replaces the state as the control plane does. The old one "dies" where it would be dropped; its memory is returned,
+/// so that a wrong order fails by loom's verdict and not by a crash.
+fn replace(published: &PublishedBridge, quiescence: &Quiescence) -> Box<BridgeState> {
+    let old = published.swap(bridge_state());
     quiescence.wait().unwrap();
     old.logic.port_removed(DIE);
     old
@@ -423,37 +424,39 @@ fn replace(cell: &BridgeCell, quiescence: &Quiescence) -> Box<BridgeState> {
 #[test]
 fn nothing_is_dropped_under_a_busy_worker() {
     explore("busy worker", 4, || {
-        let (cell, quiescence) = (Arc::new(BridgeCell::new(picture())), Arc::new(Quiescence::new(1)));
-        let (its_cell, its_quiescence) = (cell.clone(), quiescence.clone());
+        let (published, quiescence) =
+            (Arc::new(PublishedBridge::new(bridge_state())), Arc::new(Quiescence::new(1)));
+        let (its_published, its_quiescence) = (published.clone(), quiescence.clone());
         let worker = thread::spawn(move || {
             its_quiescence.wake(0);
             for _ in 0..2 {
                 its_quiescence.pass(0);
-                batch(&its_cell);
+                batch(&its_published);
             }
             its_quiescence.sleep(0);
         });
-        let old = [replace(&cell, &quiescence), replace(&cell, &quiescence)];
+        let old = [replace(&published, &quiescence), replace(&published, &quiescence)];
         worker.join().unwrap();
         drop(old);
     });
 }
 
-/// A worker that sleeps and wakes while the picture changes.
+/// A worker that sleeps and wakes while the state changes.
 #[test]
 fn nothing_is_dropped_under_a_waking_worker() {
     explore("waking worker", 4, || {
-        let (cell, quiescence) = (Arc::new(BridgeCell::new(picture())), Arc::new(Quiescence::new(1)));
-        let (its_cell, its_quiescence) = (cell.clone(), quiescence.clone());
+        let (published, quiescence) =
+            (Arc::new(PublishedBridge::new(bridge_state())), Arc::new(Quiescence::new(1)));
+        let (its_published, its_quiescence) = (published.clone(), quiescence.clone());
         let worker = thread::spawn(move || {
             for _ in 0..2 {
                 its_quiescence.wake(0);
-                // No quiescent point: the worker goes on from its sleep straight to a batch.
-                batch(&its_cell);
+                // No quiescent point: the worker goes straight from sleep to a batch.
+                batch(&its_published);
                 its_quiescence.sleep(0);
             }
         });
-        let old = [replace(&cell, &quiescence), replace(&cell, &quiescence)];
+        let old = [replace(&published, &quiescence), replace(&published, &quiescence)];
         worker.join().unwrap();
         drop(old);
     });
@@ -463,29 +466,30 @@ fn nothing_is_dropped_under_a_waking_worker() {
 #[test]
 fn nothing_is_dropped_under_either_of_two_workers() {
     explore("two workers", 2, || {
-        let (cell, quiescence) = (Arc::new(BridgeCell::new(picture())), Arc::new(Quiescence::new(2)));
+        let (published, quiescence) =
+            (Arc::new(PublishedBridge::new(bridge_state())), Arc::new(Quiescence::new(2)));
         let workers = [0, 1].map(|i| {
-            let (cell, quiescence) = (cell.clone(), quiescence.clone());
+            let (published, quiescence) = (published.clone(), quiescence.clone());
             thread::spawn(move || {
                 quiescence.wake(i);
-                batch(&cell);
+                batch(&published);
                 if i == 0 {
                     quiescence.pass(i);
                 } else {
                     quiescence.sleep(i);
                     quiescence.wake(i);
                 }
-                batch(&cell);
+                batch(&published);
                 quiescence.sleep(i);
             })
         });
-        let old = replace(&cell, &quiescence);
+        let old = replace(&published, &quiescence);
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         drop(old);
     });
 }
 
-/// Wakes a waiter of a model; one that is never woken is a deadlock, which loom finds.
+/// Wakes a waiter of a model; a waiter that is never woken is a deadlock, which loom detects.
 struct LoomBell(Notify);
 
 impl LoomBell {
@@ -500,8 +504,8 @@ impl Bell for LoomBell {
     }
 }
 
-/// Two who publish and ring, and a waiter that looks, arms, looks again, and blocks: it finds everything and is not left
-/// sleeping.
+/// Two threads that publish and ring, and a waiter that looks, arms, looks again, and blocks: it finds everything and
+/// is not left asleep.
 #[test]
 fn a_doorbell_loses_no_ring() {
     static SLEPT: Seen = Seen::nothing();
@@ -531,8 +535,8 @@ fn a_doorbell_loses_no_ring() {
     SLEPT.assert_all(3);
 }
 
-/// A worker that polls its mailbox and sleeps when there is nothing, as in [`crate::worker::run`]: it obeys every command, also
-/// one that is sent while it falls asleep.
+/// A worker that polls its mailbox and sleeps when it is empty, as in [`crate::worker::run`]: it executes every
+/// command, including one sent while it falls asleep.
 #[test]
 fn a_worker_that_falls_asleep_misses_no_command() {
     explore("mailbox", 5, || {
@@ -560,7 +564,8 @@ fn a_worker_that_falls_asleep_misses_no_command() {
     });
 }
 
-/// A queue that changes worker: loom refuses an order in which both use it, or the second without what the first did.
+/// A queue that moves to another worker: loom rejects an order in which both use it, or in which the second does not
+/// see the first one's changes.
 #[test]
 fn a_queue_that_moves_is_never_used_by_two_workers() {
     /// The commands of [`crate::worker::handle`], with a queue that counts its batches.
@@ -574,7 +579,7 @@ fn a_queue_that_moves_is_never_used_by_two_workers() {
         let mut owned: Option<Box<UnsafeCell<u32>>> = None;
         let batch = |queue: &UnsafeCell<u32>| {
             queue.with_mut(|batches| {
-                // SAFETY: loom checks that nobody else is at this cell.
+                // SAFETY: loom checks that no other thread accesses this cell.
                 unsafe { *batches += 1 };
             });
         };
@@ -624,16 +629,16 @@ fn a_queue_that_moves_is_never_used_by_two_workers() {
     });
 }
 
-/// A worker whose duty is taken while it is at a task, at the moment when it comes back or just before or after: one thread has
-/// the duty, and the task is run by the one that has it, until it is brought back.
+/// A worker whose state is taken while it runs a task, just before, or just after: one thread owns the state, and a
+/// task is run only by the thread that has it, until it is returned.
 #[test]
 fn a_duty_is_had_by_one_thread_and_its_tasks_run_by_one() {
-    /// A task, as a count of its runs, and a duty with two, one of which may be lent.
+    /// A task, as a count of its runs, and a worker's state with two tasks, one of which may be lent.
     type Task = Box<UnsafeCell<u32>>;
-    struct Duty(Task, Option<Task>);
+    struct WorkerState(Task, Option<Task>);
     fn run(task: &Task) {
         task.with_mut(|runs| {
-            // SAFETY: loom checks that nobody else is at this cell.
+            // SAFETY: loom checks that no other thread accesses this cell.
             unsafe { *runs += 1 };
         });
     }
@@ -644,19 +649,19 @@ fn a_duty_is_had_by_one_thread_and_its_tasks_run_by_one() {
     static RELIEVED: Seen = Seen::nothing();
     explore("relief", 3, || {
         let task = || Box::new(UnsafeCell::new(0));
-        let (desk, back) = (Arc::new(Desk::new()), Arc::new(Mailbox::new(LoomBell::new())));
-        let (its_desk, its_back) = (desk.clone(), back.clone());
+        let (handoff, back) = (Arc::new(Handoff::new()), Arc::new(Mailbox::new(LoomBell::new())));
+        let (its_handoff, its_back) = (handoff.clone(), back.clone());
         let worker = thread::spawn(move || {
-            let mut duty = Box::new(Duty(task(), Some(task())));
+            let mut state = Box::new(WorkerState(task(), Some(task())));
             for _ in 0..2 {
-                let Some(lent) = duty.1.take() else { break };
-                its_desk.leave(duty);
+                let Some(lent) = state.1.take() else { break };
+                its_handoff.leave(state);
                 run(&lent);
-                match its_desk.take() {
+                match its_handoff.take() {
                     Some(mine) => {
-                        duty = mine;
-                        run(&duty.0);
-                        duty.1 = Some(lent);
+                        state = mine;
+                        run(&state.0);
+                        state.1 = Some(lent);
                     }
                     None => {
                         its_back.send(lent);
@@ -664,36 +669,37 @@ fn a_duty_is_had_by_one_thread_and_its_tasks_run_by_one() {
                     }
                 }
             }
-            Some(duty)
+            Some(state)
         });
-        // The watchdog, and the thread that stands in.
-        let taken = if desk.is_occupied() { desk.take() } else { None };
+        // The watchdog and the stand-in.
+        let taken = if handoff.is_occupied() { handoff.take() } else { None };
         let relieved = taken.is_some();
-        let stood_in = taken.map(|mut duty| {
-            run(&duty.0);
-            while duty.1.is_none() {
+        let stood_in = taken.map(|mut state| {
+            run(&state.0);
+            while state.1.is_none() {
                 if !back.doorbell.arm() {
                     back.doorbell.bell().0.wait();
                 }
                 let _ = back.doorbell.disarm();
-                duty.1 = back.take().pop();
+                state.1 = back.take().pop();
             }
-            run(duty.1.as_ref().unwrap());
-            duty
+            run(state.1.as_ref().unwrap());
+            state
         });
         let kept = worker.join().unwrap();
         assert_eq!(kept.is_none(), relieved);
-        let duty = stood_in.or(kept).unwrap();
-        // No run is lost: both twice by the worker alone; or up to the relief, with the lent one ahead, and once after it.
-        let (rest, lent) = (runs(&duty.0), runs(duty.1.as_ref().unwrap()));
+        let state = stood_in.or(kept).unwrap();
+        // No run is lost. Either the worker alone runs both tasks twice, or the lent one is one ahead at the relief and
+        // run once after it.
+        let (rest, lent) = (runs(&state.0), runs(state.1.as_ref().unwrap()));
         assert!(if relieved { lent == rest + 1 } else { (rest, lent) == (2, 2) }, "{rest} {lent}");
         RELIEVED.add(usize::from(relieved));
     });
     RELIEVED.assert_all(2);
 }
 
-/// A worker that is marked as stuck while it is in a batch, or by mistake: what is unpublished is kept until it has passed a
-/// quiescent point, and then it is dropped.
+/// A worker that is marked as stuck during a batch, or by mistake: unpublished objects are kept until it has passed a
+/// quiescent point, and then dropped.
 #[test]
 fn nothing_is_dropped_under_a_worker_that_is_stuck() {
     /// "Dies" when it is dropped.
@@ -705,33 +711,33 @@ fn nothing_is_dropped_under_a_worker_that_is_stuck() {
     }
     static KEPT: Seen = Seen::nothing();
     explore("stuck", 3, || {
-        let cell = Arc::new(BridgeCell::new(picture()));
+        let published = Arc::new(PublishedBridge::new(bridge_state()));
         let reclaim = Arc::new(Reclaim::new(std::sync::Arc::new(Quiescence::new(1))));
-        let (its_cell, its_reclaim) = (cell.clone(), reclaim.clone());
+        let (its_published, its_reclaim) = (published.clone(), reclaim.clone());
         let worker = thread::spawn(move || {
             let quiescence = &its_reclaim.quiescence;
             quiescence.wake(0);
-            batch(&its_cell);
+            batch(&its_published);
             quiescence.pass(0);
-            batch(&its_cell);
+            batch(&its_published);
             quiescence.sleep(0);
             quiescence.set_stuck(0, false);
         });
         reclaim.quiescence.set_stuck(0, true);
-        reclaim.retire(Dying(cell.swap(picture())));
-        KEPT.add(usize::from(reclaim.holds_any()));
-        // What is collected before the worker has ended goes at once: loom sees if that is too early.
+        reclaim.retire(Dying(published.swap(bridge_state())));
+        KEPT.add(usize::from(reclaim.has_held()));
+        // Collects at once what may be dropped before the worker has ended: loom detects if that is too early.
         drop(reclaim.collect());
         worker.join().unwrap();
         drop(reclaim.collect());
-        assert!(!reclaim.holds_any());
+        assert!(!reclaim.has_held());
     });
     KEPT.assert_all(2);
 }
 
-/// A worker that retains packets for as long as the picture names the queue, a drain that sleeps when it has taken all, and
-/// a control plane that takes the queue away: each packet is taken once, by the drain or by who closes the queue, and none
-/// comes after that.
+/// A worker that retains packets while the bridge's state names the queue, a drain that sleeps when it has taken all,
+/// and a control plane that removes the queue: each packet is taken once, by the drain or by the closing thread, and
+/// none comes after that.
 #[test]
 fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
     let (first, second) = (packets(&[11]), packets(&[12]));
@@ -773,7 +779,7 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
                 got
             })
         };
-        // As `Switch::detach`: the picture first, then the drain, then what is left.
+        // As `Switch::detach`: first the state, then the drain, then the remaining packets.
         named.store(false, Ordering::Release);
         quiescence.wait().unwrap();
         stopped.store(true, Ordering::Release);
@@ -783,7 +789,7 @@ fn a_drain_loses_no_packet_and_gets_none_after_its_end() {
         got.extend(drained(&retained));
         let sent = worker.join().unwrap();
         RETAINED.add(sent);
-        assert_eq!(got, [11, 12][..sent], "lost, doubled, or out of order");
+        assert_eq!(got, [11, 12][..sent], "packets lost, doubled or out of order");
         assert!(drained(&retained).is_empty(), "retained after the end");
     });
     DRAINED.assert_all(3);
@@ -797,7 +803,7 @@ fn drained(retained: &Retained<LoomBell>) -> Vec<u8> {
         assert_eq!(packet.len, LEN as u32);
         retained.for_each_piece(&packet, |at, len| {
             assert_eq!(len, LEN as u32);
-            // SAFETY: so many bytes are there, and the packet is not released yet.
+            // SAFETY: the piece has `len` bytes, and the packet is not released yet.
             got.push(unsafe { at.read() });
         });
         retained.release(packet.end());

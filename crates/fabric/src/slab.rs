@@ -1,23 +1,24 @@
-//! Slab: memory that is reached through pointers only, such as that of the switch's own rings.
+//! Slab: memory accessed through pointers only, such as that of the switch's own rings.
 //!
-//! A box would not do: using it as a whole, or only moving it, says that no other pointer into it is used any more.
+//! A box does not suffice: using it as a whole, or merely moving it, asserts that no other pointer into it is used any
+//! more.
 
 use std::ptr::NonNull;
 
-/// Zeroed memory, aligned to 16 bytes, that is only accessed through pointers. The kernel gives pages as they are first
-/// written.
+/// Zeroed memory, aligned to 16 bytes, that is only accessed through pointers. The kernel supplies pages on first
+/// write.
 #[derive(Debug)]
 pub struct Slab {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it is plain memory, and who may access which part of it when is for its owner to decide.
+// SAFETY: it is plain memory; its owner arranges which thread accesses which part of it.
 unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
 
-/// What it is allocated as: for the alignment, and because a vector of zeros is not written.
+/// Unit of allocation: for the alignment, and because a vector of zeros is not written.
 type Block = u128;
 
 impl Slab {
@@ -27,22 +28,22 @@ impl Slab {
         Self { start: NonNull::from(Box::leak(blocks)).cast(), len }
     }
 
-    /// Where `len` bytes from `offset` on are, if the slab has them. The address is valid for as long as the slab is there.
+    /// Address of `len` bytes from `offset` on, if the slab has them. Valid for as long as the slab exists.
     #[inline]
     pub fn get(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
-        // SAFETY: the address is in the slab, or just behind it.
+        // SAFETY: the address is in the slab, or one past its end.
         (end <= self.len).then(|| unsafe { self.start.add(offset) })
     }
 
-    /// Where byte `offset` is. The address is valid for as long as the slab is there.
+    /// Address of byte `offset`. Valid for as long as the slab exists.
     ///
     /// # Safety
     /// `offset` is at most the slab's length.
     #[inline(always)]
     pub unsafe fn at(&self, offset: usize) -> NonNull<u8> {
         debug_assert!(offset <= self.len);
-        // SAFETY: by the caller's promise the address is in the slab, or just behind it.
+        // SAFETY: by the caller's promise, the address is in the slab, or one past its end.
         unsafe { self.start.add(offset) }
     }
 }
@@ -51,7 +52,7 @@ impl Drop for Slab {
     fn drop(&mut self) {
         let blocks = self.len.div_ceil(size_of::<Block>());
         let slice = NonNull::slice_from_raw_parts(self.start.cast::<Block>(), blocks);
-        // SAFETY: it is the box that `new` leaked, and nobody has a pointer into it: all users have the slab.
+        // SAFETY: this is the box that `new` leaked, and no pointer into it is left: all users own the slab.
         drop(unsafe { Box::from_raw(slice.as_ptr()) });
     }
 }

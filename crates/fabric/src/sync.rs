@@ -1,4 +1,4 @@
-//! The atomics and the short lock, from `core` or, under `--cfg loom`, from the model checker.
+//! Atomics and the short lock, from `core` or, under `--cfg loom`, from the model checker.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -27,7 +27,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Gives way while another thread finishes.
+/// Yields while another thread finishes.
 #[inline]
 pub(crate) fn relax() {
     #[cfg(loom)]
@@ -36,16 +36,16 @@ pub(crate) fn relax() {
     core::hint::spin_loop();
 }
 
-/// A lock for a few dozen instructions at a time, never held across anything that can wait.
+/// A lock for a few dozen instructions at a time, never held across anything that can block.
 ///
-/// Data-plane threads are pinned, so spinning beats sleeping; after a while it yields in case the holder
-/// shares this CPU.
+/// Data-plane threads are pinned, so spinning beats sleeping; after a while it yields in case the holder shares this
+/// CPU.
 pub(crate) struct SpinLock<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the lock hands out the value to one thread at a time.
+// SAFETY: the lock gives access to the value to one thread at a time.
 unsafe impl<T: Send> Send for SpinLock<T> {}
 // SAFETY: as above; `&SpinLock` gives access only under the lock.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
@@ -62,13 +62,13 @@ impl<T> SpinLock<T> {
         self.run_locked(f)
     }
 
-    /// The same, unless `given_up` turns true while another thread has the lock: `f` is not run then.
+    /// The same, unless `given_up` becomes true while another thread has the lock: then `f` is not run.
     #[inline]
     pub(crate) fn with_unless<R>(&self, given_up: &AtomicBool, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.lock(|| given_up.load(Ordering::Relaxed)).then(|| self.run_locked(f))
     }
 
-    /// Takes the lock. Returns false without it if `stop` says so while another thread has it.
+    /// Takes the lock. Returns false without it if `stop` returns true while another thread has it.
     #[inline]
     fn lock(&self, stop: impl Fn() -> bool) -> bool {
         let mut tries = 0u32;
@@ -97,8 +97,8 @@ impl<T> SpinLock<T> {
         }
         let _unlock = Unlock(&self.locked);
         self.value.with_mut(|value| {
-            // SAFETY: `locked` was taken by the caller with acquire and is released after `f`, so no other thread
-            // has a reference to the value now.
+            // SAFETY: the caller took `locked` with acquire and it is released after `f`, so no other thread has a
+            // reference to the value now.
             f(unsafe { &mut *value })
         })
     }

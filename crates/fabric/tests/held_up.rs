@@ -657,17 +657,17 @@ fn expensive_signals_hold_up_no_others() {
     assert!(waited < longest / 4, "two of the listener's packets took {waited:?}, the others {longest:?}");
 }
 
-/// A receiver that holds up who delivers to it, with a lock that others wait for as long as it is not shunned.
+/// A receiver that holds up who delivers to it, with a lock that others wait for as long as it is not quarantined.
 struct Locked {
     hold: Arc<Hold>,
     is_locked: AtomicBool,
-    shunned: AtomicBool,
+    quarantined: AtomicBool,
 }
 
 impl Egress for Locked {
     fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
         while self.is_locked.swap(true, Ordering::SeqCst) {
-            if self.shunned.load(Ordering::SeqCst) {
+            if self.quarantined.load(Ordering::SeqCst) {
                 return Ok(());
             }
             std::thread::yield_now();
@@ -677,8 +677,8 @@ impl Egress for Locked {
         Ok(())
     }
 
-    fn shun(&self, on: bool) {
-        self.shunned.store(on, Ordering::SeqCst);
+    fn quarantine(&self, on: bool) {
+        self.quarantined.store(on, Ordering::SeqCst);
     }
 }
 
@@ -690,7 +690,7 @@ fn nobody_waits_for_the_lock_of_who_is_stuck() {
     let mut pairs: Vec<_> = (0..2).map(|i| Pair::plug(&switch, bridge, &format!("p{i}"))).collect();
     let hold = Hold::new();
     let queue =
-        Locked { hold: hold.clone(), is_locked: AtomicBool::new(false), shunned: AtomicBool::new(false) };
+        Locked { hold: hold.clone(), is_locked: AtomicBool::new(false), quarantined: AtomicBool::new(false) };
     let (receiver, faults) = rig::plug(&switch, bridge, "r", vec![], vec![Arc::new(queue)]);
     hold.hold();
     pairs[0].feed.send([to(receiver, &pairs[0].packet(0))]);

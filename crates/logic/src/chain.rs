@@ -160,13 +160,13 @@ impl SwitchLogic for Chain {
         let mut explained = true;
         for (number, stage) in (1..).zip(std::iter::once(&self.first).chain(&self.later)) {
             let Some(mut left) = batch.rest(&mut rest) else { break };
-            left.speaks(Some((number, stage.word)));
+            left.set_stage(Some((number, stage.word)));
             for v in left.packets() {
                 left.remark(v, "it is this one's to decide", &[]);
             }
             explained &= stage.logic.explain(&mut left);
         }
-        batch.speaks(None);
+        batch.set_stage(None);
         batch.end_of_stages(rest);
         explained
     }

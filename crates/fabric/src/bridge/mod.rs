@@ -1,13 +1,13 @@
-//! A bridge as workers see it: an immutable picture, replaced as a whole.
+//! A bridge as workers see it: an immutable state, replaced as a whole.
 //!
-//! - `picture.rs`: the picture: ports, queues, logic;
+//! - `state.rs`: the state: ports, queues, logic;
 //! - `port.rs`: a port: index, settings, VLANs, the offloads that its client takes;
-//! - `cell.rs`: where workers find the current picture;
-//! - `quiescence.rs`: reclamation: when a replaced picture may be dropped.
+//! - `published.rs`: the pointer to the current state;
+//! - `quiescence.rs`: reclamation: when a replaced state may be dropped.
 
-pub(crate) mod cell;
-pub mod picture;
 pub mod port;
+pub(crate) mod published;
 pub mod quiescence;
+pub mod state;
 
-pub use picture::BridgeState;
+pub use state::BridgeState;

@@ -1,4 +1,4 @@
-//! What the fabric knows of a port: its place in the bridge, what it can take, which VLANs it carries.
+//! Ports as the fabric knows them: place in the bridge, capabilities, VLANs.
 
 use packet::ether::{Vid, VlanTag};
 
@@ -9,14 +9,14 @@ use crate::protect::protection::{Limit, Security, Storm};
 pub struct PortIndex(pub u16);
 
 impl PortIndex {
-    /// No port: where packets come from that a logic originates when its time has come.
+    /// No port: the source of packets that a logic originates in [`crate::SwitchLogic::wake`].
     pub const NONE: PortIndex = PortIndex(u16::MAX);
 }
 
-/// Ports a bridge can hold.
+/// Most ports of a bridge.
 pub const MAX_PORTS: usize = 4096;
 
-/// What a destination takes as it is; the fabric does the rest in software.
+/// Offloads that a destination takes as they are; the fabric does the rest in software.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Caps {
     /// Partial checksums (virtio `NEEDS_CSUM`).
@@ -46,7 +46,7 @@ pub enum VlanMode {
     },
 }
 
-/// How a frame of a VLAN leaves a port.
+/// Form in which a frame of a VLAN leaves a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VlanEgress {
     /// The port is not a member.
@@ -58,8 +58,8 @@ pub enum VlanEgress {
 }
 
 impl VlanMode {
-    /// The VLAN that a frame with this outer tag belongs to when it enters, `None` when it may not.
-    /// VID 0 means no VLAN (and a priority tag counts as untagged, IEEE 802.1Q 6.9).
+    /// The VLAN of an incoming frame with this outer tag, or `None` if the frame is not admitted. VID 0 means no VLAN
+    /// (a priority tag counts as untagged, IEEE 802.1Q 6.9).
     #[inline]
     pub fn ingress(&self, tag: Option<VlanTag>) -> Option<u16> {
         let vid = tag.map_or(0, |t| t.vid);
@@ -73,7 +73,7 @@ impl VlanMode {
         }
     }
 
-    /// How a frame of VLAN `vid` (0: none) leaves.
+    /// Form in which a frame of VLAN `vid` (0: none) leaves.
     #[inline]
     pub fn egress(&self, vid: u16) -> VlanEgress {
         match self {
@@ -132,7 +132,7 @@ impl std::fmt::Debug for VidSet {
     }
 }
 
-/// Settings of a port that last from client to client.
+/// Settings of a port that persist from client to client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSettings {
     /// Unique in the bridge.
@@ -141,20 +141,20 @@ pub struct PortSettings {
     pub admin_up: bool,
     /// VLAN membership.
     pub vlan: VlanMode,
-    /// Largest packet towards the client, bytes without link header; 0: whatever the port type allows.
+    /// Largest packet towards the client, bytes without link header; 0: the port type's own limit.
     pub mtu: u32,
     /// Packets from here never go to another isolated port.
     pub isolated: bool,
-    /// The rate that packets from here are held to.
+    /// Rate limit of packets from here.
     pub police: Option<Limit>,
-    /// The rates that packets from here which go to many ports are held to.
+    /// Rate limits of packets from here that go to many ports.
     pub storm: Storm,
-    /// Who may speak here; for logics that learn stations.
+    /// Stations admitted here; for logics that learn stations.
     pub security: Security,
 }
 
 impl PortSettings {
-    /// A port that is up, transparent to VLANs and of the type's own MTU.
+    /// Settings of a port that is up, transparent to VLANs and limited only by the type's own MTU.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),

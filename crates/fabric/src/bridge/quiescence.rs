@@ -1,16 +1,16 @@
-//! When something that workers use may be dropped: quiescent-state based reclamation.
+//! Quiescent-state based reclamation: decides when an object that workers use may be dropped.
 //!
-//! A worker passes a quiescent point between batches, where it holds no reference to anything shared, and a
-//! sleeping worker is always at one. The control plane unpublishes a thing, then [`Quiescence::wait`]s until
-//! each worker has passed such a point or sleeps; after that nobody can still be using it.
+//! A worker passes a quiescent point between batches, where it holds no reference to anything shared; a sleeping worker
+//! is always at one. The control plane unpublishes an object and then [`Quiescence::wait`]s until each worker has
+//! passed such a point or sleeps; after that the object is no longer in use.
 //!
-//! A worker that wakes must not use what was unpublished while it slept: it announces itself, fences, and
-//! only then loads published pointers; `wait` fences after the unpublishing and before it looks who sleeps.
-//! One of the two sees the other.
+//! A worker that wakes must not use objects that were unpublished while it slept: it announces itself, fences, and only
+//! then loads published pointers; `wait` fences after the unpublishing and before it checks which workers sleep. One of
+//! the two sees the other.
 //!
-//! Nobody waits for a worker that a client holds up (`worker/watchdog.rs`): it is [marked](Quiescence::set_stuck), and what
-//! is unpublished meanwhile is kept (`Reclaim`) until it has passed a quiescent point after all. The mark decides who waits
-//! and never what may be dropped, so that a wrong one is harmless.
+//! A worker that a client holds up (`worker/watchdog.rs`) is not waited for: it is [marked](Quiescence::set_stuck), and
+//! objects unpublished meanwhile are kept (`Reclaim`) until it has passed a quiescent point after all. The mark decides
+//! only who waits, never whether an object may be dropped, so a wrong mark is harmless.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering, fence, relax};
 
 const ASLEEP: u64 = u64::MAX;
 
-/// Of all threads that switch: workers, and those that stand in for them. See the module.
+/// Quiescence of all switching threads: workers and their stand-ins. See the module.
 pub struct Quiescence {
     epoch: AtomicU64,
     workers: Box<[Padded]>,
@@ -26,17 +26,17 @@ pub struct Quiescence {
 
 #[repr(align(64))]
 struct Padded {
-    /// The epoch at which it last was at a quiescent point.
+    /// Epoch of its last quiescent point.
     passed: AtomicU64,
     stuck: AtomicBool,
 }
 
-/// What was unpublished in this epoch must not be dropped yet: a worker that is stuck has not passed.
+/// Epoch of an object that must not be dropped yet because a stuck worker has not passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held(u64);
 
 impl Quiescence {
-    /// For `workers` workers, all asleep.
+    /// Creates the state of `workers` workers, all asleep.
     pub fn new(workers: usize) -> Self {
         Self {
             epoch: AtomicU64::new(0),
@@ -46,7 +46,7 @@ impl Quiescence {
         }
     }
 
-    /// Worker `i` holds no reference to anything shared right now.
+    /// Marks that worker `i` holds no reference to anything shared right now.
     #[inline]
     pub fn pass(&self, i: usize) {
         if let Some(worker) = self.workers.get(i) {
@@ -56,14 +56,14 @@ impl Quiescence {
         }
     }
 
-    /// Worker `i` holds no reference and will take none until it wakes.
+    /// Marks that worker `i` holds no reference and will take none until it wakes.
     pub fn sleep(&self, i: usize) {
         if let Some(worker) = self.workers.get(i) {
             worker.passed.store(ASLEEP, Ordering::Release);
         }
     }
 
-    /// Worker `i` will use shared things again.
+    /// Marks that worker `i` will use shared objects again.
     pub fn wake(&self, i: usize) {
         if let Some(worker) = self.workers.get(i) {
             worker.passed.store(self.epoch.load(Ordering::Acquire), Ordering::SeqCst);
@@ -76,15 +76,15 @@ impl Quiescence {
         self.workers.get(i).is_none_or(|worker| worker.passed.load(Ordering::SeqCst) == ASLEEP)
     }
 
-    /// A client holds worker `i` up: nobody waits for it, from now on or any more.
+    /// Marks whether a client holds worker `i` up; then [`Quiescence::wait`] does not wait for it.
     pub fn set_stuck(&self, i: usize, stuck: bool) {
         if let Some(worker) = self.workers.get(i) {
             worker.stuck.store(stuck, Ordering::Relaxed);
         }
     }
 
-    /// Returns when no worker can still be using what was unpublished before the call, but for those that are stuck. If
-    /// there are such, it must be kept.
+    /// Returns when no worker can still be using objects unpublished before the call, except stuck ones. If there are
+    /// stuck ones, returns `Err` and the objects must be kept.
     pub fn wait(&self) -> Result<(), Held> {
         fence(Ordering::SeqCst);
         let target = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
@@ -111,7 +111,7 @@ impl Quiescence {
         held
     }
 
-    /// Whether what was held may be dropped by now.
+    /// Whether objects of this epoch may now be dropped.
     pub fn is_over(&self, held: Held) -> bool {
         let over = self.workers.iter().all(|worker| worker.has_passed(held.0));
         fence(Ordering::SeqCst);
@@ -126,13 +126,13 @@ impl Padded {
     }
 }
 
-/// Drops what was unpublished, as soon as nobody can be using it.
+/// Drops unpublished objects as soon as they are no longer in use.
 pub(crate) struct Reclaim {
     pub(crate) quiescence: Arc<Quiescence>,
     held: Mutex<Vec<(Held, Garbage)>>,
 }
 
-/// What is kept until it may be dropped.
+/// An object to drop later.
 pub(crate) type Garbage = Box<dyn Send>;
 
 impl Reclaim {
@@ -140,7 +140,7 @@ impl Reclaim {
         Self { quiescence, held: Mutex::default() }
     }
 
-    /// Waits for all workers that are not stuck, and drops `garbage`; keeps it if one is stuck.
+    /// Waits for all workers that are not stuck, and drops `garbage`; keeps it while one is stuck.
     pub(crate) fn retire(&self, garbage: impl Send + 'static) {
         match self.quiescence.wait() {
             Ok(()) => drop(garbage),
@@ -148,8 +148,8 @@ impl Reclaim {
         }
     }
 
-    /// Waits until no thread can be using what was unpublished before the call, also those that are stuck, but no longer than
-    /// until `deadline`.
+    /// Waits, at most until `deadline`, until no thread, stuck ones included, can be using objects unpublished before
+    /// the call.
     pub(crate) fn settle(&self, deadline: std::time::Instant) {
         let Err(held) = self.quiescence.wait() else { return };
         while !self.quiescence.is_over(held) && std::time::Instant::now() < deadline {
@@ -157,20 +157,20 @@ impl Reclaim {
         }
     }
 
-    /// Keeps `garbage`, for a caller that must not wait.
-    pub(crate) fn bury(&self, garbage: impl Send + 'static) {
+    /// Keeps `garbage` for later, for a caller that must not wait.
+    pub(crate) fn retire_later(&self, garbage: impl Send + 'static) {
         let held = Held(self.quiescence.epoch.fetch_add(1, Ordering::AcqRel) + 1);
         self.lock().push((held, Box::new(garbage)));
     }
 
-    /// What may be dropped by now of what was kept.
+    /// Takes the objects that may now be dropped.
     pub(crate) fn collect(&self) -> Vec<Garbage> {
         let over = |(held, _): &mut (Held, Garbage)| self.quiescence.is_over(*held);
         self.lock().extract_if(.., over).map(|(_, garbage)| garbage).collect()
     }
 
-    /// Whether anything is kept.
-    pub(crate) fn holds_any(&self) -> bool {
+    /// Whether objects are waiting to be dropped.
+    pub(crate) fn has_held(&self) -> bool {
         !self.lock().is_empty()
     }
 

@@ -1,10 +1,10 @@
-//! What a logic sees: the packets of one batch, their private headers, and the verbs to send them on.
+//! The logic's view of a batch: its packets, their private headers, and the methods that send them on.
 
 use packet::ether::VlanTag;
 use packet::offload::Offload;
 
-use crate::bridge::picture::{BridgeState, PortEntry, View};
 use crate::bridge::port::{PortIndex, VlanMode};
+use crate::bridge::state::{BridgeState, PortEntry, View};
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::chained::Packets;
@@ -12,7 +12,7 @@ use crate::lists::emit::emit;
 use crate::lists::offloads;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::explain::{Remark, Value};
-use crate::protect::policing::Guards;
+use crate::protect::policing::RateLimits;
 use crate::protect::protection::Security;
 use crate::rx::arena::Arena;
 use crate::rx::record::state;
@@ -26,29 +26,29 @@ impl VersionId {
     /// The first packet of a batch.
     pub const FIRST: VersionId = VersionId(0);
 
-    /// Its number in the batch, which is that of its slot in an [`Arena`].
+    /// Number in the batch, which is also that of its slot in an [`Arena`].
     #[inline]
     pub fn number(self) -> usize {
         self.0.into()
     }
 }
 
-/// The packets of one batch and where they go. See [`crate::SwitchLogic`].
+/// The packets of one batch and their destinations. See [`crate::SwitchLogic`].
 pub struct Batch<'a> {
     pub(crate) rx: &'a mut RxBatch,
     pub(crate) pad: &'a mut Scratchpad,
     pub(crate) bridge: &'a BridgeState,
-    /// Where these packets may go.
+    /// Ports that these packets may go to.
     pub(crate) view: &'a View,
     pub(crate) ingress: PortIndex,
     pub(crate) now: u32,
     pub(crate) rehearsal: bool,
-    /// What an earlier one of several logics left; `None`: nobody was asked before.
+    /// Packets that earlier stages of a chain left undecided; `None` for the first or only logic.
     pub(crate) left: Option<&'a [(u16, u16)]>,
 }
 
 impl<'a> Batch<'a> {
-    /// The packets of `rx`, which came from `ingress` and may go to the ports of `view`.
+    /// View of the packets of `rx`, which came from `ingress` and may go to the ports of `view`.
     #[inline(always)]
     pub(crate) fn new(
         rx: &'a mut RxBatch,
@@ -61,7 +61,7 @@ impl<'a> Batch<'a> {
         Self { rx, pad, bridge, view, ingress, now, rehearsal, left: None }
     }
 
-    /// The received packets, in order; for a later one of several logics, those that no earlier one said anything about.
+    /// The received packets, in order; for a later stage of a chain, those that no earlier stage has decided.
     #[inline]
     pub fn packets(&self) -> Packets<'a> {
         Packets::of(self.rx.packets, self.left)
@@ -79,19 +79,19 @@ impl<'a> Batch<'a> {
         self.rx.queue
     }
 
-    /// Monotonic time, nanoseconds, on the clock of [`Batch::now`]. Costs a vDSO call whenever it is asked for.
+    /// Monotonic time, nanoseconds, on the clock of [`Batch::now`]. Costs a vDSO call each time.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         clock::nanoseconds()
     }
 
-    /// Which worker this is; also where a packet is only rehearsed, by somebody else.
+    /// Index of the calling worker; a rehearsal has one too, though it runs on another thread.
     #[inline]
     pub fn worker(&self) -> usize {
         self.pad.notes.worker
     }
 
-    /// The version of this number.
+    /// The version of this number, if it exists.
     #[inline]
     pub fn version(&self, number: usize) -> Option<VersionId> {
         (number < self.rx.used_versions).then_some(VersionId(number as u16))
@@ -103,15 +103,15 @@ impl<'a> Batch<'a> {
         self.rx.slots.are_in(arena)
     }
 
-    /// Where a version's header starts in its slot, bytes.
+    /// Start of a version's header in its slot, bytes.
     #[inline]
     pub fn start(&self, v: VersionId) -> usize {
         self.rx.records[usize::from(v.0)].start.into()
     }
 
-    /// Lets a version's header start elsewhere in its slot, with whatever bytes are there or without those that it had. Where it
-    /// cannot start there, or does not agree with its offload metadata any more, the packet is dropped and counted, and false
-    /// returned.
+    /// Moves the start of a version's header in its slot: forward, dropping bytes, or back, over the bytes already
+    /// there. If it cannot start there, or no longer agrees with its offload metadata, the packet is dropped and
+    /// counted; returns false then.
     pub fn set_start(&mut self, v: VersionId, start: usize) -> bool {
         let i = usize::from(v.0);
         let fits = u16::try_from(start).is_ok_and(|start| self.rx.set_start(i, start));
@@ -121,13 +121,13 @@ impl<'a> Batch<'a> {
         fits && self.still_describes(v)
     }
 
-    /// What remains to be done on a version.
+    /// Work left to do on a version.
     #[inline]
     pub fn offload(&self, v: VersionId) -> Offload {
         self.rx.offload(usize::from(v.0))
     }
 
-    /// Looks again whether offload metadata describes the header, which was edited; if not, the packet is dropped and counted.
+    /// Checks that offload metadata still describes an edited header; if not, the packet is dropped and counted.
     pub fn still_describes(&mut self, v: VersionId) -> bool {
         let i = usize::from(v.0);
         let record = &self.rx.records[i];
@@ -140,7 +140,7 @@ impl<'a> Batch<'a> {
         false
     }
 
-    /// A further version with the same bytes. `None` (counted) when the batch made too many.
+    /// Creates a further version with the same bytes. `None` (counted) if the batch has too many.
     pub fn copy(&mut self, v: VersionId) -> Option<VersionId> {
         let Some(fresh) = self.rx.copy_version(usize::from(v.0)) else {
             self.drop_output(v, DropReason::BatchLimit);
@@ -155,22 +155,21 @@ impl<'a> Batch<'a> {
         self.now
     }
 
-    /// Whether this is only to find out what would happen: nothing is sent, and nothing may change that outlives the batch.
+    /// Whether this only predicts a packet's fate: nothing is sent, and nothing that outlives the batch may change.
     #[inline]
     pub fn is_rehearsal(&self) -> bool {
         self.rehearsal
     }
 
-    /// Says what was found or decided about a packet, for [`crate::SwitchLogic::explain`]; `text` has a `{}` for each of up to
-    /// four values. Costs a look when nobody has asked.
+    /// Records a finding or decision about a packet, for [`crate::SwitchLogic::explain`]; `text` has a `{}` for each of
+    /// up to four values. Costs one check unless an explanation was requested.
     #[inline]
     pub fn remark(&mut self, v: VersionId, text: &'static str, values: &[Value]) {
         let packet = self.rx.records[usize::from(v.0)].packet;
         self.pad.notes.journal.add(|| Remark::new(packet, text, values));
     }
 
-    /// The ports that have a client and that packets from this one may go to; the ingress port is included, unless it
-    /// is isolated.
+    /// Ports that have a client and that these packets may go to, including the ingress port unless it is isolated.
     #[inline]
     pub fn live_ports(&self) -> &'a [PortIndex] {
         self.view.live()
@@ -182,14 +181,14 @@ impl<'a> Batch<'a> {
         self.view.port(port).is_some_and(|entry| entry.lanes > 0)
     }
 
-    /// Who may speak at the port that the packets came from; `None`: anybody.
+    /// Security settings of the ingress port; `None`: all stations may send.
     #[inline]
     pub fn security(&self) -> Option<&'a Security> {
         let entry = self.bridge.port(self.ingress).filter(|entry| entry.secured)?;
         Some(&entry.settings.security)
     }
 
-    /// Whether any port has VLAN settings of its own; if none has, frames pass as they are.
+    /// Whether any port has VLAN settings of its own; if none has, frames pass unchanged.
     #[inline]
     pub fn vlan_aware(&self) -> bool {
         self.bridge.vlan_aware()
@@ -201,7 +200,7 @@ impl<'a> Batch<'a> {
         self.bridge.port(port).map(|entry| &entry.settings.vlan)
     }
 
-    /// Private header bytes of a version: the first 128 of the packet, fewer when it is shorter, more after
+    /// Private header bytes of a version: the first 128 of the packet, fewer if it is shorter, more after
     /// [`Batch::pull`].
     #[inline]
     pub fn header(&self, v: VersionId) -> &[u8] {
@@ -219,8 +218,8 @@ impl<'a> Batch<'a> {
         self.rx.is_empty()
     }
 
-    /// Brings at least the first `n` bytes (512 at most) of a packet into its private header, as far as the
-    /// packet goes. Returns how many are there. Only for a version no output refers to.
+    /// Brings at least the first `n` bytes (at most 512) of a packet into its private header, as far as the packet
+    /// goes. Returns how many are there. Only for a version that no output refers to.
     pub fn pull(&mut self, v: VersionId, n: usize) -> usize {
         let i = usize::from(v.0);
         let record = self.rx.records[i];
@@ -240,8 +239,8 @@ impl<'a> Batch<'a> {
         have + bytes.len()
     }
 
-    /// A version with the same bytes that may be edited: `v` itself while no output refers to it, else a
-    /// copy. `None` (counted) when the batch made too many versions.
+    /// Returns a version with the same bytes that may be edited: `v` itself while no output refers to it, otherwise a
+    /// copy. `None` (counted) if the batch has too many versions.
     pub fn edit(&mut self, v: VersionId) -> Option<VersionId> {
         let i = usize::from(v.0);
         if !self.rx.records[i].has(state::SENT) {
@@ -254,7 +253,7 @@ impl<'a> Batch<'a> {
         Some(VersionId(fresh as u16))
     }
 
-    /// The header bytes for editing, `None` while an output refers to this version: [`Batch::edit`] first.
+    /// The header bytes for editing; `None` while an output refers to this version: call [`Batch::edit`] first.
     pub fn header_mut(&mut self, v: VersionId) -> Option<&mut [u8]> {
         let i = usize::from(v.0);
         let record = self.rx.records[i];
@@ -265,7 +264,7 @@ impl<'a> Batch<'a> {
         Some(&mut self.rx.slots[i].0[start..start + usize::from(record.header_len)])
     }
 
-    /// A version with `tag` as the outermost VLAN tag. `None` (counted) when there is no room.
+    /// Returns a version with `tag` as the outermost VLAN tag. `None` (counted) if there is no room.
     pub fn push_vlan(&mut self, v: VersionId, tag: VlanTag) -> Option<VersionId> {
         let v = self.edit(v)?;
         if !self.rx.push_vlan(usize::from(v.0), tag) {
@@ -275,14 +274,14 @@ impl<'a> Batch<'a> {
         Some(v)
     }
 
-    /// A version without the outermost VLAN tag, if there was one.
+    /// Returns a version without the outermost VLAN tag, if there was one.
     pub fn pop_vlan(&mut self, v: VersionId) -> Option<VersionId> {
         let v = self.edit(v)?;
         self.rx.pop_vlan(usize::from(v.0));
         Some(v)
     }
 
-    /// Sends a version to a port. Back to where it came from is refused and counted; see [`Batch::reflect`].
+    /// Sends a version to a port. Sending to the ingress port is refused and counted; see [`Batch::reflect`].
     #[inline]
     pub fn send(&mut self, v: VersionId, port: PortIndex) {
         if port == self.ingress {
@@ -291,8 +290,8 @@ impl<'a> Batch<'a> {
         self.send_anywhere(v, port);
     }
 
-    /// Sends a version to a port, by transmit queue `queue` in place of the one that its flow's hash chooses. A number that the
-    /// port does not have means its last queue.
+    /// Sends a version to a port through transmit queue `queue`, instead of the one that its flow hash chooses. A
+    /// number beyond the port's queues means its last queue.
     pub fn send_to_queue(&mut self, v: VersionId, port: PortIndex, queue: u16) {
         if port == self.ingress {
             return self.drop_output(v, DropReason::SamePort);
@@ -306,8 +305,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Gives a version a traffic class, for queues that tell packets apart ([`crate::Gate`]); 0 unless set. Only for a version
-    /// no output refers to.
+    /// Sets the traffic class of a version, for queues that use it ([`crate::Gate`]); 0 by default. Only for a version
+    /// that no output refers to.
     pub fn set_class(&mut self, v: VersionId, class: u8) {
         let record = &mut self.rx.records[usize::from(v.0)];
         if !record.has(state::SENT) {
@@ -315,10 +314,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The versions that a packet consists of when nothing is left to do on it: its segments, checksums complete; the version
-    /// itself, if nothing was left to do. A logic that encapsulates asks for them first and puts its header in front of
-    /// each, since offload metadata cannot describe headers within headers. `None` (counted) when the batch made too many, or
-    /// the metadata does not describe the packet.
+    /// Returns the plain versions of a packet: its segments with complete checksums, or the version itself if no work
+    /// is left. A logic that encapsulates asks for them first and puts its header in front of each, since offload
+    /// metadata cannot describe headers within headers. `None` (counted) if the batch has too many versions, or the
+    /// metadata does not describe the packet.
     pub fn make_plain(&mut self, v: VersionId) -> Option<impl Iterator<Item = VersionId> + use<>> {
         let i = usize::from(v.0);
         let versions = match self.rx.records[i].has(state::OFFLOAD) {
@@ -334,32 +333,32 @@ impl<'a> Batch<'a> {
         Some(versions.map(VersionId))
     }
 
-    /// Sends the received packets `first..end`, by their numbers, to a port, as [`Batch::send`] does one after the other, at
-    /// the cost of little more than one if they are plain and the port takes any of them.
+    /// Sends the received packets `first..end`, by number, to a port, as [`Batch::send`] one after the other. Costs
+    /// little more than a single send if all are plain and the port takes each of them.
     #[inline]
     pub fn send_range(&mut self, first: u16, end: u16, port: PortIndex) {
         let end = end.min(self.rx.packets as u16);
-        let door = self.view.door(port);
-        let plain = !self.rx.offloads && self.rx.longest <= door.max_frame;
+        let destination = self.view.destination(port);
+        let plain = !self.rx.offloads && self.rx.longest <= destination.max_frame;
         if first >= end {
             return;
         }
-        if !plain || port == self.ingress || door.lanes == 0 {
+        if !plain || port == self.ingress || destination.lanes == 0 {
             return (first..end).for_each(|v| self.send(VersionId(v), port));
         }
         for record in &mut self.rx.records[usize::from(first)..usize::from(end)] {
             record.state |= state::SENT | state::HANDLED;
         }
-        if door.lanes == 1 {
-            return self.pad.append_range(door.lane, first, end);
+        if destination.lanes == 1 {
+            return self.pad.append_range(destination.lane, first, end);
         }
         for v in first..end {
             let hash = packet::flow::hash(self.rx.header(v.into()));
-            self.pad.append(door.lane_of(hash), v);
+            self.pad.append(destination.lane_of(hash), v);
         }
     }
 
-    /// Sends the packets that no earlier logic has said anything about, all of them, to a port.
+    /// Sends all packets that no earlier stage has decided to a port.
     #[inline]
     pub fn send_all(&mut self, port: PortIndex) {
         match self.left {
@@ -368,7 +367,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Sends a version back to the port it came from.
+    /// Sends a version back to the port that it came from.
     pub fn reflect(&mut self, v: VersionId) {
         match self.bridge.port(self.ingress) {
             Some(entry) => self.output(v, entry),
@@ -378,16 +377,16 @@ impl<'a> Batch<'a> {
 
     #[inline(always)]
     fn send_anywhere(&mut self, v: VersionId, port: PortIndex) {
-        let door = self.view.door(port);
+        let destination = self.view.destination(port);
         let record = &mut self.rx.records[usize::from(v.0)];
-        // A received packet, ready as it is, to a port that has one queue and takes its length: the plain case.
+        // The plain case: a received packet without work left, to a port that has one queue and takes its length.
         if record.packet == v.0
             && !record.has(state::OFFLOAD)
-            && record.len() <= door.max_frame
-            && door.lanes == 1
+            && record.len() <= destination.max_frame
+            && destination.lanes == 1
         {
             record.state |= state::SENT | state::HANDLED;
-            self.pad.append(door.lane, v.0);
+            self.pad.append(destination.lane, v.0);
         } else {
             self.send_slowly(v, port);
         }
@@ -401,7 +400,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Sends a version to every live port but the one it came from. If there is none, nothing was said of it.
+    /// Sends a version to every live port but the ingress port. Without any such port, the packet stays undecided.
     pub fn broadcast(&mut self, v: VersionId) {
         for &port in self.view.live() {
             if port != self.ingress {
@@ -410,31 +409,31 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// To be asked before a packet to one station is flooded because nobody knows where that station is. If false, the
-    /// port has used up what storm control grants it: the packet was dropped and counted.
+    /// Asks whether a packet to one station may be flooded because the station's port is unknown. If false, the ingress
+    /// port has used up its storm control rate, and the packet was dropped and counted.
     #[inline]
     pub fn may_flood_unknown(&mut self, v: VersionId) -> bool {
-        let guards = self.bridge.port(self.ingress).and_then(|entry| entry.guards.as_deref());
-        let admits = |guards: &Guards| match self.rehearsal {
-            true => guards.would_admit_unknown(self.len(v)),
-            false => guards.admits_unknown(self.len(v)),
+        let rate_limits = self.bridge.port(self.ingress).and_then(|entry| entry.rate_limits.as_deref());
+        let admits = |rate_limits: &RateLimits| match self.rehearsal {
+            true => rate_limits.would_admit_unknown(self.len(v)),
+            false => rate_limits.admits_unknown(self.len(v)),
         };
-        if guards.is_none_or(admits) {
+        if rate_limits.is_none_or(admits) {
             return true;
         }
         self.drop_output(v, DropReason::StormControl);
         false
     }
 
-    /// Whether nothing was said yet about the received packet that this is a version of.
+    /// Whether the received packet that this is a version of is still undecided.
     #[inline]
     pub fn is_open(&self, v: VersionId) -> bool {
         let packet = usize::from(self.rx.records[usize::from(v.0)].packet);
         packet < self.rx.packets && !self.rx.records[packet].has(state::HANDLED)
     }
 
-    /// A packet of these bytes that nobody has sent, with work left to do on it if `offload` says so. `None` (counted) where
-    /// the batch has too many, its metadata does not describe it, or no packet has that length.
+    /// Creates a packet of these bytes, with the work left that `offload` describes. `None` (counted) if the batch has
+    /// too many, the metadata does not describe the packet, or the length is out of range.
     pub fn originate(&mut self, bytes: &[u8], offload: Offload) -> Option<VersionId> {
         let Some(v) = self.rx.originate(bytes, offload) else {
             self.pad.drops.add(DropReason::BatchLimit, 1);
@@ -444,7 +443,8 @@ impl<'a> Batch<'a> {
         self.still_describes(v).then_some(v)
     }
 
-    /// Copies a version's bytes from `from` on; returns how many that were. What its sender still has it may change until then.
+    /// Copies a version's bytes from `from` on; returns their number. Bytes in the sender's memory may change until
+    /// then.
     pub fn read(&self, v: VersionId, from: usize, out: &mut [u8]) -> usize {
         let (header, record) = (self.header(v), &self.rx.records[usize::from(v.0)]);
         let whole = out.len().min((record.len() as usize).saturating_sub(from));
@@ -459,13 +459,14 @@ impl<'a> Batch<'a> {
         whole
     }
 
-    /// Says of a packet that it goes nowhere from here, and that this is no loss: what was in it is kept, or went on in others.
+    /// Marks a packet as handled without an output, which is no drop: its content is stored, or went on in other
+    /// packets.
     #[inline]
     pub fn consume(&mut self, v: VersionId) {
         self.mark(v);
     }
 
-    /// Whether somebody wants to know why packets go where they go; see [`Batch::remark`].
+    /// Whether an explanation was requested; see [`Batch::remark`].
     #[inline]
     pub fn is_explained(&self) -> bool {
         self.pad.notes.journal.open
@@ -495,7 +496,7 @@ impl<'a> Batch<'a> {
         emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry, None);
     }
 
-    /// Counts packets that the logic said nothing about.
+    /// Counts packets that the logic left undecided.
     #[inline]
     pub(crate) fn finish(&mut self) {
         let received = &self.rx.records[..self.rx.packets];

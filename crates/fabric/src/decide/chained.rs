@@ -1,13 +1,12 @@
-//! Several logics in a row over one batch: what each of them is still asked about.
+//! Several logics in a row over one batch: tracks the packets that each of them still has to decide.
 //!
-//! A logic that is asked later sees the packets that no earlier one said anything about, in the headers that the earlier ones left
-//! them. Nothing is moved for that: packets keep their places, and those that are left are *runs* of places.
+//! A later logic sees the packets that no earlier one has decided, with the headers as the earlier ones left them. No
+//! packet moves for that: packets keep their places, and the remaining ones are *runs* of places.
 //!
-//! What they send is put in the order of the packets at the end, if more than one of them has sent something: the order between two
-//! ports does not depend on who decided.
+//! If more than one logic has sent something, outputs are put in packet order at the end: the order between two ports
+//! does not depend on which logic decided.
 //!
-//! Invariant: a batch that only one logic sees knows of no runs, and pays one look whether there are more when its packets
-//! are at an end.
+//! Invariant: a batch that only one logic sees has no runs, and pays one check for more when its packets are at an end.
 
 use crate::decide::batch::{Batch, VersionId};
 use crate::rx::MAX_BATCH;
@@ -16,11 +15,11 @@ use crate::rx::record::state;
 /// Places of packets: from the first, up to before the second.
 type Run = (u16, u16);
 
-/// Room for what is left of a batch, on the stack of who asks several logics in a row.
+/// Room for the remaining packets of a batch, on the caller's stack.
 pub struct Rest {
     runs: [Run; MAX_BATCH / 2],
     count: usize,
-    /// Outputs there were when it was looked last, and how often there were more.
+    /// Outputs at the last check, and the number of stages that added some.
     outputs: usize,
     speakers: usize,
 }
@@ -37,8 +36,8 @@ impl Rest {
         self.outputs = outputs;
     }
 
-    /// Notes which of `packets` packets were not handled. Runs lie at least one place apart, so half as many as places are
-    /// enough.
+    /// Notes which of `packets` packets were not handled. Runs are at least one place apart, so half as many as places
+    /// suffice.
     fn note(&mut self, packets: usize, handled: impl Fn(usize) -> bool) {
         self.count = 0;
         let next = |from: usize, what: bool| (from..packets).find(|i| handled(*i) == what).unwrap_or(packets);
@@ -54,7 +53,7 @@ impl Rest {
     }
 }
 
-/// Packets of a batch, in order.
+/// Iterator over packets of a batch, in order.
 #[derive(Debug, Clone)]
 pub struct Packets<'a> {
     at: u16,
@@ -63,7 +62,7 @@ pub struct Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    /// All of a batch, or those of its runs.
+    /// All packets of a batch, or those of its runs.
     #[inline]
     pub(crate) fn of(packets: usize, left: Option<&'a [Run]>) -> Self {
         match left {
@@ -89,7 +88,7 @@ impl Iterator for Packets<'_> {
 }
 
 impl Batch<'_> {
-    /// What no logic has said anything about yet, for the next of several in a row. `None` if nothing is left.
+    /// The packets that no stage has decided yet, for the next stage. `None` if none are left.
     #[inline]
     pub fn rest<'b>(&'b mut self, rest: &'b mut Rest) -> Option<Batch<'b>> {
         rest.count_speakers(self.pad.used());
@@ -100,7 +99,7 @@ impl Batch<'_> {
         Some(Batch { rx: self.rx, pad: self.pad, bridge, view, ingress, now, rehearsal, left: Some(left) })
     }
 
-    /// The last of several logics in a row has spoken.
+    /// Ends the chain, after its last stage.
     #[inline]
     pub fn end_of_stages(&mut self, mut rest: Rest) {
         rest.count_speakers(self.pad.used());
@@ -110,8 +109,8 @@ impl Batch<'_> {
         }
     }
 
-    /// From which of several logics in a row the remarks are that follow: its number and name; `None`: from none of them.
-    pub fn speaks(&mut self, stage: Option<(u16, &'static str)>) {
+    /// Sets the stage that further remarks come from: its number and name, or `None` outside of stages.
+    pub fn set_stage(&mut self, stage: Option<(u16, &'static str)>) {
         self.pad.notes.journal.stage = stage;
     }
 }
@@ -139,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Numbers that look random (a linear congruence).
+    /// Pseudo-random numbers (a linear congruence).
     fn fastrand_like(mut state: u32) -> impl FnMut() -> u32 {
         move || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

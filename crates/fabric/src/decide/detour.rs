@@ -1,37 +1,38 @@
-//! The way of a batch through a bridge that is mirrored or observed: as [`crate::decide::forward`], with copies for the mirrors and
-//! notes for the observers.
+//! The path of a batch through a bridge that is mirrored or observed: as [`crate::decide::forward`], plus copies for
+//! the mirrors and notes for the observers.
 
-use crate::bridge::picture::{Aside, BridgeState};
 use crate::bridge::port::PortIndex;
+use crate::bridge::state::{BridgeState, Monitoring};
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::batch::Batch;
-use crate::decide::forward::straight;
-use crate::decide::steps::{deliver, open_port, packets_of, say};
+use crate::decide::forward::decide_plain;
+use crate::decide::steps::{decide_originated, deliver, open_port, packets_of};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::interest::Interest;
 use crate::observe::notes::Notes;
 use crate::observe::observer::Sightings;
-use crate::observe::observers::Watch;
+use crate::observe::observers::Observers;
 use crate::rx::RxBatch;
 use crate::rx::record::state;
 
-/// The observers that are shown a batch, and what they want to see of its ingress port; none if it is only mirrored.
-pub(crate) struct Audience<'a>(Option<(&'a Watch, Interest)>);
+/// Observers that are shown a batch, and their interest in its ingress port; `None` if it is only mirrored.
+pub(crate) struct Audience<'a>(Option<(&'a Observers, Interest)>);
 
-/// Asks the observers whether they pick a batch. `None` if none does and the bridge is not mirrored either: there is
-/// nothing to do besides forwarding.
+/// Asks the observers whether they pick a batch. `None` if none does and the bridge has no mirrors: then only
+/// forwarding is left to do.
 pub(crate) fn audience<'a>(
     pad: &mut Scratchpad,
     ingress: PortIndex,
     packets: usize,
-    aside: &'a Aside,
+    monitoring: &'a Monitoring,
 ) -> Option<Audience<'a>> {
     let (worker, picked) = (pad.notes.worker, &mut pad.notes.picked);
-    let watch = aside.watch.as_ref();
-    let picked = watch.and_then(|watch| Some((watch, watch.ask(worker, ingress, packets, picked)?)));
-    (picked.is_some() || aside.mirrors.is_some()).then_some(Audience(picked))
+    let observers = monitoring.observers.as_ref();
+    let picked =
+        observers.and_then(|observers| Some((observers, observers.ask(worker, ingress, packets, picked)?)));
+    (picked.is_some() || monitoring.mirrors.is_some()).then_some(Audience(picked))
 }
 
 /// Switches a batch.
@@ -49,44 +50,44 @@ pub(crate) fn forward(
     });
 }
 
-/// Switches a batch from a port that no observer looks at. Only where one of its packets goes, or would have gone, to a port
-/// that one looks at, they are asked and shown it.
+/// Switches a batch from a port that no observer looks at. If one of its packets goes, or would have gone, to a port
+/// that is observed, the observers are asked and shown the batch.
 #[inline(never)]
-pub(crate) fn beside(
+pub(crate) fn forward_unobserved_ingress(
     rx: &mut RxBatch,
     pad: &mut Scratchpad,
     tools: &mut Tools,
     bridge: &BridgeState,
     ingress: PortIndex,
-    watch: &Watch,
+    observers: &Observers,
 ) {
-    pad.notes.begin_beside();
-    straight(rx, pad, bridge, ingress);
-    if !pad.notes.refusals.is_empty() || pad.has_list(|lane| watch.shows_sent(lane)) {
-        return seen_leaving(rx, pad, tools, bridge, ingress, watch);
+    pad.notes.begin_refusals();
+    decide_plain(rx, pad, bridge, ingress);
+    if !pad.notes.refusals.is_empty() || pad.has_list(|lane| observers.shows_sent(lane)) {
+        return show_leaving(rx, pad, tools, bridge, ingress, observers);
     }
     pad.notes.end();
     deliver(rx, pad, tools, bridge);
 }
 
-/// The rest of [`beside`], for a batch that may be seen.
+/// Finishes [`forward_unobserved_ingress`] for a batch that may be shown.
 #[inline(never)]
-fn seen_leaving(
+fn show_leaving(
     rx: &RxBatch,
     pad: &mut Scratchpad,
     tools: &mut Tools,
     bridge: &BridgeState,
     ingress: PortIndex,
-    watch: &Watch,
+    observers: &Observers,
 ) {
     let Notes { worker, picked, .. } = &mut pad.notes;
-    let wanted = watch.ask(*worker, ingress, rx.packets, picked);
+    let wanted = observers.ask(*worker, ingress, rx.packets, picked);
     pad.notes.begin_lists(rx, bridge.lane_count());
-    pad.note_lists(|lane| watch.shows_sent(lane));
+    pad.note_lists(|lane| observers.shows_sent(lane));
     deliver(rx, pad, tools, bridge);
     pad.notes.end();
     if wanted.is_some() {
-        show(rx, pad, bridge, ingress, watch);
+        show(rx, pad, bridge, ingress, observers);
     }
 }
 
@@ -100,12 +101,12 @@ pub(crate) fn originate(
     decide: impl FnOnce(&mut Batch<'_>),
 ) {
     shown(rx, pad, tools, bridge, PortIndex::NONE, audience, |rx, pad, bridge| {
-        say(rx, pad, bridge, decide);
+        decide_originated(rx, pad, bridge, decide);
     });
 }
 
-/// Decides up to where lists are delivered: mirrors' copies are put on the lists, and notes are taken of what is dropped and,
-/// if they were begun so, of what the logic says. Returns false where it was to say something and could not.
+/// Decides up to delivery: puts the mirrors' copies on the lists, and notes drops and, if the notes ask for them, the
+/// logic's remarks. Returns false if the logic was to explain and could not.
 pub(crate) fn decide(
     batch: &mut RxBatch,
     pad: &mut Scratchpad,
@@ -125,7 +126,7 @@ pub(crate) fn decide(
         }
     };
     pad.begin(bridge.lane_count());
-    let mirrors = bridge.aside().and_then(|aside| aside.mirrors.as_ref());
+    let mirrors = bridge.monitoring().and_then(|monitoring| monitoring.mirrors.as_ref());
     if let Some(mirrors) = mirrors {
         mirrors.received(batch, pad, bridge, ingress);
     }
@@ -145,23 +146,23 @@ pub(crate) fn decide(
     said
 }
 
-/// Takes out of the batch what the port may not send now, but keeps it for those who look on.
+/// Removes packets beyond the port's rates from the batch, but keeps them for observers.
 fn hold_back(batch: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, ingress: PortIndex) {
     let up = bridge.port(ingress).filter(|port| port.up);
-    let Some(guards) = up.and_then(|port| port.guards.as_deref()) else { return };
+    let Some(rate_limits) = up.and_then(|port| port.rate_limits.as_deref()) else { return };
     let Scratchpad { drops, notes, rehearsal, .. } = pad;
     let mut held = |reason, count| {
         drops.add(reason, count);
         notes.held(reason, count);
     };
     if *rehearsal {
-        guards.rehearse(batch, held);
+        rate_limits.rehearse(batch, held);
     } else {
-        guards.hold_each(batch, true, &mut held);
+        rate_limits.hold_each(batch, true, &mut held);
     }
 }
 
-/// Delivers what `decide` puts on the lists. If observers picked the batch, notes are taken and it is shown to them.
+/// Delivers the lists that `decide` fills. If observers picked the batch, notes are taken and it is shown to them.
 #[inline(never)]
 fn shown(
     rx: &mut RxBatch,
@@ -172,42 +173,42 @@ fn shown(
     audience: Audience<'_>,
     decide: impl FnOnce(&mut RxBatch, &mut Scratchpad, &BridgeState),
 ) {
-    let Some((watch, wanted)) = audience.0 else {
+    let Some((observers, wanted)) = audience.0 else {
         decide(rx, pad, bridge);
         return deliver(rx, pad, tools, bridge);
     };
     pad.notes.begin(wanted, bridge.lane_count());
     decide(rx, pad, bridge);
-    pad.note_lists(|lane| watch.shows_sent(lane));
+    pad.note_lists(|lane| observers.shows_sent(lane));
     deliver(rx, pad, tools, bridge);
     pad.notes.end();
     if wanted.received {
-        settle(rx, pad, watch);
+        settle(rx, pad, observers);
     }
-    show(rx, pad, bridge, ingress, watch);
+    show(rx, pad, bridge, ingress, observers);
 }
 
-/// Shows a batch that has been delivered to those who picked it, if there is something to see.
-fn show(rx: &RxBatch, pad: &Scratchpad, bridge: &BridgeState, ingress: PortIndex, watch: &Watch) {
-    let refused = pad.notes.refusals.iter().any(|refusal| watch.shows_sent(refusal.lane));
+/// Shows a delivered batch to the observers that picked it, if it holds anything for them.
+fn show(rx: &RxBatch, pad: &Scratchpad, bridge: &BridgeState, ingress: PortIndex, observers: &Observers) {
+    let refused = pad.notes.refusals.iter().any(|refusal| observers.shows_sent(refusal.lane));
     let Some(at) = pad.notes.at.or_else(|| refused.then(clock::since_epoch)) else { return };
     let vlan = bridge.port(ingress).map(|port| &port.settings.vlan);
-    for (slot, _) in watch.slots().iter().zip(&pad.notes.picked).filter(|(_, picked)| **picked) {
+    for (slot, _) in observers.slots().iter().zip(&pad.notes.picked).filter(|(_, picked)| **picked) {
         let omitted = pad.notes.omitted;
-        let sightings = Sightings { at, omitted, slot, watch, rx, pad, vlan, ingress };
+        let sightings = Sightings { at, omitted, slot, observers, rx, pad, vlan, ingress };
         slot.observer.observe(pad.notes.worker, &sightings);
     }
 }
 
-/// Where received packets went, by the lists as they are after delivery.
-fn settle(rx: &RxBatch, pad: &mut Scratchpad, watch: &Watch) {
+/// Determines where received packets went, from the lists after delivery.
+fn settle(rx: &RxBatch, pad: &mut Scratchpad, observers: &Observers) {
     let mut fates = std::mem::take(&mut pad.notes.fates);
     let mut went = |version: u16, lane: u32, refusal: Option<DropReason>| {
-        // What a mirror copied is no delivery of the packet.
+        // A mirror's copy is no delivery of the packet.
         let record = rx.records.get(usize::from(version)).filter(|record| !record.has(state::MIRRORED));
         let Some(fate) = record.and_then(|record| fates.get_mut(usize::from(record.packet))) else { return };
         if fate.deliveries == 0 {
-            fate.egress = watch.port_of(lane);
+            fate.egress = observers.port_of(lane);
         }
         match refusal {
             Some(reason) => fate.dropped = Some(reason),

@@ -1,17 +1,17 @@
-//! A packet's way through the fabric, once its batch is taken and its private header loaded.
+//! The path of a batch through a bridge, once it is taken and its private headers are loaded.
 //!
-//! 1. The port's guards hold back what exceeds its rates (`guards`).
-//! 2. The bridge's logic is called once and names destinations ([`crate::decide::batch`]); each output goes on its destination's
-//!    list ([`crate::lists::output`]).
+//! 1. The rate limits of the port drop packets that exceed them (`policing`).
+//! 2. The bridge's logic is called once and names destinations ([`crate::decide::batch`]); each output goes on its
+//!    destination's list ([`crate::lists::output`]).
 //! 3. Every destination with a list is delivered to once ([`crate::deliver::egress`], [`crate::deliver::tx_ring`]).
 //!
 //! A bridge with mirrors or observers takes the [detour](crate::decide::detour), which does the same and more.
 
-use crate::bridge::picture::BridgeState;
 use crate::bridge::port::PortIndex;
+use crate::bridge::state::BridgeState;
 use crate::decide::batch::Batch;
 use crate::decide::detour;
-use crate::decide::steps::{deliver, open_port, packets_of, say};
+use crate::decide::steps::{decide_originated, deliver, open_port, packets_of};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::RxBatch;
@@ -25,24 +25,29 @@ pub(crate) fn forward(
     bridge: &BridgeState,
     ingress: PortIndex,
 ) {
-    if let Some(aside) = bridge.aside() {
-        if let Some(watch) = aside.looks_past(ingress) {
-            return detour::beside(batch, pad, tools, bridge, ingress, watch);
+    if let Some(monitoring) = bridge.monitoring() {
+        if let Some(observers) = monitoring.ignores_ingress(ingress) {
+            return detour::forward_unobserved_ingress(batch, pad, tools, bridge, ingress, observers);
         }
-        if let Some(audience) = detour::audience(pad, ingress, batch.packets, aside) {
+        if let Some(audience) = detour::audience(pad, ingress, batch.packets, monitoring) {
             return detour::forward(batch, pad, tools, bridge, ingress, audience);
         }
     }
-    straight(batch, pad, bridge, ingress);
+    decide_plain(batch, pad, bridge, ingress);
     deliver(batch, pad, tools, bridge);
 }
 
-/// Decides with nothing beside it: no mirror copies, and nobody looks on.
+/// Decides without mirrors and observers.
 #[inline(always)]
-pub(crate) fn straight(batch: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, ingress: PortIndex) {
+pub(crate) fn decide_plain(
+    batch: &mut RxBatch,
+    pad: &mut Scratchpad,
+    bridge: &BridgeState,
+    ingress: PortIndex,
+) {
     let up = bridge.port(ingress).filter(|port| port.up);
-    if let Some(guards) = up.and_then(|port| port.guards.as_deref()) {
-        guards.admit(batch, &mut pad.drops);
+    if let Some(rate_limits) = up.and_then(|port| port.rate_limits.as_deref()) {
+        rate_limits.admit(batch, &mut pad.drops);
         if batch.is_empty() {
             return;
         }
@@ -58,7 +63,8 @@ pub(crate) fn straight(batch: &mut RxBatch, pad: &mut Scratchpad, bridge: &Bridg
     }
 }
 
-/// Delivers packets that come from no port, to where `decide` says: a logic whose time has come, or the control plane.
+/// Delivers packets that come from no port, as `decide` says: a logic's [`wake`](crate::SwitchLogic::wake) or the
+/// control plane.
 pub(crate) fn originate(
     batch: &mut RxBatch,
     pad: &mut Scratchpad,
@@ -66,11 +72,11 @@ pub(crate) fn originate(
     bridge: &BridgeState,
     decide: impl FnOnce(&mut Batch<'_>),
 ) {
-    if let Some(aside) = bridge.aside()
-        && let Some(audience) = detour::audience(pad, PortIndex::NONE, batch.packets, aside)
+    if let Some(monitoring) = bridge.monitoring()
+        && let Some(audience) = detour::audience(pad, PortIndex::NONE, batch.packets, monitoring)
     {
         return detour::originate(batch, pad, tools, bridge, audience, decide);
     }
-    say(batch, pad, bridge, decide);
+    decide_originated(batch, pad, bridge, decide);
     deliver(batch, pad, tools, bridge);
 }

@@ -1,4 +1,4 @@
-//! The seam to what decides: a bridge has one logic, and calls it once per batch.
+//! The interface to forwarding logic: a bridge has one logic, and calls it once per batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use crate::rx::arena::Arena;
 
 /// Decides where packets go.
 ///
-/// Called by several workers at once, so state that changes is atomic or per worker. A logic reads private
-/// header copies ([`Batch::header`]), may edit them ([`Batch::edit`]) and names destinations
-/// ([`Batch::send`], [`Batch::broadcast`], [`Batch::discard`]); it never touches a queue. A packet it says nothing about
-/// is dropped and counted as `no-destination`.
+/// Called by several workers at once, so state that changes is atomic or per worker. A logic reads private header
+/// copies ([`Batch::header`]), may edit them ([`Batch::edit`]) and names destinations ([`Batch::send`],
+/// [`Batch::broadcast`], [`Batch::discard`]); it never touches a queue. A packet that it leaves undecided is dropped
+/// and counted as `no-destination`.
 ///
 /// It must not block, allocate per packet, or panic.
 pub trait SwitchLogic: Send + Sync {
     /// Decides for every packet of `batch`.
     fn forward(&self, batch: &mut Batch<'_>);
 
-    /// The same as [`SwitchLogic::forward`], with [`Batch::remark`] saying what is found and decided on the way. If the
-    /// batch is a [rehearsal](Batch::is_rehearsal), nothing may change that outlives it, so that a packet can be followed
-    /// that is never sent. A logic that cannot do that leaves such a batch alone and returns false.
+    /// As [`SwitchLogic::forward`], and records findings and decisions with [`Batch::remark`]. In a
+    /// [rehearsal](Batch::is_rehearsal) nothing that outlives the batch may change, so that packets can be traced
+    /// without being sent. A logic that cannot do that leaves such a batch alone and returns false.
     fn explain(&self, batch: &mut Batch<'_>) -> bool {
         if batch.is_rehearsal() {
             return false;
@@ -30,36 +30,38 @@ pub trait SwitchLogic: Send + Sync {
         true
     }
 
-    /// How often it wants [`SwitchLogic::wake`]; `None`: never. Asked once, after [`SwitchLogic::prepare`].
+    /// Interval between calls of [`SwitchLogic::wake`]; `None`: never. Asked once, after [`SwitchLogic::prepare`].
     fn period(&self) -> Option<Duration> {
         None
     }
 
-    /// Its time has come: each worker calls it about every [`SwitchLogic::period`], with a batch of no packets that come from
-    /// [`PortIndex::NONE`], in which it can [originate](Batch::originate) some. The same rules hold as for [`SwitchLogic::forward`].
+    /// Called by each worker about every [`SwitchLogic::period`], with an empty batch from [`PortIndex::NONE`], in
+    /// which the logic can [originate](Batch::originate) packets. The rules of [`SwitchLogic::forward`] apply.
     fn wake(&self, _batch: &mut Batch<'_>) {}
 
-    /// A bridge is about to have it, in a switch of so many workers. Called from the control plane before everything else; if it
-    /// fails, with what people are told, the bridge stays as it is.
+    /// Prepares the logic for a bridge, in a switch of so many workers. Called by the control plane before everything
+    /// else; on failure, the bridge stays unchanged and the message is shown to the user.
     fn prepare(&self, _workers: usize) -> Result<(), String> {
         Ok(())
     }
 
-    /// Where worker `worker` is to keep the private headers of batches for it; `None`: anywhere. Asked once for each worker
-    /// whenever the bridge changes. They are there only where nobody else has to do with them, neither mirrors nor observers.
+    /// The arena where worker `worker` keeps private headers of batches for this logic; `None`: anywhere. Asked once
+    /// for each worker whenever the bridge changes. Unused on bridges with mirrors or observers, which access headers
+    /// too.
     fn arena(&self, _worker: usize) -> Option<Arena> {
         None
     }
 
-    /// The bridge's ports are about to be these. Called from the control plane before the first batch that can
-    /// meet a new port, and once when the logic is set.
+    /// Announces the bridge's ports. Called by the control plane before the first batch that can meet a new port, and
+    /// once when the logic is set.
     fn ports_changed(&self, _ports: &[(PortIndex, Arc<PortSettings>)]) {}
 
-    /// A port's way for traffic closed: its client left, or it was set administratively down. What was learned of who is there
-    /// may not be so any more. Called from the control plane after the last batch that could have come from the port.
+    /// Announces that a port's link went down: its client left, or it was set administratively down. Stations learned
+    /// there may no longer be there. Called by the control plane after the last batch that could have come from the
+    /// port.
     fn port_down(&self, _port: PortIndex) {}
 
-    /// A port left its bridge: forget what points to it. Called from the control plane after the last batch
-    /// that could have met the port.
+    /// Announces that a port left its bridge: forget all references to it. Called by the control plane after the last
+    /// batch that could have met the port.
     fn port_removed(&self, _port: PortIndex) {}
 }

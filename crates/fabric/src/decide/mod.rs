@@ -1,11 +1,11 @@
 //! Deciding: a bridge's logic is called once a batch and names destinations.
 //!
 //! - `logic.rs`: the contract of a logic, [`SwitchLogic`](logic::SwitchLogic);
-//! - `batch.rs`: what a logic sees and says: a batch's packets, and the verbs to send them on;
+//! - `batch.rs`: the logic's view of a batch: its packets, and the methods that send them on;
 //! - `chained.rs`: several logics in a row over one batch;
-//! - `forward.rs`: the way of a batch through a bridge, with rates before the logic and delivery behind it;
+//! - `forward.rs`: the path of a batch through a bridge, with rate limits before the logic and delivery after it;
 //! - `detour.rs`: the same through a bridge that is mirrored or observed;
-//! - `steps.rs`: the steps that both ways share.
+//! - `steps.rs`: the steps that both paths share.
 
 pub mod batch;
 pub(crate) mod chained;

@@ -1,8 +1,8 @@
-//! Deciding and delivering: the steps that plain bridges ([`crate::decide::forward`]) and mirrored or observed ones
-//! ([`crate::decide::detour`]) have in common.
+//! Deciding and delivering: the steps common to plain bridges ([`crate::decide::forward`]) and mirrored or observed
+//! ones ([`crate::decide::detour`]).
 
-use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::bridge::port::PortIndex;
+use crate::bridge::state::{BridgeState, PortEntry};
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::batch::Batch;
 use crate::deliver::tools::Tools;
@@ -10,7 +10,7 @@ use crate::lists::output::OutputList;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::RxBatch;
 
-/// The port, if it is up; else why its packets are dropped.
+/// The port, if it is up; otherwise the drop reason of its packets.
 #[inline(always)]
 pub(crate) fn open_port(bridge: &BridgeState, ingress: PortIndex) -> Result<&PortEntry, DropReason> {
     match bridge.port(ingress) {
@@ -19,7 +19,7 @@ pub(crate) fn open_port(bridge: &BridgeState, ingress: PortIndex) -> Result<&Por
     }
 }
 
-/// What the logic sees.
+/// The logic's view of a batch.
 #[inline(always)]
 pub(crate) fn packets_of<'a>(
     rx: &'a mut RxBatch,
@@ -31,10 +31,10 @@ pub(crate) fn packets_of<'a>(
     Batch::new(rx, pad, bridge, bridge.view(port), ingress)
 }
 
-/// What the logic would see of a batch from a port that is up.
+/// The logic's view of a batch from a port that is up.
 #[cfg(feature = "fuzzing")]
 #[inline(always)]
-pub(crate) fn seen<'a>(
+pub(crate) fn logic_view<'a>(
     rx: &'a mut RxBatch,
     pad: &'a mut Scratchpad,
     bridge: &'a BridgeState,
@@ -45,19 +45,19 @@ pub(crate) fn seen<'a>(
     Some(packets_of(rx, pad, bridge, ingress, port))
 }
 
-/// Puts on the lists what `say` says: a logic whose time has come, or the control plane for the packets that it injects.
-pub(crate) fn say(
+/// Fills the lists as `decide` says: a logic's `wake`, or the control plane for the packets that it injects.
+pub(crate) fn decide_originated(
     rx: &mut RxBatch,
     pad: &mut Scratchpad,
     bridge: &BridgeState,
-    say: impl FnOnce(&mut Batch<'_>),
+    decide: impl FnOnce(&mut Batch<'_>),
 ) {
     pad.begin(bridge.lane_count());
     let ingress = PortIndex::NONE;
     let mut packets = Batch::new(rx, pad, bridge, bridge.everywhere(), ingress);
-    say(&mut packets);
+    decide(&mut packets);
     packets.finish();
-    if let Some(mirrors) = bridge.aside().and_then(|aside| aside.mirrors.as_ref()) {
+    if let Some(mirrors) = bridge.monitoring().and_then(|monitoring| monitoring.mirrors.as_ref()) {
         mirrors.sent(rx, pad, bridge, ingress);
     }
 }
@@ -67,8 +67,8 @@ pub(crate) fn say(
 pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, bridge: &BridgeState) {
     pad.take_lists(batch, |lane, list| {
         let Some(to) = bridge.lane(lane) else { return };
-        tools.site.deliver(&to.client);
-        if to.client.is_shunned() {
+        tools.activity.deliver(&to.client);
+        if to.client.is_quarantined() {
             refuse(list, &to.counters);
         } else if let Err(fault) = to.egress.deliver(list, &to.counters, tools) {
             to.client.fault(fault);
@@ -76,7 +76,7 @@ pub(crate) fn deliver(batch: &RxBatch, pad: &mut Scratchpad, tools: &mut Tools, 
     });
 }
 
-/// Drops what is for a client whose memory is not touched now.
+/// Drops packets for a client in quarantine.
 #[cold]
 fn refuse(list: &mut OutputList<'_>, counters: &QueueCounters) {
     let mut drops = Drops::default();

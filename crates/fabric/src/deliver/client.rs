@@ -1,4 +1,4 @@
-//! A client that is attached to a port: who is responsible for a worker's waiting.
+//! The client attached to a port, accountable when a worker has to wait.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
@@ -7,43 +7,43 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::deliver::egress::Egress;
 use crate::fault::{Fault, OnFault};
 
-/// A client's memory, as far as it can hold a worker up. Both are called on threads that may wait.
+/// A client's memory as far as it can hold a worker up. Both methods are called on threads that may wait.
 pub trait SharedMemory: Send + Sync {
-    /// Takes it away, so that a thread that is stuck in it comes out: private memory is in its place.
+    /// Replaces the memory by private memory, so that a thread stuck in it comes out.
     fn take_away(&self);
 
-    /// Returns when nothing is under way that makes whoever touches the memory wait; at once if it is not known.
+    /// Returns when no operation is under way that blocks access to the memory; at once if that is unknown.
     fn wait_for_holes(&self);
 }
 
-/// A client, as all of its queues know it.
+/// A client, shared by all of its queues.
 pub(crate) struct Client {
     pub(crate) number: u64,
-    /// Its memory is not to be touched, for now or any more.
-    shunned: AtomicBool,
-    /// It is not served again.
+    /// Its memory must not be touched, for now or for good.
+    quarantined: AtomicBool,
+    /// It is never served again.
     abandoned: AtomicBool,
     on_fault: OnFault,
-    told: AtomicBool,
+    reported: AtomicBool,
     egress: Vec<Arc<dyn Egress>>,
     pub(crate) memory: Option<Arc<dyn SharedMemory>>,
 }
 
 impl Client {
-    /// One with these transmit queues. Numbers are not used twice, and not 0.
+    /// Creates a client with these transmit queues. Numbers are unique and never 0.
     pub(crate) fn new(
         number: u64,
         on_fault: OnFault,
         egress: Vec<Arc<dyn Egress>>,
         memory: Option<Arc<dyn SharedMemory>>,
     ) -> Arc<Self> {
-        let (shunned, abandoned, told) = Default::default();
-        Arc::new(Self { number, shunned, abandoned, on_fault, told, egress, memory })
+        let (quarantined, abandoned, reported) = Default::default();
+        Arc::new(Self { number, quarantined, abandoned, on_fault, reported, egress, memory })
     }
 
     #[inline(always)]
-    pub(crate) fn is_shunned(&self) -> bool {
-        self.shunned.load(Relaxed)
+    pub(crate) fn is_quarantined(&self) -> bool {
+        self.quarantined.load(Relaxed)
     }
 
     /// Whether it is never served again.
@@ -51,19 +51,19 @@ impl Client {
         self.abandoned.load(Relaxed)
     }
 
-    /// Tells the port what its client did. Several queues, on several workers, may find out: it is told of the first.
+    /// Reports the client's fault to the port, once: several queues on several workers may detect it.
     #[cold]
     pub(crate) fn fault(&self, fault: Fault) {
-        if !self.told.swap(true, Relaxed) {
+        if !self.reported.swap(true, Relaxed) {
             (self.on_fault)(fault);
         }
     }
 
-    /// From now on no thread touches its memory, nor waits for one that does; or they do again.
-    pub(crate) fn shun(&self, on: bool) {
+    /// Starts or ends quarantine, in which no thread touches its memory or waits for one that does.
+    pub(crate) fn quarantine(&self, on: bool) {
         let set = |on| {
-            self.shunned.store(on, SeqCst);
-            self.egress.iter().for_each(|egress| egress.shun(on));
+            self.quarantined.store(on, SeqCst);
+            self.egress.iter().for_each(|egress| egress.quarantine(on));
         };
         set(on || self.is_abandoned());
         // It may have been abandoned meanwhile.
@@ -72,27 +72,27 @@ impl Client {
         }
     }
 
-    /// It is unplugged: nothing enters from it and nothing is delivered to it any more. The caller publishes a picture without it
-    /// after this, and then [closes](Client::close) its queues.
+    /// Detaches it: no packet enters from it or is delivered to it any more. The caller then publishes a state without
+    /// it and [closes](Client::close) its queues.
     pub(crate) fn leave(&self) {
         self.abandoned.store(true, SeqCst);
-        self.shun(true);
+        self.quarantine(true);
     }
 
-    /// Says where its transmit queues stand.
+    /// Closes its transmit queues.
     pub(crate) fn close(&self) {
         self.egress.iter().for_each(|egress| egress.close());
     }
 
-    /// Shuns it for good, and tells the port.
+    /// Quarantines it for good and reports the fault.
     pub(crate) fn abandon(&self, fault: Fault) {
         self.abandoned.store(true, SeqCst);
-        self.shun(true);
+        self.quarantine(true);
         self.fault(fault);
     }
 }
 
-/// The clients that are attached, by number.
+/// Attached clients, by number.
 #[derive(Default)]
 pub(crate) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
 

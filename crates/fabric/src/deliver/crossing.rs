@@ -1,25 +1,25 @@
-//! From bridge to bridge within a worker: what leaves at one port enters at another one, at once.
+//! Crossing from bridge to bridge within a worker: packets that leave at one port enter at another at once.
 //!
-//! The lists of a batch are delivered one after the other. One that is for an [`Inlet`] becomes a batch of another bridge, on a
-//! level of its own below the first: it is switched and delivered there before the next list is. Nothing is copied but private
-//! headers, as for every batch; the payload stays where its sender put it, since the first batch is given back only when all that
-//! came of it is done.
+//! The lists of a batch are delivered one after the other. A list for an [`Inlet`] becomes a batch of another bridge,
+//! on a level of its own below the first: it is switched and delivered there before the next list. Only private headers
+//! are copied, as for every batch; the payload stays where its sender put it, since the first batch is given back only
+//! after everything that came of it.
 //!
-//! Bridges that are connected in a ring would pass a packet on for ever, and in a mesh ever more of them. So there are two limits: a
-//! packet crosses [`MAX_DEPTH`] times at most, and what came of one batch [`MAX_CROSSINGS`] times in all. What is beyond is dropped
-//! where it would have crossed, as `loop`.
+//! Bridges connected in a ring would pass a packet on forever, and bridges in a mesh would multiply it. So there are
+//! two limits: a packet crosses at most [`MAX_DEPTH`] times, and all packets that come of one batch at most
+//! [`MAX_CROSSINGS`] times. Packets beyond these are dropped where they would have crossed, as `loop`.
 //!
-//! Between two queues packets stay in order, if there is one way from one to the other: on two ways at once, one may be
-//! faster.
+//! Packets stay in order between two queues if there is one path between them; of two paths, one may be faster.
 //!
-//! Invariants: a level's memory is made when a worker first needs it, and kept; a picture of a bridge that is met below stays what it
-//! is until the worker's next quiescent point, which is after the first batch; memory that a logic supplies for headers
-//! holds those of one batch at a time, so a bridge that supplies some is not entered again from below itself.
+//! Invariants: a level's memory is allocated when a worker first needs it, and kept; the state of a bridge met below
+//! stays valid until the worker's next quiescent point, which is after the first batch; memory that a logic supplies
+//! for headers holds those of one batch at a time, so a bridge that supplies some is not entered again from below
+//! itself.
 
 use std::sync::Arc;
 
-use crate::bridge::cell::BridgeCell;
 use crate::bridge::port::PortIndex;
+use crate::bridge::published::PublishedBridge;
 use crate::copy;
 use crate::counters::{DropReason, Drops, QueueCounters};
 use crate::decide::forward::forward;
@@ -33,17 +33,21 @@ use crate::rx::{HEADROOM, MAX_SEGMENTS, PULL_MAX, RxBatch};
 
 pub use crate::deliver::levels::{MAX_CROSSINGS, MAX_DEPTH};
 
-/// Where packets that leave at other ports enter a bridge, as if the client of a port had sent them.
+/// Entrance to a bridge for packets that leave at other ports, as if the client of a port had sent them.
 ///
-/// As a destination it takes whatever it is given, and hands it on within the call.
+/// As a destination it takes everything that it is given, and passes it on within the call.
 pub struct Inlet {
-    bridge: Arc<BridgeCell>,
+    bridge: Arc<PublishedBridge>,
     ingress: PortIndex,
     counters: Arc<QueueCounters>,
 }
 
 impl Inlet {
-    pub(crate) fn new(bridge: Arc<BridgeCell>, ingress: PortIndex, counters: Arc<QueueCounters>) -> Self {
+    pub(crate) fn new(
+        bridge: Arc<PublishedBridge>,
+        ingress: PortIndex,
+        counters: Arc<QueueCounters>,
+    ) -> Self {
         Self { bridge, ingress, counters }
     }
 }
@@ -66,17 +70,17 @@ impl Egress for Inlet {
 }
 
 impl Inlet {
-    /// Switches the packets in this inlet's bridge. False, with nothing done, if they may not cross.
+    /// Switches the packets in this inlet's bridge. Returns false, with nothing done, if they may not cross.
     fn cross(&self, list: &OutputList<'_>, sent: &QueueCounters, tools: &mut Tools) -> bool {
-        let Some((worker, mut level)) = tools.nest.descend(list.len() as u32, list.arena()) else {
+        let Some((worker, mut level)) = tools.nested.descend(list.len() as u32, list.arena()) else {
             return false;
         };
-        // SAFETY: only a worker has a nest that can be descended into; it is awake, and `bridge` does not outlive this function,
-        // in which it passes no quiescent point.
+        // SAFETY: only a worker's nested batches can be descended into; the worker is awake, and `bridge` does not
+        // outlive this function, in which the worker passes no quiescent point.
         let bridge = unsafe { self.bridge.get() };
         let arena = bridge.arena(worker);
-        if arena.is_some_and(|arena| tools.nest.holds(arena)) {
-            tools.nest.ascend(level);
+        if arena.is_some_and(|arena| tools.nested.holds(arena)) {
+            tools.nested.ascend(level);
             return false;
         }
         let (mut packets, mut bytes) = (0, 0);
@@ -86,13 +90,13 @@ impl Inlet {
         while let Some(output) = next {
             batch.clear();
             if let Some(arena) = arena {
-                // SAFETY: it is this worker's own and no batch above has it; this one gives it back below, when all that comes of
-                // it is done.
+                // SAFETY: the arena is this worker's own and no batch above uses it; this batch returns it below, when
+                // everything that comes of it is done.
                 unsafe { batch.keep_headers_in(arena) };
             }
             packets += 1;
             bytes += u64::from(output.len());
-            // SAFETY: `list` borrows the batch above, which stays as it is until this one is done with.
+            // SAFETY: `list` borrows the batch above, which stays unchanged until this one is done.
             unsafe { batch.carry(&output) };
             next = outputs.next();
             while let Some(output) = &next
@@ -113,7 +117,7 @@ impl Inlet {
             self.counters.add_drops(&mut pad.drops);
         }
         batch.clear();
-        tools.nest.ascend(level);
+        tools.nested.ascend(level);
         sent.add_batch(packets, bytes);
         true
     }
@@ -130,7 +134,7 @@ impl RxBatch {
     /// Adds a packet of another batch in the form in which it leaves that one: its private header is the first piece.
     ///
     /// # Safety
-    /// The other batch stays as it is until this one is emptied.
+    /// The other batch stays unchanged until this one is emptied.
     #[inline]
     unsafe fn carry(&mut self, output: &Output<'_>) {
         let mut put = |at: *const u8, len: usize| {
@@ -145,7 +149,8 @@ impl RxBatch {
         self.end_packet(output.offload());
     }
 
-    /// [`RxBatch::load_headers`] for packets of another batch: what was private there is so here, however long it is.
+    /// [`RxBatch::load_headers`] for packets of another batch: a header that was private there is private here,
+    /// whatever its length.
     #[inline]
     fn load_carried(&mut self) {
         self.load_headers();

@@ -1,15 +1,15 @@
-//! Delivering: the contract of a destination.
+//! The contract of a destination.
 
 use crate::counters::QueueCounters;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::output::OutputList;
 
-/// A transmit queue of a port. Any worker may call it, several at once.
+/// A transmit queue of a port. Called by any worker, also by several at once.
 pub trait Egress: Send + Sync {
-    /// Delivers what can be delivered now, in order, and counts both that and the rest. Never waits for the
-    /// receiver. What it does not deliver it refuses in the list ([`OutputList::retain`]), for whoever observes the
-    /// bridge. On an error the queue is dead: the port goes down.
+    /// Delivers as many outputs as possible now, in order, and counts them and the rest. Never waits for the receiver.
+    /// Outputs that are not delivered are refused in the list ([`OutputList::retain`]), for observers of the bridge.
+    /// After an error the queue is dead: the port goes down.
     fn deliver(
         &self,
         list: &mut OutputList<'_>,
@@ -17,11 +17,11 @@ pub trait Egress: Send + Sync {
         tools: &mut Tools,
     ) -> Result<(), Fault>;
 
-    /// A worker is stuck in the receiver's memory, perhaps with a lock of this queue: from now on nobody waits for that lock; or
-    /// they may again.
-    fn shun(&self, _on: bool) {}
+    /// A worker is stuck in the receiver's memory, perhaps with a lock of this queue: while on, no thread waits for
+    /// that lock.
+    fn quarantine(&self, _on: bool) {}
 
-    /// The client is unplugged, and no picture names this queue any more: it delivers nothing from now on, also for a thread that
-    /// comes late, and says where it stands to who wants to know.
+    /// The client is detached, and no bridge state refers to this queue any more: it delivers nothing from now on, not
+    /// even for a thread that comes late, and records its position for the port.
     fn close(&self) {}
 }

@@ -1,6 +1,6 @@
-//! Batches below a batch: what a worker has for packets that go on in another bridge.
+//! Nested batches of a worker, for packets that go on in another bridge.
 //!
-//! Invariant: a level's memory is made when a worker first needs it, and kept.
+//! Invariant: a level's memory is allocated when a worker first needs it, and kept.
 
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::arena::Arena;
@@ -9,41 +9,41 @@ use crate::rx::{BatchLimits, RxBatch};
 /// Times that a packet may cross from one bridge to another.
 pub const MAX_DEPTH: usize = 8;
 
-/// Crossings of all packets that come of one batch. Enough for each packet of a usual batch to be flooded to 128 bridges.
+/// Crossings of all packets that come of one batch. Enough to flood each packet of a usual batch to 128 bridges.
 pub const MAX_CROSSINGS: u32 = 8192;
 
-/// The batch below another one.
+/// A nested batch.
 pub(crate) struct Level {
     pub(crate) batch: RxBatch,
     pub(crate) pad: Scratchpad,
 }
 
-/// What a worker has for batches below the one that it took from a queue.
+/// Nested batches of a worker, below the one that it took from a queue.
 #[derive(Default)]
-pub(crate) struct Nest {
-    /// Which worker it is and what its batches are bounded by. `None`: it is none, and nothing crosses.
+pub(crate) struct NestedBatches {
+    /// The worker and the limits of its batches. `None` outside of workers: nothing crosses.
     worker: Option<(usize, BatchLimits)>,
     levels: [Option<Box<Level>>; MAX_DEPTH],
     depth: usize,
-    /// Where the headers of the batches above lie, if some logic supplies the memory.
+    /// Arenas that hold the headers of the batches above, if a logic supplies the memory.
     above: [Option<Arena>; MAX_DEPTH],
-    /// Crossings that are left to the batch.
+    /// Crossings left for the batch.
     left: u32,
 }
 
-impl Nest {
-    /// That of worker `index`.
+impl NestedBatches {
+    /// Nested batches of worker `index`.
     pub(crate) fn of_worker(index: usize, limits: BatchLimits) -> Self {
         Self { worker: Some((index, BatchLimits { bytes: 0, ..limits })), ..Self::default() }
     }
 
-    /// A batch was taken from a queue.
+    /// Starts a batch taken from a queue.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
         self.left = MAX_CROSSINGS;
     }
 
-    /// The next level for `packets` packets; `None` if that is one too deep, or they are too many.
+    /// Takes the next level for `packets` packets; `None` if it is too deep or the packets are too many.
     pub(crate) fn descend(&mut self, packets: u32, above: Option<Arena>) -> Option<(usize, Box<Level>)> {
         let (worker, limits) = self.worker?;
         let left = self.left.checked_sub(packets)?;

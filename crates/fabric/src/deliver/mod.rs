@@ -1,13 +1,13 @@
-//! Delivering: each destination with a list takes it once a batch. No delivery waits.
+//! Delivery: each destination with a list takes it once a batch. Delivery never waits.
 //!
 //! - `egress.rs`: the contract of a destination, [`Egress`](egress::Egress);
-//! - `client.rs`: who is attached to a port, and answers for a worker's waiting;
+//! - `client.rs`: the client attached to a port, accountable when a worker has to wait;
 //! - `tools.rs`: what a worker lends to a delivery;
 //! - `tx_ring.rs`: destinations that are rings: reserve, copy, publish, notify;
 //! - `reservation.rs`: its bookkeeping: runs of slots that several workers fill at once and publish in order;
-//! - `queueing.rs`: queues of the switch's own in front of a destination, which a worker's drain empties;
+//! - `queueing.rs`: the switch's own queues in front of a destination, emptied by a worker's drain;
 //! - `crossing.rs`: destinations that are ports of another bridge, entered at once;
-//! - `levels.rs`: the batches of those other bridges, below the one that a worker took from a queue.
+//! - `levels.rs`: the batches of those other bridges, nested below the batch that a worker took from a queue.
 
 pub(crate) mod client;
 pub mod crossing;

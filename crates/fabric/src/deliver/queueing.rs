@@ -1,12 +1,13 @@
-//! Packets that outlive their batch: copied once, by [`Queued`], into a ring of the switch's own memory.
+//! Packets that outlive their batch: [`Queued`] copies them once, into a ring in the switch's own memory.
 //!
-//! To the fabric the ring is one like a client's, filled by [`TxRing`]: by several workers at once, in order, never waiting;
-//! what does not fit is dropped and counted as `ring-full`. A packet takes as many slots of [`SLOT_LEN`] bytes as it needs,
-//! with its offload metadata in front (as virtio-net's header). One reader takes packets out: a worker's
-//! [drain](crate::worker::tasks).
+//! To the fabric the ring is like a client's, filled by [`TxRing`]: by several workers at once, in order, without
+//! waiting; packets that do not fit are dropped and counted as `ring-full`. A packet takes as many slots of
+//! [`SLOT_LEN`] bytes as it needs, with its offload metadata in front (as virtio-net's header). One reader takes
+//! packets out: a worker's [drain](crate::worker::tasks).
 //!
-//! Invariants: slots before `taken` and after `published` belong to the workers that fill them, those between to the reader.
-//! `published` is stored after what it publishes and loaded before it is read, `taken` the other way round.
+//! Invariants: slots before `taken` and after `published` belong to the workers that fill them, those between to the
+//! reader. `published` is stored after the data that it publishes and loaded before they are read, `taken` the other
+//! way round.
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -27,13 +28,13 @@ use crate::wake::doorbell::{Bell, Doorbell, Ring};
 
 /// Bytes of a slot.
 pub(crate) const SLOT_LEN: u32 = 2048;
-/// The highest bit of a slot's length: the packet goes on in the next slot.
+/// The highest bit of a slot's length: the packet continues in the next slot.
 const MORE: u32 = 1 << 31;
 
-/// The ring. See the module.
+/// Ring of retained packets. See the module.
 pub(crate) struct Retained<B> {
     memory: Slab,
-    /// Bytes of each slot that are used, and [`MORE`].
+    /// Used bytes of each slot, and [`MORE`].
     lens: Box<[AtomicU32]>,
     published: AtomicU32,
     taken: AtomicU32,
@@ -44,9 +45,9 @@ pub(crate) struct Retained<B> {
 /// A packet in the ring, until it is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetainedPacket {
-    /// Its first slot.
+    /// First slot.
     first: u32,
-    /// Slots that it takes.
+    /// Number of slots.
     slots: u32,
     /// Bytes of the packet.
     pub(crate) len: u32,
@@ -56,7 +57,7 @@ pub(crate) struct RetainedPacket {
 }
 
 impl<B> Retained<B> {
-    /// A ring of so many slots, rounded up to a power of two.
+    /// Creates a ring of so many slots, rounded up to a power of two.
     pub(crate) fn new(slots: u32, bell: B) -> Arc<Self> {
         let slots = slots.clamp(1, 1 << 20).next_power_of_two();
         Arc::new(Self {
@@ -68,7 +69,7 @@ impl<B> Retained<B> {
         })
     }
 
-    /// Where slot `seq` begins.
+    /// First byte of slot `seq`.
     fn slot(&self, seq: u32) -> NonNull<u8> {
         let at = (seq as usize & (self.lens.len() - 1)) * SLOT_LEN as usize;
         // SAFETY: `at` is less than slots * SLOT_LEN, which is the memory's length.
@@ -80,12 +81,12 @@ impl<B> Retained<B> {
         len.map_or(0, |len| len.load(Ordering::Relaxed))
     }
 
-    /// The slot of the next packet that is not released. For the reader.
+    /// Slot of the next unreleased packet. For the reader.
     pub(crate) fn front(&self) -> u32 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// The packet that starts in slot `at`, which is [`Retained::front`] or behind a packet. For the reader.
+    /// The packet that starts in slot `at`, which is [`Retained::front`] or the end of a packet. For the reader.
     pub(crate) fn packet(&self, at: u32) -> Option<RetainedPacket> {
         let end = self.published.load(Ordering::Acquire);
         let (mut seq, mut len) = (at, 0);
@@ -96,7 +97,7 @@ impl<B> Retained<B> {
             if field & MORE == 0 {
                 // SAFETY: the slot belongs to the reader and starts with so many bytes, which were written.
                 let header = unsafe { self.slot(at).cast::<[u8; virtio_net::HEADER_LEN]>().read() };
-                // It was encoded from valid metadata.
+                // The header was encoded from valid metadata.
                 let offload = virtio_net::decode(&header).unwrap_or(Offload::NONE);
                 let len = len.saturating_sub(virtio_net::HEADER_LEN as u32);
                 let [.., class, _] = header;
@@ -112,19 +113,19 @@ impl<B> Retained<B> {
             let seq = packet.first.wrapping_add(i);
             let skip = if i == 0 { virtio_net::HEADER_LEN as u32 } else { 0 };
             let len = (self.len_of(seq) & !MORE).saturating_sub(skip);
-            // SAFETY: `skip` bytes and more of the slot are used.
+            // SAFETY: at least `skip` bytes of the slot are used.
             f(unsafe { self.slot(seq).add(skip as usize) }, len);
         }
     }
 
-    /// Gives all slots before `to` back to the workers. For the reader, when nothing refers to them any more.
+    /// Returns all slots before `to` to the workers. For the reader, when no reference to them is left.
     pub(crate) fn release(&self, to: u32) {
         self.taken.store(to, Ordering::Release);
     }
 }
 
 impl RetainedPacket {
-    /// The slot behind it.
+    /// The slot after the packet.
     pub(crate) fn end(&self) -> u32 {
         self.first.wrapping_add(self.slots)
     }
@@ -139,8 +140,8 @@ impl<B: Bell> Ring for Retained<B> {
 /// The workers' end of the ring.
 struct Filling<B>(Arc<Retained<B>>);
 
-// SAFETY: `buffer` gives a slot of the ring's own memory, which lives as long as the ring, has SLOT_LEN bytes, and is only
-// accessed through pointers.
+// SAFETY: `buffer` returns a slot of the ring's own memory, which lives as long as the ring, has SLOT_LEN bytes, and is
+// only accessed through pointers.
 unsafe impl<B: Bell> RingBacking for Filling<B> {
     type Own = ();
     type Entry = ();
@@ -163,7 +164,7 @@ unsafe impl<B: Bell> RingBacking for Filling<B> {
 
     fn prefix(&self, output: &Output<'_>, _entries: u16, to: &mut [u8]) {
         if let Some(to) = to.first_chunk_mut() {
-            // The field for a number of buffers has room for the class.
+            // The header's buffer count has room for the class.
             *to = virtio_net::encode(&output.offload(), output.class().into());
         }
     }
@@ -191,8 +192,8 @@ unsafe impl<B: Bell> RingBacking for Filling<B> {
     }
 }
 
-/// A destination whose packets are retained until a drain delivers them. What finds no room is dropped and counted; the
-/// rest is counted when it is delivered.
+/// A destination whose packets are retained until a drain delivers them. Packets that do not fit are dropped and
+/// counted; the rest are counted on delivery.
 pub(crate) struct Queued<B: Bell> {
     ring: TxRing<Filling<B>>,
     retained: Arc<Retained<B>>,

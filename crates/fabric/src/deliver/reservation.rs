@@ -1,13 +1,13 @@
 //! Reserve, copy, publish in order (mSwitch 3.3, destination port parallelism).
 //!
-//! Several workers fill one ring at once. Each reserves a run of slots under the ring's short lock, copies
-//! without it, and reports under the lock again. Runs finish in any order; the receiver's index moves only
-//! over runs that are finished and have none unfinished before them, so it never sees a slot that is still
-//! being filled. This is the bookkeeping, without lock or memory; [`crate::TxRing`] has both.
+//! Several workers fill one ring at once. Each reserves a run of slots under the ring's short lock, copies without it,
+//! and reports under the lock again. Runs finish in any order; the receiver's index moves only over finished runs with
+//! no unfinished run before them, so the receiver never sees a slot that is still being filled. This is the
+//! bookkeeping, without lock or memory; [`crate::TxRing`] has both.
 //!
 //! Invariant: `published <= end of the oldest unfinished run <= reserved`, all modulo 2^32.
 
-/// Runs that can be unfinished at once: one per worker and ring.
+/// Most runs that can be unfinished at once: one per worker and ring.
 pub const MAX_IN_FLIGHT: usize = 64;
 
 /// A reserved run that is being filled.
@@ -21,7 +21,7 @@ struct Run {
     done: bool,
 }
 
-/// See the module.
+/// Bookkeeping of one ring. See the module.
 #[derive(Debug)]
 pub struct Reservation {
     reserved: u32,
@@ -37,13 +37,13 @@ impl Reservation {
         Self { reserved: start, published: start, runs: [Run::default(); MAX_IN_FLIGHT], oldest: 0, next: 0 }
     }
 
-    /// The first slot that nobody has reserved.
+    /// The first unreserved slot.
     #[inline]
     pub fn next_free(&self) -> u32 {
         self.reserved
     }
 
-    /// The first slot that the receiver has not been told of.
+    /// The first unpublished slot.
     #[inline]
     pub fn published(&self) -> u32 {
         self.published
@@ -62,7 +62,7 @@ impl Reservation {
         Some(ticket)
     }
 
-    /// A run is filled. Returns the new end of what may be published, if it moved.
+    /// Marks a run as filled. Returns the new end of the publishable slots, if it moved.
     #[inline]
     pub fn complete(&mut self, ticket: Ticket) -> Option<u32> {
         self.runs[ticket.0 as usize % MAX_IN_FLIGHT].done = true;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of completion, what is published never passes an unfinished run.
+        /// In any order of completion, the published end never passes an unfinished run.
         #[test]
         fn never_passes_an_unfinished_run(lens in prop::collection::vec(1u32..9, 1..40), order in any::<u64>()) {
             let mut r = Reservation::new(0);

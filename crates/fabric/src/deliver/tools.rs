@@ -1,25 +1,25 @@
-//! What a worker lends to a delivery.
+//! Tools that a worker lends to a delivery.
 
 use std::sync::Arc;
 
-use crate::deliver::levels::Nest;
+use crate::deliver::levels::NestedBatches;
 use crate::wake::notifier::Notifier;
-use crate::worker::site::Site;
+use crate::worker::activity::Activity;
 
-/// What a worker lends to a delivery.
+/// Tools that a worker lends to a delivery.
 pub struct Tools {
     /// Collects receivers to notify after the batch.
     pub notifier: Notifier,
-    /// For what goes on in another bridge.
-    pub(crate) nest: Nest,
-    /// Whose memory is at hand.
-    pub(crate) site: Arc<Site>,
+    /// Nested batches, for packets that go on in another bridge.
+    pub(crate) nested: NestedBatches,
+    /// Publishes whose memory the thread touches.
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl Tools {
-    /// Those of a thread that is no worker: nothing goes on in another bridge.
+    /// Tools of a thread that is no worker: packets do not go on in another bridge.
     pub fn new(notifier: Notifier) -> Self {
-        let site = notifier.site().clone();
-        Self { notifier, nest: Nest::default(), site }
+        let activity = notifier.activity().clone();
+        Self { notifier, nested: NestedBatches::default(), activity }
     }
 }

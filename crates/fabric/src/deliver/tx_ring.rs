@@ -1,10 +1,10 @@
-//! Delivery into a ring in client memory, for every ring port alike: reserve, copy, publish, notify.
+//! Delivery into a ring in client memory, common to all ring ports: reserve, copy, publish, notify.
 //!
-//! The ring is looked at through a private view: descriptors that the receiver posted are read once, checked,
-//! and kept as [`Buffer`]s, so that reserving is moving a cursor. A slot belongs to the worker that reserved
-//! it until that worker's run is complete. What a kind of ring does its own way is a [`RingBacking`]: an entry may be
-//! a chain of buffers, each packet may have a prefix, and a packet may be bound to one entry. A ring that has nothing
-//! of that pays nothing for it.
+//! The ring is used through a private view: descriptors that the receiver posted are read once, checked, and kept as
+//! [`Buffer`]s, so that reserving only moves a cursor. A slot belongs to the worker that reserved it until that
+//! worker's run is complete. The specifics of a kind of ring are in its [`RingBacking`]: an entry may be a chain of
+//! buffers, each packet may have a prefix, and a packet may be bound to one entry. Rings without these features pay
+//! nothing for them.
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -20,7 +20,7 @@ use crate::lists::output::{Output, OutputList};
 use crate::rx::HEADER_COPY;
 use crate::sync::{AtomicBool, Ordering, SpinLock, UnsafeCell, fence};
 
-/// A checked buffer of the receiver: `capacity` bytes that may be written.
+/// A checked buffer of the receiver: `capacity` writable bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer {
     /// First byte.
@@ -29,26 +29,25 @@ pub struct Buffer {
     pub capacity: u32,
 }
 
-/// What differs between kinds of rings. Sequence numbers are modulo 2^32; a ring of 2^k entries uses the low
-/// bits.
+/// The specifics of a kind of ring. Sequence numbers are modulo 2^32; a ring of 2^k entries uses the low bits.
 ///
-/// What a ring must remember besides is of two kinds, and [`TxRing`] keeps both: `Own` belongs to the ring and is handed to
-/// what runs under the ring's lock; an `Entry` belongs to whoever works on that entry.
+/// Additional state is of two kinds, both kept by [`TxRing`]: `Own` belongs to the ring and is passed to the methods
+/// that run under the ring's lock; an `Entry` belongs to the thread that works on that entry.
 ///
 /// # Safety
-/// A [`Buffer`] that [`RingBacking::buffer`] returns is writable for its whole capacity until the backing is dropped,
-/// where a fault that the process catches counts as writable, and overlaps no memory that Rust code refers to.
+/// A [`Buffer`] that [`RingBacking::buffer`] returns is writable for its whole capacity until the backing is dropped (a
+/// fault that the process catches counts as writable), and overlaps no memory that Rust code refers to.
 pub unsafe trait RingBacking: Send + Sync {
-    /// What only one thread at a time may use.
+    /// State of the ring that one thread at a time may use.
     type Own: Send;
 
-    /// What is known of an entry beside its first buffer, from when it was read until it is handed over.
+    /// State of an entry beside its first buffer, from when it is read until it is handed over.
     type Entry: Default + Send;
 
-    /// Bytes in front of each packet, 16 at most: the metadata that goes with it in memory (virtio-net has 12).
+    /// Bytes in front of each packet, at most 16: metadata in memory (virtio-net has 12).
     const PREFIX: usize = 0;
 
-    /// Whether an entry may have more buffers than its first ([`RingBacking::next_buffer`]).
+    /// Whether an entry may have more than one buffer ([`RingBacking::next_buffer`]).
     const CHAINED: bool = false;
 
     /// Whether entries are handed over one by one ([`RingBacking::hand_over`]) before [`RingBacking::publish`].
@@ -57,29 +56,29 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Entries in the ring, a power of two.
     fn size(&self) -> u32;
 
-    /// The end of what the receiver has posted, given that everything before `published` was handed over.
+    /// The end of the entries that the receiver has posted, given that everything before `published` was handed over.
     /// Reads the shared index once and checks it against the ring's size.
     fn posted(&self, own: &mut Self::Own, published: u32) -> Result<u32, Fault>;
 
     /// The buffer posted as entry `seq`: reads the descriptor once and checks it.
     fn buffer(&self, own: &mut Self::Own, seq: u32, entry: &mut Self::Entry) -> Result<Buffer, Fault>;
 
-    /// So many entries were reserved and will be published soon. The receiver was the last to look where that is done:
-    /// asked for now, those lines of the caches are here by then.
+    /// Announces that this many entries are reserved and will be published soon. The receiver was the last to touch the
+    /// cache lines written on publishing; a prefetch now brings them here in time.
     fn expect_publish(&self, _own: &mut Self::Own, _entries: u32) {}
 
-    /// Buffer `i` of an entry, from 1 on; `None` behind the last. What they are was read with the first one, by
-    /// [`RingBacking::buffer`].
+    /// Buffer `i` of an entry, from 1 on; `None` behind the last. [`RingBacking::buffer`] has read their descriptors
+    /// with the first one's.
     fn next_buffer(&self, _entry: &Self::Entry, _i: usize) -> Option<Buffer> {
         None
     }
 
-    /// Bytes that all buffers of an entry, whose first is `first`, hold.
+    /// Capacity of all buffers of an entry whose first buffer is `first`.
     fn capacity(&self, _entry: &Self::Entry, first: &Buffer) -> u32 {
         first.capacity
     }
 
-    /// Whether a packet may go on in the next entry.
+    /// Whether a packet may continue in the next entry.
     fn spans_entries(&self) -> bool {
         true
     }
@@ -87,19 +86,19 @@ pub unsafe trait RingBacking: Send + Sync {
     /// Writes the [`RingBacking::PREFIX`] bytes in front of a packet that takes so many entries.
     fn prefix(&self, _output: &Output<'_>, _entries: u16, _to: &mut [u8]) {}
 
-    /// Entry `seq` now holds `len` bytes of a packet that goes on in the next entry if `more`.
+    /// Records that entry `seq` holds `len` bytes of a packet, which continues in the next entry if `more`.
     fn fill(&self, seq: u32, entry: &mut Self::Entry, len: u32, more: bool);
 
-    /// The next entry, whose first buffer is `first`, is filled and will be published.
+    /// Hands over the next entry, whose first buffer is `first`; it is filled and will be published.
     fn hand_over(&self, _own: &mut Self::Own, _first: &Buffer, _entry: &mut Self::Entry) {}
 
-    /// Hands over everything before `seq`; stores made by `fill` are visible first.
+    /// Publishes all entries before `seq`; stores made by `fill` are visible first.
     fn publish(&self, own: &mut Self::Own, seq: u32);
 
-    /// Nothing more is handed over: what was read and not handed over is as if it never was.
+    /// Ends handing over: entries that were read and not handed over count as never read.
     fn close(&self, _own: &mut Self::Own) {}
 
-    /// What to write to, if the receiver wants to be told. Called after a full fence.
+    /// The descriptor to signal, if the receiver asked for notification. Called after a full fence.
     fn notify(&self) -> Option<RawFd>;
 
     /// Whether the memory behind the ring is gone.
@@ -108,7 +107,7 @@ pub unsafe trait RingBacking: Send + Sync {
 
 /// See [`RingBacking::PREFIX`].
 const MAX_PREFIX: usize = 16;
-/// Entries that are brought into the view at once where packets take several.
+/// Entries brought into the view at once for packets that take several.
 const LOOK_AHEAD: u32 = 8;
 
 struct State<O> {
@@ -116,10 +115,10 @@ struct State<O> {
     reservation: Reservation,
     /// End of the private view: entries before it are in `view`.
     viewed: u32,
-    /// End of what the receiver had posted when last looked at.
+    /// End of the entries that the receiver had posted at the last check.
     posted: u32,
-    /// Lower bound of what each entry in the view that nobody has reserved holds.
-    least: u32,
+    /// Lower bound of the capacities of unreserved entries in the view.
+    min_capacity: u32,
     dead: bool,
 }
 
@@ -135,20 +134,20 @@ pub struct TxRing<B: RingBacking> {
     view: Box<[UnsafeCell<Slot<B::Entry>>]>,
     mask: u32,
     level: Level,
-    /// Nobody waits for the lock: see [`Egress::shun`].
-    shunned: AtomicBool,
+    /// Set while no thread may wait for the lock: see [`Egress::quarantine`].
+    quarantined: AtomicBool,
     backing: B,
 }
 
-// SAFETY: a view entry is accessed under `state`'s lock, while it is not reserved or its run is complete, or else by the
-// worker that reserved it; the two ranges are disjoint modulo the ring's size because `posted` bounds `viewed` by
+// SAFETY: a view entry is accessed under `state`'s lock, while it is not reserved or its run is complete, or else by
+// the worker that reserved it; the two ranges are disjoint modulo the ring's size because `posted` bounds `viewed` by
 // `published + size`. Buffers are plain addresses of memory that the backing keeps.
 unsafe impl<B: RingBacking> Sync for TxRing<B> {}
 // SAFETY: as above; nothing is tied to a thread.
 unsafe impl<B: RingBacking> Send for TxRing<B> {}
 
 impl<B: RingBacking> TxRing<B> {
-    /// A queue that starts at entry `start`.
+    /// Creates a queue that starts at entry `start`.
     pub fn new(backing: B, own: B::Own, start: u32) -> Self {
         const { assert!(B::PREFIX <= MAX_PREFIX) };
         let size = backing.size();
@@ -159,7 +158,7 @@ impl<B: RingBacking> TxRing<B> {
                 reservation: Reservation::new(start),
                 viewed: start,
                 posted: start,
-                least: u32::MAX,
+                min_capacity: u32::MAX,
                 dead: false,
             }),
             view: (0..size)
@@ -167,28 +166,28 @@ impl<B: RingBacking> TxRing<B> {
                 .collect(),
             mask: size - 1,
             level: Level::detected(),
-            shunned: AtomicBool::new(false),
+            quarantined: AtomicBool::new(false),
             backing,
         }
     }
 
-    /// The view's entry `seq`, to be read and written.
+    /// The view's entry `seq`, for reading and writing.
     ///
-    /// The caller reserved the entry and has not completed it; or it holds the lock, and the entry is not reserved, or its
-    /// run is complete. Then, and for as long as that holds, nobody else is at the entry: see `Sync`.
+    /// The caller has reserved the entry and not completed it; or it holds the lock, and the entry is not reserved or
+    /// its run is complete. While that holds, no other thread accesses the entry: see `Sync`.
     #[inline(always)]
     fn slot(&self, seq: u32) -> *mut Slot<B::Entry> {
         // `mask` is `view.len() - 1`. The model checker takes the whole access to be here.
         self.view[(seq & self.mask) as usize].with_mut(|slot| slot)
     }
 
-    /// Brings up to `want` more entries into the view. Returns whether there was any.
+    /// Brings up to `want` more entries into the view. Returns whether there were any.
     #[inline]
-    fn look_further(&self, state: &mut State<B::Own>, want: u32) -> Result<bool, Fault> {
+    fn extend_view(&self, state: &mut State<B::Own>, want: u32) -> Result<bool, Fault> {
         if state.viewed == state.posted {
             let published = state.reservation.published();
             let posted = self.backing.posted(&mut state.own, published)?;
-            // A receiver that takes back what it posted would make `viewed` pass the ring's end below.
+            // A receiver that takes back posted entries would move `viewed` past the ring's end below.
             let (size, seen) = (self.view.len() as u32, state.viewed.wrapping_sub(published));
             if posted.wrapping_sub(state.viewed) > size.saturating_sub(seen) {
                 return Err(Fault::RingIndex { published: posted.wrapping_sub(published), size });
@@ -197,12 +196,12 @@ impl<B: RingBacking> TxRing<B> {
         }
         let n = state.posted.wrapping_sub(state.viewed).min(want);
         if state.viewed == state.reservation.next_free() {
-            state.least = u32::MAX;
+            state.min_capacity = u32::MAX;
         }
-        let (mut viewed, mut least) = (state.viewed, state.least);
+        let (mut viewed, mut min_capacity) = (state.viewed, state.min_capacity);
         let mut fault = Ok(());
         for _ in 0..n {
-            // SAFETY: under the lock, and the entry is not reserved by anyone.
+            // SAFETY: under the lock, and the entry is not reserved.
             let slot = unsafe { &mut *self.slot(viewed) };
             slot.first = match self.backing.buffer(&mut state.own, viewed, &mut slot.entry) {
                 Ok(buffer) => buffer,
@@ -213,19 +212,20 @@ impl<B: RingBacking> TxRing<B> {
             };
             copy::prefetch_write(slot.first.at.as_ptr());
             if B::PREFIX > 0 {
-                // Often the prefix ends a cache line.
+                // The prefix often ends a cache line.
                 copy::prefetch_write(slot.first.at.as_ptr().wrapping_add(B::PREFIX));
             }
-            least = least.min(self.room(slot));
+            min_capacity = min_capacity.min(self.room(slot));
             viewed = viewed.wrapping_add(1);
         }
-        (state.viewed, state.least) = (viewed, least);
+        (state.viewed, state.min_capacity) = (viewed, min_capacity);
         fault?;
         Ok(n > 0)
     }
 
     each_level! {
-        /// Copies the packets of a list into the entries from `seq` on, all reserved by the caller; returns their bytes.
+        /// Copies the packets of a list into the entries from `seq` on, all reserved by the caller; returns their
+        /// bytes.
         fn fill_list [fill_list_v3, fill_list_v4](self: &Self, list: &OutputList<'_>, seq: u32) -> u64
             = fill_all at self.level;
     }
@@ -234,7 +234,7 @@ impl<B: RingBacking> TxRing<B> {
     fn fill_all(&self, list: &OutputList<'_>, mut seq: u32) -> u64 {
         let mut bytes = 0;
         if list.longest() <= HEADER_COPY as u32 {
-            // All their bytes are private already.
+            // All their bytes are already private.
             for output in list.iter() {
                 debug_assert_eq!(output.payload_len(), 0);
                 bytes += u64::from(output.len());
@@ -258,8 +258,8 @@ impl<B: RingBacking> TxRing<B> {
         bytes
     }
 
-    /// Copies one packet, which may have a payload, into the entries from `seq` on, all reserved by the caller; returns the
-    /// entry after its last.
+    /// Copies one packet, with a payload if `PAYLOAD`, into the entries from `seq` on, all reserved by the caller;
+    /// returns the entry after its last.
     #[inline(always)]
     fn fill<const PAYLOAD: bool>(&self, seq: u32, output: &Output<'_>) -> u32 {
         let header = output.header();
@@ -292,8 +292,8 @@ impl<B: RingBacking> TxRing<B> {
         seq.wrapping_add(1)
     }
 
-    /// Asks for the memory that a packet will soon be copied from, and for that of entry `seq`, which the caller reserved:
-    /// most likely the one that it will be copied to. Both are in the caches of those who used them last, far from here.
+    /// Prefetches the memory that a packet will soon be copied from, and that of entry `seq`, which the caller reserved
+    /// and which is most likely the target. Both are in the caches of their last users, far from here.
     #[inline(always)]
     fn fetch(&self, seq: u32, output: &Output<'_>) {
         output.for_each_payload(copy::fetch_to_read);
@@ -309,7 +309,8 @@ impl<B: RingBacking> TxRing<B> {
         if B::PREFIX > 0 {
             self.backing.prefix(output, self.entries(seq, len), &mut prefix[..B::PREFIX]);
         }
-        // `used` of `buffer`, which is number `nth` of its entry and has `before` in front of it there.
+        // `used` bytes of `buffer` are filled; it is buffer `nth` of its entry, with `before` bytes in front of it
+        // there.
         let (mut buffer, mut used, mut nth, mut before, mut left) = (self.first(seq), 0u32, 0, 0u32, len);
         let mut put = |mut from: *const u8, mut n: usize, is_payload: bool| {
             while n > 0 {
@@ -331,8 +332,8 @@ impl<B: RingBacking> TxRing<B> {
                     continue;
                 }
                 let now = n.min((buffer.capacity - used) as usize);
-                // SAFETY: the entries of this packet are reserved by us and hold its length in all; `now`
-                // bytes fit behind `used`.
+                // SAFETY: the entries of this packet are reserved by us and hold its length in all; `now` bytes fit
+                // behind `used`.
                 unsafe {
                     let to = buffer.at.as_ptr().add(used as usize);
                     if is_payload {
@@ -357,7 +358,7 @@ impl<B: RingBacking> TxRing<B> {
         seq.wrapping_add(1)
     }
 
-    /// How many of the entries from `seq` on, all reserved by the caller, hold `len` bytes.
+    /// Number of entries from `seq` on, all reserved by the caller, that hold `len` bytes.
     fn entries(&self, mut seq: u32, len: u32) -> u16 {
         let (mut room, mut count) = (0u32, 0u16);
         while room < len {
@@ -374,10 +375,10 @@ impl<B: RingBacking> TxRing<B> {
         unsafe { (*self.slot(seq)).first }
     }
 
-    /// Bytes that entry `seq` holds; the caller holds the lock and nobody has reserved the entry, or the caller has.
+    /// Capacity of entry `seq`; the caller has reserved it, or holds the lock and the entry is not reserved.
     #[inline(always)]
     fn capacity(&self, seq: u32) -> u32 {
-        // SAFETY: as the caller says.
+        // SAFETY: by the caller's guarantee.
         self.room(unsafe { &*self.slot(seq) })
     }
 
@@ -386,21 +387,25 @@ impl<B: RingBacking> TxRing<B> {
         if B::CHAINED { self.backing.capacity(&slot.entry, &slot.first) } else { slot.first.capacity }
     }
 
-    /// Reserves an entry for each packet of a list, as far as there are entries, if none is longer than the least of them.
-    /// `None`: entries and packets have to be looked at one by one.
+    /// Reserves an entry for each packet of a list, as far as there are entries, if no packet is longer than the
+    /// smallest entry. `None`: entries and packets must be matched one by one.
     #[inline(always)]
-    fn reserve_alike(&self, state: &mut State<B::Own>, list: &OutputList<'_>) -> Result<Option<u32>, Fault> {
+    fn reserve_uniform(
+        &self,
+        state: &mut State<B::Own>,
+        list: &OutputList<'_>,
+    ) -> Result<Option<u32>, Fault> {
         let (start, wanted) = (state.reservation.next_free(), list.len() as u32);
         loop {
             let free = state.viewed.wrapping_sub(start);
-            if free >= wanted || !self.look_further(state, wanted - free)? {
-                let fits = list.longest() + B::PREFIX as u32 <= state.least;
+            if free >= wanted || !self.extend_view(state, wanted - free)? {
+                let fits = list.longest() + B::PREFIX as u32 <= state.min_capacity;
                 return Ok(fits.then_some(start.wrapping_add(free.min(wanted))));
             }
         }
     }
 
-    /// Reserves entries packet by packet; refuses those that find no room.
+    /// Reserves entries packet by packet; refuses packets that do not fit.
     #[cold]
     fn reserve_each(
         &self,
@@ -419,7 +424,7 @@ impl<B: RingBacking> TxRing<B> {
             };
             while room < len {
                 if end == state.viewed {
-                    match self.look_further(state, LOOK_AHEAD) {
+                    match self.extend_view(state, LOOK_AHEAD) {
                         Ok(true) => {}
                         Ok(false) => return refuse(DropReason::RingFull, &mut end),
                         Err(bad) => {
@@ -439,7 +444,7 @@ impl<B: RingBacking> TxRing<B> {
         fault.map_or(Ok(end), Err)
     }
 
-    /// Tells the receiver of all before `end`, which are filled.
+    /// Publishes all entries before `end`, which are filled.
     #[inline(always)]
     fn publish(&self, state: &mut State<B::Own>, mut from: u32, end: u32) {
         while B::ONE_BY_ONE && from != end {
@@ -463,12 +468,12 @@ impl<B: RingBacking> Egress for TxRing<B> {
     ) -> Result<(), Fault> {
         let mut drops = Drops::default();
         let wanted = list.len() as u32;
-        let reserved = self.state.with_unless(&self.shunned, |state| {
+        let reserved = self.state.with_unless(&self.quarantined, |state| {
             if state.dead {
                 return Ok(None);
             }
             let start = state.reservation.next_free();
-            let end = match self.reserve_alike(state, list) {
+            let end = match self.reserve_uniform(state, list) {
                 Ok(Some(end)) => Ok((end, end.wrapping_sub(start))),
                 Ok(None) => self.reserve_each(state, list, &mut drops).map(|end| (end, wanted)),
                 Err(fault) => Err(fault),
@@ -500,9 +505,9 @@ impl<B: RingBacking> Egress for TxRing<B> {
         // Copy, without the lock.
         let bytes = self.fill_list(list, start);
 
-        // Publish what is complete, in order; who publishes notifies.
+        // Publish completed runs, in order; the thread that publishes also notifies.
         let delivered = u64::from(wanted - drops.total());
-        let published = self.state.with_unless(&self.shunned, |state| {
+        let published = self.state.with_unless(&self.quarantined, |state| {
             let before = state.reservation.published();
             let end = state.reservation.complete(ticket);
             let end = end.filter(|_| !state.dead);
@@ -512,41 +517,41 @@ impl<B: RingBacking> Egress for TxRing<B> {
             if delivered > 0 {
                 counters.add_batch_alone(delivered, bytes);
             }
-            // The next list is most likely as long: its buffers are fetched while other work is done.
+            // The next list is most likely as long: its buffers are prefetched while other work is done.
             let early = match state.viewed == state.reservation.next_free() && !state.dead {
-                true => self.look_further(state, wanted),
+                true => self.extend_view(state, wanted),
                 false => Ok(false),
             };
             state.dead |= early.is_err();
             (end, early)
         });
-        // Who has the lock is stuck: what was filled is never seen, nor anything after it.
+        // The holder of the lock is stuck: the packets are never published, nor any after them.
         let (published, early) = published.unwrap_or((None, Err(Fault::Stalled)));
         counters.add_drops(&mut drops);
         if published.is_some() {
-            // The receiver sets its flag and then looks at the index; we move the index and then look at the
-            // flag. Without a full fence on our side both could miss the other.
+            // The receiver sets its flag and then reads the index; we move the index and then read the flag. Without a
+            // full fence on our side, both could miss the other.
             fence(Ordering::SeqCst);
             if let Some(fd) = self.backing.notify() {
                 tools.notifier.add(fd);
             }
         }
         if self.backing.faulted() {
-            let _ = self.state.with_unless(&self.shunned, |state| state.dead = true);
+            let _ = self.state.with_unless(&self.quarantined, |state| state.dead = true);
             return Err(Fault::Memory);
         }
         early.map(|_| ())
     }
 
     fn close(&self) {
-        // Not if who has the lock is stuck in this very client's memory.
-        let _ = self.state.with_unless(&self.shunned, |state| {
+        // Skipped if the holder of the lock is stuck in this very client's memory.
+        let _ = self.state.with_unless(&self.quarantined, |state| {
             state.dead = true;
             self.backing.close(&mut state.own);
         });
     }
 
-    fn shun(&self, on: bool) {
-        self.shunned.store(on, Ordering::Relaxed);
+    fn quarantine(&self, on: bool) {
+        self.quarantined.store(on, Ordering::Relaxed);
     }
 }

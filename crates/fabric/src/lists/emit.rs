@@ -1,13 +1,13 @@
-//! Emitting: a version goes on the list of a port in a form that the port takes, or is refused there.
+//! Emitting: puts a version on the list of a port in a form that the port takes, or refuses it.
 
 use super::offloads;
 use super::scratchpad::Scratchpad;
-use crate::bridge::picture::{BridgeState, PortEntry};
+use crate::bridge::state::{BridgeState, PortEntry};
 use crate::counters::DropReason;
 use crate::rx::RxBatch;
 use crate::rx::record::state;
 
-/// Puts version `v` on the list of a port, in a form that it takes; on the list of a queue, if one is named.
+/// Puts version `v` on the list of a port in a form that it takes; on the list of queue `queue`, if given.
 pub(crate) fn emit(
     rx: &mut RxBatch,
     pad: &mut Scratchpad,
@@ -31,7 +31,7 @@ pub(crate) fn emit(
     pad.append(lane, v as u16);
 }
 
-/// Counts version `v` as something that a port cannot take, at the port.
+/// Counts version `v`, which a port cannot take, at the port.
 #[cold]
 pub(super) fn refuse(
     rx: &mut RxBatch,

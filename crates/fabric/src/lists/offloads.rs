@@ -1,15 +1,14 @@
-//! Outputs that carry offload metadata: checked, then passed on whole or made plain in software.
+//! Outputs with offload metadata: validated, then passed on whole or made plain in software.
 //!
-//! The plain form of a version (segments with full checksums) is a set of new header versions over ranges of
-//! the same payload: nothing but headers is copied. It is made once per version and shared by all
-//! destinations that need it.
+//! The plain form of a version (segments with full checksums) is a set of new header versions over ranges of the same
+//! payload: only headers are copied. It is made once per version and shared by all destinations that need it.
 
 use packet::checksum::Sum;
 use packet::offload::Gso;
 use packet::segment::{self, Plan};
 
 use super::emit::refuse;
-use crate::bridge::picture::{BridgeState, PortEntry};
+use crate::bridge::state::{BridgeState, PortEntry};
 use crate::counters::DropReason;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::arena::SLOT_LEN;
@@ -71,12 +70,12 @@ fn append(
         return refuse(rx, pad, bridge, v as u16, entry, DropReason::ExceedsMtu);
     }
     rx.records[v].state |= state::SENT;
-    // All segments of a packet hash alike: the hash leaves lengths and sequence numbers out.
+    // All segments of a packet hash alike: the hash leaves out lengths and sequence numbers.
     let lane = entry.lane(queue, || packet::flow::hash(rx.header(v)));
     pad.append(lane, v as u16);
 }
 
-/// Brings the metadata of version `v` into its normal form, if it describes the packet.
+/// Normalizes the metadata of version `v`, if it describes the packet.
 fn validate(rx: &mut RxBatch, v: usize) -> Result<(), DropReason> {
     let offload = rx.work[v].offload.validate(rx.header(v), rx.records[v].len());
     rx.work[v].offload = offload.map_err(|_| DropReason::BadOffload)?;
@@ -134,7 +133,7 @@ fn segments(rx: &mut RxBatch, v: usize) -> Result<(), DropReason> {
         // Payload that is already in the private header stays private.
         let own = range.start.min(private) as usize..range.end.min(private) as usize;
         let own_len = own.len();
-        // What is as long as it can be, with tags in front, needs that room here too.
+        // A header of maximal length, with tags in front, needs part of the headroom.
         let start = HEADROOM.min(SLOT_LEN.saturating_sub(header_len + own_len));
         let slot = &mut new[0].0[start..];
         plan.write_header(i, original, slot, sum).map_err(|_| DropReason::BadOffload)?;
@@ -153,9 +152,9 @@ fn segments(rx: &mut RxBatch, v: usize) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// One's complement sum of bytes `from..to` of a version, its private part read privately and the rest
-/// from the sender through a small buffer: what is summed may differ from what is copied later only if the
-/// sender changes it, and then only its own packet is wrong.
+/// One's complement sum of bytes `from..to` of a version: its private part is read privately, the rest from the sender
+/// through a small buffer. The bytes summed can differ from those copied later only if the sender changes them, and
+/// then only its own packet is wrong.
 fn payload_sum(rx: &RxBatch, v: usize, from: u32, to: u32) -> Sum {
     let record = &rx.records[v];
     let private = u32::from(record.header_len);

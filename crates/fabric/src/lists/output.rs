@@ -1,10 +1,10 @@
-//! Outputs: packets in one header version for one destination, and the lists that a destination is given.
+//! Outputs, each a packet in one header version for one destination, and the lists that destinations receive.
 //!
-//! A list is a chain of *runs*: outputs of consecutive versions. A batch whose packets all go to one port, and a batch that
-//! is flooded, is one run a port, so a list costs what its irregularities cost.
+//! A list is a chain of *runs*: outputs of consecutive versions. A batch whose packets all go to one port, and a batch
+//! that is flooded, is one run per port, so the cost of a list follows its irregularities.
 //!
-//! Invariants: a `RunPool` has three runs for every output that a batch may have, which is room for refusing each of them
-//! alone ([`OutputList::retain`] splits a run into three at most); a run may be empty.
+//! Invariants: a `RunPool` has three runs for every output that a batch may have, enough to refuse each of them
+//! individually ([`OutputList::retain`] splits a run into three at most); a run may be empty.
 
 use packet::offload::Offload;
 
@@ -12,10 +12,10 @@ use crate::counters::DropReason;
 use crate::rx::RxBatch;
 use crate::rx::record::{Record, state};
 
-/// Outputs one batch may have in all: every packet of a full batch flooded to 1,024 ports.
+/// Most outputs of one batch: every packet of a full batch flooded to 1,024 ports.
 pub(crate) const OUTPUTS: usize = 256 << 10;
 
-/// The end of a list.
+/// End of a list.
 pub(crate) const NIL: u32 = u32::MAX;
 
 /// Outputs of versions `first..first + count`.
@@ -24,7 +24,7 @@ pub(crate) struct Run {
     pub(crate) next: u32,
     pub(crate) first: u16,
     pub(crate) count: u16,
-    /// Why the destination did not take them, if it did not.
+    /// Why the destination refused them, if it did.
     refused: Option<DropReason>,
 }
 
@@ -35,7 +35,7 @@ impl Run {
         u32::from(self.first) + u32::from(self.count)
     }
 
-    /// Why the destination did not take them, if it did not.
+    /// Why the destination refused them, if it did.
     pub(crate) fn refusal(&self) -> Option<DropReason> {
         self.refused
     }
@@ -43,14 +43,14 @@ impl Run {
 
 /// The runs of a batch's lists. See the module.
 pub(crate) struct RunPool {
-    // Never longer than the capacity that it was made with, so nothing is allocated later.
+    // Never longer than its initial capacity, so nothing is allocated later.
     runs: Vec<Run>,
 }
 
 impl RunPool {
-    /// A pool for so many outputs.
+    /// Creates a pool for so many outputs.
     pub(crate) fn new(outputs: usize) -> Self {
-        // Its pages come from the system as lists grow.
+        // The system supplies its pages as lists grow.
         Self { runs: Vec::with_capacity(3 * outputs) }
     }
 
@@ -69,7 +69,7 @@ impl RunPool {
         self.runs.get_mut(at as usize)
     }
 
-    /// A run of one version.
+    /// Adds a run of one version.
     #[inline]
     pub(crate) fn add(&mut self, version: u16, next: u32) -> Option<u32> {
         self.put(Run { next, first: version, count: 1, refused: None })
@@ -84,8 +84,8 @@ impl RunPool {
         Some(at as u32)
     }
 
-    /// Gives each output of the list that starts at `head` a run of its own; `tail` is its last one then. Only for a list of
-    /// which nothing was refused yet.
+    /// Gives each output of the list that starts at `head` a run of its own; sets `tail` to the last one. Only for a
+    /// list without refusals.
     pub(crate) fn split(&mut self, head: u32, tail: &mut u32) {
         let mut at = head;
         while let Some(run) = self.get(at) {
@@ -99,7 +99,7 @@ impl RunPool {
         let Some(run) = self.get(at).copied() else { return NIL };
         let n = n.min(run.count);
         let rest = Run { first: run.first + n, count: run.count - n, ..run };
-        // Room there is: see the module.
+        // There is room: see the module.
         let rest = self.put(rest).unwrap_or(NIL);
         debug_assert_ne!(rest, NIL);
         if let Some(run) = self.get_mut(at) {
@@ -108,7 +108,7 @@ impl RunPool {
         rest
     }
 
-    /// Cuts run `at` behind its first `n` outputs, and returns the run of the others.
+    /// Cuts run `at` after its first `n` outputs, and returns the run of the others.
     fn cut(&mut self, at: u32, n: u16) -> u32 {
         let Some(run) = self.get(at).copied() else { return NIL };
         let n = n.min(run.count);
@@ -124,7 +124,7 @@ impl RunPool {
 /// One packet in one header version, as a destination sees it.
 #[derive(Clone, Copy)]
 pub struct Output<'a> {
-    // Bytes are looked up when asked for: reserving needs no more than lengths.
+    // Bytes are looked up on demand: reserving needs lengths only.
     batch: &'a RxBatch,
     record: &'a Record,
     v: u16,
@@ -136,7 +136,7 @@ impl<'a> Output<'a> {
         Output { batch, record: &batch.records[usize::from(v)], v }
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     #[inline(always)]
     pub fn len(&self) -> u32 {
         self.record.len()
@@ -147,19 +147,19 @@ impl<'a> Output<'a> {
         self.len() == 0
     }
 
-    /// Offload metadata that goes with it.
+    /// Offload metadata of the packet.
     #[inline(always)]
     pub fn offload(&self) -> Offload {
         self.batch.offload(usize::from(self.v))
     }
 
-    /// Whether nothing is left to do on it and nothing known of it: its metadata is [`Offload::NONE`].
+    /// Whether its metadata is [`Offload::NONE`]: no work left to do, no checksums verified.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
         !self.record.has(state::OFFLOAD | state::VERIFIED)
     }
 
-    /// Traffic class that the logic gave the packet; 0 unless it did ([`crate::Batch::set_class`]).
+    /// Traffic class of the packet; 0 unless the logic set it ([`crate::Batch::set_class`]).
     #[inline(always)]
     pub fn class(&self) -> u8 {
         self.record.class
@@ -171,7 +171,7 @@ impl<'a> Output<'a> {
         self.batch.header(usize::from(self.v))
     }
 
-    /// Bytes that still lie with the sender.
+    /// Bytes still in the sender's memory.
     #[inline(always)]
     pub fn payload_len(&self) -> u32 {
         self.record.payload_len()
@@ -222,7 +222,7 @@ impl<'a> OutputList<'a> {
         self.count == 0
     }
 
-    /// The arena that the headers of its packets lie in, if they lie in one.
+    /// The arena that holds its packets' headers, if there is one.
     pub(crate) fn arena(&self) -> Option<crate::rx::arena::Arena> {
         self.batch.slots.lent()
     }
@@ -233,13 +233,13 @@ impl<'a> OutputList<'a> {
         self.batch.longest
     }
 
-    /// Calls `f` with each output that was not refused; what `f` refuses is not shown again.
+    /// Calls `f` with each output not yet refused; outputs that `f` refuses are not shown again.
     pub fn retain(&mut self, mut f: impl FnMut(&Output<'_>) -> Result<(), DropReason>) {
         let mut at = self.head;
         while let Some(run) = self.runs.get(at) {
             let (next, first, mut left) = (run.next, run.first, run.count);
             if run.refused.is_none() {
-                // `at` is the run of the outputs that were not looked at, and of `kept` ones in front of them.
+                // `at` is the run that holds the `kept` outputs and, after them, those not yet visited.
                 let (mut v, mut kept) = (first, 0);
                 while left > 0 {
                     match f(&Output::new(self.batch, v)) {
@@ -259,7 +259,7 @@ impl<'a> OutputList<'a> {
         }
     }
 
-    /// Refuses all outputs but the first `n`. Only for a list of which nothing was refused yet.
+    /// Refuses all outputs but the first `n`. Only for a list without refusals.
     #[cold]
     pub(crate) fn truncate(&mut self, n: u32, reason: DropReason) {
         let (mut at, mut left) = (self.head, n);
@@ -276,7 +276,7 @@ impl<'a> OutputList<'a> {
         }
     }
 
-    /// Refuses all that was not refused yet.
+    /// Refuses all outputs not yet refused.
     #[cold]
     pub fn refuse_rest(&mut self, reason: DropReason) {
         self.retain(|_| Err(reason));
@@ -297,15 +297,15 @@ impl<'a> OutputList<'a> {
     }
 }
 
-/// The outputs of a list that were not refused, in order. Its `next` is what loops are compiled from that exist for several
-/// instruction sets (`cpu.rs`), in which a closure would stay a function of its own.
+/// Iterator over the outputs of a list that were not refused, in order. Loops compiled for several instruction sets
+/// (`cpu.rs`) use its `next`, since a closure would stay a function of its own there.
 #[derive(Clone)]
 pub(crate) struct Outputs<'a> {
     batch: &'a RxBatch,
     runs: &'a RunPool,
     /// The next run.
     at: u32,
-    /// What is left of the present one.
+    /// Remaining versions of the current run.
     v: u32,
     end: u32,
 }
@@ -359,7 +359,7 @@ mod tests {
         let mut entry = [0; 8];
         pages.seek(SeekFrom::Start((middle / rustix::param::page_size() * 8) as u64)).unwrap();
         pages.read_exact(&mut entry).unwrap();
-        // Bit 63: the page is there (Linux, admin-guide/mm/pagemap).
+        // Bit 63: the page is present (Linux, admin-guide/mm/pagemap).
         assert_eq!(u64::from_ne_bytes(entry) >> 63, 0);
     }
 

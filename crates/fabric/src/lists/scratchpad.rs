@@ -1,8 +1,8 @@
 //! List-based forwarding (mSwitch 3.3): a worker's scratchpad with one list of outputs per destination queue.
 //!
-//! Appending is O(1); a destination without packets costs nothing; lists keep the order in which the logic
-//! spoke, unicast and flooded packets alike. One packet may be on many lists, and on one list more than once. A list is a
-//! chain of runs ([`crate::lists::output`]): an output that continues the last run of its list only makes that longer.
+//! Appending is O(1); a destination without packets costs nothing; lists keep the order in which the logic named them,
+//! unicast and flooded packets alike. One packet may be on many lists, and on one list more than once. A list is a
+//! chain of runs ([`crate::lists::output`]): an output that continues its list's last run only extends it.
 
 use crate::counters::{DropReason, Drops};
 use crate::lists::output::{NIL, OUTPUTS, OutputList, Run, RunPool};
@@ -17,23 +17,23 @@ struct List {
 
 const EMPTY: List = List { head: NIL, tail: NIL };
 
-/// The run that was made longer last: most outputs continue it.
+/// The run that was extended last: most outputs continue it.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     lane: u32,
     run: u32,
-    /// The version that continues it.
+    /// The version that would continue it.
     next: u32,
-    /// The first version that was not counted in [`Scratchpad::outputs`] yet.
+    /// The first version not yet counted in [`Scratchpad::outputs`].
     uncounted: u32,
 }
 
-/// No queue has this number, so nothing continues it.
+/// No lane has this number, so no output continues it.
 const CLOSED: Open = Open { lane: NIL, run: NIL, next: 0, uncounted: 0 };
 
-/// Sorts a list whose runs have one output each, by merging what is in order already. Stable.
+/// Sorts a list whose runs have one output each, by merging stretches already in order. Stable.
 fn sort(runs: &mut RunPool, list: &mut List, packet: &impl Fn(u16) -> u16) {
-    // Bin i holds up to 2^i of the ordered stretches that were found, or none; earlier ones are in higher bins.
+    // Bin i holds the merger of up to 2^i ordered stretches, or nothing; earlier stretches are in higher bins.
     let mut bins = [NIL; 32];
     let mut rest = list.head;
     while rest != NIL {
@@ -79,7 +79,7 @@ fn key(runs: &RunPool, at: u32, packet: &impl Fn(u16) -> u16) -> u16 {
     runs.get(at).map_or(0, |run| packet(run.first))
 }
 
-/// One list of two in order; of equals, those of `a` first.
+/// Merges two ordered lists; of equals, those of `a` come first.
 fn merge(runs: &mut RunPool, mut a: u32, mut b: u32, packet: &impl Fn(u16) -> u16) -> u32 {
     let (mut head, mut tail) = (NIL, NIL);
     while a != NIL || b != NIL {
@@ -96,11 +96,11 @@ fn merge(runs: &mut RunPool, mut a: u32, mut b: u32, packet: &impl Fn(u16) -> u1
     head
 }
 
-/// See the module.
+/// A worker's lists. See the module.
 pub struct Scratchpad {
     runs: RunPool,
     open: Open,
-    /// Outputs of the batch, those of the open run left out.
+    /// Outputs of the batch, except those of the open run.
     outputs: usize,
     lists: Vec<List>,
     active: Vec<u32>,
@@ -126,17 +126,17 @@ impl Default for Scratchpad {
 }
 
 impl Scratchpad {
-    /// That of worker `index`.
+    /// Scratchpad of worker `index`.
     pub(crate) fn of_worker(index: usize) -> Self {
         Self { notes: Notes::of_worker(index), ..Self::default() }
     }
 
-    /// One for a batch that is never sent.
+    /// Scratchpad of a batch that is never sent.
     pub(crate) fn for_rehearsal() -> Self {
         Self { rehearsal: true, ..Self::of_worker(0) }
     }
 
-    /// Empties all lists and makes room for a bridge's queues. Allocates only after the bridge grew.
+    /// Empties all lists and makes room for a bridge's lanes. Allocates only after the bridge grew.
     #[inline]
     pub(crate) fn begin(&mut self, lanes: usize) {
         self.runs.clear();
@@ -185,7 +185,7 @@ impl Scratchpad {
         }
     }
 
-    /// [`Scratchpad::append`] for what does not continue the open run.
+    /// [`Scratchpad::append`] of an output that does not continue the open run.
     #[inline(never)]
     fn append_elsewhere(&mut self, lane: u32, v: u16) {
         self.close();
@@ -198,13 +198,13 @@ impl Scratchpad {
         self.open = Open { lane, run, next: v + 1, uncounted: v };
     }
 
-    /// Nothing continues the open run any more.
+    /// Closes the open run.
     fn close(&mut self) {
         self.outputs = self.used();
         self.open = CLOSED;
     }
 
-    /// The run that has version `v` as its last one, which it gets.
+    /// Adds version `v` to the list, and returns the run that ends with it.
     fn run_for(&mut self, lane: u32, v: u16) -> Option<u32> {
         let list = self.lists.get_mut(lane as usize)?;
         if let Some(tail) = self.runs.get_mut(list.tail)
@@ -231,8 +231,8 @@ impl Scratchpad {
         self.outputs + (self.open.next - self.open.uncounted) as usize
     }
 
-    /// Puts each list in the order of its packets again, which `packet` knows by their versions, where several logics have
-    /// spoken one after the other. What was said of one packet stays in the order in which it was said.
+    /// Restores packet order within each list, after several logics have named outputs one after the other; `packet`
+    /// returns a version's packet. The outputs of one packet keep their order.
     pub(crate) fn restore_order(&mut self, packet: impl Fn(u16) -> u16) {
         self.close();
         for lane in &self.active {
@@ -249,24 +249,24 @@ impl Scratchpad {
         self.notes.dropped(packet, reason);
     }
 
-    /// Whether there is a list for such a queue.
+    /// Whether there is a list for a lane that `such` selects.
     #[inline]
     pub(crate) fn has_list(&self, such: impl Fn(u32) -> bool) -> bool {
         self.active.iter().any(|lane| such(*lane))
     }
 
-    /// Remembers where the lists start, for observers who look when they have been delivered.
+    /// Notes where the lists start, for observers that look at them after delivery.
     pub(crate) fn note_lists(&mut self, shown: impl Fn(u32) -> bool) {
         let lists = self.active.iter().filter_map(|lane| Some((*lane, self.lists.get(*lane as usize)?.head)));
         self.notes.listed(shown, lists);
     }
 
-    /// How many lists there are, in the order in which destinations were first named.
+    /// Number of lists, which are in the order in which destinations were first named.
     pub(crate) fn list_count(&self) -> usize {
         self.active.len()
     }
 
-    /// The queue and the first run of one of them.
+    /// Lane and first run of list `i`.
     pub(crate) fn list(&self, i: usize) -> Option<(u32, u32)> {
         let lane = *self.active.get(i)?;
         Some((lane, self.lists.get(lane as usize)?.head))
@@ -276,7 +276,7 @@ impl Scratchpad {
         self.runs.get(at).copied()
     }
 
-    /// The versions of the list that starts at `head`, delivered or refused for a reason.
+    /// The versions of the list that starts at `head`, each with its refusal, if any.
     pub(crate) fn outputs_from(&self, head: u32) -> impl Iterator<Item = (u16, Option<DropReason>)> {
         let mut at = head;
         let runs = std::iter::from_fn(move || {
@@ -287,8 +287,8 @@ impl Scratchpad {
         runs.flat_map(|run| (u32::from(run.first)..run.end()).map(|v| (v as u16, run.refusal())))
     }
 
-    /// Empties all lists: each is shown to `deliver` once, with the number of its queue, in the order in which destinations
-    /// were first named.
+    /// Empties all lists: calls `deliver` once for each, with the number of its lane, in the order in which
+    /// destinations were first named.
     #[inline]
     pub(crate) fn take_lists(
         &mut self,
@@ -330,7 +330,7 @@ mod tests {
                 pad.outputs_from(head).map(|(v, _)| v).collect::<Vec<_>>()
             };
             assert_eq!(listed(&pad), expected);
-            // What comes after goes behind it.
+            // Later outputs go behind.
             pad.append(1, n as u16);
             expected.push(n as u16);
             assert_eq!(listed(&pad), expected);

@@ -1,9 +1,9 @@
-//! Why packets go where they go: remarks that a logic makes when somebody asks ([`crate::SwitchLogic::explain`]).
+//! Remarks: a logic's explanation of its decisions, made on request ([`crate::SwitchLogic::explain`]).
 //!
-//! A remark is plain data: a text with places for ports, addresses and numbers. So a worker can write it down without
-//! allocating, and who reads it knows the names that ports have.
+//! A remark is plain data: a text with placeholders for ports, addresses and numbers. So a worker records it without
+//! allocating, and the reader fills in the names of ports.
 //!
-//! Invariant: nothing here allocates while packets pass; what finds no room is counted.
+//! Invariant: nothing here allocates while packets pass; remarks that do not fit are counted.
 
 use packet::ether::MacAddr;
 
@@ -16,7 +16,7 @@ const REMARKS: usize = 1024;
 /// Most values in a remark.
 pub const VALUES: usize = 4;
 
-/// A short text that is not known beforehand.
+/// A short text that is not known at compile time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Text {
     bytes: [u8; Text::MAX],
@@ -24,7 +24,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// Bytes that it can have.
+    /// Maximum length, bytes.
     pub const MAX: usize = 62;
 
     /// The first [`Text::MAX`] of these bytes.
@@ -36,7 +36,7 @@ impl Text {
 }
 
 impl std::fmt::Display for Text {
-    /// What is no text, and what would move a terminal's cursor, is shown as such.
+    /// Shows bytes that are not UTF-8 as replacement characters, and escapes control characters.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
         for letter in String::from_utf8_lossy(bytes).chars() {
@@ -49,7 +49,7 @@ impl std::fmt::Display for Text {
     }
 }
 
-/// Something that a remark names.
+/// A value that a remark names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Value {
     /// Nothing.
@@ -63,20 +63,20 @@ pub enum Value {
     Number(u64),
     /// A word of the logic's own.
     Word(&'static str),
-    /// Whatever a logic from outside says.
+    /// Text of a logic from outside.
     Text(Text),
 }
 
 /// A step of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remark {
-    /// Which packet of its batch it is about.
+    /// The packet of the batch that it is about.
     pub(crate) packet: u16,
-    /// Which of several logics in a row it is from: the number and the logic's name.
+    /// The stage of a chain that made it: number and name of the logic.
     pub stage: Option<(u16, &'static str)>,
-    /// What was found or done, with `{}` for each value.
+    /// Finding or action, with `{}` for each value.
     pub text: &'static str,
-    /// The values, in the order of their places.
+    /// The values, in the order of their placeholders.
     pub values: [Value; VALUES],
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Journal {
     remarks: Vec<Remark>,
     pub(crate) open: bool,
     pub(crate) omitted: u32,
-    /// Whom the remarks are from, where several logics are asked in a row.
+    /// The stage of a chain that the next remarks come from.
     pub(crate) stage: Option<(u16, &'static str)>,
 }
 
@@ -127,7 +127,7 @@ impl Journal {
         Self { remarks: Vec::with_capacity(REMARKS), ..Self::default() }
     }
 
-    /// Begins a batch, of which remarks are kept or not.
+    /// Begins a batch, whose remarks are kept if `open`.
     pub(crate) fn begin(&mut self, open: bool) {
         self.remarks.clear();
         self.open = open;

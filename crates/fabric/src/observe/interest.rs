@@ -1,18 +1,18 @@
-//! What somebody wants to see of a port's packets.
+//! Interest: the packets of a port that an observer or a mirror asks for.
 
-/// What an observer wants to see of a port.
+/// Packets of a port that an observer asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Packets that come from its client.
     pub received: bool,
-    /// Packets that go to its client, those that it could not take included.
+    /// Packets that go to its client, including those that it could not take.
     pub sent: bool,
-    /// What the logic has to say about those that come from its client.
+    /// The logic's remarks on packets from its client.
     pub explained: bool,
 }
 
 impl Interest {
-    /// What one or the other wants to see.
+    /// Combines two interests.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             received: self.received || other.received,

@@ -1,23 +1,23 @@
-//! Mirrors: copies of what passes at some ports, for one that looks on (SPAN; with a VLAN tag, RSPAN).
+//! Mirrors: copy the traffic of some ports to another port (SPAN; with a VLAN tag, RSPAN).
 //!
-//! A mirror copies what comes in at its ports as it came in, before the logic sees it, and what goes out as it goes out. It
-//! copies a packet once: one that came in at a port of the mirror is not copied again where it leaves. Copies are outputs like
-//! others: the port that they go to cuts what it does not take whole, and refuses what is too long for it. They are no
-//! business of the logic's, nor of the VLAN settings of the port that they go to.
+//! A mirror copies incoming packets of its ports as they came in, before the logic sees them, and outgoing packets as
+//! they go out. It copies a packet once: a packet that came in at a port of the mirror is not copied again where it
+//! leaves. Copies are ordinary outputs: the destination port segments large ones if necessary, and refuses those that
+//! are too long. Neither the logic nor the destination's VLAN settings affect them.
 //!
-//! Without a tag the port belongs to the mirror: it gets copies only, and nothing that its client sends is switched. With one
-//! it is a trunk like before, and the copies are those packets that have the tag.
+//! Without a tag the destination port belongs to the mirror: it receives copies only, and packets from its client are
+//! not switched. With a tag it stays an ordinary trunk, and the copies carry that tag.
 //!
 //! Invariants: a copy is a header version of its own (`state::MIRRORED`) and is never copied again; a bridge without
-//! mirrors pays nothing, a batch at whose ports nothing is mirrored a look at each of its lists.
+//! mirrors pays nothing, a batch at whose ports nothing is mirrored one check of each of its lists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use packet::ether::{Vid, VlanTag};
 
-use crate::bridge::picture::{BridgeState, PortEntry};
 use crate::bridge::port::PortIndex;
+use crate::bridge::state::{BridgeState, PortEntry};
 use crate::lists::emit::emit;
 use crate::lists::output::NIL;
 use crate::lists::scratchpad::Scratchpad;
@@ -25,34 +25,34 @@ use crate::observe::interest::Interest;
 use crate::rx::record::state;
 use crate::rx::{RxBatch, SOURCES};
 
-/// A mirror as it is asked for. Ports go by their names, so that one may come later or come back.
+/// Settings of a mirror. They name ports, which may be added later or come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
     /// Its name.
     pub name: String,
-    /// The ports whose packets are copied; empty: all but the one that the copies go to.
+    /// Ports whose packets are copied; empty: all but the destination port.
     pub from: Vec<String>,
-    /// Which of their packets.
+    /// Directions to copy.
     pub what: Interest,
-    /// Where the copies go.
+    /// The destination port.
     pub to: String,
-    /// The tag that copies get.
+    /// Tag added to copies.
     pub vlan: Option<Vid>,
 }
 
-/// What a mirror has copied.
+/// Counters of a mirror.
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
     packets: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// What a mirror has copied until now.
+/// Counters of a mirror at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MirrorSnapshot {
-    /// Packets, whether the port then took them or not.
+    /// Packets, including those that the destination did not take.
     pub packets: u64,
-    /// Their bytes, the tag included.
+    /// Their bytes, including the tag.
     pub bytes: u64,
 }
 
@@ -62,11 +62,11 @@ impl Copied {
     }
 }
 
-/// A mirror in the picture.
+/// A mirror in the state of a bridge.
 struct MirrorTarget {
     to: PortEntry,
     tag: Option<VlanTag>,
-    /// By port: what is copied of its packets.
+    /// Interest in each port, by index.
     interests: Box<[Interest]>,
     copied: Arc<Copied>,
 }
@@ -76,7 +76,7 @@ impl MirrorTarget {
         self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
     }
 
-    /// Puts a copy of version `v` on the list of the mirror's port.
+    /// Puts a copy of version `v` on the list of the mirror's destination.
     fn copy(&self, rx: &mut RxBatch, pad: &mut Scratchpad, bridge: &BridgeState, v: usize) {
         let Some(copy) = rx.copy_version(v) else { return };
         rx.records[copy].state |= state::MIRRORED;
@@ -93,11 +93,11 @@ impl MirrorTarget {
     }
 }
 
-/// The mirrors in a picture of a bridge.
+/// The mirrors in the state of a bridge.
 pub(crate) struct Mirrors(Box<[MirrorTarget]>);
 
 impl Mirrors {
-    /// Those whose port is there. `None` if there are none.
+    /// The mirrors whose destination exists. `None` if there are none.
     pub(crate) fn new(asked: &[(Mirror, Arc<Copied>)], ports: &[Option<PortEntry>]) -> Option<Self> {
         let target = |(mirror, copied): &(Mirror, Arc<Copied>)| {
             let to = ports.iter().flatten().find(|entry| entry.settings.name == mirror.to)?.clone();
@@ -112,7 +112,7 @@ impl Mirrors {
         (!targets.is_empty()).then_some(Self(targets))
     }
 
-    /// Copies what came in. Called before the logic sees it.
+    /// Copies incoming packets. Called before the logic sees them.
     pub(crate) fn received(
         &self,
         rx: &mut RxBatch,
@@ -127,7 +127,7 @@ impl Mirrors {
         }
     }
 
-    /// Copies what goes out. Called when all lists stand.
+    /// Copies outgoing packets. Called when all lists are complete.
     pub(crate) fn sent(
         &self,
         rx: &mut RxBatch,
@@ -136,14 +136,14 @@ impl Mirrors {
         ingress: PortIndex,
     ) {
         for target in self.0.iter().filter(|target| !target.interest(ingress).received) {
-            // The list that each packet is copied from: its segments on one list are all copied.
+            // The list that each packet is copied from: all its segments on that list are copied.
             let mut from = [NIL; SOURCES];
             for i in 0..pad.list_count() {
                 let Some((lane, mut at)) = pad.list(i) else { break };
                 if !bridge.lane(lane as usize).is_some_and(|lane| target.interest(lane.port).sent) {
                     continue;
                 }
-                // Copies that go to the same list lie behind, in runs of their own or at the end of this one.
+                // Copies on the same list follow later, in runs of their own or at the end of this one.
                 while let Some(run) = pad.run(at) {
                     let mut v = u32::from(run.first);
                     while v < pad.run(at).map_or(0, |run| run.end()) {
@@ -172,7 +172,7 @@ impl Mirror {
         port != self.to && (self.from.is_empty() || self.from.iter().any(|from| from == port))
     }
 
-    /// Whether it is this port that copies go to, and nothing else.
+    /// Whether this port is the mirror's destination and receives nothing else.
     pub(crate) fn owns(&self, port: &str) -> bool {
         self.vlan.is_none() && self.to == port
     }

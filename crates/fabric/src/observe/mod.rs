@@ -1,12 +1,12 @@
-//! Observing: captures, mirrors and traces. They change nothing of what is switched.
+//! Observing: captures, mirrors and traces. They do not affect switching.
 //!
 //! - `observer.rs`: the contract of an observer, and the packets that it is shown;
 //! - `interest.rs`: the packets of a port that an observer or a mirror asks for;
-//! - `observers.rs`: the observers in a picture of a bridge;
+//! - `observers.rs`: the observers in the state of a bridge;
 //! - `notes.rs`: a worker's notes on its current batch, for observers and traces;
 //! - `explain.rs`: remarks of a logic: why a packet goes where it goes;
-//! - `mirror.rs`: copies of what passes at some ports, sent to another;
-//! - `trace.rs`: a packet followed up to its delivery, and never sent.
+//! - `mirror.rs`: copies of the traffic of some ports, sent to another;
+//! - `trace.rs`: follows a packet up to its delivery, without sending it.
 
 pub mod explain;
 pub(crate) mod interest;

@@ -1,7 +1,7 @@
-//! A worker's notes on the batch that it is at, for observers and traces: the headers as they came in, what was dropped and
-//! why, which lists there were.
+//! A worker's notes on its current batch, for observers and traces: headers as they came in, drops and their reasons,
+//! lists.
 //!
-//! Invariant: nothing here allocates, but for a bridge that grew. Without anyone who asks, nothing is noted.
+//! Invariant: nothing here allocates, except after a bridge has grown. Nothing is noted unless requested.
 
 use crate::bridge::port::PortIndex;
 use crate::clock;
@@ -11,10 +11,10 @@ use crate::observe::interest::Interest;
 use crate::rx::record::state;
 use crate::rx::{MAX_BATCH, OFFLOAD_COPY, RxBatch};
 
-/// Packets that ports refused before they were on a list, kept of one batch; more are only counted.
+/// Refusals by ports, before a list, kept of one batch; more are only counted.
 const REFUSALS: usize = 1024;
 
-/// What became of a received packet.
+/// Fate of a received packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Fate {
     pub(crate) header_len: u16,
@@ -33,34 +33,34 @@ pub(crate) struct Refusal {
     pub(crate) reason: DropReason,
 }
 
-/// A worker's notes on the batch that it is at.
+/// Notes on the current batch.
 #[derive(Default)]
 pub(crate) struct Notes {
     pub(crate) worker: usize,
     pub(crate) taken: bool,
     pub(crate) at: Option<u64>,
     pub(crate) omitted: u32,
-    /// Which observers picked the batch.
+    /// For each observer, whether it picked the batch.
     pub(crate) picked: Vec<bool>,
-    /// Headers as they came in, and what became of them, if somebody wants to see the ingress port.
+    /// Headers as they came in and the packets' fates, if an observer wants to see the ingress port.
     pub(crate) headers: Box<[[u8; OFFLOAD_COPY]]>,
     pub(crate) fates: Box<[Fate]>,
     pub(crate) lists: Vec<(u32, u32)>,
     pub(crate) refusals: Vec<Refusal>,
-    /// What was held back where it came in, one after the other: why, and how many packets.
+    /// Packets dropped by rate limits, in order: reason and number.
     pub(crate) held: Vec<(DropReason, u32)>,
-    /// Packets that came in, those included.
+    /// Packets that came in, including those dropped by rate limits.
     pub(crate) arrived: usize,
     pub(crate) wanted: Interest,
     pub(crate) journal: Journal,
 }
 
 impl Notes {
-    /// Those of worker `index`.
+    /// Notes of worker `index`.
     pub(crate) fn of_worker(index: usize) -> Self {
         Self {
             worker: index,
-            // Of zeroes: no memory is used until somebody observes.
+            // Zeroed: uses no memory until there is an observer.
             headers: vec![[0; OFFLOAD_COPY]; MAX_BATCH].into(),
             fates: vec![Fate::default(); MAX_BATCH].into(),
             refusals: Vec::with_capacity(REFUSALS),
@@ -76,7 +76,7 @@ impl Notes {
         self.taken
     }
 
-    /// Received packet `packet` was dropped.
+    /// Notes that received packet `packet` was dropped.
     #[inline]
     pub(crate) fn dropped(&mut self, packet: u16, reason: DropReason) {
         if self.taken
@@ -87,7 +87,7 @@ impl Notes {
         }
     }
 
-    /// Version `version` could not be put on the list of queue `lane`.
+    /// Notes that version `version` could not be put on the list of queue `lane`.
     #[inline]
     pub(crate) fn refused(&mut self, version: u16, lane: u32, reason: DropReason) {
         if !self.taken {
@@ -100,7 +100,7 @@ impl Notes {
         }
     }
 
-    /// Before anything is done with a batch of whose ingress port this is `wanted`.
+    /// Begins a batch; `wanted` is the interest in its ingress port.
     pub(crate) fn begin(&mut self, wanted: Interest, lanes: usize) {
         self.taken = true;
         self.wanted = wanted;
@@ -114,15 +114,15 @@ impl Notes {
         self.journal.begin(wanted.explained);
     }
 
-    /// Before anything is done with a batch from a port that nobody wants to see: noted is only what ports refuse.
+    /// Begins a batch from a port that no observer wants to see: only refusals by ports are noted.
     #[inline]
-    pub(crate) fn begin_beside(&mut self) {
+    pub(crate) fn begin_refusals(&mut self) {
         self.taken = true;
         self.omitted = 0;
         self.refusals.clear();
     }
 
-    /// After [`Notes::begin_beside`] and once all lists stand: the batch may be seen where it leaves.
+    /// Called after [`Notes::begin_refusals`] and once all lists are complete: the batch may be shown where it leaves.
     pub(crate) fn begin_lists(&mut self, rx: &RxBatch, lanes: usize) {
         self.wanted = Interest::default();
         self.at = None;
@@ -132,14 +132,14 @@ impl Notes {
         self.journal.begin(false);
     }
 
-    /// Packets were held back; they follow those of the batch.
+    /// Notes packets dropped by rate limits; they follow those of the batch.
     pub(crate) fn held(&mut self, reason: DropReason, count: u32) {
         if self.taken && self.held.len() < self.held.capacity() {
             self.held.push((reason, count));
         }
     }
 
-    /// Before the logic sees the batch.
+    /// Notes the packets that came in, before the logic sees them.
     pub(crate) fn arrived(&mut self, rx: &RxBatch) {
         if !self.taken {
             return;
@@ -148,7 +148,7 @@ impl Notes {
             (0..rx.packets).for_each(|i| self.note_arrival(rx, i));
         }
         self.arrived = rx.packets;
-        // Who held back last took from what the others had left.
+        // The limit applied last removed packets from what the others had left.
         while let Some((reason, count)) = self.held.pop() {
             for _ in 0..count {
                 self.note_arrival(rx, self.arrived);
@@ -162,7 +162,7 @@ impl Notes {
         let (Some(to), Some(fate)) = (self.headers.get_mut(i), self.fates.get_mut(i)) else { return };
         *fate = Fate::default();
         if self.wanted.received {
-            // The rest of a longer one, which comes from another bridge, stays as it is there.
+            // The rest of a longer header, from another bridge, stays in place.
             let header = rx.header(i);
             let header = header.get(..OFFLOAD_COPY).unwrap_or(header);
             if let Some(to) = to.get_mut(..header.len()) {
@@ -172,7 +172,7 @@ impl Notes {
         }
     }
 
-    /// The logic is done: what it said nothing about has no destination.
+    /// Notes packets that the logic left undecided: they have no destination.
     pub(crate) fn forgotten(&mut self, rx: &RxBatch) {
         if self.wanted == Interest::default() {
             return;
@@ -184,18 +184,18 @@ impl Notes {
         }
     }
 
-    /// What ports refused: version, queue and reason.
+    /// Refusals by ports: version, queue and reason.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = (u16, u32, DropReason)> {
         self.refusals.iter().map(|refusal| (refusal.version, refusal.lane, refusal.reason))
     }
 
-    /// The batch has been delivered.
+    /// Ends a batch that has been delivered.
     pub(crate) fn end(&mut self) {
         self.taken = false;
         self.journal.open = false;
     }
 
-    /// All lists stand: each queue and where its list starts; `shown` says whether an observer wants to see what a queue sends.
+    /// Notes all lists, each by queue and first run; `shown` tells whether an observer wants to see a queue's packets.
     pub(crate) fn listed(&mut self, shown: impl Fn(u32) -> bool, lists: impl Iterator<Item = (u32, u32)>) {
         let mut wanted = false;
         for (lane, head) in lists {

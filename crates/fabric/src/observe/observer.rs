@@ -1,16 +1,17 @@
-//! Watching a bridge: every packet that enters or leaves a port, shown to those who asked.
+//! Observers: are shown the packets that enter or leave the ports of a bridge.
 //!
-//! A worker asks once a batch whether its bridge has observers; without any, nothing else is different. If one looks at
-//! the ingress port, or the batch turns out to concern a port that one looks at, the worker asks each of them whether it
-//! picks this batch, and if one does, takes notes: the headers as they came in, before the logic edits them, what was dropped
-//! and why, and which lists there were (`notes.rs`). When the batch has been delivered and its payload still lies where the
-//! sender put it, each selected observer is called once and looks at the packets of the ports that it cares for:
+//! A worker checks once a batch whether its bridge has observers; without any, that is the only cost. If an observer
+//! looks at the ingress port, or the batch turns out to concern a port that one looks at, the worker asks each observer
+//! whether it picks this batch. If one does, the worker takes notes (`notes.rs`): the headers as they came in, before
+//! the logic edits them, drops and their reasons, and lists. When the batch has been delivered and its payload is still
+//! in the sender's memory, each selected observer is called once and looks at the packets of the ports that it is
+//! interested in:
 //!
-//! - at its ingress port, as it came in, with where it went or why it went nowhere;
+//! - at its ingress port, as it came in, with its destination or drop reason;
 //! - at each egress port, in the header version and form that was sent there, or that the port refused.
 //!
-//! Invariants: nothing here allocates, but for a bridge that grew. The sender's memory is read only by
-//! [`Sighting::copy`], each byte once if each is asked for once; whatever an observer decides by, it reads in its copy.
+//! Invariants: nothing here allocates, except after a bridge has grown. Only [`Sighting::copy`] reads the sender's
+//! memory, each byte once if each is asked for once; an observer decides by its own copy only.
 
 use std::ops::Range;
 
@@ -21,33 +22,33 @@ use crate::counters::DropReason;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::explain::Remark;
 pub use crate::observe::interest::Interest;
-use crate::observe::observers::{ObserverSlot, Watch};
+use crate::observe::observers::{ObserverSlot, Observers};
 use crate::rx::RxBatch;
 use crate::rx::record::{Source, state};
 
 /// Is shown the packets of a bridge.
 pub trait Observer: Send + Sync {
-    /// What it wants to see of a port. Called from the control plane for every port of the bridge, in the order of their
-    /// indexes, whenever the bridge changes; an index that is used again was not there in a change between.
+    /// Returns the packets of a port that it wants to see. Called by the control plane for every port of the bridge, in
+    /// the order of their indexes, whenever the bridge changes; an index is reused only after a change without it.
     fn interest(&self, port: PortIndex, name: &str) -> Interest;
 
-    /// Whether it wants to be shown the `packets` packets that came in at `ingress`: asked by worker `worker` before
-    /// anything is noted of them. One that takes samples says no to most batches, which then cost little more than the
-    /// question. It may not be asked about a batch of which no observer of the bridge wants to see anything. The same rules hold
-    /// as for [`Observer::observe`].
+    /// Decides whether to be shown the `packets` packets that came in at `ingress`: called by worker `worker` before it
+    /// takes notes on them. An observer that samples refuses most batches, which then cost little more than this call.
+    /// It may not be called for a batch that holds nothing any observer of the bridge wants to see. The rules of
+    /// [`Observer::observe`] apply.
     fn picks(&self, _worker: usize, _ingress: PortIndex, _packets: usize) -> bool {
         true
     }
 
-    /// One batch of worker `worker` that it picked. Called between delivery and the sender's getting its packets back: it must not
-    /// block, allocate, or wait for anyone.
+    /// Observes one batch of worker `worker` that it picked. Called after delivery and before the sender gets its
+    /// packets back: it must not block, allocate, or wait.
     fn observe(&self, worker: usize, batch: &Sightings<'_>);
 
-    /// The bridge is gone: nothing more will be shown. Called from the control plane.
+    /// The bridge was removed: nothing more will be shown. Called by the control plane.
     fn bridge_removed(&self) {}
 }
 
-/// Which way a packet was going.
+/// Direction of a packet at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the port's client into the switch.
@@ -56,19 +57,19 @@ pub enum Way {
     Out,
 }
 
-/// A packet, as it was at one port.
+/// A packet as it was at one port.
 pub struct Sighting<'a> {
-    /// Which packet of its batch it is: the same where it came in and where it went.
+    /// Number of the packet in its batch: the same where it came in and where it went.
     pub packet: u16,
     /// The port.
     pub port: PortIndex,
-    /// Which way it was going there.
+    /// Direction at this port.
     pub way: Way,
     /// The port that it came from.
     pub ingress: PortIndex,
-    /// The first port that it was sent to, if there was one; for [`Way::Out`], the port itself.
+    /// The first port that it was sent to, if any; for [`Way::Out`], the port itself.
     pub egress: Option<PortIndex>,
-    /// To how many queues it was delivered.
+    /// Number of queues that it was delivered to.
     pub deliveries: u32,
     /// Why it went no further, or not everywhere.
     pub dropped: Option<DropReason>,
@@ -81,12 +82,12 @@ pub struct Sighting<'a> {
 }
 
 impl Sighting<'_> {
-    /// What was found and decided about it, in order, if that was asked for.
+    /// The remarks on it, in order, if requested.
     pub fn remarks(&self) -> impl Iterator<Item = &Remark> {
         self.remarks.iter().filter(|remark| remark.packet == self.packet)
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     pub fn len(&self) -> u32 {
         self.header.len() as u32 + (self.payload.end - self.payload.start)
     }
@@ -96,8 +97,8 @@ impl Sighting<'_> {
         self.len() == 0
     }
 
-    /// Copies the packet from byte `from` on into `out`; returns how many bytes that were. What the sender still has in
-    /// its memory it may change until then.
+    /// Copies the packet from byte `from` on into `out`; returns the number of bytes. Bytes in the sender's memory may
+    /// change until then.
     pub fn copy(&self, from: usize, out: &mut [u8]) -> usize {
         let whole = out.len().min((self.len() as usize).saturating_sub(from));
         let Some(out) = out.get_mut(..whole) else { return 0 };
@@ -112,14 +113,14 @@ impl Sighting<'_> {
     }
 }
 
-/// What an observer is shown of one batch.
+/// One batch as an observer is shown it.
 pub struct Sightings<'a> {
     /// When the batch was switched: nanoseconds since 1970-01-01 00:00:00 UTC.
     pub at: u64,
-    /// Packets that ports refused and that are not shown, for they were too many.
+    /// Packets refused by ports that are not shown because there were too many.
     pub omitted: u32,
     pub(crate) slot: &'a ObserverSlot,
-    pub(crate) watch: &'a Watch,
+    pub(crate) observers: &'a Observers,
     pub(crate) rx: &'a RxBatch,
     pub(crate) pad: &'a Scratchpad,
     /// The VLAN settings of the ingress port.
@@ -128,12 +129,12 @@ pub struct Sightings<'a> {
 }
 
 impl Sightings<'_> {
-    /// How many packets came in, those that were held back included.
+    /// Number of packets that came in, including those dropped by rate limits.
     pub fn packets(&self) -> usize {
         self.pad.notes.arrived
     }
 
-    /// Packet `i` of those that came in; `None` beyond the last, and if the observer does not care for them.
+    /// Packet `i` of those that came in; `None` beyond the last, or if the observer is not interested in them.
     pub fn received(&self, i: usize) -> Option<Sighting<'_>> {
         let notes = &self.pad.notes;
         if i >= notes.arrived || !self.slot.interest(self.ingress).received {
@@ -157,8 +158,8 @@ impl Sightings<'_> {
         })
     }
 
-    /// The VLAN that a packet which came in belongs to, by its tag and its port's settings, and its priority (IEEE
-    /// 802.1p); VLAN 0: none, or none that it may belong to.
+    /// The VLAN of a packet that came in, by its tag and its port's settings, and its priority (IEEE 802.1p); VLAN 0:
+    /// none, or not admitted.
     pub fn vlan(&self, received: &Sighting<'_>) -> (u16, u8) {
         let tag = ether::vlan_tag(received.header);
         let vlan = self.vlan.and_then(|mode| mode.ingress(tag));
@@ -184,7 +185,7 @@ impl Sightings<'_> {
     }
 
     fn sends(&self, lane: u32) -> bool {
-        self.watch.port_of(lane).is_some_and(|port| self.slot.interest(port).sent)
+        self.observers.port_of(lane).is_some_and(|port| self.slot.interest(port).sent)
     }
 
     fn show_output(
@@ -194,7 +195,7 @@ impl Sightings<'_> {
         dropped: Option<DropReason>,
         f: &mut impl FnMut(&Sighting<'_>),
     ) {
-        let Some(port) = self.watch.port_of(lane) else { return };
+        let Some(port) = self.observers.port_of(lane) else { return };
         let record = &self.rx.records[usize::from(version)];
         f(&Sighting {
             packet: record.packet,

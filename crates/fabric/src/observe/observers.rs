@@ -1,13 +1,13 @@
-//! The observers in a picture of a bridge, and which ports each of them wants to see.
+//! The observers in the state of a bridge, and their interest in each port.
 
 use std::sync::Arc;
 
-use crate::bridge::picture::PortEntry;
 use crate::bridge::port::PortIndex;
+use crate::bridge::state::PortEntry;
 use crate::observe::interest::Interest;
 use crate::observe::observer::Observer;
 
-/// An observer, and what it wants to see of each port.
+/// An observer, and its interest in each port.
 pub(crate) struct ObserverSlot {
     pub(crate) observer: Arc<dyn Observer>,
     interests: Box<[Interest]>,
@@ -19,17 +19,17 @@ impl ObserverSlot {
     }
 }
 
-/// The observers in a picture of a bridge.
-pub(crate) struct Watch {
+/// The observers in the state of a bridge.
+pub(crate) struct Observers {
     slots: Box<[ObserverSlot]>,
     /// The port of each queue.
     ports_of_lanes: Box<[PortIndex]>,
-    /// What any of them wants to see.
+    /// Combined interest of all observers, by port.
     interests: Box<[Interest]>,
 }
 
-impl Watch {
-    /// None without observers.
+impl Observers {
+    /// `None` without observers.
     pub(crate) fn new<'a>(
         observers: impl Iterator<Item = &'a Arc<dyn Observer>>,
         ports: &[Option<PortEntry>],
@@ -68,14 +68,14 @@ impl Watch {
         self.interests.get(usize::from(port.0)).copied().unwrap_or_default()
     }
 
-    /// Whether an observer wants to see what comes from a port, or what the logic has to say about it.
+    /// Whether an observer wants to see packets from a port, or the logic's remarks on them.
     #[inline]
     pub(crate) fn shows_received(&self, port: PortIndex) -> bool {
         let Interest { received, sent: _, explained } = self.interest(port);
         received || explained
     }
 
-    /// Whether an observer wants to see what is sent by queue `lane`.
+    /// Whether an observer wants to see packets that queue `lane` sends.
     #[inline]
     pub(crate) fn shows_sent(&self, lane: u32) -> bool {
         self.port_of(lane).is_some_and(|port| self.interest(port).sent)
@@ -86,8 +86,8 @@ impl Watch {
         &self.slots
     }
 
-    /// Asks who picks a batch, notes each answer in `picked`, and returns what they want to see of its ingress port.
-    /// `None` if nobody picks it.
+    /// Asks each observer whether it picks a batch, notes the answers in `picked`, and returns the combined interest in
+    /// its ingress port. `None` if no observer picks it.
     pub(crate) fn ask(
         &self,
         worker: usize,

@@ -1,12 +1,12 @@
-//! Following a packet that is never sent: the way of a batch of one, up to where it would be delivered.
+//! Traces: follow a packet that is never sent, as a batch of one, up to its delivery.
 //!
-//! It is the same code as for traffic, on memory of its own, with a logic that was asked to change nothing. What a receiver
-//! would do then (a full ring, a device that refuses) nobody knows beforehand.
+//! The code is that for traffic, on memory of its own, with a logic that was asked to change nothing. The receiver's
+//! behaviour (a full ring, a device that refuses) cannot be predicted.
 
 use packet::offload::Offload;
 
-use crate::bridge::picture::BridgeState;
 use crate::bridge::port::PortIndex;
+use crate::bridge::state::BridgeState;
 use crate::counters::{DropReason, Drops};
 use crate::decide::detour;
 use crate::lists::scratchpad::Scratchpad;
@@ -16,49 +16,49 @@ use crate::rx::record::state;
 use crate::rx::{BatchLimits, MAX_PACKET, RxBatch};
 use crate::switch::SwitchError;
 
-/// What would become of a packet.
+/// Predicted fate of a packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Traced {
-    /// What was found and decided, in order.
+    /// Findings and decisions, in order.
     pub remarks: Vec<Remark>,
-    /// What ports would be given, in the order in which they were first named.
+    /// Packets that ports would be given, in the order in which destinations were first named.
     pub outputs: Vec<TracedOutput>,
-    /// The drops that would be counted where the packet came in.
+    /// Drops that would be counted at the ingress port.
     pub drops: Vec<DropReason>,
-    /// The ports that would not be given it, though it was for them, and why.
+    /// Ports that would not take the packet, though it was for them, and why.
     pub refusals: Vec<(PortIndex, DropReason)>,
 }
 
 /// A packet that would be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracedOutput {
-    /// Where.
+    /// Destination port.
     pub port: PortIndex,
-    /// On which of the port's transmit queues.
+    /// Transmit queue of the port.
     pub queue: u16,
-    /// All its bytes.
+    /// The whole packet.
     pub packet: Vec<u8>,
-    /// Work that is left to the receiver.
+    /// Work left to the receiver.
     pub offload: Offload,
     /// Whether it is a mirror's copy.
     pub mirrored: bool,
 }
 
-/// Why a packet cannot be followed.
+/// Reasons for refusing a trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// Longer than a packet can be.
-    #[error("the packet has {0} bytes; no packet has more than {MAX_PACKET}")]
+    /// The packet is too long.
+    #[error("the packet has {0} bytes; the maximum is {MAX_PACKET}")]
     TooLong(usize),
-    /// The bridge's logic has no [`crate::SwitchLogic::explain`] for what is not sent.
-    #[error("the logic of this bridge cannot tell what it would do with a packet that is not sent")]
+    /// The bridge's logic does not support rehearsals in [`crate::SwitchLogic::explain`].
+    #[error("the logic of this bridge does not support tracing a packet that is not sent")]
     Unexplained,
     /// The port or its bridge is gone.
     #[error(transparent)]
     Switch(#[from] SwitchError),
 }
 
-/// What would become of `packet` from `ingress` in this picture.
+/// Predicts the fate of `packet` from `ingress` in this state.
 pub(crate) fn rehearse(
     bridge: &BridgeState,
     ingress: PortIndex,

@@ -1,25 +1,26 @@
 //! Token buckets that workers share without a lock.
 //!
-//! A bucket is one number: the instant at which it would be full again if nobody took anything (RFC 2697 seen from the
-//! other side; ATM calls it the virtual scheduling algorithm). A token is the time that its refill takes. Taking
-//! tokens moves the instant ahead, and is refused where that would put it further ahead of now than a whole
-//! bucket takes to fill. So nothing has to be refilled, and one compare-exchange is all there is.
+//! A bucket is one number: the instant at which it would be full again without further use (RFC 2697 in reverse; ATM's
+//! virtual scheduling algorithm). A token is the time that its refill takes. Taking tokens moves the instant ahead, and
+//! is refused if that would put it further ahead of now than a whole bucket takes to fill. So nothing is refilled, and
+//! one compare-exchange suffices.
 //!
-//! Invariant: in any stretch of time `t`, no more than `rate * t + burst` is taken, except that one packet longer than
-//! the burst passes when the bucket is full; what it took too much is paid back before the next.
+//! Invariant: in any stretch of time `t`, at most `rate * t + burst` is taken, except that one packet longer than the
+//! burst passes when the bucket is full; the excess is paid back before the next.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock;
 use crate::protect::protection::{Limit, Unit};
 
-/// Instants are sixteenths of a cycle since the bucket was made: fine enough for 100 Gbit/s, and twelve years long.
+/// Instants are sixteenths of a cycle since the bucket was made: fine enough for 100 Gbit/s, and enough for twelve
+/// years.
 const TICKS_PER_CYCLE: u64 = 16;
 
 /// Fraction bits of [`Bucket::token`].
 const FRACTION: u32 = 20;
 
-/// See the module.
+/// A token bucket. See the module.
 #[derive(Debug)]
 pub struct Bucket {
     limit: Limit,
@@ -29,7 +30,7 @@ pub struct Bucket {
     depth: u64,
     /// Cycle counter when the bucket was made.
     epoch: u64,
-    /// When it will be full.
+    /// When the bucket will be full.
     full_at: AtomicU64,
 }
 
@@ -52,7 +53,7 @@ impl Bucket {
         Self { limit, token, depth: ticks(token, limit.burst()), epoch: now, full_at: AtomicU64::new(0) }
     }
 
-    /// What it holds packets to.
+    /// The limit that it enforces.
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
@@ -73,7 +74,7 @@ impl Bucket {
         ticks <= self.depth && self.advance(now, ticks, ticks)
     }
 
-    /// Takes a packet's tokens, or none. Of a packet that is longer than the burst a full bucket suffices.
+    /// Takes a packet's tokens, or none. For a packet longer than the burst, a full bucket suffices.
     #[inline]
     pub fn take_packet(&self, now: u64, len: u32) -> bool {
         let ticks = ticks(self.token, self.cost(len));
@@ -87,7 +88,7 @@ impl Bucket {
         self.full_at.load(Relaxed).saturating_sub(now).saturating_add(needed) <= self.depth
     }
 
-    /// Moves the instant of being full by `ticks` if `needed` of them are there.
+    /// Moves the instant of being full by `ticks` if at least `needed` of them are available.
     #[inline]
     fn advance(&self, now: u64, ticks: u64, needed: u64) -> bool {
         let now = now.saturating_sub(self.epoch).saturating_mul(TICKS_PER_CYCLE);
@@ -204,7 +205,7 @@ mod tests {
             let mut total = 0;
             for (pause, len, together) in steps {
                 now += pause;
-                // No longer than the burst: of longer ones there is a test of its own.
+                // At most the burst: longer packets have their own test.
                 let len = len.min(u32::try_from(burst).unwrap());
                 let cost = bucket.cost(len);
                 passed.push((now, total));
@@ -222,7 +223,7 @@ mod tests {
 
         #[test]
         fn a_sender_that_waits_gets_its_rate(
-            // A bucket that holds what comes between two steps: 40 at most.
+            // A bucket that holds the packets between two steps: 40 at most.
             rate in 1_000u64..200_000, burst in 51u64..1000, seconds in 1u64..3,
         ) {
             let bucket = Bucket::at(limit(Unit::Packets, rate, burst), HZ, 0);

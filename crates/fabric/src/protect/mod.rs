@@ -1,7 +1,7 @@
-//! Protection: what a port may be limited to, and the limits that the fabric itself enforces.
+//! Protection: the limits that a port may have, and those that the fabric itself enforces.
 //!
-//! - `protection.rs`: the settings: rates, storm control, who may speak;
-//! - `policing.rs`: rates and storm control, before the logic sees a batch;
+//! - `protection.rs`: the settings: rates, storm control, security;
+//! - `policing.rs`: rate limits and storm control, before the logic sees a batch;
 //! - `bucket.rs`: the token buckets behind them.
 
 pub mod bucket;

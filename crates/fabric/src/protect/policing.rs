@@ -1,9 +1,9 @@
-//! What is held back where packets come in, before the logic sees them: storm control and policing.
+//! Ingress policing: storm control and rate limits, applied before the logic sees a batch.
 //!
-//! A port without limits has no [`Guards`], and looking whether it has is all that it pays, once a batch.
+//! A port without limits has no [`RateLimits`]; checking for that is all it pays, once a batch.
 //!
-//! Invariant: a batch that fits the limits pays one compare-exchange for each; only one that does not is looked at packet
-//! by packet.
+//! Invariant: a batch within the limits pays one compare-exchange for each limit; only a batch that exceeds one is
+//! examined packet by packet.
 
 use std::sync::Arc;
 
@@ -16,45 +16,48 @@ use crate::protect::bucket::Bucket;
 use crate::protect::protection::Limit;
 use crate::rx::RxBatch;
 
-/// Whether a packet with this header is meant.
+/// Selects packets by header.
 type Which = fn(&[u8]) -> bool;
 
 /// The limits of one port, shared by all of its queues.
 #[derive(Debug, Default)]
-pub(crate) struct Guards {
+pub(crate) struct RateLimits {
     police: Option<Arc<Bucket>>,
     broadcast: Option<Arc<Bucket>>,
     multicast: Option<Arc<Bucket>>,
     unknown: Option<Arc<Bucket>>,
 }
 
-impl Guards {
-    /// The limits that the settings ask for, if any. One that was there before goes on where it is: a change of
-    /// something else fills no bucket.
-    pub(crate) fn of(settings: &PortSettings, before: Option<&Guards>) -> Option<Arc<Guards>> {
+impl RateLimits {
+    /// The limits that the settings ask for, if any. Unchanged limits keep their buckets: changing another setting
+    /// fills none.
+    pub(crate) fn of(settings: &PortSettings, before: Option<&RateLimits>) -> Option<Arc<RateLimits>> {
         let storm = settings.storm;
         let (wanted, there) = ([settings.police, storm.broadcast, storm.multicast, storm.unknown], before);
         if wanted.iter().all(Option::is_none) {
             return None;
         }
-        let there =
-            |which: fn(&Guards) -> &Option<Arc<Bucket>>| there.and_then(|guards| which(guards).as_ref());
+        let there = |which: fn(&RateLimits) -> &Option<Arc<Bucket>>| {
+            there.and_then(|rate_limits| which(rate_limits).as_ref())
+        };
         let [police, broadcast, multicast, unknown] = wanted;
-        Some(Arc::new(Guards {
-            police: bucket(police, there(|guards| &guards.police)),
-            broadcast: bucket(broadcast, there(|guards| &guards.broadcast)),
-            multicast: bucket(multicast, there(|guards| &guards.multicast)),
-            unknown: bucket(unknown, there(|guards| &guards.unknown)),
+        Some(Arc::new(RateLimits {
+            police: bucket(police, there(|rate_limits| &rate_limits.police)),
+            broadcast: bucket(broadcast, there(|rate_limits| &rate_limits.broadcast)),
+            multicast: bucket(multicast, there(|rate_limits| &rate_limits.multicast)),
+            unknown: bucket(unknown, there(|rate_limits| &rate_limits.unknown)),
         }))
     }
 
-    /// Takes out of the batch what the port may not send now. What storm control drops costs the port none of its rate.
+    /// Removes packets beyond the limits from the batch. Packets that storm control drops do not count against the
+    /// port's rate.
     #[cold]
     pub(crate) fn admit(&self, batch: &mut RxBatch, drops: &mut Drops) {
         self.hold_each(batch, false, |reason, held| drops.add(reason, held));
     }
 
-    /// The same, with what is held back kept behind the rest of the batch for observers: `held` is told how many.
+    /// The same, but keeps removed packets behind the rest of the batch for observers, and reports their number to
+    /// `held`.
     pub(crate) fn hold_each(&self, batch: &mut RxBatch, shown: bool, mut held: impl FnMut(DropReason, u32)) {
         let now = clock::cycles();
         for (bucket, which, reason) in self.each() {
@@ -65,7 +68,7 @@ impl Guards {
         }
     }
 
-    /// What [`Guards::hold_each`] would do now, without anything being taken: for a batch of one.
+    /// Predicts the result of [`RateLimits::hold_each`] now, without taking tokens: for a batch of one.
     pub(crate) fn rehearse(&self, batch: &mut RxBatch, mut held: impl FnMut(DropReason, u32)) {
         let now = clock::cycles();
         for (bucket, which, reason) in self.each() {
@@ -76,7 +79,7 @@ impl Guards {
         }
     }
 
-    /// The limits in their order: each one's bucket, which packets it is for, and why they are dropped.
+    /// The limits in their order: bucket, packet selector and drop reason.
     fn each(&self) -> impl Iterator<Item = (&Bucket, Which, DropReason)> {
         let storm = DropReason::StormControl;
         [
@@ -88,12 +91,12 @@ impl Guards {
         .filter_map(|(bucket, which, reason)| Some((bucket.as_deref()?, which, reason)))
     }
 
-    /// Whether another packet of `len` bytes may be flooded because nobody knows where its destination is.
+    /// Takes tokens for another packet of `len` bytes that is flooded because its destination's port is unknown.
     pub(crate) fn admits_unknown(&self, len: u32) -> bool {
         self.unknown.as_ref().is_none_or(|bucket| bucket.take_packet(clock::cycles(), len))
     }
 
-    /// Whether it might be, without its being.
+    /// Whether [`RateLimits::admits_unknown`] would succeed.
     pub(crate) fn would_admit_unknown(&self, len: u32) -> bool {
         self.unknown.as_ref().is_none_or(|bucket| bucket.has_for_packet(clock::cycles(), len))
     }
@@ -116,7 +119,7 @@ fn is_multicast(header: &[u8]) -> bool {
         .is_some_and(|(destination, _)| destination.is_multicast() && !destination.is_broadcast())
 }
 
-/// Lets through what the bucket has tokens for, of the packets whose header is `which`; how many it did not.
+/// Removes packets that `which` selects and for which the bucket has no tokens; returns their number.
 fn hold(batch: &mut RxBatch, shown: bool, bucket: &Bucket, now: u64, which: Which) -> u32 {
     let asked = (0..batch.len()).filter(|i| which(batch.header(*i)));
     let tokens: u64 = asked.map(|i| bucket.cost(batch.records[i].len())).sum();

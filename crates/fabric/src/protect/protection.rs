@@ -1,13 +1,13 @@
-//! What a port may be limited to: settings, all of them off unless said otherwise.
+//! Settings that limit a port, all of them off by default.
 //!
-//! [`crate::protect::bucket`] and `guards` enforce rates in the fabric, pictures of a bridge enforce isolation, and a logic
+//! The fabric enforces rates ([`crate::protect::bucket`], `policing`) and isolation (in the state of a bridge); a logic
 //! that knows stations enforces [`Security`].
 
 use std::net::IpAddr;
 
 use packet::MacAddr;
 
-/// What a rate counts.
+/// Unit of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// Bits a second; bursts are bytes. Counted from destination address to the end of the payload.
@@ -16,10 +16,10 @@ pub enum Unit {
     Packets,
 }
 
-/// A rate that packets are held to, and how many may come at once after a pause.
+/// A rate limit for packets, and the burst allowed after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limit {
-    /// What is counted.
+    /// Unit of rate and burst.
     pub unit: Unit,
     /// Bits or packets a second.
     pub rate: u64,
@@ -28,8 +28,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// What passes in 50 ms, but a longest packet of 64 KiB or ten packets at least: less would cut into what senders
-    /// emit in one go, and so hold them far below the rate.
+    /// The amount that passes in 50 ms, but at least a longest packet of 64 KiB or ten packets: less would cut into
+    /// what senders emit in one go, and so hold them far below the rate.
     pub fn default_burst(&self) -> u64 {
         match self.unit {
             Unit::Bits => (self.rate / 8 / 20).max(64 << 10),
@@ -37,61 +37,61 @@ impl Limit {
         }
     }
 
-    /// The burst in effect: bytes or packets, 1 at least.
+    /// The burst in effect: bytes or packets, at least 1.
     pub fn burst(&self) -> u64 {
         self.burst.unwrap_or_else(|| self.default_burst()).max(1)
     }
 }
 
-/// Limits of what goes to many ports (storm control), by why it does.
+/// Rate limits for packets that go to many ports (storm control), by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Storm {
-    /// Packets to all stations.
+    /// Packets to the broadcast address.
     pub broadcast: Option<Limit>,
-    /// Packets to groups of stations.
+    /// Packets to multicast addresses.
     pub multicast: Option<Limit>,
-    /// Packets to one station that the logic floods because it does not know where that is.
+    /// Packets to one station that the logic floods because the station's port is unknown.
     pub unknown: Option<Limit>,
 }
 
-/// Which stations may speak at a port, and under which addresses.
+/// Restricts the stations that may send at a port, and their source addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Security {
-    /// Stations that may be behind the port at once; `None`: any number.
+    /// Most stations behind the port at once; `None`: unlimited.
     pub max_stations: Option<u32>,
-    /// The only stations that may speak, in ascending order; none: any.
+    /// The only stations that may send, in ascending order; empty: any.
     pub stations: Vec<MacAddr>,
-    /// What is learned stays: it neither ages nor moves.
+    /// Learned stations stay: they neither age nor move.
     pub sticky: bool,
-    /// Addresses that IPv4 and IPv6 packets, ARP and neighbour discovery may come from; none: any (source guard).
+    /// Source addresses allowed for IPv4 and IPv6 packets, ARP and neighbour discovery; empty: any (source guard).
     pub sources: Vec<Source>,
 }
 
 impl Security {
-    /// Whether anything is asked for.
+    /// Whether any restriction is set.
     pub fn is_on(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Whether it matters which stations speak, source addresses aside.
+    /// Whether stations are restricted, source addresses aside.
     pub fn guards_stations(&self) -> bool {
         self.max_stations.is_some() || !self.stations.is_empty() || self.sticky
     }
 
-    /// Whether this list lets the station speak.
+    /// Whether the list lets the station send.
     pub fn names(&self, station: MacAddr) -> bool {
         self.stations.is_empty() || self.stations.binary_search(&station).is_ok()
     }
 }
 
-/// An address, or the addresses of a network, that packets may come from.
+/// An address or network that packets may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// The address; bits beyond the prefix are zero.
     pub address: IpAddr,
-    /// How many of its bits count.
+    /// Significant bits of the address.
     pub prefix: u8,
-    /// The station that has it; `None`: any.
+    /// The station that has the address; `None`: any.
     pub mac: Option<MacAddr>,
 }
 
@@ -109,7 +109,7 @@ impl Source {
     }
 }
 
-/// Whether two numbers of `width` bits have their first `prefix` bits in common.
+/// Whether two numbers of `width` bits agree in their first `prefix` bits.
 fn agree(a: u128, b: u128, width: u32, prefix: u8) -> bool {
     let rest = width.saturating_sub(prefix.into());
     (a ^ b).checked_shr(rest).unwrap_or(0) == 0

@@ -1,10 +1,10 @@
-//! Where the private headers of a batch lie: memory of the batch, or of a logic that wants to see them where they are.
+//! Memory for the private headers of a batch: the batch's own, or that of a logic that wants to read them in place.
 //!
-//! A logic from outside (a WebAssembly module) reaches only memory of its own. It [supplies](crate::SwitchLogic::arena) some, one
-//! [`Arena`] for each worker, and headers are copied there from the start, so that it sees them without another copy.
+//! A logic from outside (a WebAssembly module) can only access its own memory. It [supplies](crate::SwitchLogic::arena)
+//! one [`Arena`] for each worker, and headers are copied there from the start, so that the logic needs no further copy.
 //!
-//! Invariant: whatever the memory, it holds [`SLOTS`] slots of [`SLOT_LEN`] bytes, and in the time from when a batch's headers
-//! are loaded until the batch is emptied it is used by that batch alone, and by its logic while that is called.
+//! Invariant: the memory always holds [`SLOTS`] slots of [`SLOT_LEN`] bytes. From when a batch's headers are loaded
+//! until the batch is emptied, only that batch uses it, and its logic while that is called.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -18,7 +18,7 @@ pub const SLOT_LEN: usize = HEADROOM + PULL_MAX;
 /// Bytes of an arena.
 pub const ARENA_LEN: usize = SLOTS * SLOT_LEN;
 
-/// Room for one private header, and headroom in front of it.
+/// Room for one private header, with headroom in front of it.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(crate) struct HeaderSlot(pub(crate) [u8; SLOT_LEN]);
@@ -27,23 +27,23 @@ pub(crate) struct HeaderSlot(pub(crate) [u8; SLOT_LEN]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arena(NonNull<u8>);
 
-// SAFETY: it is an address; what it may be used for is said where it is made.
+// SAFETY: it is an address; the contract of `new` limits its use.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// The [`ARENA_LEN`] bytes at `at`, which is a multiple of 64.
+    /// An arena of the [`ARENA_LEN`] bytes at `at`, which is a multiple of 64.
     ///
     /// # Safety
-    /// They stay readable and writable for as long as a bridge has the logic that supplies them, and nobody but this worker
-    /// reads or writes them, other than that logic while it is called with a batch of this worker.
+    /// They stay readable and writable for as long as a bridge has the logic that supplies them, and only this worker
+    /// reads or writes them, and that logic while it is called with a batch of this worker.
     pub unsafe fn new(at: NonNull<u8>) -> Self {
         debug_assert!(at.as_ptr().addr().is_multiple_of(align_of::<HeaderSlot>()));
         Self(at)
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn at(self) -> NonNull<u8> {
         self.0
     }
@@ -55,7 +55,7 @@ pub(crate) struct Slots {
     at: NonNull<HeaderSlot>,
 }
 
-// SAFETY: `own` is a box that nobody else has; `at` is the same or an arena, which belongs to the batch meanwhile.
+// SAFETY: `own` is an unshared box; `at` is the same or an arena, which belongs to the batch meanwhile.
 unsafe impl Send for Slots {}
 
 impl Default for Slots {
@@ -69,7 +69,7 @@ impl Default for Slots {
 impl Drop for Slots {
     fn drop(&mut self) {
         let slots = std::ptr::slice_from_raw_parts_mut(self.own.as_ptr(), SLOTS);
-        // SAFETY: this is the box that `default` leaked, of which nobody has a reference any more.
+        // SAFETY: this is the box that `default` leaked, and no reference to it is left.
         drop(unsafe { Box::from_raw(slots) });
     }
 }
@@ -85,20 +85,20 @@ impl Slots {
         self.at = self.own;
     }
 
-    /// The arena that headers lie in, if they lie in one.
+    /// The arena that holds the headers, if there is one.
     pub(crate) fn lent(&self) -> Option<Arena> {
         (self.at != self.own).then_some(Arena(self.at.cast()))
     }
 
-    /// `len` bytes of slot `v` from `start` on.
+    /// Bytes `start..start + len` of slot `v`.
     ///
     /// # Safety
     /// `v` is below [`SLOTS`], and `start + len` at most [`SLOT_LEN`].
     #[inline(always)]
     pub(crate) unsafe fn bytes(&self, v: usize, start: usize, len: usize) -> &[u8] {
         debug_assert!(v < SLOTS && start + len <= SLOT_LEN);
-        // SAFETY: the bytes lie within the slot, by the caller's promise; `at` are `SLOTS` slots of initialised bytes, used
-        // through `self` only (see the module).
+        // SAFETY: the bytes lie within the slot, by the caller's promise; `at` points to `SLOTS` slots of initialised
+        // bytes, used through `self` only (see the module).
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(v).cast::<u8>().add(start), len) }
     }
 
@@ -114,7 +114,7 @@ impl Deref for Slots {
 
     #[inline(always)]
     fn deref(&self) -> &[HeaderSlot] {
-        // SAFETY: `at` are so many slots of bytes, initialised, and only used through `self` (see the module).
+        // SAFETY: `at` points to `SLOTS` slots of initialised bytes, only used through `self` (see the module).
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), SLOTS) }
     }
 }

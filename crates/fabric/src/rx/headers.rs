@@ -1,4 +1,4 @@
-//! Private headers of a batch: copied in from where the senders put them, looked at, taken out of the batch.
+//! Private headers of a batch: copying them in, reading them, removing packets from the batch.
 
 use super::{HEADER_COPY, HEADROOM, OFFLOAD_COPY, RxBatch};
 use crate::copy;
@@ -25,7 +25,8 @@ impl RxBatch {
             let want = (record.to as usize).min(most);
             let to = slot.0[HEADROOM..HEADROOM + OFFLOAD_COPY].as_mut_ptr();
             if !record.has(state::PIECES) {
-                // SAFETY: `want` <= the packet's length, which is readable by the contract of `add_segment`, and the slot's.
+                // SAFETY: `want` bytes are within the packet, readable by the contract of `add_segment`, and within the
+                // slot.
                 unsafe { copy::bytes(record.at, to, want) };
             } else {
                 load_pieces(record, segments, &mut slot.0[HEADROOM..HEADROOM + want]);
@@ -35,9 +36,9 @@ impl RxBatch {
         }
     }
 
-    /// Takes out of a batch just loaded the packets for which `keep`, given header and length, is false; returns their
-    /// number. The sender gets their descriptors back like all others. If they are `shown`, they follow those that stay,
-    /// in some order, and no version takes their place.
+    /// Removes from a batch just loaded the packets for which `keep`, given header and length, returns false; returns
+    /// their number. The sender gets their descriptors back like all others. If `shown`, they follow the remaining
+    /// packets, in any order, and no version takes their place.
     pub(crate) fn retain(&mut self, shown: bool, mut keep: impl FnMut(&[u8], u32) -> bool) -> u32 {
         let mut kept = 0;
         for i in 0..self.packets {
@@ -72,8 +73,8 @@ impl RxBatch {
     #[inline(always)]
     pub(crate) fn header(&self, v: usize) -> &[u8] {
         let record = &self.records[v];
-        // SAFETY: `v` is below `SLOTS`, or the line above would have panicked; `start + header_len <= SLOT_LEN` holds for
-        // every record (`record.rs`).
+        // SAFETY: `v` is below `SLOTS`, or the line above would have panicked; every record has `start + header_len <=
+        // SLOT_LEN` (`record.rs`).
         unsafe { self.slots.bytes(v, record.start.into(), record.header_len.into()) }
     }
 }

@@ -1,13 +1,13 @@
 //! Receiving: a port's packets become a batch, and the batch gets private headers.
 //!
-//! A [`RxBatch`] holds a flat record of each packet and, once `RxBatch::load_headers` ran, a private copy of the first
-//! [`HEADER_COPY`] bytes of each. It is bounded in packets and in bytes. It belongs to one worker and is reused for every
-//! batch; nothing in it is allocated while traffic flows.
+//! An [`RxBatch`] holds a flat record of each packet and, after `RxBatch::load_headers`, a private copy of the first
+//! [`HEADER_COPY`] bytes of each. It is bounded in packets and in bytes. It belongs to one worker and is reused for
+//! every batch; nothing in it is allocated while traffic flows.
 //!
 //! - `queue.rs`: the contract of a receive queue, [`RxQueue`];
-//! - `rx_batch.rs`: the batch while a receive queue fills it; what a logic sees of it is `decide/batch.rs`;
+//! - `rx_batch.rs`: the batch while a receive queue fills it; the logic's view of it is `decide/batch.rs`;
 //! - `record.rs`: the record of a packet;
-//! - `headers.rs`: private headers: copied in, looked at, taken out of the batch;
+//! - `headers.rs`: private headers: copying them in, reading them, removing packets;
 //! - `arena.rs`: the memory of private headers, the fabric's own or a logic's;
 //! - `versions.rs`: further versions of packets, and packets that the switch itself originates.
 
@@ -21,22 +21,22 @@ mod versions;
 pub use queue::RxQueue;
 pub use rx_batch::RxBatch;
 
-/// Bytes of each packet that are copied before anything reads them.
+/// Bytes of each packet that are copied before they are read.
 pub const HEADER_COPY: usize = 128;
-/// The same for packets with offload metadata: every header that segmentation may have to repeat (two VLAN
-/// tags, IPv4 and TCP with all options are 142 bytes).
+/// The same for packets with offload metadata: all headers that segmentation may have to repeat (two VLAN tags, IPv4
+/// and TCP with all options are 142 bytes).
 pub(crate) const OFFLOAD_COPY: usize = 192;
 /// Bytes free in front of a private header, for tags and encapsulation.
 pub const HEADROOM: usize = 64;
-/// Most bytes of a packet that a logic can ask to have in its private header.
+/// Most bytes of a packet that a logic can request in its private header.
 pub const PULL_MAX: usize = 512;
-/// Most pieces a packet may come in.
+/// Most pieces that a packet may come in.
 pub const MAX_SEGMENTS: usize = 64;
 /// Longest packet.
 pub const MAX_PACKET: u32 = 65_535;
 /// Shortest packet: an Ethernet header.
 pub const MIN_PACKET: u32 = 14;
-/// Most packets of a batch, whatever the limits say.
+/// Most packets of a batch, whatever the limits.
 pub const MAX_BATCH: usize = 256;
 /// Packets that a logic may originate in one batch.
 pub const MAX_ORIGINATED: usize = 256;
@@ -44,7 +44,7 @@ pub const MAX_ORIGINATED: usize = 256;
 pub const EXTRA_VERSIONS: usize = 2048;
 
 pub(crate) const VERSIONS: usize = MAX_BATCH + EXTRA_VERSIONS;
-/// Packets of a batch: those that were received, and behind them those that the logic originates.
+/// Packets of a batch: the received ones, then those that the logic originates.
 pub(crate) const SOURCES: usize = MAX_BATCH + MAX_ORIGINATED;
 pub(crate) const SEGMENTS: usize = MAX_BATCH * 4 + MAX_SEGMENTS;
 

@@ -8,21 +8,21 @@ use crate::fault::Fault;
 
 /// A receive queue, owned by one worker at a time.
 pub trait RxQueue: Send {
-    /// Takes packets into `batch` while it [has room](RxBatch::has_room). Does not wait. After an error the
-    /// queue is not used again; what is already in the batch still goes out.
+    /// Takes packets into `batch` while it [has room](RxBatch::has_room). Does not wait. After an error the queue is
+    /// not used again; packets already in the batch are still delivered.
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault>;
 
-    /// The batch has been delivered: give its descriptors back to the sender. A sender that waits for them is told through
-    /// `tools`. Fails when the memory that the batch lay in was taken away meanwhile.
+    /// Returns a delivered batch's descriptors to the sender. A sender that waits for them is notified through `tools`.
+    /// Fails if the memory of the batch was taken away meanwhile.
     fn complete(&mut self, tools: &mut Tools) -> Result<(), Fault>;
 
-    /// Asks the sender to signal [`RxQueue::signal`] for packets from now on, or not to bother.
+    /// Asks the sender to signal [`RxQueue::signal`] for packets from now on, or not to.
     fn set_signalled(&mut self, on: bool);
 
-    /// What becomes readable (edge-triggered) when packets come.
+    /// Descriptor that becomes readable (edge-triggered) when packets arrive.
     fn signal(&self) -> BorrowedFd<'_>;
 
-    /// Whether looking for packets is only a memory access. If it costs a system call, the queue is left
-    /// to its signal as soon as it runs dry.
+    /// Whether polling is only a memory access. If it costs a system call, the queue is left to its signal as soon as
+    /// it runs dry.
     fn cheap_to_poll(&self) -> bool;
 }

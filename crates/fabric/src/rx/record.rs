@@ -1,13 +1,13 @@
-//! Packet records: what the fabric knows of each packet of a batch, in one flat table.
+//! Packet records: one flat table with an entry for each packet of a batch.
 //!
-//! A [`Record`] is one form of a packet: private header bytes in the slot of the record's number, then bytes `from..to` of
-//! the source, which still lie with the sender. The first records of a batch are the received packets in their order;
-//! behind them are the versions that the batch makes (copies, segments, originated packets). Nothing else describes a
-//! packet in the plain case: one piece, nothing left to do on it. What only some packets have spills into side tables
-//! of [`crate::RxBatch`]: the pieces of a packet that came in several, and offload metadata.
+//! A [`Record`] is one form of a packet: private header bytes in the slot of the record's number, then bytes `from..to`
+//! of the source, which are still in the sender's memory. The first records of a batch are the received packets in
+//! their order; behind them are the versions that the batch makes (copies, segments, originated packets). In the plain
+//! case (one piece, no work left) the record describes a packet completely. Rarer properties spill into side tables of
+//! [`crate::RxBatch`]: the pieces of a packet that came in several, and offload metadata.
 //!
 //! Built-in logics, deliveries and generated code read the same records. They lie in memory that only the fabric can
-//! write: a record holds addresses in its sender's memory and lengths that copies rely on, so no module gets at it
+//! write: a record holds addresses in its sender's memory and lengths that copies rely on, so no module can access it
 //! (docs/decisions.md).
 //!
 //! Invariants, for every record in use:
@@ -20,7 +20,7 @@ use packet::offload::Offload;
 use crate::copy;
 use crate::rx::HEADROOM;
 
-/// A piece of a packet where the sender put it.
+/// A piece of a packet in the sender's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
     pub(crate) at: *const u8,
@@ -31,7 +31,7 @@ pub(crate) struct Segment {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Record {
-    /// First byte of a packet in one piece; unused where [`state::PIECES`] is set.
+    /// First byte of a packet in one piece; unused if [`state::PIECES`] is set.
     pub(crate) at: *const u8,
     /// Bytes of the source that the header replaces: the payload is `from..to` of the source.
     pub(crate) from: u32,
@@ -45,11 +45,11 @@ pub(crate) struct Record {
     pub(crate) packet: u16,
     /// Flags of [`state`].
     pub(crate) state: u16,
-    /// First of its pieces, where [`state::PIECES`] is set,
+    /// First of its pieces, if [`state::PIECES`] is set,
     pub(crate) first_piece: u32,
     /// and their number.
     pub(crate) pieces: u16,
-    /// Traffic class, for queues that tell packets apart.
+    /// Traffic class, for queues that use it.
     pub(crate) class: u8,
     pub(crate) reserved: u8,
 }
@@ -60,18 +60,18 @@ const _: () = assert!(size_of::<Record>() == 32);
 pub(crate) mod state {
     /// The packet came in several pieces.
     pub(crate) const PIECES: u16 = 1;
-    /// Work is left to do on it: a checksum, segmentation. The side table says which.
+    /// Work is left: a checksum, segmentation. The side table holds the metadata.
     pub(crate) const OFFLOAD: u16 = 2;
-    /// Its checksums were verified by its sender.
+    /// Its sender verified its checksums.
     pub(crate) const VERIFIED: u16 = 4;
     /// An output refers to it: it must not change any more.
     pub(crate) const SENT: u16 = 8;
-    /// The logic has said something about this received packet.
+    /// The logic has decided about this received packet.
     pub(crate) const HANDLED: u16 = 16;
     /// It is a mirror's copy.
     pub(crate) const MIRRORED: u16 = 32;
 
-    /// What a further version of the packet inherits.
+    /// Flags that a further version of the packet inherits.
     pub(crate) const INHERITED: u16 = PIECES | OFFLOAD | VERIFIED | MIRRORED;
 }
 
@@ -90,19 +90,19 @@ impl Record {
         reserved: 0,
     };
 
-    /// A received packet of `len` bytes in one piece, whose header was not copied yet.
+    /// A received packet of `len` bytes in one piece, its header not yet copied.
     #[inline(always)]
     pub(crate) fn plain(packet: u16, at: *const u8, len: u32) -> Self {
         Record { at, to: len, packet, ..Record::EMPTY }
     }
 
-    /// Bytes in all.
+    /// Total length, bytes.
     #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         u32::from(self.header_len) + self.payload_len()
     }
 
-    /// Bytes that still lie with the sender.
+    /// Bytes still in the sender's memory.
     #[inline(always)]
     pub(crate) fn payload_len(&self) -> u32 {
         self.to.wrapping_sub(self.from)
@@ -113,7 +113,7 @@ impl Record {
         self.state & flags != 0
     }
 
-    /// A version of the same packet on which nothing is left to do.
+    /// A version of the same packet without work left.
     #[inline]
     pub(crate) fn plain_version(&self) -> Record {
         let state = self.state & (state::INHERITED & !(state::OFFLOAD | state::VERIFIED));
@@ -127,10 +127,10 @@ impl Record {
     }
 }
 
-/// Side table of a record with [`state::OFFLOAD`].
+/// Side table entry of a record with [`state::OFFLOAD`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
-    /// What remains to be done.
+    /// Work left to do.
     pub(crate) offload: Offload,
     /// Its form for receivers without offloads: versions `plain..plain + plain_count`, made when first needed.
     pub(crate) plain: u16,
@@ -141,7 +141,7 @@ impl Work {
     pub(crate) const NONE: Work = Work { offload: Offload::NONE, plain: 0, plain_count: 0 };
 }
 
-/// Where the bytes of a packet lie that its sender still has.
+/// A packet's bytes in its sender's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source<'a> {
     /// First byte of a packet in one piece.
@@ -151,7 +151,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Calls `f` with each stretch of memory that bytes `from..to` of the packet lie in.
+    /// Calls `f` with each stretch of memory that holds bytes `from..to` of the packet.
     #[inline(always)]
     pub(crate) fn for_each(self, from: u32, to: u32, mut f: impl FnMut(*const u8, usize)) {
         if self.pieces.is_empty() {
@@ -163,7 +163,7 @@ impl Source<'_> {
         for_each_piece(self.pieces, from, to, f);
     }
 
-    /// Reads bytes `from..from + out.len()` of the packet. What is beyond its last piece is left unchanged.
+    /// Reads bytes `from..from + out.len()` of the packet. Bytes of `out` beyond its last piece are left unchanged.
     pub(crate) fn read(self, from: u32, out: &mut [u8]) {
         let mut done = 0;
         self.for_each(from, from + out.len() as u32, |at, n| {

@@ -13,7 +13,7 @@ use crate::rx::arena::{Arena, Slots};
 use crate::rx::record::{Record, Segment, Source, Work, state};
 use crate::slab::Slab;
 
-/// Room for one packet in the batch's own memory, with what a port reads in front of it.
+/// Room for one packet in the batch's own memory, with the metadata that a port reads in front of it.
 const LANDING: usize = MAX_PACKET as usize + 64;
 
 /// Packets taken from one queue in one go. See the module.
@@ -21,7 +21,7 @@ pub struct RxBatch {
     pub(crate) limits: BatchLimits,
     /// The received packets, then the versions that the batch made.
     pub(crate) records: Box<[Record; VERSIONS]>,
-    /// Side table of records with offload metadata, by their numbers.
+    /// Side table of records with offload metadata, by record number.
     pub(crate) work: Box<[Work; VERSIONS]>,
     /// Side table of packets in several pieces.
     pub(crate) segments: Box<[Segment]>,
@@ -29,7 +29,7 @@ pub struct RxBatch {
     pub(crate) packets: usize,
     /// Upper bound of the lengths of all versions.
     pub(crate) longest: u32,
-    /// Whether any version has work left to do on it.
+    /// Whether any version has work left.
     pub(crate) offloads: bool,
     /// Packets that the logic has originated.
     pub(super) originated: usize,
@@ -41,16 +41,16 @@ pub struct RxBatch {
     /// Number of the receive queue in its port.
     pub(crate) queue: u16,
     pub(crate) drops: Drops,
-    /// Instructions that the CPU has: how headers are copied.
+    /// Instruction set level of the CPU: how headers are copied.
     pub(crate) level: Level,
-    /// Memory of ours that packets lie in which no client has. Those that landed are named by address, so the memory must
-    /// not be borrowed as a whole while there are any: no box, and references only to what is behind them.
+    /// Own memory for packets that lie in no client's. Landed packets are named by address, so the memory must not be
+    /// borrowed as a whole while there are any: no box, and references only to the part behind them.
     pub(super) landing: Slab,
     pub(super) landed: usize,
 }
 
-// SAFETY: the raw pointers in `records` and `segments` are only dereferenced between `receive` and `complete` of the queue
-// that supplied them, on the thread that owns both.
+// SAFETY: the raw pointers in `records` and `segments` are only dereferenced between `receive` and `complete` of the
+// queue that supplied them, on the thread that owns both.
 unsafe impl Send for RxBatch {}
 
 /// A boxed array of copies of `value`, made without a copy on the stack.
@@ -107,7 +107,8 @@ impl RxBatch {
     /// Keeps private headers in this memory until the batch is emptied. To be called before they are loaded.
     ///
     /// # Safety
-    /// See [`Arena::new`]: until then nobody else uses the memory, but for the logic while it is called with this batch.
+    /// See [`Arena::new`]: until then only this batch uses the memory, and the logic while it is called with this
+    /// batch.
     #[inline]
     pub(crate) unsafe fn keep_headers_in(&mut self, arena: Arena) {
         self.slots.lend(arena);
@@ -133,9 +134,9 @@ impl RxBatch {
             && self.used_segments + MAX_SEGMENTS <= self.segments.len()
     }
 
-    /// Adds up to `most` packets of one piece each, with nothing left to do on them, while the bounds allow: `piece(i)` is
+    /// Adds up to `most` packets of one piece each, without work left, while the bounds allow: `piece(i)` returns
     /// address and length of the `i`th. Ends at the first that is `None`, too short or too long. Returns the number of
-    /// packets added. This is the short way; what ends it goes through [`RxBatch::add_segment`].
+    /// packets added. This is the fast path; the packet that ends it goes through [`RxBatch::add_segment`].
     ///
     /// # Safety
     /// As for [`RxBatch::add_segment`], of each piece.
@@ -174,8 +175,8 @@ impl RxBatch {
     /// Adds a piece to the packet being described.
     ///
     /// # Safety
-    /// `len` bytes at `at` stay readable (a fault that the process catches counts as readable) until the
-    /// queue's [`RxQueue::complete`](super::RxQueue::complete).
+    /// `len` bytes at `at` stay readable (a fault that the process catches counts as readable) until the queue's
+    /// [`RxQueue::complete`](super::RxQueue::complete).
     #[inline]
     pub unsafe fn add_segment(&mut self, at: NonNull<u8>, len: u32) -> Result<(), Fault> {
         if self.used_segments - self.open_first >= MAX_SEGMENTS {
@@ -227,8 +228,8 @@ impl RxBatch {
         self.set_offload(i, offload);
     }
 
-    /// Sets the offload metadata of packet `i`, where that was not known when it was ended. Before the batch is given to the
-    /// fabric, that is in [`RxQueue::receive`](super::RxQueue::receive).
+    /// Sets the offload metadata of packet `i`, if unknown when the packet was ended. To be called before the batch is
+    /// given to the fabric, that is, in [`RxQueue::receive`](super::RxQueue::receive).
     #[inline]
     pub fn set_offload(&mut self, i: usize, offload: Offload) {
         if let (Some(record), Some(work)) = (self.records.get_mut(i), self.work.get_mut(i)) {
@@ -237,7 +238,7 @@ impl RxBatch {
         }
     }
 
-    /// The first byte of packet `i`, which was added in one piece; `None` of others.
+    /// The first byte of packet `i`, if it was added in one piece.
     #[inline]
     pub fn front(&self, i: usize) -> Option<NonNull<u8>> {
         let record = self.records.get(..self.packets)?.get(i)?;
@@ -250,36 +251,36 @@ impl RxBatch {
         self.open_len = 0;
     }
 
-    /// Where a port that must read into memory of ours (a TAP) may put up to [`MAX_PACKET`] bytes and 64
-    /// more; `None` when the batch is full.
+    /// Room in the batch's own memory for a port that must read into it (a TAP): [`MAX_PACKET`] bytes and 64 more;
+    /// `None` if the batch is full.
     #[inline]
     pub fn landing(&mut self) -> Option<&mut [u8]> {
         let room = NonNull::slice_from_raw_parts(self.landing.get(self.landed, LANDING)?, LANDING);
-        // SAFETY: initialized memory of the slab, behind all packets that landed, so nothing of the batch refers to it; and
+        // SAFETY: initialized memory of the slab behind all landed packets, so nothing of the batch refers to it, and
         // nothing can for as long as the batch is borrowed.
         Some(unsafe { &mut *room.as_ptr() })
     }
 
-    /// Makes `skip..len` of the bytes written to [`RxBatch::landing`] a packet.
+    /// Makes a packet of bytes `skip..len` written to [`RxBatch::landing`].
     #[inline]
     pub fn landed(&mut self, skip: usize, len: usize, offload: Offload) -> Result<(), Fault> {
         let (start, piece_len) = (self.landed, len.saturating_sub(skip));
         let Some(at) = self.landing.get(start + skip, piece_len) else { return Ok(()) };
-        // The next packet begins on a line of its own.
+        // The next packet begins on its own cache line.
         self.landed = (start + len).next_multiple_of(64);
-        // SAFETY: the slab stays where it is, and this part is not handed out again before `clear`.
+        // SAFETY: the slab stays in place, and this part is not handed out again before `clear`.
         unsafe { self.add_segment(at, piece_len as u32)? };
         self.end_packet(offload);
         Ok(())
     }
 
-    /// Where the bytes of a version lie that its sender still has.
+    /// The bytes of a version that are in its sender's memory.
     #[inline(always)]
     pub(crate) fn source(&self, record: &Record) -> Source<'_> {
         Source { at: record.at, pieces: self.pieces(record) }
     }
 
-    /// The pieces of a packet that came in several; none of a packet in one piece.
+    /// The pieces of a packet that came in several; empty for a packet in one piece.
     #[inline(always)]
     fn pieces(&self, record: &Record) -> &[Segment] {
         if !record.has(state::PIECES) {
@@ -306,7 +307,7 @@ impl RxBatch {
     }
 }
 
-/// Of metadata that asks for nothing, only what means something is kept.
+/// Stores metadata in normal form: if no work is left, only meaningful fields are kept.
 #[inline(always)]
 fn put_offload(record: &mut Record, work: &mut Work, offload: Offload) {
     record.state &= !(state::OFFLOAD | state::VERIFIED);
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn metadata_without_a_job_arrives_in_its_normal_form() {
-        // Found by fuzzing: fields that mean nothing went from client to client unchecked.
+        // Found by fuzzing: meaningless fields passed from client to client unchecked.
         let claim = Offload { ecn: true, csum_valid: true, gso_size: 9, csum_start: 7, ..Offload::NONE };
         let mut batch = RxBatch::new(BatchLimits::default());
         assert_eq!(batch.landed(0, 60, claim), Ok(()));
@@ -344,7 +345,7 @@ mod tests {
         // More than is left of the slab.
         assert_eq!(batch.landed(0, 3 * LANDING, Offload::NONE), Ok(()));
         assert_eq!((batch.len(), batch.bytes), (3, 270));
-        // Also where the batch is by now.
+        // Also after the batch has moved.
         let batch = std::convert::identity(batch);
         for packet in 0..3u8 {
             let mut bytes = [9; 90];

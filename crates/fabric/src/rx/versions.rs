@@ -1,4 +1,4 @@
-//! Versions: further forms of the packets of a batch, each with a header of its own, and packets that the switch originates.
+//! Versions: further forms of a batch's packets, each with its own header, and packets that the switch originates.
 
 use std::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use super::{HEADROOM, MAX_BATCH, MAX_PACKET, MIN_PACKET, PULL_MAX, RxBatch, SOUR
 use crate::rx::record::{Record, state};
 
 impl RxBatch {
-    /// A version of the same packet with a header of its own. `None` when the batch made too many.
+    /// Copies a version, with its own header. `None` if the batch has too many.
     pub(crate) fn copy_version(&mut self, v: usize) -> Option<usize> {
         let fresh = self.new_version()?;
         let record = self.records[v];
@@ -25,8 +25,8 @@ impl RxBatch {
         Some(fresh)
     }
 
-    /// Adds a packet of these bytes, which nobody has sent: a version with all of it, or with the front of it where it is long. `None`
-    /// if there is no room for it, or if it is too short or too long.
+    /// Adds a packet of these bytes: a version that holds all of it or, if it is long, the front of it. `None` if there
+    /// is no room, or if it is too short or too long.
     #[cold]
     pub(crate) fn originate(&mut self, bytes: &[u8], offload: Offload) -> Option<usize> {
         let private = bytes.len().min(PULL_MAX);
@@ -38,7 +38,8 @@ impl RxBatch {
         let mut at = std::ptr::null();
         if bytes.len() > private {
             let place = self.landing.get(self.landed, bytes.len())?;
-            // SAFETY: that much memory of the slab, behind all packets that lie there, to which nobody refers.
+            // SAFETY: memory of the slab behind all packets that lie there, of this length and without references to
+            // it.
             unsafe { place.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
             at = place.as_ptr();
             self.landed = (self.landed + bytes.len()).next_multiple_of(64);
@@ -60,7 +61,7 @@ impl RxBatch {
         Some(v)
     }
 
-    /// Puts a tag in front of those that a version has; false when there is no room. Only for one that no output refers to.
+    /// Puts a tag in front of those of a version; false if there is no room. Only if no output refers to it.
     pub(crate) fn push_vlan(&mut self, v: usize, tag: VlanTag) -> bool {
         let record = self.records[v];
         let Some(start) = usize::from(record.start).checked_sub(VLAN_TAG_LEN) else { return false };
@@ -71,7 +72,7 @@ impl RxBatch {
         true
     }
 
-    /// Takes off the outermost tag, if there is one. Only for a version that no output refers to.
+    /// Removes the outermost tag, if there is one. Only for a version that no output refers to.
     pub(crate) fn pop_vlan(&mut self, v: usize) {
         let Record { start, header_len, .. } = self.records[v];
         if edit::pop_vlan(&mut self.slots[v].0[usize::from(start)..usize::from(start + header_len)]) {
@@ -90,8 +91,8 @@ impl RxBatch {
         }
     }
 
-    /// Lets a version start elsewhere in its slot: earlier with whatever bytes are there, or later. False where it cannot: the
-    /// header would have less than [`MIN_PACKET`] bytes or start outside of the slot. Only for one that no output refers to.
+    /// Moves a version's start within its slot: back, over the bytes already there, or forward. False if the header
+    /// would have fewer than [`MIN_PACKET`] bytes or start outside of the slot. Only if no output refers to it.
     pub(crate) fn set_start(&mut self, v: usize, start: u16) -> bool {
         let record = &self.records[v];
         let end = record.start + record.header_len;
@@ -102,7 +103,7 @@ impl RxBatch {
         self.records[v].len() <= MAX_PACKET
     }
 
-    /// Takes a fresh version. `None` when the batch made too many.
+    /// Takes an unused version. `None` if the batch has too many.
     #[inline]
     pub(crate) fn new_version(&mut self) -> Option<usize> {
         let v = self.used_versions;

@@ -1,4 +1,4 @@
-//! Attaching and detaching the queues of a client, with queues of the switch's own in front of them.
+//! Attaching and detaching the queues of a client, with the switch's own queues in front of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,52 +11,52 @@ use crate::deliver::queueing::{Queued, Retained};
 use crate::fault::OnFault;
 use crate::rx::RxQueue;
 use crate::wake::doorbell::EventBell;
-use crate::worker::handle::Lent;
+use crate::worker::handle::PendingTask;
 use crate::worker::tasks::Task;
 use crate::worker::tasks::drain::{Drain, Gate};
 use crate::worker::tasks::take_in::TakeIn;
 
-/// What a port type plugs into a port: the queues of one client.
+/// The queues of one client, which a port type attaches to a port.
 pub struct Attachment {
-    /// Where packets come from.
+    /// Receive queues.
     pub rx: Vec<Box<dyn RxQueue>>,
-    /// Where packets go.
+    /// Transmit queues.
     pub tx: Vec<Arc<dyn Egress>>,
-    /// What the client takes as it is.
+    /// Offloads that the client takes as they are.
     pub caps: Caps,
     /// Largest packet it takes, bytes without link header.
     pub mtu: u32,
-    /// Told when the client breaks the rules. Runs on a worker; see [`OnFault`].
+    /// Called when the client breaks the rules. Runs on a worker; see [`OnFault`].
     pub on_fault: OnFault,
 }
 
-/// How a client's queues are plugged in, beside what they are.
+/// Options for attaching a client.
 #[derive(Default)]
 pub struct AttachOptions {
-    /// Where their work is best done.
+    /// Preferred workers of the queues.
     pub placement: Placement,
-    /// A queue of the switch's own in front of each transmit queue. Without it packets are delivered at once.
+    /// The switch's own queue in front of each transmit queue. Without it packets are delivered at once.
     pub queueing: Option<Queueing>,
     /// The client's memory, if it can hold workers up.
     pub memory: Option<Arc<dyn SharedMemory>>,
 }
 
-/// Queues of the switch's own in front of a port's transmit queues: packets are copied there once, in the order in which
-/// they come, and drained by a worker.
+/// The switch's own queues in front of a port's transmit queues: packets are copied there once, in the order of
+/// arrival, and drained by a worker.
 pub struct Queueing {
-    /// Room of each queue, in slots of 2 KiB; a packet takes at least one.
+    /// Capacity of each queue, in slots of 2 KiB; a packet takes at least one.
     pub slots: u32,
-    /// Makes the gate of each queue, given its number, which says when packets may leave.
+    /// Creates the gate of queue number `n`, which decides when packets may leave.
     pub gate: Box<dyn Fn(u16) -> Box<dyn Gate> + Send + Sync>,
 }
 
 impl Switch {
-    /// Plugs a client's queues into a port. Receive queues go to the workers that own fewest.
+    /// Attaches a client's queues to a port. Receive queues go to the workers that own fewest.
     pub fn attach(&self, at: PortRef, attachment: Attachment) -> Result<(), SwitchError> {
         self.attach_with(at, attachment, AttachOptions::default())
     }
 
-    /// The same, with hints and queues of the switch's own.
+    /// The same, with options.
     pub fn attach_with(
         &self,
         at: PortRef,
@@ -66,7 +66,7 @@ impl Switch {
         let mut state = self.lock();
         let State { bridges, next_token, .. } = &mut *state;
         let bridge = bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
-        let cell = bridge.cell.clone();
+        let published = bridge.published.clone();
         let port = port_mut(bridge, at.port)?;
         if port.attached.is_some() {
             return Err(SwitchError::Attached);
@@ -87,12 +87,12 @@ impl Switch {
         }
         let number = next(next_token) + 1;
         let client = Client::new(number, attachment.on_fault, attachment.tx.clone(), options.memory);
-        self.crew.clients.add(client.clone());
+        self.group.clients.add(client.clone());
         let mut tasks = Vec::new();
         for ((number, queue), counters) in (0..).zip(attachment.rx).zip(&port.rx) {
             let task = TakeIn {
                 queue,
-                bridge: cell.clone(),
+                bridge: published.clone(),
                 ingress: at.port,
                 number,
                 counters: counters.clone(),
@@ -119,23 +119,24 @@ impl Switch {
         port.attached = Some(Attached { tx, rx, drains, caps: attachment.caps, mtu: attachment.mtu, client });
         port.suspended = false;
         self.publish(bridge);
-        self.tell(bridge, at.port, was_up);
-        // The port is in the picture before its first packet can be.
+        self.report_link(bridge, at.port, was_up);
+        // The port is published before its first packet can arrive.
         for (worker, task) in tasks {
             self.add(worker, task);
         }
         Ok(())
     }
 
-    /// Unplugs a port's client, if there is one. When this returns no worker uses its queues or memory, but for one that another
-    /// client has held up for two seconds and more: that delivers nothing to it any more, and may still write where it was at.
+    /// Detaches a port's client, if there is one. On return no worker uses its queues or memory, except a worker that
+    /// another client has held up for two seconds or more: that one delivers nothing more to it, but may still write
+    /// where it was writing.
     pub fn detach(&self, at: PortRef) -> Result<(), SwitchError> {
         self.unplug(at, false)
     }
 
-    /// As [`Switch::detach`], but the link stays up, and with it all that was learned at the port: for a client whose queues
-    /// are replaced. Packets to the port are dropped (`port-down`) until [`Switch::attach`]; if nothing is to be attached
-    /// after all, [`Switch::detach`] takes the link down.
+    /// As [`Switch::detach`], but the link stays up, and with it everything learned at the port: for a client whose
+    /// queues are being replaced. Packets to the port are dropped (`port-down`) until [`Switch::attach`]; if nothing is
+    /// attached after all, [`Switch::detach`] takes the link down.
     pub fn suspend(&self, at: PortRef) -> Result<(), SwitchError> {
         self.unplug(at, true)
     }
@@ -148,11 +149,11 @@ impl Switch {
         let attached = port.attached.take();
         port.suspended = suspend && (port.suspended || attached.is_some());
         let Some(attached) = attached else {
-            self.tell(bridge, at.port, was_up);
+            self.report_link(bridge, at.port, was_up);
             return Ok(());
         };
         let (mut tasks, mut lent) = (Vec::new(), Vec::new());
-        let mut keep = |asked: Vec<Lent>| {
+        let mut keep = |asked: Vec<PendingTask>| {
             let deadline = Instant::now() + PATIENCE;
             for asked in asked {
                 match asked.answer(deadline) {
@@ -164,22 +165,23 @@ impl Switch {
         keep(self.ask(&attached.rx));
         let client = &attached.client;
         let was_abandoned = client.is_abandoned();
-        // Before the picture goes: a thread that comes late must neither enter at, nor deliver to, what comes in its place.
+        // Before the new state: a thread that comes late must neither take packets for, nor deliver to, the port's next
+        // client.
         client.leave();
         self.publish(bridge);
-        // Nothing is retained for the client any more.
+        // Nothing more is retained for the client.
         keep(self.ask(&attached.drains));
-        self.crew.clients.remove(client);
+        self.group.clients.remove(client);
         client.close();
-        self.tell(bridge, at.port, was_up);
+        self.report_link(bridge, at.port, was_up);
         drop(state);
         if !was_abandoned {
-            // Another client holds up a thread that may be at a batch of this one's, or for it. Without the lock: it is this
-            // port alone that waits.
+            // Another client holds up a thread that may be using this one's queues. Without the lock: only this port
+            // waits.
             let deadline = Instant::now() + PATIENCE;
             let left = || deadline.saturating_duration_since(Instant::now());
             tasks.extend(lent.into_iter().filter_map(|later| later.wait(left())));
-            self.crew.reclaim.settle(deadline);
+            self.group.reclaim.settle(deadline);
         }
         for task in tasks {
             match task {
@@ -190,16 +192,17 @@ impl Switch {
         Ok(())
     }
 
-    /// Returns when every worker has ended the batch that it was at, but for those that a client holds up.
+    /// Returns when every worker has ended its current batch, except those that a client holds up.
     pub fn settle(&self) {
-        self.crew.reclaim.retire(());
+        self.group.reclaim.retire(());
     }
 
-    /// Drops what a port type had replaced before, in queues that stay attached: as soon as no worker can be using it.
+    /// Drops an object that a port type has replaced in queues that stay attached, as soon as no worker can be using
+    /// it.
     pub fn retire(&self, replaced: impl Send + 'static) {
-        self.crew.reclaim.retire(replaced);
+        self.group.reclaim.retire(replaced);
     }
 }
 
-/// How long the queues of a client that goes are waited for, where another client holds up the worker that is at one.
+/// Time to wait for a detached client's queues when another client holds up a worker that is using them.
 const PATIENCE: Duration = Duration::from_secs(2);

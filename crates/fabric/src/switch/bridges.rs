@@ -1,10 +1,10 @@
-//! Bridges and their logics: added, replaced, removed.
+//! Bridges and their logics: adding, replacing, removing.
 
 use std::sync::Arc;
 
 use super::{Bridge, BridgeId, PortRef, Switch, SwitchError, next};
-use crate::bridge::cell::BridgeCell;
-use crate::bridge::picture::BridgeState;
+use crate::bridge::published::PublishedBridge;
+use crate::bridge::state::BridgeState;
 use crate::counters::QueueSnapshot;
 use crate::decide::logic::SwitchLogic;
 use crate::worker::tasks::alarm::Alarm;
@@ -20,11 +20,12 @@ impl Switch {
         logic.prepare(self.threads()).map_err(SwitchError::Logic)?;
         let id = BridgeId(state.next_bridge);
         state.next_bridge += 1;
-        let cell = Arc::new(BridgeCell::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
+        let published =
+            Arc::new(PublishedBridge::new(BridgeState::new(logic.clone(), Vec::new(), Vec::new())));
         let (ports, observers, mirrors, originated) = Default::default();
         let mut bridge = Bridge {
             name: name.into(),
-            cell,
+            published,
             logic,
             alarm: None,
             injector: None,
@@ -57,7 +58,7 @@ impl Switch {
         for (_, observer) in &bridge.observers {
             observer.bridge_removed();
         }
-        self.crew.reclaim.retire(bridge);
+        self.group.reclaim.retire(bridge);
         Ok(())
     }
 
@@ -66,7 +67,7 @@ impl Switch {
         Ok(self.lock().bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.name.clone())
     }
 
-    /// Replaces a bridge's logic: batches under way finish with the old one, the next meet the new one.
+    /// Replaces a bridge's logic: batches in flight finish with the old one, the next meet the new one.
     pub fn set_logic(&self, id: BridgeId, logic: Arc<dyn SwitchLogic>) -> Result<(), SwitchError> {
         let state = &mut *self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
@@ -79,14 +80,14 @@ impl Switch {
         Ok(())
     }
 
-    /// What wakes a logic that is about to be the bridge's: an alarm for each worker, or none.
+    /// Alarms of a logic that is about to be the bridge's: one for each worker, or none.
     fn alarms(&self, bridge: &Bridge, logic: &Arc<dyn SwitchLogic>, token: Token) -> Vec<Alarm> {
         let Some(period) = logic.period() else { return Vec::new() };
-        let alarm = |_| Alarm::every(period, bridge.cell.clone(), bridge.originated.clone(), token);
+        let alarm = |_| Alarm::every(period, bridge.published.clone(), bridge.originated.clone(), token);
         self.workers.iter().map(alarm).collect()
     }
 
-    /// Sets these alarms in the place of those that the bridge has.
+    /// Replaces the bridge's alarms.
     fn set_alarms(&self, bridge: &mut Bridge, alarms: Vec<Alarm>) {
         self.remove_alarms(bridge.alarm.take());
         bridge.alarm = alarms.first().map(Alarm::token);
@@ -101,7 +102,7 @@ impl Switch {
         }
     }
 
-    /// What became of packets that a bridge's logic originated when its time had come, as far as they went nowhere.
+    /// Counters of packets that a bridge's logic originated in [`SwitchLogic::wake`] and that went nowhere.
     pub fn originated(&self, id: BridgeId) -> Result<QueueSnapshot, SwitchError> {
         Ok(self.lock().bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.originated.snapshot())
     }

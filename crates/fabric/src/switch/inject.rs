@@ -18,8 +18,8 @@ impl Switch {
         Ok(self.injector(id)?.inject(packet, offload, to)?)
     }
 
-    /// What packets of the control plane are sent into a bridge through, without waiting for changes of the switch. They
-    /// are taken by one worker, in order.
+    /// The injector of a bridge, which sends packets into it without taking the switch's lock. One worker takes them,
+    /// in order.
     pub fn injector(&self, id: BridgeId) -> Result<Injector, SwitchError> {
         let state = &mut *self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
@@ -29,7 +29,7 @@ impl Switch {
         let injector = Injector::new().map_err(doorbell)?;
         let token = next(&mut state.next_token);
         let worker = self.place(Placement::default());
-        self.add(worker, Task::Inject(Box::new(Inject::new(&injector, bridge.cell.clone(), token))));
+        self.add(worker, Task::Inject(Box::new(Inject::new(&injector, bridge.published.clone(), token))));
         bridge.injector = Some((injector.clone(), worker, token));
         Ok(injector)
     }

@@ -1,15 +1,15 @@
-//! The control plane's handle: bridges, ports, what is attached to them, and the workers.
+//! The control plane's handle: bridges, ports, attached clients, and the workers.
 //!
-//! Every change is: build the new picture, publish it, wait until no worker uses the old one, drop it. The
-//! calls block for about a batch's time; none may be made from a worker (from an [`OnFault`](crate::OnFault), say).
+//! Every change builds a new bridge state, publishes it, waits until no worker uses the old one, and drops that. Calls
+//! block for about a batch's time; none may be made from a worker (such as from an [`OnFault`](crate::OnFault)).
 //!
 //! - `bridges.rs`: bridges and their logics;
 //! - `ports.rs`: ports, their settings and counters;
-//! - `attach.rs`: attaching and detaching clients' queues, with queues of the switch's own;
+//! - `attach.rs`: attaching and detaching clients' queues, with the switch's own queues in front;
 //! - `inject.rs`: packets of the control plane;
 //! - `observing.rs`: observers, mirrors, traces;
-//! - `publish.rs`: the picture that workers see;
-//! - `workers.rs`, `placement.rs`: which worker a task goes to.
+//! - `publish.rs`: publishing the state that workers see;
+//! - `workers.rs`, `placement.rs`: choosing the worker of a task.
 
 mod attach;
 mod bridges;
@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::bridge::cell::BridgeCell;
 use crate::bridge::port::{Caps, MAX_PORTS, PortIndex, PortSettings};
+use crate::bridge::published::PublishedBridge;
 use crate::bridge::quiescence::{Quiescence, Reclaim};
 use crate::clock;
 use crate::counters::QueueCounters;
@@ -34,15 +34,15 @@ use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
 use crate::observe::mirror::{Copied, Mirror};
 use crate::observe::observer::Observer;
-use crate::protect::policing::Guards;
+use crate::protect::policing::RateLimits;
 use crate::rx::BatchLimits;
-use crate::worker::crew::{Crew, Reserve, STAND_INS};
 use crate::worker::handle::WorkerHandle;
-use crate::worker::post::Post;
 use crate::worker::run::Pace;
 use crate::worker::start;
 use crate::worker::tasks::Token;
 use crate::worker::tasks::inject::{InjectError, Injector};
+use crate::worker::thread_group::{STAND_INS, SupportThreads, ThreadGroup};
+use crate::worker::thread_info::ThreadInfo;
 
 pub use attach::{AttachOptions, Attachment, Queueing};
 pub use placement::Placement;
@@ -62,38 +62,38 @@ pub struct PortRef {
     pub port: PortIndex,
 }
 
-/// An observer of a bridge, so that it can be taken away again.
+/// Identifies an observer of a bridge for its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObserverId(u64);
 
-/// Why the switch refused.
+/// Reasons for refusing a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SwitchError {
     /// A bridge of this name exists.
-    #[error("bridge {0:?} exists already")]
+    #[error("bridge {0:?} already exists")]
     BridgeExists(String),
     /// A port of this name exists in the bridge.
-    #[error("port {0:?} exists already in this bridge")]
+    #[error("port {0:?} already exists in this bridge")]
     PortExists(String),
-    /// The bridge has no room.
-    #[error("the bridge has {MAX_PORTS} ports, which is as many as it can hold")]
+    /// The bridge is full.
+    #[error("the bridge has {MAX_PORTS} ports, the most that it can hold")]
     TooManyPorts,
-    /// No such bridge, port or queue (any more).
+    /// The bridge, port or queue does not exist, or no longer.
     #[error("no such {0}")]
     Gone(&'static str),
     /// No worker runs on this CPU.
     #[error("no worker runs on CPU {0}; the workers' CPUs are {1:?}")]
     NoWorker(usize, Vec<usize>),
-    /// The logic could not be made ready.
+    /// The logic failed to prepare.
     #[error("{0}")]
     Logic(String),
     /// Something is attached to the port.
     #[error("the port already has a client")]
     Attached,
-    /// The queue is in a batch that a client holds up.
+    /// The queue's batch is held up by a client.
     #[error("a client holds up the queue's worker; try again when its port is down")]
     HeldUp,
-    /// The kernel gives no doorbell for a queue.
+    /// The kernel refused an eventfd for a queue.
     #[error("cannot make an eventfd for a queue: {0}")]
     Doorbell(std::io::ErrorKind),
     /// A packet was not injected.
@@ -101,14 +101,14 @@ pub enum SwitchError {
     Inject(#[from] InjectError),
 }
 
-/// How a switch runs.
+/// Options of a switch.
 #[derive(Debug, Clone)]
 pub struct SwitchOptions {
     /// One worker per entry, pinned to that CPU, or left to the scheduler.
     pub workers: Vec<Option<usize>>,
     /// Bounds of a batch.
     pub batch: BatchLimits,
-    /// When workers sleep.
+    /// When workers stop polling.
     pub pace: Pace,
 }
 
@@ -122,7 +122,7 @@ struct Attached {
     tx: Vec<Arc<dyn Egress>>,
     /// Worker and token of each receive queue.
     rx: Vec<(usize, Token)>,
-    /// The same of each queue of the switch's own.
+    /// The same of each of the switch's own queues.
     drains: Vec<(usize, Token)>,
     caps: Caps,
     mtu: u32,
@@ -131,11 +131,11 @@ struct Attached {
 
 struct Port {
     settings: Arc<PortSettings>,
-    guards: Option<Arc<Guards>>,
+    rate_limits: Option<Arc<RateLimits>>,
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
     attached: Option<Attached>,
-    /// Its client's queues are being replaced, for which the link does not go down.
+    /// The client's queues are being replaced; the link stays up meanwhile.
     suspended: bool,
 }
 
@@ -147,13 +147,13 @@ impl Port {
 
 struct Bridge {
     name: String,
-    cell: Arc<BridgeCell>,
+    published: Arc<PublishedBridge>,
     logic: Arc<dyn SwitchLogic>,
-    /// Wakes the logic, at every worker, if it wants that.
+    /// Token of the alarms that wake the logic, if it wants that.
     alarm: Option<Token>,
-    /// What packets are injected through, once somebody has asked for it, and the worker and token of the task.
+    /// Injector of packets, once requested, and the worker and token of its task.
     injector: Option<(Injector, usize, Token)>,
-    /// Of packets that the logic originates.
+    /// Counts packets that the logic originates.
     originated: Arc<QueueCounters>,
     ports: Vec<Option<Port>>,
     observers: Vec<(ObserverId, Arc<dyn Observer>)>,
@@ -170,62 +170,62 @@ struct State {
 
 /// A running switch. See the module.
 pub struct Switch {
-    // Workers stop before anything they use goes, and those that stand in for them after them.
+    // Drop order: the workers stop before anything that they use, and before their stand-ins.
     workers: Vec<WorkerHandle>,
-    _reserve: Reserve,
-    crew: Arc<Crew>,
+    _support: SupportThreads,
+    group: Arc<ThreadGroup>,
     load: Vec<AtomicU32>,
     state: Mutex<State>,
     started: u64,
     link_listener: OnceLock<LinkListener>,
 }
 
-/// A port's way for traffic opened or closed.
+/// A port's link went up or down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkChange {
     /// The bridge's name.
     pub bridge: String,
     /// The port's name.
     pub port: String,
-    /// Whether traffic can pass now.
+    /// Whether traffic can pass.
     pub up: bool,
 }
 
-/// Told of every [`LinkChange`], on the thread that makes it and while the switch is locked: it must return at once
-/// and not call the switch.
+/// Called on every [`LinkChange`], on the thread that makes it and with the switch locked: it must return at once and
+/// not call the switch.
 pub type LinkListener = Box<dyn Fn(LinkChange) + Send + Sync>;
 
 impl Switch {
     /// Starts the workers.
     pub fn start(options: &SwitchOptions) -> std::io::Result<Self> {
         let n = options.workers.len().max(1);
-        let posts: Vec<_> = (0..n + STAND_INS).map(Post::new).collect();
-        let crew = Crew::new(Arc::new(Reclaim::new(Arc::new(Quiescence::new(posts.len())))));
+        let infos: Vec<_> = (0..n + STAND_INS).map(ThreadInfo::new).collect();
+        let group = ThreadGroup::new(Arc::new(Reclaim::new(Arc::new(Quiescence::new(infos.len())))));
         let workers = (0..n)
-            .zip(&posts)
-            .map(|(i, post)| {
+            .zip(&infos)
+            .map(|(i, info)| {
                 let cpu = options.workers.get(i).copied().flatten();
-                start::worker(i, cpu, options.batch, options.pace, &crew, post)
+                start::worker(i, cpu, options.batch, options.pace, &group, info)
             })
             .collect::<std::io::Result<Vec<_>>>()?;
-        let reserve = Reserve::start(&crew, &posts, options.batch)?;
+        let support = SupportThreads::start(&group, &infos, options.batch)?;
         let load = workers.iter().map(|_| AtomicU32::new(0)).collect();
         let (state, link_listener) = (Mutex::default(), OnceLock::new());
-        Ok(Self { workers, _reserve: reserve, crew, load, state, started: clock::cycles(), link_listener })
+        Ok(Self { workers, _support: support, group, load, state, started: clock::cycles(), link_listener })
     }
 
-    /// Threads that switch: one for each worker, and after them those that stand in for one that a client holds up.
-    /// [`Batch::worker`](crate::Batch::worker) is below this.
+    /// Number of switching threads: one for each worker, then the stand-ins. [`Batch::worker`](crate::Batch::worker) is
+    /// below this.
     pub fn threads(&self) -> usize {
         self.workers.len() + STAND_INS
     }
 
-    /// Names who is told when ports go up and down; only the first one named is.
+    /// Sets the listener to link changes; only the first call has an effect.
     pub fn on_link(&self, listener: LinkListener) {
         let _ = self.link_listener.set(listener);
     }
 
-    fn tell(&self, bridge: &Bridge, at: PortIndex, was_up: bool) {
+    fn report_link(&self, bridge: &Bridge, at: PortIndex, was_up: bool) {
         let Some(port) = bridge.ports.get(usize::from(at.0)).and_then(Option::as_ref) else { return };
         if was_up == port.is_up() {
             return;
@@ -246,8 +246,8 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // A thread that is relieved, and whose worker has ended, has nowhere to go back to.
-        self.crew.stopped.store(true, Relaxed);
+        // A relieved thread whose worker has ended has no state to take back.
+        self.group.stopped.store(true, Relaxed);
     }
 }
 
@@ -255,7 +255,7 @@ fn doorbell(error: std::io::Error) -> SwitchError {
     SwitchError::Doorbell(error.kind())
 }
 
-/// The next of some numbers.
+/// Returns a number and increments it.
 fn next(number: &mut u64) -> u64 {
     *number += 1;
     *number - 1

@@ -10,7 +10,7 @@ use crate::observe::observer::Observer;
 use crate::observe::trace::{self, TraceError, Traced};
 
 impl Switch {
-    /// Lets `observer` see the packets of a bridge from its next batch on.
+    /// Adds an observer, which sees the packets of a bridge from the next batch on.
     pub fn observe(&self, id: BridgeId, observer: Arc<dyn Observer>) -> Result<ObserverId, SwitchError> {
         let mut state = self.lock();
         let added = ObserverId(state.next_observer);
@@ -21,13 +21,13 @@ impl Switch {
         Ok(added)
     }
 
-    /// How many observers a bridge has.
+    /// Number of observers of a bridge.
     pub fn observers(&self, id: BridgeId) -> Result<usize, SwitchError> {
         let state = self.lock();
         Ok(state.bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?.observers.len())
     }
 
-    /// Takes an observer away. When this returns no worker will call it again.
+    /// Removes an observer. On return no worker will call it again.
     pub fn unobserve(&self, id: BridgeId, observer: ObserverId) -> Result<(), SwitchError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
@@ -38,7 +38,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Gives a bridge these mirrors in place of those it has; one that stays as it is goes on counting.
+    /// Replaces a bridge's mirrors; an unchanged mirror keeps its counters.
     pub fn set_mirrors(&self, id: BridgeId, mirrors: Vec<Mirror>) -> Result<(), SwitchError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&id).ok_or(SwitchError::Gone("bridge"))?;
@@ -55,20 +55,20 @@ impl Switch {
         Ok(())
     }
 
-    /// A bridge's mirrors and what they have copied.
+    /// The mirrors of a bridge and their counters.
     pub fn mirrors(&self, id: BridgeId) -> Result<Vec<(Mirror, MirrorSnapshot)>, SwitchError> {
         let state = self.lock();
         let bridge = state.bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?;
         Ok(bridge.mirrors.iter().map(|(mirror, copied)| (mirror.clone(), copied.snapshot())).collect())
     }
 
-    /// What would become of a packet that came from a port now, and why. Nothing is sent, counted or learned.
+    /// Predicts and explains the fate of a packet received at a port now. Nothing is sent, counted or learned.
     pub fn trace(&self, at: PortRef, packet: &[u8], offload: Offload) -> Result<Traced, TraceError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         port_mut(bridge, at.port)?;
-        // SAFETY: pictures are replaced by `publish` only, which needs the lock that is held until the end.
-        let picture = unsafe { bridge.cell.get() };
+        // SAFETY: states are replaced by `publish` only, which needs the lock that is held until the end.
+        let picture = unsafe { bridge.published.get() };
         trace::rehearse(picture, at.port, packet, offload)
     }
 }

@@ -1,16 +1,16 @@
-//! Where a queue's work is best done: hints that the assignment of queues to workers honours where it can.
+//! Placement: hints that the assignment of queues to workers follows where it can.
 
-/// A hint: the CPU or the NUMA node that a queue's memory or device is near to. The default is none.
+/// Placement hint: the CPU or NUMA node near to a queue's memory or device. The default is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// The worker on this CPU, if there is one.
+    /// Prefer the worker on this CPU, if there is one.
     pub cpu: Option<usize>,
-    /// Else a worker on this NUMA node, if there is one.
+    /// Otherwise a worker on this NUMA node, if there is one.
     pub node: Option<usize>,
 }
 
 impl Placement {
-    /// How well a worker on `cpu` and `node` suits: larger is better.
+    /// Rates a worker on `cpu` and `node`: larger is better.
     pub(crate) fn suits(&self, cpu: Option<usize>, node: Option<usize>) -> u8 {
         match () {
             () if self.cpu.is_some() && self.cpu == cpu => 2,

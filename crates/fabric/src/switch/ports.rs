@@ -1,4 +1,4 @@
-//! Ports: added, set, removed; their counters.
+//! Ports: adding, changing, removing; their counters.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use super::{BridgeId, Port, PortRef, Switch, SwitchError, port_mut};
 use crate::bridge::port::{MAX_PORTS, PortIndex, PortSettings};
 use crate::counters::QueueSnapshot;
 use crate::deliver::crossing::Inlet;
-use crate::protect::policing::Guards;
+use crate::protect::policing::RateLimits;
 
-/// Counters of a port, by queue; they last from client to client.
+/// Counters of a port, by queue; they persist from client to client.
 #[derive(Debug, Clone, Default)]
 pub struct PortSnapshot {
     /// Whether traffic can pass.
@@ -38,10 +38,10 @@ impl Switch {
         if at >= MAX_PORTS {
             return Err(SwitchError::TooManyPorts);
         }
-        let guards = Guards::of(&settings, None);
+        let rate_limits = RateLimits::of(&settings, None);
         let settings = Arc::new(settings);
         let port =
-            Port { settings, guards, rx: Vec::new(), tx: Vec::new(), attached: None, suspended: false };
+            Port { settings, rate_limits, rx: Vec::new(), tx: Vec::new(), attached: None, suspended: false };
         if at == bridge.ports.len() {
             bridge.ports.push(Some(port));
         } else {
@@ -57,10 +57,10 @@ impl Switch {
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
-        port.guards = Guards::of(&settings, port.guards.as_deref());
+        port.rate_limits = RateLimits::of(&settings, port.rate_limits.as_deref());
         port.settings = Arc::new(settings);
         self.publish(bridge);
-        self.tell(bridge, at.port, was_up);
+        self.report_link(bridge, at.port, was_up);
         Ok(())
     }
 
@@ -80,19 +80,19 @@ impl Switch {
         Ok(port_mut(bridge, at.port)?.settings.as_ref().clone())
     }
 
-    /// Where packets that leave at other ports may enter as if they came from a client of this one: what another port is
-    /// attached to sends them there. They are dropped (`port-down`) while this port is down. It holds on to the bridge: whoever has
-    /// attached it detaches it when the port goes.
+    /// Creates an inlet, through which packets that leave at another port enter as if a client of this port had sent
+    /// them. They are dropped (`port-down`) while this port is down. The inlet keeps the bridge alive: whoever attached
+    /// it detaches it when the port is removed.
     pub fn inlet(&self, at: PortRef) -> Result<Inlet, SwitchError> {
         let mut state = self.lock();
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
-        let cell = bridge.cell.clone();
+        let published = bridge.published.clone();
         let port = port_mut(bridge, at.port)?;
         if port.rx.is_empty() {
             port.rx.push(Arc::default());
         }
         let counters = port.rx.first().cloned().unwrap_or_default();
-        Ok(Inlet::new(cell, at.port, counters))
+        Ok(Inlet::new(published, at.port, counters))
     }
 
     /// Removes a port, detaching its client first.

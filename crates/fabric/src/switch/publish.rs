@@ -1,12 +1,12 @@
-//! Publishing the picture of a bridge that workers see.
+//! Publishing the state of a bridge to the workers.
 
 use super::{Bridge, Port, Switch};
-use crate::bridge::picture::{BridgeState, Lane, PortEntry};
 use crate::bridge::port::{Caps, PortIndex};
+use crate::bridge::state::{BridgeState, Lane, PortEntry};
 use crate::counters::DropReason;
 
 impl Switch {
-    /// Publishes a bridge's current picture and waits until nobody uses the one before, but for who is stuck.
+    /// Publishes a bridge's current state and waits until no worker, except stuck ones, uses the previous one.
     pub(super) fn publish(&self, bridge: &Bridge) {
         let named: Vec<_> = (0u16..)
             .zip(&bridge.ports)
@@ -16,19 +16,20 @@ impl Switch {
         let mut lanes = Vec::new();
         let ports = (0u16..)
             .zip(&bridge.ports)
-            .map(|(i, port)| Some(picture_of(PortIndex(i), port.as_ref()?, &mut lanes)));
+            .map(|(i, port)| Some(port_entry(PortIndex(i), port.as_ref()?, &mut lanes)));
         let ports = ports.collect();
         let observers = bridge.observers.iter().map(|(_, observer)| observer);
-        let state = BridgeState::with_aside(bridge.logic.clone(), ports, lanes, &bridge.mirrors, observers);
-        let old = bridge.cell.swap(state.with_arenas(self.threads()));
-        self.crew.reclaim.retire(old);
+        let state =
+            BridgeState::with_monitoring(bridge.logic.clone(), ports, lanes, &bridge.mirrors, observers);
+        let old = bridge.published.swap(state.with_arenas(self.threads()));
+        self.group.reclaim.retire(old);
     }
 }
 
-/// Room for the link header and two VLAN tags on top of an MTU.
+/// Largest link header on top of an MTU: Ethernet with two VLAN tags.
 const LINK_HEADER: u32 = 14 + 4 + 4;
 
-fn picture_of(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
+fn port_entry(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
     let first_lane = lanes.len() as u32;
     let settings = port.settings.clone();
     let (mut up, mut caps, mut max_frame) = (false, Caps::default(), 0);
@@ -50,7 +51,7 @@ fn picture_of(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
         max_frame,
         closed: DropReason::PortDown,
         secured: settings.security.is_on(),
-        guards: port.guards.clone(),
+        rate_limits: port.rate_limits.clone(),
         settings,
     }
 }

@@ -6,10 +6,10 @@ use super::{Placement, PortRef, Switch, SwitchError, port_mut};
 use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::WorkerSnapshot;
-use crate::worker::handle::{Lent, WorkerHandle};
+use crate::worker::handle::{PendingTask, WorkerHandle};
 use crate::worker::tasks::{Task, Token};
 
-/// A worker as it is.
+/// Report on a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerReport {
     /// CPU it is pinned to.
@@ -18,7 +18,7 @@ pub struct WorkerReport {
     pub counters: WorkerSnapshot,
     /// Cycles since the start of the switch: with `busy_cycles`, the busy share.
     pub elapsed_cycles: u64,
-    /// Queues it owns: port and queue number.
+    /// Queues that it owns: port and queue number.
     pub queues: Vec<(PortRef, u16)>,
 }
 
@@ -76,7 +76,7 @@ impl Switch {
             .collect()
     }
 
-    /// The worker that is to have one more task: of those that suit it best, the one that has fewest.
+    /// Chooses the worker for another task: of those that suit best, the one with fewest tasks.
     pub(super) fn place(&self, hint: Placement) -> usize {
         let rank = |(worker, load): (&WorkerHandle, &AtomicU32)| {
             (std::cmp::Reverse(hint.suits(worker.cpu, worker.node)), load.load(Relaxed))
@@ -96,8 +96,8 @@ impl Switch {
         }
     }
 
-    /// Asks the workers for tasks that were placed there, and are to be taken away.
-    pub(super) fn ask(&self, tasks: &[(usize, Token)]) -> Vec<Lent> {
+    /// Asks the workers for tasks that were placed there and are to be removed.
+    pub(super) fn ask(&self, tasks: &[(usize, Token)]) -> Vec<PendingTask> {
         let ask = |(worker, token): &(usize, Token)| {
             if let Some(load) = self.load.get(*worker) {
                 load.fetch_sub(1, Relaxed);
@@ -107,9 +107,9 @@ impl Switch {
         tasks.iter().filter_map(ask).collect()
     }
 
-    /// Takes a task that was placed there away from a worker; returns after its last batch has completed, unless a
-    /// client holds that up.
-    pub(super) fn take(&self, worker: usize, token: Token) -> Result<Option<Task>, Lent> {
+    /// Takes a task from the worker where it was placed; returns after its last batch has completed, unless a client
+    /// holds it up.
+    pub(super) fn take(&self, worker: usize, token: Token) -> Result<Option<Task>, PendingTask> {
         if let Some(load) = self.load.get(worker) {
             load.fetch_sub(1, Relaxed);
         }

@@ -1,16 +1,15 @@
-//! Doorbells: what wakes a worker, and what a worker rings.
+//! Doorbells: wake a worker, or are rung by one.
 //!
-//! | kind | who waits there | how it is rung |
+//! | kind | waiter | when it is rung |
 //! | --- | --- | --- |
-//! | [`Doorbell`] of an [`EventBell`] | a worker, or a thread of this process that polls | at once, or after the batch ([`Notifier::add_bell`]) |
-//! | [`Doorbell`] of a [`ThreadBell`] | a thread of this process that parks | the same |
+//! | [`Doorbell`] of [`EventBell`] | a worker or polling thread | at once; after the batch ([`Notifier::add_bell`]) |
+//! | [`Doorbell`] of [`ThreadBell`] | a parking thread | the same |
 //! | a client's eventfd | the client | after the batch, never blocking ([`Notifier::add`]) |
-//! | a [`SystemCall`] | the kernel, for a socket that it serves on demand | after the batch ([`Notifier::add_call`]) |
+//! | a [`SystemCall`] | the kernel, for a socket served on demand | after the batch ([`Notifier::add_call`]) |
 //!
-//! Within the process a bell costs its system call only while somebody waits for it. The waiter arms the doorbell, looks
-//! once more for work, and then blocks; the one who has work for it publishes the work and then rings. Both steps that meet
-//! are exchanges of the same word, so that one of them sees the other: either the waiter finds the work, or it is woken
-//! (`loom_models`).
+//! Within the process, ringing costs a system call only while the waiter blocks. The waiter arms the doorbell, checks
+//! once more for work, and then blocks; the other side publishes work and then rings. Arming and ringing exchange the
+//! same word, so one of them sees the other: either the waiter finds the work, or it is woken (`loom_models`).
 //!
 //! [`Notifier::add`]: crate::wake::notifier::Notifier::add
 //! [`Notifier::add_bell`]: crate::wake::notifier::Notifier::add_bell
@@ -25,20 +24,20 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// The waiter is busy and looks by itself.
+/// The waiter is busy and checks by itself.
 const IDLE: u32 = 0;
 /// The waiter blocks, or is about to.
 const ARMED: u32 = 1;
-/// Rung since the waiter last asked.
+/// Rung since the waiter last checked.
 const RUNG: u32 = 2;
 
-/// What wakes a waiter that blocks.
+/// Wakes a waiter that blocks.
 pub trait Bell: Send + Sync {
-    /// Wakes it. Never blocks.
+    /// Wakes the waiter. Never blocks.
     fn wake(&self);
 }
 
-/// Something to ring, whatever wakes its waiter.
+/// Anything that can be rung, whatever wakes its waiter.
 pub trait Ring: Send + Sync {
     /// See [`Doorbell::ring`].
     fn ring(&self);
@@ -52,43 +51,43 @@ pub struct Doorbell<B> {
 }
 
 impl<B> Doorbell<B> {
-    /// One that is not armed.
+    /// Creates a doorbell that is not armed.
     #[cfg(not(loom))]
     pub const fn new(bell: B) -> Self {
         Self { state: AtomicU32::new(IDLE), bell }
     }
 
-    /// One that is not armed.
+    /// Creates a doorbell that is not armed.
     #[cfg(loom)]
     pub fn new(bell: B) -> Self {
         Self { state: AtomicU32::new(IDLE), bell }
     }
 
-    /// The waiter wants to be woken from now on. Returns whether it was rung since the waiter last asked; in any case the
-    /// waiter looks for work once more before it blocks.
+    /// Arms the doorbell: the waiter wants to be woken. Returns whether it was rung since the waiter last checked; in
+    /// any case the waiter checks for work once more before it blocks.
     pub fn arm(&self) -> bool {
         self.state.swap(ARMED, Ordering::AcqRel) == RUNG
     }
 
-    /// The waiter looks by itself from now on. Returns whether it was rung since the waiter last asked.
+    /// Disarms the doorbell: the waiter checks by itself. Returns whether it was rung since the waiter last checked.
     pub fn disarm(&self) -> bool {
         self.state.swap(IDLE, Ordering::AcqRel) == RUNG
     }
 
-    /// Whether it was rung since the waiter, which is not blocked, last asked. Costs a load if not.
+    /// Whether it was rung since the waiter, which is awake, last checked. Costs a load if not.
     #[inline]
     pub fn answer(&self) -> bool {
         self.state.load(Ordering::Relaxed) == RUNG && self.disarm()
     }
 
-    /// What wakes the waiter.
+    /// The bell that wakes the waiter.
     pub fn bell(&self) -> &B {
         &self.bell
     }
 }
 
 impl<B: Bell> Doorbell<B> {
-    /// Lets the waiter know of what the caller did before. Wakes it if it blocks, or is about to, and was not woken yet.
+    /// Announces the caller's earlier stores. Wakes the waiter if it blocks, or is about to, and was not woken yet.
     #[inline]
     pub fn ring(&self) {
         if self.state.swap(RUNG, Ordering::AcqRel) == ARMED {
@@ -103,12 +102,12 @@ impl<B: Bell> Ring for Doorbell<B> {
     }
 }
 
-/// Wakes a waiter that polls: an eventfd of the process's own. It is edge-triggered for workers and need not be read.
+/// Wakes a waiter that polls: the process's own eventfd. Workers watch it edge-triggered; it need not be read.
 #[derive(Debug)]
 pub struct EventBell(OwnedFd);
 
 impl EventBell {
-    /// A fresh eventfd.
+    /// Creates an eventfd.
     pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
@@ -122,7 +121,7 @@ impl AsFd for EventBell {
 
 impl Bell for EventBell {
     fn wake(&self) {
-        // Fails only when the counter is full, and then it is readable.
+        // Fails only when the counter is full; then it is already readable.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
@@ -132,12 +131,12 @@ impl Bell for EventBell {
 pub struct ThreadBell(OnceLock<Thread>);
 
 impl ThreadBell {
-    /// One that nobody waits at yet.
+    /// Creates a bell without a waiter.
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
 
-    /// The calling thread is the one that it wakes from now on; only the first that says so is.
+    /// Makes the calling thread the waiter; only the first call has an effect.
     pub fn belongs_here(&self) {
         self.0.get_or_init(std::thread::current);
     }
@@ -152,7 +151,7 @@ impl Bell for ThreadBell {
 }
 
 impl Doorbell<ThreadBell> {
-    /// Blocks the calling thread, always the same one, until it was rung since the thread last asked.
+    /// Blocks the calling thread, always the same one, until the doorbell was rung since the last check.
     pub fn wait(&self) {
         self.bell.belongs_here();
         while !self.arm() {
@@ -161,7 +160,7 @@ impl Doorbell<ThreadBell> {
         self.disarm();
     }
 
-    /// Blocks the calling thread, always the same one, until `ready`, which is looked at after each ring, returns something.
+    /// Blocks the calling thread, always the same one, until `ready` returns a value; calls it after each ring.
     pub fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         loop {
             if let Some(found) = ready() {
@@ -172,7 +171,7 @@ impl Doorbell<ThreadBell> {
     }
 }
 
-/// A system call that has the kernel serve a socket, as AF_XDP's `need_wakeup` asks for.
+/// A system call that makes the kernel serve a socket, as AF_XDP's `need_wakeup` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemCall {
     /// `sendto` of no bytes: the transmit ring holds packets.
@@ -182,9 +181,9 @@ pub enum SystemCall {
 }
 
 impl SystemCall {
-    /// Makes the call, without waiting. What it returns does not matter: if the kernel is busy, it serves the socket anyway.
+    /// Makes the call, without waiting. The result does not matter: a kernel that is busy serves the socket anyway.
     pub(crate) fn make(self) {
-        // SAFETY: no buffer and no address is passed; a descriptor that is not a socket is refused.
+        // SAFETY: no buffer and no address is passed; the kernel rejects a descriptor that is not a socket.
         unsafe {
             match self {
                 Self::Send(fd) => {
@@ -207,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it was rung for somebody who waits.
+    /// Counts its wake-ups.
     #[derive(Default)]
     struct Counting(AtomicU64);
 

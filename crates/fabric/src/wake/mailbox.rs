@@ -1,4 +1,4 @@
-//! A mailbox: what the control plane has for a worker, and the doorbell that tells it so.
+//! A mailbox: messages of the control plane to a worker, and the doorbell that announces them.
 
 use crate::sync::SpinLock;
 use crate::wake::doorbell::{Bell, Doorbell};
@@ -14,13 +14,13 @@ impl<T, B: Bell> Mailbox<T, B> {
         Self { messages: SpinLock::new(Vec::new()), doorbell: Doorbell::new(bell) }
     }
 
-    /// Puts a message in and rings.
+    /// Adds a message and rings.
     pub(crate) fn send(&self, message: T) {
         self.messages.with(|messages| messages.push(message));
         self.doorbell.ring();
     }
 
-    /// All messages, in the order in which they came. For a receiver that was rung for.
+    /// Takes all messages, in the order of arrival. For a receiver that was rung.
     pub(crate) fn take(&self) -> Vec<T> {
         self.messages.with(std::mem::take)
     }

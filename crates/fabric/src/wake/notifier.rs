@@ -1,13 +1,14 @@
-//! Ringing doorbells ([`crate::wake::doorbell`]) after a batch, without ever waiting for who is rung for.
+//! Rings doorbells ([`crate::wake::doorbell`]) after a batch, without ever waiting for a receiver.
 //!
-//! A receiver sleeps on an eventfd that it made and shares with us. `O_NONBLOCK` belongs to that shared open
-//! file description, so the receiver can clear it, fill the counter, and make a plain `write` of ours block
-//! for ever; checking first only narrows the race. The kernel's own way to signal an eventfd never blocks,
-//! and asynchronous I/O offers it: an operation that completes at once (reading nothing from `/dev/null`)
-//! with `IOCB_FLAG_RESFD` signals the descriptor on completion, full or not, blocking or not.
+//! A receiver sleeps on an eventfd that it created and shares with us. `O_NONBLOCK` belongs to the shared open file
+//! description, so the receiver can clear it, fill the counter, and make a plain `write` of ours block forever;
+//! checking first only narrows the race. The kernel's own way of signalling an eventfd never blocks, and asynchronous
+//! I/O offers it: an operation that completes at once (reading nothing from `/dev/null`) with `IOCB_FLAG_RESFD` signals
+//! the descriptor on completion, full or not, blocking or not.
 //!
-//! A receiver can make its signal expensive: the kernel calls all who watch the eventfd, in our context. So receivers are told one by
-//! one, though `io_submit` takes many: the watchdog (`worker/watchdog.rs`) sees which one it is, and has another thread tell the others.
+//! A receiver can make its signal expensive: the kernel calls every watch of the eventfd in our context. So receivers
+//! are signalled one by one, though `io_submit` takes many: the watchdog (`worker/watchdog.rs`) sees which one it is
+//! and lets another thread signal the rest.
 
 use std::ffi::c_long;
 use std::fs::File;
@@ -17,10 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 use crate::wake::doorbell::{Ring, SystemCall};
-use crate::wake::hush::Hush;
-use crate::worker::site::{Signal, Site};
+use crate::wake::muted::MutedClients;
+use crate::worker::activity::{Activity, Signal};
 
-/// Doorbells of a kind that are collected before they are rung.
+/// Most doorbells of one kind to collect before they are rung.
 pub(crate) const MOST: usize = 64;
 
 const IOCB_CMD_PREAD: u16 = 0;
@@ -44,7 +45,7 @@ struct Iocb {
     resfd: u32,
 }
 
-/// The head of the completion ring that the kernel maps at the context's address.
+/// Head of the completion ring that the kernel maps at the context's address.
 #[repr(C)]
 struct AioRing {
     id: u32,
@@ -60,21 +61,21 @@ pub struct Notifier {
     pending: Vec<Signal>,
     calls: Vec<SystemCall>,
     bells: Vec<Arc<dyn Ring>>,
-    told: u64,
-    /// Whose memory or descriptor is at hand.
-    site: Arc<Site>,
-    hush: Arc<Hush>,
+    notified: u64,
+    /// Clients whose memory or descriptor the thread is using.
+    activity: Arc<Activity>,
+    muted: Arc<MutedClients>,
 }
 
 impl Notifier {
-    /// Sets up a kernel context. Fails where the kernel has no asynchronous I/O (`CONFIG_AIO`) or
-    /// `fs.aio-max-nr` is exhausted.
+    /// Creates a kernel context. Fails if the kernel has no asynchronous I/O (`CONFIG_AIO`) or `fs.aio-max-nr` is
+    /// exhausted.
     pub fn new() -> io::Result<Self> {
         Self::at(Arc::default(), Arc::default())
     }
 
-    /// The same, which says at `site` which client it signals, and learns from there which one a descriptor is of.
-    pub(crate) fn at(site: Arc<Site>, hush: Arc<Hush>) -> io::Result<Self> {
+    /// The same; publishes in `activity` which client it signals, and reads there which client a descriptor belongs to.
+    pub(crate) fn at(activity: Arc<Activity>, muted: Arc<MutedClients>) -> io::Result<Self> {
         let null = File::open("/dev/null")?;
         let mut context = 0usize;
         // SAFETY: io_setup writes the new context to `context`, which must be zero before, and is.
@@ -92,22 +93,22 @@ impl Notifier {
             pending: Vec::with_capacity(MOST),
             calls: Vec::with_capacity(MOST),
             bells: Vec::with_capacity(MOST),
-            told: 0,
-            site,
-            hush,
+            notified: 0,
+            activity,
+            muted,
         })
     }
 
-    /// Tells the receiver behind `fd` at the next [`Notifier::flush`]. The descriptor must stay open until then.
+    /// Signals the receiver behind `fd` at the next [`Notifier::flush`]. The descriptor must stay open until then.
     #[inline]
     pub fn add(&mut self, fd: RawFd) {
         if self.pending.len() == MOST {
             self.flush();
         }
-        self.collect((fd, self.site.client()));
+        self.collect((fd, self.activity.client()));
     }
 
-    /// Tells receivers at the next [`Notifier::flush`] that another thread may not come to tell.
+    /// Signals receivers at the next [`Notifier::flush`] in place of another thread.
     pub(crate) fn add_all(&mut self, receivers: impl IntoIterator<Item = Signal>) {
         for receiver in receivers {
             if self.pending.len() == MOST {
@@ -119,7 +120,7 @@ impl Notifier {
 
     #[inline]
     fn collect(&mut self, receiver: Signal) {
-        self.site.collect(self.pending.len(), receiver);
+        self.activity.collect(self.pending.len(), receiver);
         self.pending.push(receiver);
     }
 
@@ -147,50 +148,51 @@ impl Notifier {
         self.bells.push(bell.clone());
     }
 
-    /// Whether there is no doorbell to ring.
+    /// Whether no doorbell is pending.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.calls.is_empty() && self.bells.is_empty()
     }
 
-    /// Receivers told so far; doorbells of this process, most of which nobody waits at, do not count.
-    pub fn told(&self) -> u64 {
-        self.told
+    /// Receivers notified so far, not counting doorbells of this process, at most of which no thread waits.
+    pub fn notified(&self) -> u64 {
+        self.notified
     }
 
-    pub(crate) fn site(&self) -> &Arc<Site> {
-        &self.site
+    pub(crate) fn activity(&self) -> &Arc<Activity> {
+        &self.activity
     }
 
-    /// Rings all doorbells collected. Returns how many receivers were told.
+    /// Rings all collected doorbells. Returns the number of receivers notified.
     pub fn flush(&mut self) -> u64 {
-        let before = self.told;
+        let before = self.notified;
         for bell in self.bells.drain(..) {
             bell.ring();
         }
         for call in self.calls.drain(..) {
             call.make();
-            self.told += 1;
+            self.notified += 1;
         }
         if !self.pending.is_empty() {
-            self.tell();
+            self.signal_clients();
         }
-        self.told - before
+        self.notified - before
     }
 
     /// Signals the clients' eventfds.
-    fn tell(&mut self) {
+    fn signal_clients(&mut self) {
         for receiver in self.pending.drain(..) {
-            if !self.hush.leaves_out(receiver) {
+            if !self.muted.skips(receiver) {
                 let (fd, client) = receiver;
-                self.told += u64::from(self.site.ringing(client, || signal(self.context, &self.null, fd)));
+                self.notified +=
+                    u64::from(self.activity.signalling(client, || signal(self.context, &self.null, fd)));
             }
         }
-        self.site.told();
+        self.activity.all_signalled();
     }
 }
 
-/// Signals one eventfd. Whether it is one.
+/// Signals one eventfd. Returns whether that worked.
 fn signal(context: usize, null: &File, fd: RawFd) -> bool {
     let iocb = Iocb {
         opcode: IOCB_CMD_PREAD,
@@ -200,8 +202,8 @@ fn signal(context: usize, null: &File, fd: RawFd) -> bool {
         ..Iocb::default()
     };
     let mut operations = [&raw const iocb];
-    // SAFETY: the pointer refers to an initialised iocb that outlives the call; the operation reads zero bytes, so no buffer is
-    // involved.
+    // SAFETY: the pointer refers to an initialised iocb that outlives the call; the operation reads zero bytes, so no
+    // buffer is involved.
     let rc = unsafe { libc::syscall(libc::SYS_io_submit, context, 1 as c_long, operations.as_mut_ptr()) };
     reap(context);
     rc == 1
@@ -210,8 +212,8 @@ fn signal(context: usize, null: &File, fd: RawFd) -> bool {
 /// Empties the completion ring in user space, as io_getevents would with a system call: the operation completed inside
 /// io_submit, and its result does not matter.
 fn reap(context: usize) {
-    // SAFETY: the context is the address of the kernel's ring, mapped writable for this process until io_destroy; only this
-    // thread consumes from it, and moving head to tail is how consumption is told (fs/aio.c, struct aio_ring).
+    // SAFETY: the context is the address of the kernel's ring, mapped writable for this process until io_destroy; only
+    // this thread consumes from it, and moving head to tail marks entries as consumed (fs/aio.c, struct aio_ring).
     let ring = unsafe { &*(context as *const AioRing) };
     ring.head.store(ring.tail.load(Acquire), Release);
 }
@@ -262,7 +264,7 @@ mod tests {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let mut notifier = Notifier::new().unwrap();
-        for told in 1..=2 {
+        for notified in 1..=2 {
             notifier.add_call(SystemCall::Send(ours.as_raw_fd()));
             notifier.add_call(SystemCall::Send(ours.as_raw_fd()));
             assert!(
@@ -270,12 +272,12 @@ mod tests {
                 "called before the batch ended"
             );
             notifier.flush();
-            assert_eq!((theirs.recv(&mut [0; 8]).unwrap(), notifier.told()), (0, told));
+            assert_eq!((theirs.recv(&mut [0; 8]).unwrap(), notifier.notified()), (0, notified));
             assert!(notifier.is_empty() && theirs.recv(&mut [0; 8]).is_err(), "called twice");
         }
         ours.send(&[1, 2, 3]).unwrap();
         notifier.add_call(SystemCall::Receive(theirs.as_raw_fd()));
-        // There is nothing to receive: it does not wait.
+        // Nothing to receive: the call does not wait.
         notifier.add_call(SystemCall::Receive(ours.as_raw_fd()));
         notifier.flush();
         assert!(theirs.recv(&mut [0; 8]).is_err(), "the call receives");

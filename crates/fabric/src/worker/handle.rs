@@ -1,4 +1,4 @@
-//! The control plane's end of a worker: the commands that it carries out between batches.
+//! The control plane's handle of a worker, and the commands that the worker executes between batches.
 
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 use crate::counters::WorkerCounters;
 use crate::wake::doorbell::EventBell;
 use crate::wake::mailbox::Mailbox;
-use crate::worker::duty::Duty;
-use crate::worker::site::Signal;
+use crate::worker::activity::Signal;
+use crate::worker::state::WorkerState;
 use crate::worker::tasks::{Next, Task, Token};
 
-/// What is asked of a worker.
+/// A command to a worker.
 pub(crate) enum Command {
     Add(Task),
-    /// Gives the task back, if it was there: what goes with it is no work for a worker.
+    /// Removes a task and returns it: dropping it is not a worker's job.
     Remove(Token, SyncSender<Answer>),
-    /// The same for a task that goes to another worker: one that is lent stays.
+    /// The same for a task that moves to another worker; a lent task stays.
     Move(Token, SyncSender<Answer>),
-    /// A thread that was relieved is done with the task that it had.
+    /// A relieved thread returns the task that it kept.
     BringBack(Task, Next),
     /// The worker's own thread, which was relieved, is free again.
-    HandBack(SyncSender<Box<Duty>>),
-    /// Signals receivers that were left out.
+    HandBack(SyncSender<Box<WorkerState>>),
+    /// Signals receivers that were skipped.
     Ring(Vec<Signal>),
     Stop,
 }
@@ -30,67 +30,67 @@ pub(crate) enum Command {
 /// Commands on their way to a worker.
 pub(crate) type Commands = Mailbox<Command, EventBell>;
 
-/// The control plane's end of a worker.
+/// The control plane's handle of a worker.
 pub(crate) struct WorkerHandle {
-    /// The CPU that it is pinned to, and that CPU's NUMA node.
+    /// CPU that the worker is pinned to, and that CPU's NUMA node.
     pub(crate) cpu: Option<usize>,
     pub(crate) node: Option<usize>,
     pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) commands: Arc<Commands>,
-    pub(crate) thread: Ended,
+    pub(crate) thread: ThreadExit,
 }
 
-/// Says when a thread has ended, to who does not want to wait for ever.
-pub(crate) struct Ended(Mutex<Receiver<()>>);
+/// Reports the end of a thread to a caller that waits with a deadline.
+pub(crate) struct ThreadExit(Mutex<Receiver<()>>);
 
-impl Ended {
-    /// Threads that are stuck in a client's memory when the switch goes are left behind: they hold what they use.
+impl ThreadExit {
+    /// At shutdown, threads stuck in a client's memory are left behind; they own what they use.
     const PATIENCE: Duration = Duration::from_secs(2);
 
-    /// The other end of `gone` goes with the thread.
+    /// The thread holds the other end of `gone` until it ends.
     pub(crate) fn new(gone: Receiver<()>) -> Self {
         Self(Mutex::new(gone))
     }
 
-    /// When to stop waiting for threads that were told to end.
+    /// Deadline for threads that were told to end.
     pub(crate) fn soon() -> Instant {
         Instant::now() + Self::PATIENCE / 2
     }
 
-    /// When to stop waiting for what a thread was asked for.
+    /// Deadline for an answer from a thread.
     pub(crate) fn deadline() -> Instant {
         Instant::now() + Self::PATIENCE
     }
 
-    /// Waits for the thread, for a while.
+    /// Waits for the thread until the deadline.
     pub(crate) fn wait(&self, deadline: Instant) {
         let gone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing is ever sent.
+        // Nothing is sent: the channel only closes.
         let _ = gone.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
-/// What a worker says to [`Command::Remove`].
+/// Answer to [`Command::Remove`] and [`Command::Move`].
 pub(crate) enum Answer {
-    /// The task; `None`: there is no such task.
+    /// The task, or `None` if it does not exist.
     Here(Option<Task>),
-    /// A thread that was relieved has it. The task follows when it is brought back.
+    /// A relieved thread has it; the task follows when it is returned.
     Lent,
 }
 
-/// A task that was asked for, and that perhaps a thread has which was relieved.
-pub(crate) struct Lent(Receiver<Answer>);
+/// A requested task that a relieved thread may still have.
+pub(crate) struct PendingTask(Receiver<Answer>);
 
-impl Lent {
-    /// What the worker says first. Without an answer in time, it is stuck and nobody could stand in for it.
-    pub(crate) fn answer(self, deadline: Instant) -> Result<Option<Task>, Lent> {
+impl PendingTask {
+    /// The worker's first answer. No answer in time means that the worker is stuck and no stand-in was free.
+    pub(crate) fn answer(self, deadline: Instant) -> Result<Option<Task>, PendingTask> {
         match self.0.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Answer::Here(task)) => Ok(task),
             Ok(Answer::Lent) | Err(_) => Err(self),
         }
     }
 
-    /// Waits for it, for a while.
+    /// Waits for the task, up to `patience`.
     pub(crate) fn wait(self, patience: Duration) -> Option<Task> {
         let deadline = Instant::now() + patience;
         loop {
@@ -109,30 +109,30 @@ impl WorkerHandle {
         self.commands.send(Command::Add(task));
     }
 
-    /// Takes a task away from the worker; returns after its last batch has completed, unless a client holds that up.
-    pub(crate) fn take(&self, token: Token) -> Result<Option<Task>, Lent> {
-        self.ask(token).answer(Ended::deadline())
+    /// Takes a task from the worker; returns after its last batch has completed, unless a client holds it up.
+    pub(crate) fn take(&self, token: Token) -> Result<Option<Task>, PendingTask> {
+        self.ask(token).answer(ThreadExit::deadline())
     }
 
-    /// Asks for a task that is to be taken away.
-    pub(crate) fn ask(&self, token: Token) -> Lent {
-        // Room for both answers: who sends them must not wait.
+    /// Requests a task that is to be removed.
+    pub(crate) fn ask(&self, token: Token) -> PendingTask {
+        // Room for both answers: the worker must not block on sending.
         let (reply, answer) = std::sync::mpsc::sync_channel(2);
         self.commands.send(Command::Remove(token, reply));
-        Lent(answer)
+        PendingTask(answer)
     }
 
-    /// Takes a task away that goes to another worker. `Err`: a client holds it up, and it stays here.
-    pub(crate) fn take_to_move(&self, token: Token) -> Result<Option<Task>, Lent> {
+    /// Takes a task that moves to another worker. `Err`: a client holds it up, and it stays here.
+    pub(crate) fn take_to_move(&self, token: Token) -> Result<Option<Task>, PendingTask> {
         let (reply, answer) = std::sync::mpsc::sync_channel(2);
         self.commands.send(Command::Move(token, reply));
-        Lent(answer).answer(Ended::deadline())
+        PendingTask(answer).answer(ThreadExit::deadline())
     }
 }
 
 impl Drop for WorkerHandle {
     fn drop(&mut self) {
         self.commands.send(Command::Stop);
-        self.thread.wait(Ended::soon());
+        self.thread.wait(ThreadExit::soon());
     }
 }

@@ -1,31 +1,31 @@
-//! The janitor: does what the watchdog must not wait for, such as unmapping what a stuck thread used.
+//! The janitor: runs jobs that the watchdog must not wait for, such as unmapping what a stuck thread used.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
-use crate::worker::crew::spawn;
-use crate::worker::handle::Ended;
+use crate::worker::handle::ThreadExit;
+use crate::worker::thread_group::spawn;
 
-/// Jobs on their way to the janitor.
+/// Capacity of the queue to the janitor.
 const JOBS: usize = 64;
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The watchdog's end of the janitor. See the module.
+/// The watchdog's handle of the janitor. See the module.
 pub(crate) struct Janitor {
     jobs: SyncSender<Job>,
-    /// Those that found no room.
+    /// Jobs that did not fit in the queue.
     backlog: VecDeque<Job>,
 }
 
 impl Janitor {
-    pub(crate) fn start() -> std::io::Result<(Self, Ended)> {
+    pub(crate) fn start() -> std::io::Result<(Self, ThreadExit)> {
         let (jobs, to_do) = sync_channel::<Job>(JOBS);
         let thread = spawn("mswitch-janitor", move || to_do.iter().for_each(|job| job()))?;
         Ok((Self { jobs, backlog: VecDeque::new() }, thread))
     }
 
-    /// Has a job done, after those before it. Never waits.
+    /// Queues a job after the earlier ones. Never waits.
     pub(crate) fn give(&mut self, job: impl FnOnce() + Send + 'static) {
         self.backlog.push_back(Box::new(job));
         while let Some(job) = self.backlog.pop_front() {

@@ -1,25 +1,26 @@
-//! Workers: the threads that switch, and the tasks that they run.
+//! Workers: the threads that switch packets, and the tasks that they run.
 //!
-//! - `run.rs`: a worker's thread: rounds of tasks, polling, watching and sleeping;
-//! - `duty.rs`: what it owns, which another thread can go on with;
-//! - `watchdog.rs`: notices that a client holds a worker up, and has another thread stand in;
-//! - `probe.rs`, `janitor.rs`: its helpers, who find out whose memory it is, and who do what it must not wait for;
-//! - `desk.rs`, `post.rs`, `site.rs`: where a thread leaves its duty meanwhile, and what the watchdog sees of it;
-//! - `crew.rs`, `start.rs`: starting all of these threads;
-//! - `handle.rs`: the control plane's end of a worker;
-//! - `tasks/`: what a worker runs: taking in, draining, injecting, alarms.
+//! - `run.rs`: the thread: rounds of tasks; polling, watching, sleeping;
+//! - `state.rs`: the worker's state, which another thread can take over;
+//! - `watchdog.rs`: detects a worker that a client holds up and lets a stand-in take over;
+//! - `probe.rs`, `janitor.rs`: helpers of the watchdog: identify the client; run jobs that may block;
+//! - `handoff.rs`, `thread_info.rs`, `activity.rs`: the slot for the state meanwhile; what the watchdog sees of a
+//!   thread;
+//! - `thread_group.rs`, `start.rs`: start these threads;
+//! - `handle.rs`: the control plane's handle of a worker;
+//! - `tasks/`: the tasks: take in, drain, inject, alarm.
 
-pub(crate) mod crew;
-pub(crate) mod desk;
-pub(crate) mod duty;
+pub(crate) mod activity;
 pub(crate) mod handle;
+pub(crate) mod handoff;
 pub(crate) mod janitor;
-pub(crate) mod post;
 pub(crate) mod probe;
 pub(crate) mod run;
-pub(crate) mod site;
 pub(crate) mod start;
+pub(crate) mod state;
 pub(crate) mod tasks;
+pub(crate) mod thread_group;
+pub(crate) mod thread_info;
 pub(crate) mod watchdog;
 
 pub use run::Pace;

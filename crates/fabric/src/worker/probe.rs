@@ -1,8 +1,8 @@
-//! Probes: is somebody making holes in a client's memory file, so that whoever touches it waits?
+//! Probes: tell whether a client is punching its memory file, which blocks every thread that touches the file.
 //!
-//! A probe asks the kernel for the file's lock, which may last as long as the client likes: it can hold that lock for as long as a
-//! page that it writes from is withheld from it. So probes have threads of their own, and where all of them wait there are more, up to a
-//! bound. Beyond that nobody is found out.
+//! A probe asks the kernel for the file's lock. That may take as long as the client likes: the client can hold the lock
+//! for as long as a page that it writes from is withheld from it. So probes have threads of their own; when all of them
+//! wait, more are started, up to a bound. Beyond that, no client is identified.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -10,84 +10,84 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::deliver::client::Client;
-use crate::worker::crew::spawn;
-use crate::worker::handle::Ended;
+use crate::worker::handle::ThreadExit;
 use crate::worker::janitor::{Janitor, Job};
-use crate::worker::post::{Post, Sleep};
+use crate::worker::thread_group::spawn;
+use crate::worker::thread_info::{Sleep, ThreadInfo};
 
-/// Threads for probes at first.
+/// Initial number of probe threads.
 const FEW: usize = 4;
 
-/// Threads for probes at most.
+/// Largest number of probe threads.
 const MOST: usize = 64;
 
-/// A probe has had so much CPU time, or is asleep, when its file's lock is taken. The kernel looks busily for a lock while who has
-/// it runs.
+/// A probe that has used this much CPU time, or sleeps, waits for the file's lock: the kernel spins on a lock while its
+/// holder runs.
 const BUSY: Duration = Duration::from_millis(1);
 
-/// A probe that was begun.
+/// A probe in progress.
 pub(crate) struct Probe {
     pub(crate) client: Arc<Client>,
     progress: Arc<AtomicU8>,
-    /// The thread, and the CPU time that it had had before.
-    post: Arc<Post>,
+    /// The probe's thread, and its CPU time before the probe.
+    info: Arc<ThreadInfo>,
     cpu_time: Duration,
 }
 
-// The progress of a probe.
+// Progress of a probe.
 const BEGUN: u8 = 1;
 const OVER: u8 = 2;
 
 impl Probe {
-    /// The memory does not make others wait.
+    /// Whether the probe has ended: touching the memory does not block.
     pub(crate) fn is_over(&self) -> bool {
         self.progress.load(Relaxed) == OVER
     }
 
-    /// It does.
+    /// Whether the probe waits: touching the memory blocks.
     pub(crate) fn waits(&self) -> bool {
-        let busy = || self.post.cpu_time().saturating_sub(self.cpu_time) >= BUSY;
-        self.progress.load(Relaxed) == BEGUN && (self.post.sleep() == Sleep::Uninterruptible || busy())
+        let busy = || self.info.cpu_time().saturating_sub(self.cpu_time) >= BUSY;
+        self.progress.load(Relaxed) == BEGUN && (self.info.sleep() == Sleep::Uninterruptible || busy())
     }
 }
 
-/// A thread for probes.
+/// A probe thread.
 struct Prober {
     jobs: SyncSender<Job>,
     busy: Arc<AtomicBool>,
-    post: Arc<Post>,
+    info: Arc<ThreadInfo>,
 }
 
 impl Prober {
-    fn start(place: usize) -> std::io::Result<(Self, Ended)> {
+    fn start(place: usize) -> std::io::Result<(Self, ThreadExit)> {
         let (jobs, to_do) = sync_channel::<Job>(1);
-        // Nobody looks up its number.
-        let post = Post::new(usize::MAX);
-        let its = post.clone();
+        // Its number is never looked up.
+        let info = ThreadInfo::new(usize::MAX);
+        let its = info.clone();
         let thread = spawn(&format!("mswitch-probe{place}"), move || {
             its.occupy();
             to_do.iter().for_each(|job| job());
         })?;
-        Ok((Self { jobs, busy: Arc::default(), post }, thread))
+        Ok((Self { jobs, busy: Arc::default(), info }, thread))
     }
 }
 
-/// The threads for probes.
+/// The probe threads.
 pub(crate) struct Probers {
     all: Arc<Mutex<Vec<Prober>>>,
-    /// One more is being started.
+    /// Another thread is being started.
     growing: Arc<AtomicBool>,
 }
 
 impl Probers {
-    pub(crate) fn start() -> std::io::Result<(Self, Vec<Ended>)> {
+    pub(crate) fn start() -> std::io::Result<(Self, Vec<ThreadExit>)> {
         let (all, threads): (Vec<_>, _) =
             (0..FEW).map(Prober::start).collect::<std::io::Result<Vec<_>>>()?.into_iter().unzip();
         Ok((Self { all: Arc::new(Mutex::new(all)), growing: Arc::default() }, threads))
     }
 
-    /// Begins a probe of a client's memory. `None`: it has none, or no thread is free, for which there will be one more if there
-    /// may be.
+    /// Starts a probe of a client's memory. `None` if it shares none or no thread is free; in the latter case another
+    /// thread is started, up to the bound.
     pub(crate) fn probe(&self, client: &Arc<Client>, janitor: &mut Janitor) -> Option<Probe> {
         let memory = client.memory.clone()?;
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,10 +106,10 @@ impl Probers {
             drop(memory);
             busy.store(false, Release);
         };
-        let (post, cpu_time) = (prober.post.clone(), prober.post.cpu_time());
-        // One that is not busy waits for it.
+        let (info, cpu_time) = (prober.info.clone(), prober.info.cpu_time());
+        // A thread that is not busy waits for the job.
         let _ = prober.jobs.send(Box::new(job));
-        Some(Probe { client: client.clone(), progress, post, cpu_time })
+        Some(Probe { client: client.clone(), progress, info, cpu_time })
     }
 
     fn grow(&self, place: usize, janitor: &mut Janitor) {

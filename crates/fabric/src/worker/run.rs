@@ -1,17 +1,17 @@
-//! A worker's thread. A worker owns *tasks* (`tasks/`) and runs each batch of theirs to completion.
+//! A worker's thread. A worker owns *tasks* (`tasks/`) and runs each of their batches to completion.
 //!
-//! CPU follows load. A queue is *polled* while packets come, with its sender told not to signal. When it has
-//! been dry for [`Pace::linger`] the sender is asked to signal again, and the queue is *watched* for
-//! [`Pace::watch`] more, because clients exist that publish a packet and read our request without a fence
-//! between; then it is left *asleep* and costs nothing. A task that waits for a time is not looked at before. A worker whose
-//! tasks all sleep or wait blocks in epoll, until the earliest of these times at most. While any task is awake, epoll is asked
-//! every [`Pace::listen`] who else was signalled.
+//! CPU follows load. A queue is *polled* while packets come, its sender told not to signal. After the queue has been
+//! dry for [`Pace::linger`], the sender is asked to signal again and the queue is *watched* for another
+//! [`Pace::watch`], because some clients publish a packet and read our request without a fence between; then it is
+//! *asleep* and costs nothing. A task that waits for a time is not run before it. A worker whose tasks all sleep or
+//! wait blocks in epoll, at most until the earliest of these times. While any task is awake, the worker asks epoll
+//! every [`Pace::listen`] which other tasks were signalled.
 //!
-//! Signals are edge-triggered, so a client's eventfd is never read: whatever a client does to its blocking
-//! mode or counter, the worker cannot wait on it.
+//! Signals are edge-triggered and a client's eventfd is never read: whatever a client does to its blocking mode or
+//! counter, the worker cannot block on it.
 //!
-//! A client can hold a thread up all the same, where it touches the client's memory or signals it. Whenever a thread does that,
-//! its worker's [duty](crate::worker::duty) lies on its [desk](crate::worker::desk), where the
+//! A client can still hold a thread up where the thread touches the client's memory or signals it. During such work the
+//! [worker's state](crate::worker::state) is [handed off](crate::worker::handoff), where the
 //! [watchdog](crate::worker::watchdog) finds it.
 
 use std::sync::Arc;
@@ -27,20 +27,20 @@ use crate::counters::bump;
 use crate::fault::Fault;
 use crate::vital::Vital;
 use crate::wake::doorbell::{Doorbell, ThreadBell};
-use crate::worker::duty::{Duty, Settled};
+use crate::worker::activity::Signal;
 use crate::worker::handle::{Answer, Command, Commands};
-use crate::worker::post::Post;
-use crate::worker::site::Signal;
+use crate::worker::state::{AfterRun, WorkerState};
 use crate::worker::tasks::{Context, Next, Task};
+use crate::worker::thread_info::ThreadInfo;
 
 /// When a worker stops polling.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// How long a dry queue is polled before its sender is asked to signal.
+    /// Time a dry queue is polled before its sender is asked to signal.
     pub linger: Duration,
-    /// How long it is watched after that.
+    /// Time it is watched after that.
     pub watch: Duration,
-    /// How often a busy worker asks which sleeping queues were signalled.
+    /// Interval at which a busy worker asks which sleeping queues were signalled.
     pub listen: Duration,
     /// Never ask for signals, never sleep.
     pub poll_forever: bool,
@@ -57,88 +57,89 @@ impl Default for Pace {
     }
 }
 
-/// A thread that switches: a worker's own, or one that stands in.
-pub(crate) struct Hand {
-    pub(crate) post: Arc<Post>,
+/// A switching thread: a worker's own, or a stand-in.
+pub(crate) struct Runner {
+    pub(crate) info: Arc<ThreadInfo>,
     pub(crate) context: Context,
     pub(crate) reclaim: Arc<Reclaim>,
     /// Rung when this thread wakes.
     pub(crate) watchdog: Arc<Doorbell<ThreadBell>>,
-    /// Ends the process if this thread panics, before the panic drops what the thread has: that could wait.
+    /// Aborts the process if this thread panics, before the panic drops what the thread owns: a drop could block.
     pub(crate) vital: Vital,
 }
 
-/// Why a thread does not serve any more.
+/// Why a thread stops serving.
 pub(crate) enum End {
     /// The worker has ended.
     Stopped,
-    /// The worker's own thread has the duty again.
+    /// The worker's own thread has the state again.
     HandedBack,
-    /// Another thread took the duty. This one still has a task, perhaps, which is to be brought back.
+    /// Another thread took over. This one may still have a task to return.
     Relieved(Option<(Task, Next)>),
 }
 
-impl Hand {
-    /// Serves until something ends that; nothing shared is used after it.
-    pub(crate) fn serve(&mut self, duty: Box<Duty>) -> End {
-        self.context.counters = duty.counters.clone();
+impl Runner {
+    /// Serves until stopped, relieved or handed back; afterwards it uses nothing shared.
+    pub(crate) fn serve(&mut self, state: Box<WorkerState>) -> End {
+        self.context.counters = state.counters.clone();
         let vital = self.vital.clone();
         let _guard = vital.guard();
-        let end = self.rounds(duty).unwrap_or_else(|end| end);
+        let end = self.rounds(state).unwrap_or_else(|end| end);
         if self.context.has_rings() {
-            // Collected before this thread was relieved. Who stands in has rung for them; who was told twice looks twice.
+            // Collected before this thread was relieved. The stand-in has signalled them too; a receiver signalled
+            // twice looks twice.
             self.context.ring();
         }
-        self.reclaim.quiescence.sleep(self.post.number);
-        self.reclaim.quiescence.set_stuck(self.post.number, false);
+        self.reclaim.quiescence.sleep(self.info.number);
+        self.reclaim.quiescence.set_stuck(self.info.number, false);
         end
     }
 
-    fn rounds(&mut self, mut duty: Box<Duty>) -> Result<End, End> {
-        self.awake();
-        if !duty.rings.is_empty() {
-            let rings = std::mem::take(&mut duty.rings);
-            duty = self.signal(duty, rings)?;
+    fn rounds(&mut self, mut state: Box<WorkerState>) -> Result<End, End> {
+        self.wake_up();
+        if !state.unsent.is_empty() {
+            let unsent = std::mem::take(&mut state.unsent);
+            state = self.signal(state, unsent)?;
         }
         let mut now = clock::cycles();
         let mut listened = now;
         loop {
-            if duty.is_called() {
-                duty = self.obey(duty)?;
+            if state.has_commands() {
+                state = self.run_commands(state)?;
             }
-            self.reclaim.quiescence.pass(self.post.number);
-            duty.end_waits(now);
+            self.reclaim.quiescence.pass(self.info.number);
+            state.end_waits(now);
 
             let mut i = 0;
-            while let Some(&s) = duty.awake.get(i) {
-                let Some(mut task) = duty.lend(s) else {
-                    // A thread that was relieved has it.
-                    duty.awake.swap_remove(i);
+            while let Some(&s) = state.awake.get(i) {
+                let Some(mut task) = state.lend(s) else {
+                    // A relieved thread has it.
+                    state.awake.swap_remove(i);
                     continue;
                 };
                 let start = now;
-                let (back, ran) = self.apart(duty, |context| task.run(context, start));
+                let (back, ran) = self.relievable(state, |context| task.run(context, start));
                 let Some(mine) = back else { return Err(End::Relieved(Some((task, ran.next)))) };
-                duty = mine;
+                state = mine;
                 now = clock::cycles();
-                match duty.put_back(s, task, ran, now) {
-                    Settled::Stays => i += 1,
-                    Settled::Goes => {
-                        duty.awake.swap_remove(i);
+                match state.put_back(s, task, ran, now) {
+                    AfterRun::StayAwake => i += 1,
+                    AfterRun::LeaveAwake => {
+                        state.awake.swap_remove(i);
                     }
-                    Settled::Told(task, on, stays) => {
-                        duty = self.tell(duty, s, task, on, ran.next)?;
+                    AfterRun::SetSignals(task, on, stays) => {
+                        state = self.set_signalled(state, s, task, on, ran.next)?;
                         if stays {
                             i += 1;
                         } else {
-                            duty.awake.swap_remove(i);
+                            state.awake.swap_remove(i);
                         }
                     }
                 }
                 if self.context.has_rings() {
-                    // After the task: who is expensive to signal must not hold up who sent the packets.
-                    let (back, ()) = self.apart(duty, Context::ring);
-                    duty = back.ok_or(End::Relieved(None))?;
+                    // After the task: a slow signal must not hold up the sender of these packets.
+                    let (back, ()) = self.relievable(state, Context::ring);
+                    state = back.ok_or(End::Relieved(None))?;
                     now = clock::cycles();
                 }
                 if ran.packets > 0 || ran.next != Next::Round {
@@ -146,159 +147,163 @@ impl Hand {
                 }
             }
 
-            if duty.awake.is_empty() && !duty.poll_forever {
-                self.sleep(&mut duty, now);
-                duty = self.rouse(duty)?;
+            if state.awake.is_empty() && !state.poll_forever {
+                self.sleep(&mut state, now);
+                state = self.wake_signalled(state)?;
                 now = clock::cycles();
                 listened = now;
-            } else if now.wrapping_sub(listened) > duty.listen {
-                duty.listen(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-                duty = self.rouse(duty)?;
+            } else if now.wrapping_sub(listened) > state.listen {
+                state.listen(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+                state = self.wake_signalled(state)?;
                 now = clock::cycles();
                 listened = now;
-            } else if duty.awake.is_empty() {
+            } else if state.awake.is_empty() {
                 core::hint::spin_loop();
                 now = clock::cycles();
             }
         }
     }
 
-    /// Does `work`, in which a client can hold this thread up, while the duty lies on the desk. It is gone after that if
-    /// another thread has taken it.
+    /// Runs `work`, in which a client can hold this thread up, with the worker's state handed off. Returns `None` in
+    /// its place if another thread has taken over.
     #[inline]
-    fn apart<R>(&mut self, duty: Box<Duty>, work: impl FnOnce(&mut Context) -> R) -> (Option<Box<Duty>>, R) {
-        self.post.begin(duty);
+    fn relievable<R>(
+        &mut self,
+        state: Box<WorkerState>,
+        work: impl FnOnce(&mut Context) -> R,
+    ) -> (Option<Box<WorkerState>>, R) {
+        self.info.begin(state);
         let guard = self.vital.guard();
         let result = work(&mut self.context);
         std::mem::forget(guard);
-        (self.post.desk.take(), result)
+        (self.info.handoff.take(), result)
     }
 
-    /// The same, beside the task's run.
+    /// The same for work on a task other than its run.
     #[inline]
-    fn apart_for<R>(
+    fn relievable_for<R>(
         &mut self,
-        duty: Box<Duty>,
+        state: Box<WorkerState>,
         task: &mut Task,
         work: impl FnOnce(&mut Task) -> R,
-    ) -> (Option<Box<Duty>>, R) {
+    ) -> (Option<Box<WorkerState>>, R) {
         match task.client() {
-            Some(client) => self.post.site.enter(client),
-            None => self.post.site.leave(),
+            Some(client) => self.info.activity.enter(client),
+            None => self.info.activity.leave(),
         }
-        self.apart(duty, |_| work(task))
+        self.relievable(state, |_| work(task))
     }
 
     /// Signals receivers that another thread left to this one.
-    fn signal(&mut self, duty: Box<Duty>, receivers: Vec<Signal>) -> Result<Box<Duty>, End> {
-        let (back, ()) = self.apart(duty, |context| {
+    fn signal(&mut self, state: Box<WorkerState>, receivers: Vec<Signal>) -> Result<Box<WorkerState>, End> {
+        let (back, ()) = self.relievable(state, |context| {
             context.tools.notifier.add_all(receivers);
             context.ring();
         });
         back.ok_or(End::Relieved(None))
     }
 
-    fn awake(&self) {
-        self.reclaim.quiescence.wake(self.post.number);
+    fn wake_up(&self) {
+        self.reclaim.quiescence.wake(self.info.number);
         self.watchdog.ring();
     }
 
-    /// Blocks until a task is signalled, the time of one has come, or there is a command.
-    fn sleep(&self, duty: &mut Duty, now: u64) {
-        self.reclaim.quiescence.sleep(self.post.number);
-        if duty.may_sleep(now) {
-            duty.listen(None);
+    /// Blocks until a task is signalled, a task's time has come, or a command arrives.
+    fn sleep(&self, state: &mut WorkerState, now: u64) {
+        self.reclaim.quiescence.sleep(self.info.number);
+        if state.may_sleep(now) {
+            state.listen(None);
             bump(&self.context.counters.wakeups, 1);
         }
-        duty.end_sleep();
-        self.awake();
+        state.end_sleep();
+        self.wake_up();
     }
 
-    /// Tells the task of slot `s`, which is lent, whether to ask for signals, and puts it back.
+    /// Enables or disables the signals of slot `s`'s task, which is lent, and puts it back.
     #[cold]
-    fn tell(
+    fn set_signalled(
         &mut self,
-        duty: Box<Duty>,
+        state: Box<WorkerState>,
         s: usize,
         mut task: Task,
         on: bool,
         next: Next,
-    ) -> Result<Box<Duty>, End> {
-        let (back, ()) = self.apart_for(duty, &mut task, |task| task.set_signalled(on));
+    ) -> Result<Box<WorkerState>, End> {
+        let (back, ()) = self.relievable_for(state, &mut task, |task| task.set_signalled(on));
         match back {
-            Some(mut duty) => {
-                duty.return_to(s, task);
-                Ok(duty)
+            Some(mut state) => {
+                state.return_to(s, task);
+                Ok(state)
             }
             None => Err(End::Relieved(Some((task, next)))),
         }
     }
 
-    /// Has the tasks run that were signalled.
-    fn rouse(&mut self, mut duty: Box<Duty>) -> Result<Box<Duty>, End> {
-        while let Some(s) = duty.signalled.pop() {
-            if duty.rouse(s)
-                && let Some(task) = duty.lend(s)
+    /// Wakes the tasks that were signalled.
+    fn wake_signalled(&mut self, mut state: Box<WorkerState>) -> Result<Box<WorkerState>, End> {
+        while let Some(s) = state.signalled.pop() {
+            if state.wake(s)
+                && let Some(task) = state.lend(s)
             {
-                duty = self.tell(duty, s, task, false, Next::Round)?;
+                state = self.set_signalled(state, s, task, false, Next::Round)?;
             }
         }
-        Ok(duty)
+        Ok(state)
     }
 
-    /// Carries out what was asked for.
+    /// Executes the pending commands.
     #[cold]
-    fn obey(&mut self, mut duty: Box<Duty>) -> Result<Box<Duty>, End> {
-        duty.open_mail();
-        while let Some(order) = duty.next_order() {
-            match order {
-                Command::Add(task) => duty = self.add(duty, task)?,
+    fn run_commands(&mut self, mut state: Box<WorkerState>) -> Result<Box<WorkerState>, End> {
+        state.take_commands();
+        while let Some(command) = state.next_command() {
+            match command {
+                Command::Add(task) => state = self.add(state, task)?,
                 Command::Remove(token, reply) => {
-                    if let Some(mut task) = duty.remove(token, &reply, true) {
-                        let (back, ()) = self.apart_unwatched(duty, &mut task);
-                        // It waits for this, or has given up waiting.
+                    if let Some(mut task) = state.remove(token, &reply, true) {
+                        let (back, ()) = self.unwatch(state, &mut task);
+                        // The caller waits for this, or has given up waiting.
                         if let Err(unsent) = reply.send(Answer::Here(Some(task))) {
-                            self.reclaim.bury(unsent);
+                            self.reclaim.retire_later(unsent);
                         }
-                        duty = back.ok_or(End::Relieved(None))?;
+                        state = back.ok_or(End::Relieved(None))?;
                     }
                 }
                 Command::Move(token, reply) => {
-                    if let Some(mut task) = duty.remove(token, &reply, false) {
-                        let (back, ()) = self.apart_unwatched(duty, &mut task);
+                    if let Some(mut task) = state.remove(token, &reply, false) {
+                        let (back, ()) = self.unwatch(state, &mut task);
                         let unsent = reply.send(Answer::Here(Some(task))).err();
-                        duty = back.ok_or(End::Relieved(None))?;
-                        // Who asked does not wait any more: it stays.
+                        state = back.ok_or(End::Relieved(None))?;
+                        // The caller has given up waiting: the task stays.
                         if let Some(SendError(Answer::Here(Some(task)))) = unsent {
-                            duty = self.add(duty, task)?;
+                            state = self.add(state, task)?;
                         }
                     }
                 }
-                Command::BringBack(task, next) => match duty.bring_back(task, next) {
+                Command::BringBack(task, next) => match state.bring_back(task, next) {
                     Ok(()) => {}
-                    Err((mut task, claim)) => {
-                        let (back, ()) = self.apart_unwatched(duty, &mut task);
-                        if let Err(unsent) = claim.send(Answer::Here(Some(task))) {
-                            self.reclaim.bury(unsent);
+                    Err((mut task, requester)) => {
+                        let (back, ()) = self.unwatch(state, &mut task);
+                        if let Err(unsent) = requester.send(Answer::Here(Some(task))) {
+                            self.reclaim.retire_later(unsent);
                         }
-                        duty = back.ok_or(End::Relieved(None))?;
+                        state = back.ok_or(End::Relieved(None))?;
                     }
                 },
-                Command::HandBack(to) => match to.send(duty) {
+                Command::HandBack(to) => match to.send(state) {
                     Ok(()) => return Err(End::HandedBack),
-                    Err(unsent) => duty = unsent.0,
+                    Err(unsent) => state = unsent.0,
                 },
-                Command::Ring(receivers) => duty = self.signal(duty, receivers)?,
+                Command::Ring(receivers) => state = self.signal(state, receivers)?,
                 Command::Stop => return Err(End::Stopped),
             }
         }
-        Ok(duty)
+        Ok(state)
     }
 
-    fn add(&mut self, mut duty: Box<Duty>, mut task: Task) -> Result<Box<Duty>, End> {
-        let (s, first, epoll) = (duty.reserve(task.token()), task.first(), duty.epoll.clone());
-        let (data, flags) = Duty::watched_as(s);
-        let (back, next) = self.apart_for(duty, &mut task, |task| {
+    fn add(&mut self, mut state: Box<WorkerState>, mut task: Task) -> Result<Box<WorkerState>, End> {
+        let (s, first, epoll) = (state.reserve(task.token()), task.first(), state.epoll.clone());
+        let (data, flags) = WorkerState::watched_as(s);
+        let (back, next) = self.relievable_for(state, &mut task, |task| {
             let watched =
                 task.doorbell().map_or(Ok(()), |doorbell| epoll::add(&epoll, doorbell, data, flags));
             if let Err(error) = watched {
@@ -306,21 +311,21 @@ impl Hand {
                 return Next::Never;
             }
             if first == Next::Round {
-                // Packets may have come before anyone listened.
+                // Packets may have arrived before epoll watched the doorbell.
                 task.set_signalled(false);
             }
             first
         });
-        let Some(mut duty) = back else { return Err(End::Relieved(Some((task, next)))) };
-        duty.return_to(s, task);
-        duty.admit(s, next);
-        Ok(duty)
+        let Some(mut state) = back else { return Err(End::Relieved(Some((task, next)))) };
+        state.return_to(s, task);
+        state.admit(s, next);
+        Ok(state)
     }
 
-    /// Stops watching the doorbell of a task that goes.
-    fn apart_unwatched(&mut self, duty: Box<Duty>, task: &mut Task) -> (Option<Box<Duty>>, ()) {
-        let epoll = duty.epoll.clone();
-        self.apart_for(duty, task, |task| {
+    /// Stops watching the doorbell of a task that leaves.
+    fn unwatch(&mut self, state: Box<WorkerState>, task: &mut Task) -> (Option<Box<WorkerState>>, ()) {
+        let epoll = state.epoll.clone();
+        self.relievable_for(state, task, |task| {
             if let Some(doorbell) = task.doorbell() {
                 let _ = epoll::delete(&epoll, doorbell);
             }
@@ -328,17 +333,17 @@ impl Hand {
     }
 }
 
-/// What a worker's own thread does: it serves, and comes back to that after somebody stood in for it.
-pub(crate) fn work(hand: &mut Hand, mut duty: Box<Duty>, stopped: impl Fn() -> bool) {
-    let commands = duty.commands.clone();
-    while let End::Relieved(left) = hand.serve(duty) {
+/// Body of a worker's own thread: it serves, and takes over again after a stand-in has served for it.
+pub(crate) fn work(runner: &mut Runner, mut state: Box<WorkerState>, stopped: impl Fn() -> bool) {
+    let commands = state.commands.clone();
+    while let End::Relieved(left) = runner.serve(state) {
         bring_back(&commands, left);
         let (to, handed_back) = sync_channel(1);
         commands.send(Command::HandBack(to));
-        duty = loop {
-            // A worker that was stopped meanwhile does not answer.
+        state = loop {
+            // A worker that has meanwhile stopped does not answer.
             match handed_back.recv_timeout(Duration::from_millis(100)) {
-                Ok(duty) => break duty,
+                Ok(state) => break state,
                 Err(_) if stopped() => return,
                 Err(_) => {}
             }
@@ -346,7 +351,7 @@ pub(crate) fn work(hand: &mut Hand, mut duty: Box<Duty>, stopped: impl Fn() -> b
     }
 }
 
-/// Gives back what a thread had when it was relieved.
+/// Returns the task that a relieved thread kept.
 pub(crate) fn bring_back(commands: &Commands, left: Option<(Task, Next)>) {
     if let Some((task, next)) = left {
         commands.send(Command::BringBack(task, next));

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::sync_channel;
 
 use crate::rx::BatchLimits;
-use crate::worker::crew::{Crew, spawn};
-use crate::worker::duty::Duty;
 use crate::worker::handle::WorkerHandle;
-use crate::worker::post::Post;
 use crate::worker::run::{Pace, work};
+use crate::worker::state::WorkerState;
+use crate::worker::thread_group::{ThreadGroup, spawn};
+use crate::worker::thread_info::ThreadInfo;
 
 /// Starts worker `index`, pinned to `cpu` if given.
 pub(crate) fn worker(
@@ -17,21 +17,21 @@ pub(crate) fn worker(
     cpu: Option<usize>,
     limits: BatchLimits,
     pace: Pace,
-    crew: &Arc<Crew>,
-    post: &Arc<Post>,
+    group: &Arc<ThreadGroup>,
+    info: &Arc<ThreadInfo>,
 ) -> std::io::Result<WorkerHandle> {
-    let duty = Duty::new(pace)?;
-    let (counters, commands) = (duty.counters.clone(), duty.commands.clone());
-    let mut hand = crew.hand(post.clone(), limits, format!("worker {index}"))?;
-    let crew = crew.clone();
+    let state = WorkerState::new(pace)?;
+    let (counters, commands) = (state.counters.clone(), state.commands.clone());
+    let mut runner = group.runner(info.clone(), limits, format!("worker {index}"))?;
+    let group = group.clone();
     let (started, answer) = sync_channel(1);
     let thread = spawn(&format!("mswitch-w{index}"), move || {
         let pinned = cpu.map_or(Ok(()), pin);
         let go = pinned.is_ok();
-        hand.post.occupy();
+        runner.info.occupy();
         let _ = started.send(pinned);
         if go {
-            work(&mut hand, duty, || crew.stopped.load(Relaxed));
+            work(&mut runner, state, || group.stopped.load(Relaxed));
         }
     })?;
     match answer.recv() {
@@ -57,7 +57,7 @@ fn pin(cpu: usize) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// The NUMA node of a CPU, if the kernel knows of nodes.
+/// NUMA node of a CPU, if the kernel knows its nodes.
 fn node_of(cpu: usize) -> Option<usize> {
     let entries = std::fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
     let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();

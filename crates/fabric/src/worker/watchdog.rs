@@ -1,30 +1,30 @@
-//! The watchdog: when a client holds a worker up, another thread goes on with the worker's tasks.
+//! The watchdog: when a client holds a worker up, another thread takes over the worker's tasks.
 //!
-//! No check of a client's memory lasts until it is used: the client can punch its file while a worker copies, and the kernel
-//! has the worker wait, uninterruptibly, until the hole is made, which takes half a second for some GiB. A signal can be as
-//! expensive: the kernel calls everything that watches an eventfd, in the context of who signals, and a client can have half a million
-//! watches. So a thread leaves its worker's [duty](crate::worker::duty) on its [desk](crate::worker::desk) while it does such things,
-//! and the watchdog looks every [`PERIOD`] whether one is still at the same thing as before, and asleep in the kernel or, where
-//! it signals, busy with that. Then
+//! A check of a client's memory does not hold until the memory is used: the client can punch its file while a worker
+//! copies, and the kernel then makes the worker wait, uninterruptibly, until the hole is made, half a second for some
+//! GiB. Signals can cost as much: the kernel calls every watch of an eventfd in the context of the signalling thread,
+//! and a client can have half a million watches. So a thread [hands off](crate::worker::handoff) its worker's
+//! [state](crate::worker::state) during such work. Every [`PERIOD`] the watchdog checks whether a thread is still at
+//! the same work and asleep in the kernel or, when it signals, busy signalling. If so:
 //!
-//! 1. a thread that stands in gets the duty: all tasks but the one that the stuck thread runs;
-//! 2. if another thread cannot get past the same client, the client is shunned ([`Client::shun`]): nobody touches its memory or
-//!    waits for a lock of its queues.
+//! 1. a stand-in thread takes over the worker's state: all tasks but the one that the stuck thread runs;
+//! 2. if another thread cannot get past the same client, that client is quarantined ([`Client::quarantine`]): no thread
+//!    touches its memory or waits for a lock of its queues.
 //!
-//! A thread that copies from one client to another may be stuck in the memory of either. Two threads ask the kernel for the locks
-//! of both clients' files, of which the one is held that is being punched ([probes](crate::worker::probe)).
+//! A thread that copies from one client to another may be stuck in the memory of either. Two threads ask the kernel for
+//! the locks of both clients' files; the lock of the file being punched is held ([probes](crate::worker::probe)).
 //!
-//! The stuck thread ends its batch and brings its task back. No other thread has run that task meanwhile, so order is kept. A worker's own
-//! thread gets the duty back; it alone is pinned to the worker's CPU. With the threads back the client is served again: memory that
-//! was swapped out, or a machine that is short of CPU, is no crime. A client whose memory was found to be punched for [`FAULT_AFTER`],
-//! or over and over, and one that takes so long to signal, costs itself its port: that is told, and the client's memory is taken
-//! away, so that the thread comes out.
+//! The stuck thread ends its batch and returns its task. No other thread has run that task meanwhile, so order is kept.
+//! A worker's own thread takes the state back; it alone is pinned to the worker's CPU. Once the threads are back, the
+//! client is served again: swapped-out memory and a machine short of CPU are not its fault. A client loses its port if
+//! its memory was found punched for [`FAULT_AFTER`] looks, or over and over, or if it takes as long to signal. The port
+//! is told, and the client's memory is taken away so that the thread comes out.
 //!
-//! Which threads are stuck decides nothing but who waits for them: what they use is kept until they have passed a quiescent point
-//! ([`Reclaim`](crate::bridge::quiescence::Reclaim)). A thread that merely lost its CPU is not asleep, and is left alone. While all workers sleep, so does the
-//! watchdog.
+//! A thread's being stuck decides only who waits for it: what it uses is kept until it has passed a quiescent point
+//! ([`Reclaim`](crate::bridge::quiescence::Reclaim)). A thread that merely lost its CPU is not asleep, and is left
+//! alone. The watchdog sleeps while all workers sleep.
 //!
-//! [`Client::shun`]: crate::deliver::client::Client::shun
+//! [`Client::quarantine`]: crate::deliver::client::Client::quarantine
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,223 +35,230 @@ use std::time::{Duration, Instant};
 use crate::counters::bump;
 use crate::deliver::client::Client;
 use crate::fault::Fault;
-use crate::worker::crew::Crew;
-use crate::worker::duty::Duty;
 use crate::worker::handle::{Command, Commands};
 use crate::worker::janitor::Janitor;
-use crate::worker::post::{Post, Sleep, Work};
 use crate::worker::probe::{Probe, Probers};
+use crate::worker::state::WorkerState;
+use crate::worker::thread_group::ThreadGroup;
+use crate::worker::thread_info::{Sleep, ThreadInfo, Work};
 
-/// How often the watchdog looks. A worker is relieved at the second or third look.
+/// Interval between looks. A worker is relieved at the second or third look.
 const PERIOD: Duration = Duration::from_millis(1);
 
 /// Looks at sleeping workers before the watchdog sleeps too.
 const LINGER: u32 = 20;
 
-/// Looks at which a thread is stuck before its client's port is told.
+/// Looks at a stuck thread before its client's port is told.
 const FAULT_AFTER: u32 = 20;
 
-/// Times within [`MEMORY`] that a client is found out before its port is told, however short each was.
+/// Times within [`MEMORY`] that a client is caught before its port is told, however short each was.
 const STRIKES: u32 = 20;
 
-/// How long the watchdog remembers who held a thread up.
+/// Time for which the watchdog remembers a client that held a thread up.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// What the watchdog has seen of a thread.
+/// The watchdog's observations of a thread.
 #[derive(Default)]
 struct Seen {
-    /// What it was at when last looked at.
+    /// Its work at the last look.
     work: Option<Work>,
-    /// The CPU time that it had had then.
+    /// Its CPU time at the last look.
     cpu_time: Duration,
-    /// How it is stuck, from when that was noticed until it comes out.
+    /// Set from when the thread is found stuck until it comes out.
     stuck: Option<Stuck>,
 }
 
 /// A thread that a client holds up.
 struct Stuck {
-    /// What it is at now: in one batch it may be held up by several clients, one after the other.
+    /// Current work: within one batch, several clients may hold it up one after the other.
     work: Work,
     /// Looks at which it was stuck there.
     looks: u32,
-    /// Who it may be: one client, or two between which it copies; empty before that is known.
+    /// Suspected clients: one, or the two between which it copies; empty until known.
     suspects: Vec<Arc<Client>>,
-    /// How those fare who wait for the suspects' memory.
+    /// Probes of the suspects' memory.
     probes: Vec<Probe>,
-    /// The suspect was found to have its memory punched.
+    /// The suspect's memory was found punched.
     proven: bool,
-    /// Another thread stands in, which takes these.
+    /// Commands of the worker that a stand-in has taken over.
     relieved: Option<Arc<Commands>>,
 }
 
-/// How a thread fares that is at the same thing as at the look before.
+/// Progress since the last look of a thread still at the same work.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Progress {
     /// It runs, or would if it had a CPU.
     Running,
-    /// It slept all the time, in a way that says nothing of who it waits for.
+    /// It slept throughout, in a way that does not show which client it waits for.
     Asleep,
-    /// It slept all the time, as in a page fault.
+    /// It slept throughout, as in a page fault.
     Faulting,
-    /// It was busy signalling all the time.
+    /// It signalled throughout.
     Signalling,
 }
 
-/// Who held threads up lately.
-struct Record {
+/// A client that held threads up lately.
+struct Offender {
     client: u64,
     strikes: u32,
     since: Instant,
 }
 
 /// The watchdog's thread. See the module.
-pub(crate) struct Watch {
-    crew: Arc<Crew>,
-    posts: Vec<Arc<Post>>,
+pub(crate) struct Watchdog {
+    group: Arc<ThreadGroup>,
+    infos: Vec<Arc<ThreadInfo>>,
     seen: Vec<Seen>,
-    records: Vec<Record>,
-    inboxes: Vec<SyncSender<Box<Duty>>>,
+    offenders: Vec<Offender>,
+    inboxes: Vec<SyncSender<Box<WorkerState>>>,
     janitor: Janitor,
     probers: Probers,
 }
 
-impl Watch {
-    /// Looks after the threads at `posts`. Those of them that stand in have these inboxes.
+impl Watchdog {
+    /// Watches the threads of `infos`. `inboxes` are those of the stand-ins among them.
     pub(crate) fn new(
-        crew: Arc<Crew>,
-        posts: Vec<Arc<Post>>,
-        inboxes: Vec<SyncSender<Box<Duty>>>,
+        group: Arc<ThreadGroup>,
+        infos: Vec<Arc<ThreadInfo>>,
+        inboxes: Vec<SyncSender<Box<WorkerState>>>,
         janitor: Janitor,
         probers: Probers,
     ) -> Self {
-        let seen = posts.iter().map(|_| Seen::default()).collect();
-        Self { crew, posts, seen, records: Vec::with_capacity(64), inboxes, janitor, probers }
+        let seen = infos.iter().map(|_| Seen::default()).collect();
+        Self { group, infos, seen, offenders: Vec::with_capacity(64), inboxes, janitor, probers }
     }
 
     pub(crate) fn run(&mut self) {
         let mut quiet = 0;
-        while !self.crew.stopped.load(Relaxed) {
+        while !self.group.stopped.load(Relaxed) {
             quiet = if self.is_needed() { 0 } else { quiet + 1 };
             if quiet > LINGER {
-                let crew = self.crew.clone();
-                crew.doorbell.wait_for(|| (self.is_needed() || crew.stopped.load(Relaxed)).then_some(()));
+                let group = self.group.clone();
+                group.doorbell.wait_for(|| (self.is_needed() || group.stopped.load(Relaxed)).then_some(()));
                 quiet = 0;
             }
             sleep(PERIOD);
-            for i in 0..self.posts.len() {
-                self.look(i);
+            for i in 0..self.infos.len() {
+                self.check(i);
             }
             self.collect();
         }
     }
 
-    /// Whether a thread is awake, or something is kept for one that was stuck.
+    /// Whether a thread is awake, or reclamation holds something for a stuck one.
     fn is_needed(&self) -> bool {
-        let quiescence = &self.crew.reclaim.quiescence;
-        self.posts.iter().any(|post| !quiescence.is_asleep(post.number)) || self.crew.reclaim.holds_any()
+        let quiescence = &self.group.reclaim.quiescence;
+        self.infos.iter().any(|info| !quiescence.is_asleep(info.number)) || self.group.reclaim.has_held()
     }
 
-    /// Has dropped what nobody uses any more: that may take its time.
+    /// Drops what is no longer in use, on the janitor's thread: dropping may take time.
     fn collect(&mut self) {
-        let garbage = self.crew.reclaim.collect();
+        let garbage = self.group.reclaim.collect();
         if !garbage.is_empty() {
             self.janitor.give(move || drop(garbage));
         }
     }
 
-    /// Looks whether thread `i` gets anywhere.
-    fn look(&mut self, i: usize) {
-        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
+    /// Checks whether thread `i` makes progress.
+    fn check(&mut self, i: usize) {
+        let (Some(info), Some(seen)) = (self.infos.get(i), self.seen.get_mut(i)) else { return };
         if let Some(stuck) = &seen.stuck {
             let left = if stuck.relieved.is_some() {
-                self.crew.reclaim.quiescence.is_asleep(post.number)
+                self.group.reclaim.quiescence.is_asleep(info.number)
             } else {
-                !post.desk.is_occupied()
+                !info.handoff.is_occupied()
             };
-            let same = post.begun() == stuck.work.begun;
-            return if same && !left { self.look_again(i) } else { self.came_out(i) };
+            let same = info.begun() == stuck.work.begun;
+            return if same && !left { self.check_stuck(i) } else { self.came_back(i) };
         }
-        let before = std::mem::replace(&mut seen.work, post.work());
+        let before = std::mem::replace(&mut seen.work, info.work());
         let still = before.zip(seen.work).filter(|(before, now)| before.begun == now.begun);
         let Some((earlier, work)) = still else {
-            // What it had when this began, or a little later.
-            seen.cpu_time = seen.work.map_or(Duration::ZERO, |_| post.cpu_time());
+            // The CPU time at the start of this work, or a little later.
+            seen.cpu_time = seen.work.map_or(Duration::ZERO, |_| info.cpu_time());
             return;
         };
-        let state = seen.state(post, work);
-        if state == State::Running {
+        let progress = seen.progress(info, work);
+        if progress == Progress::Running {
             return;
         }
-        self.crew.reclaim.quiescence.set_stuck(post.number, true);
+        self.group.reclaim.quiescence.set_stuck(info.number, true);
         let (suspects, probes) = Default::default();
         seen.stuck = Some(Stuck { work, looks: 1, suspects, probes, proven: false, relieved: None });
         if earlier == work {
-            self.name(i, state);
+            self.find_suspects(i, progress);
         }
         self.relieve(i);
     }
 
-    /// Looks at thread `i` again, which was stuck and is not back.
-    fn look_again(&mut self, i: usize) {
-        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
-        let at = post.site.get();
+    /// Checks thread `i` again, which was stuck at the last look.
+    fn check_stuck(&mut self, i: usize) {
+        let (Some(info), Some(seen)) = (self.infos.get(i), self.seen.get_mut(i)) else { return };
+        let clients = info.activity.get();
         let Some(stuck) = &mut seen.stuck else { return };
-        if at != stuck.work.at {
-            // It came past that client. What it is at now may be something else.
-            (stuck.work.at, stuck.looks, stuck.proven) = (at, 0, false);
+        if clients != stuck.work.clients {
+            // It got past that client; the next obstacle may be another one.
+            (stuck.work.clients, stuck.looks, stuck.proven) = (clients, 0, false);
             let past = (std::mem::take(&mut stuck.suspects), std::mem::take(&mut stuck.probes));
             let relieved = stuck.relieved.clone();
-            past.0.iter().for_each(|client| self.decide(client));
+            past.0.iter().for_each(|client| self.update_quarantine(client));
             self.janitor.give(move || drop(past));
-            return self.make_up(i, relieved.as_deref());
+            return self.send_skipped(i, relieved.as_deref());
         }
         let work = stuck.work;
-        let state = seen.state(post, work);
-        // Whoever sleeps while it signals waits for something else.
-        let counts = if work.at.ringing { state == State::Signalling } else { state != State::Running };
+        let progress = seen.progress(info, work);
+        // A thread that sleeps while it signals waits for something else.
+        let counts = if work.clients.signalling {
+            progress == Progress::Signalling
+        } else {
+            progress != Progress::Running
+        };
         if counts {
             if let Some(stuck) = &mut seen.stuck {
                 stuck.looks += 1;
             }
-            self.name(i, state);
+            self.find_suspects(i, progress);
         }
-        self.judge(i);
+        self.find_culprit(i);
         let Some(stuck) = self.seen.get(i).and_then(|seen| seen.stuck.as_ref()) else { return };
-        stuck.suspects.iter().for_each(|client| self.decide(client));
-        let (relieved, sure) = (stuck.relieved.is_some(), stuck.proven || stuck.work.at.ringing);
+        stuck.suspects.iter().for_each(|client| self.update_quarantine(client));
+        let (relieved, sure) = (stuck.relieved.is_some(), stuck.proven || stuck.work.clients.signalling);
         if let [one] = stuck.suspects.as_slice()
             && sure
             && stuck.looks >= FAULT_AFTER
         {
             let client = one.clone();
-            self.punish(&client, work.at.ringing);
+            self.disconnect(&client, work.clients.signalling);
         }
         if !relieved {
             self.relieve(i);
-        } else if counts && work.at.ringing {
-            self.crew.hush.begin(i, work.at.to);
+        } else if counts && work.clients.signalling {
+            self.group.muted.mute(i, work.clients.to);
         }
     }
 
-    /// Finds out who thread `i` may be stuck with, unless that is known.
-    fn name(&mut self, i: usize, state: State) {
+    /// Finds the clients that thread `i` may be stuck with, unless they are known.
+    fn find_suspects(&mut self, i: usize, progress: Progress) {
         let Some(stuck) = self.seen.get(i).and_then(|seen| seen.stuck.as_ref()) else { return };
-        // In what sleeps in another way than page faults do, or sleeps while it signals, nobody knows who it waits for.
-        if state == State::Asleep
-            || (state == State::Faulting && stuck.work.at.ringing)
+        // A sleep other than a page fault's, or during a signal, does not show which client the thread waits for.
+        if progress == Progress::Asleep
+            || (progress == Progress::Faulting && stuck.work.clients.signalling)
             || stuck.proven
             || !stuck.probes.is_empty()
         {
             return;
         }
-        let at = stuck.work.at;
+        let clients = stuck.work.clients;
         let suspects: Vec<_> = match stuck.suspects.as_slice() {
-            [] => [at.from, at.to].into_iter().filter_map(|number| self.crew.clients.get(number)).collect(),
+            [] => [clients.from, clients.to]
+                .into_iter()
+                .filter_map(|number| self.group.clients.get(number))
+                .collect(),
             known => known.to_vec(),
         };
         let mut probes = Vec::new();
-        if !at.ringing {
-            // One without shared memory cannot be it; whether the other is has to be found out all the same.
+        if !clients.signalling {
+            // A client without shared memory cannot be the one; the other must still be probed.
             let shares = || suspects.iter().filter(|client| client.memory.is_some());
             probes.extend(shares().filter_map(|client| self.probers.probe(client, &mut self.janitor)));
             if probes.len() < shares().count() {
@@ -261,31 +268,31 @@ impl Watch {
         if let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) {
             (stuck.suspects, stuck.probes) = (suspects.clone(), probes);
         }
-        suspects.iter().for_each(|client| self.decide(client));
+        suspects.iter().for_each(|client| self.update_quarantine(client));
     }
 
-    /// Shuns a client if it was found out, or if another thread does not get past it either; else serves it. One thread alone may
-    /// be held up by something else for a moment, and to be shunned costs a client packets.
-    fn decide(&self, client: &Arc<Client>) {
+    /// Quarantines a client that was found punching, or that a second thread cannot get past either; otherwise serves
+    /// it. A single thread may be held up by something else for a moment, and quarantine costs a client packets.
+    fn update_quarantine(&self, client: &Arc<Client>) {
         let is_it = |other: &Arc<Client>| Arc::ptr_eq(other, client);
         let stuck = self.seen.iter().filter_map(|seen| seen.stuck.as_ref());
         let with_it: Vec<_> = stuck.filter(|stuck| stuck.suspects.iter().any(is_it)).collect();
-        // Such a one looks busily for a lock, as long as who has it is stuck.
-        let waits = |(post, seen): (&Arc<Post>, &Seen)| {
-            let since = seen.work.filter(|work| seen.stuck.is_none() && work.at.to == client.number);
-            since.is_some() && post.work() == since
+        // Such a thread spins on a lock for as long as the lock's holder is stuck.
+        let waits = |(info, seen): (&Arc<ThreadInfo>, &Seen)| {
+            let since = seen.work.filter(|work| seen.stuck.is_none() && work.clients.to == client.number);
+            since.is_some() && info.work() == since
         };
-        let others = with_it.len() + self.posts.iter().zip(&self.seen).filter(|at| waits(*at)).count();
-        client.shun(!with_it.is_empty() && others > 1 || with_it.iter().any(|stuck| stuck.proven));
+        let others = with_it.len() + self.infos.iter().zip(&self.seen).filter(|at| waits(*at)).count();
+        client.quarantine(!with_it.is_empty() && others > 1 || with_it.iter().any(|stuck| stuck.proven));
     }
 
-    /// Looks whose memory makes others wait, of those that thread `i` may be stuck with.
-    fn judge(&mut self, i: usize) {
+    /// Identifies, among the suspects of thread `i`, the one whose memory blocks.
+    fn find_culprit(&mut self, i: usize) {
         let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) else { return };
         let mut waiting = stuck.probes.iter().filter(|probe| !probe.is_over());
         let culprit = match (waiting.next(), waiting.next()) {
             (Some(one), None) if one.waits() => one.client.clone(),
-            // Nobody's is punched, or that of both is, or there was no time yet.
+            // No memory is punched, or both are, or it is too early to tell.
             _ => return,
         };
         stuck.proven = true;
@@ -293,90 +300,90 @@ impl Watch {
             std::mem::take(&mut stuck.probes),
             std::mem::replace(&mut stuck.suspects, vec![culprit.clone()]),
         );
-        past.1.iter().for_each(|client| self.decide(client));
+        past.1.iter().for_each(|client| self.update_quarantine(client));
         self.janitor.give(move || drop(past));
         if self.strike(&culprit) >= STRIKES {
-            self.punish(&culprit, false);
+            self.disconnect(&culprit, false);
         }
     }
 
-    /// Has a client's port told, and its memory taken away.
-    fn punish(&mut self, client: &Client, ringing: bool) {
+    /// Reports the fault to a client's port and takes the client's memory away.
+    fn disconnect(&mut self, client: &Client, signalling: bool) {
         if client.is_abandoned() {
             return;
         }
-        client.abandon(if ringing { Fault::Signal } else { Fault::Stalled });
+        client.abandon(if signalling { Fault::Signal } else { Fault::Stalled });
         if let Some(memory) = client.memory.clone() {
             self.janitor.give(move || memory.take_away());
         }
     }
 
-    /// Thread `i` is not stuck any more.
-    fn came_out(&mut self, i: usize) {
-        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
+    /// Thread `i` is no longer stuck.
+    fn came_back(&mut self, i: usize) {
+        let (Some(info), Some(seen)) = (self.infos.get(i), self.seen.get_mut(i)) else { return };
         let Some(stuck) = seen.stuck.take() else { return };
         seen.work = None;
         if stuck.relieved.is_none() {
-            // Else it has said so itself.
-            self.crew.reclaim.quiescence.set_stuck(post.number, false);
+            // Otherwise the thread has cleared the mark itself.
+            self.group.reclaim.quiescence.set_stuck(info.number, false);
         }
-        stuck.suspects.iter().for_each(|client| self.decide(client));
+        stuck.suspects.iter().for_each(|client| self.update_quarantine(client));
         self.janitor.give(move || drop((stuck.suspects, stuck.probes)));
-        self.make_up(i, stuck.relieved.as_deref());
+        self.send_skipped(i, stuck.relieved.as_deref());
     }
 
-    /// Has the receivers signalled that were left out because of thread `i`.
-    fn make_up(&self, i: usize, relieved: Option<&Commands>) {
-        let left_out = self.crew.hush.end(i);
-        if let (Some(commands), false) = (relieved, left_out.is_empty()) {
-            commands.send(Command::Ring(left_out));
+    /// Signals the receivers that were skipped because of thread `i`.
+    fn send_skipped(&self, i: usize, relieved: Option<&Commands>) {
+        let skipped = self.group.muted.unmute(i);
+        if let (Some(commands), false) = (relieved, skipped.is_empty()) {
+            commands.send(Command::Ring(skipped));
         }
     }
 
-    /// Gives the duty of thread `i`, which is stuck, to one that stands in. Does nothing if that came on meanwhile.
+    /// Gives the worker state of stuck thread `i` to a stand-in. Does nothing if the thread has meanwhile come out.
     fn relieve(&mut self, i: usize) {
-        let Some(post) = self.posts.get(i) else { return };
+        let Some(info) = self.infos.get(i) else { return };
         let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) else { return };
-        let Some(place) = self.crew.idle().pop() else { return };
-        let (Some(mut duty), Some(inbox)) = (post.desk.take(), self.inboxes.get(place)) else {
-            return self.crew.idle().push(place);
+        let Some(place) = self.group.idle().pop() else { return };
+        let (Some(mut state), Some(inbox)) = (info.handoff.take(), self.inboxes.get(place)) else {
+            return self.group.idle().push(place);
         };
-        stuck.relieved = Some(duty.commands.clone());
-        bump(&duty.counters.relieved, 1);
-        // To whom it has delivered before is not to wait for it, but for the one that it is telling now. Who is told twice looks
-        // twice.
-        let at = stuck.work.at;
-        let telling = |client| at.ringing && at.to == client && client != 0;
-        if at.ringing {
-            self.crew.hush.begin(i, at.to);
+        stuck.relieved = Some(state.commands.clone());
+        bump(&state.counters.relieved, 1);
+        // The receivers of earlier deliveries must not wait for the stuck thread, except the one that it is signalling
+        // now. A receiver that is signalled twice looks twice.
+        let clients = stuck.work.clients;
+        let telling = |client| clients.signalling && clients.to == client && client != 0;
+        if clients.signalling {
+            self.group.muted.mute(i, clients.to);
         }
-        duty.rings.extend(post.site.rings().filter(|(_, client)| !telling(*client)));
-        // An idle one waits for it.
-        let _ = inbox.send(duty);
+        state.unsent.extend(info.activity.pending().filter(|(_, client)| !telling(*client)));
+        // An idle stand-in waits for it.
+        let _ = inbox.send(state);
     }
 
-    /// Notes that a client holds a thread up. Returns how often it did lately.
+    /// Records that a client held a thread up. Returns how often it did lately.
     fn strike(&mut self, client: &Client) -> u32 {
-        self.records.retain(|record| record.since.elapsed() < MEMORY);
-        if let Some(record) = self.records.iter_mut().find(|record| record.client == client.number) {
-            record.strikes += 1;
-            return record.strikes;
+        self.offenders.retain(|offender| offender.since.elapsed() < MEMORY);
+        if let Some(offender) = self.offenders.iter_mut().find(|offender| offender.client == client.number) {
+            offender.strikes += 1;
+            return offender.strikes;
         }
-        self.records.push(Record { client: client.number, strikes: 1, since: Instant::now() });
+        self.offenders.push(Offender { client: client.number, strikes: 1, since: Instant::now() });
         1
     }
 }
 
 impl Seen {
-    /// How the thread has fared since the last look.
-    fn state(&mut self, post: &Post, work: Work) -> State {
-        let cpu_time = post.cpu_time();
+    /// Progress of the thread since the last look.
+    fn progress(&mut self, info: &ThreadInfo, work: Work) -> Progress {
+        let cpu_time = info.cpu_time();
         let had = cpu_time.saturating_sub(std::mem::replace(&mut self.cpu_time, cpu_time));
-        match post.sleep() {
-            Sleep::Uninterruptible if had < PERIOD / 16 => State::Faulting,
-            Sleep::Interruptible if had < PERIOD / 16 => State::Asleep,
-            _ if work.at.ringing && had >= PERIOD / 2 => State::Signalling,
-            _ => State::Running,
+        match info.sleep() {
+            Sleep::Uninterruptible if had < PERIOD / 16 => Progress::Faulting,
+            Sleep::Interruptible if had < PERIOD / 16 => Progress::Asleep,
+            _ if work.clients.signalling && had >= PERIOD / 2 => Progress::Signalling,
+            _ => Progress::Running,
         }
     }
 }

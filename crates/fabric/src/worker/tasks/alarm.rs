@@ -1,30 +1,30 @@
-//! Alarms: a logic that wants to be called now and then has one at every worker.
+//! Alarms: call a logic at intervals, on every worker.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Context, Next, Ran, Token};
-use crate::bridge::cell::BridgeCell;
+use crate::bridge::published::PublishedBridge;
 use crate::clock;
 use crate::counters::QueueCounters;
 use crate::decide::forward::originate;
 
-/// Calls a bridge's logic every so often.
+/// Calls a bridge's logic periodically.
 pub(crate) struct Alarm {
     /// In cycles.
     period: u64,
     due: u64,
-    bridge: Arc<BridgeCell>,
-    /// Of packets that went nowhere.
+    bridge: Arc<PublishedBridge>,
+    /// Counts packets that went nowhere.
     counters: Arc<QueueCounters>,
     token: Token,
 }
 
 impl Alarm {
-    /// One that goes off every `period` from now on.
+    /// An alarm that goes off every `period` from now on.
     pub(crate) fn every(
         period: Duration,
-        bridge: Arc<BridgeCell>,
+        bridge: Arc<PublishedBridge>,
         counters: Arc<QueueCounters>,
         token: Token,
     ) -> Self {
@@ -36,17 +36,17 @@ impl Alarm {
         self.token
     }
 
-    /// When it goes off next.
+    /// Time of the next alarm.
     pub(crate) fn due(&self) -> u64 {
         self.due
     }
 
-    /// Calls the logic. A worker that comes late by whole periods calls it once.
+    /// Calls the logic. A worker that is whole periods late calls it once.
     #[cold]
     pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
-        // SAFETY: the worker that runs this is awake and `bridge` does not outlive this function.
+        // SAFETY: the worker that runs this is awake, and `bridge` does not outlive this function.
         let bridge = unsafe { self.bridge.get() };
-        context.tools.site.leave();
+        context.tools.activity.leave();
         context.batch.clear();
         context.batch.queue = 0;
         context.load_for(bridge);

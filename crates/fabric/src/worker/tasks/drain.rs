@@ -1,7 +1,7 @@
-//! Draining: packets that were decided and retained earlier leave for their destination, in order.
+//! Drains: deliver packets that were decided and retained earlier, in order.
 //!
-//! A drain empties one [`Retained`] ring, a batch at a time, as fast as its [`Gate`] opens. What its destination does not take
-//! is dropped and counted there as for any delivery; observers are not shown it.
+//! A drain empties one [`Retained`] ring, a batch at a time, as fast as its [`Gate`] opens. What the destination does
+//! not take is dropped and counted there, as for any delivery; observers are not shown it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::lists::output::{OutputList, RunPool};
 use crate::rx::MAX_BATCH;
 use crate::wake::doorbell::EventBell;
 
-/// When a packet at the front of a queue may leave.
+/// When the packet at the front of a queue may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// Now.
@@ -26,10 +26,10 @@ pub enum Opening {
     At(u64),
 }
 
-/// Decides when the packets of a queue may leave: the seam for shapers. Called by one worker at a time.
+/// Decides when the packets of a queue may leave: the interface for shapers. Called by one worker at a time.
 pub trait Gate: Send {
-    /// When the packet at the front, of `bytes` bytes and this traffic class, may leave, given that it is `now`. After
-    /// [`Opening::Now`] it does leave.
+    /// Returns when the packet at the front, of `bytes` bytes and class `class`, may leave, given that it is `now`.
+    /// After [`Opening::Now`] the packet leaves.
     fn opening(&mut self, now: u64, bytes: u32, class: u8) -> Opening;
 }
 
@@ -43,7 +43,7 @@ impl Gate for Open {
     }
 }
 
-/// A ring of retained packets and where they go. See the module.
+/// Drains a ring of retained packets into their destination. See the module.
 pub(crate) struct Drain {
     retained: Arc<Retained<EventBell>>,
     gate: Box<dyn Gate>,
@@ -81,7 +81,7 @@ impl Drain {
     }
 
     pub(crate) fn set_signalled(&mut self, on: bool) {
-        // The worker looks at the ring after this, whatever was rung before.
+        // The worker polls the ring after this, whether or not it was rung before.
         let _ = if on { self.retained.doorbell.arm() } else { self.retained.doorbell.disarm() };
     }
 
@@ -90,11 +90,11 @@ impl Drain {
         if self.dead {
             return Ran { packets: 0, next: Next::Never };
         }
-        if self.client.is_shunned() {
+        if self.client.is_quarantined() {
             return Ran { packets: 0, next: Next::At(now.saturating_add(clock::from_duration(PAUSE))) };
         }
-        context.tools.site.leave();
-        context.tools.site.deliver(&self.client);
+        context.tools.activity.leave();
+        context.tools.activity.deliver(&self.client);
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = 0;
@@ -108,19 +108,19 @@ impl Drain {
                 break;
             }
             self.retained.for_each_piece(&packet, |piece, len| {
-                // SAFETY: the slots of the packet are this reader's until they are released below. It takes fewer pieces
-                // than a packet may have.
+                // SAFETY: the slots of the packet belong to this reader until they are released below. It has fewer
+                // pieces than a packet may have.
                 let _ = unsafe { batch.add_segment(piece, len) };
             });
             batch.end_packet(packet.offload);
             at = packet.end();
         }
-        // What a tag has made longer than packets can be has no place in a batch.
+        // A packet that a tag made longer than the maximum has no place in a batch.
         self.counters.add_drops(&mut batch.drops);
         let packets = batch.len();
         if packets > 0 {
             batch.load_headers();
-            context.tools.nest.begin();
+            context.tools.nested.begin();
             self.deliver(context, packets);
             context.count(packets);
         }
@@ -142,7 +142,7 @@ impl Drain {
         self.client.fault(fault);
     }
 
-    /// Drops what is left. For when nothing is retained any more.
+    /// Drops the remaining packets, once nothing more is retained.
     pub(crate) fn discard(self) {
         let (mut at, mut drops) = (self.retained.front(), Drops::default());
         while let Some(packet) = self.retained.packet(at) {

@@ -1,8 +1,8 @@
-//! Injecting: packets of the control plane (a controller's packet-out, say) enter a bridge, through its logic or straight to
-//! ports.
+//! Injection: packets of the control plane, such as a controller's packet-out, enter a bridge, through its logic or
+//! straight to ports.
 //!
-//! A bridge has one queue of them, of [`INJECT_ROOM`] packets, and a worker that takes them in order. Buffers go round: the
-//! control plane fills them, the worker gives them back.
+//! Each bridge has one queue of [`INJECT_ROOM`] packets, which one worker takes in order. Buffers are recycled: the
+//! control plane fills them, the worker returns them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -13,37 +13,37 @@ use crossbeam_queue::ArrayQueue;
 use packet::offload::{Offload, OffloadError};
 
 use super::{Context, Next, Ran, Token};
-use crate::bridge::cell::BridgeCell;
 use crate::bridge::port::PortIndex;
+use crate::bridge::published::PublishedBridge;
 use crate::counters::{DropReason, QueueCounters, QueueSnapshot};
 use crate::decide::forward::{forward, originate};
 use crate::rx::{MAX_BATCH, MAX_PACKET, MIN_PACKET};
 use crate::sync::{Ordering, fence};
 use crate::wake::doorbell::{Doorbell, EventBell};
 
-/// Packets that wait for a bridge's worker at most.
+/// Capacity of a bridge's injection queue, packets.
 pub const INJECT_ROOM: usize = 256;
 
-/// Where an injected packet goes.
+/// Destination of an injected packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Injection {
-    /// Through the bridge's logic, as if it was received at this port: the port's rates hold for it, and mirrors and
-    /// observers see it.
+    /// Through the bridge's logic, as if received at this port: the port's rates apply, and mirrors and observers see
+    /// it.
     At(PortIndex),
-    /// Straight to these ports, as it is: neither the logic nor VLAN settings change it. A port that is down drops it.
+    /// Straight to these ports, unchanged by logic and VLAN settings. A port that is down drops it.
     To(Vec<PortIndex>),
 }
 
-/// Why a packet was not injected.
+/// Reasons for refusing an injected packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InjectError {
     /// The queue is full.
-    #[error("{INJECT_ROOM} packets wait to be injected into this bridge already")]
+    #[error("the bridge's injection queue is full ({INJECT_ROOM} packets)")]
     Full,
-    /// No packet has that length.
-    #[error("the packet has {0} bytes; packets have {MIN_PACKET} to {MAX_PACKET}")]
+    /// The length is out of range.
+    #[error("the packet has {0} bytes; expected {MIN_PACKET} to {MAX_PACKET}")]
     Length(usize),
-    /// Its metadata does not describe it.
+    /// The metadata does not describe the packet.
     #[error("the packet's offload metadata does not describe it: {0}")]
     Offload(#[from] OffloadError),
     /// The bridge was removed.
@@ -58,7 +58,7 @@ struct Injected {
     to: Injection,
 }
 
-/// A bridge's queue.
+/// Injection queue of a bridge.
 struct Queue {
     filled: ArrayQueue<Injected>,
     spent: ArrayQueue<Injected>,
@@ -75,7 +75,7 @@ impl Injector {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self(Arc::new(Queue {
             filled: ArrayQueue::new(INJECT_ROOM),
-            // There are never more than those in `filled`, those of a batch, and one for each thread that injects.
+            // Holds at most those of `filled`, those of a batch, and one for each injecting thread.
             spent: ArrayQueue::new(INJECT_ROOM + MAX_BATCH),
             doorbell: Doorbell::new(EventBell::new()?),
             closed: AtomicBool::new(false),
@@ -83,7 +83,7 @@ impl Injector {
         })))
     }
 
-    /// Queues a packet for the bridge; what becomes of it then is counted. Does not wait.
+    /// Queues a packet for the bridge without waiting; its fate is then counted.
     pub fn inject(&self, bytes: &[u8], offload: Offload, to: Injection) -> Result<(), InjectError> {
         let queue = &*self.0;
         let fits = u32::try_from(bytes.len()).is_ok_and(|len| (MIN_PACKET..=MAX_PACKET).contains(&len));
@@ -103,7 +103,7 @@ impl Injector {
             return Err(InjectError::Full);
         }
         queue.doorbell.ring();
-        // Whoever closes sees the packet, or is seen here: see `close`.
+        // Either `close` discards this packet, or this thread sees `closed` and does: see `close`.
         fence(Ordering::SeqCst);
         if queue.closed.load(Ordering::Relaxed) {
             self.discard();
@@ -111,20 +111,20 @@ impl Injector {
         Ok(())
     }
 
-    /// Packets that were taken from the queue, and drops: of those that it had no room for, and of those that went nowhere or
-    /// not everywhere.
+    /// Packets taken from the queue, and drops: for lack of room, or because a packet did not reach all its
+    /// destinations.
     pub fn counters(&self) -> QueueSnapshot {
         self.0.counters.snapshot()
     }
 
-    /// Refuses packets from now on, and drops those that wait. For when the bridge has no worker for them any more.
+    /// Refuses further packets and drops the queued ones, once the bridge has no worker for them.
     pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         self.discard();
     }
 
-    /// Drops the packets that wait.
+    /// Drops the queued packets.
     fn discard(&self) {
         while self.0.filled.pop().is_some() {
             self.0.counters.add_drop(DropReason::PortDown);
@@ -132,19 +132,19 @@ impl Injector {
     }
 }
 
-/// The worker's end of a bridge's queue.
+/// The worker's end of a bridge's injection queue.
 pub(crate) struct Inject {
     queue: Arc<Queue>,
-    bridge: Arc<BridgeCell>,
+    bridge: Arc<PublishedBridge>,
     token: Token,
     /// The packets of the batch.
     taken: Vec<Injected>,
-    /// One that was taken from the queue and goes elsewhere than those before it.
+    /// A packet taken from the queue whose destination differs from those before it.
     ahead: Option<Injected>,
 }
 
 impl Inject {
-    pub(crate) fn new(injector: &Injector, bridge: Arc<BridgeCell>, token: Token) -> Self {
+    pub(crate) fn new(injector: &Injector, bridge: Arc<PublishedBridge>, token: Token) -> Self {
         let taken = Vec::with_capacity(MAX_BATCH);
         Self { queue: injector.0.clone(), bridge, token, taken, ahead: None }
     }
@@ -158,13 +158,13 @@ impl Inject {
     }
 
     pub(crate) fn set_signalled(&mut self, on: bool) {
-        // The worker looks at the queue after this, whatever was rung before.
+        // The worker polls the queue after this, whether or not it was rung before.
         let _ = if on { self.queue.doorbell.arm() } else { self.queue.doorbell.disarm() };
     }
 
-    /// Switches the packets at the front that go the same way.
+    /// Switches the packets at the front that share a destination.
     pub(crate) fn run(&mut self, context: &mut Context) -> Ran {
-        context.tools.site.leave();
+        context.tools.activity.leave();
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = 0;
@@ -176,14 +176,14 @@ impl Inject {
                 break;
             }
             let bytes = NonNull::from(injected.bytes.as_slice()).cast();
-            // SAFETY: the bytes stay where they are, in `taken`, until the batch is done with. One piece is never too many.
+            // SAFETY: the bytes stay where they are, in `taken`, until the batch is done. One piece is never too many.
             let _ = unsafe { batch.add_segment(bytes, injected.bytes.len() as u32) };
             batch.end_packet(injected.offload);
             self.taken.push(injected);
         }
         let packets = batch.len();
         if let Some(first) = self.taken.first() {
-            // SAFETY: the worker that runs this is awake and `bridge` does not outlive this function.
+            // SAFETY: the worker that runs this is awake, and `bridge` does not outlive this function.
             let bridge = unsafe { self.bridge.get() };
             context.load_for(bridge);
             let Context { batch, pad, tools, .. } = &mut *context;
@@ -208,7 +208,7 @@ impl Inject {
         Ran { packets, next: Next::Round }
     }
 
-    /// Counts what was taken from the queue and not switched: the bridge is gone.
+    /// Counts a packet taken from the queue but not switched because the bridge is gone.
     pub(crate) fn discard(self) {
         if self.ahead.is_some() {
             self.queue.counters.add_drop(DropReason::PortDown);

@@ -1,11 +1,11 @@
-//! What a worker does: tasks, which it runs one after the other, each for one batch at a time.
+//! Tasks of a worker, run one after the other, each for one batch at a time.
 //!
-//! | task | file | what it does |
+//! | task | file | purpose |
 //! | --- | --- | --- |
 //! | take in | `take_in.rs` | takes a batch from a receive queue through the bridge's logic |
-//! | drain | `drain.rs` | delivers packets that wait in a queue of the switch's own, decided already |
+//! | drain | `drain.rs` | delivers decided packets that wait in one of the switch's own queues |
 //! | inject | `inject.rs` | sends packets of the control plane, through the logic or straight to ports |
-//! | alarm | `alarm.rs` | calls a logic whose time has come |
+//! | alarm | `alarm.rs` | calls a logic at intervals |
 //!
 //! A new kind is a file here, a variant of [`Task`], and a way for the control plane to add it (`switch/`).
 
@@ -18,27 +18,27 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::bridge::picture::BridgeState;
+use crate::bridge::state::BridgeState;
 use crate::counters::{WorkerCounters, bump};
 use crate::deliver::client::Client;
-use crate::deliver::levels::Nest;
+use crate::deliver::levels::NestedBatches;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
 use crate::lists::scratchpad::Scratchpad;
 use crate::rx::{BatchLimits, RxBatch};
-use crate::wake::hush::Hush;
+use crate::wake::muted::MutedClients;
 use crate::wake::notifier::Notifier;
-use crate::worker::post::Post;
+use crate::worker::thread_info::ThreadInfo;
 
 use alarm::Alarm;
 use drain::Drain;
 use inject::Inject;
 use take_in::TakeIn;
 
-/// How long a client is left alone that holds another thread up.
+/// Back-off before a quarantined client is tried again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Names a task among all of the switch; the alarms of one logic, one at each worker, have the same.
+/// Identifies a task within the switch; the alarms of one logic, one per worker, share a token.
 pub(crate) type Token = u64;
 
 /// A task of a worker. See the module.
@@ -49,21 +49,21 @@ pub(crate) enum Task {
     Alarm(Box<Alarm>),
 }
 
-/// When a task wants to be run again.
+/// When a task is to run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// In the next round; after some rounds without packets, when its doorbell is rung.
+    /// In the next round; after some rounds without packets, when its doorbell rings.
     Round,
-    /// At this time on the cycle counter, and not before, whoever rings.
+    /// At this time on the cycle counter; doorbells do not make it earlier.
     At(u64),
-    /// Never: it failed, and waits to be removed.
+    /// Never: it failed and awaits removal.
     Never,
 }
 
-/// What a task has done.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ran {
-    /// Packets that it found.
+    /// Packets that the task processed.
     pub(crate) packets: usize,
     pub(crate) next: Next,
 }
@@ -78,7 +78,7 @@ impl Task {
         }
     }
 
-    /// When it is run for the first time on a worker.
+    /// When to run it for the first time on a worker.
     pub(crate) fn first(&self) -> Next {
         match self {
             Self::TakeIn(task) if task.dead => Next::Never,
@@ -87,7 +87,7 @@ impl Task {
         }
     }
 
-    /// What becomes readable (edge-triggered) when there is something to do. Without it, the task runs by time alone.
+    /// Descriptor that becomes readable (edge-triggered) when there is work. A task without one runs by time only.
     pub(crate) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::TakeIn(task) => Some(task.queue.signal()),
@@ -97,12 +97,12 @@ impl Task {
         }
     }
 
-    /// Asks to be rung from now on, or not.
+    /// Enables or disables its doorbell.
     #[inline]
     pub(crate) fn set_signalled(&mut self, on: bool) {
         match self {
-            // A client that holds another thread up may signal more than it needs to.
-            Self::TakeIn(task) if !on && task.client.is_shunned() => {}
+            // The client holds another thread up; it may signal more than needed.
+            Self::TakeIn(task) if !on && task.client.is_quarantined() => {}
             Self::TakeIn(task) => task.queue.set_signalled(on),
             Self::Drain(task) => task.set_signalled(on),
             Self::Inject(task) => task.set_signalled(on),
@@ -110,7 +110,7 @@ impl Task {
         }
     }
 
-    /// Whether a look for something to do is only a memory access.
+    /// Whether polling it is only a memory access.
     #[inline]
     pub(crate) fn is_cheap_to_poll(&self) -> bool {
         match self {
@@ -119,7 +119,7 @@ impl Task {
         }
     }
 
-    /// Who can hold it up.
+    /// The client that can hold it up.
     pub(crate) fn client(&self) -> Option<&Client> {
         match self {
             Self::TakeIn(task) => Some(&task.client),
@@ -128,7 +128,7 @@ impl Task {
         }
     }
 
-    /// Tells its port that it cannot be run.
+    /// Reports to its port that it cannot run.
     #[cold]
     pub(crate) fn fail(&self, fault: Fault) {
         match self {
@@ -138,7 +138,7 @@ impl Task {
         }
     }
 
-    /// Does what there is to do, up to a batch.
+    /// Processes up to one batch.
     #[inline]
     pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
         match self {
@@ -150,11 +150,11 @@ impl Task {
     }
 }
 
-/// What a worker's tasks use in turn.
+/// Working memory that a worker's tasks share.
 pub(crate) struct Context {
     /// The thread's number.
     pub(crate) worker: usize,
-    /// Those of the worker that it serves.
+    /// Counters of the worker that the thread serves.
     pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) batch: RxBatch,
     pub(crate) pad: Scratchpad,
@@ -162,27 +162,36 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// That of the thread at `post`. Fails where the kernel has no asynchronous I/O left.
-    pub(crate) fn new(post: &Post, hush: Arc<Hush>, limits: BatchLimits) -> std::io::Result<Self> {
-        let worker = post.number;
+    /// Working memory of the thread of `info`. Fails if the kernel has no asynchronous I/O context left.
+    pub(crate) fn new(
+        info: &ThreadInfo,
+        muted: Arc<MutedClients>,
+        limits: BatchLimits,
+    ) -> std::io::Result<Self> {
+        let worker = info.number;
         let (batch, pad) = (RxBatch::new(limits), Scratchpad::of_worker(worker));
-        let notifier = Notifier::at(post.site.clone(), hush)?;
-        let tools = Tools { notifier, nest: Nest::of_worker(worker, limits), site: post.site.clone() };
+        let notifier = Notifier::at(info.activity.clone(), muted)?;
+        let tools = Tools {
+            notifier,
+            nested: NestedBatches::of_worker(worker, limits),
+            activity: info.activity.clone(),
+        };
         Ok(Self { worker, counters: Arc::default(), batch, pad, tools })
     }
 
-    /// Makes the private header copies of the packets in the batch, which is about to be switched in `bridge`.
+    /// Copies the private headers of the batch, which is about to be switched in `bridge`.
     #[inline]
     fn load_for(&mut self, bridge: &BridgeState) {
         if let Some(arena) = bridge.arena(self.worker) {
-            // SAFETY: it is this worker's own; the batch has it until it is emptied, which is before the next one is loaded.
+            // SAFETY: the arena is this worker's own; the batch uses it until it is emptied, before the next one is
+            // loaded.
             unsafe { self.batch.keep_headers_in(arena) };
         }
         self.batch.load_headers();
-        self.tools.nest.begin();
+        self.tools.nested.begin();
     }
 
-    /// Counts the packets that a task has found.
+    /// Counts the packets that a task processed.
     #[inline]
     fn count(&self, packets: usize) {
         bump(&self.counters.packets, packets as u64);

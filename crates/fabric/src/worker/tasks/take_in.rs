@@ -1,27 +1,27 @@
-//! Taking in: one batch from a receive queue, through the logic of its bridge, to where its packets go.
+//! Taking in: one batch from a receive queue, through the logic of its bridge, to its destinations.
 
 use std::sync::Arc;
 
 use super::{Context, Next, PAUSE, Ran, Token};
-use crate::bridge::cell::BridgeCell;
 use crate::bridge::port::PortIndex;
+use crate::bridge::published::PublishedBridge;
 use crate::clock;
 use crate::counters::QueueCounters;
 use crate::decide::forward::forward;
 use crate::deliver::client::Client;
 use crate::rx::{HEADER_COPY, RxQueue};
 
-/// A receive queue and where its packets belong.
+/// A receive queue and the port it belongs to.
 pub(crate) struct TakeIn {
     pub(crate) queue: Box<dyn RxQueue>,
-    pub(crate) bridge: Arc<BridgeCell>,
+    pub(crate) bridge: Arc<PublishedBridge>,
     pub(crate) ingress: PortIndex,
-    /// Its number in its port.
+    /// Queue number within the port.
     pub(crate) number: u16,
     pub(crate) counters: Arc<QueueCounters>,
     pub(crate) client: Arc<Client>,
     pub(crate) token: Token,
-    /// Its client broke the rules: it is not used again, on whatever worker it is.
+    /// The client broke the rules: the queue is never used again, on any worker.
     pub(crate) dead: bool,
 }
 
@@ -29,31 +29,31 @@ impl TakeIn {
     /// Takes one batch and switches it.
     #[inline]
     pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
-        if self.client.is_shunned() {
+        if self.client.is_quarantined() {
             return Ran { packets: 0, next: Next::At(now.saturating_add(clock::from_duration(PAUSE))) };
         }
-        context.tools.site.enter(&self.client);
+        context.tools.activity.enter(&self.client);
         let batch = &mut context.batch;
         batch.clear();
         batch.queue = self.number;
         let received = self.queue.receive(batch);
         let packets = batch.len();
         if packets > 0 {
-            // SAFETY: the worker that runs this is awake and `bridge` does not outlive this function.
+            // SAFETY: the worker that runs this is awake, and `bridge` does not outlive this function.
             let bridge = unsafe { self.bridge.get() };
             context.load_for(bridge);
             if self.client.is_abandoned() {
-                // Unplugged while this thread was held up: somebody else may have the port by now.
+                // Detached while this thread was held up: the port may already have another client.
                 context.batch.clear();
                 self.dead = true;
                 return Ran { packets: 0, next: Next::Never };
             }
-            context.tools.site.loaded(context.batch.longest <= HEADER_COPY as u32);
+            context.tools.activity.loaded(context.batch.longest <= HEADER_COPY as u32);
             let Context { batch, pad, tools, .. } = context;
             forward(batch, pad, tools, bridge, self.ingress);
             self.counters.add_batch_alone(packets as u64, batch.bytes);
             context.count(packets);
-            context.tools.site.enter(&self.client);
+            context.tools.activity.enter(&self.client);
         }
         self.counters.add_drops(&mut context.batch.drops);
         self.counters.add_drops(&mut context.pad.drops);

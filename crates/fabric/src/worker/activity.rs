@@ -1,5 +1,5 @@
-//! Where a thread is: whose memory it touches, whom it signals, and whom it has yet to signal. Written by that thread, read by the
-//! [watchdog](crate::worker::watchdog).
+//! Activity of a thread: whose memory it touches, whom it signals, and whom it has yet to signal. Written by that
+//! thread, read by the [watchdog](crate::worker::watchdog).
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{
@@ -9,53 +9,54 @@ use std::sync::atomic::{
 use crate::deliver::client::Client;
 use crate::wake::notifier::MOST;
 
-/// A signal to be sent: the descriptor of who receives it, and the number of its client; 0 for none that is known.
+/// A signal to send: the receiver's descriptor, and its client's number (0 if unknown).
 pub(crate) type Signal = (RawFd, u64);
 
-/// See the module.
+/// Activity of a thread. See the module.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Site {
-    /// The client whose packets are at hand.
+pub(crate) struct Activity {
+    /// The client whose packets are being switched.
     from: AtomicU64,
     /// The client that they are delivered to, or that is signalled.
     to: AtomicU64,
-    /// How many receivers are to be signalled after the batch,
+    /// Number of receivers to signal after the batch,
     collected: AtomicUsize,
-    /// and these.
-    rings: Rings,
+    /// and the receivers.
+    receivers: Receivers,
 }
 
 #[derive(Debug)]
-struct Rings([(AtomicI32, AtomicU64); MOST]);
+struct Receivers([(AtomicI32, AtomicU64); MOST]);
 
-impl Default for Rings {
+impl Default for Receivers {
     fn default() -> Self {
         Self([const { (AtomicI32::new(-1), AtomicU64::new(0)) }; MOST])
     }
 }
 
 /// Set beside a client's number while a thread signals it.
-const RINGING: u64 = 1 << 63;
+const SIGNALLING: u64 = 1 << 63;
 
-/// What a [`Site`] says; 0 for no client, or none that is known.
+/// Clients that a thread works for; 0 for none or unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct At {
+pub(crate) struct ActiveClients {
     pub(crate) from: u64,
     pub(crate) to: u64,
     /// `to` is being signalled.
-    pub(crate) ringing: bool,
+    pub(crate) signalling: bool,
 }
 
-impl Site {
-    /// Memory of this client alone is touched now.
+impl Activity {
+    /// Only memory of this client is touched from now on.
     #[inline(always)]
     pub(crate) fn enter(&self, client: &Client) {
         self.from.store(client.number, Relaxed);
         self.to.store(0, Relaxed);
     }
 
-    /// The client's packets are in private memory as a whole, or not: see [`Site::enter`].
+    /// The packets have been copied to private memory, in whole if `whole`: then the sender's memory is no longer
+    /// touched.
     #[inline(always)]
     pub(crate) fn loaded(&self, whole: bool) {
         if whole {
@@ -63,22 +64,22 @@ impl Site {
         }
     }
 
-    /// They are delivered to this client.
+    /// The packets are delivered to this client from now on.
     #[inline(always)]
     pub(crate) fn deliver(&self, client: &Client) {
         self.to.store(client.number, Relaxed);
     }
 
-    /// What comes now is for no client.
+    /// No client is involved from now on.
     #[inline]
     pub(crate) fn leave(&self) {
         self.from.store(0, Relaxed);
         self.to.store(0, Relaxed);
     }
 
-    /// Does `work`, which signals the client of this number.
-    pub(crate) fn ringing<R>(&self, client: u64, work: impl FnOnce() -> R) -> R {
-        let before = (self.from.swap(0, Relaxed), self.to.swap(client | RINGING, Relaxed));
+    /// Runs `work`, which signals the client with this number.
+    pub(crate) fn signalling<R>(&self, client: u64, work: impl FnOnce() -> R) -> R {
+        let before = (self.from.swap(0, Relaxed), self.to.swap(client | SIGNALLING, Relaxed));
         let result = work();
         self.from.store(before.0, Relaxed);
         self.to.store(before.1, Relaxed);
@@ -86,36 +87,36 @@ impl Site {
     }
 
     #[inline]
-    pub(crate) fn get(&self) -> At {
+    pub(crate) fn get(&self) -> ActiveClients {
         let (from, to) = (self.from.load(Relaxed), self.to.load(Relaxed));
-        At { from, to: to & !RINGING, ringing: to & RINGING != 0 }
+        ActiveClients { from, to: to & !SIGNALLING, signalling: to & SIGNALLING != 0 }
     }
 
-    /// The client whose descriptor is collected now.
+    /// The client whose descriptor is being collected.
     #[inline]
     pub(crate) fn client(&self) -> u64 {
-        let At { from, to, .. } = self.get();
+        let ActiveClients { from, to, .. } = self.get();
         if to == 0 { from } else { to }
     }
 
-    /// Signal number `i` is to be signalled after the batch.
+    /// Receiver number `i` is to be signalled after the batch.
     #[inline]
     pub(crate) fn collect(&self, i: usize, (fd, client): Signal) {
-        if let Some(receiver) = self.rings.0.get(i) {
+        if let Some(receiver) = self.receivers.0.get(i) {
             receiver.0.store(fd, Relaxed);
             receiver.1.store(client, Relaxed);
             self.collected.store(i + 1, Release);
         }
     }
 
-    /// All have been signalled.
-    pub(crate) fn told(&self) {
+    /// All receivers have been signalled.
+    pub(crate) fn all_signalled(&self) {
         self.collected.store(0, Release);
     }
 
-    /// Those that are to be signalled, or were a moment ago.
-    pub(crate) fn rings(&self) -> impl Iterator<Item = Signal> {
-        let receivers = self.rings.0.iter().take(self.collected.load(Acquire));
+    /// Receivers that are yet to be signalled, or were signalled just now.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = Signal> {
+        let receivers = self.receivers.0.iter().take(self.collected.load(Acquire));
         receivers.map(|receiver| (receiver.0.load(Relaxed), receiver.1.load(Relaxed)))
     }
 }

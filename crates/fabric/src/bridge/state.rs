@@ -1,8 +1,8 @@
-//! A bridge as workers see it: an immutable picture of its ports and logic.
+//! State of a bridge as workers see it: an immutable view of its ports and logic.
 //!
-//! The control plane never changes a picture; it publishes a new one and drops the old after every worker
-//! passed a quiescent point ([`crate::bridge::quiescence`]). So a batch meets one logic and one set of ports from
-//! its first packet to its last.
+//! The control plane never changes a state: it publishes a new one and drops the old one after every worker has passed
+//! a quiescent point ([`crate::bridge::quiescence`]). So a batch meets one logic and one set of ports from its first
+//! packet to its last.
 
 use std::sync::Arc;
 
@@ -13,32 +13,32 @@ use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
 use crate::observe::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::observer::Observer;
-use crate::observe::observers::Watch;
-use crate::protect::policing::Guards;
+use crate::observe::observers::Observers;
+use crate::protect::policing::RateLimits;
 use crate::rx::arena::Arena;
 
-/// A port in the picture.
+/// A port in the state.
 #[derive(Clone)]
 pub struct PortEntry {
     /// Whether a client is connected and the port administratively up: only then are its packets switched.
     pub(crate) up: bool,
     pub(crate) first_lane: u32,
-    /// Transmit queues; none while the port is not up or its client only sends.
+    /// Number of transmit queues; 0 while the port is not up or its client only sends.
     pub(crate) lanes: u32,
     pub(crate) caps: Caps,
-    /// Longest frame it takes, bytes with link header.
+    /// Longest frame that it takes, in bytes with link header.
     pub(crate) max_frame: u32,
-    /// Why it takes nothing when it has no lanes, and gives nothing when it is not up.
+    /// Drop reason for packets to a port without lanes, and from a port that is not up.
     pub(crate) closed: DropReason,
-    /// Whether the settings say who may speak.
+    /// Whether the settings restrict the stations at the port.
     pub(crate) secured: bool,
-    /// What its own packets are held to, if anything.
-    pub(crate) guards: Option<Arc<Guards>>,
+    /// Rate limits of packets from the port.
+    pub(crate) rate_limits: Option<Arc<RateLimits>>,
     pub(crate) settings: Arc<PortSettings>,
 }
 
 impl PortEntry {
-    /// The same port for everybody but the mirror that it belongs to.
+    /// The same port as all but its own mirror see it.
     pub(crate) fn owned_by_mirror(self) -> Self {
         match self.up {
             true => Self { up: false, lanes: 0, closed: DropReason::MirrorPort, ..self },
@@ -46,18 +46,19 @@ impl PortEntry {
         }
     }
 
-    /// The queue of this number, the last one for a higher number; without a number, the one for a packet with this flow hash.
+    /// Lane for queue number `queue`, or the last lane if the port has fewer; without a number, chosen by the flow
+    /// hash.
     #[inline(always)]
     pub(crate) fn lane(&self, queue: Option<u16>, hash: impl FnOnce() -> u32) -> u32 {
         match (self.lanes, queue) {
             (0 | 1, _) => self.first_lane,
             (lanes, Some(queue)) => self.first_lane + u32::from(queue).min(lanes - 1),
-            (_, None) => Door::of(self).lane_of(hash()),
+            (_, None) => Destination::of(self).lane_of(hash()),
         }
     }
 }
 
-/// A transmit queue in the picture.
+/// A transmit queue in the state; all queues of the bridge are numbered in one sequence.
 #[derive(Clone)]
 pub struct Lane {
     pub(crate) port: PortIndex,
@@ -66,21 +67,21 @@ pub struct Lane {
     pub(crate) client: Arc<Client>,
 }
 
-/// The little that a packet in the plain case asks of its destination; the rest is in [`PortEntry`].
+/// The few fields of a port that delivery of plain packets needs; the rest is in [`PortEntry`].
 #[derive(Clone, Copy)]
-pub(crate) struct Door {
-    /// The first queue,
+pub(crate) struct Destination {
+    /// The first lane,
     pub(crate) lane: u32,
-    /// and the number of queues.
+    /// and the number of lanes.
     pub(crate) lanes: u32,
-    /// Longest frame that it takes; 0 of a port that takes nothing.
+    /// Longest frame that it takes; 0 if the port takes nothing.
     pub(crate) max_frame: u32,
 }
 
-impl Door {
-    const CLOSED: Door = Door { lane: 0, lanes: 0, max_frame: 0 };
+impl Destination {
+    const CLOSED: Destination = Destination { lane: 0, lanes: 0, max_frame: 0 };
 
-    /// The queue for a packet with this flow hash.
+    /// The lane for a packet with this flow hash.
     #[inline(always)]
     pub(crate) fn lane_of(&self, hash: u32) -> u32 {
         // Maps the hash to 0..lanes without a division.
@@ -88,14 +89,14 @@ impl Door {
     }
 
     fn of(entry: &PortEntry) -> Self {
-        Door { lane: entry.first_lane, lanes: entry.lanes, max_frame: entry.max_frame }
+        Destination { lane: entry.first_lane, lanes: entry.lanes, max_frame: entry.max_frame }
     }
 }
 
-/// The ports as their packets' destinations.
+/// The ports as destinations of packets.
 pub(crate) struct View {
     ports: Box<[Option<PortEntry>]>,
-    doors: Box<[Door]>,
+    destinations: Box<[Destination]>,
     live: Box<[PortIndex]>,
 }
 
@@ -106,11 +107,12 @@ impl View {
             .filter(|(_, entry)| entry.as_ref().is_some_and(|e| e.lanes > 0))
             .map(|(i, _)| PortIndex(i))
             .collect();
-        let doors = ports.iter().map(|entry| entry.as_ref().map_or(Door::CLOSED, Door::of)).collect();
-        Self { ports: ports.into(), doors, live }
+        let destinations =
+            ports.iter().map(|entry| entry.as_ref().map_or(Destination::CLOSED, Destination::of)).collect();
+        Self { ports: ports.into(), destinations, live }
     }
 
-    /// The same ports as an isolated one sees them: others of its kind take nothing.
+    /// The same ports as an isolated one sees them: other isolated ports take nothing.
     fn of_isolated(&self) -> Self {
         let close = |entry: &PortEntry| match entry.settings.isolated && entry.lanes > 0 {
             true => PortEntry { lanes: 0, closed: DropReason::Isolated, ..entry.clone() },
@@ -125,8 +127,8 @@ impl View {
     }
 
     #[inline(always)]
-    pub(crate) fn door(&self, index: PortIndex) -> Door {
-        self.doors.get(usize::from(index.0)).copied().unwrap_or(Door::CLOSED)
+    pub(crate) fn destination(&self, index: PortIndex) -> Destination {
+        self.destinations.get(usize::from(index.0)).copied().unwrap_or(Destination::CLOSED)
     }
 
     #[inline]
@@ -135,33 +137,35 @@ impl View {
     }
 }
 
-/// See the module.
+/// State of a bridge. See the module.
 pub struct BridgeState {
     pub(crate) logic: Arc<dyn SwitchLogic>,
     all: View,
-    /// What packets from isolated ports meet; only where there are such.
+    /// Destinations of packets from isolated ports; only if there are such ports.
     isolated: Option<View>,
     lanes: Box<[Lane]>,
     vlan_aware: bool,
-    aside: Option<Box<Aside>>,
-    /// Where the logic wants headers to be, by worker; empty where it does not care.
+    monitoring: Option<Box<Monitoring>>,
+    /// Arenas that the logic wants for headers, by worker; empty if it has no preference.
     arenas: Box<[Option<Arena>]>,
 }
 
-/// What else is done with the packets of some bridges.
-pub(crate) struct Aside {
-    /// Who observes them.
-    pub(crate) watch: Option<Watch>,
-    /// Where they are copied to.
+/// Observers and mirrors of a bridge.
+pub(crate) struct Monitoring {
+    /// The observers.
+    pub(crate) observers: Option<Observers>,
+    /// The mirrors.
     pub(crate) mirrors: Option<Mirrors>,
 }
 
-impl Aside {
-    /// The observers, if none of them looks at this ingress port and there are no mirrors: a packet from there is seen at
-    /// most where it leaves.
+impl Monitoring {
+    /// The observers, if none of them sees packets received at this port and there are no mirrors: then a packet from
+    /// there is seen where it leaves, if at all.
     #[inline]
-    pub(crate) fn looks_past(&self, ingress: PortIndex) -> Option<&Watch> {
-        self.watch.as_ref().filter(|watch| self.mirrors.is_none() && !watch.shows_received(ingress))
+    pub(crate) fn ignores_ingress(&self, ingress: PortIndex) -> Option<&Observers> {
+        self.observers
+            .as_ref()
+            .filter(|observers| self.mirrors.is_none() && !observers.shows_received(ingress))
     }
 }
 
@@ -171,13 +175,21 @@ impl BridgeState {
         let isolated = ports.iter().flatten().any(|e| e.settings.isolated);
         let all = View::new(ports);
         let isolated = isolated.then(|| all.of_isolated());
-        Self { logic, all, isolated, lanes: lanes.into(), vlan_aware, aside: None, arenas: Box::default() }
+        Self {
+            logic,
+            all,
+            isolated,
+            lanes: lanes.into(),
+            vlan_aware,
+            monitoring: None,
+            arenas: Box::default(),
+        }
     }
 
-    /// The same for a switch of so many workers. Where copies are made for mirrors, or packets shown to observers, headers stay in the
-    /// fabric's own memory: a logic could reach these copies too.
+    /// The same for a switch of so many workers. With mirrors or observers, headers stay in the fabric's own memory: a
+    /// logic could otherwise reach the copies made for them.
     pub(crate) fn with_arenas(self, workers: usize) -> Self {
-        if self.aside.is_some() {
+        if self.monitoring.is_some() {
             return self;
         }
         let arenas: Vec<_> = (0..workers).map(|worker| self.logic.arena(worker)).collect();
@@ -185,35 +197,35 @@ impl BridgeState {
         Self { arenas: if wanted { arenas.into() } else { Box::default() }, ..self }
     }
 
-    /// Where the logic wants this worker to keep headers.
+    /// Arena where the logic wants this worker to keep headers.
     #[inline(always)]
     pub(crate) fn arena(&self, worker: usize) -> Option<Arena> {
         *self.arenas.get(worker)?
     }
 
-    /// The same, mirrored and observed.
-    pub(crate) fn with_aside<'o>(
+    /// The same, with mirrors and observers.
+    pub(crate) fn with_monitoring<'o>(
         logic: Arc<dyn SwitchLogic>,
         mut ports: Vec<Option<PortEntry>>,
         lanes: Vec<Lane>,
         mirrors: &[(Mirror, Arc<Copied>)],
         observers: impl Iterator<Item = &'o Arc<dyn Observer>>,
     ) -> Self {
-        let (watch, targets) = (Watch::new(observers, &ports), Mirrors::new(mirrors, &ports));
+        let (observers, targets) = (Observers::new(observers, &ports), Mirrors::new(mirrors, &ports));
         for slot in &mut ports {
             let owns =
                 |entry: &PortEntry| mirrors.iter().any(|(mirror, _)| mirror.owns(&entry.settings.name));
             *slot = slot.take().map(|entry| if owns(&entry) { entry.owned_by_mirror() } else { entry });
         }
-        let is_there = watch.is_some() || targets.is_some();
-        let aside = is_there.then(|| Box::new(Aside { watch, mirrors: targets }));
-        Self { aside, ..Self::new(logic, ports, lanes) }
+        let is_there = observers.is_some() || targets.is_some();
+        let monitoring = is_there.then(|| Box::new(Monitoring { observers, mirrors: targets }));
+        Self { monitoring, ..Self::new(logic, ports, lanes) }
     }
 
-    /// What else is to be done with packets.
+    /// Observers and mirrors, if any.
     #[inline(always)]
-    pub(crate) fn aside(&self) -> Option<&Aside> {
-        self.aside.as_deref()
+    pub(crate) fn monitoring(&self) -> Option<&Monitoring> {
+        self.monitoring.as_deref()
     }
 
     #[inline(always)]
@@ -221,7 +233,7 @@ impl BridgeState {
         self.all.port(index)
     }
 
-    /// Where packets from a port may go.
+    /// Destinations of packets from a port.
     #[inline]
     pub(crate) fn view(&self, ingress: &PortEntry) -> &View {
         match &self.isolated {
@@ -230,7 +242,7 @@ impl BridgeState {
         }
     }
 
-    /// Where packets may go that come from no port.
+    /// Destinations of packets that come from no port.
     pub(crate) fn everywhere(&self) -> &View {
         &self.all
     }

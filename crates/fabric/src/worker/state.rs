@@ -1,7 +1,7 @@
-//! A worker's duty: its tasks, which of them are awake, and what else one thread needs to go on where another one stopped.
+//! State of a worker: its tasks, which of them are awake, and everything else that another thread needs to take over.
 //!
-//! One thread has it at a time. It lends itself a task to run it; a thread that was relieved meanwhile
-//! ([`crate::worker::watchdog`]) still has that one task and nothing else, and brings it back when it can.
+//! One thread owns it at a time. The owner lends itself a task in order to run it. A thread that is relieved meanwhile
+//! ([`crate::worker::watchdog`]) keeps that one task only, and returns it when it can.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -20,52 +20,52 @@ use crate::clock;
 use crate::counters::WorkerCounters;
 use crate::wake::doorbell::EventBell;
 use crate::wake::notifier::MOST;
+use crate::worker::activity::Signal;
 use crate::worker::handle::{Answer, Command, Commands};
 use crate::worker::run::Pace;
-use crate::worker::site::Signal;
 use crate::worker::tasks::{Next, Ran, Task, Token};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Run every round; nobody signals.
+    /// Run every round; the sender does not signal.
     Polled,
-    /// Run every round, since the time given; signals come.
+    /// Run every round, since this time; the sender signals.
     Watched(u64),
     /// Not run until signalled.
     Asleep,
     /// Not run before its time.
     Waiting,
-    /// Not run any more; waits for removal.
+    /// Failed: never run again, awaits removal.
     Dead,
 }
 
 struct Slot {
     token: Token,
-    /// `None` while it is lent.
+    /// `None` while lent.
     task: Option<Task>,
     phase: Phase,
     last_packets: u64,
-    /// Who wants the task as soon as it is brought back.
-    claim: Option<SyncSender<Answer>>,
+    /// Receives the task as soon as it is returned.
+    requester: Option<SyncSender<Answer>>,
 }
 
-/// See the module.
-pub(crate) struct Duty {
+/// State of a worker. See the module.
+pub(crate) struct WorkerState {
     pub(crate) commands: Arc<Commands>,
     pub(crate) counters: Arc<WorkerCounters>,
-    /// Commands that were taken from the mailbox and not carried out yet.
-    orders: VecDeque<Command>,
-    /// Receivers that the thread before was about to signal, for it may be long in coming.
-    pub(crate) rings: Vec<Signal>,
-    /// Slots that were signalled, which their tasks were not told yet.
+    /// Commands taken from the mailbox and not yet executed.
+    pending: VecDeque<Command>,
+    /// Receivers that the previous thread has collected but may be late to signal.
+    pub(crate) unsent: Vec<Signal>,
+    /// Slots that were signalled, their tasks not yet told.
     pub(crate) signalled: Vec<usize>,
-    /// Whether the doorbell of `commands` was rung while the worker was about to sleep, or there are such commands.
+    /// The doorbell of `commands` rang while the worker was going to sleep, or `pending` holds commands.
     rung: bool,
     pub(crate) epoll: Arc<OwnedFd>,
     slots: Vec<Option<Slot>>,
     /// Slots that are polled or watched.
     pub(crate) awake: Vec<usize>,
-    /// Slots that wait, by their times.
+    /// Waiting slots, by time.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
     /// Wakes the worker at the earliest of these times.
     timer: OwnedFd,
@@ -75,25 +75,26 @@ pub(crate) struct Duty {
     pub(crate) poll_forever: bool,
 }
 
-// What epoll says beside the numbers of slots.
+// Event data other than slot numbers.
 const COMMANDS: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
-/// How descriptors are watched: a client's is never read, so that nothing that it does to it can make a worker wait.
+/// Edge-triggered: a client's descriptor is never read, so nothing that the client does to it can block a worker.
 const EDGE: EventFlags = EventFlags::IN.union(EventFlags::ET);
 
-/// How a task goes on that ran.
-pub(crate) enum Settled {
-    /// It is among those that are run every round.
-    Stays,
-    /// It is not.
-    Goes,
-    /// First it is to be told whether to ask for signals; after that it is among those, or not.
-    Told(Task, bool, bool),
+/// Decision about a task after its run.
+pub(crate) enum AfterRun {
+    /// Keep it among the tasks that run every round.
+    StayAwake,
+    /// Remove it from them.
+    LeaveAwake,
+    /// Enable or disable its signals (first flag) before it returns to its slot; then keep it awake or not (second
+    /// flag).
+    SetSignals(Task, bool, bool),
 }
 
-impl Duty {
-    /// That of a worker without tasks.
+impl WorkerState {
+    /// State of a worker without tasks.
     pub(crate) fn new(pace: Pace) -> std::io::Result<Box<Self>> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let commands = Arc::new(Commands::new(EventBell::new()?));
@@ -104,8 +105,8 @@ impl Duty {
         Ok(Box::new(Self {
             commands,
             counters: Arc::default(),
-            orders: VecDeque::new(),
-            rings: Vec::with_capacity(MOST),
+            pending: VecDeque::new(),
+            unsent: Vec::with_capacity(MOST),
             signalled: Vec::new(),
             rung: false,
             epoll,
@@ -120,38 +121,38 @@ impl Duty {
         }))
     }
 
-    /// Whether there are commands, or may be.
+    /// Whether commands may be pending.
     #[inline]
-    pub(crate) fn is_called(&self) -> bool {
+    pub(crate) fn has_commands(&self) -> bool {
         self.rung || self.commands.doorbell.answer()
     }
 
     /// Takes the commands from the mailbox.
-    pub(crate) fn open_mail(&mut self) {
-        // Until all are carried out, by whatever thread.
+    pub(crate) fn take_commands(&mut self) {
+        // Until all are executed, by whichever thread.
         self.rung = true;
-        self.orders.extend(self.commands.take());
+        self.pending.extend(self.commands.take());
     }
 
-    /// The next command that was taken from there.
-    pub(crate) fn next_order(&mut self) -> Option<Command> {
-        let order = self.orders.pop_front();
-        self.rung = order.is_some();
-        order
+    /// The next command taken from the mailbox.
+    pub(crate) fn next_command(&mut self) -> Option<Command> {
+        let command = self.pending.pop_front();
+        self.rung = command.is_some();
+        command
     }
 
-    /// About to sleep: returns whether there is nothing to do until epoll says so.
+    /// Prepares to sleep; returns whether the worker may block in epoll.
     pub(crate) fn may_sleep(&mut self, now: u64) -> bool {
         self.rung = self.commands.doorbell.arm();
         !self.rung && self.signalled.is_empty() && self.set_timer(now)
     }
 
-    /// The sleep is over.
+    /// Ends the sleep.
     pub(crate) fn end_sleep(&mut self) {
         self.rung |= self.commands.doorbell.disarm();
     }
 
-    /// Has the timer wake the worker when the next task's time has come. Returns false if it has come.
+    /// Sets the timer for the earliest waiting task. Returns false if its time has come.
     fn set_timer(&self, now: u64) -> bool {
         let Some(Reverse((time, _))) = self.waiting.peek() else { return true };
         let Some(left) = time.checked_sub(now).filter(|left| *left > 0) else { return false };
@@ -159,11 +160,11 @@ impl Duty {
         let it_value =
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        // Fails for no time that there is; a worker that could not sleep until then polls.
+        // Valid times never fail; a worker without a timer polls.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_ok()
     }
 
-    /// Has the tasks run whose time has come.
+    /// Wakes the tasks whose time has come.
     #[inline]
     pub(crate) fn end_waits(&mut self, now: u64) {
         while let Some(Reverse((time, s))) = self.waiting.peek().copied()
@@ -178,23 +179,23 @@ impl Duty {
         }
     }
 
-    /// Asks who was signalled; with `None`, waits until somebody was.
+    /// Collects signalled slots; with `None`, blocks until there is an event.
     pub(crate) fn listen(&mut self, timeout: Option<&Timespec>) {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, timeout) else {
             return; // interrupted
         };
-        // Commands and the timer are looked at in any case: `slots` has no such numbers.
+        // Commands and the timer are checked in any case; their event data are not slot numbers.
         let slots = self.slots.len();
         self.signalled.extend(events.iter().map(|event| event.data.u64() as usize).filter(|s| *s < slots));
     }
 
-    /// Has slot `s` run, which was signalled. Returns whether its task is to be told that signals are not needed now.
-    pub(crate) fn rouse(&mut self, s: usize) -> bool {
+    /// Wakes slot `s`, which was signalled. Returns whether to disable its task's signals.
+    pub(crate) fn wake(&mut self, s: usize) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(s) else { return false };
         match slot.phase {
             Phase::Asleep => self.awake.push(s),
-            // Who signals may have taken back the request to do so: it is made anew before the task sleeps.
+            // The signal may have cleared the sender's notification request; it is renewed before the task sleeps.
             Phase::Watched(_) => {}
             Phase::Polled | Phase::Waiting | Phase::Dead => return false,
         }
@@ -203,27 +204,27 @@ impl Duty {
         true
     }
 
-    /// Takes the task out of slot `s`, to be [returned](Duty::return_to).
+    /// Takes the task out of slot `s`, to be [returned](WorkerState::return_to).
     #[inline]
     pub(crate) fn lend(&mut self, s: usize) -> Option<Task> {
         self.slots.get_mut(s)?.as_mut()?.task.take()
     }
 
-    /// Returns the task of slot `s`, which was lent.
+    /// Returns the lent task to slot `s`.
     pub(crate) fn return_to(&mut self, s: usize, task: Task) {
         if let Some(Some(slot)) = self.slots.get_mut(s) {
             slot.task = Some(task);
         }
     }
 
-    /// Returns the task of slot `s` after it ran, unless it is to be told something first, and decides how it goes on.
+    /// Returns the task to slot `s` after its run and decides how it goes on, unless its signals must be set first.
     #[inline]
-    pub(crate) fn put_back(&mut self, s: usize, task: Task, ran: Ran, now: u64) -> Settled {
-        let Some(Some(slot)) = self.slots.get_mut(s) else { return Settled::Goes };
+    pub(crate) fn put_back(&mut self, s: usize, task: Task, ran: Ran, now: u64) -> AfterRun {
+        let Some(Some(slot)) = self.slots.get_mut(s) else { return AfterRun::LeaveAwake };
         if ran.packets > 0 && ran.next == Next::Round && slot.phase == Phase::Polled {
             slot.last_packets = now;
             slot.task = Some(task);
-            return Settled::Stays;
+            return AfterRun::StayAwake;
         }
         let (stays, signals) = match ran.next {
             Next::At(time) => {
@@ -259,27 +260,32 @@ impl Duty {
             },
         };
         if let Some(on) = signals {
-            return Settled::Told(task, on, stays);
+            return AfterRun::SetSignals(task, on, stays);
         }
         slot.task = Some(task);
-        if stays { Settled::Stays } else { Settled::Goes }
+        if stays { AfterRun::StayAwake } else { AfterRun::LeaveAwake }
     }
 
-    /// Makes a slot for a task that is about to be put there. It is run when it is [woken](Duty::admit).
+    /// Reserves a slot for a new task, which runs once [admitted](WorkerState::admit).
     pub(crate) fn reserve(&mut self, token: Token) -> usize {
         let free = self.slots.iter().position(Option::is_none);
         let s = free.unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        self.slots[s] =
-            Some(Slot { token, task: None, phase: Phase::Dead, last_packets: clock::cycles(), claim: None });
+        self.slots[s] = Some(Slot {
+            token,
+            task: None,
+            phase: Phase::Dead,
+            last_packets: clock::cycles(),
+            requester: None,
+        });
         self.awake.reserve(self.slots.len());
         self.waiting.reserve(self.slots.len());
         s
     }
 
-    /// Has slot `s`, whose task is new or was brought back, run from now on as the task wants it.
+    /// Schedules slot `s`, whose task is new or returned, as `next` asks.
     pub(crate) fn admit(&mut self, s: usize, next: Next) {
         self.forget(s);
         let Some(Some(slot)) = self.slots.get_mut(s) else { return };
@@ -297,7 +303,7 @@ impl Duty {
         };
     }
 
-    /// How a slot's doorbell is watched.
+    /// Event data and flags for a slot's doorbell.
     pub(crate) fn watched_as(s: usize) -> (EventData, EventFlags) {
         (EventData::new_u64(s as u64), EDGE)
     }
@@ -320,8 +326,8 @@ impl Duty {
         self.slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.token == token))
     }
 
-    /// Takes a task away, for who waits for `reply`: for good, also if it is lent now, or only if it is not. Returns it if it is
-    /// here.
+    /// Removes a task for the caller that waits for `reply`, and returns it unless it is lent. A lent task is removed
+    /// when it is returned if `for_good`; otherwise it stays.
     pub(crate) fn remove(
         &mut self,
         token: Token,
@@ -341,21 +347,21 @@ impl Duty {
             self.forget(s);
             if let Some(Some(slot)) = self.slots.get_mut(s) {
                 slot.phase = Phase::Dead;
-                slot.claim = Some(reply.clone());
+                slot.requester = Some(reply.clone());
             }
         }
         let _ = reply.send(Answer::Lent);
         None
     }
 
-    /// A thread that was relieved brings back the task that it had. `Err`: it goes to who wants it.
+    /// Takes back the task of a thread that was relieved. `Err`: it goes to the caller that asked for it.
     pub(crate) fn bring_back(&mut self, task: Task, next: Next) -> Result<(), (Task, SyncSender<Answer>)> {
-        // Its slot is there until it is back.
+        // The slot is reserved until the task is back.
         let Some(s) = self.find(task.token()) else { return Ok(()) };
-        match self.slots.get_mut(s).and_then(|slot| slot.as_mut()?.claim.take()) {
-            Some(claim) => {
+        match self.slots.get_mut(s).and_then(|slot| slot.as_mut()?.requester.take()) {
+            Some(requester) => {
                 self.release(s);
-                Err((task, claim))
+                Err((task, requester))
             }
             None => {
                 self.return_to(s, task);

@@ -1,4 +1,4 @@
-//! What others see of a thread that switches: whether it is at work for a client, whose, and whether it gets anywhere.
+//! Information on a switching thread: whether it works for a client, for which one, and whether it makes progress.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,20 +7,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::counters::bump;
-use crate::worker::desk::Desk;
-use crate::worker::duty::Duty;
-use crate::worker::site::{At, Site};
+use crate::worker::activity::{ActiveClients, Activity};
+use crate::worker::handoff::Handoff;
+use crate::worker::state::WorkerState;
 
-/// See the module.
+/// Information on one thread. See the module.
 #[repr(align(128))]
-pub(crate) struct Post {
-    /// Its number among all threads that switch.
+pub(crate) struct ThreadInfo {
+    /// Index among all switching threads.
     pub(crate) number: usize,
-    /// Where its worker's duty lies while it does what a client can hold up.
-    pub(crate) desk: Desk<Duty>,
-    /// Times that it has left the duty there.
+    /// Holds the worker's state while the thread does work that a client can hold up.
+    pub(crate) handoff: Handoff<WorkerState>,
+    /// Times that the thread has handed its worker's state off.
     begun: AtomicU64,
-    pub(crate) site: Arc<Site>,
+    pub(crate) activity: Arc<Activity>,
     thread: OnceLock<Thread>,
 }
 
@@ -30,14 +30,14 @@ struct Thread {
     stat: Option<File>,
 }
 
-/// What a thread is at for a client.
+/// Work of a thread on behalf of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) begun: u64,
-    pub(crate) at: At,
+    pub(crate) clients: ActiveClients,
 }
 
-/// How a thread sleeps.
+/// Sleep state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sleep {
     /// It runs, or waits for a CPU.
@@ -47,44 +47,44 @@ pub(crate) enum Sleep {
     Uninterruptible,
 }
 
-impl Post {
+impl ThreadInfo {
     pub(crate) fn new(number: usize) -> Arc<Self> {
-        let (begun, site, thread) = Default::default();
-        Arc::new(Self { number, desk: Desk::new(), begun, site, thread })
+        let (begun, activity, thread) = Default::default();
+        Arc::new(Self { number, handoff: Handoff::new(), begun, activity, thread })
     }
 
-    /// The calling thread is the one.
+    /// Registers the calling thread as the one described.
     pub(crate) fn occupy(&self) {
-        // Without /proc nobody can say that it is blocked.
+        // Without /proc, the watchdog cannot tell that the thread is blocked.
         let stat = File::open("/proc/thread-self/stat").ok();
         let id = rustix::thread::gettid().as_raw_nonzero().get();
         let _ = self.thread.set(Thread { id, stat });
     }
 
-    /// Leaves the duty on the desk.
+    /// Hands the worker's state off.
     #[inline]
-    pub(crate) fn begin(&self, duty: Box<Duty>) {
+    pub(crate) fn begin(&self, state: Box<WorkerState>) {
         bump(&self.begun, 1);
-        self.desk.leave(duty);
+        self.handoff.put(state);
     }
 
-    /// Times that it has left the duty on its desk.
+    /// Times that the thread has handed its worker's state off.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Relaxed)
     }
 
-    /// What it is at, if that is something that a client can hold up.
+    /// The current work, if a client can hold it up.
     pub(crate) fn work(&self) -> Option<Work> {
-        let (begun, at) = (self.begun(), self.site.get());
-        self.desk.is_occupied().then_some(Work { begun, at })
+        let (begun, clients) = (self.begun(), self.activity.get());
+        self.handoff.is_occupied().then_some(Work { begun, clients })
     }
 
-    /// Whether the thread sleeps in the kernel, and so that no signal wakes it, as in a page fault.
+    /// Whether the thread sleeps in the kernel, and whether uninterruptibly, as in a page fault.
     pub(crate) fn sleep(&self) -> Sleep {
         let mut stat = [0; 128];
         let read = self.thread.get().and_then(|thread| thread.stat.as_ref()?.read_at(&mut stat, 0).ok());
         let stat = stat.get(..read.unwrap_or(0)).unwrap_or_default();
-        // proc_pid_stat(5): the state follows the name, which is in parentheses and may hold some itself.
+        // proc_pid_stat(5): the state follows the name, which is in parentheses and may itself contain parentheses.
         let mut fields = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default().iter();
         match fields.find(|byte| **byte != b' ') {
             Some(b'D') => Sleep::Uninterruptible,
@@ -93,13 +93,13 @@ impl Post {
         }
     }
 
-    /// The CPU time that the thread has had.
+    /// CPU time of the thread so far.
     pub(crate) fn cpu_time(&self) -> Duration {
         let Some(thread) = self.thread.get() else { return Duration::ZERO };
-        // The clock of another thread of this process, as clock_getres(2) says: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED.
+        // Clock of another thread of this process, see clock_getres(2): CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED.
         let clock = !thread.id << 3 | 4 | 2;
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is valid for writes; a clock that does not exist is refused.
+        // SAFETY: `time` is valid for writes; the kernel rejects a clock that does not exist.
         if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
             return Duration::ZERO;
         }
