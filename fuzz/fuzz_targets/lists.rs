@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric::fuzzing::{Drainer, Bridge, Port, Retaining, Steps};
+use fabric::fuzzing::{Bridge, Drainer, Port, Retaining, Steps};
 use fabric::rx::{BatchLimits, MAX_PACKET, MIN_PACKET};
 use fabric::{
     Batch, Caps, DropReason, Egress, Fault, Gate, Opening, Output, OutputList, PortIndex, PortSettings,

@@ -1,7 +1,7 @@
-//! The memory cgroup that this process is charged to, and the machine: what they allow and what is left.
+//! Memory limits and remaining memory, of this process's memory cgroups and of the machine.
 //!
-//! Invariant: once [`open`] was called, [`shortage`] and [`shared_memory`] are async-signal-safe, but for `errno`: files are
-//! opened then, and read into memory that is set apart for it.
+//! Invariant: after [`open`], [`shortage`] and [`shared_memory`] are async-signal-safe, except for `errno`: `open`
+//! opens the files, and they are read into preallocated memory.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Exhausted;
 
-/// The share of a cgroup's limit that is kept free.
-const KEPT_FREE: u64 = 8;
-/// The share of the machine's memory that is kept free: little, as most may be set apart for huge pages.
-const KEPT_FREE_OF_MACHINE: u64 = 64;
+/// Share of a cgroup's limit that stays free.
+const CGROUP_RESERVE: u64 = 8;
+/// Share of the machine's memory that stays free: small, as most may be reserved for huge pages.
+const MACHINE_RESERVE: u64 = 64;
 
-/// How versions 1 and 2 name their files, and the lines of the statistics.
-struct Names {
+/// File names and statistics keys of cgroup versions 1 and 2.
+struct FileNames {
     limit: &'static str,
     usage: &'static str,
     swap: &'static str,
@@ -26,7 +26,7 @@ struct Names {
     swapped: &'static str,
 }
 
-static V1: Names = Names {
+static V1: FileNames = FileNames {
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
     swap: "memory.stat",
@@ -35,7 +35,7 @@ static V1: Names = Names {
     swapped: "total_swap",
 };
 
-static V2: Names = Names {
+static V2: FileNames = FileNames {
     limit: "memory.max",
     usage: "memory.current",
     swap: "memory.swap.current",
@@ -44,77 +44,77 @@ static V2: Names = Names {
     swapped: "",
 };
 
-/// A cgroup, with its files open.
-struct Level {
-    names: &'static Names,
+/// A cgroup with its files open.
+struct Cgroup {
+    names: &'static FileNames,
     limit: File,
     usage: File,
     stat: File,
     swap: Option<File>,
 }
 
-/// All memory that this process may have: what the machine has, or the least that a cgroup allows.
+/// Memory that this process may have: the machine's, or the smallest limit of a cgroup.
 pub(crate) fn allowed() -> u64 {
     let system = rustix::system::sysinfo();
     let machine = (system.totalram as u64).saturating_mul(system.mem_unit.into());
-    levels().iter().filter_map(Level::limit).fold(machine, u64::min)
+    cgroups().iter().filter_map(Cgroup::limit).fold(machine, u64::min)
 }
 
-/// Opens all files, for who may not open any later.
+/// Opens all files, for callers that may not open any later.
 pub(crate) fn open() {
-    levels();
+    cgroups();
     machine();
 }
 
-/// What has less left than it should, a cgroup or the machine. What can be freed by dropping cached files counts as left.
+/// Returns which of cgroups and machine is short of memory. Droppable file caches count as free.
 pub(crate) fn shortage() -> Option<Exhausted> {
-    if !levels().iter().all(|level| level.has_room().unwrap_or(true)) {
+    if !cgroups().iter().all(|cgroup| cgroup.has_room().unwrap_or(true)) {
         return Some(Exhausted::Cgroup);
     }
     let left = machine().and_then(|file| read(file, machine_has_room));
     (left == Some(false)).then_some(Exhausted::Machine)
 }
 
-/// The machine's memory.
+/// The machine's memory statistics.
 fn machine() -> Option<&'static File> {
     static MACHINE: OnceLock<Option<File>> = OnceLock::new();
     MACHINE.get_or_init(|| File::open("/proc/meminfo").ok()).as_ref()
 }
 
-/// What `/proc/meminfo` says.
+/// Evaluates `/proc/meminfo`.
 fn machine_has_room(text: &[u8]) -> Option<bool> {
-    Some(line(text, "MemAvailable:")? >= line(text, "MemTotal:")? / KEPT_FREE_OF_MACHINE)
+    Some(line(text, "MemAvailable:")? >= line(text, "MemTotal:")? / MACHINE_RESERVE)
 }
 
-/// Bytes of shared memory that are charged to this process's cgroup, swapped out or not. `None` if that is not known.
+/// Shared memory charged to this process's cgroup, in bytes, swapped out or not. `None` if unknown.
 pub(crate) fn shared_memory() -> Option<u64> {
-    let level = levels().first()?;
-    let Names { shared, swapped, .. } = *level.names;
-    let swap = match &level.swap {
+    let cgroup = cgroups().first()?;
+    let FileNames { shared, swapped, .. } = *cgroup.names;
+    let swap = match &cgroup.swap {
         Some(file) if swapped.is_empty() => read(file, number)?,
-        Some(_) => read(&level.stat, |text| line(text, swapped))?,
-        // Without swap there are no files about it.
+        Some(_) => read(&cgroup.stat, |text| line(text, swapped))?,
+        // Without swap, the files do not exist.
         None => 0,
     };
-    read(&level.stat, |text| line(text, shared))?.checked_add(swap)
+    read(&cgroup.stat, |text| line(text, shared))?.checked_add(swap)
 }
 
-impl Level {
-    fn open(directory: &Path, names: &'static Names) -> Option<Level> {
+impl Cgroup {
+    fn open(directory: &Path, names: &'static FileNames) -> Option<Cgroup> {
         let open = |name: &str| File::open(directory.join(name));
         let (limit, usage, stat) =
             (open(names.limit).ok()?, open(names.usage).ok()?, open("memory.stat").ok()?);
-        Some(Level { names, limit, usage, stat, swap: open(names.swap).ok() })
+        Some(Cgroup { names, limit, usage, stat, swap: open(names.swap).ok() })
     }
 
-    /// `None` if there is no limit.
+    /// `None` without a limit.
     fn limit(&self) -> Option<u64> {
         read(&self.limit, number)
     }
 
     fn has_room(&self) -> Option<bool> {
         let limit = self.limit()?;
-        let most = limit - limit / KEPT_FREE;
+        let most = limit - limit / CGROUP_RESERVE;
         let used = read(&self.usage, number)?;
         if used <= most {
             return Some(true);
@@ -125,19 +125,23 @@ impl Level {
     }
 }
 
-/// The cgroups whose limits hold: the process's own first, then those above it that have a limit when this is first called.
-fn levels() -> &'static [Level] {
-    static LEVELS: OnceLock<Vec<Level>> = OnceLock::new();
-    LEVELS.get_or_init(|| {
+/// The cgroups whose limits apply: first the process's own, then its ancestors that had a limit at the first call.
+fn cgroups() -> &'static [Cgroup] {
+    static CGROUPS: OnceLock<Vec<Cgroup>> = OnceLock::new();
+    CGROUPS.get_or_init(|| {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let (names, directories) = directories(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
-        let levels = directories.iter().filter_map(|directory| Level::open(directory, names));
-        levels.enumerate().filter(|(i, level)| *i == 0 || level.limit().is_some()).map(|(_, l)| l).collect()
+        let cgroups = directories.iter().filter_map(|directory| Cgroup::open(directory, names));
+        cgroups
+            .enumerate()
+            .filter(|(i, cgroup)| *i == 0 || cgroup.limit().is_some())
+            .map(|(_, l)| l)
+            .collect()
     })
 }
 
-/// The directories of the process's memory cgroup and those above it, from `/proc/self/cgroup` and `/proc/self/mountinfo`.
-fn directories(own: &str, mounts: &str) -> (&'static Names, Vec<PathBuf>) {
+/// Directories of the process's memory cgroup and its ancestors, from `/proc/self/cgroup` and `/proc/self/mountinfo`.
+fn directories(own: &str, mounts: &str) -> (&'static FileNames, Vec<PathBuf>) {
     let entry = |wanted: fn(&str, &str) -> bool| {
         own.lines().find_map(|line| {
             let (number, rest) = line.split_once(':')?;
@@ -145,7 +149,7 @@ fn directories(own: &str, mounts: &str) -> (&'static Names, Vec<PathBuf>) {
             wanted(number, controllers).then_some(path)
         })
     };
-    // Where both versions are mounted, version 1 has memory if it is there.
+    // If both versions are mounted, version 1 has the memory controller, if present.
     let v1 = entry(|_, controllers| controllers.split(',').any(|c| c == "memory"));
     let (names, path) = match v1 {
         Some(path) => (&V1, Some(path)),
@@ -163,7 +167,7 @@ fn directories(own: &str, mounts: &str) -> (&'static Names, Vec<PathBuf>) {
         found.then_some((mount.next()?, mount.next()?))
     });
     let (Some(path), Some((root, point))) = (path, mount) else { return (names, Vec::new()) };
-    // In a container the mount may begin at its own cgroup, or further up than can be seen.
+    // In a container the mount may begin at its own cgroup, or further up than is visible.
     let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
     let directory: PathBuf = Path::new(point).join(below).components().collect();
     let up = directory.ancestors().take_while(|ancestor| ancestor.starts_with(point));
@@ -171,35 +175,36 @@ fn directories(own: &str, mounts: &str) -> (&'static Names, Vec<PathBuf>) {
 }
 
 /// Longer than any of these files.
-const MOST: usize = 8192;
+const BUFFER_LEN: usize = 8192;
 
-/// Room for a file. Stacks of signal handlers have none.
+/// Buffer for a file: the stack of a signal handler has no room for it.
 struct Buffer {
     taken: AtomicBool,
-    bytes: std::cell::UnsafeCell<[u8; MOST]>,
+    bytes: std::cell::UnsafeCell<[u8; BUFFER_LEN]>,
 }
 
 // SAFETY: the bytes are accessed only by the thread that has set `taken`.
 unsafe impl Sync for Buffer {}
 
 static BUFFERS: [Buffer; 8] =
-    [const { Buffer { taken: AtomicBool::new(false), bytes: std::cell::UnsafeCell::new([0; MOST]) } }; 8];
+    [const { Buffer { taken: AtomicBool::new(false), bytes: std::cell::UnsafeCell::new([0; BUFFER_LEN]) } };
+        8];
 
-/// What `parse` finds in a file. `None` also while too many threads read.
+/// Result of `parse` on a file. `None` also if too many threads are reading.
 fn read<T>(file: &File, parse: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let buffer = BUFFERS.iter().find(|buffer| !buffer.taken.swap(true, Ordering::Acquire))?;
     let to = buffer.bytes.get().cast::<u8>();
-    // SAFETY: the bytes are ours while `taken` is set by us, and there are so many.
-    let len = unsafe { libc::pread(file.as_raw_fd(), to.cast(), MOST, 0) };
+    // SAFETY: the buffer is ours while `taken` is set by us, and has this length.
+    let len = unsafe { libc::pread(file.as_raw_fd(), to.cast(), BUFFER_LEN, 0) };
     let found = usize::try_from(len).ok().and_then(|len| {
-        // SAFETY: as above, and bytes are always initialized; nobody changes them before `taken` is cleared.
+        // SAFETY: as above, and bytes are always initialized; they do not change before `taken` is cleared.
         parse(unsafe { std::slice::from_raw_parts(to, len) })
     });
     buffer.taken.store(false, Ordering::Release);
     found
 }
 
-/// The number that a file begins with.
+/// Parses the number at the start of a file.
 fn number(text: &[u8]) -> Option<u64> {
     let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (first, rest) = text.get(..digits)?.split_first()?;
@@ -207,7 +212,7 @@ fn number(text: &[u8]) -> Option<u64> {
     rest.iter().try_fold(digit(first), |sum, byte| sum.checked_mul(10)?.checked_add(digit(byte)))
 }
 
-/// The number in the line that begins with `name` and blanks.
+/// Parses the number in the line that starts with `name` and spaces.
 fn line(text: &[u8], name: &str) -> Option<u64> {
     let value =
         |line: &[u8]| number(line.strip_prefix(name.as_bytes())?.strip_prefix(b" ")?.trim_ascii_start());

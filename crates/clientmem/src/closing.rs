@@ -1,14 +1,14 @@
 //! Closes descriptors of clients on threads of their own.
 //!
 //! `close` waits for as long as a client likes if the descriptor is the last one of a TCP socket with `SO_LINGER` and
-//! unsent data, or belongs to a file of a FUSE server that does not answer. The same holds for a Unix socket that is closed
-//! with such descriptors unread in its queue, and for a listener with such a connection in its backlog.
+//! unsent data, or belongs to a file of a FUSE server that does not answer. The same holds for a Unix socket that is
+//! closed with such descriptors unread in its queue, and for a listener with such a connection in its backlog.
 //!
 //! Invariants:
-//! - Dropping a [`ClientFd`] never waits. Memory files and eventfds are closed at once, since nothing can delay that;
-//!   a listener is closed at once after its backlog was emptied; a thread of the [`Closer`] closes everything else.
-//! - A `Closer` has at most [`THREADS`] threads. Whoever receives for a client stops while [`Closer::is_full`], so at most
-//!   as many descriptors as its limit says, and those of the messages being received, are open and unused.
+//! - Dropping a [`ClientFd`] never waits. Memory files and eventfds are closed at once, since nothing can delay that; a
+//!   listener is closed at once after its backlog was emptied; a thread of the [`Closer`] closes everything else.
+//! - A `Closer` has at most [`THREADS`] threads. A receiver of client messages stops while [`Closer::is_full`], so the
+//!   number of open, unused descriptors is at most the limit plus those of the messages being received.
 //! - No thread is ever joined: the process exits without waiting for a close.
 //! - A descriptor leaves its `ClientFd` only as an eventfd.
 
@@ -23,23 +23,22 @@ use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
 use crate::kind::is_eventfd;
 
-/// The most descriptors in one message (Linux's `SCM_MAX_FD`). With room for fewer, `recvmsg` itself closes the rest, on
-/// the thread that receives.
+/// Most descriptors in one message (Linux's `SCM_MAX_FD`). With room for fewer, `recvmsg` itself closes the rest, on
+/// the receiving thread.
 pub const MOST_DESCRIPTORS: usize = 253;
 
-/// The most descriptors of a client that may wait to be closed before it is refused more, unless its [`Closer`] has another
-/// limit.
+/// Default limit of a [`Closer`]: unclosed descriptors of a client beyond which it is refused more.
 pub const MOST_UNCLOSED: usize = 128;
 
-/// The most threads that close the descriptors of a client.
+/// Most threads that close the descriptors of a client.
 const THREADS: usize = 4;
 
-/// A few KiB are used: each thread only calls `close`.
+/// Stack size. The threads use a few KiB: they only call `close`.
 const STACK: usize = 64 << 10;
 
 /// Closes the descriptors of one client. Clones share its threads and limits.
 ///
-/// One `Closer` serves whatever shall be limited together: all connections of a port, one after another.
+/// One `Closer` serves everything under a common limit: all connections of a port, one after another.
 #[derive(Debug, Clone)]
 pub struct Closer {
     queue: Arc<Mutex<Queue>>,
@@ -47,7 +46,7 @@ pub struct Closer {
 }
 
 impl Default for Closer {
-    /// With the limit [`MOST_UNCLOSED`].
+    /// A closer with the limit [`MOST_UNCLOSED`].
     fn default() -> Self {
         Closer::with_limit(MOST_UNCLOSED)
     }
@@ -56,7 +55,7 @@ impl Default for Closer {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<OwnedFd>,
-    /// Threads that run. Each closes a descriptor or is about to look for one.
+    /// Running threads. Each closes a descriptor or is about to look for one.
     threads: usize,
 }
 
@@ -66,22 +65,22 @@ impl Closer {
         Closer { queue: Arc::default(), limit }
     }
 
-    /// The number of descriptors that may wait to be closed.
+    /// Number of descriptors that may wait to be closed.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Takes a descriptor that a client passed.
+    /// Takes ownership of a descriptor that a client passed.
     pub fn hold(&self, fd: OwnedFd) -> ClientFd {
         self.wrap(fd, Kind::Passed)
     }
 
-    /// Takes a connection with a client. Dropping it ends the connection at once, and frees it later.
+    /// Takes ownership of a connection with a client. Dropping it ends the connection at once, and frees it later.
     pub fn connection(&self, socket: OwnedFd) -> ClientFd {
         self.wrap(socket, Kind::Connection)
     }
 
-    /// Takes a non-blocking listening socket. Dropping it ends the connections in its backlog.
+    /// Takes ownership of a non-blocking listening socket. Dropping it ends the connections in its backlog.
     pub fn listener(&self, socket: OwnedFd) -> ClientFd {
         self.wrap(socket, Kind::Listener)
     }
@@ -90,18 +89,18 @@ impl Closer {
         ClientFd { fd: Some(fd), kind, closer: self.clone() }
     }
 
-    /// Whether so many descriptors wait to be closed that the client gets no more.
+    /// Whether the limit is reached, so that the client is refused more.
     pub fn is_full(&self) -> bool {
         self.unclosed() >= self.limit
     }
 
-    /// Descriptors that are not closed yet.
+    /// Number of descriptors not yet closed.
     fn unclosed(&self) -> usize {
         let queue = self.lock();
         queue.waiting.len() + queue.threads
     }
 
-    /// The error of whoever stops because of [`is_full`](Closer::is_full).
+    /// Fails if the limit is reached, for a caller that must stop then.
     pub fn check(&self) -> Result<(), Full> {
         if self.is_full() { Err(Full { limit: self.limit }) } else { Ok(()) }
     }
@@ -119,16 +118,16 @@ impl Closer {
             }
             queue.threads += 1;
         }
-        // The thread takes descriptors from the queue and owns none: one that cannot be started closes none here.
+        // The thread takes descriptors from the queue and owns none: if it cannot be started, none is closed here.
         let closer = self.clone();
         let thread = std::thread::Builder::new().name("client-close".into()).stack_size(STACK);
         if thread.spawn(move || closer.run()).is_err() {
-            // The descriptor waits for the next one, which tries again.
+            // The descriptor waits for the next call, which tries again.
             self.lock().threads -= 1;
         }
     }
 
-    /// Ends the connections that nobody has accepted. Returns whether none is left and none can come.
+    /// Ends unaccepted connections. Returns whether none is left and none can arrive.
     fn empty_backlog(&self, listener: &OwnedFd) -> bool {
         if shutdown(listener, Shutdown::Both).is_err() {
             return false;
@@ -137,7 +136,7 @@ impl Closer {
             match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => drop(self.connection(socket)),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // Anything else, such as a full table of open files, says nothing of the backlog.
+                // Any other error, such as a full file table, says nothing about the backlog.
                 Err(error) => return error == Errno::AGAIN,
             }
         }
@@ -162,10 +161,10 @@ impl Closer {
 /// Too many descriptors of a client wait to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{limit} descriptors from clients cannot be closed because somebody delays it; end the client that passed them"
+    "{limit} descriptors from clients cannot be closed because their peers delay it; end the client that passed them"
 )]
 pub struct Full {
-    /// How many may wait to be closed.
+    /// Limit on descriptors that wait to be closed.
     pub limit: usize,
 }
 
@@ -192,14 +191,14 @@ pub struct ClientFd {
 }
 
 impl ClientFd {
-    /// The descriptor as it is, for signalling, if it is an eventfd.
+    /// The descriptor for signalling, if it is an eventfd.
     pub fn into_eventfd(mut self) -> Option<OwnedFd> {
         self.fd.take_if(|fd| is_eventfd(fd.as_fd()))
     }
 }
 
 impl From<OwnedFd> for ClientFd {
-    /// As a descriptor of a client of its own.
+    /// A descriptor with a closer of its own.
     fn from(fd: OwnedFd) -> ClientFd {
         Closer::default().hold(fd)
     }
@@ -209,7 +208,7 @@ impl AsFd for ClientFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.fd {
             Some(fd) => fd.as_fd(),
-            None => unreachable!("only `drop` and `into_eventfd` take it, and nothing comes after them"),
+            None => unreachable!("only `drop` and `into_eventfd` take it, and both consume `self`"),
         }
     }
 }
@@ -235,7 +234,7 @@ impl Drop for ClientFd {
                 self.closer.close(fd);
             }
             Kind::Listener => {
-                // Closed here if possible: its address stays in use until then, and somebody may want it next.
+                // Closed here if possible: the address stays in use until then, and may be needed next.
                 if !self.closer.empty_backlog(&fd) {
                     self.closer.close(fd);
                 }
@@ -244,7 +243,7 @@ impl Drop for ClientFd {
     }
 }
 
-/// Whether nothing can delay closing the descriptor: memory files (which alone have seals) and eventfds.
+/// Whether closing cannot be delayed: memory files (the only ones with seals) and eventfds.
 fn closes_at_once(fd: BorrowedFd<'_>) -> bool {
     fcntl_get_seals(fd).is_ok() || is_eventfd(fd)
 }

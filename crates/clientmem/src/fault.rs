@@ -1,29 +1,30 @@
-//! The SIGBUS handler: what happens when the file behind a mapping is gone, or has no page there yet.
+//! The SIGBUS handler: raised when the file behind a mapping is gone, or has no page there yet.
 //!
-//! A page that is only missing is made, as far as what the client may have us allocate goes (`first_touch.rs`).
+//! A page that is merely missing is allocated, up to the client's limit (`first_touch.rs`).
 //!
-//! The kernel raises SIGBUS in the thread that touches a page which the client truncated away or punched out while no
-//! page can be had. The handler puts private zeros in the place of a small window around that page and returns; the
-//! access is repeated and completes. The window's size bounds what a fault costs the thread, whatever the size of the
-//! mapping: replacing pages that are mapped takes time for each of them, under the lock of the address space.
+//! The kernel raises SIGBUS in the thread that touches a page which the client has truncated away, or punched out while
+//! no page is available. The handler puts private zeros in place of a small window around that page and returns; the
+//! access is repeated and completes. The window's size bounds the cost of a fault, whatever the size of the mapping:
+//! replacing mapped pages takes time for each of them, under the lock of the address space.
 //!
 //! Invariants:
-//! - Between the signal and the return only atomics and system calls are used: no lock, no allocation, `errno` kept.
+//! - Between the signal and the return only atomics and system calls are used: no lock, no allocation, `errno`
+//!   preserved.
 //! - Only the address range of a registered mapping is ever replaced.
-//! - A signal that is not about a registered mapping goes where it would have gone without this crate.
+//! - A signal unrelated to any registered mapping goes where it would have gone without this crate.
 //!
-//! Several threads may fault in one window at once. Each replaces it: the later ones replace zeros (and what was
-//! scribbled over them) by zeros, which nobody can mind as the mapping's content is already void. Nobody waits for
-//! anybody, so that a thread that loses its CPU within the handler holds up no other.
+//! Several threads may fault in one window at once. Each replaces it: later ones replace zeros, and anything written
+//! over them, by zeros, which is harmless as the mapping's content is already void. No thread waits for another, so a
+//! thread that loses its CPU within the handler holds up no other.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Once, OnceLock};
 
-use crate::first_touch::Made;
+use crate::first_touch::Allocated;
 use crate::registry;
 
-/// The size of what a fault replaces, which is aligned to it: a file with larger pages loses one page. A batch that
-/// meets many holes costs little more than with single pages, and one that meets a truncated end takes few faults.
+/// Size and alignment of the window that a fault replaces; a file with larger pages loses one page. A batch that meets
+/// many holes costs little more than with single pages, and one that meets a truncated end takes few faults.
 const WINDOW: usize = 64 << 10;
 
 /// The action that was installed before ours.
@@ -32,11 +33,11 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 type Handler = extern "C" fn(c_int);
 type InfoHandler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Installs the SIGBUS handler that turns a vanished client file into zeros. May be called any number of times; the
-/// first call counts. [`Region`](crate::Region) calls it on its own.
+/// Installs the SIGBUS handler that turns a vanished client file into zeros. Only the first call has an effect.
+/// [`Region`](crate::Region) calls it itself.
 ///
-/// Signals that concern no region are passed to the handler that was installed before, so a program that has its own
-/// installs it first.
+/// Signals that concern no region are passed to the previously installed handler, so a program with its own handler
+/// installs that first.
 pub fn install_fault_handler() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -44,14 +45,14 @@ pub fn install_fault_handler() {
         let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a null new action only queries; `previous` is valid for writes.
         unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) };
-        // Known before the handler can run, which may be right after the next call.
+        // Set before the handler can run, which may be right after the next call.
         let _ = PREVIOUS.set(previous);
 
         let entry: InfoHandler = on_sigbus;
         // SAFETY: as above.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = entry as usize;
-        // SA_ONSTACK: another crate's thread may have a small stack, and a signal stack if so. Not SA_NODEFER: the
+        // SA_ONSTACK: a thread of another crate may have a small stack, and then a signal stack. Not SA_NODEFER: the
         // handler touches no client memory, and a fault of its own must end the process rather than recurse.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         // SAFETY: `action` is complete and `on_sigbus` is async-signal-safe. SIGBUS is a valid signal, so the call
@@ -63,7 +64,7 @@ pub fn install_fault_handler() {
     });
 }
 
-/// The handler.
+/// The SIGBUS handler.
 extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo to a handler installed with SA_SIGINFO.
     let code = unsafe { (*info).si_code };
@@ -73,10 +74,10 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         // SAFETY: both codes fill si_addr.
         let address = unsafe { (*info).si_addr() } as usize;
         if let Some((slot, mapping)) = registry::find(address) {
-            // SAFETY: errno is a thread-local that the interrupted code may be about to read, so it is put back.
+            // SAFETY: errno is a thread-local that the interrupted code may be about to read, so it is restored.
             let errno = unsafe { *libc::__errno_location() };
-            // A page that was lost to a memory error is not missing.
-            let handled = code == libc::BUS_ADRERR && make(mapping, address) || {
+            // A page lost to a memory error is not missing.
+            let handled = code == libc::BUS_ADRERR && allocate(mapping, address) || {
                 slot.set_faulted();
                 replace(mapping, address)
             };
@@ -90,31 +91,32 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     chain(signal, code, info, context);
 }
 
-/// Makes the page at `address` if it is missing and may be made.
-fn make(mapping: registry::Mapping, address: usize) -> bool {
+/// Allocates the page at `address` if it is missing and the budget allows.
+fn allocate(mapping: registry::Mapping, address: usize) -> bool {
     // SAFETY: null, or the budget of the mapping's Region, which keeps it until after the mapping is unregistered. That
     // cannot be now, because the faulting thread uses the mapping.
     let Some(budget) = (unsafe { mapping.budget.as_ref() }) else { return false };
     let (page, size) = window(mapping, address, 1);
-    budget.make(page, size) == Made::Yes
+    budget.allocate(page, size) == Allocated::Yes
 }
 
-/// Puts zeros in the place of `len` bytes at `start`, which are of a mapping that its region still owns.
-pub(crate) fn take_away(start: usize, len: usize) {
+/// Puts zeros in place of `len` bytes at `start`, part of a mapping that its region still owns.
+pub(crate) fn replace_with_zeros(start: usize, len: usize) {
     zero(start, len);
 }
 
-/// Puts zeros in the place of the window around `address`, or of as much of the mapping as the kernel lets us.
+/// Puts zeros in place of the window around `address`, or of as much of the mapping as the kernel allows.
 fn replace(mapping: registry::Mapping, address: usize) -> bool {
     let (start, len) = window(mapping, address, WINDOW);
     let (page, page_size) = window(mapping, address, 1);
-    // A hole in a mapping makes two of it, and a process may have only so many (`vm.max_map_count`): the whole mapping
-    // in place of its parts needs none more. A page at least is possible where memory is not overcommitted.
+    // A hole in a mapping splits it in two, and a process may have only so many mappings (`vm.max_map_count`):
+    // replacing the whole mapping needs no additional one. Replacing at least a page works where memory is not
+    // overcommitted.
     zero(start, len) || zero(mapping.start, mapping.len) || zero(page, page_size)
 }
 
 /// The aligned `size` bytes (a power of two), or the page of the file if that is larger, around `address`: start and
-/// length of what lies within the mapping.
+/// length of the part within the mapping.
 fn window(mapping: registry::Mapping, address: usize, size: usize) -> (usize, usize) {
     let size = size.max(mapping.page_size);
     let aligned = address & !(size - 1);
@@ -126,8 +128,9 @@ fn window(mapping: registry::Mapping, address: usize, size: usize) -> (usize, us
 /// Maps private zeros over `len` bytes at `start`. Changes errno.
 fn zero(start: usize, len: usize) -> bool {
     // SAFETY: [start, start + len) lies within a registered mapping: memory that its Region owns, that is only
-    // accessed through raw pointers, and that cannot be unmapped now because the faulting thread uses it. mmap is a
-    // bare system call and safe in a signal handler.
+    // SAFETY: [start, start + len) lies within a registered mapping: memory that its Region owns, that is only accessed
+    // through raw pointers, and that cannot be unmapped now because its user is in this call. mmap is a bare system
+    // call and safe in a signal handler.
     let mapped = unsafe {
         libc::mmap(
             start as *mut c_void,
@@ -141,12 +144,12 @@ fn zero(start: usize, len: usize) -> bool {
     mapped != libc::MAP_FAILED
 }
 
-/// Does what would have happened without this handler.
+/// Passes the signal on as if this handler did not exist.
 fn chain(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let previous = PREVIOUS.get();
     let (action, flags) = previous.map_or((libc::SIG_DFL, 0), |p| (p.sa_sigaction, p.sa_flags));
     match action {
-        // An ignored signal that somebody sent is ignored. A fault cannot be: the access would repeat for ever.
+        // An ignored signal that a process sent is ignored. A fault cannot be: the access would repeat forever.
         libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: plain data, all zeros is the default action; both calls are async-signal-safe. The signal is

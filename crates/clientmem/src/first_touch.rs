@@ -1,18 +1,18 @@
-//! What touching a client's memory first may allocate.
+//! Limits the allocations caused by first touches of a client's memory.
 //!
-//! A file on tmpfs may have fewer pages than bytes, and whoever touches a missing page first allocates it, charged to the
-//! memory cgroup of that process. So a client could have the switch pay for its memory, up to being killed for it. Honest
-//! clients have missing pages too: those of a guest that has not used all of its memory. So touching is allowed up to a
-//! limit.
+//! A file on tmpfs may have fewer pages than bytes. The process that first touches a missing page allocates it, charged
+//! to that process's memory cgroup. So a client could have the switch pay for its memory, up to being killed for it.
+//! Honest clients have missing pages too: those of a guest that has not used all of its memory. So first touches are
+//! allowed up to a limit.
 //!
-//! The kernel tells of missing pages through a userfaultfd: a thread that touches one gets SIGBUS, and the handler
-//! (`fault.rs`) counts and makes the page. A page that somebody else has made comes without a signal. System calls
-//! that are given an address of a missing page fail with `EFAULT`; touching it and repeating the call helps.
+//! The kernel reports missing pages through a userfaultfd: a thread that touches one gets SIGBUS, and the handler
+//! (`fault.rs`) counts and allocates the page. A page that another process has allocated raises no signal. System calls
+//! on the address of a missing page fail with `EFAULT`; touching it and repeating the call helps.
 //!
 //! Invariants:
-//! - What is counted for a limit never exceeds it, whatever number of threads touch.
-//! - [`Budget::make`], which runs in the handler, takes no lock and allocates nothing; it changes `errno`.
-//! - Where the kernel has no userfaultfd for us, nothing is counted, and [`FirstTouch::uncounted`] says so.
+//! - The count never exceeds its limit, whatever number of threads touch.
+//! - [`Budget::allocate`], which runs in the handler, takes no lock and uses no heap; it changes `errno`.
+//! - If the kernel refuses us a userfaultfd, nothing is counted, and [`FirstTouch::uncounted`] reports that.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,19 +24,19 @@ use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
 use crate::cgroup;
 
-/// The share of what the switch may have that the memory of one client may be by default.
+/// Default limit of one client: the process's allowed memory divided by this.
 const DEFAULT_SHARE: u64 = 4;
-/// How many bytes are made between two looks at what memory is left.
+/// Bytes allocated between two checks of the remaining memory.
 const CHECKED_EVERY: u64 = 1 << 20;
 
-/// A limit on what is allocated by touching one client's memory first, and what was. Clones share both.
+/// Limit on allocations by first touches of one client's memory, and their count. Clones share both.
 #[derive(Debug, Clone)]
 pub struct FirstTouch(Arc<Budget>);
 
-/// Why no more of a client's memory is made.
+/// Reasons for allocating no more of a client's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
-    /// As much as the limit was allocated.
+    /// The limit is used up.
     Limit,
     /// A memory cgroup of this process has less than an eighth of its limit left.
     Cgroup,
@@ -44,31 +44,31 @@ pub enum Exhausted {
     Machine,
 }
 
-/// See [`FirstTouch`].
+/// Limit and count of a [`FirstTouch`].
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: u64,
     made: AtomicU64,
-    /// 0, or 1 more than the place in [`REASONS`]; the first reason stays.
+    /// 0, or 1 + index in [`REASONS`]; the first reason stays.
     exhausted: AtomicU8,
     uncounted: AtomicBool,
 }
 
 const REASONS: [Exhausted; 3] = [Exhausted::Limit, Exhausted::Cgroup, Exhausted::Machine];
 
-/// What became of a missing page.
+/// Result of allocating a missing page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Made {
-    /// It is there now, or worth another try.
+pub(crate) enum Allocated {
+    /// The page exists now, or the access is worth another try.
     Yes,
-    /// It cannot be had: none is beyond the file's end, or in a file system that is full; or it must not be made.
+    /// Refused by the budget, or impossible: beyond the file's end, or in a file system that is full.
     No,
 }
 
 impl FirstTouch {
     /// Allows `limit` bytes.
     pub fn new(limit: u64) -> FirstTouch {
-        // The handler must not be the first to ask.
+        // Opened now, because the handler must not open them.
         cgroup::open();
         FirstTouch(Arc::new(Budget {
             limit,
@@ -78,31 +78,31 @@ impl FirstTouch {
         }))
     }
 
-    /// A quarter of the memory that this process may have, of its memory cgroup's limit or of what the machine has, in
+    /// A quarter of the memory that this process may have, by its memory cgroup's limit or the machine's memory, in
     /// whole mebibytes.
     pub fn default_limit() -> u64 {
         let share = cgroup::allowed() / DEFAULT_SHARE;
         share - share % (1 << 20)
     }
 
-    /// How many bytes may be allocated.
+    /// Largest number of bytes allocated.
     pub fn limit(&self) -> u64 {
         self.0.limit
     }
 
-    /// How many bytes were allocated. Those that the client has freed since count until the limit is reached.
+    /// Number of bytes allocated. Bytes that the client has freed since count until the limit is reached.
     pub fn made(&self) -> u64 {
         self.0.made.load(Ordering::Relaxed)
     }
 
-    /// Why no more is allocated, once that is so. Regions in which a page was missing after that are
+    /// Reason for allocating no more, once that is the case. A region that then meets a missing page is
     /// [`faulted`](crate::Region::faulted).
     pub fn exhausted(&self) -> Option<Exhausted> {
         let place = self.0.exhausted.load(Ordering::Relaxed).checked_sub(1)?;
         REASONS.get(usize::from(place)).copied()
     }
 
-    /// Why nothing is counted and the limit does not hold, if that is so.
+    /// The error that prevents counting and enforcing the limit, if there is one.
     pub fn uncounted(&self) -> Option<std::io::Error> {
         let why = || watcher().err().unwrap_or(Errno::NOSYS).into();
         self.0.uncounted.load(Ordering::Relaxed).then(why)
@@ -112,7 +112,7 @@ impl FirstTouch {
         &self.0
     }
 
-    /// Has the kernel tell of missing pages in a mapping of a file on tmpfs.
+    /// Asks the kernel to report missing pages in a mapping of a file on tmpfs.
     pub(crate) fn watch(&self, start: usize, len: usize) {
         if !watcher().is_ok_and(|watcher| register(watcher, start, len)) {
             self.0.uncounted.store(true, Ordering::Relaxed);
@@ -121,12 +121,12 @@ impl FirstTouch {
 }
 
 impl Budget {
-    /// Makes the page at the address `page`, which is missing.
-    pub(crate) fn make(&self, page: usize, size: usize) -> Made {
-        let Ok(watcher) = watcher() else { return Made::No };
+    /// Allocates the missing page at address `page`.
+    pub(crate) fn allocate(&self, page: usize, size: usize) -> Allocated {
+        let Ok(watcher) = watcher() else { return Allocated::No };
         let bytes = size as u64;
         if self.exhausted.load(Ordering::Relaxed) != 0 {
-            return Made::No;
+            return Allocated::No;
         }
         let counted = self.count(bytes) || self.recount(bytes) && self.count(bytes);
         if !counted {
@@ -137,17 +137,17 @@ impl Budget {
             return self.exhaust(shortage);
         }
         match zero_page(watcher, page, size) {
-            Ok(()) => return Made::Yes,
-            // Somebody else has made it; the address space was being changed.
+            Ok(()) => return Allocated::Yes,
+            // Another thread has allocated it; or the address space was being changed.
             Err(libc::EEXIST | libc::EAGAIN) => {
                 self.uncount(bytes);
-                return Made::Yes;
+                return Allocated::Yes;
             }
             Err(_) => self.uncount(bytes),
         }
-        // Beyond the end of the file, or in a huge page that somebody else has made just now, which the kernel does not tell
-        // apart.
-        if populate(page, size) { Made::Yes } else { Made::No }
+        // Beyond the end of the file, or in a huge page that another process has just allocated; the kernel's answer
+        // does not tell them apart.
+        if populate(page, size) { Allocated::Yes } else { Allocated::No }
     }
 
     fn count(&self, bytes: u64) -> bool {
@@ -156,14 +156,14 @@ impl Budget {
     }
 
     fn uncount(&self, bytes: u64) {
-        // A recount may have left it out already.
+        // A recount may have removed it already.
         let less = |made: u64| Some(made.saturating_sub(bytes));
         let _ = self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         TOTAL.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Leaves out of the count what the client must have freed: no more can be there than all shared memory that is charged
-    /// to this process. Returns whether that gave room for `bytes` and an eighth of the limit, so that it is rare.
+    /// Removes from the count pages that the client must have freed: at most all shared memory charged to this process
+    /// can exist. Returns whether that gave room for `bytes` and an eighth of the limit, so that it is rare.
     #[cold]
     fn recount(&self, bytes: u64) -> bool {
         let Some(charged) = cgroup::shared_memory() else { return false };
@@ -175,26 +175,26 @@ impl Budget {
     }
 
     #[cold]
-    fn exhaust(&self, why: Exhausted) -> Made {
+    fn exhaust(&self, why: Exhausted) -> Allocated {
         let place = REASONS.iter().position(|reason| *reason == why).unwrap_or_default() as u8;
-        // Fails where it has been exhausted before.
+        // Fails if a reason is set already.
         let _ = self.exhausted.compare_exchange(0, place + 1, Ordering::Relaxed, Ordering::Relaxed);
-        Made::No
+        Allocated::No
     }
 }
 
-/// Bytes made for all clients.
+/// Bytes allocated for all clients.
 static TOTAL: AtomicU64 = AtomicU64::new(0);
 
-/// Counts `bytes` for all clients. What memory is short of, which is looked at now and then, if it is.
+/// Counts `bytes` for all clients. At intervals, checks for a shortage of memory and returns it.
 fn shortage_of(bytes: u64) -> Option<Exhausted> {
     let before = TOTAL.fetch_add(bytes, Ordering::Relaxed);
-    // Whoever finds a shortage takes the count back, so that the next one looks again.
+    // A caller that finds a shortage takes its count back, so that the next one checks again.
     let look = before / CHECKED_EVERY != before.wrapping_add(bytes) / CHECKED_EVERY;
     look.then(cgroup::shortage).flatten()
 }
 
-// linux/userfaultfd.h: the numbers of the requests are the same on all 64-bit architectures with the generic encoding.
+// linux/userfaultfd.h: request numbers are the same on all 64-bit architectures with the generic encoding.
 const UFFD_USER_MODE_ONLY: u32 = 1;
 const UFFD_API: u64 = 0xAA;
 const UFFD_FEATURE_MISSING_SHMEM: u64 = 1 << 5;
@@ -204,7 +204,7 @@ const UFFDIO_REGISTER: u64 = 0xc020_aa00;
 const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;
 const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 const UFFDIO_ZEROPAGE_MODE_DONTWAKE: u64 = 1;
-/// In the answer to [`UFFDIO_REGISTER`]: [`UFFDIO_ZEROPAGE`] is possible there.
+/// Flag in the answer to [`UFFDIO_REGISTER`]: the range supports [`UFFDIO_ZEROPAGE`].
 const CAN_ZEROPAGE: u64 = 1 << 4;
 
 #[repr(C)]
@@ -214,27 +214,27 @@ struct Api {
     ioctls: u64,
 }
 
-/// `struct uffdio_register` and `struct uffdio_zeropage` alike.
+/// `struct uffdio_register` and `struct uffdio_zeropage`.
 #[repr(C)]
 struct OnRange {
     start: u64,
     len: u64,
     mode: u64,
-    /// What is possible, or how many bytes were made.
+    /// Supported operations, or number of bytes allocated.
     answer: u64,
 }
 
-/// What missing pages are told through: of the process, for all mappings.
+/// The userfaultfd that reports missing pages, one per process, for all mappings.
 fn watcher() -> Result<&'static OwnedFd, Errno> {
     static WATCHER: OnceLock<Result<OwnedFd, Errno>> = OnceLock::new();
-    // Called before any mapping is watched, so in the handler it only reads.
+    // Called before any mapping is registered, so the handler only reads it.
     WATCHER.get_or_init(open_watcher).as_ref().map_err(|errno| *errno)
 }
 
 fn open_watcher() -> Result<OwnedFd, Errno> {
     // User mode only: that needs no privilege. The kernel itself cannot wait for us either way.
     let flags = UserfaultfdFlags::from_bits_retain(UFFD_USER_MODE_ONLY) | UserfaultfdFlags::CLOEXEC;
-    // SAFETY: nothing is watched before `register`.
+    // SAFETY: nothing is registered before `register`.
     let watcher = unsafe { userfaultfd(flags) }?;
     let features = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_SIGBUS;
     let mut api = Api { api: UFFD_API, features, ioctls: 0 };
@@ -242,7 +242,7 @@ fn open_watcher() -> Result<OwnedFd, Errno> {
     unsafe { request(&watcher, UFFDIO_API, &raw mut api) }.map_err(Errno::from_raw_os_error).map(|()| watcher)
 }
 
-/// Whether missing pages in the range are told of from now on.
+/// Registers the range; returns whether its missing pages are reported from now on.
 fn register(watcher: &OwnedFd, start: usize, len: usize) -> bool {
     let mut range =
         OnRange { start: start as u64, len: len as u64, mode: UFFDIO_REGISTER_MODE_MISSING, answer: 0 };
@@ -251,24 +251,24 @@ fn register(watcher: &OwnedFd, start: usize, len: usize) -> bool {
     registered.is_ok() && range.answer & CAN_ZEROPAGE != 0
 }
 
-/// Makes a page of zeros where there is none. Says why not by number.
+/// Allocates a page of zeros if it is missing. Fails with the error number.
 fn zero_page(watcher: &OwnedFd, page: usize, size: usize) -> Result<(), c_int> {
     let (start, len) = (page as u64, size as u64);
     let mut range = OnRange { start, len, mode: UFFDIO_ZEROPAGE_MODE_DONTWAKE, answer: 0 };
-    // SAFETY: UFFDIO_ZEROPAGE reads and writes an `uffdio_zeropage`. It changes no page that is there.
+    // SAFETY: UFFDIO_ZEROPAGE reads and writes an `uffdio_zeropage`. It changes no existing page.
     unsafe { request(watcher, UFFDIO_ZEROPAGE, &raw mut range) }
 }
 
-/// Maps a page that is in the file. False if none is.
+/// Maps a page that exists in the file. Returns false if it does not.
 fn populate(page: usize, size: usize) -> bool {
-    // SAFETY: it changes no content, whatever is there.
+    // SAFETY: it changes no content.
     unsafe { libc::madvise(page as *mut c_void, size, libc::MADV_POPULATE_READ) == 0 }
 }
 
 /// # Safety
-/// `argument` is what `operation` takes.
+/// `argument` has the type that `operation` takes.
 unsafe fn request<T>(watcher: &OwnedFd, operation: u64, argument: *mut T) -> Result<(), c_int> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's promise.
     if unsafe { libc::ioctl(watcher.as_raw_fd(), operation as libc::Ioctl, argument) } == 0 {
         return Ok(());
     }

@@ -1,8 +1,8 @@
-//! What kind of file a descriptor that a client sent refers to.
+//! Kinds of files behind descriptors that a client sent.
 //!
-//! Invariant: nothing here can block, whatever the descriptor is. A client may send a file of a FUSE server that it runs
-//! itself, where even `fstat` and `fstatfs` wait for that server's answer. So these are only called once
-//! `F_GET_SEALS`, which asks no file system, has told that the file is a memory file.
+//! Invariant: nothing here can block, whatever the descriptor. A client may send a file of a FUSE server that it runs
+//! itself, where even `fstat` and `fstatfs` wait for that server's answer. So these are only called after
+//! `F_GET_SEALS`, which asks no file system, has shown that the file is a memory file.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -11,27 +11,27 @@ use rustix::io::Errno;
 
 use crate::MapError;
 
-/// `f_type` of tmpfs, which memfd files live on too.
+/// `f_type` of tmpfs, and of memfd files.
 const TMPFS_MAGIC: u32 = 0x0102_1994;
-/// `f_type` of hugetlbfs, which memfd files made with `MFD_HUGETLB` live on too.
+/// `f_type` of hugetlbfs, and of memfd files created with `MFD_HUGETLB`.
 const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
 
-/// What is worth knowing about a file that may be mapped.
+/// Properties of a file that may be mapped.
 pub(crate) struct Mappable {
-    /// The size of the file in bytes.
+    /// Size of the file, bytes.
     pub(crate) file_size: u64,
-    /// The granularity in which its pages can be mapped and replaced; a power of two.
+    /// Granularity in which its pages can be mapped and replaced; a power of two.
     pub(crate) page_size: usize,
-    /// Whether touching it may allocate pages that nobody has reserved.
+    /// Whether touching it may allocate pages that are not reserved.
     pub(crate) may_be_sparse: bool,
 }
 
-/// Tells whether `fd` may be mapped at all: a regular file on tmpfs or hugetlbfs.
+/// Checks that `fd` may be mapped: a regular file on tmpfs or hugetlbfs.
 ///
-/// Every other file system is refused: a FUSE or NFS server, which can be the client itself, could leave a page
-/// fault unanswered and with it the thread that copies a packet.
+/// Every other file system is refused: a FUSE or NFS server, which can be the client itself, could leave a page fault
+/// unanswered, and so block the thread that copies a packet.
 pub(crate) fn mappable(fd: BorrowedFd<'_>) -> Result<Mappable, MapError> {
-    // The kernel knows seals on the files of exactly these two, and answers without asking anybody.
+    // The kernel supports seals on files of exactly these two, and answers without asking a file server.
     match fcntl_get_seals(fd) {
         Ok(_) => {}
         Err(Errno::INVAL) => return Err(refuse(fd)),
@@ -61,9 +61,9 @@ fn huge_page_size(stat: &Stat) -> Result<usize, MapError> {
         .ok_or_else(|| MapError::Inspect(std::io::Error::other("hugetlbfs reports no usable huge page size")))
 }
 
-/// Why a file that is not a memory file is refused.
+/// The reason for refusing a file that is not a memory file.
 fn refuse(fd: BorrowedFd<'_>) -> MapError {
-    // Content with what is known without asking a file server.
+    // Without asking a file server: what the kernel knows suffices.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let Ok(stat) = statx(fd, c"", flags, StatxFlags::TYPE) else { return MapError::WrongFileSystem };
     let found = match FileType::from_raw_mode(stat.stx_mode.into()) {
@@ -79,10 +79,9 @@ fn refuse(fd: BorrowedFd<'_>) -> MapError {
     MapError::NotRegular { found }
 }
 
-/// Tells whether `fd` is an eventfd.
+/// Returns whether `fd` is an eventfd.
 ///
-/// The kernel offers no call for it; the name under `/proc/self/fd` is what it has. Where `/proc` is not mounted the
-/// answer is `false`.
+/// The kernel has no call for this; the name under `/proc/self/fd` tells. Without `/proc` the answer is `false`.
 ///
 /// ```
 /// use std::os::fd::AsFd;

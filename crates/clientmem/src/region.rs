@@ -1,9 +1,9 @@
 //! One mapped file.
 //!
 //! Invariants:
-//! - `start..start + mapped` is mapped readable and writable from construction to drop, whatever becomes of the file.
-//! - `base..base + len` lies within it, and only addresses there are handed out.
-//! - The mapping is registered with the fault handler for the whole time in which anybody can have an address of it.
+//! - `start..start + mapped` is mapped readable and writable from construction to drop, whatever happens to the file.
+//! - `base..base + len` lies within it, and only addresses there are returned.
+//! - The mapping is registered with the fault handler for as long as an address of it may be in use.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,27 +17,28 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::registry::{self, Mapping, Slot};
 use crate::{FirstTouch, fault, install_fault_handler, kind};
 
-/// The largest region that is mapped: more than guests have, and of the address space of 128 TiB a small part.
+/// Largest region: more than guests have, and a small part of the address space of 128 TiB.
 pub const MAX_REGION_SIZE: u64 = 1 << 40;
 
-/// What is unmapped in one go, if the file's pages are not larger. The kernel locks the address space meanwhile, 0.1 µs or
-/// more for each page, and a worker whose access faults waits for that lock.
-const UNMAPPED_AT_ONCE: usize = 16 << 20;
-/// Pause between pieces: without it the kernel gives the lock back to us, for up to 4 ms, while the worker wakes.
-const LET_WORKERS: Duration = Duration::from_micros(50);
-/// Time without a pause. A piece with pages takes longer; 1 TiB without any has 65,536 pieces of a few microseconds.
-const AT_A_STRETCH: Duration = Duration::from_micros(100);
+/// Bytes to unmap in one go, if the file's pages are not larger. The kernel locks the address space meanwhile, 0.1 µs
+/// or more for each page, and a worker whose access faults waits for that lock.
+const UNMAP_STEP: usize = 16 << 20;
+/// Pause between steps: without it the kernel gives the lock back to us, for up to 4 ms, while the worker wakes.
+const PAUSE: Duration = Duration::from_micros(50);
+/// Longest time without a pause. A step with pages takes longer; 1 TiB without any has 65,536 steps of a few
+/// microseconds.
+const MOST_WITHOUT_PAUSE: Duration = Duration::from_micros(100);
 
-/// Why a client's file is not mapped.
+/// Reasons for refusing a client's file.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The file is not a regular file.
     #[error("memory file is {found}, not a regular file on tmpfs or hugetlbfs")]
     NotRegular {
-        /// What it is.
+        /// Kind of file found.
         found: &'static str,
     },
-    /// The file lies on a file system whose page faults may block.
+    /// The file is on a file system whose page faults may block.
     #[error("memory file is not on tmpfs (memfd) or hugetlbfs")]
     WrongFileSystem,
     /// The announced size is zero.
@@ -54,7 +55,7 @@ pub enum MapError {
     BeyondFile {
         /// The announced size.
         size: u64,
-        /// Where in the file it starts.
+        /// Offset of the region in the file.
         offset: u64,
         /// The size of the file.
         file_size: u64,
@@ -62,18 +63,18 @@ pub enum MapError {
     /// The descriptor does not allow reading and writing.
     #[error("memory file is not open for reading and writing")]
     NotReadWrite,
-    /// The kernel would not tell what the descriptor is.
+    /// The kernel refused information on the descriptor.
     #[error("memory file cannot be inspected: {0}")]
     Inspect(#[source] io::Error),
-    /// The kernel would not map the file.
+    /// The kernel refused to map the file.
     #[error("memory file cannot be mapped: {0}")]
     Map(#[source] io::Error),
-    /// Too many regions are mapped already.
-    #[error("{} regions are mapped already, no more are possible", registry::SLOTS)]
+    /// Too many regions are mapped.
+    #[error("{} regions are already mapped, which is the limit", registry::SLOTS)]
     TableFull,
 }
 
-/// Where in its file a region starts, if that is worth saying.
+/// Text on a region's offset in its file, if not 0.
 fn at(offset: u64) -> String {
     if offset == 0 { String::new() } else { format!(" at offset {offset}") }
 }
@@ -82,23 +83,23 @@ fn at(offset: u64) -> String {
 ///
 /// Users take raw pointers from [`at`](Region::at). The owner drops a `Region` only after every thread that may hold
 /// such a pointer has stopped using it (a quiescent point): dropping unmaps, and the address range may be reused at
-/// once, with nothing to catch a late access. The fault handler leans on the same rule.
+/// once, with nothing to catch a late access. The fault handler relies on the same rule.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
     len: u64,
-    /// What was mapped: whole pages around `base` and `len`.
+    /// The mapped range: whole pages around `base` and `len`.
     start: NonNull<u8>,
     mapped: usize,
     page_size: usize,
     slot: &'static Slot,
     /// The file, unless the process had no descriptor left for it.
     file: Option<OwnedFd>,
-    /// What the slot refers to.
+    /// Keeps the budget that the slot refers to.
     _first_touch: Option<FirstTouch>,
 }
 
-// SAFETY: a Region hands out raw pointers only and has no interior state besides the slot's atomics; mapping and
+// SAFETY: a Region only returns raw pointers and has no interior state besides the slot's atomics; mapping and
 // unmapping are not bound to a thread.
 unsafe impl Send for Region {}
 // SAFETY: as above; all methods on &self are reads of constant fields or atomics.
@@ -113,14 +114,13 @@ impl Region {
         Region::map_part(fd, 0, size)
     }
 
-    /// The same for the `size` bytes from `offset` on, which need not be a page's start: no more is mapped than the pages
-    /// that they lie in.
+    /// The same for the `size` bytes from `offset` on, which need not start a page: maps only the pages that hold them.
     pub fn map_part(fd: BorrowedFd<'_>, offset: u64, size: u64) -> Result<Region, MapError> {
         Region::map_counted(fd, offset, size, None)
     }
 
-    /// The same, with what touching it first allocates counted. Files on hugetlbfs have their pages reserved when they are
-    /// mapped, and nothing is counted.
+    /// The same, counting the allocations of first touches. Files on hugetlbfs have their pages reserved on mapping, so
+    /// nothing is counted.
     pub fn map_counted(
         fd: BorrowedFd<'_>,
         offset: u64,
@@ -142,7 +142,7 @@ impl Region {
         if flags & OFlags::ACCMODE != OFlags::RDWR {
             return Err(MapError::NotReadWrite);
         }
-        let kept = fcntl_dupfd_cloexec(fd, 0).ok();
+        let duplicate = fcntl_dupfd_cloexec(fd, 0).ok();
         install_fault_handler();
         // A power of two, in which the file is mapped.
         let page_size = file.page_size as u64;
@@ -150,7 +150,7 @@ impl Region {
         let inside = (offset - first) as usize;
         // Cannot overflow: the size is at most 2^40, a page much smaller, and files end below 2^63.
         let mapped = (end - first).next_multiple_of(page_size) as usize;
-        // SAFETY: no address is asked for, so the kernel picks a free range and nothing existing is touched.
+        // SAFETY: no address is requested, so the kernel picks a free range and nothing existing is touched.
         let start = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -167,7 +167,7 @@ impl Region {
         let mapping = Mapping { start: start as usize, len: mapped, page_size: file.page_size, budget };
         let (Some(start), Some(slot)) = (NonNull::new(start.cast::<u8>()), registry::register(mapping))
         else {
-            // SAFETY: the range was mapped just now and nobody has an address of it.
+            // SAFETY: the range was mapped just now and no address of it is in use.
             let _ = unsafe { munmap(start, mapped) };
             return Err(MapError::TableFull);
         };
@@ -183,14 +183,14 @@ impl Region {
             mapped,
             page_size: file.page_size,
             slot,
-            file: kept,
+            file: duplicate,
             _first_touch: first_touch,
         })
     }
 
-    /// Makes a memory file of our own, for the client role, and maps it.
+    /// Creates a memory file of our own, for the client role, and maps it.
     ///
-    /// The file is sealed: its size is fixed, so that the peer can rely on it. `name` shows in `/proc/PID/maps`.
+    /// The file is sealed: its size is fixed, so that the peer can rely on it. `name` appears in `/proc/PID/maps`.
     pub fn create(name: &str, size: u64) -> io::Result<(Region, OwnedFd)> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, size)?;
@@ -205,8 +205,8 @@ impl Region {
         if offset.checked_add(len)? > self.len {
             return None;
         }
-        // SAFETY: offset <= self.len, and that many bytes are mapped from `base` on: the result lies within the mapping or
-        // one past its end.
+        // SAFETY: offset <= self.len, and that many bytes are mapped from `base` on: the result lies within the mapping
+        // or one past its end.
         Some(unsafe { self.base.add(offset as usize) })
     }
 
@@ -223,9 +223,9 @@ impl Region {
         self.len
     }
 
-    /// Whether an access met a page that the client had taken away, or that must not be made ([`FirstTouch`]). From then
-    /// on the content is void: some of it, around that page, is private memory that began as zeros, and the client should
-    /// be disconnected.
+    /// Whether an access met a page that the client had taken away, or that must not be allocated ([`FirstTouch`]).
+    /// From then on the content is void: around that page it is private memory that began as zeros, and the client
+    /// should be disconnected.
     #[inline]
     pub fn faulted(&self) -> bool {
         self.slot.faulted()
@@ -233,31 +233,30 @@ impl Region {
 }
 
 impl Region {
-    /// Takes the client's memory away from whoever uses it: private memory that begins as zeros is in its place, and the
-    /// region counts as faulted. For a client in whose memory a thread is stuck, which comes out by this. Waits for the
-    /// kernel, which may wait for that client.
+    /// Replaces the client's memory by private memory that begins as zeros; the region counts as faulted. For a client
+    /// in whose memory a thread is stuck: the thread comes out. Waits for the kernel, which may wait for that client.
     pub fn void(&self) {
         self.slot.set_faulted();
         for (start, len) in self.steps() {
-            fault::take_away(start.as_ptr() as usize, len);
+            fault::replace_with_zeros(start.as_ptr() as usize, len);
         }
     }
 
-    /// Returns at once, unless somebody punches holes into the file, or truncates it: then when that is over, as whoever
-    /// touches such a page. Touches nothing.
+    /// Waits while a process punches holes into the file or truncates it, as a thread does that touches an affected
+    /// page; otherwise returns at once. Touches nothing.
     pub fn wait_for_holes(&self) {
-        // Adds no seal. The kernel takes the file's lock to find that out, which it holds for as long as holes are made
-        // (memfd_add_seals and shmem_fallocate; hugetlbfs alike).
+        // Adds no seal. To check, the kernel takes the file's lock, which it holds while holes are punched
+        // (memfd_add_seals and shmem_fallocate; hugetlbfs likewise).
         let _ = self.file.as_ref().map(|file| fcntl_add_seals(file, SealFlags::empty()));
     }
 
-    /// The mapping, in pieces between which others get the kernel's lock.
+    /// The mapping in steps, with pauses in which other threads get the kernel's lock.
     fn steps(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
-        let step = UNMAPPED_AT_ONCE.max(self.page_size);
+        let step = UNMAP_STEP.max(self.page_size);
         let mut since = Instant::now();
         (0..self.mapped).step_by(step).map(move |offset| {
-            if since.elapsed() > AT_A_STRETCH {
-                std::thread::sleep(LET_WORKERS);
+            if since.elapsed() > MOST_WITHOUT_PAUSE {
+                std::thread::sleep(PAUSE);
                 since = Instant::now();
             }
             // SAFETY: `offset` is less than the mapping's length.
@@ -271,8 +270,8 @@ impl Drop for Region {
         // First: once unmapped, the address range may belong to the next mapping of any thread.
         self.slot.unregister();
         for (start, len) in self.steps() {
-            // SAFETY: the range lies within this Region's own, and per the rule above nobody uses an address of it any
-            // more. Unmapping the beginning of what is left does not fail in a way that could be dealt with.
+            // SAFETY: the range lies within this Region's own, and by the rule above no address of it is in use any
+            // more. Unmapping the start of the remaining range does not fail in a way that could be handled.
             let _ = unsafe { munmap(start.as_ptr().cast(), len) };
         }
     }

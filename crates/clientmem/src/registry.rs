@@ -1,32 +1,32 @@
-//! The table in which the SIGBUS handler finds the mapping that an address belongs to.
+//! The table in which the SIGBUS handler finds the mapping of an address.
 //!
 //! It is a static array of slots made of atomics, because a signal handler may not lock or allocate. Each slot is a
-//! sequence lock: `seq` counts through free, claimed, live, free again, so that the handler can tell a snapshot of
-//! one mapping from a mixture of two.
+//! sequence lock: `seq` cycles through free, claimed, live, so that the handler can tell a snapshot of one mapping from
+//! a mixture of two.
 //!
 //! Invariants:
-//! - A slot's fields change only while its `seq` is in phase [`CLAIMED`], and only one owner can be there.
+//! - A slot's fields change only while its `seq` is in phase [`CLAIMED`], which only one owner can be in.
 //! - A mapping is registered after it is mapped and unregistered before it is unmapped, so live slots never overlap.
-//! - `seq` only grows (64 bits: it does not wrap), so that a snapshot with the same `seq` on both sides is whole.
+//! - `seq` only grows (64 bits: it does not wrap), so a snapshot with the same `seq` before and after is whole.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crate::first_touch::Budget;
 
-/// How many mappings can exist at once: half of those that Linux lets a process have (`vm.max_map_count`, 65,530), and
-/// eight for each of four thousand clients.
+/// Most mappings at once: half of those that Linux grants a process (`vm.max_map_count`, 65,530), and eight for each of
+/// four thousand clients.
 pub(crate) const SLOTS: usize = 32768;
 
-/// `seq % 3`: nobody's.
+/// `seq % 3`: unowned.
 const FREE: u64 = 0;
-/// `seq % 3`: an owner is writing the fields.
+/// `seq % 3`: the owner is writing the fields.
 const CLAIMED: u64 = 1;
 /// `seq % 3`: the fields describe a mapping.
 const LIVE: u64 = 2;
-/// The number of phases.
+/// Number of phases.
 const PHASES: u64 = 3;
 
-/// One mapping, or none.
+/// A mapping, or none.
 #[derive(Debug)]
 pub(crate) struct Slot {
     seq: AtomicU64,
@@ -40,18 +40,18 @@ pub(crate) struct Slot {
 /// A consistent view of a live slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapping {
-    /// The first address.
+    /// First address.
     pub(crate) start: usize,
-    /// The length in bytes, a multiple of `page_size`.
+    /// Length in bytes, a multiple of `page_size`.
     pub(crate) len: usize,
-    /// The granularity in which parts can be replaced.
+    /// Granularity in which parts can be replaced.
     pub(crate) page_size: usize,
-    /// What missing pages are made from; null if the kernel makes them without asking us.
+    /// Budget for missing pages; null if the kernel allocates them without asking us.
     pub(crate) budget: *const Budget,
 }
 
 static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
-/// Every slot that was ever used is below: the handler looks no further.
+/// All slots ever used are below this index: the handler searches no further.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 impl Slot {
@@ -66,7 +66,7 @@ impl Slot {
         }
     }
 
-    /// Takes the slot if it is free. Returns the `seq` it had.
+    /// Claims the slot if it is free. Returns its previous `seq`.
     fn claim(&self) -> Option<u64> {
         let seq = self.seq.load(Ordering::Relaxed);
         if seq % PHASES != FREE {
@@ -78,7 +78,7 @@ impl Slot {
         Some(seq)
     }
 
-    /// The mapping of this slot, if it is live and holds still while it is read.
+    /// The mapping of this slot, if it is live and unchanged while it is read.
     fn snapshot(&self) -> Option<Mapping> {
         let seq = self.seq.load(Ordering::Acquire);
         if seq % PHASES != LIVE {
@@ -94,18 +94,18 @@ impl Slot {
         (self.seq.load(Ordering::Relaxed) == seq).then_some(mapping)
     }
 
-    /// Whether any of the mapping was replaced by zeros.
+    /// Whether part of the mapping was replaced by zeros.
     #[inline]
     pub(crate) fn faulted(&self) -> bool {
         self.faulted.load(Ordering::Acquire)
     }
 
-    /// Notes that some of the mapping is being replaced by zeros.
+    /// Notes that part of the mapping is being replaced by zeros.
     pub(crate) fn set_faulted(&self) {
         self.faulted.store(true, Ordering::Release);
     }
 
-    /// Gives the slot back. Only its owner calls this, before it unmaps.
+    /// Frees the slot. Called only by its owner, before it unmaps.
     pub(crate) fn unregister(&self) {
         // LIVE + 1 is the next FREE.
         self.seq.fetch_add(1, Ordering::Release);
@@ -129,15 +129,15 @@ pub(crate) fn register(mapping: Mapping) -> Option<&'static Slot> {
     None
 }
 
-/// The live mapping that `address` lies in. Async-signal-safe.
+/// The live mapping that contains `address`. Async-signal-safe.
 ///
 /// The caller has just faulted at `address` and therefore uses the mapping, whose owner may not drop it while it has
-/// users: the slot found stays live for as long as the fault is handled.
+/// users: the slot found stays live while the fault is handled.
 pub(crate) fn find(address: usize) -> Option<(&'static Slot, Mapping)> {
     let used = USED.load(Ordering::Acquire);
     TABLE.iter().take(used).find_map(|slot| {
         let mapping = slot.snapshot()?;
-        // Wraps for an address below the start, to something larger than any length.
+        // For an address below the start, this wraps to a value larger than any length.
         (address.wrapping_sub(mapping.start) < mapping.len).then_some((slot, mapping))
     })
 }

@@ -1,7 +1,7 @@
-//! Signals that concern no region: they go where they would have gone.
+//! Signals that concern no region go where they would have gone.
 //!
-//! Each case needs a process of its own, as the handler is installed once per process: the parent starts this test
-//! program again with the name of the case in the environment.
+//! Each case needs its own process, since the handler is installed once per process: the parent restarts this test
+//! program with the case's name in the environment.
 #![allow(clippy::unwrap_used)]
 
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ fn fault_outside_all_regions() {
     // SAFETY: the kernel picks the address.
     let at = unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, &fd, 0) }.unwrap();
     ftruncate(&fd, 0).unwrap();
-    // SAFETY: mapped just now; the access faults, which is the point.
+    // SAFETY: mapped just now; the access is meant to fault.
     let _ = unsafe { at.cast::<u8>().read_volatile() };
 }
 

@@ -1,5 +1,5 @@
-//! What a fault costs the thread that meets it: no more in a large mapping than in a small one, and no more while another
-//! mapping goes away. `cargo test -p mswitch-clientmem --test cost -- --nocapture` prints the figures.
+//! Cost of a fault to the faulting thread: no higher in a large mapping than in a small one, nor while another mapping
+//! is unmapped. `cargo test -p mswitch-clientmem --test cost -- --nocapture` prints the figures.
 #![allow(clippy::unwrap_used)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +27,7 @@ fn populated(size: u64) -> OwnedFd {
     fd
 }
 
-/// A mapping of the whole file in which every page was touched.
+/// A mapping of the whole file with every page touched.
 fn touched(fd: &OwnedFd, size: u64) -> Region {
     let region = Region::map(fd.as_fd(), size).unwrap();
     (0..size).step_by(PAGE as usize).for_each(|offset| read(&region, offset));
@@ -39,7 +39,7 @@ fn read(region: &Region, offset: u64) {
     let _ = unsafe { region.at(offset, 1).unwrap().as_ptr().read_volatile() };
 }
 
-/// The slowest of accesses all over a mapping, touched before, whose file has just lost its last page.
+/// The slowest of many accesses spread over a touched mapping whose file has just lost its last page.
 fn worst(fd: &OwnedFd, size: u64) -> Duration {
     let region = touched(fd, size);
     ftruncate(fd, size - PAGE).unwrap();
@@ -48,7 +48,7 @@ fn worst(fd: &OwnedFd, size: u64) -> Duration {
         read(&region, offset);
         start.elapsed()
     };
-    // The page that is gone first.
+    // The lost page first.
     let worst = (0..64).map(|i| access(size - PAGE - i * (size / 64))).max().unwrap();
     assert!(region.faulted());
     ftruncate(fd, size).unwrap();

@@ -1,4 +1,4 @@
-//! What touching a client's memory first may allocate, and what happens at the limit.
+//! Limits on first-touch allocations, and behaviour at the limit.
 #![allow(clippy::unwrap_used)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ fn sparse(pages: u64) -> OwnedFd {
     fd
 }
 
-/// Pages that a file has.
+/// Number of pages that a file has.
 fn pages(fd: &OwnedFd) -> u64 {
     fstat(fd).unwrap().st_blocks as u64 * 512 / PAGE
 }
@@ -45,12 +45,12 @@ fn missing_pages_are_made_and_counted_once() {
     let (ours, theirs) = (counted(&fd, &first_touch), Region::map(fd.as_fd(), 64 * PAGE).unwrap());
     write(&ours, 3, 5);
     assert_eq!((read(&theirs, 3), read(&ours, 9), first_touch.made()), (5, 0, 2 * PAGE));
-    // What the client has touched is there.
+    // Pages that the client has touched exist.
     write(&theirs, 20, 8);
     assert_eq!((read(&ours, 20), first_touch.made()), (8, 2 * PAGE));
     write(&ours, 3, 6);
     assert_eq!((pages(&fd), first_touch.made()), (3, 2 * PAGE));
-    // What it punches out is missing again.
+    // Pages that it punches out are missing again.
     fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 3 * PAGE, PAGE).unwrap();
     assert_eq!((read(&ours, 3), first_touch.made()), (0, 3 * PAGE));
     assert!(!ours.faulted() && first_touch.exhausted().is_none());
@@ -101,7 +101,7 @@ fn no_page_is_made_beyond_the_end_of_the_file() {
 fn threads_that_touch_the_same_pages_are_counted_once() {
     const THREADS: u64 = 4;
     for round in 0..50 {
-        // What is being made counts too, though another thread may turn out to have made it: a page for each of them.
+        // Pages being allocated count too, though another thread may turn out to be first: one page per thread.
         let (fd, first_touch) = (sparse(64), FirstTouch::new((64 + THREADS) * PAGE));
         let region = counted(&fd, &first_touch);
         let barrier = Barrier::new(THREADS as usize);
@@ -157,7 +157,7 @@ fn a_first_touch_costs_a_few_times_what_the_kernel_alone_takes() {
         (0..PAGES).for_each(|page| write(&region, page, 1));
         start.elapsed() / PAGES as u32
     };
-    // Once for the machine to have the memory.
+    // Once, so that the machine has the memory ready.
     touch(None);
     let rounds: Vec<_> = (0..7).map(|_| (touch(None), touch(Some(&FirstTouch::new(u64::MAX))))).collect();
     println!("first touch of a page, by the kernel alone and counted: {rounds:?}");
@@ -172,7 +172,7 @@ fn a_first_touch_costs_a_few_times_what_the_kernel_alone_takes() {
 
 const CASE: &str = "CLIENTMEM_FIRST_TOUCH_CASE";
 
-/// Runs `child` in a process of its own.
+/// Runs `child` in its own process.
 fn run(case: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--ignored", "--nocapture"]).env(CASE, case);
@@ -200,11 +200,11 @@ fn child() {
 }
 
 #[test]
-fn without_a_userfaultfd_nothing_is_counted_and_that_is_told() {
+fn without_a_userfaultfd_nothing_is_counted_and_that_is_reported() {
     run("forbidden");
 }
 
-/// As a container's seccomp filter does.
+/// Denies userfaultfd as a container's seccomp filter does.
 fn forbid_userfaultfd() {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;

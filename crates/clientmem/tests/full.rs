@@ -18,7 +18,7 @@ fn more_regions_than_the_handler_knows_are_refused() {
     assert!(matches!(error, MapError::TableFull), "{error}");
     assert_eq!(
         error.to_string(),
-        format!("{} regions are mapped already, no more are possible", regions.len())
+        format!("{} regions are already mapped, which is the limit", regions.len())
     );
     regions.pop();
     assert!(Region::map(fd.as_fd(), 4096).is_ok());

@@ -1,4 +1,4 @@
-//! Who asks whether holes are being punched into a client's file waits until they are, and not otherwise.
+//! A probe waits while holes are being punched into a client's file, and not otherwise.
 #![allow(clippy::unwrap_used)]
 
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ fn holes_are_waited_for() {
     let file = memfd_create("holes", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, SIZE).unwrap();
     let region = Region::map(file.as_fd(), SIZE).unwrap();
-    // One may ask before the kernel has begun.
+    // The probe may run before the kernel has begun.
     let seen = (0..50).any(|_| {
         fallocate(&file, FallocateFlags::empty(), 0, SIZE).unwrap();
         let calm = timed(|| region.wait_for_holes());
@@ -40,6 +40,6 @@ fn holes_are_waited_for() {
         println!("punched for {punched:?}, waited {waited:?}, undisturbed {calm:?}");
         waited > punched / 2 && calm < punched / 10
     });
-    assert!(seen, "nobody ever waited for a hole");
+    assert!(seen, "no probe waited for a hole");
     assert!(!region.faulted());
 }

@@ -1,4 +1,4 @@
-//! What a client can do to the memory it shares, and that all of it only costs the client.
+//! Attacks of a client on the memory that it shares: each costs only the client.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs::File;
@@ -60,12 +60,12 @@ fn a_truncated_file_reads_as_zeros_and_is_noticed() {
     write(&region, 0, 1);
     write(&region, 3 * PAGE, 1);
     ftruncate(&fd, PAGE).unwrap();
-    // The first page is still there, so nothing has been noticed.
+    // The first page still exists, so nothing has been noticed.
     assert_eq!(read(&region, 0), 1);
     assert!(!region.faulted());
     assert_eq!(read(&region, 3 * PAGE), 0);
     assert!(region.faulted());
-    // What was taken away was replaced, and can be written.
+    // The lost pages were replaced and can be written.
     write(&region, 2 * PAGE, 9);
     assert_eq!(read(&region, 2 * PAGE), 9);
     // Growing the file again changes nothing.
@@ -123,7 +123,7 @@ fn a_hole_in_a_huge_page_file_faults_when_pages_are_out() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     let fd = memfd_create("test", flags).unwrap();
     ftruncate(&fd, 2 * HUGE).unwrap();
-    // Less than a huge page is asked for, a whole number of them is mapped.
+    // Less than a huge page is requested, a whole number of them is mapped.
     let region = Region::map(fd.as_fd(), HUGE + 100).unwrap();
     write(&region, 0, 1);
     write(&region, HUGE, 2);
@@ -171,13 +171,13 @@ fn faults_while_other_regions_come_and_go() {
                     let size = (1 + round % 5) * PAGE;
                     let (fd, other) = (file(size), file(PAGE));
                     let region = Region::map(fd.as_fd(), size).unwrap();
-                    let kept = Region::map(other.as_fd(), PAGE).unwrap();
-                    write(&kept, 0, 11);
+                    let intact = Region::map(other.as_fd(), PAGE).unwrap();
+                    write(&intact, 0, 11);
                     ftruncate(&fd, 0).unwrap();
                     assert_eq!(read(&region, size - 1), 0);
                     assert!(region.faulted());
-                    assert_eq!(read(&kept, 0), 11);
-                    assert!(!kept.faulted());
+                    assert_eq!(read(&intact, 0), 11);
+                    assert!(!intact.faulted());
                 }
             });
         }
@@ -185,7 +185,7 @@ fn faults_while_other_regions_come_and_go() {
 }
 
 #[test]
-fn sizes_that_cannot_be_are_refused() {
+fn impossible_sizes_are_refused() {
     let fd = file(PAGE);
     assert!(matches!(Region::map(fd.as_fd(), 0), Err(MapError::Empty)));
     let error = Region::map(fd.as_fd(), PAGE + 1).unwrap_err();
@@ -196,7 +196,7 @@ fn sizes_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_is_no_memory_file_is_refused() {
+fn files_other_than_memory_files_are_refused() {
     let refused = |fd: OwnedFd, what: &str| match Region::map(fd.as_fd(), 1) {
         Err(e @ MapError::NotRegular { .. }) => assert!(e.to_string().contains(what), "{e}"),
         other => panic!("{what}: {other:?}"),
@@ -205,7 +205,7 @@ fn what_is_no_memory_file_is_refused() {
     refused(std::os::unix::net::UnixDatagram::unbound().unwrap().into(), "a socket");
     refused(File::open("/").unwrap().into(), "a directory");
     refused(File::open("/dev/zero").unwrap().into(), "a character device");
-    // Newer kernels give these the type of a regular file.
+    // Newer kernels report these as regular files.
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let error = Region::map(event.as_fd(), 1).unwrap_err();
     assert!(matches!(error, MapError::NotRegular { .. } | MapError::WrongFileSystem), "{error}");
@@ -273,7 +273,7 @@ fn dropping_unmaps() {
 fn a_part_of_a_file_is_mapped_and_no_more() {
     let fd = file(64 * PAGE);
     let whole = Region::map(fd.as_fd(), 64 * PAGE).unwrap();
-    // Neither its start nor its end is a page's.
+    // Neither start nor end is page-aligned.
     let part = Region::map_part(fd.as_fd(), 10 * PAGE + 100, 2 * PAGE).unwrap();
     write(&whole, 10 * PAGE + 100, 7);
     write(&whole, 12 * PAGE + 99, 9);

@@ -1,4 +1,4 @@
-//! Faults when the process has no mappings left. In a process of its own, as nobody else could map anything meanwhile.
+//! Faults when the process has no mappings left. In its own process, since no other test could map memory meanwhile.
 #![allow(clippy::unwrap_used)]
 
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 fn more_faults_than_a_process_may_have_mappings_are_survived() {
     let most: u64 = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
     let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-    // Every second window: each fault makes two mappings more.
+    // Every second window: each fault adds two mappings.
     let step = 2 * (64 << 10);
     let size = (most / 2 + 1000) * step;
     ftruncate(&fd, size).unwrap();

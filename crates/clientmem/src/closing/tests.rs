@@ -12,11 +12,11 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use super::*;
 
-/// Dropping may take no longer.
+/// Longest time that dropping may take.
 const AT_ONCE: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A socket whose last `close` waits until the other one, which is returned too, has read everything or is gone.
+/// A socket whose last `close` waits until its peer, also returned, has read everything or is gone.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -64,14 +64,14 @@ fn a_socket_that_lingers_is_closed_once_its_peer_reads() {
     sleep(Duration::from_millis(100));
     assert_eq!(closer.unclosed(), 1, "it did not linger");
     peer.set_read_timeout(Some(LIMIT)).unwrap();
-    // The end comes only when the last descriptor is closed.
+    // The end arrives only when the last descriptor is closed.
     std::io::copy(&mut peer, &mut std::io::sink()).unwrap();
     drop(peer);
     closed(&closer);
 }
 
 #[test]
-fn or_dies() {
+fn a_socket_that_lingers_is_closed_once_its_peer_dies() {
     let closer = Closer::default();
     let (socket, peer) = lingering();
     at_once(|| drop(closer.hold(socket)));
@@ -103,7 +103,7 @@ fn more_than_threads_wait_and_then_the_client_is_refused() {
 }
 
 #[test]
-fn a_connection_ends_at_once_whatever_lies_in_its_queue() {
+fn a_connection_ends_at_once_whatever_is_in_its_queue() {
     let closer = Closer::default();
     let (socket, peer) = lingering();
     let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -120,7 +120,7 @@ fn a_connection_ends_at_once_whatever_lies_in_its_queue() {
 }
 
 #[test]
-fn a_listener_frees_its_address_at_once_whatever_lies_in_its_backlog() {
+fn a_listener_frees_its_address_at_once_whatever_is_in_its_backlog() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::SocketAddr;
 
@@ -145,7 +145,7 @@ fn a_listener_frees_its_address_at_once_whatever_lies_in_its_backlog() {
 }
 
 #[test]
-fn what_nobody_can_delay_needs_no_thread() {
+fn descriptors_that_close_at_once_need_no_thread() {
     let closer = Closer::default();
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
