@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_memory_left_is_noticed() {
+    fn a_machine_short_of_memory_is_noticed() {
         let text = |left| format!("MemTotal:       24684092 kB\nMemFree: 7 kB\nMemAvailable:   {left} kB\n");
         assert_eq!(machine_has_room(text(385_688).as_bytes()), Some(true));
         assert_eq!(machine_has_room(text(385_687).as_bytes()), Some(false));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_allowed_is_at_most_what_the_machine_has() {
+    fn the_allowed_memory_is_at_most_the_machines() {
         let total = machine_total();
         assert!((1..=total << 10).contains(&allowed()), "{} of {total} KiB", allowed());
     }

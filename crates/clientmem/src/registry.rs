@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_is_registered_and_nothing_else() {
+    fn finds_registered_mappings_only() {
         let a = register(mapping(BASE, 4096)).unwrap();
         let b = register(mapping(BASE + 8192, 4096)).unwrap();
         assert!(find(BASE - 1).is_none());

@@ -632,7 +632,7 @@ fn a_queue_that_moves_is_never_used_by_two_workers() {
 /// A worker whose state is taken while it runs a task, just before, or just after: one thread owns the state, and a
 /// task is run only by the thread that has it, until it is returned.
 #[test]
-fn a_duty_is_had_by_one_thread_and_its_tasks_run_by_one() {
+fn a_workers_state_is_owned_by_one_thread_and_its_tasks_run_by_one() {
     /// A task, as a count of its runs, and a worker's state with two tasks, one of which may be lent.
     type Task = Box<UnsafeCell<u32>>;
     struct WorkerState(Task, Option<Task>);

@@ -1,5 +1,5 @@
-//! Transmit rings whose entries are chains of buffers, whose packets have a prefix, or may not go on in the next entry: for
-//! any shape of the ring each packet arrives whole, behind its prefix, and nothing else is written.
+//! Transmit rings whose entries are chains of buffers, whose packets have a prefix or may not continue in the next
+//! entry: for any shape of the ring, each packet arrives whole, behind its prefix, and nothing else is written.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -51,14 +51,14 @@ impl Chains {
         self.entries[i].iter().map(|(_, len)| len).sum()
     }
 
-    /// The bytes of an entry, its buffers one after the other.
+    /// The bytes of an entry, with its buffers joined.
     fn bytes(&self, i: usize) -> Vec<u8> {
         let memory = self.memory.lock().unwrap();
         let base = memory.as_ptr() as usize;
         self.entries[i].iter().flat_map(|(at, len)| memory[at - base..at - base + len].to_vec()).collect()
     }
 
-    /// Whether anything but buffers was written.
+    /// Whether bytes outside the buffers were written.
     fn is_clean(&self) -> bool {
         let memory = self.memory.lock().unwrap();
         let base = memory.as_ptr() as usize;
@@ -139,7 +139,7 @@ unsafe impl RingBacking for Backing {
     }
 }
 
-/// What the receiver reads: packets with the number of entries that each says it takes.
+/// Reads packets as the receiver does; each states the number of entries that it takes.
 fn read(chains: &Chains) -> Vec<(u16, Vec<u8>)> {
     let (mut packets, mut packet, mut count) = (Vec::new(), Vec::new(), 0);
     for (i, (seq, len, more)) in chains.filled.lock().unwrap().iter().enumerate() {
@@ -147,11 +147,11 @@ fn read(chains: &Chains) -> Vec<(u16, Vec<u8>)> {
         let bytes = chains.bytes(i);
         assert!(
             *len as usize <= bytes.len() && (!more || *len as usize == bytes.len()),
-            "an entry that goes on is full"
+            "an entry that continues is full"
         );
         assert!(
             bytes[*len as usize..].iter().all(|b| *b == POISON),
-            "entry {i}: more was written than is said"
+            "entry {i}: more was written than reported"
         );
         packet.extend_from_slice(&bytes[..*len as usize]);
         count += 1;
@@ -172,7 +172,7 @@ fn shape() -> impl Strategy<Value = Vec<Vec<usize>>> {
     let one = prop_oneof![
         3 => prop::collection::vec(1usize..300, 1..6),
         2 => (200usize..3000).prop_map(|len| vec![len]),
-        // The metadata in a buffer of its own, as old drivers have it.
+        // The metadata in a buffer of its own, as old drivers place it.
         2 => (100usize..2000).prop_map(|len| vec![PREFIX, len]),
     ];
     prop::collection::vec(one, SIZE as usize)

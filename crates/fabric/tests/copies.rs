@@ -1,6 +1,6 @@
 //! Each payload byte is copied once on its way into a ring: `cargo test --features count-copies --test copies`.
 //!
-//! The counts are the process's, so everything is in one test.
+//! The counters are process-wide, so everything is in one test.
 #![cfg(test)]
 #![cfg(all(feature = "count-copies", not(loom)))]
 
@@ -14,7 +14,7 @@ use support::mem_ring::MemRing;
 use support::rig::{self, Hub};
 use support::{Lcg, frame, wait_until};
 
-/// What the fabric copies into private memory before it decides; the rest is payload.
+/// Bytes that the fabric copies into private memory before it decides; the rest is payload.
 const HEADER: usize = fabric::rx::HEADER_COPY;
 
 #[test]
@@ -22,7 +22,7 @@ fn payload_is_copied_once_into_each_ring() {
     let random = &mut Lcg(1);
     let mut lens: Vec<usize> = vec![14, 60, 127, 128, 129, 255, 256, 257, 1514, 2048, 9018, 65_534, 65_535];
     lens.extend((0..100).map(|_| 14 + random.below(65_522)));
-    // One buffer, chains of buffers that fit nothing exactly, chains of the smallest; one receiver and three.
+    // One buffer, chains of buffers that match no packet size, chains of the smallest; one receiver and three.
     let shapes: [&[&[u32]]; 4] = [
         &[&[65_540; 256]],
         &[&[100; 32_768]],

@@ -1,4 +1,4 @@
-//! Bridges that are connected: packets cross whole and in order, are counted on both sides, and loops end.
+//! Connected bridges: packets cross whole and in order and are counted on both sides, and loops end.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -60,7 +60,7 @@ fn way_into(switch: &Switch, at: PortRef) -> Attachment {
     Attachment { rx: vec![], tx, caps: ALL, mtu: 65_521, on_fault: Arc::new(|_| {}) }
 }
 
-/// Connects two bridges: the port in the first, the one in the second.
+/// Connects two bridges. Returns the port in the first and the port in the second.
 fn join(switch: &Switch, a: BridgeId, b: BridgeId, name: &str) -> (PortRef, PortRef) {
     let [a, b] = [(a, "a"), (b, "b")]
         .map(|(bridge, side)| switch.add_port(bridge, PortSettings::new(format!("{name}{side}"))).unwrap());
@@ -87,7 +87,7 @@ fn packets_cross_whole_and_are_counted_on_both_sides() {
     let mut sent = Vec::new();
     for len in [14, 60, 127, 128, 129, 600, 1514, 65_521, 65_535] {
         let packet = frame(sent.len() as u64, len);
-        // In up to 64 pieces, also where none of them ends with the private header.
+        // In up to 64 pieces, also when none of them ends with the private header.
         let cuts: Vec<_> = (0..random.below(64)).map(|_| random.below(len + 1)).collect();
         near.send([Sent::cut(&packet, &cuts)]);
         let tail: Vec<_> = (0..63).map(|i| len - len.min(i * (len / 70 + 1))).collect();
@@ -106,7 +106,7 @@ fn packets_cross_whole_and_are_counted_on_both_sides() {
     assert_eq!((rig::packets(&switch, out), rig::packets(&switch, into)), ((1, 18), (18, 1)));
 }
 
-/// Brings as much as there is into the private header, and pushes tags.
+/// Pulls as much as possible into the private header, and pushes tags.
 struct Long(u16);
 
 impl SwitchLogic for Long {
@@ -131,7 +131,7 @@ fn tagged(bytes: &[u8], vids: std::ops::RangeInclusive<u16>) -> Vec<u8> {
 }
 
 #[test]
-fn headers_cross_as_they_are_left_however_long() {
+fn headers_of_any_length_cross_unchanged() {
     for tags in [0, 1, 3, 15] {
         let switch = rig::switch(1);
         let first = switch.add_bridge("first", Arc::new(Long(tags))).unwrap();
@@ -152,7 +152,7 @@ fn headers_cross_as_they_are_left_however_long() {
     }
 }
 
-/// Writes over the first bytes of what it sends on.
+/// Overwrites the first bytes of the packets that it sends on.
 struct Scribbler;
 
 impl SwitchLogic for Scribbler {
@@ -165,13 +165,13 @@ impl SwitchLogic for Scribbler {
 }
 
 #[test]
-fn what_one_bridge_edits_the_other_never_sees() {
+fn edits_of_one_bridge_are_invisible_to_the_other() {
     let switch = rig::switch(1);
     let first = switch.add_bridge("first", Arc::new(Hub)).unwrap();
     let second = switch.add_bridge("second", Arc::new(Scribbler)).unwrap();
     let near = Client::new(&switch, first, "near");
     join(&switch, first, second, "p");
-    // Its list comes after that of the patch.
+    // Its list follows that of the patch.
     let after = Client::new(&switch, first, "after");
     let far = Client::new(&switch, second, "far");
     near.send([Sent::whole(&frame(1, 200))]);
@@ -192,7 +192,7 @@ fn large_segments_cross_uncut() {
     assert_eq!((&got[0].bytes, got[0].offload), (&packet, offload));
 }
 
-/// A TCP segment of so many bytes of data that is to be cut, and summed.
+/// A TCP packet with so many bytes of data to be segmented and summed.
 fn tcp(data: usize) -> (Vec<u8>, Offload) {
     let mut packet = frame(1, 14 + 20 + 20 + data);
     packet[12..14].copy_from_slice(&[8, 0]);
@@ -215,7 +215,7 @@ fn tcp(data: usize) -> (Vec<u8>, Offload) {
 }
 
 #[test]
-fn packets_cross_so_often_and_no_more() {
+fn packets_cross_at_most_max_depth_times() {
     let switch = rig::switch(1);
     let all: [_; MAX_DEPTH + 2] = bridges(&switch, || Arc::new(Hub));
     let clients = all.map(|bridge| Client::new(&switch, bridge, "client"));
@@ -233,11 +233,11 @@ fn packets_cross_so_often_and_no_more() {
 fn loops_end_and_meshes_stay_small() {
     for (pairs, packets) in [(2, 1), (3, 50), (12, 1), (12, 100)] {
         let switch = rig::switch(1);
-        let [first, second, aside] = bridges(&switch, || Arc::new(Hub));
+        let [first, second, bypass] = bridges(&switch, || Arc::new(Hub));
         let joints: Vec<_> = (0..pairs).map(|i| join(&switch, first, second, &i.to_string())).collect();
         let near = Client::new(&switch, first, "near");
         let far = Client::new(&switch, second, "far");
-        let (x, y) = (Client::new(&switch, aside, "x"), Client::new(&switch, aside, "y"));
+        let (x, y) = (Client::new(&switch, bypass, "x"), Client::new(&switch, bypass, "y"));
         let batches = |switch: &Switch| switch.workers()[0].counters.batches;
         let before = batches(&switch);
         near.send((0..packets).map(|i| Sent::whole(&frame(i, 60))));
@@ -248,7 +248,7 @@ fn loops_end_and_meshes_stay_small() {
         assert_eq!(crossed, ends().map(|at| rig::packets(&switch, at).0).sum::<u64>());
         assert!(lost > 0 && crossed <= u64::from(MAX_CROSSINGS) * taken, "{lost} {crossed} {taken}");
         if pairs == 2 {
-            // Each copy goes round its own way until it has crossed so often as a packet may.
+            // Each copy takes its own path until it has crossed the maximum number of times.
             assert_eq!((lost, crossed), (2, 2 * MAX_DEPTH as u64));
         }
         assert!(far.take().len() as u64 >= 2 * packets);
@@ -258,7 +258,7 @@ fn loops_end_and_meshes_stay_small() {
     }
 }
 
-/// Sends each packet to port 1 three times, with a tag more each time.
+/// Sends each packet to port 1 three times, each time with another tag.
 struct Thrice;
 
 impl SwitchLogic for Thrice {
@@ -291,7 +291,7 @@ fn lists_longer_than_a_batch_cross_in_order() {
 }
 
 #[test]
-fn the_receiving_ports_settings_hold() {
+fn settings_of_the_receiving_port_apply() {
     let switch = rig::switch(1);
     let [first, second] = bridges(&switch, || Arc::new(Hub));
     let near = Client::new(&switch, first, "near");
@@ -303,11 +303,11 @@ fn the_receiving_ports_settings_hold() {
     near.send((0..9).map(|i| Sent::whole(&frame(i, 60))));
     assert_eq!(far.take().iter().map(|packet| id_of(packet)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     assert_eq!((drops(&switch, into, DropReason::Policed), rig::all_drops(&switch, out)), (4, 0));
-    // Down: what comes is counted where it would have come in.
+    // Down: arriving packets are counted at their ingress.
     switch.set_port(into, PortSettings { admin_up: false, police: None, ..settings.clone() }).unwrap();
     near.send([Sent::whole(&frame(1, 60))]);
     assert_eq!((far.take().len(), drops(&switch, into, DropReason::PortDown)), (0, 1));
-    // Longer than the sending port lets pass.
+    // Longer than the sending port allows.
     switch.set_port(into, PortSettings { police: None, ..settings }).unwrap();
     let mut settings = switch.settings(out).unwrap();
     settings.mtu = 500;
@@ -316,7 +316,7 @@ fn the_receiving_ports_settings_hold() {
     assert_eq!((far.take().len(), drops(&switch, out, DropReason::ExceedsMtu)), (0, 1));
 }
 
-/// Which packets it saw at which port, which way.
+/// Records which packets it saw at which port and in which direction.
 #[derive(Default)]
 struct Watcher(Mutex<Vec<(PortIndex, Way, Option<DropReason>)>>);
 
@@ -337,26 +337,28 @@ impl Observer for Watcher {
 }
 
 #[test]
-fn both_bridges_are_watched_and_mirrored() {
+fn both_bridges_are_observed_and_mirrored() {
     let switch = rig::switch(1);
     let [first, second] = bridges(&switch, || Arc::new(Hub));
     let near = Client::new(&switch, first, "near");
     let (out, into) = join(&switch, first, second, "p");
-    let (far, glass) = (Client::new(&switch, second, "far"), Client::new(&switch, second, "glass"));
+    let (far, mirror_port) =
+        (Client::new(&switch, second, "far"), Client::new(&switch, second, "mirror_port"));
     let watcher = Arc::new(Watcher::default());
     for bridge in [first, second] {
         switch.observe(bridge, watcher.clone()).unwrap();
     }
     let what = Interest { received: true, sent: false, explained: false };
-    let mirror = Mirror { name: "m".into(), from: vec!["pb".into()], what, to: "glass".into(), vlan: None };
+    let mirror =
+        Mirror { name: "m".into(), from: vec!["pb".into()], what, to: "mirror_port".into(), vlan: None };
     switch.set_mirrors(second, vec![mirror]).unwrap();
     near.send([Sent::cut(&frame(1, 700), &[50, 300])]);
-    assert_eq!((far.take(), glass.take()), (vec![frame(1, 700)], vec![frame(1, 700)]));
+    assert_eq!((far.take(), mirror_port.take()), (vec![frame(1, 700)], vec![frame(1, 700)]));
     // The second bridge is done first.
     let seen = std::mem::take(&mut *watcher.0.lock().unwrap());
     let expected = [
         (into.port, Way::In, None),
-        (glass.at.port, Way::Out, None),
+        (mirror_port.at.port, Way::Out, None),
         (far.at.port, Way::Out, None),
         (near.at.port, Way::In, None),
         (out.port, Way::Out, None),
@@ -380,7 +382,7 @@ fn long_headers_are_shown_where_they_enter() {
 }
 
 #[test]
-fn who_watches_sees_where_a_loop_ends() {
+fn observers_see_where_a_loop_ends() {
     let switch = rig::switch(1);
     let [first, second] = bridges(&switch, || Arc::new(Hub));
     let near = Client::new(&switch, first, "near");
@@ -408,9 +410,9 @@ impl Supplied {
     }
 
     fn new() -> Self {
-        // SAFETY: the layout has a size.
+        // SAFETY: the layout's size is not zero.
         let at = NonNull::new(unsafe { std::alloc::alloc_zeroed(Self::layout()) }).unwrap();
-        // SAFETY: the memory is freed when no bridge has the logic, and only worker 0 is told of it.
+        // SAFETY: the memory is freed when no bridge has the logic, and only worker 0 receives its address.
         Self { at: unsafe { Arena::new(at) }, inside: AtomicU64::new(0) }
     }
 }
@@ -437,7 +439,7 @@ impl SwitchLogic for Supplied {
 }
 
 #[test]
-fn headers_that_lie_with_a_logic_are_not_written_over_from_below() {
+fn headers_in_a_logics_arena_are_not_overwritten_by_nested_batches() {
     let switch = rig::switch(1);
     let (own, other) = (Arc::new(Supplied::new()), Arc::new(Supplied::new()));
     let first = switch.add_bridge("first", own.clone()).unwrap();
@@ -454,14 +456,14 @@ fn headers_that_lie_with_a_logic_are_not_written_over_from_below() {
     assert_eq!(after.take(), [frame(9, 60), frame(9, 60)]);
 }
 
-/// Two streams through a bridge in the middle, which goes and comes; a third past it.
+/// Two streams through a middle bridge that is removed and added again; a third stream bypasses it.
 #[test]
 fn bridges_come_and_go_under_traffic() {
     let switch = rig::switch(2);
-    let [left, right, aside] = bridges(&switch, || Arc::new(Hub));
+    let [left, right, bypass] = bridges(&switch, || Arc::new(Hub));
     let (a, b) = (Client::new(&switch, left, "a"), Client::new(&switch, right, "b"));
     let (here, there) = (Client::new(&switch, left, "here"), Client::new(&switch, right, "there"));
-    let (x, y) = (Client::new(&switch, aside, "x"), Client::new(&switch, aside, "y"));
+    let (x, y) = (Client::new(&switch, bypass, "x"), Client::new(&switch, bypass, "y"));
     let stop = AtomicBool::new(false);
     let stream = |from: &Client, base: u64| {
         let mut sent = 0;
@@ -493,7 +495,7 @@ fn bridges_come_and_go_under_traffic() {
         stop.store(true, Relaxed);
         streams.map(|stream| stream.join().unwrap())
     });
-    // Where the bridge in the middle has no part in it nothing is lost or out of order, and what crosses keeps its order.
+    // Streams that bypass the middle bridge lose nothing and stay in order; streams that cross it stay in order.
     let ids = |client: &Client| client.take().iter().map(|packet| id_of(packet)).collect::<Vec<_>>();
     assert_eq!(ids(&y), Vec::from_iter(0..sent[2]));
     for (client, from, other) in [(&here, 0, 1), (&there, 1, 0)] {

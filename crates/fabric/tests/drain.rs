@@ -1,4 +1,5 @@
-//! Queues of the switch's own: packets are copied once, keep their order, are counted, and dropped when there is no room.
+//! The switch's own queues: packets are copied once, keep their order, are counted, and are dropped when there is no
+//! room.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -20,7 +21,7 @@ use support::mem_ring::MemRing;
 use support::rig::{self, ByFirstByte, Faults};
 use support::{CallPort, frame, id_of, wait_until};
 
-/// Plugs a destination in behind queues of so many slots.
+/// Attaches a destination behind queues of so many slots.
 fn plug(
     switch: &Switch,
     bridge: BridgeId,
@@ -37,7 +38,7 @@ fn plug(
     (port, faults)
 }
 
-/// A port that sends, of a bridge whose logic goes by a packet's first byte.
+/// A sending port of a bridge whose logic uses a packet's first byte as destination.
 fn sender(switch: &Switch, bridge: BridgeId, name: &str) -> Arc<Feed> {
     let feed = Feed::new();
     rig::plug(switch, bridge, name, vec![feed.queue()], vec![Arc::new(CallPort::default())]);
@@ -51,9 +52,9 @@ fn packet(to: PortRef, id: u64, len: usize) -> Vec<u8> {
 }
 
 /// Opens when the test says so.
-struct Door(Arc<AtomicBool>);
+struct TestGate(Arc<AtomicBool>);
 
-impl Gate for Door {
+impl Gate for TestGate {
     fn opening(&mut self, now: u64, _: u32, _: u8) -> Opening {
         match self.0.load(Ordering::SeqCst) {
             true => Opening::Now,
@@ -81,7 +82,7 @@ fn packets_of_two_workers_arrive_whole_in_order_and_once() {
     let len = |id: u64| if id % 500 == 7 { 65_000 } else { 14 + (id * 37 % 3000) as usize };
     for first in (0..EACH).step_by(50) {
         for (sender, feed) in (0..).zip(&feeds) {
-            // The feed overwrites what it gets back: a packet that is copied too late shows.
+            // The feed overwrites returned packets, which reveals a packet that is copied too late.
             let ids = (first..first + 50).map(|i| sender * EACH + i);
             feed.send(ids.map(|id| Sent::cut(&packet(to, id, len(id)), &[len(id) / 3, len(id) / 2])));
         }
@@ -105,7 +106,7 @@ fn packets_of_two_workers_arrive_whole_in_order_and_once() {
 }
 
 #[test]
-fn a_ring_port_behind_a_queue_is_delivered_to_and_told() {
+fn a_ring_port_behind_a_queue_is_delivered_to_and_notified() {
     let switch = rig::switch(1);
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let ring = MemRing::new(3, &[4096; 64]);
@@ -152,9 +153,9 @@ fn metadata_stays_with_its_packet() {
     assert_eq!([got[0].offload, got[1].offload], [expected, Offload::NONE]);
 }
 
-/// Found by fuzzing: it was looked at again and again, and counted each time, wherever the worker counted next.
+/// Found by fuzzing: the packet was examined again and again, and counted each time, wherever the worker counted next.
 #[test]
-fn what_a_tag_made_longer_than_a_packet_is_dropped_once() {
+fn a_packet_that_a_tag_made_too_long_is_dropped_once() {
     struct Tagger;
     impl SwitchLogic for Tagger {
         fn forward(&self, batch: &mut Batch<'_>) {
@@ -185,8 +186,8 @@ fn a_full_queue_drops_the_newest_and_counts_them() {
     let switch = rig::switch(1);
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let (out, open) = (Arc::new(CallPort::default()), Arc::new(AtomicBool::new(false)));
-    let door = open.clone();
-    let (to, _) = plug(&switch, bridge, vec![out.clone()], 16, move || Box::new(Door(door.clone())));
+    let gate_open = open.clone();
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 16, move || Box::new(TestGate(gate_open.clone())));
     let feed = sender(&switch, bridge, "a");
     feed.send((0..40).map(|id| Sent::whole(&packet(to, id, 100))));
     // The sender has its memory back although nothing was delivered.
@@ -196,14 +197,14 @@ fn a_full_queue_drops_the_newest_and_counts_them() {
     open.store(true, Ordering::SeqCst);
     wait_until("the rest is there", || rig::packets(&switch, to).1 == 16);
     assert_eq!(ids(&taken(&out)), (0..16).collect::<Vec<_>>());
-    // There is room again, also for what takes several slots.
+    // There is room again, also for packets that take several slots.
     feed.send([Sent::whole(&packet(to, 50, 30_000))]);
     wait_until("it is there", || rig::packets(&switch, to).1 == 17);
     assert_eq!(taken(&out), [packet(to, 50, 30_000)]);
     assert_eq!(rig::all_drops(&switch, to), 24);
 }
 
-/// Lets a packet through every so often, and notes when.
+/// Lets a packet through at intervals, and records the times.
 struct Paced {
     every: u64,
     next: u64,
@@ -237,18 +238,18 @@ fn a_drain_is_run_again_at_its_time_and_sleeps_until_then() {
     assert_eq!(ids(&taken(&out)), (0..20).collect::<Vec<_>>());
     let times = times.lock().unwrap().clone();
     assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= every), "{times:?}");
-    // It slept between them: a worker that polls looks thousands of times in 5 ms, at the queue beside it too.
+    // It slept in between: a worker that polls looks thousands of times in 5 ms, also at the queue beside it.
     let wakeups = switch.workers()[0].counters.wakeups;
     assert!(wakeups >= 10, "woken {wakeups} times");
 }
 
 #[test]
-fn what_is_left_when_the_client_goes_is_dropped_and_counted() {
+fn packets_left_when_the_client_goes_are_dropped_and_counted() {
     let switch = rig::switch(2);
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let (out, shut) = (Arc::new(CallPort::default()), Arc::new(AtomicBool::new(false)));
-    let door = shut.clone();
-    let (to, _) = plug(&switch, bridge, vec![out.clone()], 64, move || Box::new(Door(door.clone())));
+    let gate_open = shut.clone();
+    let (to, _) = plug(&switch, bridge, vec![out.clone()], 64, move || Box::new(TestGate(gate_open.clone())));
     let feed = sender(&switch, bridge, "a");
     feed.send((0..5).map(|id| Sent::whole(&packet(to, id, 3000))));
     wait_until("the sender has its packets back", || feed.returned() == 5);
@@ -260,7 +261,7 @@ fn what_is_left_when_the_client_goes_is_dropped_and_counted() {
     assert_eq!((out.take().len(), Arc::strong_count(&out)), (0, 1));
 }
 
-/// A client that broke the rules.
+/// A client that breaks the rules.
 struct Broken;
 
 impl Egress for Broken {
@@ -270,20 +271,20 @@ impl Egress for Broken {
 }
 
 #[test]
-fn a_fault_behind_a_queue_is_told_once() {
+fn a_fault_behind_a_queue_is_reported_once() {
     let switch = rig::switch(1);
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let (to, faults) = plug(&switch, bridge, vec![Arc::new(Broken)], 64, || Box::new(Open));
     let feed = sender(&switch, bridge, "a");
     feed.send([Sent::whole(&packet(to, 1, 100))]);
-    wait_until("the fault is told", || faults.seen() == [Fault::Protocol]);
+    wait_until("the fault is reported", || faults.seen() == [Fault::Protocol]);
     feed.send([Sent::whole(&packet(to, 2, 100))]);
     wait_until("the sender has its packets back", || feed.returned() == 2);
     switch.detach(to).unwrap();
     assert_eq!(faults.seen(), [Fault::Protocol]);
 }
 
-/// Goes by a packet's first byte, and gives it the class in its second one.
+/// Uses a packet's first byte as destination and its second as class.
 struct Classes;
 
 impl SwitchLogic for Classes {
@@ -296,7 +297,7 @@ impl SwitchLogic for Classes {
     }
 }
 
-/// Notes the class of each packet that leaves.
+/// Records the class of each packet that leaves.
 struct Noted(Arc<Mutex<Vec<(u32, u8)>>>);
 
 impl Gate for Noted {

@@ -1,8 +1,8 @@
-//! Clients that hold a worker up: another thread goes on with all other queues, nothing of theirs is lost, doubled or put in
-//! another order, and the worker comes back.
+//! Clients that hold a worker up: another thread takes over all other queues, none of their packets is lost, doubled or
+//! reordered, and the worker comes back.
 //!
-//! A child that borrows the thread's memory until it has read from an empty pipe (`CLONE_VFORK`) stands for a page that the
-//! kernel does not give: the thread sleeps, and no signal wakes it.
+//! A child that borrows the thread's memory until it has read from an empty pipe (`CLONE_VFORK`) stands for a page that
+//! the kernel withholds: the thread sleeps, and no signal wakes it.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -27,7 +27,7 @@ use support::pair::Pair;
 use support::rig::{self, ByFirstByte, Faults, attachment};
 use support::{CallPort, frame, wait_until};
 
-/// Withholds something from whoever asks, until it is let go.
+/// Blocks threads that enter it, until it is released.
 struct Hold {
     page: PipeReader,
     gives: Mutex<Option<PipeWriter>>,
@@ -48,7 +48,7 @@ impl Hold {
         })
     }
 
-    /// From now on whoever comes is held up.
+    /// Blocks threads that enter from now on.
     fn hold(&self) {
         self.on.store(true, Ordering::SeqCst);
     }
@@ -60,7 +60,7 @@ impl Hold {
         }
     }
 
-    /// From now on nobody is held up.
+    /// Releases all threads, and blocks none from now on.
     fn let_go(&self) {
         self.on.store(false, Ordering::SeqCst);
         self.on_for_copies.store(false, Ordering::SeqCst);
@@ -74,13 +74,13 @@ impl Hold {
     }
 }
 
-/// Returns when something can be read.
+/// Returns when the descriptor is readable.
 fn sleep_uninterruptibly(from: &PipeReader) {
     extern "C" fn read(from: *mut c_void) -> c_int {
         let mut byte = 0u8;
-        // SAFETY: system calls with a number, and with a buffer of one byte; nothing else is done in the memory that is borrowed.
+        // SAFETY: system calls with a number and a one-byte buffer; the borrowed memory is not used otherwise.
         unsafe {
-            // A test that fails leaves nothing behind.
+            // Leaves nothing behind if the test fails.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             libc::read(from as c_int, (&raw mut byte).cast(), 1);
         }
@@ -88,7 +88,7 @@ fn sleep_uninterruptibly(from: &PipeReader) {
     }
     let mut stack = vec![0u128; 4096];
     let top = stack.as_mut_ptr_range().end;
-    // SAFETY: the child has a stack of its own, which lives until it has ended: only then this returns.
+    // SAFETY: the child has its own stack, which lives until the child has ended: only then this returns.
     unsafe {
         let child = libc::clone(
             read,
@@ -101,7 +101,7 @@ fn sleep_uninterruptibly(from: &PipeReader) {
     }
 }
 
-/// A receiver that holds up who delivers to it.
+/// A receiver that blocks threads that deliver to it.
 struct HoldingEgress(Arc<Hold>, CallPort);
 
 impl Egress for HoldingEgress {
@@ -116,13 +116,13 @@ impl Egress for HoldingEgress {
     }
 }
 
-/// A receiver to which a copy waits in the memory of some client.
+/// A receiver whose delivery copies from memory that blocks.
 struct CopyHeldBy(Arc<Hold>);
 
 impl Egress for CopyHeldBy {
     fn deliver(&self, _: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
         if self.0.on_for_copies.load(Ordering::SeqCst) {
-            // Whoever asks for its lock waits too.
+            // A probe of its file lock waits too.
             self.0.hold();
             self.0.touch();
         }
@@ -130,7 +130,7 @@ impl Egress for CopyHeldBy {
     }
 }
 
-/// A sender that holds up who looks for its packets, or tells it something.
+/// A sender that blocks threads that poll it or notify it.
 struct HoldingQueue(Arc<Hold>, Box<dyn RxQueue>);
 
 impl RxQueue for HoldingQueue {
@@ -156,10 +156,10 @@ impl RxQueue for HoldingQueue {
     }
 }
 
-/// What a client shares.
+/// The memory that a client shares.
 struct Memory {
     hold: Arc<Hold>,
-    /// Taking it away does not help.
+    /// Taking the memory away does not release the thread.
     stubborn: bool,
 }
 
@@ -175,7 +175,7 @@ impl SharedMemory for Memory {
     }
 }
 
-/// A client that holds workers up when it is told to, and lets go when its memory is taken away, or not even then.
+/// A client that holds workers up on demand, and lets go when its memory is taken away, or not even then.
 struct Hostile {
     hold: Arc<Hold>,
     feed: Arc<Feed>,
@@ -198,11 +198,11 @@ impl Hostile {
 
     fn start(&self) {
         self.hold.hold();
-        // It is looked at because it sends.
+        // The worker polls it because it sends.
         self.feed.send([Sent::whole(&frame(0, 60))]);
     }
 
-    /// Has whoever switches the next batch of `pair` held up.
+    /// Holds up the worker that switches the next batch of `pair`.
     fn hold_up_batch_of(&self, pair: &Pair) {
         self.hold.hold();
         pair.feed.send([to(self.port, &pair.packet(0))]);
@@ -232,7 +232,7 @@ fn exchange(pairs: &mut [Pair], done: impl Fn() -> bool) -> Duration {
     let deadline = Instant::now() + support::PATIENCE;
     let (mut longest, mut last, mut before) = (Duration::ZERO, Instant::now(), 0);
     while !done() {
-        assert!(Instant::now() < deadline, "in vain");
+        assert!(Instant::now() < deadline, "timed out");
         pairs.iter_mut().for_each(Pair::step);
         let received: u64 = pairs.iter().map(|pair| pair.received).sum();
         if received > before {
@@ -243,7 +243,7 @@ fn exchange(pairs: &mut [Pair], done: impl Fn() -> bool) -> Duration {
     longest.max(last.elapsed())
 }
 
-/// Several clients, one after the other, hold up one of `workers` workers, whose other queues exchange packets all the time.
+/// Several clients in turn hold up one of `workers` workers, whose other queues exchange packets all the time.
 fn others_go_on(workers: usize, stubborn: bool) {
     let (switch, bridge) = lab(workers);
     let mut pairs: Vec<_> = (0..4).map(|i| Pair::plug(&switch, bridge, &format!("p{i}"))).collect();
@@ -257,8 +257,8 @@ fn others_go_on(workers: usize, stubborn: bool) {
         });
         assert!(client.hold.is_holding());
         assert!(relieved(&switch) >= number);
-        // Far less than the thread was held up for: it still is, or it came out because somebody noticed.
-        assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
+        // Far less than the thread was held up for: it still is, or it came out because the watchdog noticed.
+        assert!(pause < Duration::from_millis(80), "no packet for {pause:?}");
         switch.detach(client.port).unwrap();
     }
     hostile.iter().for_each(|client| client.hold.let_go());
@@ -278,13 +278,13 @@ fn others_go_on_with_two_workers() {
     others_go_on(2, false);
 }
 
-/// As many at once as there are threads that stand in.
+/// As many at once as there are stand-ins.
 #[test]
 fn others_go_on_while_threads_stay_stuck() {
     others_go_on(1, true);
 }
 
-/// The packets of a bystander that are in the batch come when it is over, in their place among the others.
+/// A bystander's packets within the batch arrive when it is over, in their place among the others.
 #[test]
 fn a_batch_that_is_held_up_ends_in_order() {
     let (switch, bridge) = lab(1);
@@ -297,20 +297,20 @@ fn a_batch_that_is_held_up_ends_in_order() {
         pair.feed.send([Sent::whole(&packet)]);
         pair.sent += 1;
     });
-    wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
+    wait_until("the fault is reported", || client.faults.seen() == [Fault::Stalled]);
     client.hold.let_go();
     pair.settle();
     assert_eq!(pair.received, 50);
     assert!(relieved(&switch) > 0);
 }
 
-/// A payload goes from one client's memory to another's, and either may hold up the thread that copies it.
+/// A payload goes from one client's memory to another's, and either may hold up the copying thread.
 fn the_culprit_is_found(sender: bool) {
     let (switch, bridge) = lab(1);
     let mut pair = Pair::plug(&switch, bridge, "p");
     let [from, into] = ["from", "into"].map(|name| Hostile::plug(&switch, bridge, name, true));
     let (culprit, innocent) = if sender { (&from, &into) } else { (&into, &from) };
-    // The copy waits wherever the memory is.
+    // The copy waits in either memory.
     let copy = CopyHeldBy(culprit.hold.clone());
     let (attachment, _) = attachment(vec![], vec![Arc::new(copy)]);
     let options = AttachOptions {
@@ -324,7 +324,7 @@ fn the_culprit_is_found(sender: bool) {
     culprit.hold.on_for_copies.store(true, Ordering::SeqCst);
     from.feed.send([to(into.port, &frame(0, 200))]);
     let pause = exchange(std::slice::from_mut(&mut pair), || culprit.faults.seen() == [Fault::Stalled]);
-    assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
+    assert!(pause < Duration::from_millis(80), "no packet for {pause:?}");
     assert_eq!(innocent.faults.seen(), []);
     culprit.hold.let_go();
     pair.settle();
@@ -340,9 +340,9 @@ fn a_receiver_that_holds_a_copy_up_is_found() {
     the_culprit_is_found(false);
 }
 
-/// Memory that was swapped out, say: who holds a worker up for some milliseconds is served again.
+/// A client that holds a worker up for some milliseconds, with swapped-out memory for instance, is served again.
 #[test]
-fn who_lets_go_soon_keeps_its_port() {
+fn a_client_that_lets_go_soon_keeps_its_port() {
     let (switch, bridge) = lab(1);
     let mut pair = Pair::plug(&switch, bridge, "p");
     let client = Hostile::plug(&switch, bridge, "h", true);
@@ -358,7 +358,7 @@ fn who_lets_go_soon_keeps_its_port() {
     assert_eq!(client.faults.seen(), []);
 }
 
-/// Says when it is dropped.
+/// Reports when it is dropped.
 struct Replaced(Arc<AtomicBool>);
 
 impl Drop for Replaced {
@@ -367,13 +367,14 @@ impl Drop for Replaced {
     }
 }
 
-/// Ports are added, replaced and removed while a thread is stuck, and nothing that it uses goes before it comes out.
+/// Ports are added, replaced and removed while a thread is stuck, and nothing that it uses is dropped before it comes
+/// out.
 #[test]
-fn the_control_plane_waits_for_nobody() {
+fn the_control_plane_does_not_wait_for_stuck_threads() {
     let (switch, bridge) = lab(1);
     let client = Hostile::plug(&switch, bridge, "h", true);
     client.start();
-    wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
+    wait_until("the fault is reported", || client.faults.seen() == [Fault::Stalled]);
     let dropped = Arc::new(AtomicBool::new(false));
     let began = Instant::now();
     switch.retire(Replaced(dropped.clone()));
@@ -383,12 +384,12 @@ fn the_control_plane_waits_for_nobody() {
     pair.settle();
     switch.set_logic(bridge, Arc::new(ByFirstByte)).unwrap();
     assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
-    assert!(!dropped.load(Ordering::SeqCst), "dropped under a thread that may be using it");
+    assert!(!dropped.load(Ordering::SeqCst), "dropped while a thread may be using it");
     client.hold.let_go();
     wait_until("it is dropped after all", || dropped.load(Ordering::SeqCst));
 }
 
-/// Its queues are taken away, and come as soon as the thread does.
+/// Its queues are taken away, and arrive as soon as the thread comes out.
 #[test]
 fn a_bystander_that_leaves_waits_for_its_own_queue_alone() {
     let switch = Arc::new(rig::switch(1));
@@ -396,30 +397,30 @@ fn a_bystander_that_leaves_waits_for_its_own_queue_alone() {
     let pair = Pair::plug(&switch, bridge, "p");
     let client = Hostile::plug(&switch, bridge, "h", true);
     client.hold_up_batch_of(&pair);
-    wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
+    wait_until("the fault is reported", || client.faults.seen() == [Fault::Stalled]);
     let (leaving, from) = (switch.clone(), pair.from);
     let left = std::thread::spawn(move || leaving.detach(from).unwrap());
     wait_until("the switch answers", || !switch.counters(pair.from).unwrap().up);
     assert!(!left.is_finished(), "its queue is in use");
     client.hold.let_go();
     left.join().unwrap();
-    assert!(pair.feed.gone.load(Ordering::SeqCst), "its queue is left");
+    assert!(pair.feed.gone.load(Ordering::SeqCst), "its queue was not dropped");
 }
 
 /// A worker whose thread is stuck does not keep the process from ending.
 #[test]
-fn the_switch_ends_without_who_is_stuck() {
+fn the_switch_ends_despite_a_stuck_thread() {
     let (switch, bridge) = lab(1);
     let client = Hostile::plug(&switch, bridge, "h", true);
     client.start();
-    wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
+    wait_until("the fault is reported", || client.faults.seen() == [Fault::Stalled]);
     let began = Instant::now();
     drop(switch);
     assert!(began.elapsed() < Duration::from_secs(4), "it took {:?}", began.elapsed());
     client.hold.let_go();
 }
 
-/// A receiver that wants to be told.
+/// A receiver that asks for notification.
 struct Ringing(OwnedFd, CallPort);
 
 impl Egress for Ringing {
@@ -434,9 +435,9 @@ impl Egress for Ringing {
     }
 }
 
-/// Who got a packet of a batch before the thread was held up is told at once, though the thread cannot.
+/// A receiver of a delivery made before the thread was held up is notified at once, though that thread cannot.
 #[test]
-fn who_was_delivered_to_is_told_at_once() {
+fn receivers_of_earlier_deliveries_are_notified_at_once() {
     let (switch, bridge) = lab(1);
     let pair = Pair::plug(&switch, bridge, "p");
     let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
@@ -450,7 +451,7 @@ fn who_was_delivered_to_is_told_at_once() {
     pair.feed.send([to(listener, &pair.packet(0)), to(second.port, &pair.packet(1))]);
     wait_until("the stand-in is stuck", || second.hold.is_holding() && relieved(&switch) > 1);
     let mut count = [0; 8];
-    wait_until("the listener is told", || rustix::io::read(&bell, &mut count).is_ok());
+    wait_until("the listener is notified", || rustix::io::read(&bell, &mut count).is_ok());
     second.hold.let_go();
     first.hold.let_go();
 }
@@ -479,9 +480,9 @@ fn wait_for_stuck(switch: &Switch) {
     wait_until("the stuck thread comes out", || dropped.load(Ordering::SeqCst));
 }
 
-/// A thread that comes late writes nothing into the ring of a client that has gone.
+/// A thread that comes late writes nothing into the ring of a detached client.
 #[test]
-fn nothing_reaches_who_was_detached() {
+fn nothing_reaches_a_detached_client() {
     let (switch, bridge) = lab(1);
     let mut pair = Pair::plug(&switch, bridge, "p");
     let client = Hostile::plug(&switch, bridge, "h", true);
@@ -498,7 +499,7 @@ fn nothing_reaches_who_was_detached() {
     assert_eq!(pair.received, 0, "written into the ring after detach had returned");
 }
 
-/// Two clients hold up the same batch, one after the other: each answers for itself.
+/// Two clients hold up the same batch in turn: each answers for itself.
 #[test]
 fn blame_moves_with_the_thread() {
     let (switch, bridge) = lab(1);
@@ -510,21 +511,21 @@ fn blame_moves_with_the_thread() {
     pair.feed.send([to(honest.port, &pair.packet(0)), to(hostile.port, &pair.packet(1))]);
     wait_until("relieved", || honest.hold.is_holding() && relieved(&switch) > 0);
     honest.hold.let_go();
-    wait_until("at the other", || hostile.hold.is_holding());
-    wait_until("its port is told", || hostile.faults.seen() == [Fault::Stalled]);
+    wait_until("the thread is stuck at the other client", || hostile.hold.is_holding());
+    wait_until("its fault is reported", || hostile.faults.seen() == [Fault::Stalled]);
     assert_eq!(honest.faults.seen(), []);
     hostile.hold.let_go();
 }
 
-/// What a thread brings late from a client that has gone does not enter at the port that another one has in its place.
+/// Packets that a thread brings late from a detached client do not enter at the port's next client.
 #[test]
-fn late_packets_enter_nowhere() {
+fn late_packets_do_not_enter_the_bridge() {
     let (switch, bridge) = lab(1);
     let listener = rig::plug(&switch, bridge, "listener", vec![], vec![Arc::new(CallPort::default())]).0;
     let client = Hostile::plug(&switch, bridge, "h", true);
     client.hold.hold();
     client.feed.send([to(listener, &frame(0, 60))]);
-    wait_until("the port is told", || client.faults.seen() == [Fault::Stalled]);
+    wait_until("the fault is reported", || client.faults.seen() == [Fault::Stalled]);
     switch.remove_port(client.port).unwrap();
     let feed = Feed::new();
     let (other, _) = rig::plug(&switch, bridge, "other", vec![feed.queue()], vec![]);
@@ -538,7 +539,7 @@ fn late_packets_enter_nowhere() {
     );
 }
 
-/// Holds up who tells it that signals are not needed.
+/// Blocks the thread that disables its signals.
 struct HoldingTold(Arc<Hold>, Box<dyn RxQueue>);
 
 impl RxQueue for HoldingTold {
@@ -562,9 +563,9 @@ impl RxQueue for HoldingTold {
     }
 }
 
-/// One who was signalled in the same moment as the one who holds the thread up is not slept over.
+/// A queue signalled at the same moment as one whose client holds the thread up is not missed.
 #[test]
-fn who_was_signalled_at_the_same_time_is_served() {
+fn a_queue_signalled_at_the_same_time_is_served() {
     let mut longest = Duration::ZERO;
     for _ in 0..20 {
         let (switch, bridge) = lab(1);
@@ -589,12 +590,12 @@ fn who_was_signalled_at_the_same_time_is_served() {
     assert!(longest < Duration::from_millis(80), "a bystander waited for {longest:?}");
 }
 
-/// An eventfd that takes `at_least` to signal, for so many watch it, and the epoll instances that do.
+/// An eventfd that takes `at_least` to signal because it has that many watches, and the epoll instances that watch it.
 fn expensive_bell(at_least: Duration) -> (OwnedFd, Vec<OwnedFd>) {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    // An instance watches a descriptor once, and of one open file description there can be many.
+    // An instance watches a descriptor once, but one open file description can have many descriptors.
     let mut all: Vec<_> = (0..400).map(|_| bell.try_clone().unwrap()).collect();
     for _ in 0..3000 {
         let watcher = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
@@ -616,14 +617,14 @@ fn expensive_bell(at_least: Duration) -> (OwnedFd, Vec<OwnedFd>) {
 /// Waits until `bell` is signalled, and returns how often it was.
 fn rung(bell: &OwnedFd) -> u64 {
     let patience = Timespec { tv_sec: support::PATIENCE.as_secs() as i64, tv_nsec: 0 };
-    assert_eq!(poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&patience)).unwrap(), 1, "not told");
+    assert_eq!(poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&patience)).unwrap(), 1, "not notified");
     let mut count = [0; 8];
     rustix::io::read(bell, &mut count).unwrap();
     u64::from_ne_bytes(count)
 }
 
-/// Who is to be told after one who is expensive to tell does not wait for that, and who is expensive to tell is told as often as
-/// anybody.
+/// A receiver notified after one that is slow to signal does not wait for it, and the slow one is notified as often as
+/// any.
 #[test]
 fn expensive_signals_hold_up_no_others() {
     let (switch, bridge) = lab(1);
@@ -636,14 +637,14 @@ fn expensive_signals_hold_up_no_others() {
     });
     let ([slow, listener], faults) = ([slow.0, listener.0], slow.1);
     let send = |ports: &[PortRef]| pair.feed.send(ports.iter().map(|port| to(*port, &pair.packet(0))));
-    // What a moment's load does to one try does not matter.
+    // Load at one moment must not fail the test: several tries.
     let (mut waited, mut longest) = (Duration::MAX, Duration::ZERO);
     for told in 1..=10 {
         let began = Instant::now();
-        // The one that is told later is in the batch that is stuck, and again in one that another thread switches meanwhile.
+        // The receiver notified later is in the stuck batch, and in one that another thread switches meanwhile.
         for packet in [2 * told - 1, 2 * told] {
             send(&[slow, listener]);
-            // Once it may be told late of what it has got already.
+            // Once, it may be notified late of packets that it has already received.
             while rung(&bell) > 0 && rig::packets(&switch, listener).1 < packet {}
         }
         waited = waited.min(began.elapsed());
@@ -657,7 +658,7 @@ fn expensive_signals_hold_up_no_others() {
     assert!(waited < longest / 4, "two of the listener's packets took {waited:?}, the others {longest:?}");
 }
 
-/// A receiver that holds up who delivers to it, with a lock that others wait for as long as it is not quarantined.
+/// A receiver that blocks delivering threads, with a lock that others wait for unless it is quarantined.
 struct Locked {
     hold: Arc<Hold>,
     is_locked: AtomicBool,
@@ -682,10 +683,10 @@ impl Egress for Locked {
     }
 }
 
-/// A worker that waits for the lock of a queue in whose client's memory another one is stuck goes on, without a proof of whose fault
-/// it is.
+/// A worker that waits for a queue's lock, whose holder is stuck in the client's memory, goes on, without proof of the
+/// culprit.
 #[test]
-fn nobody_waits_for_the_lock_of_who_is_stuck() {
+fn no_worker_waits_for_the_lock_of_a_stuck_thread() {
     let (switch, bridge) = lab(2);
     let mut pairs: Vec<_> = (0..2).map(|i| Pair::plug(&switch, bridge, &format!("p{i}"))).collect();
     let hold = Hold::new();
@@ -694,13 +695,13 @@ fn nobody_waits_for_the_lock_of_who_is_stuck() {
     let (receiver, faults) = rig::plug(&switch, bridge, "r", vec![], vec![Arc::new(queue)]);
     hold.hold();
     pairs[0].feed.send([to(receiver, &pairs[0].packet(0))]);
-    wait_until("one is stuck", || hold.is_holding());
+    wait_until("a worker is stuck", || hold.is_holding());
     let left = pairs.split_off(1);
     left[0].feed.send([to(receiver, &left[0].packet(0))]);
     let mut others = left;
     let until = Instant::now() + Duration::from_millis(100);
     let pause = exchange(&mut others, || Instant::now() > until);
-    assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
+    assert!(pause < Duration::from_millis(80), "no packet for {pause:?}");
     assert_eq!(faults.seen(), []);
     hold.let_go();
     others.iter_mut().chain(&mut pairs).for_each(Pair::settle);

@@ -1,4 +1,5 @@
-//! Packets of the control plane: through a bridge's logic or straight to ports, in order, counted, refused when too many.
+//! Packets of the control plane: through a bridge's logic or straight to ports, in order, counted, refused when too
+//! many.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -52,7 +53,7 @@ impl Rig {
         self.switch.injector(self.bridge).unwrap().counters().drops[reason as usize]
     }
 
-    /// The packets that port `i` was given since the last call.
+    /// The packets that port `i` received since the last call.
     fn take(&self, i: usize) -> Vec<Vec<u8>> {
         self.ports[i].1.take().into_iter().map(|called| called.bytes).collect()
     }
@@ -85,7 +86,7 @@ fn the_logic_sees_packets_as_if_a_port_had_sent_them() {
 }
 
 #[test]
-fn straight_to_ports_the_logic_is_not_asked() {
+fn packets_straight_to_ports_skip_the_logic() {
     let rig = Rig::new(Arc::new(Deaf), 4);
     let down = rig.switch.add_port(rig.bridge, PortSettings::new("down")).unwrap();
     let (first, second, third, fourth) = (frame(1, 60), frame(2, 9000), frame(3, 70), frame(4, 80));
@@ -138,7 +139,7 @@ fn segments_pass_whole_and_metadata_is_checked() {
 }
 
 #[test]
-fn what_is_no_packet_is_refused() {
+fn invalid_packets_are_refused() {
     let rig = Rig::new(Arc::new(Hub), 1);
     for len in [0, 13, 65_536] {
         let refused = rig.switch.inject(rig.bridge, &vec![0; len], Offload::NONE, Injection::At(rig.port(0)));
@@ -151,7 +152,7 @@ fn what_is_no_packet_is_refused() {
     assert_eq!(refused, Err(InjectError::Gone));
 }
 
-/// A call port that lets nothing through until the test does.
+/// A call port that blocks until the test releases it.
 #[derive(Default)]
 struct Barred {
     bar: Mutex<()>,
@@ -200,7 +201,7 @@ fn a_full_queue_refuses_and_counts_and_the_rest_stays_in_order() {
     rig.wait_taken(taken.len() as u64 + 1);
 }
 
-/// Notes where packets came in and went out.
+/// Records where packets came in and went out.
 #[derive(Default)]
 struct Notes(Mutex<Vec<(u64, PortIndex, Way)>>);
 

@@ -1,4 +1,4 @@
-//! Mirrors: what they copy, in which form and how often, and whose port is whose.
+//! Mirrors: which packets they copy, in which form and how often, and the ownership of ports.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -51,7 +51,7 @@ impl Rig {
         self.switch.set_mirrors(self.bridge, vec![mirror]).unwrap();
     }
 
-    /// Sends from a port and waits until the switch is done with it.
+    /// Sends from a port and waits until the switch is done.
     fn send(&self, from: usize, packets: impl IntoIterator<Item = Sent>) {
         let packets: Vec<_> = packets.into_iter().collect();
         let done = self.feeds[from].returned() + packets.len() as u64;
@@ -84,14 +84,14 @@ fn tagged(bytes: &[u8], vid: u16) -> Vec<u8> {
     [&bytes[..12], &[0x81, 0], &tci, &bytes[12..]].concat()
 }
 
-/// Pushes a tag onto everything and sends it to port 1, then asks for more of the packet than is private.
+/// Pushes a tag onto everything and sends it to port 1, then pulls beyond the private header.
 struct Editor;
 
 impl SwitchLogic for Editor {
     fn forward(&self, batch: &mut Batch<'_>) {
         for v in batch.packets() {
             let whole = (batch.len(v) as usize).min(512);
-            assert_eq!(batch.pull(v, whole), whole, "a mirror takes nothing from the logic");
+            assert_eq!(batch.pull(v, whole), whole, "mirroring does not restrict the logic");
             if let Some(v) = batch.push_vlan(v, VlanTag::new(Vid::new(7).unwrap())) {
                 batch.send(v, PortIndex(1));
             }
@@ -100,7 +100,7 @@ impl SwitchLogic for Editor {
 }
 
 #[test]
-fn what_comes_in_is_copied_as_it_came_in() {
+fn incoming_packets_are_copied_as_they_came_in() {
     let rig = Rig::new(Arc::new(Editor));
     rig.mirror(&["0"], RECEIVED, "3", None);
     let packets = [frame(1, 400), frame(2, 60)];
@@ -113,7 +113,7 @@ fn what_comes_in_is_copied_as_it_came_in() {
 }
 
 #[test]
-fn what_goes_out_is_copied_as_it_goes_out_and_once() {
+fn outgoing_packets_are_copied_once_as_they_go_out() {
     let rig = Rig::new(Arc::new(Editor));
     rig.mirror(&["1"], BOTH, "3", Some(99));
     let packet = frame(1, 400);
@@ -139,7 +139,7 @@ fn a_port_belongs_to_its_mirror_unless_copies_are_tagged() {
     let packet = frame(1, 100);
     rig.mirror(&["1"], BOTH, "3", None);
     rig.send(0, [Sent::whole(&packet)]);
-    assert_eq!(rig.take(3), vec![packet.clone()], "the copy, and not the flooded packet");
+    assert_eq!(rig.take(3), vec![packet.clone()], "the copy, but not the flooded packet");
     rig.take(1);
     rig.send(3, [Sent::whole(&packet)]);
     assert_eq!((rig.take(0), rig.take(1)), (NOTHING, NOTHING));
@@ -158,7 +158,7 @@ fn a_port_belongs_to_its_mirror_unless_copies_are_tagged() {
 }
 
 #[test]
-fn to_a_port_of_a_mirror_nothing_can_be_sent() {
+fn nothing_can_be_sent_to_a_mirrors_port() {
     let rig = Rig::new(Arc::new(ByFirstByte));
     rig.mirror(&["1"], BOTH, "3", None);
     rig.send(0, [Sent::whole(&to(3, 1, 100))]);
@@ -182,7 +182,7 @@ fn ports_go_by_name_and_may_come_later() {
     assert_eq!((rig.copied().packets, rig.take(1).len()), (1, 3));
 }
 
-/// An IPv4/TCP segment of `payload` bytes that somebody else is to cut.
+/// An IPv4/TCP packet with `payload` bytes of data to be segmented.
 fn large(payload: usize) -> (Vec<u8>, Offload) {
     let mut bytes = vec![0; 54 + payload];
     bytes[0] = 1;
@@ -227,7 +227,7 @@ fn large_segments_are_cut_for_a_port_that_takes_none() {
     assert!(copies.iter().all(|copy| copy[12..16] == [0x81, 0, 0, 9]));
     let payload: Vec<u8> = copies.iter().flat_map(|copy| copy[58..].to_vec()).collect();
     assert_eq!(payload, bytes[54..]);
-    // All segments of one that left cut are copied, too.
+    // All segments of a packet that left segmented are copied, too.
     rig.mirror(&["2"], SENT, "3", None);
     let (mut bytes, offload) = large(2500);
     bytes[0] = 2;
@@ -238,7 +238,7 @@ fn large_segments_are_cut_for_a_port_that_takes_none() {
 #[derive(Default)]
 struct Counter(Mutex<Vec<Seen>>);
 
-/// Port, way, deliveries and egress.
+/// Port, direction, deliveries and egress.
 type Seen = (u16, Way, u32, Option<u16>);
 
 impl Observer for Counter {
@@ -277,7 +277,7 @@ fn a_longer_packet_than_the_port_takes_is_counted_there() {
     assert_eq!(rig::drops(&rig.switch, rig.ports[3].0, DropReason::ExceedsMtu), 1);
 }
 
-/// Sends a packet of so many bytes to port 1 whenever its time has come, and everything else too.
+/// Sends a packet of so many bytes to port 1 on each wake-up, and forwards everything else there too.
 struct Beats {
     len: usize,
     times: std::sync::atomic::AtomicU64,
@@ -298,7 +298,7 @@ impl SwitchLogic for Beats {
         assert_eq!((batch.packets().count(), batch.ingress()), (0, PortIndex::NONE));
         let v = batch.originate(&frame(9, self.len), Offload::NONE).unwrap();
         batch.send(v, PortIndex(1));
-        // Nothing is reflected to nowhere, nor are packets made that cannot be.
+        // Reflecting without an ingress port and originating impossible packets have no effect.
         batch.reflect(v);
         assert!(batch.originate(&[0; 13], Offload::NONE).is_none());
         self.times.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -306,7 +306,7 @@ impl SwitchLogic for Beats {
 }
 
 #[test]
-fn what_a_logic_originates_is_delivered_mirrored_and_seen() {
+fn originated_packets_are_delivered_mirrored_and_observed() {
     for len in [60, 512, 513, 9000, 65_535] {
         let logic = Arc::new(Beats { len, times: Default::default() });
         let times = || logic.times.load(std::sync::atomic::Ordering::Relaxed);
@@ -316,10 +316,10 @@ fn what_a_logic_originates_is_delivered_mirrored_and_seen() {
         rig.mirror(&["1"], SENT, "3", None);
         wait_until("copies have come", || rig.take(3).iter().any(|copy| *copy == frame(9, len)));
         let lost = || rig.switch.originated(rig.bridge).unwrap().drops;
-        wait_until("what went nowhere is counted", || {
+        wait_until("the undelivered packets are counted", || {
             lost()[DropReason::PortDown as usize] > 0 && lost()[DropReason::BatchLimit as usize] > 0
         });
-        // Another one in its place is not woken, nor is this one.
+        // Its successor, which wants no wake-ups, gets none, and neither does it.
         rig.switch.set_logic(rig.bridge, Arc::new(Hub)).unwrap();
         let then = times();
         rig.take(1);

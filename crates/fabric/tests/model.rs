@@ -17,7 +17,7 @@ use support::mem_ring::MemRing;
 use support::rig::{self, ByFirstByte, Hub};
 use support::{CallPort, Lcg, frame, id_of, wait_until};
 
-/// What the scripted logic does with a packet, in order, to the version it has in hand.
+/// An action of the scripted logic on a packet's current version.
 #[derive(Debug, Clone)]
 enum Op {
     Send(u16),
@@ -72,7 +72,7 @@ fn packet(ports: u16) -> impl Strategy<Value = Packet> {
     let cuts = prop_oneof![
         2 => Just(Vec::new()),
         2 => prop::collection::vec(any::<usize>(), 1..64),
-        // All of it near the front, where the header copy is made.
+        // All of it near the front, within the header copy.
         1 => prop::collection::vec(0usize..160, 1..64),
     ];
     let ops = prop_oneof![
@@ -86,17 +86,17 @@ fn packet(ports: u16) -> impl Strategy<Value = Packet> {
     (len, any::<bool>(), cuts, ops).prop_map(|(len, tagged, cuts, ops)| Packet { len, tagged, cuts, ops })
 }
 
-/// Which byte of `n` private ones an edit hits: any but the source address, which names the packet.
+/// Index of the byte that an edit changes, of `n` private ones: not in the source address, which identifies the packet.
 fn edit_offset(at: u16, n: usize) -> usize {
     let i = usize::from(at) % (n - 6);
     if i < 6 { i } else { i + 6 }
 }
 
-/// Carries out what its script says of each packet.
+/// Executes the script of each packet.
 #[derive(Default)]
 struct Script {
     ops: RwLock<HashMap<u64, Vec<Op>>>,
-    /// Packets that nobody wrote a script for.
+    /// Packets without a script.
     strangers: AtomicU64,
 }
 
@@ -142,18 +142,18 @@ impl SwitchLogic for Script {
     }
 }
 
-/// What the model knows of a port.
+/// A port as the model knows it.
 #[derive(Clone)]
 struct PortModel {
-    /// Transmit queues; none: it has no client.
+    /// Transmit queues; none if it has no client.
     queues: usize,
     max_frame: usize,
 }
 
 type Tally = HashMap<DropReason, u64>;
 
-/// What should become of one packet: outputs by (port, queue), and drops: counted at the ingress, but for those by
-/// MTU, which are counted at the destination.
+/// Expected fate of one packet: outputs by (port, queue), and drops. Drops count at the ingress, except those by MTU,
+/// which count at the destination.
 fn expected(
     packet: &Packet,
     id: u64,
@@ -254,7 +254,7 @@ impl RingModel {
     }
 }
 
-/// Buffer capacities of a ring: drawn from these.
+/// Buffer capacities of a ring, drawn from these.
 #[derive(Debug, Clone)]
 struct Sizes(Vec<u32>);
 
@@ -327,8 +327,8 @@ fn plug(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
-    /// One sender, receivers that look only between rounds: contents, order, ring drops and every counter are
-    /// exactly the model's, however the packets fall into batches.
+    /// One sender, and receivers that look only between rounds: contents, order, ring drops and every counter match the
+    /// model exactly, however the packets form batches.
     #[test]
     fn one_sender_is_the_model_exactly(
         destinations in prop::collection::vec(destination(), 1..5),
@@ -390,7 +390,7 @@ proptest! {
             prop_assert_eq!(got, calls);
         }
 
-        // A queue's counters are written after its packets were given back.
+        // A queue's counters are written after its packets were returned.
         wait_until("the counters agree", || {
             rig::packets(&switch, ports[0].at).0 == sent
                 && at_ingress(&drops)
@@ -417,7 +417,7 @@ proptest! {
     }
 }
 
-/// Drops of a tally that are counted where the packets came from.
+/// Drops of a tally that count at the ingress.
 fn at_ingress(drops: &Tally) -> u64 {
     drops.iter().filter(|(reason, _)| **reason != DropReason::ExceedsMtu).map(|(_, n)| n).sum()
 }
@@ -427,7 +427,7 @@ fn too_long(switch: &Switch) -> impl Fn(PortRef) -> u64 + '_ {
     |port| rig::drops(switch, port, DropReason::ExceedsMtu)
 }
 
-/// What a port should get from one feed, and whether what its queues got is that, in order, less the drops.
+/// Checks that a port received from one feed the expected packets, in order, except for drops.
 fn check_flow(expected: &[Vec<u8>], queues: &[Vec<&Vec<u8>>]) -> Result<u64, String> {
     let mut left: HashMap<&[u8], i64> = HashMap::new();
     for bytes in expected {
@@ -438,7 +438,7 @@ fn check_flow(expected: &[Vec<u8>], queues: &[Vec<&Vec<u8>>]) -> Result<u64, Str
         let mut rest = expected.iter();
         for bytes in queue {
             if !rest.any(|e| &e == bytes) {
-                return Err(format!("packet {:#x} is foreign, changed or out of order", id_of(bytes)));
+                return Err(format!("packet {:#x} is unknown, changed or out of order", id_of(bytes)));
             }
             let n = left.entry(bytes).or_default();
             *n -= 1;
@@ -454,8 +454,8 @@ fn check_flow(expected: &[Vec<u8>], queues: &[Vec<&Vec<u8>>]) -> Result<u64, Str
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Many senders on two workers into the same rings, which receivers empty meanwhile: order per (rx queue,
-    /// tx queue), contents, and sent = received + counted drops.
+    /// Many senders on two workers into the same rings, which receivers empty meanwhile: order per (rx queue, tx
+    /// queue), contents, and sent = received + counted drops.
     #[test]
     fn many_senders_agree_with_the_model(
         destinations in prop::collection::vec(destination(), 3),
@@ -483,7 +483,7 @@ proptest! {
             .collect();
         view.push(PortModel { queues: 0, max_frame: 0 });
 
-        // Packet i goes in by feed i modulo the feeds.
+        // Packet i enters through feed i modulo the number of feeds.
         let all: Vec<_> = feeds.iter().enumerate().flat_map(|(p, fs)| fs.iter().map(move |f| (p, f))).collect();
         let id_in = |i: usize| ((i % all.len()) << 32 | i) as u64;
         let mut drops: Vec<Tally> = vec![Tally::new(); ports.len()];
@@ -591,7 +591,7 @@ fn a_full_ring_lets_smaller_packets_pass_in_order() {
     assert_eq!(got, [150, 60, 100]);
     assert_eq!(rig::drops(&switch, *port, DropReason::RingFull), 3);
     ring.assert_no_wrongs();
-    // What failed has left nothing behind: the ring takes its fill again.
+    // Failed packets leave nothing behind: the ring can be filled again.
     feed.send((10..14).map(|id| Sent::whole(&frame(id, 100))));
     wait_until("all are returned", || feed.returned() == 10);
     assert_eq!(ring.take(|| 100), (10..14).map(|id| frame(id, 100)).collect::<Vec<_>>());
@@ -621,11 +621,11 @@ fn a_packet_in_too_many_pieces_costs_its_sender_the_port() {
     rig::plug(&switch, bridge, "to", vec![], vec![ring.tx()]);
     let bytes = frame(7, 2000);
     bad.send([Sent::whole(&frame(1, 64)), Sent::cut(&bytes, &(1..65).collect::<Vec<_>>())]);
-    wait_until("the fault is told", || !bad_faults.seen().is_empty());
+    wait_until("the fault is reported", || !bad_faults.seen().is_empty());
     assert_eq!(bad_faults.seen(), [Fault::Chain { max: 64 }]);
     good.send([Sent::whole(&frame(2, 64))]);
     wait_until("the other's is returned", || good.returned() == 1);
-    assert_eq!(ring.take(|| 2048), [frame(1, 64), frame(2, 64)], "what came before the fault still goes out");
+    assert_eq!(ring.take(|| 2048), [frame(1, 64), frame(2, 64)], "packets before the fault are delivered");
     assert_eq!(good_faults.seen(), []);
 }
 
@@ -681,7 +681,7 @@ fn a_port_gets_its_own_packet_back_only_by_reflection() {
 }
 
 #[test]
-fn a_flood_with_nobody_to_hear_it_is_counted() {
+fn a_flood_without_receivers_is_counted() {
     let (switch, feed, from, _) = small(Arc::new(Hub), &[]);
     feed.send([Sent::whole(&frame(1, 60))]);
     wait_until("it is returned", || feed.returned() == 1);
@@ -691,7 +691,7 @@ fn a_flood_with_nobody_to_hear_it_is_counted() {
 
 #[test]
 fn versions_beyond_the_bound_are_refused_and_counted() {
-    /// Sends each packet to port 1 again and again, each time with another first byte.
+    /// Sends each packet to port 1 again and again, each time with a different first byte.
     struct Forks {
         made: AtomicU64,
         refused: AtomicU64,
@@ -741,16 +741,19 @@ fn pulling_gives_as_much_as_there_is_and_never_more_than_512() {
                 check(batch.header(v) == &whole[..whole.len().min(128)], "the header");
                 if id_of(batch.header(v)) >= 100 {
                     batch.send(v, PortIndex(1));
-                    check(batch.pull(v, 512) == whole.len().min(128), "pulling what is on a list");
-                    check(batch.header(v).len() == whole.len().min(128), "what is on a list");
-                    check(batch.header_mut(v).is_none(), "editing what is on a list");
+                    check(batch.pull(v, 512) == whole.len().min(128), "pull on a version that was sent");
+                    check(
+                        batch.header(v).len() == whole.len().min(128),
+                        "header length of a version that was sent",
+                    );
+                    check(batch.header_mut(v).is_none(), "edit of a version that was sent");
                     continue;
                 }
                 for n in [0, 100, 129, 300, 512, 10_000] {
                     let got = batch.pull(v, n);
-                    check(got == batch.header(v).len(), "what was returned");
-                    check(got >= n.min(512).min(whole.len()) && got <= 512, "what was pulled");
-                    check(batch.header(v) == &whole[..got], "what is there");
+                    check(got == batch.header(v).len(), "the returned length");
+                    check(got >= n.min(512).min(whole.len()) && got <= 512, "the pulled length");
+                    check(batch.header(v) == &whole[..got], "the header after pull");
                     check(batch.len(v) as usize == whole.len(), "the length");
                 }
                 batch.send(v, PortIndex(1));
@@ -767,11 +770,11 @@ fn pulling_gives_as_much_as_there_is_and_never_more_than_512() {
     assert_eq!(rings[0].1.take(|| 1), packets);
 }
 
-/// The sender rewrites its packet while the logic thinks: what was decided on is what is delivered.
+/// The sender rewrites its packet while the logic decides: the bytes decided on are the bytes delivered.
 #[test]
-fn what_was_looked_at_is_what_is_sent() {
+fn the_bytes_decided_on_are_the_bytes_sent() {
     struct Shared(*mut u8, usize);
-    // SAFETY: the test keeps the memory alive and touches it only from the logic, on the worker.
+    // SAFETY: the test keeps the memory alive and accesses it only from the logic, on the worker.
     unsafe impl Send for Shared {}
     // SAFETY: as above.
     unsafe impl Sync for Shared {}
@@ -832,7 +835,7 @@ fn what_was_looked_at_is_what_is_sent() {
     drop(memory);
 }
 
-/// Unicast and flooded packets for one destination keep the order in which they came.
+/// Unicast and flooded packets for one destination keep the order of arrival.
 #[test]
 fn unicast_and_flooded_packets_stay_interleaved() {
     struct Alternating;
@@ -855,7 +858,7 @@ fn unicast_and_flooded_packets_stay_interleaved() {
     }
 }
 
-/// The bounds of a batch hold in packets and in bytes.
+/// The limits of a batch hold in packets and in bytes.
 #[test]
 fn batches_are_bounded_in_packets_and_in_bytes() {
     use fabric::rx::BatchLimits;
@@ -880,12 +883,12 @@ fn batches_are_bounded_in_packets_and_in_bytes() {
     let batches = measure.0.lock().unwrap();
     assert_eq!(batches.iter().map(|b| b.0).sum::<usize>(), 124);
     assert!(batches.iter().all(|(packets, _)| *packets <= 16), "{batches:?}");
-    // Only the packet that crosses the bound goes beyond it.
+    // Only the packet that crosses the limit exceeds it.
     assert!(batches.iter().all(|(_, bytes)| *bytes < 10_000 + 65_535), "{batches:?}");
     assert!(batches.contains(&(2, 12_000)) && batches.contains(&(1, 65_535)), "{batches:?}");
 }
 
-/// A receiver that takes back buffers it has posted may not make the switch believe in a ring beyond its end.
+/// A receiver that takes back posted buffers cannot make the switch use a ring beyond its end.
 #[test]
 fn a_receiver_that_rewinds_its_index_loses_its_port() {
     let switch = rig::switch(1);
@@ -904,7 +907,7 @@ fn a_receiver_that_rewinds_its_index_loses_its_port() {
     ring.rewind(24);
     feed.send([Sent::whole(&to(1, 0))]);
     wait_until("one is published", || ring.published() == 1);
-    // Six are taken back: what is left is an index that any ring could have, behind what was looked at.
+    // Six are taken back, which leaves a valid index, but one behind the entries already viewed.
     ring.rewind(6);
     feed.send((1..32).map(|id| Sent::whole(&to(1, id))).chain([Sent::whole(&to(2, 32))]));
     wait_until("they are returned", || feed.returned() == 33);

@@ -1,4 +1,4 @@
-//! Observers: what they are shown of each packet, what they are not, and that they come and go under traffic.
+//! Observers: what they are shown of each packet, what they are not, and their coming and going under traffic.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -33,7 +33,7 @@ struct Shown {
     bytes: Vec<u8>,
 }
 
-/// Writes down what it is shown of some ports.
+/// Records what it is shown of some ports.
 struct Scribe {
     interest: Box<dyn Fn(&str) -> Interest + Send + Sync>,
     shown: Mutex<Vec<Shown>>,
@@ -68,7 +68,7 @@ impl Observer for Scribe {
         assert_eq!((worker, batch.omitted), (0, 0));
         self.times.lock().unwrap().push(batch.at);
         batch.for_each(|seen| {
-            // In two parts, as one that looks at the front first.
+            // In two parts, like an observer that examines the front first.
             let mut bytes = vec![0; seen.len() as usize + 9];
             let front = bytes.len().min(70);
             let n = seen.copy(0, &mut bytes[..front]);
@@ -146,7 +146,7 @@ fn packets_are_shown_where_they_come_in_and_where_they_leave() {
 #[test]
 fn every_drop_has_its_reason() {
     let rig = rig(Arc::new(ByFirstByte), 1);
-    // Port 2 has room for one packet, port 3 takes short ones only, port 4 is down.
+    // Port 2 has room for one packet, port 3 takes only short ones, port 4 is down.
     let full = MemRing::new(0, &[2048]);
     rig::plug(&rig.switch, rig.bridge, "2", vec![], vec![full.tx()]);
     let (mut short, _) = rig::attachment(vec![], vec![Arc::new(CallPort::default()) as Arc<dyn Egress>]);
@@ -218,7 +218,7 @@ fn each_port_sees_its_own_form() {
     let rig = rig(Arc::new(Tagging), 2);
     let scribe = Scribe::of_all();
     rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
-    // The longer one is edited in place: what came in must be shown all the same.
+    // The longer one is edited in place: the packet must still be shown as it came in.
     for (len, deliveries, egress) in [(300, 2, 1), (500, 1, 2)] {
         let packet = frame(9, len);
         rig.feed.send([Sent::whole(&packet)]);
@@ -279,7 +279,7 @@ fn segments_are_shown_as_they_left() {
 }
 
 #[test]
-fn nothing_is_shown_that_nobody_cares_for() {
+fn packets_of_no_interest_are_not_shown() {
     let rig = rig(Arc::new(Hub), 2);
     let only = |name: &'static str, interest| {
         Scribe::of(move |n| if n == name { interest } else { Interest::default() })
@@ -298,11 +298,11 @@ fn nothing_is_shown_that_nobody_cares_for() {
     let (sent, received) = (sent.wait_for(100), received.wait_for(100));
     assert!(sent.len() == 100 && sent.iter().all(|s| (s.port, s.way) == (2, Way::Out)));
     assert!(received.len() == 100 && received.iter().all(|s| (s.port, s.way) == (0, Way::In)));
-    assert_eq!(received[0].deliveries, 2, "also to ports that nobody cares for");
+    assert_eq!(received[0].deliveries, 2, "also to ports of no interest");
     assert!(none.shown.lock().unwrap().is_empty());
 }
 
-/// Looks at what port 2 sends, and counts how often it is asked.
+/// Looks at packets that port 2 sends, and counts how often it is asked.
 struct OfTwo {
     asked: AtomicU64,
     scribe: Arc<Scribe>,
@@ -324,7 +324,7 @@ impl Observer for OfTwo {
 }
 
 #[test]
-fn who_looks_at_one_port_sees_what_goes_there_and_is_not_asked_about_the_rest() {
+fn an_observer_of_one_port_sees_its_packets_and_is_not_asked_about_others() {
     let rig = rig(Arc::new(ByFirstByte), 1);
     // Port 2 has room for one packet of at most 100 bytes.
     let full = MemRing::new(0, &[2048]);
@@ -351,7 +351,7 @@ fn who_looks_at_one_port_sees_what_goes_there_and_is_not_asked_about_the_rest() 
         dropped,
         bytes: to(2, id, len),
     };
-    // One after the other, for each way that a packet can take there; the last batch goes by again.
+    // One at a time, for each path that a packet can take to it; the last batch bypasses it again.
     for (id, len, dropped) in
         [(20, 60, None), (21, 300, Some(DropReason::ExceedsMtu)), (22, 60, Some(DropReason::RingFull))]
     {
@@ -375,7 +375,7 @@ fn observers_come_and_go_under_traffic() {
         wait_until("something is shown", || !scribe.shown.lock().unwrap().is_empty());
         rig.switch.unobserve(rig.bridge, id).unwrap();
         let shown = scribe.shown.lock().unwrap().len();
-        assert_eq!(Arc::strong_count(&scribe), 1, "no worker has it any more");
+        assert_eq!(Arc::strong_count(&scribe), 1, "no worker uses it any more");
         rig.feed.send([Sent::whole(&frame(sent, 60))]);
         sent += 1;
         wait_until("all were switched", || rig.feed.returned() == sent);
@@ -386,7 +386,7 @@ fn observers_come_and_go_under_traffic() {
 }
 
 #[test]
-fn an_observer_hears_of_new_ports_and_of_the_end() {
+fn an_observer_is_told_of_new_ports_and_of_removal() {
     let rig = rig(Arc::new(Hub), 0);
     let scribe = Scribe::of(|name| if name == "late" { ALL } else { Interest::default() });
     rig.switch.observe(rig.bridge, scribe.clone()).unwrap();
@@ -401,7 +401,7 @@ fn an_observer_hears_of_new_ports_and_of_the_end() {
 }
 
 #[test]
-fn what_is_held_back_at_the_ingress_is_shown_with_the_reason() {
+fn packets_held_back_at_ingress_are_shown_with_the_reason() {
     let rig = rig(Arc::new(ByFirstByte), 2);
     let at = PortRef { bridge: rig.bridge, port: PortIndex(0) };
     let once = |burst| Some(Limit { unit: Unit::Packets, rate: 1, burst: Some(burst) });
@@ -433,13 +433,17 @@ fn what_is_held_back_at_the_ingress_is_shown_with_the_reason() {
     assert_eq!(of(Some(DropReason::Policed)), [5, 7]);
     assert_eq!(of(None), [1, 3]);
     for seen in &came {
-        assert_eq!(seen.bytes, packets[support::id_of(&seen.bytes) as usize], "a packet is shown as it came");
+        assert_eq!(
+            seen.bytes,
+            packets[support::id_of(&seen.bytes) as usize],
+            "a packet is shown as it came in"
+        );
     }
     let delivered: Vec<_> = rig.ports[0].1.take().into_iter().map(|called| called.bytes).collect();
     assert_eq!(delivered, [packets[1].clone(), packets[3].clone()]);
 }
 
-/// Sends everything to port 1, and says so.
+/// Sends everything to port 1, and remarks on it.
 struct Talker;
 
 impl SwitchLogic for Talker {
@@ -457,7 +461,7 @@ impl SwitchLogic for Talker {
     }
 }
 
-/// What it was told of packets of port 0, and where they went.
+/// Remarks on packets of port 0, and the ports where they left.
 #[derive(Default)]
 struct Listener(Mutex<Vec<(u16, String)>>);
 
@@ -479,7 +483,7 @@ impl Observer for Listener {
 }
 
 #[test]
-fn a_logic_explains_itself_to_who_asks() {
+fn a_logic_explains_itself_on_request() {
     let rig = rig(Arc::new(Talker), 2);
     let listener = Arc::new(Listener::default());
     let id = rig.switch.observe(rig.bridge, listener.clone()).unwrap();
@@ -490,17 +494,17 @@ fn a_logic_explains_itself_to_who_asks() {
         [(0, "100 bytes go to port 1"), (1, "200 bytes go to port 1"), (0, "out at 1"), (1, "out at 1")];
     assert_eq!(heard, expected.map(|(packet, text)| (packet, text.to_owned())));
     rig.switch.unobserve(rig.bridge, id).unwrap();
-    // A rehearsal sends nothing; who cannot rehearse says so.
+    // A rehearsal sends nothing; a logic without rehearsals is reported.
     let at = PortRef { bridge: rig.bridge, port: PortIndex(0) };
     let traced = rig.switch.trace(at, &frame(3, 300), Offload::NONE).unwrap();
     assert_eq!(traced.outputs[0].packet, frame(3, 300));
     rig.switch.set_logic(rig.bridge, Arc::new(Hub)).unwrap();
     let refused = rig.switch.trace(at, &frame(3, 300), Offload::NONE).unwrap_err();
-    assert!(refused.to_string().contains("cannot tell"), "{refused}");
+    assert!(refused.to_string().contains("does not support tracing"), "{refused}");
     assert_eq!(rig.ports[0].1.take().len(), 2);
 }
 
-/// Picks every second batch, and writes down what it was asked, what it picked and what it was shown.
+/// Picks every second batch, and records what it was asked, what it picked and what it was shown.
 #[derive(Default)]
 struct Picky {
     asked: Mutex<Vec<(usize, bool)>>,
@@ -536,12 +540,12 @@ impl Observer for Picky {
 }
 
 #[test]
-fn one_that_picks_is_shown_what_it_picked() {
+fn an_observer_is_shown_the_batches_that_it_picked() {
     const PACKETS: u64 = 60;
     let rig = rig(Arc::new(Hub), 1);
     let (picky, all) = (Arc::new(Picky::default()), Scribe::of_all());
     rig.switch.observe(rig.bridge, picky.clone()).unwrap();
-    // Beside it another sees everything.
+    // Another observer sees everything.
     let scribe = rig.switch.observe(rig.bridge, all.clone()).unwrap();
     for id in 0..PACKETS {
         if id == PACKETS / 2 {
@@ -562,7 +566,11 @@ fn one_that_picks_is_shown_what_it_picked() {
     }
     assert!(!expected.is_empty());
     assert_eq!(*picky.shown.lock().unwrap(), expected);
-    assert_eq!(rig.ports[0].1.take().len() as u64, PACKETS, "what nobody picked is switched all the same");
+    assert_eq!(
+        rig.ports[0].1.take().len() as u64,
+        PACKETS,
+        "batches that were not picked are switched all the same"
+    );
 }
 
 #[test]

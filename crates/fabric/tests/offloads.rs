@@ -1,7 +1,7 @@
-//! Packets with work left on them: passed on whole to who takes them, made plain for who does not.
+//! Packets with offload metadata: passed on whole to receivers that take them, made plain for those that do not.
 //!
-//! What a plain receiver must get is made here by hand from the RFCs, with no code of the switch: each segment
-//! is built anew and its checksums are added up over its own bytes.
+//! Expected plain packets are built here from the RFCs, without code of the switch: each segment is built anew and its
+//! checksums are summed over its own bytes.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -31,7 +31,7 @@ struct Spec {
     identification: u16,
     gso_size: u16,
     payload: usize,
-    /// Asks only for a checksum.
+    /// Requests only a checksum.
     csum_only: bool,
     seed: u64,
 }
@@ -99,7 +99,7 @@ impl Spec {
         [addresses, &[0, if self.tcp { 6 } else { 17 }], &len.to_be_bytes()].concat()
     }
 
-    /// A packet of these headers that carries `payload`, `i` segments on, without transport checksum.
+    /// A packet of these headers that carries `payload`, segment `i` of the original, without transport checksum.
     fn build(&self, i: usize, payload: &[u8], last: bool) -> Vec<u8> {
         let mut bytes = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
         for tag in 0..self.vlan_tags {
@@ -131,10 +131,10 @@ impl Spec {
         if self.tcp {
             let mut flags = self.flags;
             if i > 0 {
-                flags &= !0x80; // CWR: only in the first
+                flags &= !0x80; // CWR: only in the first segment
             }
             if !last {
-                flags &= !0x09; // FIN, PSH: only in the last
+                flags &= !0x09; // FIN, PSH: only in the last segment
             }
             let sequence = self.sequence.wrapping_add(i as u32 * u32::from(self.gso_size));
             bytes.extend(sequence.to_be_bytes());
@@ -180,12 +180,12 @@ impl Spec {
         (packet, offload)
     }
 
-    /// What is left of the request once it is known to fit into one segment.
+    /// The remaining request once the packet is known to fit into one segment.
     fn gso(&self) -> Gso {
         if self.payload <= usize::from(self.gso_size) { Gso::None } else { self.sent().1.gso }
     }
 
-    /// What a receiver without offloads must get.
+    /// The packets that a receiver without offloads must receive.
     fn plain(&self) -> Vec<Vec<u8>> {
         let payload = self.payload();
         if self.gso() == Gso::None {
@@ -199,7 +199,7 @@ impl Spec {
             .collect()
     }
 
-    /// The metadata that goes with the packet to a receiver that takes it whole.
+    /// The metadata that accompanies the packet to a receiver that takes it whole.
     fn passed_on(&self) -> Offload {
         let (_, offload) = self.sent();
         match self.gso() {
@@ -269,8 +269,8 @@ fn caps() -> impl Strategy<Value = Caps> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
-    /// Flooded to receivers of every kind: each gets the packet whole with true metadata, or segments with
-    /// right checksums, and packets around it keep their place.
+    /// Flooded to receivers of every kind: each receives the packet whole with true metadata, or segments with correct
+    /// checksums, and neighbouring packets keep their place.
     #[test]
     fn each_receiver_gets_what_it_takes(
         specs in prop::collection::vec(spec(), 1..4),
@@ -306,7 +306,7 @@ proptest! {
             wanted.push(between.clone());
         }
         let got = rig.ring.take(|| 700);
-        // The ring may have been too small for the last of them; what came is right.
+        // The ring may have been too small for the last of them; the packets that arrived are correct.
         prop_assert!(got.iter().all(|bytes| wanted.contains(bytes)));
         let lost = (wanted.len() - got.len()) as u64;
         let full: u64 = rig.ring_drops();
@@ -359,7 +359,7 @@ fn metadata_that_lies_is_dropped_and_counted() {
         Offload { gso: Gso::None, csum_start: 5040, csum_offset: 2000, ..good },
     ];
     rig.send(bad.iter().map(|offload| Sent::whole(&bytes).with_offload(*offload)));
-    // A packet shorter than its IP header says.
+    // A packet shorter than its IP header states.
     rig.send([Sent::whole(&bytes[..bytes.len() - 1]).with_offload(good)]);
     let outputs = 3 * (bad.len() as u64 + 1);
     wait_until("all are counted", || rig::drops(&rig.switch, rig.from, DropReason::BadOffload) == outputs);
@@ -368,17 +368,17 @@ fn metadata_that_lies_is_dropped_and_counted() {
         assert_eq!(call.take(), []);
     }
     assert_eq!(rig.ring.take(|| 700), [[0u8; 0]; 0]);
-    // And the next good one passes.
+    // The next valid one passes.
     rig.send([Sent::whole(&bytes).with_offload(good)]);
     assert_eq!(rig.calls[0].1.take(), [Called { bytes, offload: spec.passed_on() }]);
     assert_eq!(rig.calls[1].1.take().len(), 4);
 }
 
-/// The MTU binds the segments of a large packet, not the packet.
+/// The MTU applies to the segments of a large packet, not to the packet.
 #[test]
 fn the_mtu_is_that_of_segments() {
-    // 66 bytes of headers, 14 of them link: segments of an MTU of 1500 carry 1448 bytes. The fabric leaves
-    // room for two VLAN tags on top.
+    // 66 bytes of headers, 14 of them link: segments of an MTU of 1500 carry 1448 bytes. The fabric allows for two VLAN
+    // tags on top.
     let rig = rig_of(Arc::new(Hub), &[(ALL, 1500), (NONE, 1500), (ALL, 1491), (NONE, 1491), (NONE, 512)]);
     let spec = tso(1448 * 3 + 100, 1448);
     let (bytes, offload) = spec.sent();
@@ -392,7 +392,7 @@ fn the_mtu_is_that_of_segments() {
     // Only the last, shorter segment fits.
     assert_eq!(got[3].iter().map(|c| &c.bytes).collect::<Vec<_>>(), [&plain[3]]);
     assert_eq!(got[4].iter().map(|c| &c.bytes).collect::<Vec<_>>(), [&plain[3]]);
-    // Counted where they could not go.
+    // Counted at the ports that they do not fit.
     let too_long = || -> Vec<_> {
         rig.calls.iter().map(|(port, _)| rig::drops(&rig.switch, *port, DropReason::ExceedsMtu)).collect()
     };
@@ -405,7 +405,7 @@ fn the_mtu_is_that_of_segments() {
     wait_until("all are counted", || too_long() == [1, 1, 2, 4, 4]);
 }
 
-/// Whole, then tagged, then untagged again, to receivers of both kinds: each gets the version it was sent.
+/// Whole, then tagged, then untagged again, to receivers of both kinds: each receives the version that it was sent.
 #[test]
 fn versions_of_one_large_packet_keep_apart() {
     struct Tagger;
@@ -441,7 +441,8 @@ fn versions_of_one_large_packet_keep_apart() {
     }
 }
 
-/// A logic that puts a header in front of packets has large ones cut first; what else it sends of them is not touched by that.
+/// A logic that puts a header in front of packets has large ones segmented first; its other outputs of them are
+/// unaffected.
 #[test]
 fn large_packets_are_cut_before_they_are_encapsulated() {
     const OUTER: [u8; 14] = [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 0x88, 0xe7];
@@ -475,7 +476,7 @@ fn large_packets_are_cut_before_they_are_encapsulated() {
     }
 }
 
-/// Found by fuzzing: what filled its slot, tag in front included, was dropped instead of cut.
+/// Found by fuzzing: a header that filled its slot, tag included, was dropped instead of segmented.
 #[test]
 fn a_private_header_as_long_as_its_slot_is_cut() {
     struct Greedy;
@@ -498,11 +499,11 @@ fn a_private_header_as_long_as_its_slot_is_cut() {
     assert_eq!(rig.ring.take(|| 700), plain);
 }
 
-/// Receivers without offloads share one plain form: a hundred of them cost no more versions than one.
+/// Receivers without offloads share one plain form: a hundred of them need no more versions than one.
 #[test]
 fn many_plain_receivers_share_the_segments() {
     let rig = rig_of(Arc::new(Hub), &[(NONE, 65_535); 100]);
-    // 200 segments: a hundred copies of them would be ten times what a batch may have.
+    // 200 segments: a hundred copies of them would be ten times the versions of a batch.
     let spec = tso(200 * 100, 100);
     let (bytes, offload) = spec.sent();
     rig.send([Sent::whole(&bytes).with_offload(offload)]);
@@ -514,7 +515,7 @@ fn many_plain_receivers_share_the_segments() {
     assert_eq!(rig::all_drops(&rig.switch, rig.from), 0);
 }
 
-/// More segments than a batch may have versions: refused and counted, and nothing is sent by halves.
+/// More segments than the versions of a batch: refused and counted, and no packet is sent in part.
 #[test]
 fn segments_beyond_the_bound_are_refused_and_counted() {
     let rig = rig_of(Arc::new(Hub), &[(NONE, 65_535)]);

@@ -1,4 +1,4 @@
-//! A worker that panics ends the process, and does not leave the control plane waiting for it.
+//! A worker that panics ends the process instead of leaving the control plane waiting for it.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use support::feed::{Feed, Sent};
 use support::{CallPort, frame, rig};
 
-/// Far more than a child needs to start and end, far less than for ever.
+/// Far more time than a child needs to start and end, far less than forever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Panics at every batch.
@@ -26,7 +26,7 @@ struct Panics {
 
 impl SwitchLogic for Panics {
     fn forward(&self, batch: &mut Batch<'_>) {
-        let broken = || assert!(batch.packets().next().is_none(), "a packet nobody thought of");
+        let broken = || assert!(batch.packets().next().is_none(), "an unexpected packet");
         if self.caught {
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(broken));
         } else {
@@ -35,7 +35,7 @@ impl SwitchLogic for Panics {
     }
 }
 
-/// Runs a test of this file in a process of its own: how it ended, and what it wrote to standard error.
+/// Runs a test of this file in its own process; returns its exit status and standard error.
 fn run(test: &str) -> (Option<ExitStatus>, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])
@@ -57,16 +57,16 @@ fn run(test: &str) -> (Option<ExitStatus>, String) {
     (ended, said)
 }
 
-/// Has a worker meet the logic with a packet, and then waits for that worker as the control plane does.
+/// Passes a packet to the logic on a worker, and then waits for that worker as the control plane does.
 fn meet(logic: Panics) {
-    // A process that is to abort leaves no file behind.
+    // A process that is to abort leaves no core file behind.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
     let switch = rig::switch(1);
     let bridge = switch.add_bridge("b", Arc::new(logic)).unwrap();
     let (feed, home): (_, Arc<dyn Egress>) = (Feed::new(), Arc::new(CallPort::default()));
     let (port, _) = rig::plug(&switch, bridge, "p", vec![feed.queue()], vec![home]);
     feed.send([Sent::whole(&frame(0, 60))]);
-    // Of a worker that panics nothing more is heard; whether it did so before or during the next call is all one.
+    // A worker that panics never answers; it may have panicked before or during the next call.
     let taken = Instant::now() + Duration::from_millis(100);
     while rig::packets(&switch, port).0 == 0 && Instant::now() < taken {
         std::thread::sleep(Duration::from_millis(1));
@@ -77,19 +77,19 @@ fn meet(logic: Panics) {
 #[test]
 fn a_panic_of_a_worker_ends_the_process_with_the_reason() {
     let (ended, said) = run("child_that_panics");
-    let ended = ended.unwrap_or_else(|| panic!("still runs after {PATIENCE:?}, having said:\n{said}"));
+    let ended = ended.unwrap_or_else(|| panic!("still running after {PATIENCE:?}; its output:\n{said}"));
     assert_eq!(ended.signal(), Some(Signal::ABORT.as_raw()), "{ended}:\n{said}");
-    for part in ["mswitch-w0", file!(), "a packet nobody thought of", "worker 0 panicked"] {
+    for part in ["mswitch-w0", file!(), "an unexpected packet", "worker 0 panicked"] {
         assert!(said.contains(part), "no {part:?} in:\n{said}");
     }
 }
 
-/// A queue that panics, and whose end takes longer than anybody waits: it may have to wait for its client.
+/// A queue that panics, and whose drop takes longer than the test waits: it may have to wait for its client.
 struct Slow(Box<dyn RxQueue>);
 
 impl RxQueue for Slow {
     fn receive(&mut self, _: &mut RxBatch) -> Result<(), Fault> {
-        panic!("a ring that nobody thought of");
+        panic!("an unexpected ring");
     }
 
     fn complete(&mut self, tools: &mut Tools) -> Result<(), Fault> {
@@ -118,32 +118,32 @@ impl Drop for Slow {
 #[test]
 fn a_panic_over_a_queue_does_not_wait_for_its_end() {
     let (ended, said) = run("child_that_panics_over_a_queue");
-    let ended = ended.unwrap_or_else(|| panic!("still runs after {PATIENCE:?}, having said:\n{said}"));
+    let ended = ended.unwrap_or_else(|| panic!("still running after {PATIENCE:?}; its output:\n{said}"));
     assert_eq!(ended.signal(), Some(Signal::ABORT.as_raw()), "{ended}:\n{said}");
-    assert!(said.contains("a ring that nobody thought of"), "{said}");
+    assert!(said.contains("an unexpected ring"), "{said}");
 }
 
 #[test]
 fn a_panic_that_is_caught_ends_nothing() {
     let (ended, said) = run("child_that_catches_its_panic");
     assert!(ended.is_some_and(|ended| ended.success()), "{ended:?}:\n{said}");
-    assert!(said.contains("a packet nobody thought of"), "{said}");
+    assert!(said.contains("an unexpected packet"), "{said}");
 }
 
 #[test]
-#[ignore = "run by another test in a process of its own, which it ends"]
+#[ignore = "run by another test in its own process, which it ends"]
 fn child_that_panics() {
     meet(Panics { caught: false });
 }
 
 #[test]
-#[ignore = "run by another test in a process of its own"]
+#[ignore = "run by another test in its own process"]
 fn child_that_catches_its_panic() {
     meet(Panics { caught: true });
 }
 
 #[test]
-#[ignore = "run by another test in a process of its own, which it ends"]
+#[ignore = "run by another test in its own process, which it ends"]
 fn child_that_panics_over_a_queue() {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
     let switch = rig::switch(1);

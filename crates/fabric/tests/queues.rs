@@ -1,4 +1,4 @@
-//! Transmit queues of a port: the one that a logic names, or the one that the flow's hash chooses.
+//! Transmit queue selection: by the logic, or by the flow's hash.
 #![cfg(test)]
 #![cfg(not(loom))]
 

@@ -1,5 +1,4 @@
-//! Workers: when they sleep, what wakes them, what they do about faults, and what may come and go while
-//! packets pass.
+//! Workers: when they sleep, what wakes them, how they handle faults, and what may come and go under traffic.
 #![cfg(test)]
 #![cfg(not(loom))]
 
@@ -25,19 +24,19 @@ fn wakeups(switch: &Switch) -> u64 {
     switch.workers().iter().map(|w| w.counters.wakeups).sum()
 }
 
-/// Waits until no queue is looked at any more.
+/// Waits until no queue is polled any more.
 fn wait_asleep(feeds: &[Arc<Feed>]) {
     wait_until("all queues are armed", || feeds.iter().all(|feed| feed.wants_signal()));
     let looks = || feeds.iter().map(|feed| feed.looks()).collect::<Vec<_>>();
     let mut before = looks();
-    wait_until("nobody looks any more", || {
+    wait_until("no queue is polled any more", || {
         std::thread::sleep(Duration::from_millis(5));
         std::mem::replace(&mut before, looks()) == before
     });
 }
 
 #[test]
-fn an_idle_worker_sleeps_until_signalled_and_then_looks_only_where_it_must() {
+fn an_idle_worker_sleeps_until_signalled_and_then_polls_only_signalled_queues() {
     let switch = rig::switch(1);
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let to = Arc::new(CallPort::default());
@@ -52,7 +51,7 @@ fn an_idle_worker_sleeps_until_signalled_and_then_looks_only_where_it_must() {
     let before: Vec<_> = (0..64).map(looks).collect();
     let woken = wakeups(&switch);
 
-    // The idle window. A packet that nobody was told of is not seen either: the queue does sleep.
+    // The idle window. A packet published without a signal is not seen either: the queue does sleep.
     let mut packet = frame(1, 60);
     packet[0] = 0;
     feeds[5].publish([Sent::whole(&packet)]);
@@ -72,11 +71,11 @@ fn an_idle_worker_sleeps_until_signalled_and_then_looks_only_where_it_must() {
     }
     assert_eq!(to.take().len(), 1000);
     let others = (0..64).filter(|i| *i != 5);
-    assert!(others.clone().all(|i| looks(i) == before[i]), "idle queues were looked at");
+    assert!(others.clone().all(|i| looks(i) == before[i]), "idle queues were polled");
     assert!(wakeups(&switch) > woken);
 }
 
-/// A sender that reads our request before its packet is visible does not signal; it is seen all the same.
+/// A sender that reads our request before its packet is visible does not signal; its packet is seen all the same.
 #[test]
 fn a_packet_published_while_signals_are_asked_for_is_seen_without_one() {
     let switch = rig::switch(1);
@@ -91,14 +90,14 @@ fn a_packet_published_while_signals_are_asked_for_is_seen_without_one() {
         wait_until("the packet is returned", || feed.returned() == id);
         assert_eq!(to.take().iter().map(|called| id_of(&called.bytes)).collect::<Vec<_>>(), [id - 1]);
         wait_asleep(std::slice::from_ref(&feed));
-        // One with a signal wakes the queue; the next is published, silently, when it arms again.
+        // A packet with a signal wakes the queue; the next is published silently when it arms again.
         feed.publish_on_arm(Sent::whole(&frame(id, 60)));
         feed.send([Sent::whole(&[0; 13])]);
         feed.returned.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// The same for a packet that takes longer to become visible, as long as the watch lasts.
+/// The same for a packet that becomes visible later, while the queue is watched.
 #[test]
 fn a_silent_packet_is_seen_while_the_queue_is_watched() {
     let pace = Pace { watch: Duration::from_secs(3600), ..rig::quick() };
@@ -114,28 +113,28 @@ fn a_silent_packet_is_seen_while_the_queue_is_watched() {
     }
 }
 
-/// Devices cost a system call to look at: they are left to their signal at once, and lose nothing by it.
+/// Devices cost a system call to poll: they are left to their signal at once, and lose nothing.
 #[test]
-fn a_device_is_looked_at_when_it_signals_and_until_it_is_dry() {
+fn a_device_is_polled_from_its_signal_until_it_is_dry() {
     let switch = rig::switch(1);
     let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
     let feed = Feed::device();
     let home: Arc<dyn Egress> = Arc::new(CallPort::default());
     rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![home]);
-    wait_until("it was looked at", || feed.looks() > 0);
+    wait_until("it was polled", || feed.looks() > 0);
     for id in 0..300 {
         let before = feed.looks();
         feed.send((0..200).map(|i| Sent::whole(&frame(id * 200 + i, 60))));
         wait_until("all are returned", || feed.returned() == (id + 1) * 200);
-        // 200 packets are 4 batches; one more look finds it dry.
-        assert!(feed.looks() - before <= 6, "{} looks", feed.looks() - before);
+        // 200 packets are 4 batches; one more poll finds it dry.
+        assert!(feed.looks() - before <= 6, "{} polls", feed.looks() - before);
     }
     assert_eq!(feed.armed(), 0);
 }
 
-/// A receiver that sleeps on its eventfd after arm, fence, look misses nothing; one that polls is not told.
+/// A receiver that sleeps on its eventfd after arm, fence, look misses nothing; one that polls is not notified.
 #[test]
-fn receivers_are_told_when_they_ask_and_only_then() {
+fn receivers_are_notified_on_request_only() {
     let switch = rig::switch(2);
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let mut pairs = [Pair::plug(&switch, bridge, "a"), Pair::plug(&switch, bridge, "b")];
@@ -150,7 +149,7 @@ fn receivers_are_told_when_they_ask_and_only_then() {
         pair.feed.send([Sent::whole(&pair.packet(id))]);
         pair.sent += 1;
         while !pair.ring.arm() {
-            assert!(pair.ring.sleep(support::PATIENCE), "packet {id}: nobody told the receiver");
+            assert!(pair.ring.sleep(support::PATIENCE), "packet {id}: the receiver was not notified");
         }
         pair.ring.disarm();
         pair.step_receive();
@@ -160,7 +159,7 @@ fn receivers_are_told_when_they_ask_and_only_then() {
 }
 
 #[test]
-fn faults_are_told_once_and_cost_only_their_port() {
+fn faults_are_reported_once_and_cost_only_their_port() {
     type Play = fn(&Feed, &MemRing);
     let index: Play = |_, ring| ring.index_fault.store(true, Ordering::Release);
     let descriptor: Play = |_, ring| ring.bad_descriptor.store(true, Ordering::Release);
@@ -206,7 +205,7 @@ fn faults_are_told_once_and_cost_only_their_port() {
             play(&feed, &ring);
             let deadline = Instant::now() + support::PATIENCE;
             while faults.seen().is_empty() {
-                assert!(Instant::now() < deadline, "{name}: no fault was told");
+                assert!(Instant::now() < deadline, "{name}: no fault was reported");
                 traffic(&mut good);
             }
             (0..200).for_each(|_| traffic(&mut good));
@@ -222,7 +221,7 @@ fn faults_are_told_once_and_cost_only_their_port() {
                 "{name}: the queue was used after its fault"
             );
             if name != "receive" && name != "complete" {
-                // The ring is not used again, even if there is nothing wrong with it any more.
+                // The ring is never used again, even once it is valid.
                 let published = ring.published();
                 ring.heal();
                 for sender in &senders {
@@ -248,7 +247,7 @@ fn faults_are_told_once_and_cost_only_their_port() {
     }
 }
 
-/// A queue that is moved after its fault is not used on the other side either.
+/// A queue that is moved after its fault is not used on the other worker either.
 #[test]
 fn a_dead_queue_stays_dead_wherever_it_is_pinned() {
     let Some((a, b)) = two_cpus() else {
@@ -263,22 +262,22 @@ fn a_dead_queue_stays_dead_wherever_it_is_pinned() {
     let (at, faults) = rig::plug(&switch, bridge, "from", vec![feed.queue()], vec![home]);
     feed.fail_receive(Fault::Chain { max: 1 });
     feed.send([Sent::whole(&frame(1, 60))]);
-    wait_until("the fault is told", || !faults.seen().is_empty());
+    wait_until("the fault is reported", || !faults.seen().is_empty());
     let looks = feed.looks();
     for round in 0..20 {
         feed.send([Sent::whole(&frame(2, 60))]);
         feed.signal();
         switch.pin(at, 0, if round % 2 == 0 { b } else { a }).unwrap();
     }
-    // What is asked of a worker later is done later: by now it has looked, if it does.
+    // A worker handles requests in order: by now it has polled the queue, if it does so at all.
     switch.detach(at).unwrap();
     assert_eq!((feed.looks(), feed.trespasses.load(Ordering::Acquire)), (looks, 0));
     assert_eq!(faults.seen().len(), 1);
 }
 
-/// A client found out by several queues at once is one fault.
+/// A client's fault detected by several queues at once is reported once.
 #[test]
-fn a_fault_of_many_queues_is_told_once() {
+fn a_fault_of_many_queues_is_reported_once() {
     for _ in 0..50 {
         let switch = rig::switch(2);
         let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
@@ -297,7 +296,7 @@ fn a_fault_of_many_queues_is_told_once() {
     }
 }
 
-/// Something that notices being dropped while it is used, or used after.
+/// Detects being dropped while in use, or used after its drop.
 #[derive(Default)]
 struct Guard {
     users: AtomicU64,
@@ -307,7 +306,7 @@ struct Guard {
 }
 
 impl Guard {
-    /// Stays inside for some microseconds, so that whoever does not wait is caught.
+    /// Stays inside for some microseconds, so that a caller that does not wait is caught.
     fn used(&self) {
         self.users.fetch_add(1, Ordering::SeqCst);
         self.uses.fetch_add(1, Ordering::SeqCst);
@@ -330,7 +329,7 @@ impl Guard {
 
     #[track_caller]
     fn assert_gone_in_peace(&self) {
-        assert!(self.gone.load(Ordering::SeqCst), "still held by someone");
+        assert!(self.gone.load(Ordering::SeqCst), "still in use");
         assert_eq!(self.wrongs.load(Ordering::SeqCst), 0, "dropped in use, or used after");
     }
 }
@@ -351,9 +350,9 @@ impl Drop for GuardedPort {
     }
 }
 
-/// When `detach` returns, no worker uses the client's queues, whichever worker it was that did.
+/// When `detach` returns, no worker uses the client's queues, whichever worker did so before.
 #[test]
-fn detaching_under_traffic_leaves_nobody_inside() {
+fn detaching_under_traffic_leaves_no_worker_inside() {
     let switch = rig::switch(2);
     let bridge = switch.add_bridge("b", Arc::new(Hub)).unwrap();
     let stop = AtomicBool::new(false);
@@ -389,7 +388,7 @@ fn detaching_under_traffic_leaves_nobody_inside() {
                 feed.send([Sent::whole(&frame(round, 60))]);
                 guard.uses.load(Ordering::SeqCst) > 2 && feed.returned() > 2
             });
-            wait_until("someone is inside", || guard.users.load(Ordering::SeqCst) > 0);
+            wait_until("a worker is inside", || guard.users.load(Ordering::SeqCst) > 0);
             switch.detach(at).unwrap();
             guard.assert_gone_in_peace();
             assert!(feed.gone.load(Ordering::Acquire) && ring.gone.load(Ordering::Acquire));
@@ -437,7 +436,7 @@ fn while_traffic_flows(switch: &Switch, pairs: &mut [Pair], control: impl FnOnce
     }
 }
 
-/// Two CPUs that this process may use, or none.
+/// Two CPUs that this process may use, if there are two.
 fn two_cpus() -> Option<(usize, usize)> {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
@@ -445,7 +444,7 @@ fn two_cpus() -> Option<(usize, usize)> {
 }
 
 #[test]
-fn a_queue_goes_where_its_hint_says_else_where_least_is() {
+fn a_queue_goes_to_its_hinted_worker_or_the_least_loaded() {
     let Some((first, second)) = two_cpus() else { return };
     let options = SwitchOptions { workers: vec![Some(first), Some(second)], ..SwitchOptions::default() };
     let switch = Switch::start(&options).unwrap();
@@ -459,7 +458,7 @@ fn a_queue_goes_where_its_hint_says_else_where_least_is() {
     let owned = || switch.workers().iter().map(|worker| worker.queues.len()).collect::<Vec<_>>();
     let near = plug("near", Placement { cpu: Some(second), ..Placement::default() });
     assert_eq!(owned(), [0, 2]);
-    // No worker suits: the hint is as good as none.
+    // No worker suits: the hint has no effect.
     plug("far", Placement { cpu: Some(usize::MAX), node: Some(usize::MAX) });
     assert_eq!(owned(), [2, 2]);
     plug("any", Placement::default());
@@ -495,7 +494,7 @@ fn a_pinned_queue_changes_worker_without_losing_order() {
     for pair in &pairs {
         assert_eq!(pair.feed.trespasses.load(Ordering::Acquire), 0);
     }
-    // And one that sleeps is woken on the other side.
+    // A sleeping queue is woken on the other worker.
     for round in 0..20 {
         wait_asleep(&[pairs[0].feed.clone(), pairs[1].feed.clone()]);
         switch.pin(moved, 0, if round % 2 == 0 { a } else { b }).unwrap();
@@ -513,7 +512,7 @@ fn ports_and_bridges_come_and_go_while_others_lose_nothing() {
     let mut pairs = [Pair::plug(&switch, bridge, "a"), Pair::plug(&switch, bridge, "b")];
     while_traffic_flows(&switch, &mut pairs, |some_pass| {
         for round in 0..60 {
-            // In the same bridge, with packets of its own.
+            // In the same bridge, with its own packets.
             let (feed, guard) = (Feed::new(), Arc::new(Guard::default()));
             let tx: Arc<dyn Egress> = Arc::new(GuardedPort(guard.clone()));
             let (at, faults) = rig::plug(&switch, bridge, "guest", vec![feed.queue()], vec![tx]);
@@ -521,13 +520,13 @@ fn ports_and_bridges_come_and_go_while_others_lose_nothing() {
                 switch.add_port(bridge, PortSettings::new("guest")),
                 Err(SwitchError::PortExists(_))
             ));
-            // To itself, to a neighbour that does not listen, to nobody.
+            // To itself, to a neighbour that does not listen, to no port.
             feed.send((0..50).map(|id| {
                 let mut bytes = frame(id, 60);
                 bytes[0] = [at.port.0 as u8, 200][id as usize % 2];
                 Sent::whole(&bytes)
             }));
-            // In a bridge of its own.
+            // In its own bridge.
             let other = switch.add_bridge("guest", Arc::new(Hub)).unwrap();
             let mut pair = Pair::plug(&switch, other, "x");
             for _ in 0..5 {
@@ -603,7 +602,7 @@ fn replacing_the_logic_loses_nothing() {
                 for got in pair.ring.take(|| SIZE) {
                     let mut wanted = pair.packet(pair.received);
                     wanted[1] = got[1];
-                    assert_eq!(got, wanted, "lost, doubled or out of order");
+                    assert_eq!(got, wanted, "packets lost, doubled or out of order");
                     marks.push(got[1]);
                     pair.received += 1;
                     passed.fetch_add(1, Ordering::AcqRel);
@@ -617,7 +616,7 @@ fn replacing_the_logic_loses_nothing() {
             }
             let deadline = Instant::now() + support::PATIENCE;
             while pair.received < pair.sent {
-                assert!(Instant::now() < deadline, "{} of {} came", pair.received, pair.sent);
+                assert!(Instant::now() < deadline, "{} of {} packets arrived", pair.received, pair.sent);
                 take(pair);
             }
             marks
@@ -625,9 +624,9 @@ fn replacing_the_logic_loses_nothing() {
         let _stop = Stop(&stop);
         for number in 1..=200 {
             let (next, next_guard) = marker(number);
-            wait_until("someone is in the old one", || guard.users.load(Ordering::SeqCst) > 0);
+            wait_until("a worker is in the old one", || guard.users.load(Ordering::SeqCst) > 0);
             switch.set_logic(bridge, Arc::new(next)).unwrap();
-            // Nobody is in the old one any more, and nobody comes.
+            // No worker is in the old one any more, and none enters.
             guard.assert_gone_in_peace();
             guard = next_guard;
             let now = passed.load(Ordering::Acquire);
@@ -644,7 +643,7 @@ fn replacing_the_logic_loses_nothing() {
     assert_eq!(rig::all_drops(&switch, pair.from), 0);
 }
 
-/// Settings: a port that is down takes nothing and gives nothing; both are counted.
+/// Port settings: a port that is down takes nothing and sends nothing; both are counted.
 #[test]
 fn a_port_that_is_down_is_counted() {
     let switch = rig::switch(1);
@@ -670,14 +669,14 @@ fn a_port_that_is_down_is_counted() {
     }
 }
 
-/// Sends everything of queue 0 back, drops what comes through others, and notes queue and time.
+/// Sends everything of queue 0 back, drops packets of other queues, and records queue and time.
 #[derive(Default)]
 struct Notes(std::sync::Mutex<Vec<(u16, u64)>>);
 
 impl SwitchLogic for Notes {
     fn forward(&self, batch: &mut Batch<'_>) {
         let (queue, at) = (batch.ingress_queue(), batch.now_ns());
-        assert!((at / 1_000_000_000).abs_diff(batch.now().into()) <= 1, "two clocks");
+        assert!((at / 1_000_000_000).abs_diff(batch.now().into()) <= 1, "the clocks differ");
         for v in batch.packets() {
             self.0.lock().unwrap().push((queue, at));
             match queue {
@@ -690,7 +689,7 @@ impl SwitchLogic for Notes {
 }
 
 #[test]
-fn a_logic_knows_the_queue_and_the_time_and_says_that_it_dropped() {
+fn a_logic_reads_queue_and_time_and_gives_drop_reasons() {
     let (switch, logic) = (rig::switch(1), Arc::new(Notes::default()));
     let bridge = switch.add_bridge("br0", logic.clone()).unwrap();
     let feeds: [Arc<Feed>; 3] = std::array::from_fn(|_| Feed::new());
@@ -709,7 +708,7 @@ fn a_logic_knows_the_queue_and_the_time_and_says_that_it_dropped() {
     assert_eq!((DropReason::Logic.name(), DropReason::LogicFault.name()), ("logic", "logic-fault"));
 }
 
-/// Wants to be called every so often, and counts the calls of each worker.
+/// Wants periodic wake-ups, and counts the calls of each worker.
 struct Ticking {
     period: Duration,
     calls: [AtomicU64; 2],
@@ -730,13 +729,13 @@ impl SwitchLogic for Ticking {
 }
 
 #[test]
-fn a_logic_is_called_in_its_time_by_idle_and_by_busy_workers_until_it_is_replaced() {
+fn idle_and_busy_workers_call_a_logic_periodically_until_it_is_replaced() {
     let period = Duration::from_millis(3);
     let ticking = || Arc::new(Ticking { period, calls: Default::default() });
     let switch = rig::switch(2);
     let (first, start) = (ticking(), Instant::now());
     let bridge = switch.add_bridge("b", first.clone()).unwrap();
-    // One worker has always something to do, the other one nothing.
+    // One worker always has work, the other one none.
     let feed = Feed::new();
     rig::plug(&switch, bridge, "busy", vec![feed.queue()], vec![]);
     let calls = |logic: &Ticking| [0, 1].map(|worker| logic.calls[worker].load(Ordering::SeqCst));
@@ -746,7 +745,7 @@ fn a_logic_is_called_in_its_time_by_idle_and_by_busy_workers_until_it_is_replace
         id += 1;
         calls(&first).into_iter().all(|calls| calls >= 10)
     });
-    // Never early: as many calls as periods have passed, at most.
+    // Never early: at most as many calls as periods have passed.
     let most = calls(&first).into_iter().max().unwrap_or(0);
     let passed = start.elapsed().as_nanos() / period.as_nanos();
     assert!(u128::from(most) <= passed + 1, "{most} calls in {passed} periods");
@@ -754,7 +753,7 @@ fn a_logic_is_called_in_its_time_by_idle_and_by_busy_workers_until_it_is_replace
     let second = ticking();
     switch.set_logic(bridge, second.clone()).unwrap();
     let before = calls(&first);
-    wait_until("the next one is called", || calls(&second).into_iter().all(|calls| calls >= 3));
+    wait_until("the next logic is called", || calls(&second).into_iter().all(|calls| calls >= 3));
     assert_eq!(calls(&first), before);
     switch.remove_bridge(bridge).unwrap();
     let before = calls(&second);

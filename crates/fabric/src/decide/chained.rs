@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_what_was_not_handled() {
+    fn runs_hold_the_packets_not_handled() {
         let mut rng = fastrand_like(7);
         for n in (0..MAX_BATCH).step_by(5).chain([MAX_BATCH]) {
             let every_other: Vec<bool> = (0..n).map(|i| i % 2 == 1).collect();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_without_runs_is_all_of_it() {
+    fn without_runs_all_packets_of_a_batch_are_visited() {
         assert_eq!(Packets::of(3, None).map(|v| v.0).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(Packets::of(0, None).count(), 0);
     }

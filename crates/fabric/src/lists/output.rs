@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_refused_leaves_the_others_in_order() {
+    fn refusals_leave_the_others_in_order() {
         let batch = RxBatch::new(BatchLimits::default());
         let mut state = 5u32;
         let mut random = |n: u32| {

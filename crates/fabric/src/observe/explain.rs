@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn remarks_beyond_the_room_are_counted() {
         let mut journal = Journal::new();
         journal.add(|| Remark::new(0, "closed", &[]));
         assert!(journal.remarks().is_empty());

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_together_get_no_more_than_one() {
+    fn workers_together_take_no_more_than_one_bucket() {
         let bucket = Bucket::at(limit(Unit::Packets, 1, 10_000), HZ, 0);
         let taken: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_landed_stays_as_it_is_while_more_lands() {
+    fn landed_packets_stay_unchanged_while_more_land() {
         let mut batch = RxBatch::new(BatchLimits { packets: 4, bytes: 200 });
         for packet in 0..3u8 {
             let room = batch.landing().unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_packets_end_at_the_first_that_is_not() {
+    fn plain_packets_end_at_the_first_invalid_one() {
         let bytes = [0u8; 128];
         let lens = [14, 60, 128, 13, 60];
         let mut batch = RxBatch::new(BatchLimits { packets: 4, bytes: 1 << 16 });

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_takes_all_that_it_is_given() {
+    fn a_parking_thread_misses_no_ring() {
         let given = Arc::new((AtomicU64::new(0), Doorbell::new(ThreadBell::new())));
         let taker = {
             let given = given.clone();

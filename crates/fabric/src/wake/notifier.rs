@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_many_at_once_even_full_blocking_ones() {
+    fn notifies_many_even_with_full_blocking_eventfds() {
         let mut notifier = Notifier::new().unwrap();
         let full = eventfd(0, EventfdFlags::empty()).unwrap();
         rustix::io::write(&full, &0xffff_ffff_ffff_fffe_u64.to_ne_bytes()).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_no_eventfd_does_not_stop_the_others() {
+    fn a_descriptor_that_is_no_eventfd_does_not_stop_the_others() {
         let mut notifier = Notifier::new().unwrap();
         let file = File::open("/dev/null").unwrap();
         let good = eventfd(0, EventfdFlags::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! A receive queue over packets that a test puts into "client memory", cut as it likes.
+//! A receive queue over packets that a test puts into "client memory", split into pieces as it likes.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,8 +10,7 @@ use fabric::{Fault, RxBatch, RxQueue, Tools};
 use packet::offload::Offload;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A packet in client memory. When the switch gives it back it is overwritten, so that a copy made too late
-/// shows.
+/// A packet in client memory. It is overwritten when the switch returns it, which reveals a copy made too late.
 pub(crate) struct Sent {
     pieces: Vec<Box<[u8]>>,
     offload: Offload,
@@ -23,7 +22,7 @@ impl Sent {
         Self { pieces: vec![bytes.into()], offload: Offload::NONE }
     }
 
-    /// A packet cut at `cuts` (any order, any value; repeated cuts make empty pieces).
+    /// A packet split at `cuts` (any order, any value; repeated cuts make empty pieces).
     pub(crate) fn cut(bytes: &[u8], cuts: &[usize]) -> Self {
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
         cuts.sort_unstable();
@@ -57,7 +56,7 @@ impl Sent {
         Ok(())
     }
 
-    /// As a device's read: a header of the device's own, then the packet.
+    /// As a device's read: the device's header, then the packet.
     fn land(&self, batch: &mut RxBatch) -> Result<(), Fault> {
         let Some(room) = batch.landing() else { return Err(Fault::Device(rustix::io::Errno::NOBUFS)) };
         let (skip, bytes) = (self.pieces.len() % 13, self.pieces.concat());
@@ -83,21 +82,21 @@ pub(crate) struct Feed {
     cheap: bool,
     /// Packets are read into the batch's own memory, as from a device.
     lands: bool,
-    /// Fault that the next `receive` ends with, after what is queued.
+    /// Fault that the next `receive` returns after the queued packets.
     receive_fault: Mutex<Option<Fault>>,
-    /// Fault that the next `complete` ends with.
+    /// Fault that the next `complete` returns.
     complete_fault: Mutex<Option<Fault>>,
     /// Published, without a signal, as soon as the switch has asked for signals.
     on_arm: Mutex<Option<Sent>>,
     pub(crate) returned: AtomicU64,
-    /// Times that the switch looked for packets.
+    /// Times that the switch polled.
     pub(crate) looks: AtomicU64,
-    /// Times that the switch asked to be signalled.
+    /// Times that the switch asked for signals.
     pub(crate) armed: AtomicU64,
     /// The switch's side was dropped.
     pub(crate) gone: AtomicBool,
     faulted: AtomicBool,
-    /// Calls that came after the queue's end.
+    /// Calls after the queue's end.
     pub(crate) trespasses: AtomicU64,
 }
 
@@ -106,12 +105,12 @@ impl Feed {
         Self::of(true, false)
     }
 
-    /// One whose packets the switch has to read into memory of its own.
+    /// A queue whose packets the switch must read into its own memory.
     pub(crate) fn landing() -> Arc<Self> {
         Self::of(true, true)
     }
 
-    /// One that is not cheap to poll, like a TAP: it signals always.
+    /// A queue that is not cheap to poll, like a TAP: it always signals.
     pub(crate) fn device() -> Arc<Self> {
         Self::of(false, true)
     }
@@ -149,7 +148,7 @@ impl Feed {
         }
     }
 
-    /// Publishes without telling anyone.
+    /// Publishes without a signal.
     pub(crate) fn publish(&self, packets: impl IntoIterator<Item = Sent>) {
         self.queue.lock().unwrap().extend(packets);
     }
@@ -245,7 +244,7 @@ impl RxQueue for FeedQueue {
         self.used();
         if self.feed.cheap {
             self.feed.wants_signal.store(on, Ordering::Relaxed);
-            // See `RxQueue`'s other implementations: the flag, a full fence, and then the index again.
+            // As other implementations of `RxQueue`: the flag, a full fence, and then the index again.
             fence(Ordering::SeqCst);
         }
         if on && self.signalled != Some(true) {

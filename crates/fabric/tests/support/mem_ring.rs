@@ -1,4 +1,4 @@
-//! A transmit ring in memory with a receiver that checks the switch's every step, and that can break the rules.
+//! A transmit ring in memory whose receiver checks the switch's every step, and can break the rules.
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex};
 use fabric::{Buffer, Fault, RingBacking, TxRing};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Bytes behind every buffer that nobody may write.
+/// Guard bytes behind every buffer.
 const CANARY: usize = 16;
 const POISON: u8 = 0xEE;
 
-// What has happened to an entry.
+// State of an entry.
 const POSTED: u32 = 0;
 const FILLED: u32 = 1;
 const MORE: u32 = 2;
 
 struct Entry {
     memory: UnsafeCell<Box<[u8]>>,
-    /// What the receiver says it holds.
+    /// The capacity that the receiver reports.
     capacity: AtomicU32,
     state: AtomicU32,
     len: AtomicU32,
@@ -36,10 +36,10 @@ pub(crate) struct MemRing {
     event: OwnedFd,
     /// Serialises receivers, and holds where the next packet begins.
     consumed: Mutex<u32>,
-    /// What the switch did that it must not.
+    /// Violations by the switch.
     pub(crate) wrongs: Mutex<Vec<String>>,
     pub(crate) asked: AtomicU64,
-    /// Faults to play.
+    /// Faults to simulate.
     pub(crate) index_fault: AtomicBool,
     pub(crate) bad_descriptor: AtomicBool,
     pub(crate) memory_gone: AtomicBool,
@@ -47,14 +47,14 @@ pub(crate) struct MemRing {
     pub(crate) gone: AtomicBool,
 }
 
-// SAFETY: a buffer is touched by the switch while it lies in published..posted and by the receiver otherwise;
-// both indices are moved with release and read with acquire.
+// SAFETY: the switch accesses a buffer while it is in published..posted, the receiver otherwise; both indices are moved
+// with release and read with acquire.
 unsafe impl Sync for MemRing {}
 // SAFETY: plain memory.
 unsafe impl Send for MemRing {}
 
 impl MemRing {
-    /// A ring of `capacities.len()` (a power of two) posted buffers, whose first entry is `start`.
+    /// A ring of `capacities.len()` (a power of two) posted buffers, starting at entry `start`.
     pub(crate) fn new(start: u32, capacities: &[u32]) -> Arc<Self> {
         assert!(capacities.len().is_power_of_two());
         let n = capacities.len() as u32;
@@ -101,7 +101,7 @@ impl MemRing {
         self.wrongs.lock().unwrap().push(what);
     }
 
-    /// Takes all published packets and posts their buffers again with capacities that `next` gives.
+    /// Takes all published packets and posts their buffers again with capacities from `next`.
     pub(crate) fn take(&self, mut next: impl FnMut() -> u32) -> Vec<Vec<u8>> {
         let mut consumed = self.consumed.lock().unwrap();
         let published = self.published.load(Ordering::Acquire);
@@ -144,19 +144,19 @@ impl MemRing {
         self.published.load(Ordering::Acquire).wrapping_sub(self.start)
     }
 
-    /// Takes back `n` of the entries it posted, as an honest receiver never does.
+    /// Takes back `n` of the posted entries, as an honest receiver never does.
     pub(crate) fn rewind(&self, n: u32) {
         self.posted.fetch_sub(n, Ordering::AcqRel);
     }
 
-    /// Plays no fault any more.
+    /// Stops simulating faults.
     pub(crate) fn heal(&self) {
         for fault in [&self.index_fault, &self.bad_descriptor, &self.memory_gone] {
             fault.store(false, Ordering::Release);
         }
     }
 
-    /// Asks to be signalled, fences, and says whether there is something to take already.
+    /// Asks to be signalled, fences, and returns whether there is already something to take.
     pub(crate) fn arm(&self) -> bool {
         self.wants_signal.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -167,7 +167,7 @@ impl MemRing {
         self.wants_signal.store(false, Ordering::Relaxed);
     }
 
-    /// Blocks until signalled; false when that takes longer than `patience`.
+    /// Blocks until signalled; false if that takes longer than `patience`.
     pub(crate) fn sleep(&self, patience: std::time::Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let timeout = rustix::time::Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
@@ -192,7 +192,7 @@ impl Drop for Backing {
     }
 }
 
-// SAFETY: buffers lie in vectors that the backing keeps and nobody refers to while the ring has them.
+// SAFETY: buffers lie in vectors that the backing keeps, without references to them while the ring has them.
 unsafe impl RingBacking for Backing {
     type Own = ();
     type Entry = ();

@@ -1,5 +1,4 @@
-//! Ports in memory: clients whose every buffer and index the test controls, and which check what the switch
-//! does to them.
+//! Ports in memory: clients whose every buffer and index the test controls, and which check the switch's accesses.
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 pub(crate) mod feed;
@@ -13,14 +12,14 @@ use std::time::{Duration, Instant};
 use fabric::{Egress, Fault, OutputList, QueueCounters, Tools};
 use packet::offload::Offload;
 
-/// A packet as a call port was given it.
+/// A packet as a call port received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Called {
     pub(crate) bytes: Vec<u8>,
     pub(crate) offload: Offload,
 }
 
-/// A call port: copies what it is given.
+/// A call port: copies the packets that it is given.
 #[derive(Default)]
 pub(crate) struct CallPort {
     pub(crate) got: Mutex<Vec<Called>>,
@@ -57,20 +56,20 @@ impl Egress for CallPort {
     }
 }
 
-/// How long anything in these tests may take.
+/// Longest time that any step of these tests may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until `done`, and says what for if that never comes.
+/// Waits until `done`; panics with `what` on a timeout.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out after {PATIENCE:?}, waiting until {what}");
         std::thread::yield_now();
     }
 }
 
-/// A small generator for contents, so that a failing case is rebuilt from its seed.
+/// A small generator of contents, so that a failing case can be rebuilt from its seed.
 pub(crate) struct Lcg(pub(crate) u64);
 
 impl Lcg {

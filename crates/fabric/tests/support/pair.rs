@@ -13,7 +13,7 @@ use super::mem_ring::MemRing;
 /// Bytes of a receiver's buffer.
 pub(crate) const SIZE: u32 = 256;
 
-/// A sender and a receiver that must lose nothing: no more is under way than the ring holds.
+/// A sender and a receiver that must lose nothing: at most as many packets are in flight as the ring holds.
 pub(crate) struct Pair {
     pub(crate) feed: Arc<Feed>,
     pub(crate) ring: Arc<MemRing>,
@@ -39,7 +39,7 @@ impl Pair {
         bytes
     }
 
-    /// Sends a few, takes what has come, and checks that it is what had to come next.
+    /// Sends a few packets, takes those that have arrived, and checks their sequence.
     pub(crate) fn step(&mut self) {
         let burst = (1 + self.sent % 16).min(200 - (self.sent - self.received).min(200));
         self.feed.send((self.sent..self.sent + burst).map(|id| Sent::whole(&self.packet(id))));
@@ -52,17 +52,17 @@ impl Pair {
 
     pub(crate) fn take(&mut self, check: impl Fn(&[u8], &[u8])) {
         for got in self.ring.take(|| SIZE) {
-            assert_eq!(super::id_of(&got), self.received, "lost, doubled or out of order");
+            assert_eq!(super::id_of(&got), self.received, "packets lost, doubled or out of order");
             check(&self.packet(self.received), &got);
             self.received += 1;
         }
     }
 
-    /// Waits for what is still under way.
+    /// Waits for the packets in flight.
     pub(crate) fn settle(&mut self) {
         let deadline = Instant::now() + super::PATIENCE;
         while self.received < self.sent {
-            assert!(Instant::now() < deadline, "{} of {} came", self.received, self.sent);
+            assert!(Instant::now() < deadline, "{} of {} packets arrived", self.received, self.sent);
             self.step_receive();
         }
         self.ring.assert_no_wrongs();

@@ -1,4 +1,4 @@
-//! A switch with ports in memory, and what their faults were.
+//! A switch with ports in memory, and their faults.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use fabric::{
     SwitchLogic, SwitchOptions,
 };
 
-/// Faults that a port was told of.
+/// Faults that were reported to a port.
 #[derive(Clone, Default)]
 pub(crate) struct Faults(Arc<Mutex<Vec<Fault>>>);
 
 impl Faults {
-    /// Tells of one more.
+    /// The callback that reports a fault.
     pub(crate) fn listener(&self) -> OnFault {
         let told = self.clone();
         Arc::new(move |fault| told.0.lock().unwrap().push(fault))
@@ -62,7 +62,7 @@ pub(crate) fn drops(switch: &Switch, port: PortRef, reason: DropReason) -> u64 {
     counters.rx.iter().chain(&counters.tx).map(|queue| queue.drops[reason as usize]).sum()
 }
 
-/// All of them.
+/// All drops of a port.
 pub(crate) fn all_drops(switch: &Switch, port: PortRef) -> u64 {
     DropReason::ALL.iter().map(|reason| drops(switch, port, *reason)).sum()
 }
