@@ -269,6 +269,6 @@ pub struct Drainer(Context);
 impl Drainer {
     /// Creates the memory of a worker. Fails if a worker's creation would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
-        Context::new(&ThreadInfo::new(0), Arc::default(), limits).map(Self)
+        Context::new(&ThreadInfo::new(0), Arc::default(), Arc::default(), limits).map(Self)
     }
 }

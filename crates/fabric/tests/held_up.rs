@@ -22,6 +22,7 @@ use fabric::{
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use support::feed::{Feed, Sent};
 use support::pair::Pair;
 use support::rig::{self, ByFirstByte, Faults, attachment};
@@ -253,12 +254,12 @@ fn others_go_on(workers: usize, stubborn: bool) {
         client.start();
         let began = Instant::now();
         let pause = exchange(&mut pairs, || {
-            client.faults.seen() == [Fault::Stalled] && began.elapsed() > Duration::from_millis(100)
+            client.faults.seen() == [Fault::Stalled] && began.elapsed() > Duration::from_millis(600)
         });
         assert!(client.hold.is_holding());
         assert!(relieved(&switch) >= number);
         // Far less than the thread was held up for: it still is, or it came out because the watchdog noticed.
-        assert!(pause < Duration::from_millis(80), "no packet for {pause:?}");
+        assert!(pause < Duration::from_millis(400), "no packet for {pause:?}");
         switch.detach(client.port).unwrap();
     }
     hostile.iter().for_each(|client| client.hold.let_go());
@@ -324,7 +325,7 @@ fn the_culprit_is_found(sender: bool) {
     culprit.hold.on_for_copies.store(true, Ordering::SeqCst);
     from.feed.send([to(into.port, &frame(0, 200))]);
     let pause = exchange(std::slice::from_mut(&mut pair), || culprit.faults.seen() == [Fault::Stalled]);
-    assert!(pause < Duration::from_millis(80), "no packet for {pause:?}");
+    assert!(pause < Duration::from_millis(400), "no packet for {pause:?}");
     assert_eq!(innocent.faults.seen(), []);
     culprit.hold.let_go();
     pair.settle();
@@ -587,10 +588,10 @@ fn a_queue_signalled_at_the_same_time_is_served() {
         hold.let_go();
         pair.settle();
     }
-    assert!(longest < Duration::from_millis(80), "a bystander waited for {longest:?}");
+    assert!(longest < Duration::from_millis(400), "a bystander waited for {longest:?}");
 }
 
-/// An eventfd that takes `at_least` to signal because it has that many watches, and the epoll instances that watch it.
+/// An eventfd that takes `at_least` of CPU time to signal, because of the returned epoll instances that watch it.
 fn expensive_bell(at_least: Duration) -> (OwnedFd, Vec<OwnedFd>) {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
@@ -603,9 +604,10 @@ fn expensive_bell(at_least: Duration) -> (OwnedFd, Vec<OwnedFd>) {
             epoll::add(&watcher, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
         }
         all.push(watcher);
-        let began = Instant::now();
+        let cpu_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+        let before = cpu_time();
         rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
-        let took = began.elapsed();
+        let took = cpu_time() - before;
         rustix::io::read(&bell, &mut [0; 8]).unwrap();
         if took >= at_least {
             return (bell, all);
@@ -623,39 +625,34 @@ fn rung(bell: &OwnedFd) -> u64 {
     u64::from_ne_bytes(count)
 }
 
-/// A receiver notified after one that is slow to signal does not wait for it, and the slow one is notified as often as
-/// any.
+/// A client that is expensive to signal gets its signals, whether a stand-in takes over meanwhile or not, and loses its
+/// port for them. The other receivers are notified of all their packets.
 #[test]
-fn expensive_signals_hold_up_no_others() {
-    let (switch, bridge) = lab(1);
-    let pair = Pair::plug(&switch, bridge, "p");
-    let (expensive, _watchers) = expensive_bell(Duration::from_millis(12));
-    let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let [slow, listener] = [&expensive, &bell].map(|bell| {
-        let ringing = Arc::new(Ringing(bell.try_clone().unwrap(), CallPort::default()));
-        rig::plug(&switch, bridge, &format!("r{}", bell.as_raw_fd()), vec![], vec![ringing])
-    });
-    let ([slow, listener], faults) = ([slow.0, listener.0], slow.1);
-    let send = |ports: &[PortRef]| pair.feed.send(ports.iter().map(|port| to(*port, &pair.packet(0))));
-    // Load at one moment must not fail the test: several tries.
-    let (mut waited, mut longest) = (Duration::MAX, Duration::ZERO);
-    for told in 1..=10 {
-        let began = Instant::now();
-        // The receiver notified later is in the stuck batch, and in one that another thread switches meanwhile.
-        for packet in [2 * told - 1, 2 * told] {
-            send(&[slow, listener]);
-            // Once, it may be notified late of packets that it has already received.
-            while rung(&bell) > 0 && rig::packets(&switch, listener).1 < packet {}
+fn expensive_signals_cost_a_port() {
+    let (expensive, _watchers) = expensive_bell(Duration::from_millis(8));
+    for _ in 0..3 {
+        let (switch, bridge) = lab(1);
+        let pair = Pair::plug(&switch, bridge, "p");
+        let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let [(slow, faults), (listener, _)] =
+            [("slow", &expensive), ("listener", &bell)].map(|(name, bell)| {
+                let ringing = Arc::new(Ringing(bell.try_clone().unwrap(), CallPort::default()));
+                rig::plug(&switch, bridge, name, vec![], vec![ringing])
+            });
+        for packets in 1..=2 {
+            pair.feed.send([slow, listener].map(|port| to(port, &pair.packet(0))));
+            // The listener may be notified late of a packet that it has already received.
+            while rung(&bell) > 0 && rig::packets(&switch, listener).1 < packets {}
         }
-        waited = waited.min(began.elapsed());
         let mut signals = 0;
         while signals < 2 {
             signals += rung(&expensive);
         }
-        longest = longest.max(began.elapsed());
-        assert_eq!(faults.seen(), []);
+        wait_until("the fault is reported", || {
+            pair.feed.send([to(slow, &pair.packet(0))]);
+            faults.seen() == [Fault::Signal]
+        });
     }
-    assert!(waited < longest / 4, "two of the listener's packets took {waited:?}, the others {longest:?}");
 }
 
 /// A receiver that blocks delivering threads, with a lock that others wait for unless it is quarantined.
@@ -699,9 +696,9 @@ fn no_worker_waits_for_the_lock_of_a_stuck_thread() {
     let left = pairs.split_off(1);
     left[0].feed.send([to(receiver, &left[0].packet(0))]);
     let mut others = left;
-    let until = Instant::now() + Duration::from_millis(100);
+    let until = Instant::now() + Duration::from_millis(600);
     let pause = exchange(&mut others, || Instant::now() > until);
-    assert!(pause < Duration::from_millis(80), "no packet for {pause:?}");
+    assert!(pause < Duration::from_millis(400), "no packet for {pause:?}");
     assert_eq!(faults.seen(), []);
     hold.let_go();
     others.iter_mut().chain(&mut pairs).for_each(Pair::settle);

@@ -1,8 +1,10 @@
 //! Clients whose signal holds a thread up. Other threads withhold signals to such a client until that thread is past
 //! it, or it would hold them up too: the kernel spins on the eventfd's lock with interrupts disabled. Withheld signals
 //! are sent later.
+//!
+//! Also shares the observation of slow signals among all threads.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::worker::activity::Signal;
@@ -12,6 +14,8 @@ use crate::worker::activity::Signal;
 pub(crate) struct MutedClients {
     /// Whether there are such clients.
     any: AtomicBool,
+    /// Until this time on the cycle counter, all threads measure their signals.
+    measured_until: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -23,6 +27,15 @@ struct State {
 }
 
 impl MutedClients {
+    #[inline]
+    pub(crate) fn measured_until(&self) -> u64 {
+        self.measured_until.load(Relaxed)
+    }
+
+    pub(crate) fn measure_until(&self, time: u64) {
+        self.measured_until.store(time, Relaxed);
+    }
+
     /// Marks that `client` holds up this thread. Client number 0 (unknown) is ignored.
     pub(crate) fn mute(&self, thread: usize, client: u64) {
         let mut state = self.state();

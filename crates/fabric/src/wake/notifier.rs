@@ -6,9 +6,12 @@
 //! I/O offers it: an operation that completes at once (reading nothing from `/dev/null`) with `IOCB_FLAG_RESFD` signals
 //! the descriptor on completion, full or not, blocking or not.
 //!
-//! A receiver can make its signal expensive: the kernel calls every watch of the eventfd in our context. So receivers
-//! are signalled one by one, though `io_submit` takes many: the watchdog (`worker/watchdog.rs`) sees which one it is
-//! and lets another thread signal the rest.
+//! A receiver can make its signal expensive: the kernel calls every watch of the eventfd in our context, with
+//! interrupts disabled. So receivers are signalled one by one, though `io_submit` takes many: the watchdog
+//! (`worker/watchdog.rs`) sees which one it is, and another thread signals the rest. The watchdog itself may wait for a
+//! timer of the blocked CPU, so a thread times its signals too: after a slow one, during which it may have lost its
+//! CPU, it measures the CPU time of each for a while, and a client whose signal takes [`EXPENSIVE`] is not served
+//! again.
 
 use std::ffi::c_long;
 use std::fs::File;
@@ -16,13 +19,26 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock;
+use crate::deliver::client::Clients;
+use crate::fault::Fault;
 use crate::wake::doorbell::{Ring, SystemCall};
 use crate::wake::muted::MutedClients;
 use crate::worker::activity::{Activity, Signal};
 
 /// Most doorbells of one kind to collect before they are rung.
 pub(crate) const MOST: usize = 64;
+
+/// Duration of a slow signal.
+const SLOW: Duration = Duration::from_micros(500);
+/// Time for which signals are measured after a slow one.
+const MEASURED: Duration = Duration::from_secs(10);
+/// CPU time of a signal that costs its client the port. Usual signals take a few microseconds.
+const EXPENSIVE: Duration = Duration::from_millis(4);
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -65,17 +81,26 @@ pub struct Notifier {
     /// Clients whose memory or descriptor the thread is using.
     activity: Arc<Activity>,
     muted: Arc<MutedClients>,
+    clients: Arc<Clients>,
+    /// [`SLOW`] and [`MEASURED`] in cycles.
+    slow: u64,
+    measured: u64,
 }
 
 impl Notifier {
     /// Creates a kernel context. Fails if the kernel has no asynchronous I/O (`CONFIG_AIO`) or `fs.aio-max-nr` is
     /// exhausted.
     pub fn new() -> io::Result<Self> {
-        Self::at(Arc::default(), Arc::default())
+        Self::at(Arc::default(), Arc::default(), Arc::default())
     }
 
-    /// The same; publishes in `activity` which client it signals, and reads there which client a descriptor belongs to.
-    pub(crate) fn at(activity: Arc<Activity>, muted: Arc<MutedClients>) -> io::Result<Self> {
+    /// The same; publishes in `activity` which of `clients` it signals, and reads there which one a descriptor belongs
+    /// to.
+    pub(crate) fn at(
+        activity: Arc<Activity>,
+        muted: Arc<MutedClients>,
+        clients: Arc<Clients>,
+    ) -> io::Result<Self> {
         let null = File::open("/dev/null")?;
         let mut context = 0usize;
         // SAFETY: io_setup writes the new context to `context`, which must be zero before, and is.
@@ -96,6 +121,9 @@ impl Notifier {
             notified: 0,
             activity,
             muted,
+            clients,
+            slow: clock::from_duration(SLOW),
+            measured: clock::from_duration(MEASURED),
         })
     }
 
@@ -181,15 +209,42 @@ impl Notifier {
 
     /// Signals the clients' eventfds.
     fn signal_clients(&mut self) {
-        for receiver in self.pending.drain(..) {
+        let mut pending = std::mem::take(&mut self.pending);
+        for receiver in pending.drain(..) {
             if !self.muted.skips(receiver) {
-                let (fd, client) = receiver;
-                self.notified +=
-                    u64::from(self.activity.signalling(client, || signal(self.context, &self.null, fd)));
+                self.signal(receiver);
             }
         }
         self.activity.all_signalled();
+        self.pending = pending;
     }
+
+    fn signal(&mut self, (fd, client): Signal) {
+        let start = clock::cycles();
+        let cpu_time = (start < self.muted.measured_until()).then(cpu_time);
+        self.notified += u64::from(self.activity.signalling(client, || signal(self.context, &self.null, fd)));
+        let end = clock::cycles();
+        if end.wrapping_sub(start) > self.slow {
+            self.muted.measure_until(end.saturating_add(self.measured));
+            if cpu_time.is_some_and(expensive)
+                && let Some(client) = self.clients.get(client)
+            {
+                client.abandon(Fault::Signal);
+            }
+        }
+    }
+}
+
+/// CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Whether the calling thread has used [`EXPENSIVE`] since its CPU time was `before`.
+#[cold]
+fn expensive(before: Duration) -> bool {
+    cpu_time().saturating_sub(before) >= EXPENSIVE
 }
 
 /// Signals one eventfd. Returns whether that worked.

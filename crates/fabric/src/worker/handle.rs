@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
@@ -10,6 +11,9 @@ use crate::wake::mailbox::Mailbox;
 use crate::worker::activity::Signal;
 use crate::worker::state::WorkerState;
 use crate::worker::tasks::{Next, Task, Token};
+
+/// Time to wait for a task that another thread has, before it stays where it is.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// A command to a worker.
 pub(crate) enum Command {
@@ -114,19 +118,26 @@ impl WorkerHandle {
         self.ask(token).answer(ThreadExit::deadline())
     }
 
+    /// Takes a task that moves to another worker. `Err`: a client holds it up, and it stays here. A task that another
+    /// thread has for a moment for other reasons, such as a machine short of CPU, is waited for.
+    pub(crate) fn take_to_move(&self, token: Token) -> Result<Option<Task>, PendingTask> {
+        let end = Instant::now() + MOMENT;
+        loop {
+            let (reply, answer) = std::sync::mpsc::sync_channel(2);
+            self.commands.send(Command::Move(token, reply));
+            match PendingTask(answer).answer(ThreadExit::deadline()) {
+                Err(_) if Instant::now() < end => sleep(Duration::from_millis(1)),
+                answered => return answered,
+            }
+        }
+    }
+
     /// Requests a task that is to be removed.
     pub(crate) fn ask(&self, token: Token) -> PendingTask {
         // Room for both answers: the worker must not block on sending.
         let (reply, answer) = std::sync::mpsc::sync_channel(2);
         self.commands.send(Command::Remove(token, reply));
         PendingTask(answer)
-    }
-
-    /// Takes a task that moves to another worker. `Err`: a client holds it up, and it stays here.
-    pub(crate) fn take_to_move(&self, token: Token) -> Result<Option<Task>, PendingTask> {
-        let (reply, answer) = std::sync::mpsc::sync_channel(2);
-        self.commands.send(Command::Move(token, reply));
-        PendingTask(answer).answer(ThreadExit::deadline())
     }
 }
 

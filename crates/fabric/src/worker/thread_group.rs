@@ -49,7 +49,7 @@ impl ThreadGroup {
         limits: BatchLimits,
         who: String,
     ) -> std::io::Result<Runner> {
-        let context = Context::new(&info, self.muted.clone(), limits)?;
+        let context = Context::new(&info, self.muted.clone(), self.clients.clone(), limits)?;
         let (reclaim, watchdog) = (self.reclaim.clone(), self.doorbell.clone());
         let vital = Vital::new(who, "the control plane would wait for it forever");
         Ok(Runner { info, context, reclaim, watchdog, vital })

@@ -332,9 +332,12 @@ impl Watchdog {
         self.send_skipped(i, stuck.relieved.as_deref());
     }
 
-    /// Signals the receivers that were skipped because of thread `i`.
+    /// Signals the receivers that were skipped because of thread `i`, except those of abandoned clients.
     fn send_skipped(&self, i: usize, relieved: Option<&Commands>) {
-        let skipped = self.group.muted.unmute(i);
+        let mut skipped = self.group.muted.unmute(i);
+        skipped.retain(|(_, client)| {
+            self.group.clients.get(*client).is_some_and(|client| !client.is_abandoned())
+        });
         if let (Some(commands), false) = (relieved, skipped.is_empty()) {
             commands.send(Command::Ring(skipped));
         }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::bridge::state::BridgeState;
 use crate::counters::{WorkerCounters, bump};
-use crate::deliver::client::Client;
+use crate::deliver::client::{Client, Clients};
 use crate::deliver::levels::NestedBatches;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
@@ -166,11 +166,12 @@ impl Context {
     pub(crate) fn new(
         info: &ThreadInfo,
         muted: Arc<MutedClients>,
+        clients: Arc<Clients>,
         limits: BatchLimits,
     ) -> std::io::Result<Self> {
         let worker = info.number;
         let (batch, pad) = (RxBatch::new(limits), Scratchpad::of_worker(worker));
-        let notifier = Notifier::at(info.activity.clone(), muted)?;
+        let notifier = Notifier::at(info.activity.clone(), muted, clients)?;
         let tools = Tools {
             notifier,
             nested: NestedBatches::of_worker(worker, limits),
