@@ -92,7 +92,7 @@ struct Entry {
 /// A ring's shared memory. Holds all loom objects that a worker does not take from the fabric.
 struct Ring {
     entries: Box<[UnsafeCell<Entry>]>,
-    bytes: Box<[std::published::UnsafeCell<[u8; LEN]>]>,
+    bytes: Box<[std::cell::UnsafeCell<[u8; LEN]>]>,
     capacity: u32,
     posted: AtomicU32,
     published: AtomicU32,
@@ -655,7 +655,7 @@ fn a_workers_state_is_owned_by_one_thread_and_its_tasks_run_by_one() {
             let mut state = Box::new(WorkerState(task(), Some(task())));
             for _ in 0..2 {
                 let Some(lent) = state.1.take() else { break };
-                its_handoff.leave(state);
+                its_handoff.put(state);
                 run(&lent);
                 match its_handoff.take() {
                     Some(mine) => {

@@ -10,7 +10,7 @@
 //! interrupts disabled. So receivers are signalled one by one, though `io_submit` takes many: the watchdog
 //! (`worker/watchdog.rs`) sees which one it is, and another thread signals the rest. The watchdog itself may wait for a
 //! timer of the blocked CPU, so a thread times its signals too: after a slow one, during which it may have lost its
-//! CPU, it measures the CPU time of each for a while, and a client whose signal takes [`EXPENSIVE`] is not served
+//! CPU, it measures the CPU time of each for a while, and a client whose signal takes `EXPENSIVE` is not served
 //! again.
 
 use std::ffi::c_long;
