@@ -1,15 +1,16 @@
 //! Recovers the position of a packed ring after its back-end died.
 //!
 //! In each lap of the ring the driver sets the used flag of a slot to the opposite of the lap's counter, and the device
-//! sets it to the counter itself once it has used the slot. So the flag tells the slots that the device has passed in
-//! this lap from all others, whatever the driver does meanwhile: it changes once on the way round, and the device
-//! resumes there.
+//! sets it to the counter itself once it has used the slot. So the flag distinguishes the slots that the device has
+//! passed in this lap from all others, whatever the driver does meanwhile: it changes once on the way round, and there
+//! the device resumes.
 //!
 //! Of a chain of several slots the device writes only the first; the others look unused. Drivers that negotiated
 //! indirect descriptors put each chain into one slot; Linux falls back to several when it has no memory for a table. If
 //! the last used chain was such a one, of two slots, the recovered position is one slot early. Trusting a front-end
 //! that claims one slot more would be worse: far more often, the ring's start happens to be one slot later. The method
-//! also fails where one used entry stands for several chains, as in-order use allows.
+//! also fails where one used entry stands for several chains, as in-order use allows: the device then leaves slots
+//! unwritten.
 
 use std::sync::atomic::Ordering;
 
