@@ -1,11 +1,11 @@
 #!/bin/bash
-# capture.sh: what a capture on port a costs the pair b and c, which it does not watch; in interleaved rounds.
+# capture.sh: the cost of a capture on port a to the uncaptured pair b and c, in interleaved rounds.
 #
 #   bench/capture.sh [--rounds N] [--seconds S] [--size BYTES] [--rate PPS]
 #
-# One bridge, one worker on CPU 0: ports b and c exchange packets as fast as they can, a and d PPS packets a second. Each
-# round measures without a capture and with one of port a (to /dev/null): packets a second that c receives, and the
-# TSC cycles that the worker spends on a packet, of all ports. The order changes from round to round.
+# One bridge, one worker on CPU 0: ports b and c exchange packets at full speed, a and d PPS packets a second. Each
+# round measures without a capture and with one on port a (to /dev/null): the packets a second that c receives, and the
+# worker's TSC cycles per packet over all ports. The order alternates between rounds.
 #
 # MSWITCH and MEMIF_CHECK name the binaries (default: target/release). Needs root and jq.
 set -euo pipefail
@@ -53,7 +53,7 @@ trap 'exit 130' INT TERM
   done
 } >"$dir/config.toml"
 
-# What is measured runs with the highest common priority, as in pairs.sh.
+# Measured processes run at the highest common priority, as in pairs.sh.
 favour() { if [ -w "/proc/$1/autogroup" ]; then echo -20 >"/proc/$1/autogroup"; fi; }
 export -f favour
 # shellcheck disable=SC2016 # for the other shell to expand
@@ -66,14 +66,14 @@ for _ in $(seq 200); do "$mswitch" --socket "$dir/ctl" status >/dev/null 2>&1 &&
   --allow-loss --cpu 1 >/dev/null 2>&1 &
 background=$!
 
-# Busy cycles and packets of the worker so far.
+# Prints the worker's busy cycles and packets so far.
 worker() { "$mswitch" --socket "$dir/ctl" worker show --json | jq -r '.workers[0] | "\(.busy_cycles) \(.packets)"'; }
 
-# measure off|on: appends packets a second and cycles a packet to $dir/off or $dir/on.
+# measure off|on: appends packets per second and cycles per packet to $dir/off or $dir/on.
 measure() {
   local before after
   if [ "$1" = on ]; then
-    "${first[@]}" "$mswitch" --socket "$dir/ctl" capture br0 --port a --write /dev/null 2>"$dir/said" &
+    "${first[@]}" "$mswitch" --socket "$dir/ctl" capture br0 --port a --write /dev/null 2>"$dir/capture.log" &
     capture=$!
     sleep 0.3
   fi
@@ -85,8 +85,8 @@ measure() {
     kill -INT "$capture"
     wait "$capture"
     capture=''
-    if grep -q '^mswitch: 0 packets' "$dir/said"; then
-      echo "capture.sh: nothing was captured: $(cat "$dir/said")" >&2
+    if grep -q '^mswitch: 0 packets' "$dir/capture.log"; then
+      echo "capture.sh: the capture is empty: $(cat "$dir/capture.log")" >&2
       exit 1
     fi
   fi
@@ -94,14 +94,14 @@ measure() {
     awk '{printf "%f\t%f\n", $1, ($4 - $2) / ($5 - $3)}' >>"$dir/$1"
 }
 
-measure off && rm "$dir/off" # warm
+measure off && rm "$dir/off" # warm-up
 for round in $(seq "$rounds"); do
   if [ $((round % 2)) = 0 ]; then order='on off'; else order='off on'; fi
   for which in $order; do measure "$which"; done
   paste "$dir/off" "$dir/on" | tail -1 |
     awk '{printf "off %.3f Mpps, %.1f cycles; on %.3f Mpps, %.1f cycles; ratio %.3f\n", $1/1e6, $2, $3/1e6, $4, $3/$1}'
 done
-cat "$dir/said"
+cat "$dir/capture.log"
 paste "$dir/off" "$dir/on" | awk '{print $3/$1, $4/$2}' >"$dir/ratios"
 median() { sort -n | awk '{v[NR] = $1} END {print (NR % 2) ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
-echo "median of the ratios: rate $(cut -d' ' -f1 "$dir/ratios" | median), cycles a packet $(cut -d' ' -f2 "$dir/ratios" | median)"
+echo "median of the ratios: rate $(cut -d' ' -f1 "$dir/ratios" | median), cycles per packet $(cut -d' ' -f2 "$dir/ratios" | median)"

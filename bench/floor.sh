@@ -1,15 +1,18 @@
 #!/bin/bash
-# floor.sh: how far the switch is from the least that a switch has to do, and from Open vSwitch with DPDK; memif, in interleaved rounds.
+# floor.sh: compares the switch with the minimal work of any switch and with Open vSwitch with DPDK; memif, interleaved
+# rounds.
 #
 #   bench/floor.sh [--rounds N] [--seconds S] [--size BYTES] [--burst N] [--queues N] [--only NAME,NAME...] [--out FILE]
 #
-# Each round measures the floor (bench/src/bin/floor.rs: a bare loop that checks, learns and copies), mswitch with `static` and with
-# `learning`, and Open vSwitch with its NORMAL action, under the load of bench/pairs.sh. Printed are TSC cycles a packet, packets
-# a batch and packets a second, and the ratios of cycles within each round; medians (lowest to highest). --only: some of floor,
-# static, learning, ovs. --queues: of a client, 2 unless set; Open vSwitch has to have 2.
+# Each round measures the floor (bench/src/bin/floor.rs: a bare loop that checks, learns and copies), mswitch with
+# `static` and with `learning`, and Open vSwitch with its NORMAL action, under the load of bench/pairs.sh. Output: TSC
+# cycles per packet, packets per batch and packets per second, and the ratios of cycles within each round; medians
+# (lowest to highest). --only: any of floor, static, learning, ovs. --queues: queues per client, default 2; Open vSwitch
+# requires 2.
 #
-# `--burst 8`: small batches. Each round measures the floor and `learning` (or what --only names) under two loads: clients that send
-# 64 packets at a time, which makes full batches, and clients that send 8 and have few in flight. Printed is the ratio of cycles.
+# `--burst 8`: small batches. Each round measures the floor and `learning` (or the names of --only) under two loads:
+# clients that send 64 packets at a time, which makes full batches, and clients that send 8 and have few in flight.
+# Output: the ratio of cycles.
 #
 # MSWITCH and FLOOR name the binaries (default: target/release). Needs root, jq, dpdk-testpmd, openvswitch-switch-dpdk.
 set -euo pipefail
@@ -39,7 +42,7 @@ done
 set_up
 usual_burst=$burst usual_bursts=$bursts
 
-# measure NAME: a JSON object in $dir/run.
+# measure NAME: writes a JSON object to $dir/run.
 measure() {
   case $1 in
     floor) run_floor >"$dir/run" ;;
@@ -47,10 +50,10 @@ measure() {
     ovs) run_ovs normal >"$dir/run" ;;
     *) usage ;;
   esac
-  jq -e '(.flooded_share // 0) < 0.01' "$dir/run" >/dev/null || fail "$1 flooded packets: not a fair round: $(cat "$dir/run")"
+  jq -e '(.flooded_share // 0) < 0.01' "$dir/run" >/dev/null || fail "$1 flooded packets: the round is not comparable: $(cat "$dir/run")"
 }
 
-# record ROUND NAME: measures, shows and appends to $dir/results.
+# record ROUND NAME: measures, prints and appends to $dir/results.
 record() {
   measure "$2"
   echo "  $2, bursts of $burst:"
@@ -88,9 +91,9 @@ jq -s --argjson size "$size" --argjson usual "$usual_burst" --argjson small "${s
   "$dir/results" >"$dir/report.json"
 
 echo
-echo "$size B packets, memif, both directions added up; median (lowest to highest) of $rounds rounds"
+echo "$size B packets, memif, sum of both directions; median (lowest to highest) of $rounds rounds"
 jq -r "$jq_reports"'
-  (.summary[] | "  \(.name), bursts of \(.burst): \(.cycles | show(10)) cycles a packet, \(.packets_per_batch | show(10)) packets a batch, " +
+  (.summary[] | "  \(.name), bursts of \(.burst): \(.cycles | show(10)) cycles per packet, \(.packets_per_batch | show(10)) packets per batch, " +
     "\(.pps | map_values(. / 1e6) | show(100)) Mpps"),
   ((.ratios + .small_batches)[] | "  cycles, \(.name): \(.ratio | show(100))")' "$dir/report.json"
 if [ -n "$out" ]; then cp "$dir/report.json" "$out"; fi

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What modules that break cost their neighbour: the rate of a pair of clients at full speed on one bridge, while a bridge beside it on the
-# same worker has packets for a module that fails, against the same with a logic that works (`dummy`), by turns. Prints, for each fault, the
-# median of the ratios of its rounds, and the quartiles.
+# hostile.sh: the cost of failing modules to their neighbour. Measures the rate of two clients at full speed on one
+# bridge while another bridge on the same worker passes packets to a failing module, relative to the rate with a working
+# logic (`dummy`) there, alternating. For each fault, prints the median of the rounds' ratios, and the quartiles.
 #
 #   bench/hostile.sh [--rounds N] [--seconds N]
 #
-# MSWITCH and MEMIF_CHECK name other programs than those of `cargo build --release --workspace --bins`.
+# MSWITCH and MEMIF_CHECK name the binaries (default: those of `cargo build --release --workspace --bins`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,19 +38,19 @@ export MSWITCH_SOCKET=$dir/socket
 "$mswitch" daemon --config "$dir/config.toml" --workers 0 2>"$dir/log" & jobs+=($!)
 until "$mswitch" status >/dev/null 2>&1; do kill -0 "${jobs[0]}"; sleep 0.05; done
 
-# Long enough for everything.
+# Outlasts all rounds.
 all=$((rounds * ${#faults[@]} * 2 * (seconds + 1) + 60))
 client() {
   local first=$1; shift
   "$check" run --port "$dir/memif,id=$first" --port "$dir/memif,id=$((first + 1))" --size 60 --headers ethernet --allow-loss --cpu 1 \
-    --seconds "$all" "$@" >"$dir/said$first" 2>&1 & jobs+=($!)
+    --seconds "$all" "$@" >"$dir/client$first.log" 2>&1 & jobs+=($!)
 }
 client 0 --rate max --poll
 client 2 --rate 5000 --no-announce
 delivered() { "$mswitch" port list good --json | jq '[.. | objects | select(has("totals")) | .totals.tx.packets] | add'; }
 until (($(delivered) > 100000)); do sleep 0.1; done
 
-# Packets a second of the neighbour, while the other bridge has this logic.
+# rate LOGIC: prints the neighbour's packets per second while the other bridge runs this logic.
 rate() {
   local packets start
   "$mswitch" logic set evil "$1" >/dev/null

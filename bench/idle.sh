@@ -1,11 +1,11 @@
 #!/bin/bash
-# idle.sh: what connected clients cost that do nothing.
+# idle.sh: the cost of connected but idle clients.
 #
 #   bench/idle.sh [--clients N] [--seconds S] [--out FILE]
 #
-# Starts a daemon with N memif ports (default 1024), first without and then with a client connected to each. Prints the
-# memory that a port and its client take, and, over S seconds (default 30), the CPU time of the whole daemon and how
-# often its workers woke up. Fails if a worker woke up or the daemon used more than 1 ms of CPU time a second.
+# Starts a daemon with N memif ports (default 1024), first without clients and then with one on each port. Prints the
+# memory per port and client, and, over S seconds (default 30), the CPU time of the whole daemon and the number of its
+# workers' wake-ups. Fails if a worker wakes up or the daemon uses more than 1 ms of CPU time per second.
 #
 # MSWITCH and MEMIF_CHECK name the binaries (default: those in target/release). Needs jq.
 set -euo pipefail
@@ -51,7 +51,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# waits_for SECONDS COMMAND...: until the command succeeds.
+# waits_for SECONDS COMMAND...: waits until the command succeeds.
 waits_for() {
   local tries=$(($1 * 20))
   shift
@@ -64,7 +64,7 @@ waits_for() {
 
 ask() { "$mswitch" "$@" --json --socket "$dir/ctl"; }
 wakeups() { ask worker show | jq '[.workers[].wakeups] | add'; }
-# What the daemon's pages take, those shared with clients in proportion, in KiB.
+# Prints the daemon's memory in KiB, with pages shared with clients in proportion.
 memory() { awk '/^Pss:/ { print $2 }' /proc/"$daemon"/smaps_rollup; }
 
 {
@@ -78,7 +78,7 @@ daemon=$!
 waits_for 30 "$mswitch" status --socket "$dir/ctl" || fail "mswitch did not start: $(tail -3 "$dir/log")"
 memory_before=$(memory)
 
-# The clients are asked for the switch's CPU time: asking the switch itself would cost some.
+# The clients report the switch's CPU time: a query to the switch itself would use some.
 "$check" idle --port "$dir/memif" --count "$clients" --seconds "$seconds" --watch "$daemon" >"$dir/idle.log" 2>&1 &
 idle=$!
 waits_for 60 grep -q 'clients are connected' "$dir/idle.log" || fail "clients did not connect: $(cat "$dir/idle.log")"
@@ -94,7 +94,7 @@ jq -n --argjson clients "$clients" --argjson seconds "$seconds" --argjson cpu "$
   --argjson wakeups "$((wakeups_after - wakeups_before))" --argjson kib "$((memory_after - memory_before))" \
   '{clients: $clients, seconds: $seconds, cpu_ms_per_second: ($cpu / 1e6 / $seconds), worker_wakeups: $wakeups,
     kib_per_client: ($kib / $clients)}' >"$dir/report.json"
-jq -r '"\(.clients) connected idle clients over \(.seconds) s: \(.cpu_ms_per_second) ms of CPU time a second, " +
-  "\(.worker_wakeups) worker wake-ups, \(.kib_per_client) KiB of memory a client"' "$dir/report.json"
+jq -r '"\(.clients) connected idle clients over \(.seconds) s: \(.cpu_ms_per_second) ms of CPU time per second, " +
+  "\(.worker_wakeups) worker wake-ups, \(.kib_per_client) KiB of memory per client"' "$dir/report.json"
 if [ -n "$out" ]; then cp "$dir/report.json" "$out"; fi
-jq -e '.worker_wakeups == 0 and .cpu_ms_per_second < 1' "$dir/report.json" >/dev/null || fail "that is too much"
+jq -e '.worker_wakeups == 0 and .cpu_ms_per_second < 1' "$dir/report.json" >/dev/null || fail "more than the limit of 0 wake-ups and 1 ms of CPU time per second"

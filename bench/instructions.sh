@@ -1,11 +1,12 @@
 #!/bin/bash
-# instructions.sh: instructions a packet of a worker's way from memif to memif, counted by callgrind, against what was recorded.
+# instructions.sh: counts a worker's instructions per packet from memif to memif with callgrind, and compares them with
+# the record.
 #
 #   bench/instructions.sh [--record]
 #
-# bench/instructions.json has the record: for each case instructions a packet, and for some a budget. It fails when a case takes
-# over 3 % more than recorded, or more than its budget. --record writes the record anew; budgets are changed by hand. What
-# another compiler or another kind of CPU makes of the code is judged by the budgets alone.
+# bench/instructions.json is the record: instructions per packet for each case, and a budget for some. Fails when a case
+# exceeds its record by more than 3 %, or its budget. --record writes a new record; budgets are edited by hand. With a
+# different compiler or kind of CPU only the budgets apply.
 #
 # Needs valgrind and jq.
 set -euo pipefail
@@ -56,16 +57,16 @@ fi
 jq -r --slurpfile before "$record" --argjson tolerance "$tolerance" '
   $before[0] as $before | (.rustc == $before.rustc and .cpu == $before.cpu) as $comparable |
   (if $comparable then empty else
-    "recorded with \($before.rustc) \($before.cpu), counted with \(.rustc) \(.cpu): judged by the budgets alone" end),
+    "recorded with \($before.rustc) \($before.cpu), counted with \(.rustc) \(.cpu): only the budgets apply" end),
   (.instructions | to_entries[] | $before.instructions[.key] as $was | $before.budget[.key] as $budget |
     (if $comparable and $was == null then "FAILED: not recorded"
      elif $comparable and .value > $was * $tolerance then "FAILED: over 3 % more than recorded"
      elif $budget and .value > $budget then "FAILED: over the budget"
-     elif $comparable and .value * $tolerance < $was then "less than recorded: bench/instructions.sh --record keeps it so"
-     else "as it should be" end) as $verdict |
-    "\(.key): \(.value) instructions a packet, recorded \($was // "none")\(if $budget then ", budget \($budget)" else "" end): \($verdict)")' \
+     elif $comparable and .value * $tolerance < $was then "ok, less than recorded; run bench/instructions.sh --record to lower the record"
+     else "ok" end) as $verdict |
+    "\(.key): \(.value) instructions per packet, recorded \($was // "none")\(if $budget then ", budget \($budget)" else "" end): \($verdict)")' \
   "$dir/report" | tee "$dir/verdicts"
 if grep -q FAILED "$dir/verdicts"; then
-  echo "instructions.sh: where they are: callgrind_annotate of a run under valgrind; if they are wanted, bench/instructions.sh --record" >&2
+  echo "instructions.sh: to locate the increase, run callgrind_annotate on a profile; to accept it, bench/instructions.sh --record" >&2
   exit 1
 fi

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What logics cost: TSC cycles of the worker for each packet, 60 B, two memif clients in both directions, one logic after the other on
-# the same bridge, in rounds. Prints the median of each logic's rounds, and least and most, and the median of packets a batch.
+# logics.sh: the cost of logics. Measures the worker's TSC cycles per packet, 60 B, two memif clients in both
+# directions, with one logic after another on the same bridge, in rounds. For each logic, prints the median, minimum and
+# maximum of the rounds, and the median of packets per batch.
 #
 #   bench/logics.sh [--rounds N] [--seconds N]
 #
-# MSWITCH and MEMIF_CHECK name other programs than those of `cargo build --release --workspace --bins`.
+# MSWITCH and MEMIF_CHECK name the binaries (default: those of `cargo build --release --workspace --bins`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -71,21 +72,21 @@ for ((round = 1; round <= rounds; round++)); do
     for param in "${part[@]:2}"; do params+=(--param "$param"); done
     "$mswitch" logic set br0 "${part[1]}" "${params[@]}" >/dev/null
     "$check" run --port "$dir/memif,id=0" --port "$dir/memif,id=1" --size 60 --headers ethernet --rate max --seconds $((seconds + 2)) \
-      --allow-loss --cpu 1 --poll >"$dir/said" 2>&1 &
+      --allow-loss --cpu 1 --poll >"$dir/client.log" 2>&1 &
     client=$!
-    # Packets flow when a worker has switched some.
+    # Packets flow once a worker has switched some.
     cycles=0 batch=0
     until awk -v c="$cycles" 'BEGIN { exit c <= 0 }'; do
       read -r cycles batch < <("$mswitch" worker show --interval "$seconds" --json |
         jq -r '.workers[0] | if .packets > 1000 then "\(.cycles_per_packet) \(.packets / .batches)" else "0 0" end')
       kill -0 $client || break
     done
-    wait $client || { cat "$dir/said" >&2; exit 1; }
+    wait $client || { cat "$dir/client.log" >&2; exit 1; }
     printf '%s\t%s\t%s\n' "${part[0]}" "$cycles" "$batch" | tee -a "$dir/results" >&2
   done
 done
 echo
-printf '%-24s %8s %8s %8s %8s\n' LOGIC MEDIAN LEAST MOST BATCH
+printf '%-24s %8s %8s %8s %8s\n' LOGIC MEDIAN MIN MAX BATCH
 for logic in "${logics[@]}"; do
   name=${logic%%|*}
   column() { awk -F'\t' -v name="$name" -v column="$1" '$1 == name { print $column }' "$dir/results" | sort -n; }

@@ -4,19 +4,20 @@
 #   bench/pairs.sh [--pairs N] [--seconds S] [--size BYTES] [--only learning|static|ovs] [--ports memif|vhost-user]
 #                  [--packed 0|1] [--load testpmd|segments] [--buffer BYTES] [--out FILE]
 #
-# Each switch gets one thread on CPU 0. On CPU 1 dpdk-testpmd is both clients (vhost-user: virtio-user, one queue pair): what
-# arrives at one goes back with the right addresses, so that a learning switch learns and never floods. `learning` is paired with Open vSwitch's NORMAL
-# action, `static` with flows from port to port. Per run: packets a second (both directions added up) and the TSC cycles
-# that the switching thread spends on a packet. Switches and clients run at the highest common priority, so that other
-# programs on the machine disturb them little; still, only ratios of one pair mean anything on a shared machine.
+# Each switch gets one thread on CPU 0. On CPU 1 dpdk-testpmd acts as both clients (vhost-user: virtio-user, one queue
+# pair): it returns each packet from the other client with correct addresses, so that a learning switch learns and never
+# floods. `learning` is paired with Open vSwitch's NORMAL action, `static` with flows from port to port. Per run:
+# packets per second (sum of both directions) and TSC cycles per packet of the switching thread. Switches and clients
+# run at the highest common priority, so that other programs on the machine disturb them little; still, on a shared
+# machine only ratios within one pair are meaningful.
 #
-# `--load segments` (vhost-user, `--only static`): TCP packets of 64 KiB with offload metadata from one device to the other,
-# by bench's own client, and what the switch takes for a gigabyte of them: CPU time of its process, and the cycles that its
-# thread spends on packets (without polling for nothing, which is most of what Open vSwitch's thread may do). `--buffer`: bytes
-# of a receive buffer, by default enough for a packet; of smaller ones a packet takes several.
+# `--load segments` (vhost-user, `--only static`): bench's own client sends TCP packets of 64 KiB with offload metadata
+# from one device to the other. Per gigabyte: CPU time of the switch's process, and the cycles that its thread spends on
+# packets (without empty polling, most of the time of Open vSwitch's thread). `--buffer`: size of a receive buffer in
+# bytes, by default enough for a packet; with smaller ones a packet takes several.
 #
 # MSWITCH names the binary (default: target/release/mswitch). Needs root, jq, dpdk-testpmd, openvswitch-switch-dpdk.
-# Huge pages are set up, and given back at the end, as is everything else.
+# Huge pages are set up, and returned at the end, as is everything else.
 set -euo pipefail
 
 # shellcheck source=bench/testbed.sh
@@ -44,7 +45,7 @@ case $load in
   testpmd) ;;
   segments)
     if [ "$ports" != vhost-user ] || [ "$only" != static ]; then
-      fail "--load segments is for vhost-user ports and flows from port to port: add --ports vhost-user --only static"
+      fail "--load segments needs vhost-user ports and flows from port to port: add --ports vhost-user --only static"
     fi
     size=65214
     ;;
@@ -64,7 +65,7 @@ compare() {
     a=$(cat "$dir/a")
     echo "  mswitch:"; show_run "$a"
     jq -ne --argjson a "$a" '$a.flooded_share < 0.01' >/dev/null ||
-      fail "mswitch flooded $(jq -n --argjson a "$a" '$a.flooded_share * 100') % of the packets: not a fair pair"
+      fail "mswitch flooded $(jq -n --argjson a "$a" '$a.flooded_share * 100') % of the packets: the pair is not comparable"
     run_ovs "$2" >"$dir/b"
     b=$(cat "$dir/b")
     echo "  Open vSwitch:"; show_run "$b"
@@ -102,16 +103,16 @@ jq -s --argjson size "$size" "$jq_reports"'
   "$dir/results" >"$dir/report.json"
 
 echo
-echo "$size B packets, $ports, both directions added up; median (lowest to highest) of $pairs"
+echo "$size B packets, $ports, sum of both directions; median (lowest to highest) of $pairs"
 jq -r "$jq_reports"'
   def mpps: map_values(. / 1e6) | show(100);
   def cycles: show(10);
   def ratio: show(100);
   .summary[] | "  \(.name):",
     (if .mswitch_pps then
-      "    mswitch       \(.mswitch_pps | mpps) Mpps, \(.mswitch_cycles | cycles) cycles a packet, \(.mswitch_batch | cycles) packets a batch; flooded at most \(.flooded_share_max * 100) %"
+      "    mswitch       \(.mswitch_pps | mpps) Mpps, \(.mswitch_cycles | cycles) cycles per packet, \(.mswitch_batch | cycles) packets per batch; flooded at most \(.flooded_share_max * 100) %"
      else empty end),
-    "    Open vSwitch  \(.ovs_pps | mpps) Mpps, \(.ovs_cycles | cycles) cycles a packet, \(.ovs_batch | cycles) packets a batch",
+    "    Open vSwitch  \(.ovs_pps | mpps) Mpps, \(.ovs_cycles | cycles) cycles per packet, \(.ovs_batch | cycles) packets per batch",
     (if .ratio then "    ratio         \(.ratio | ratio), of cycles \(.cycles_ratio | ratio)" else empty end),
-    (if .cpu_ratio then "    CPU time      \(.cpu_ratio | ratio) of Open vSwitch\u0027s for a gigabyte" else empty end)' "$dir/report.json"
+    (if .cpu_ratio then "    CPU time      \(.cpu_ratio | ratio) of Open vSwitch\u0027s per gigabyte" else empty end)' "$dir/report.json"
 if [ -n "$out" ]; then cp "$dir/report.json" "$out"; fi

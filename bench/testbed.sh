@@ -1,19 +1,20 @@
-# testbed.sh: sourced by measurements of memif and vhost-user switches. One switch at a time (mswitch, Open vSwitch with DPDK, the floor),
-# one thread of it on CPU 0; on CPU 1 dpdk-testpmd is both clients: what arrives at one goes back with the right addresses, so that a
-# learning switch learns and never floods. All run at the highest common priority, so that other programs on the machine disturb them
-# little; still, only ratios of one round mean anything on a shared machine.
+# testbed.sh: sourced by measurements of memif and vhost-user switches. One switch at a time (mswitch, Open vSwitch with
+# DPDK, the floor), with one thread on CPU 0; on CPU 1 dpdk-testpmd acts as both clients: it returns each packet from
+# the other client with correct addresses, so that a learning switch learns and never floods. All run at the highest
+# common priority, so that other programs on the machine disturb them little; still, on a shared machine only ratios
+# within one round are meaningful.
 #
-# A script sets what it needs of these, then calls set_up, which needs root and gives everything back at the end.
+# A script sets any of these, then calls set_up, which needs root and restores everything at the end.
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # used by scripts that source this
 
-# Seconds measured; bytes of a packet; memif or vhost-user; whether virtqueues are packed.
+# Measured seconds; packet size in bytes; memif or vhost-user; whether virtqueues are packed.
 seconds=4 size=64 ports=memif packed=0
-# Packets that a client sends at once; bursts that are sent by each of its queues at the start, and circulate.
+# Packets that a client sends at once; bursts that each of its queues sends at the start, and that circulate.
 burst=32 bursts=24
-# Queues of a client; empty for what the port type of Open vSwitch has to have.
+# Queues per client; empty for the number that Open vSwitch's port type requires.
 queues=''
-# testpmd, or segments: packets of 64 KiB with offload metadata, into receive buffers of so many bytes.
+# testpmd, or segments: packets of 64 KiB with offload metadata; size of a receive buffer in bytes.
 load=testpmd buffer=65600
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mswitch=${MSWITCH:-$here/../target/release/mswitch}
@@ -29,13 +30,13 @@ fail() {
   exit 1
 }
 
-# usage: the script's first comment.
+# usage: prints the script's first comment.
 usage() {
   sed -n '2,/^[^#]/{/^[^#]/d;s/^# \{0,1\}//;p}' "$0" >&2
   exit 2
 }
 
-# set_up: checks that everything is there, sets up huge pages and a scratch folder, `dir`.
+# set_up: checks the requirements, sets up huge pages and a scratch folder, `dir`.
 set_up() {
   [ "$(id -u)" = 0 ] || fail "needs root: huge pages and pinned threads"
   [ "$(nproc)" -ge 2 ] || fail "needs two CPUs, one for the switch and one for the clients"
@@ -54,7 +55,7 @@ set_up() {
   trap clean_up EXIT
   trap 'exit 130' INT TERM
   if [ "$pages_before" -lt "$huge_pages" ]; then echo "$huge_pages" >/proc/sys/vm/nr_hugepages; fi
-  [ "$(cat /proc/sys/vm/nr_hugepages)" -ge "$huge_pages" ] || fail "the kernel has no room for $huge_pages huge pages"
+  [ "$(cat /proc/sys/vm/nr_hugepages)" -ge "$huge_pages" ] || fail "the kernel cannot provide $huge_pages huge pages"
   if ! grep -q '^[^ ]* /dev/hugepages hugetlbfs' /proc/mounts; then
     mkdir -p /dev/hugepages
     mount -t hugetlbfs none /dev/hugepages
@@ -89,7 +90,7 @@ stop_ovs() {
   ovs_pids=()
 }
 
-# ends PID: asks, waits, then insists.
+# ends PID: asks the process to end, waits, then kills it.
 ends() {
   kill "$1" 2>/dev/null || return 0
   for _ in $(seq 100); do
@@ -99,14 +100,14 @@ ends() {
   kill -9 "$1" 2>/dev/null || true
 }
 
-# Programs to be measured start with the highest priority, in sessions of their own: where the kernel groups threads by
-# session, priorities count within one, and the session has to be favoured too.
+# Measured programs start at the highest priority, in sessions of their own: where the kernel groups threads by session,
+# priorities count within a session, and the session needs a high priority too.
 favour() { if [ -w "/proc/$1/autogroup" ]; then echo -20 >"/proc/$1/autogroup"; fi; }
 export -f favour
 # shellcheck disable=SC2016 # for the other shell to expand
 first=(setsid nice -n -20 bash -c 'favour self; exec "$@"' -)
 
-# waits_for SECONDS COMMAND...: until the command succeeds.
+# waits_for SECONDS COMMAND...: waits until the command succeeds.
 waits_for() {
   local tries=$(($1 * 20))
   shift
@@ -136,16 +137,16 @@ start_ovs() {
   "${first[@]}" "$vswitchd" "$db" --pidfile="$dir/ovs/vswitchd.pid" --detach --log-file="$dir/ovs/vswitchd.log" \
     --unixctl="$dir/ovs/vswitchd.ctl" 2>/dev/null || fail "Open vSwitch did not start: $(tail -3 "$dir/ovs/vswitchd.log")"
   ovs_pids+=("$(cat "$dir/ovs/vswitchd.pid")")
-  # It has made itself another session.
+  # The detached daemon is in a new session.
   favour "${ovs_pids[-1]}"
   ovs-vsctl --db="$db" add-br br0 -- set bridge br0 datapath_type=netdev
   local i
   for i in 0 1; do
     local kind=(type=dpdk "options:n_rxq=$queues" \
       "options:dpdk-devargs=net_memif$i,role=server,id=0,rsize=11,socket=$dir/ovs/v$i,socket-abstract=no")
-    # The socket of such a port is called as the port is, in OVS_RUNDIR.
+    # The socket of this port type has the port's name, in OVS_RUNDIR.
     if [ "$ports" = vhost-user ]; then kind=(type=dpdkvhostuser); fi
-    # Of the two it is the other type that takes large packets.
+    # Of the two types only the other one accepts large packets.
     if [ "$load" = segments ]; then kind=(type=dpdkvhostuserclient "options:vhost-server-path=$dir/ovs/s$i"); fi
     ovs-vsctl --db="$db" add-port br0 "v$i" -- set Interface "v$i" "ofport_request=$((i + 1))" "${kind[@]}"
   done
@@ -156,7 +157,7 @@ start_ovs() {
   fi
 }
 
-# The witness is a third port, without traffic of its own: it gets what is flooded, and nothing else.
+# The witness is a third port without traffic of its own: it receives only flooded packets.
 start_ours() {
   rm -rf "$dir/ours"
   mkdir "$dir/ours"
@@ -175,7 +176,7 @@ start_ours() {
 }
 ask() { "$mswitch" "$@" --json --socket "$dir/ours/ctl"; }
 
-# start_floor: sockets are $dir/floor/v0 and v1; a line to descriptor 8 has the totals come from descriptor 9.
+# start_floor: sockets are $dir/floor/v0 and v1; a line to descriptor 8 makes the totals appear on descriptor 9.
 start_floor() {
   rm -rf "$dir/floor"
   mkdir "$dir/floor"
@@ -185,7 +186,7 @@ start_floor() {
   exec 8>"$dir/floor/in" 9<"$dir/floor/out"
   waits_for 10 test -S "$dir/floor/v1" || fail "the floor did not start: $(tail -3 "$dir/floor/log")"
 }
-# totals FILE: writes the floor's there.
+# totals FILE: writes the floor's totals to the file.
 totals() {
   local line
   echo >&8
@@ -193,7 +194,7 @@ totals() {
   echo "$line" >"$1"
 }
 
-# load_segments BEFORE AFTER SOCKET SOCKET PID: as `load`, with large packets one way. Sets pps and cpu_per_gb.
+# load_segments BEFORE AFTER SOCKET SOCKET PID: as `load`, with large packets in one direction. Sets pps and cpu_per_gb.
 load_segments() {
   local listen=()
   if [ "$1" = ovs_before ]; then listen=(--listen); fi
@@ -201,12 +202,12 @@ load_segments() {
   "${first[@]}" taskset -c 1 "$segments" "${listen[@]}" --from "$3" --to "$4" --buffer "$buffer" --size "$size" --seconds "$seconds" --watch "$5" \
     >"$dir/segments.json" || fail "the client failed"
   "$2"
-  jq -e '.uncut == .packets' "$dir/segments.json" >/dev/null || fail "packets were cut: $(cat "$dir/segments.json")"
+  jq -e '.uncut == .packets' "$dir/segments.json" >/dev/null || fail "packets were segmented: $(cat "$dir/segments.json")"
   pps=$(jq '.packets / .seconds' "$dir/segments.json")
   cpu_per_gb=$(jq '.cpu_seconds / (.bytes / 1e9)' "$dir/segments.json")
 }
 
-# load BEFORE AFTER SOCKET SOCKET PID: runs the clients; BEFORE and AFTER are called around the measured time. Sets pps.
+# load BEFORE AFTER SOCKET SOCKET PID: runs the clients; calls BEFORE and AFTER around the measured time. Sets pps.
 load() {
   cpu_per_gb=null
   if [ "$load" = segments ]; then
@@ -259,14 +260,14 @@ floor_after() { totals "$dir/floor/totals.1"; }
 ours_before() { ask worker show >"$dir/workers.0"; ask port stats br0 >"$dir/ports.0"; }
 ours_after() { ask worker show >"$dir/workers.1"; ask port stats br0 >"$dir/ports.1"; }
 
-# Each prints one JSON object.
+# Each of these prints one JSON object.
 run_ovs() {
   start_ovs "$1"
   local socket=v
   if [ "$load" = segments ]; then socket=s; fi
   load ovs_before ovs_after "$dir/ovs/${socket}0" "$dir/ovs/${socket}1" "${ovs_pids[-1]}"
   stop_ovs
-  # "avg processing cycles per packet: 139.62 (...)" leaves out polling for nothing.
+  # "avg processing cycles per packet: 139.62 (...)" excludes empty polling.
   local cycles hits batch
   cycles=$(awk '/avg processing cycles per packet/ { print $6; exit }' "$dir/pmd")
   hits=$(awk '/emc hits/ { print $3; exit }' "$dir/pmd")
@@ -301,13 +302,13 @@ run_ours() {
      flooded_share: ((witness($p1) - witness($p0)) / $packets), dropped: (drops($p1) - drops($p0))}'
 }
 
-# show_run JSON: a run in a line.
+# show_run JSON: prints a run on one line.
 show_run() {
   jq -r '
     def to(n): . * n | round / n;
-    "    \(.pps / 1e6 | to(100)) Mpps, \(.cycles_per_packet | to(10)) cycles a packet, \(.packets_per_batch | to(10)) packets a batch" +
+    "    \(.pps / 1e6 | to(100)) Mpps, \(.cycles_per_packet | to(10)) cycles per packet, \(.packets_per_batch | to(10)) packets per batch" +
     (if .busy_share then ", busy \(.busy_share * 100 | round) %" else "" end) +
-    (if .cpu_seconds_per_gb then ", \(.cpu_seconds_per_gb | to(1e4)) CPU seconds a gigabyte" else "" end)' <<<"$1"
+    (if .cpu_seconds_per_gb then ", \(.cpu_seconds_per_gb | to(1e4)) CPU seconds per gigabyte" else "" end)' <<<"$1"
 }
 
 # Functions of jq for reports.

@@ -1,4 +1,4 @@
-//! A client that sends everything back to where it came from.
+//! A client that returns every packet to its sender.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,18 +8,18 @@ use packet::MacAddr;
 use crate::packet::announcement;
 use crate::port::{Error, PortSpec, Rings, check_connected, connect, sleep};
 
-/// What an echo did.
+/// Statistics of an echo client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Echoed {
-    /// Packets sent back.
+    /// Packets returned.
     pub returned: u64,
-    /// Packets for which there was no room.
+    /// Packets dropped for lack of room.
     pub dropped: u64,
-    /// Packets to other addresses, which an echo ignores.
+    /// Packets to other addresses, which are ignored.
     pub ignored: u64,
 }
 
-/// Sends packets to the port's address back with source and destination swapped, until `stop` is set.
+/// Returns packets to the port's address with source and destination swapped, until `stop` is set.
 pub fn echo(spec: &PortSpec, rings: Rings, stop: &AtomicBool) -> Result<Echoed, Error> {
     let mac = spec.address(0);
     let mut client = connect(spec, rings)?;
@@ -30,7 +30,7 @@ pub fn echo(spec: &PortSpec, rings: Rings, stop: &AtomicBool) -> Result<Echoed, 
     while !stop.load(Ordering::Relaxed) {
         let mut busy = false;
         for queue in 0..queues {
-            // The queue a flow came from is the one it goes back to.
+            // A flow returns on the queue of the same number.
             let to = queue % back.max(1);
             for _ in 0..64 {
                 if !client.pop(queue, &mut packet) {
@@ -54,7 +54,7 @@ pub fn echo(spec: &PortSpec, rings: Rings, stop: &AtomicBool) -> Result<Echoed, 
     Ok(counts)
 }
 
-/// Swaps the addresses of a packet to `mac`; `false` for others.
+/// Swaps the addresses of a packet to `mac`; returns `false` for other packets.
 fn swap(packet: &mut [u8], mac: MacAddr) -> bool {
     match packet.get_mut(..12) {
         Some(addresses) if addresses[..6] == mac.0 => {

@@ -1,8 +1,8 @@
 //! A client with a small IP stack ([smoltcp](https://docs.rs/smoltcp)): answers ARP, neighbour discovery and pings, and
-//! sends back what it is sent over TCP.
+//! echoes TCP data.
 //!
-//! It has no offloads: every frame it is given must be whole. Frames that are longer than its MTU allows or have a wrong
-//! checksum are counted here, before the stack sees them.
+//! It has no offloads: every received frame must be complete. Frames that exceed its MTU or have a wrong checksum are
+//! counted here, before the stack sees them.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -22,15 +22,15 @@ use crate::packet::announcement;
 use crate::port::{Client, Error, PortSpec, Rings, check_connected, connect, sleep};
 use crate::shape::SpecError;
 
-/// The TCP port of the service that sends everything back: "echo".
+/// The TCP port of the "echo" service.
 pub const ECHO_PORT: u16 = 7;
-/// TCP connections at a time.
+/// Maximum number of concurrent TCP connections.
 const CONNECTIONS: usize = 4;
-/// Bytes of each connection's buffers.
+/// Size of each connection's buffers in bytes.
 const WINDOW: usize = 256 << 10;
 const ETHERNET_LEN: usize = 14;
 
-/// An IP address and the length of its network's prefix: `10.0.0.3/24`.
+/// An IP address with the prefix length of its network: `10.0.0.3/24`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     ip: IpAddr,
@@ -50,7 +50,7 @@ impl FromStr for Address {
     }
 }
 
-/// What a host saw.
+/// Statistics of a host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
     /// Frames received.
@@ -59,11 +59,11 @@ pub struct HostReport {
     pub oversized: u64,
     /// Frames with a wrong IPv4, TCP, UDP or ICMP checksum.
     pub bad_checksums: u64,
-    /// Frames whose checksums were all right.
+    /// Frames whose checksums were all correct.
     pub good_checksums: u64,
     /// The longest frame.
     pub longest: u64,
-    /// Bytes that came over TCP and were sent back.
+    /// Bytes received over TCP and echoed.
     pub echoed_bytes: u64,
 }
 
@@ -78,13 +78,13 @@ pub fn serve(
     let mac = spec.address(0);
     let client = connect(spec, rings)?;
     let mut device = SwitchPort { client, mtu, report: HostReport::default(), packet: Vec::new() };
-    // Nobody should have to flood to find us.
+    // Announces the host, so that the switch need not flood.
     device.send(&announcement(mac));
     let config = Config::new(HardwareAddress::Ethernet(EthernetAddress(mac.0)));
     let mut interface = Interface::new(config, &mut device, Instant::now());
     interface.update_ip_addrs(|list| {
         for address in addresses {
-            // The list takes a few addresses; more than that is no use of this tool.
+            // The list holds a few addresses, which is enough for this tool.
             let _ = list.push(IpCidr::new(address.ip.into(), address.prefix));
         }
     });
@@ -115,8 +115,8 @@ pub fn serve(
     Ok(device.report)
 }
 
-/// Sends back what a connection has received, as far as there is room; listens again when it is over. Returns how many
-/// bytes it moved.
+/// Echoes a connection's received data as far as the send buffer has room; listens again once the connection is closed.
+/// Returns the number of bytes moved.
 fn echo(socket: &mut tcp::Socket<'_>) -> usize {
     if !socket.is_open() {
         // Fails only for port 0.
@@ -126,13 +126,13 @@ fn echo(socket: &mut tcp::Socket<'_>) -> usize {
     let room = socket.send_capacity() - socket.send_queue();
     let mut moved = 0;
     if room > 0 && socket.can_recv() && socket.can_send() {
-        // Taken piece by piece: the closure sees contiguous parts of the buffer only.
+        // Takes data in pieces, because the closure sees only contiguous parts of the buffer.
         let taken = socket.recv(|data| {
             let part = data[..data.len().min(room)].to_vec();
             (part.len(), part)
         });
         if let Ok(part) = taken {
-            // There is room for it: nothing else sends.
+            // The buffer has room: nothing else sends.
             moved = socket.send_slice(&part).unwrap_or(0);
         }
     }
@@ -142,7 +142,7 @@ fn echo(socket: &mut tcp::Socket<'_>) -> usize {
     moved
 }
 
-/// A port of the switch as smoltcp sees it: first queues only for sending, all for receiving.
+/// A port of the switch as a smoltcp device: sends on the first queue, receives on all.
 struct SwitchPort {
     client: Box<dyn Client>,
     mtu: usize,
@@ -152,7 +152,7 @@ struct SwitchPort {
 
 impl SwitchPort {
     fn send(&mut self, frame: &[u8]) {
-        // A full ring loses the frame, as a wire would.
+        // A full ring loses the frame, like a wire.
         self.client.push(0, &[frame]);
         self.client.flush(0);
     }
@@ -172,7 +172,7 @@ impl SwitchPort {
     }
 }
 
-/// Whether the checksums of an IP frame are right; `None` if there are none to look at.
+/// Whether the checksums of an IP frame are correct; `None` if it has no checksum to verify.
 pub fn checksums_right(frame: &[u8]) -> Option<bool> {
     let layers = Layers::parse(frame);
     let (l3, l4, protocol) = (layers.l3?, layers.l4?, layers.protocol?);
@@ -206,7 +206,7 @@ pub fn checksums_right(frame: &[u8]) -> Option<bool> {
     let Some(body) = frame.get(usize::from(l4)..end) else { return Some(false) };
     match protocol {
         6 | 58 => sum.add(body),
-        // UDP over IPv4 may go without.
+        // UDP over IPv4 may omit the checksum.
         17 if body.get(6..8)? == [0, 0] => return Some(right),
         17 => sum.add(body),
         1 => sum = packet::Sum::of(body),
@@ -253,14 +253,14 @@ impl RxToken for Received {
     }
 }
 
-/// The permission to send a frame.
+/// Permission to send one frame.
 struct Sender<'a>(&'a mut SwitchPort);
 
 impl TxToken for Sender<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, f: F) -> R {
         let mut frame = vec![0; length];
         let result = f(&mut frame);
-        // Shorter frames than Ethernet has do not exist on a wire.
+        // Pads to Ethernet's minimum length.
         frame.resize(length.max(crate::packet::MIN_LEN), 0);
         self.0.send(&frame);
         result
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read() {
+    fn addresses_are_parsed() {
         assert!("10.0.0.3/24".parse::<Address>().is_ok());
         assert!("fd00::3/64".parse::<Address>().is_ok());
         for wrong in ["10.0.0.3", "10.0.0.3/33", "fd00::/129", "x/1"] {
@@ -294,7 +294,7 @@ mod tests {
         frame.resize(60, 0xee);
         assert_eq!(checksums_right(&frame), Some(true));
         for at in 14..43 {
-            // Changes of lengths and protocols make it another packet.
+            // Changes of lengths and protocols make a different packet.
             if ![14, 17, 20, 21, 23].contains(&at) {
                 frame[at] ^= 4;
                 assert_eq!(checksums_right(&frame), Some(false), "{at}");

@@ -1,4 +1,4 @@
-//! Many clients that are connected and do nothing.
+//! Many connected, idle clients.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::port::{Client, Error, PortSpec, Rings, check_connected, connect};
 
-/// Descriptors of one client with a queue each way: socket, region, two eventfds.
+/// Descriptors per client with a queue each way: socket, region, two eventfds.
 const DESCRIPTORS_EACH: u64 = 4;
 
 /// Connected clients.
@@ -16,8 +16,8 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Connects `count` clients to interfaces `first.id`, `first.id + 1`, ... of one socket. They ask for interrupts, as
-    /// clients do that sleep.
+    /// Connects `count` clients to interfaces `first.id`, `first.id + 1`, ... of one socket. They ask for interrupts,
+    /// like sleeping clients.
     pub fn connect(first: &PortSpec, count: u32, rings: Rings) -> Result<Idle, Error> {
         allow_descriptors(u64::from(count) * (DESCRIPTORS_EACH + 2 * u64::from(rings.queues)) + 256)?;
         let mut clients = Vec::new();
@@ -35,14 +35,14 @@ impl Idle {
         self.clients.iter_mut().try_for_each(|(spec, client)| check_connected(&mut **client, spec))
     }
 
-    /// Holds the connections for a while.
+    /// Holds the connections for this duration.
     pub fn hold(&mut self, duration: Duration) -> Result<(), Error> {
         std::thread::sleep(duration);
         self.check()
     }
 }
 
-/// Makes sure that this process may have so many open files.
+/// Raises this process's limit of open files to at least `count`.
 pub fn allow_descriptors(count: u64) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= count) {
@@ -50,5 +50,5 @@ pub fn allow_descriptors(count: u64) -> Result<(), Error> {
     }
     let maximum = limit.maximum.map(|maximum| maximum.max(count));
     setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum })
-        .map_err(|e| Error::System { what: "cannot raise the limit of open files", source: e.into() })
+        .map_err(|e| Error::System { operation: "cannot raise the limit of open files", source: e.into() })
 }

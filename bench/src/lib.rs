@@ -1,21 +1,21 @@
-//! Clients that load a switch through memif or vhost-user and verify what it does.
+//! Clients that load a switch through memif or vhost-user and verify its behaviour.
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | [`packet`](mod@packet) | packets whose every byte follows from flow and number |
-//! | [`shape`] | how long they are, and in how many pieces |
-//! | [`pace`] | when the next one is due |
-//! | [`tracker`] | what has arrived of a flow: late, twice, never |
+//! | [`packet`](mod@packet) | packets whose every byte is determined by flow and sequence number |
+//! | [`shape`] | packet lengths and numbers of pieces |
+//! | [`pace`] | pacing of sent packets |
+//! | [`tracker`] | arrivals of a flow: late, duplicate, missing |
 //! | [`port`] | one client: memif, or vhost-user |
-//! | [`session`] | ports that send to each other and verify what arrives |
-//! | `steady` | what arrived in each tenth of a second |
-//! | [`report`] | what was found |
-//! | [`echo`] | a client that sends everything back |
+//! | [`session`] | ports that exchange packets and verify them |
+//! | `rate_samples` | packets received in each tenth of a second |
+//! | [`report`] | results of a run |
+//! | [`echo`] | a client that returns every packet |
 //! | [`host`] | a client with an IP stack: answers pings, serves TCP |
-//! | [`idle`] | many clients that do nothing |
+//! | [`idle`] | many idle clients |
 //! | [`cpu`] | the CPU time of a process |
 //!
-//! Invariant: no verdict depends on what another tool printed; everything that is verified was computed here twice.
+//! Invariant: no verdict depends on the output of another tool; every verified value is computed here twice.
 
 pub mod cpu;
 pub mod echo;
@@ -24,8 +24,8 @@ pub mod idle;
 pub mod pace;
 pub mod packet;
 pub mod port;
+mod rate_samples;
 pub mod report;
 pub mod session;
 pub mod shape;
-mod steady;
 pub mod tracker;

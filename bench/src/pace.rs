@@ -1,24 +1,24 @@
-//! When the next packet is due.
+//! Pacing: the time at which the next packet is due.
 //!
-//! Invariant: what was missed while the thread did not run is made up for by at most `CATCH_UP` packets, so that a
-//! switch is never hit by a burst that its rings cannot hold.
+//! Invariant: after a pause of the thread, at most `CATCH_UP` packets are due at once, so that no burst exceeds the
+//! switch's rings.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use crate::shape::SpecError;
 
-/// The most packets that fall due at once.
+/// Maximum number of packets that fall due at once.
 const CATCH_UP: f64 = 64.0;
 
-/// How fast each port sends.
+/// The rate at which each port sends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
-    /// As fast as the switch takes packets.
+    /// As fast as the switch accepts packets.
     Max,
-    /// Half of what was received per second when sending as fast as possible, which is tried out first.
+    /// Half of the receive rate at full speed, which is measured first.
     Half,
-    /// So many packets a second.
+    /// This many packets per second.
     Pps(f64),
 }
 
@@ -31,28 +31,28 @@ impl FromStr for Rate {
             "half" => Ok(Rate::Half),
             number => match number.parse::<f64>() {
                 Ok(pps) if pps > 0.0 && pps.is_finite() => Ok(Rate::Pps(pps)),
-                _ => Err(SpecError::new(text, "`max`, `half`, or packets a second above 0")),
+                _ => Err(SpecError::new(text, "`max`, `half`, or a number of packets per second above 0")),
             },
         }
     }
 }
 
-/// Hands out packets that are due, for one port.
+/// Releases packets of one port as they fall due.
 #[derive(Debug)]
 pub struct Pacer {
-    /// Packets a second; `None` for no limit.
+    /// Packets per second; `None` for no limit.
     pps: Option<f64>,
     due: f64,
     last: Instant,
 }
 
 impl Pacer {
-    /// A pacer that starts now.
+    /// Makes a pacer that starts now.
     pub fn new(pps: Option<f64>) -> Pacer {
         Pacer { pps, due: 0.0, last: Instant::now() }
     }
 
-    /// How many packets may be sent now, at most `most`.
+    /// Returns the number of packets that may be sent now, at most `most`.
     pub fn due(&mut self, now: Instant, most: usize) -> usize {
         let Some(pps) = self.pps else { return most };
         self.due = (self.due + now.duration_since(self.last).as_secs_f64() * pps).min(CATCH_UP);
@@ -60,12 +60,12 @@ impl Pacer {
         (self.due as usize).min(most)
     }
 
-    /// So many were sent.
+    /// Records that `count` packets were sent.
     pub fn sent(&mut self, count: usize) {
         self.due -= count as f64;
     }
 
-    /// How long until the next packet is due.
+    /// Returns the time until the next packet is due.
     pub fn wait(&self) -> Duration {
         match self.pps {
             Some(pps) => Duration::from_secs_f64(((1.0 - self.due) / pps).max(0.0)),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_read() {
+    fn rates_are_parsed() {
         assert_eq!("max".parse(), Ok(Rate::Max));
         assert_eq!("half".parse(), Ok(Rate::Half));
         assert_eq!("1e6".parse(), Ok(Rate::Pps(1e6)));

@@ -1,23 +1,23 @@
-//! Test packets: every byte follows from who sends, the flow and a sequence number, so that a receiver can tell
-//! what should have arrived without having seen what was sent.
+//! Test packets: sender, flow and sequence number determine every byte, so that a receiver can verify a packet without
+//! having seen the one sent.
 //!
 //! ```text
 //! Ethernet | IPv4, UDP (optional) | stamp (16 bytes) | filling
 //! ```
 //!
-//! The stamp is `check:u32 run:u16 flow:u16 sequence:u48 length:u16`, big-endian; `check` guards the rest of it. The
-//! filling is a piece of a fixed pseudo-random text that starts at a place chosen by flow and number.
+//! The stamp is `check:u32 run:u16 flow:u16 sequence:u48 length:u16`, big-endian; `check` protects the rest of it. The
+//! filling is a piece of a fixed pseudo-random text; flow and sequence number select its start.
 //!
 //! Invariants:
-//! - [`Writer::write`] yields exactly the asked length, and nothing but its arguments decides the bytes.
-//! - [`Writer::read`] accepts any bytes; it calls a packet good only if it equals what `write` would have made.
+//! - [`Writer::write`] makes a packet of exactly the requested length, and only its arguments determine the bytes.
+//! - [`Writer::read`] accepts any bytes; it calls a packet good only if it equals the output of `write`.
 
 use packet::MacAddr;
 use packet::checksum::Sum;
 
 /// The largest packet.
 pub const MAX_LEN: usize = 65535;
-/// The smallest packet: what Ethernet has without its check sequence.
+/// The smallest packet: Ethernet's minimum without its frame check sequence.
 pub const MIN_LEN: usize = 60;
 
 /// An EtherType for local experiments (IEEE 802.3 clause 3.2.6): test packets without IP.
@@ -30,37 +30,37 @@ const UDP_PORT: u16 = 9;
 const ETHERNET_LEN: usize = 14;
 const IP_UDP_LEN: usize = 28;
 const STAMP_LEN: usize = 16;
-/// Where fillings may start; a power of two.
+/// Number of possible starts of a filling; a power of two.
 const STARTS: usize = 1 << 18;
 
-/// What stands between the Ethernet header and the stamp.
+/// Headers between the Ethernet header and the stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Headers {
-    /// Nothing: an EtherType for experiments.
+    /// None: an EtherType for experiments.
     Ethernet,
-    /// IPv4 and UDP with addresses and ports of the flow, so that flow hashes tell flows apart.
+    /// IPv4 and UDP with addresses and ports of the flow, so that flow hashes distinguish flows.
     Udp,
 }
 
-/// Who sends a flow to whom.
+/// Sender and receiver of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// The sender's address.
     pub source: MacAddr,
     /// The receiver's address.
     pub destination: MacAddr,
-    /// The receiver sends packets back with the two addresses swapped, and there they are verified.
+    /// The receiver returns packets with the two addresses swapped, and the sender verifies them.
     pub reflected: bool,
 }
 
-/// What a packet says about itself.
+/// The metadata inside a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which run it belongs to: keeps several runs on one switch apart.
+    /// The packet's run, which separates several runs on one switch.
     pub run: u16,
     /// The flow's index.
     pub flow: u16,
-    /// The place within the flow, from 0; 48 bits.
+    /// The number within the flow, from 0; 48 bits.
     pub sequence: u64,
     /// The length of the whole packet.
     pub length: u16,
@@ -77,7 +77,7 @@ impl Stamp {
         bytes
     }
 
-    /// `None` if the check does not fit.
+    /// `None` if the check is wrong.
     fn decode(bytes: &[u8; STAMP_LEN]) -> Option<Stamp> {
         let [c0, c1, c2, c3, r0, r1, f0, f1, s @ .., l0, l1] = *bytes;
         let [s0, s1, s2, s3, s4, s5] = s;
@@ -96,42 +96,42 @@ impl Stamp {
     }
 }
 
-/// Two words into one of which every bit depends on all of theirs.
+/// Mixes two words into one whose every bit depends on all of theirs.
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// What a received packet turned out to be.
+/// Classification of a received packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// A packet of this run, every byte as it was sent.
+    /// A packet of this run, unchanged.
     Good {
         /// Its flow.
         flow: u16,
         /// Its number.
         sequence: u64,
     },
-    /// A packet of this run that was changed on its way. The flow is known if its stamp survived.
+    /// A packet of this run that was changed in transit. The flow is known if the stamp is intact.
     Corrupted {
         /// Its flow.
         flow: Option<u16>,
     },
     /// An announcement of the port that has this address.
     Announcement(MacAddr),
-    /// Not ours: other protocols, other runs.
+    /// A packet of another protocol or run.
     Foreign,
 }
 
-/// One flow as the writer sees it.
+/// Templates of one flow.
 #[derive(Debug)]
 struct Template {
     sent: Vec<u8>,
-    /// As it arrives: the same, or with addresses swapped.
+    /// The packet as it arrives: the same, or with swapped addresses.
     arrives: Vec<u8>,
 }
 
-/// Makes and checks the packets of one run.
+/// Writes and verifies the packets of one run.
 #[derive(Debug)]
 pub struct Writer {
     run: u16,
@@ -142,9 +142,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer for these flows, whose indices are their places in `routes`.
+    /// Makes a writer for these flows; a flow's index is its position in `routes`.
     pub fn new(run: u16, headers: Headers, routes: &[Route]) -> Writer {
-        // The seed is fixed: writers of different processes agree on the text.
+        // The seed is fixed, so that writers of different processes use the same text.
         let mut random = fastrand::Rng::with_seed(0x6d73_7769_7463_6821);
         let mut text = vec![0; STARTS + MAX_LEN];
         random.fill(&mut text);
@@ -166,12 +166,12 @@ impl Writer {
         Writer { run, headers, text, templates, expected: Vec::with_capacity(MAX_LEN) }
     }
 
-    /// The run that packets belong to.
+    /// Returns the run that packets belong to.
     pub fn run(&self) -> u16 {
         self.run
     }
 
-    /// Begins another run: packets that are still under way become [`Verdict::Foreign`].
+    /// Begins another run: packets still in flight become [`Verdict::Foreign`].
     pub fn next_run(&mut self) {
         self.run = self.run.wrapping_add(1);
     }
@@ -196,7 +196,7 @@ impl Writer {
         out.extend_from_slice(&self.text[start..start + rest]);
     }
 
-    /// Tells what a received packet is.
+    /// Classifies a received packet.
     pub fn read(&mut self, packet: &[u8]) -> Verdict {
         let Some((header, body)) = packet.split_at_checked(ETHERNET_LEN) else { return Verdict::Foreign };
         let stamp_at = match [header[12], header[13]] {
@@ -236,7 +236,7 @@ impl Writer {
     }
 }
 
-/// A broadcast by which switches learn where `source` is.
+/// Makes a broadcast from which switches learn the location of `source`.
 pub fn announcement(source: MacAddr) -> [u8; MIN_LEN] {
     let mut packet = [0; MIN_LEN];
     packet[0..6].copy_from_slice(&MacAddr::BROADCAST.0);

@@ -1,17 +1,17 @@
-//! What a run found, for people and for programs.
+//! Results of a run, for people and for programs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The whole run.
+/// Results of the whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Whether nothing happened that should not: see [`Report::faults`].
+    /// Whether the run was free of errors: see [`Report::faults`].
     pub ok: bool,
-    /// How long packets were sent, in seconds.
+    /// Duration of sending, in seconds.
     pub seconds: f64,
-    /// Packets a second that all ports together received when sending as fast as possible, if that was tried.
+    /// Packets per second that all ports together received at full speed, if that was measured.
     pub capacity_pps: Option<f64>,
     /// Every direction in which packets were sent.
     pub directions: Vec<Direction>,
@@ -22,60 +22,60 @@ pub struct Report {
 /// Packets from one port to another.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Direction {
-    /// The sending port's place on the command line.
+    /// Index of the sending port on the command line.
     pub from: usize,
-    /// The receiving port's.
+    /// Index of the receiving port.
     pub to: usize,
     /// Packets put into the sender's rings.
     pub sent: u64,
-    /// Different packets that arrived unchanged.
+    /// Distinct packets that arrived unchanged.
     pub received: u64,
-    /// Packets that did not.
+    /// Packets that did not arrive unchanged.
     pub lost: u64,
-    /// Packets that arrived again.
+    /// Packets that arrived more than once.
     pub duplicated: u64,
     /// Packets that arrived after a later one of their flow.
     pub reordered: u64,
-    /// Packets that arrived so late that they are either of the two.
+    /// Packets that arrived too late to tell duplicates from reordered ones.
     pub stale: u64,
     /// Packets that arrived changed.
     pub corrupted: u64,
-    /// Packets that arrived at another port, too or only.
+    /// Packets that arrived at a wrong port, additionally or only.
     pub misdelivered: u64,
     /// Bytes received, in good packets.
     pub received_bytes: u64,
-    /// Packets sent a second.
+    /// Packets sent per second.
     pub sent_pps: f64,
-    /// Packets received a second.
+    /// Packets received per second.
     pub received_pps: f64,
-    /// Packets received a second in half of the tenths of a second at least: what one pause does not lower.
+    /// Median of the packets per second received in each tenth of a second, which one pause does not lower.
     pub median_pps: f64,
 }
 
-/// What one port saw.
+/// Results of one port.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortReport {
     /// Good packets by receive queue.
     pub received_by_queue: Vec<u64>,
-    /// Changed packets whose flow is not known.
+    /// Changed packets of unknown flow.
     pub corrupted: u64,
-    /// Packets of others: not counted against the switch.
+    /// Packets of other senders: not counted against the switch.
     pub foreign: u64,
-    /// How often the switch broke the rules of the rings.
+    /// Protocol violations of the switch on the rings.
     pub malformed: u64,
     /// Packets still in the sender's rings at the end, not taken by the switch.
     pub unsent: u64,
 }
 
 impl Direction {
-    /// Packets received a second, however the machine was used otherwise: a pause lowers the mean, much else to do the median.
-    pub fn kept_pps(&self) -> f64 {
+    /// Returns the larger of mean and median receive rate: a pause lowers the mean, a longer disturbance the median.
+    pub fn sustained_pps(&self) -> f64 {
         self.received_pps.max(self.median_pps)
     }
 }
 
 impl Report {
-    /// What went wrong, loss aside.
+    /// Returns the number of errors, apart from loss.
     pub fn faults(&self) -> u64 {
         let directions = self
             .directions
@@ -84,17 +84,17 @@ impl Report {
         directions.sum::<u64>() + self.ports.iter().map(|p| p.corrupted + p.malformed).sum::<u64>()
     }
 
-    /// Packets that did not arrive.
+    /// Returns the number of lost packets.
     pub fn lost(&self) -> u64 {
         self.directions.iter().map(|d| d.lost).sum()
     }
 
-    /// Packets sent.
+    /// Returns the number of packets sent.
     pub fn sent(&self) -> u64 {
         self.directions.iter().map(|d| d.sent).sum()
     }
 
-    /// Packets received.
+    /// Returns the number of packets received.
     pub fn received(&self) -> u64 {
         self.directions.iter().map(|d| d.received).sum()
     }
@@ -127,7 +127,7 @@ impl fmt::Display for Report {
         for (index, port) in self.ports.iter().enumerate() {
             writeln!(
                 f,
-                "port {index}: received by queue {:?}, corrupted beyond recognition {}, malformed {}, \
+                "port {index}: received by queue {:?}, corrupted of unknown flow {}, malformed {}, \
                  not taken by the switch {}, foreign {}",
                 port.received_by_queue, port.corrupted, port.malformed, port.unsent, port.foreign
             )?;
@@ -136,7 +136,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A number with its digits in groups of three.
+/// Formats a number with its digits in groups of three.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();

@@ -1,11 +1,11 @@
-//! Sends and verifies: all ports of a run on one thread.
+//! Sending and verifying: all ports of a run on one thread.
 //!
-//! Unless told to send as fast as possible, a session never has more packets under way to a port than that port has
-//! buffers for: whatever the thread's scheduling, a packet that is lost was lost by the switch.
+//! Except at full speed, a session never has more packets in flight to a port than that port has buffers for: whatever
+//! the thread's scheduling, only the switch can lose a packet.
 //!
 //! Invariants:
-//! - A packet counts as sent when it is in a ring that the switch can see.
-//! - Packets of one flow go through one queue, in the order of their numbers.
+//! - A packet counts as sent once it is in a ring that the switch can see.
+//! - Packets of one flow use one queue, in the order of their numbers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,76 +16,76 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::pace::{Pacer, Rate};
 use crate::packet::{Headers, Route, Verdict, Writer, announcement};
 use crate::port::{Client, Error, PortSpec, Rings, check_connected, connect, sleep};
+use crate::rate_samples::RateSamples;
 use crate::report::{Direction, PortReport, Report};
 use crate::shape::{MAX_DESCRIPTORS, Segments, Sizes};
-use crate::steady::Steady;
 use crate::tracker::Tracker;
 
-/// The most packets that a port sends, or a queue takes, before others have their turn.
+/// Maximum number of packets that a port sends, or a queue takes, per turn.
 const BURST: usize = 32;
-/// How long announcements may take to get through.
+/// Time allowed for announcements to arrive.
 const ANNOUNCE_LIMIT: Duration = Duration::from_secs(10);
-/// How long nothing must have arrived to take what is under way for lost, where loss is expected.
-const QUIET: Duration = Duration::from_millis(500);
-/// The same where it would be a fault: a peer on a busy machine may not run for as long as that.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long is looked for packets that arrive twice, when all have arrived.
-const AFTERMATH: Duration = Duration::from_millis(20);
-/// How long the switch may take to empty the rings at the end.
+/// Time without arrivals after which packets in flight count as lost, where loss is expected.
+const QUIET_IF_LOSSY: Duration = Duration::from_millis(500);
+/// The same where loss is a fault: on a busy machine a peer may pause that long.
+const QUIET_IF_LOSSLESS: Duration = Duration::from_secs(2);
+/// Time to wait for duplicates once all packets have arrived.
+const DUPLICATE_WAIT: Duration = Duration::from_millis(20);
+/// Time allowed for the switch to empty the rings at the end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// How long capacity is tried out, at most, and no longer than half of the time that is then measured.
+/// Maximum time for measuring capacity; at most half of the time of the run itself.
 const TRIAL: Duration = Duration::from_secs(2);
-/// How often connections are looked at.
+/// Interval between checks of the connections.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
 
-/// Who sends to whom.
+/// Senders and receivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
     /// Ports 0 and 1 to each other, 2 and 3, and so on.
     Pairs,
     /// Port 0 to port 1, 2 to 3, and so on.
     OneWay,
-    /// Each port to this address, whose owner sends everything back with the addresses swapped.
+    /// Each port to this address, whose owner returns every packet with the addresses swapped.
     Reflected(MacAddr),
 }
 
-/// What to send, and how.
+/// Traffic to send, and its parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The ports.
     pub ports: Vec<PortSpec>,
     /// The rings of each.
     pub rings: Rings,
-    /// Who sends to whom.
+    /// Senders and receivers.
     pub traffic: Traffic,
-    /// What packets look like.
+    /// Headers of the packets.
     pub headers: Headers,
-    /// How long they are.
+    /// Lengths of the packets.
     pub sizes: Sizes,
-    /// In how many pieces.
+    /// Number of pieces of each packet.
     pub segments: Segments,
-    /// How many flows in each direction.
+    /// Number of flows in each direction.
     pub flows: u16,
-    /// How fast each port sends.
+    /// Sending rate of each port.
     pub rate: Rate,
-    /// How long.
+    /// Duration.
     pub duration: Duration,
-    /// Packets to receive in each direction, however much longer that takes.
+    /// Minimum number of packets to receive in each direction, even beyond the duration.
     pub least: u64,
-    /// Whether ports announce themselves first, so that a learning switch floods nothing.
+    /// Whether ports announce themselves first, so that a learning switch does not flood.
     pub announce: bool,
-    /// Whether loss is no failure.
+    /// Whether loss is accepted.
     pub allow_loss: bool,
     /// Poll for packets instead of sleeping until the switch signals some.
     pub poll: bool,
     /// The CPU to run on.
     pub cpu: Option<usize>,
-    /// What sizes and pieces are drawn from.
+    /// Seed for random sizes and pieces.
     pub seed: u64,
 }
 
 impl Options {
-    /// Short packets in pairs at 1,000 a second for a second.
+    /// Returns options for short packets in pairs at 1,000 per second for one second.
     pub fn new(ports: Vec<PortSpec>) -> Options {
         Options {
             ports,
@@ -106,7 +106,7 @@ impl Options {
         }
     }
 
-    /// Sender, receiver, and the address sent to, for every direction.
+    /// Returns sender, receiver and destination address for every direction.
     fn directions(&self) -> Result<Vec<(usize, usize, MacAddr)>, Error> {
         let count = self.ports.len();
         if count == 0 {
@@ -116,7 +116,7 @@ impl Options {
             return Ok((0..count).map(|port| (port, port, mac)).collect());
         }
         if !count.is_multiple_of(2) {
-            return Err(Error::Options(format!("{count} ports do not make pairs")));
+            return Err(Error::Options(format!("{count} ports cannot be paired, expected an even number")));
         }
         let both = self.traffic == Traffic::Pairs;
         let senders = (0..count).filter(|port| both || port.is_multiple_of(2));
@@ -125,7 +125,7 @@ impl Options {
     }
 }
 
-/// Packets of one direction that must stay in order.
+/// Packets of one direction whose order must not change.
 #[derive(Debug, Default)]
 struct Flow {
     direction: usize,
@@ -137,31 +137,31 @@ struct Flow {
     bytes: u64,
 }
 
-/// One port at work.
+/// One port during a run.
 #[derive(Debug)]
 struct Port {
     spec: PortSpec,
     mac: MacAddr,
     client: Box<dyn Client>,
-    /// The flows it sends: their range among all.
+    /// Range of the flows that it sends.
     flows: std::ops::Range<usize>,
     next_flow: usize,
     pacer: Pacer,
     random: fastrand::Rng,
     /// Buffers of this port that are, as far as is known, filled or about to be.
-    under_way: usize,
+    in_flight: usize,
     last_arrival: Instant,
     heard: Vec<MacAddr>,
     counts: PortReport,
 }
 
-/// Ports that are connected and know each other.
+/// Connected ports that have learned each other's addresses.
 #[derive(Debug)]
 pub struct Session {
     options: Options,
     directions: Vec<(usize, usize, MacAddr)>,
     writer: Writer,
-    steady: Steady,
+    rate_samples: RateSamples,
     ports: Vec<Port>,
     flows: Vec<Flow>,
     packet: Vec<u8>,
@@ -170,7 +170,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects all ports and lets them announce themselves.
+    /// Connects all ports, and waits for their announcements.
     pub fn connect(options: Options) -> Result<Session, Error> {
         let directions = options.directions()?;
         let per_direction = usize::from(options.flows.max(1));
@@ -195,7 +195,7 @@ impl Session {
                 flows,
                 pacer: Pacer::new(Some(1.0)),
                 random: fastrand::Rng::with_seed(options.seed.wrapping_add(index as u64)),
-                under_way: 0,
+                in_flight: 0,
                 last_arrival: now,
                 heard: Vec::new(),
                 counts: PortReport { received_by_queue: vec![0; client.queues().1], ..PortReport::default() },
@@ -218,7 +218,7 @@ impl Session {
             options,
             directions,
             writer,
-            steady: Steady::new(now, 0),
+            rate_samples: RateSamples::new(now, 0),
             ports,
             flows,
             packet,
@@ -229,13 +229,13 @@ impl Session {
         Ok(session)
     }
 
-    /// Sends for as long as the options say, or until `stop` is set; then waits for what is under way.
+    /// Sends for the configured duration, or until `stop` is set; then waits for packets in flight.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<Report, Error> {
         if let Some(cpu) = self.options.cpu {
             let mut set = CpuSet::new();
             set.set(cpu);
             sched_setaffinity(None, &set)
-                .map_err(|e| Error::System { what: "cannot run on that CPU", source: e.into() })?;
+                .map_err(|e| Error::System { operation: "cannot run on that CPU", source: e.into() })?;
         }
         let senders = self.ports.iter().filter(|port| !port.flows.is_empty()).count().max(1);
         let mut capacity = None;
@@ -246,7 +246,9 @@ impl Session {
                 let seconds = self.load(None, TRIAL.min(self.options.duration / 2), 0, stop)?;
                 let pps = self.report(seconds, None).directions.iter().map(|d| d.received_pps).sum::<f64>();
                 if pps < 1.0 {
-                    return Err(Error::Options("nothing arrived while trying out the capacity".to_string()));
+                    return Err(Error::Options(
+                        "no packet arrived during the capacity measurement".to_string(),
+                    ));
                 }
                 capacity = Some(pps);
                 self.reset();
@@ -259,14 +261,14 @@ impl Session {
         Ok(report)
     }
 
-    /// Forgets all counts; packets still under way will be foreign.
+    /// Resets all counts; packets still in flight become foreign.
     fn reset(&mut self) {
         self.writer.next_run();
         for flow in &mut self.flows {
             *flow = Flow { direction: flow.direction, queue: flow.queue, ..Flow::default() };
         }
         for port in &mut self.ports {
-            port.under_way = 0;
+            port.in_flight = 0;
             port.counts =
                 PortReport { received_by_queue: vec![0; port.client.queues().1], ..PortReport::default() };
         }
@@ -280,15 +282,15 @@ impl Session {
         let start = Instant::now();
         let mut next = start;
         loop {
-            let deaf = self.directions.iter().find(|(from, to, _)| {
-                // The way back is wanted too: the receiver must be known before anything is sent to it.
+            let missing = self.directions.iter().find(|(from, to, _)| {
+                // The reverse direction counts too: the switch must know the receiver before packets are sent to it.
                 let hears = |to: usize, from: usize| self.ports[to].heard.contains(&self.ports[from].mac);
                 !hears(*to, *from) || !hears(*from, *to)
             });
-            let Some((from, to, _)) = deaf.copied() else { return Ok(()) };
+            let Some((from, to, _)) = missing.copied() else { return Ok(()) };
             let now = Instant::now();
             if now.duration_since(start) > ANNOUNCE_LIMIT {
-                return Err(Error::Deaf { from, to, seconds: ANNOUNCE_LIMIT.as_secs() });
+                return Err(Error::NotAnnounced { from, to, seconds: ANNOUNCE_LIMIT.as_secs() });
             }
             if now >= next {
                 next = now + HOUSEKEEPING;
@@ -303,7 +305,7 @@ impl Session {
         }
     }
 
-    /// One phase of sending and receiving. Returns for how many seconds was sent.
+    /// Runs one phase of sending and receiving. Returns the seconds spent on sending.
     fn load(
         &mut self,
         pps: Option<f64>,
@@ -316,7 +318,7 @@ impl Session {
             port.pacer = Pacer::new(pps);
         }
         let start = Instant::now();
-        self.steady = Steady::new(start, self.directions.len());
+        self.rate_samples = RateSamples::new(start, self.directions.len());
         loop {
             let now = Instant::now();
             let over = now.duration_since(start) >= duration && self.received().iter().all(|n| *n >= least);
@@ -329,9 +331,9 @@ impl Session {
             }
             busy += self.receive(now);
             self.housekeeping(now)?;
-            if self.steady.is_due(now) {
+            if self.rate_samples.is_due(now) {
                 let received = self.received();
-                self.steady.note(now, &received);
+                self.rate_samples.note(now, &received);
             }
             if busy == 0 {
                 self.pause(poll)?;
@@ -342,7 +344,7 @@ impl Session {
         Ok(seconds)
     }
 
-    /// Packets that have arrived, by direction.
+    /// Returns the number of packets received, by direction.
     fn received(&self) -> Vec<u64> {
         let mut received = vec![0; self.directions.len()];
         for flow in &self.flows {
@@ -351,10 +353,10 @@ impl Session {
         received
     }
 
-    /// Nothing to do just now.
+    /// Waits until the next packet is due or has arrived.
     fn pause(&mut self, poll: bool) -> Result<(), Error> {
         let next = self.ports.iter().filter(|p| !p.flows.is_empty()).map(|p| p.pacer.wait()).min();
-        // Due but not possible: there is no room. Room comes with packets that arrive, or without notice.
+        // Due, but without room: room comes with arriving packets, or without notice.
         let next = next.filter(|wait| !wait.is_zero()).unwrap_or(Duration::from_micros(200));
         if poll || next < Duration::from_micros(20) {
             std::thread::yield_now();
@@ -363,12 +365,12 @@ impl Session {
         sleep(clients(&mut self.ports), next.min(HOUSEKEEPING))
     }
 
-    /// How long nothing must have arrived to take what is under way for lost.
-    fn patience(&self, bounded: bool) -> Duration {
-        if bounded && !self.options.allow_loss { PATIENCE } else { QUIET }
+    /// Returns the time without arrivals after which packets in flight count as lost.
+    fn loss_timeout(&self, bounded: bool) -> Duration {
+        if bounded && !self.options.allow_loss { QUIET_IF_LOSSLESS } else { QUIET_IF_LOSSY }
     }
 
-    /// Receives until nothing is under way any more.
+    /// Receives until no packet is in flight any more.
     fn drain(&mut self, bounded: bool) -> Result<(), Error> {
         let start = Instant::now();
         let mut last = start;
@@ -380,17 +382,17 @@ impl Session {
             let sent: u64 = self.flows.iter().map(|f| f.sent).sum();
             let unique: u64 = self.flows.iter().map(|f| f.tracker.unique).sum();
             let taken = self.ports.iter_mut().all(|port| port.client.unsent() == 0);
-            let quiet = now.duration_since(last) > self.patience(bounded);
-            let complete = unique == sent && now.duration_since(last) > AFTERMATH;
+            let quiet = now.duration_since(last) > self.loss_timeout(bounded);
+            let complete = unique == sent && now.duration_since(last) > DUPLICATE_WAIT;
             if taken && (quiet || complete) || now.duration_since(start) > DRAIN_LIMIT {
                 return Ok(());
             }
             self.housekeeping(now)?;
-            sleep(clients(&mut self.ports), AFTERMATH / 2)?;
+            sleep(clients(&mut self.ports), DUPLICATE_WAIT / 2)?;
         }
     }
 
-    /// Sends what is due at one port. Returns how many packets.
+    /// Sends the packets due at one port. Returns their number.
     fn send(&mut self, index: usize, now: Instant, bounded: bool) -> usize {
         let port = &mut self.ports[index];
         if port.flows.is_empty() {
@@ -398,7 +400,7 @@ impl Session {
         }
         let due = port.pacer.due(now, BURST);
         let piece = port.client.piece();
-        let patience = self.patience(bounded);
+        let loss_timeout = self.loss_timeout(bounded);
         let mut count = 0;
         while count < due {
             let port = &mut self.ports[index];
@@ -410,9 +412,9 @@ impl Session {
             let buffers = receiver.client.buffers(length);
             if bounded {
                 let room = receiver.client.room() * 3 / 4;
-                if receiver.under_way > 0 && receiver.under_way + buffers > room {
-                    if now.duration_since(receiver.last_arrival) > patience {
-                        receiver.under_way = 0;
+                if receiver.in_flight > 0 && receiver.in_flight + buffers > room {
+                    if now.duration_since(receiver.last_arrival) > loss_timeout {
+                        receiver.in_flight = 0;
                     }
                     break;
                 }
@@ -443,7 +445,7 @@ impl Session {
             if port.next_flow == port.flows.end {
                 port.next_flow = port.flows.start;
             }
-            self.ports[to].under_way += buffers;
+            self.ports[to].in_flight += buffers;
         }
         if count > 0 {
             let port = &mut self.ports[index];
@@ -455,7 +457,7 @@ impl Session {
         count
     }
 
-    /// Takes and verifies what has arrived, some from each queue. Returns how many packets.
+    /// Takes and verifies received packets, some from each queue. Returns their number.
     fn receive(&mut self, now: Instant) -> usize {
         let Session { directions, writer, ports, flows, packet, .. } = self;
         let mut count = 0;
@@ -465,7 +467,7 @@ impl Session {
                 let mut popped = 0;
                 while popped < 2 * BURST && port.client.pop(number, packet) {
                     popped += 1;
-                    port.under_way = port.under_way.saturating_sub(port.client.buffers(packet.len()));
+                    port.in_flight = port.in_flight.saturating_sub(port.client.buffers(packet.len()));
                     match writer.read(packet) {
                         Verdict::Good { flow, sequence } => {
                             let flow = &mut flows[usize::from(flow)];
@@ -526,7 +528,7 @@ impl Session {
             sums.received_bytes += flow.bytes;
         }
         for (direction, sums) in directions.iter_mut().enumerate() {
-            sums.median_pps = self.steady.median(direction);
+            sums.median_pps = self.rate_samples.median(direction);
             sums.lost = sums.sent.saturating_sub(sums.received);
             sums.sent_pps = sums.sent as f64 / seconds.max(1e-9);
             sums.received_pps = sums.received as f64 / seconds.max(1e-9);
@@ -544,7 +546,7 @@ fn clients(ports: &mut [Port]) -> impl Iterator<Item = &mut Box<dyn Client>> {
     ports.iter_mut().map(|port| &mut port.client)
 }
 
-/// A session on a thread of its own that runs until it is stopped.
+/// A session on a separate thread that runs until it is stopped.
 #[derive(Debug)]
 pub struct Background {
     stop: std::sync::Arc<AtomicBool>,
@@ -552,7 +554,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Connects, and starts to send.
+    /// Connects, and starts sending.
     pub fn start(options: Options) -> Result<Background, Error> {
         let mut session = Session::connect(options)?;
         let stop = std::sync::Arc::new(AtomicBool::new(false));
@@ -561,18 +563,18 @@ impl Background {
         Ok(Background { stop, thread })
     }
 
-    /// Whether it runs still: it ends by itself on errors and when its time is over.
+    /// Whether the session still runs: it ends by itself on errors and after its duration.
     pub fn is_running(&self) -> bool {
         !self.thread.is_finished()
     }
 
-    /// Stops sending, waits for what is under way, and tells what happened.
+    /// Stops sending, waits for packets in flight, and returns the report.
     pub fn stop(self) -> Result<Report, Error> {
         self.stop.store(true, Ordering::Relaxed);
         self.wait()
     }
 
-    /// Waits until the time is over, and tells what happened.
+    /// Waits for the end of the duration, and returns the report.
     pub fn wait(self) -> Result<Report, Error> {
         self.thread
             .join()

@@ -1,44 +1,45 @@
-//! How long packets are and into how many pieces they are cut.
+//! Lengths of packets, and their division into pieces.
 //!
-//! Invariant: what is drawn is within [`MIN_LEN`] and [`MAX_LEN`], and a packet cut into pieces never takes more than
+//! Invariant: random lengths lie within [`MIN_LEN`] and [`MAX_LEN`], and a packet in pieces never takes more than
 //! [`MAX_DESCRIPTORS`] descriptors.
 
 use std::str::FromStr;
 
 use crate::packet::{MAX_LEN, MIN_LEN};
 
-/// The longest chain of descriptors that a switch must take.
+/// The longest chain of descriptors that a switch must accept.
 pub const MAX_DESCRIPTORS: usize = 64;
 
-/// A text that describes no sizes, segments or rate.
+/// Error for a text that does not describe sizes, segments, a rate or the like.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct SpecError {
-    /// What was given.
+    /// The text.
     pub text: String,
-    /// What would be right.
+    /// The expected form.
     pub expected: &'static str,
 }
 
 impl SpecError {
-    /// The error for this text.
+    /// Makes the error for this text.
     pub fn new(text: &str, expected: &'static str) -> SpecError {
         SpecError { text: text.to_string(), expected }
     }
 }
 
-/// Packet lengths in bytes: one of these ranges is drawn, then a length within it. `64`, `60-65535`, `64,594,1500-9000`.
+/// Packet lengths in bytes: one of these ranges is chosen at random, then a length within it. `64`, `60-65535`,
+/// `64,594,1500-9000`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes(Vec<(usize, usize)>);
 
 impl Sizes {
-    /// Always this length, moved into the range that packets can have.
+    /// Always this length, clamped to the valid range.
     pub fn fixed(length: usize) -> Sizes {
         let length = length.clamp(MIN_LEN, MAX_LEN);
         Sizes(vec![(length, length)])
     }
 
-    /// A length.
+    /// Draws a length.
     pub fn draw(&self, random: &mut fastrand::Rng) -> usize {
         let range = match self.0.as_slice() {
             [one] => Some(one),
@@ -51,7 +52,7 @@ impl Sizes {
         }
     }
 
-    /// The longest that can be drawn.
+    /// Returns the longest length that can be drawn.
     pub fn longest(&self) -> usize {
         self.0.iter().map(|(_, high)| *high).max().unwrap_or(MIN_LEN)
     }
@@ -68,7 +69,7 @@ impl FromStr for Sizes {
     }
 }
 
-/// How many pieces a packet is made of: `1`, `4`, `1-64`.
+/// Number of pieces of a packet: `1`, `4`, `1-64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segments {
     low: usize,
@@ -79,8 +80,8 @@ impl Segments {
     /// Every packet in one piece.
     pub const ONE: Segments = Segments { low: 1, high: 1 };
 
-    /// Draws places to cut a packet of `length` bytes at: `cuts` is cleared and filled in ascending order. Pieces have
-    /// one byte or more; each takes a descriptor for every `buffer_size` bytes or part of it.
+    /// Draws the offsets at which a packet of `length` bytes is divided: `cuts` is cleared and filled in ascending
+    /// order. Pieces have one byte or more; each takes a descriptor for every `buffer_size` bytes or part of it.
     pub fn draw(&self, random: &mut fastrand::Rng, length: usize, buffer_size: usize, cuts: &mut Vec<usize>) {
         cuts.clear();
         // A cut adds at most one descriptor to those that the length alone takes.
@@ -88,12 +89,12 @@ impl Segments {
         let wanted = if self.low == self.high { self.low } else { random.usize(self.low..=self.high) };
         let pieces = wanted.min(most).min(length);
         while cuts.len() + 1 < pieces {
-            // Every other cut close to the front, where headers are and pieces become tiny.
+            // Every other cut is close to the front, where headers are and pieces become tiny.
             let until = if random.bool() { length } else { length.min(128) };
             let at = random.usize(1..until);
             match cuts.binary_search(&at) {
                 Ok(_) => {
-                    // Taken: leave it at fewer pieces rather than search for a free place for ever.
+                    // The offset is taken: settle for fewer pieces rather than search forever.
                     if cuts.len() + 2 >= until {
                         break;
                     }
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_drawn() {
+    fn sizes_are_parsed_and_drawn() {
         let mut random = fastrand::Rng::with_seed(1);
         let sizes: Sizes = "64,1500-1502".parse().unwrap();
         let drawn: Vec<_> = (0..200).map(|_| sizes.draw(&mut random)).collect();

@@ -1,24 +1,24 @@
-//! What has arrived of one flow.
+//! Arrivals of one flow.
 //!
-//! Invariant: a number is counted once: in order, late, twice, or too late to tell.
+//! Invariant: each arrival is counted once: in order, late, duplicate, or too late to tell.
 
-/// How far back arrivals are remembered; a power of two, and more than all rings on a path hold.
+/// Number of past arrivals remembered; a power of two, and more than all rings on a path hold.
 const WINDOW: u64 = 1 << 17;
 
-/// Follows the sequence numbers of one flow.
+/// Tracks the sequence numbers of one flow.
 #[derive(Debug)]
 pub struct Tracker {
     /// One more than the highest number seen.
     next: u64,
-    /// Which of the last [`WINDOW`] numbers below `next` have arrived.
+    /// Bitmap of the last [`WINDOW`] numbers below `next` that have arrived.
     seen: Vec<u64>,
-    /// How many different numbers arrived, in whatever order.
+    /// Distinct numbers that arrived, in any order.
     pub unique: u64,
-    /// How many of them arrived after a higher number.
+    /// Those of them that arrived after a higher number.
     pub reordered: u64,
-    /// How many arrived again.
+    /// Numbers that arrived again.
     pub duplicated: u64,
-    /// How many arrived so late that it is not known whether they did before.
+    /// Numbers that arrived too late to tell whether they are duplicates.
     pub stale: u64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// A packet with this number has arrived.
+    /// Records the arrival of a packet with this number.
     pub fn arrived(&mut self, sequence: u64) {
         if sequence >= self.next {
             let first = self.next.max(sequence.saturating_sub(WINDOW - 1));
@@ -48,7 +48,7 @@ impl Tracker {
         }
     }
 
-    /// Whether it was not marked before.
+    /// Marks a number; returns whether it was unmarked.
     fn mark(&mut self, sequence: u64) -> bool {
         let bit = 1 << (sequence % 64);
         let word = self.word(sequence);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_late_from_twice() {
+    fn distinguishes_late_from_duplicate() {
         assert_eq!(after(0..1_000_000), (1_000_000, 0, 0, 0));
         assert_eq!(after([0, 1, 5, 6]), (4, 0, 0, 0));
         assert_eq!(after([0, 2, 1, 3]), (4, 1, 0, 0));

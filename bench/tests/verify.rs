@@ -1,4 +1,4 @@
-//! Sessions against a server that does its job badly on purpose: each misdeed is seen, and nothing else.
+//! Sessions with a deliberately faulty server: each fault is detected, and no other is reported.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::VecDeque;
@@ -19,9 +19,9 @@ use memif::socket::{Address, ClientFd, Closer, Listener, recv, send};
 use memif::{Connection, Ring};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// What the server does with every so many packets.
+/// The fault that the server commits with every 97th packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Misdeed {
+enum Fault {
     None,
     Drop,
     Duplicate,
@@ -32,6 +32,7 @@ enum Misdeed {
     Reflect,
 }
 
+/// Interval between faults, in packets.
 const EVERY: usize = 97;
 
 /// A server of two or three ports on one socket that forwards between 0 and 1.
@@ -43,13 +44,13 @@ struct Server {
 }
 
 impl Server {
-    fn start(ports: u32, misdeed: Misdeed) -> Server {
+    fn start(ports: u32, fault: Fault) -> Server {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("memif.sock");
         let listener = Listener::bind(&Address::Path(socket.clone())).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
-        let thread = std::thread::spawn(move || serve(&listener, ports, misdeed, &seen));
+        let thread = std::thread::spawn(move || serve(&listener, ports, fault, &seen));
         Server { socket, stop, thread: Some(thread), _directory: directory }
     }
 
@@ -57,7 +58,7 @@ impl Server {
         PortSpec::new(self.socket.to_str().unwrap(), id)
     }
 
-    /// How many misdeeds were done.
+    /// Stops the server, and returns the number of faults.
     fn finish(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -71,7 +72,7 @@ fn readable(fd: BorrowedFd<'_>) {
 fn accept(listener: &Listener) -> (Connection, ClientFd) {
     readable(listener.as_fd());
     let socket = listener.accept().unwrap();
-    let mut session = Handshake::new(Limits::default(), "bad server");
+    let mut session = Handshake::new(Limits::default(), "faulty server");
     send(socket.as_fd(), &session.hello(), None).unwrap();
     let lookup =
         |id: u32| -> Result<Interface, Refusal> { Ok(Interface { name: format!("p{id}"), secret: None }) };
@@ -89,7 +90,7 @@ fn accept(listener: &Listener) -> (Connection, ClientFd) {
     }
 }
 
-fn serve(listener: &Listener, ports: u32, misdeed: Misdeed, stop: &AtomicBool) -> u64 {
+fn serve(listener: &Listener, ports: u32, fault: Fault, stop: &AtomicBool) -> u64 {
     let mut connections: Vec<_> = (0..ports).map(|_| accept(listener)).collect();
     connections.sort_by_key(|(connection, _)| connection.id);
     let mut held: VecDeque<Vec<u8>> = VecDeque::new();
@@ -102,30 +103,30 @@ fn serve(listener: &Listener, ports: u32, misdeed: Misdeed, stop: &AtomicBool) -
                 while let Some(mut packet) = take(source, &source.s2m[queue].ring) {
                     busy = true;
                     let announcement = packet[12..14] == [0x88, 0xb6];
-                    let to = if misdeed == Misdeed::Reflect { from } else { from ^ 1 };
+                    let to = if fault == Fault::Reflect { from } else { from ^ 1 };
                     let mut copies = 1;
                     let mut also = None;
-                    // Misdeeds befall one direction only: the other shows that nothing else is reported.
+                    // Faults affect one direction only: the other shows that no other fault is reported.
                     seen += usize::from(!announcement && from == 0);
                     if !announcement && from == 0 && seen % EVERY == 0 {
                         done += 1;
-                        match misdeed {
-                            Misdeed::None | Misdeed::Reflect => done -= 1,
-                            Misdeed::Drop => copies = 0,
-                            Misdeed::Duplicate => copies = 2,
-                            Misdeed::Swap => {
+                        match fault {
+                            Fault::None | Fault::Reflect => done -= 1,
+                            Fault::Drop => copies = 0,
+                            Fault::Duplicate => copies = 2,
+                            Fault::Swap => {
                                 held.push_back(packet);
                                 continue;
                             }
-                            Misdeed::FlipBit => *packet.last_mut().unwrap() ^= 1,
-                            Misdeed::Cut => drop(packet.pop()),
-                            Misdeed::ToThirdPort => also = Some(2),
+                            Fault::FlipBit => *packet.last_mut().unwrap() ^= 1,
+                            Fault::Cut => drop(packet.pop()),
+                            Fault::ToThirdPort => also = Some(2),
                         }
                     }
-                    if misdeed == Misdeed::Reflect {
+                    if fault == Fault::Reflect {
                         packet[..12].rotate_left(6);
                     }
-                    // Held packets follow the next one, which is of another flow or of the same.
+                    // A held packet follows the next one, whatever the flow of that one.
                     let late = (from == 0 && !announcement).then(|| held.pop_front()).flatten();
                     for (to, packet) in std::iter::repeat_n((to, &packet), copies)
                         .chain(also.map(|to| (to, &packet)))
@@ -133,7 +134,7 @@ fn serve(listener: &Listener, ports: u32, misdeed: Misdeed, stop: &AtomicBool) -
                     {
                         let destination = &connections[to].0;
                         let parts = &destination.m2s[queue % destination.m2s.len()];
-                        // No room: the packet is lost, which a session that keeps to its window never sees.
+                        // Without room the packet is lost; a session that keeps to its window never causes this.
                         put(destination, &parts.ring, packet);
                         std::sync::atomic::fence(Ordering::SeqCst);
                         if !parts.ring.interrupts_masked() {
@@ -160,7 +161,7 @@ fn take(connection: &Connection, ring: &Ring) -> Option<Vec<u8>> {
             connection.memory.translate(descriptor.region, descriptor.offset, descriptor.length).unwrap();
         let start = packet.len();
         packet.resize(start + descriptor.length as usize, 0);
-        // SAFETY: `translate` checked the bytes.
+        // SAFETY: `translate` checked the range.
         unsafe {
             packet[start..].as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), descriptor.length as usize)
         };
@@ -182,7 +183,7 @@ fn put(connection: &Connection, ring: &Ring, mut packet: &[u8]) {
         let (part, rest) = packet.split_at(packet.len().min(descriptor.length as usize));
         let to =
             connection.memory.translate(descriptor.region, descriptor.offset, part.len() as u32).unwrap();
-        // SAFETY: `translate` checked the bytes.
+        // SAFETY: `translate` checked the range.
         unsafe { to.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
         ring.set_used(tail, part.len() as u32, !rest.is_empty());
         tail = tail.wrapping_add(1);
@@ -196,7 +197,7 @@ fn options(server: &Server) -> Options {
     options.rate = Rate::Pps(20_000.0);
     options.duration = Duration::from_millis(500);
     options.least = 501;
-    // One flow: a held packet is overtaken by the next of its own.
+    // One flow: a held packet is overtaken by the next one of its own flow.
     options.flows = 1;
     options
 }
@@ -205,18 +206,18 @@ fn run(options: Options) -> Report {
     Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap()
 }
 
-/// Both directions after a misdeed to the first one; the second must be spotless.
-fn after(misdeed: Misdeed) -> (Report, u64) {
-    let server = Server::start(2, misdeed);
+/// Runs a session with a fault in the first direction, and checks that the second one is error-free.
+fn after(fault: Fault) -> (Report, u64) {
+    let server = Server::start(2, fault);
     let report = run(options(&server));
     let done = server.finish();
-    assert!(done > 5, "{done} misdeeds are too few to tell");
+    assert!(done > 5, "only {done} faults, expected more than 5");
     assert!(!report.ok);
     let [first, second] = report.directions.as_slice() else { panic!("{report}") };
     assert!(first.sent > 500 && second.sent > 500);
     assert_eq!(second.received, second.sent);
-    let spotless = [second.lost, second.duplicated, second.reordered, second.stale, second.corrupted];
-    assert_eq!(spotless, [0; 5]);
+    let clean = [second.lost, second.duplicated, second.reordered, second.stale, second.corrupted];
+    assert_eq!(clean, [0; 5]);
     (report, done)
 }
 
@@ -226,10 +227,10 @@ fn counts(report: &Report) -> [u64; 6] {
 }
 
 #[test]
-fn a_good_server_is_found_good() {
+fn a_correct_server_passes() {
     let shapes = [("60-65535", "1-64", 1, Headers::Udp), ("60-9000", "1", 4, Headers::Ethernet)];
     for (sizes, segments, queues, headers) in shapes {
-        let server = Server::start(2, Misdeed::None);
+        let server = Server::start(2, Fault::None);
         let mut options = options(&server);
         options.sizes = sizes.parse().unwrap();
         options.segments = segments.parse().unwrap();
@@ -250,38 +251,38 @@ fn a_good_server_is_found_good() {
 }
 
 #[test]
-fn drops_are_seen() {
-    let (report, done) = after(Misdeed::Drop);
+fn drops_are_detected() {
+    let (report, done) = after(Fault::Drop);
     assert_eq!(counts(&report), [done, 0, 0, 0, 0, 0]);
 }
 
 #[test]
-fn duplicates_are_seen() {
-    let (report, done) = after(Misdeed::Duplicate);
+fn duplicates_are_detected() {
+    let (report, done) = after(Fault::Duplicate);
     assert_eq!(counts(&report), [0, done, 0, 0, 0, 0]);
 }
 
 #[test]
-fn reordering_is_seen() {
-    let (report, done) = after(Misdeed::Swap);
+fn reordering_is_detected() {
+    let (report, done) = after(Fault::Swap);
     let [lost, duplicated, reordered, rest @ ..] = counts(&report);
-    // The last one may be held for ever.
+    // The last one may stay held.
     assert_eq!((lost + reordered, duplicated), (done, 0));
     assert!(lost <= 1);
     assert_eq!(rest, [0; 3]);
 }
 
 #[test]
-fn changes_are_seen() {
-    for misdeed in [Misdeed::FlipBit, Misdeed::Cut] {
-        let (report, done) = after(misdeed);
+fn changes_are_detected() {
+    for fault in [Fault::FlipBit, Fault::Cut] {
+        let (report, done) = after(fault);
         assert_eq!(counts(&report), [done, 0, 0, 0, done, 0]);
     }
 }
 
 #[test]
-fn packets_for_others_are_seen() {
-    let server = Server::start(4, Misdeed::ToThirdPort);
+fn misdelivered_packets_are_detected() {
+    let server = Server::start(4, Fault::ToThirdPort);
     let mut options = Options::new((0..4).map(|id| server.port(id)).collect());
     options.rate = Rate::Pps(5000.0);
     let report = run(options);
@@ -293,7 +294,7 @@ fn packets_for_others_are_seen() {
 
 #[test]
 fn reflected_packets_are_verified() {
-    let server = Server::start(2, Misdeed::Reflect);
+    let server = Server::start(2, Fault::Reflect);
     let mut options = options(&server);
     options.traffic = Traffic::Reflected("02:00:00:00:00:99".parse().unwrap());
     let report = run(options);
@@ -302,11 +303,11 @@ fn reflected_packets_are_verified() {
 }
 
 #[test]
-fn half_of_the_capacity_is_found_and_kept_to() {
-    // What was found a moment before is not what there is now, where others have come between: tried for a minute.
+fn half_of_the_capacity_is_measured_and_applied() {
+    // Other load may change the capacity between its measurement and the run, so this retries for a minute.
     let deadline = Instant::now() + Duration::from_secs(60);
     let kept = std::iter::repeat_with(|| {
-        let server = Server::start(2, Misdeed::None);
+        let server = Server::start(2, Fault::None);
         let mut options = options(&server);
         options.rate = Rate::Half;
         options.duration = Duration::from_secs(1);
@@ -318,7 +319,7 @@ fn half_of_the_capacity_is_found_and_kept_to() {
         pps < capacity * 0.6 && pps > capacity * 0.4
     })
     .any(|kept| kept || Instant::now() > deadline);
-    assert!(kept && Instant::now() < deadline, "never half of the capacity");
+    assert!(kept && Instant::now() < deadline, "the rate was never half of the capacity");
 }
 
 #[test]
@@ -329,7 +330,7 @@ fn odd_ports_and_long_chains_are_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(Options::new(vec![])), "no ports");
-    assert_eq!(refused(Options::new(ports.clone())), "3 ports do not make pairs");
+    assert_eq!(refused(Options::new(ports.clone())), "3 ports cannot be paired, expected an even number");
     let mut options = Options::new(ports[..2].to_vec());
     options.sizes = "65535".parse().unwrap();
     options.rings.buffer_size = 1000;
@@ -350,7 +351,7 @@ fn a_port_without_a_switch_is_named() {
 
 #[test]
 fn background_sessions_run_until_stopped() {
-    let server = Server::start(2, Misdeed::None);
+    let server = Server::start(2, Fault::None);
     let mut options = options(&server);
     options.duration = Duration::from_secs(3600);
     options.least = 500;
@@ -358,15 +359,15 @@ fn background_sessions_run_until_stopped() {
     std::thread::sleep(Duration::from_millis(100));
     assert!(background.is_running());
     let report = background.stop().unwrap();
-    // Stopped before it has begun to send, it has nothing to report.
+    // A session stopped before its first packet has nothing to report.
     assert!(report.ok || report.sent() == 0, "{report}");
     assert!(report.seconds < 3600.0, "{report}");
     server.finish();
 }
 
 #[test]
-fn servers_that_go_away_are_an_error() {
-    let server = Server::start(2, Misdeed::None);
+fn a_lost_server_is_an_error() {
+    let server = Server::start(2, Fault::None);
     let mut options = options(&server);
     options.duration = Duration::from_secs(3600);
     let background = Background::start(options).unwrap();

@@ -39,7 +39,7 @@ fn meaningful(claim: Offload) -> Offload {
     Offload { ecn: claim.ecn && !matches!(claim.gso, Gso::None | Gso::Udp), ..claim }
 }
 
-/// Cuts as a caller would that has the first `private` bytes at hand.
+/// Segments a packet as a caller does that has a private copy of `headers`.
 fn cut(packet: &[u8], headers: &[u8], offload: &Offload) -> Result<Vec<Vec<u8>>, SegmentError> {
     let plan = Plan::new(headers, packet.len() as u32, offload)?;
     (0..plan.count())

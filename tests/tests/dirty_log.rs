@@ -221,7 +221,7 @@ fn a_log_that_is_wrong_costs_its_port_only() {
     b.log(small.as_fd(), 16).unwrap_err();
     let reason =
         daemon.wait_down("br0", "b", "dirty log of 16 bytes covers guest addresses below 0x80000").unwrap();
-    assert!(reason.contains(", memory goes up to 0x1"), "{reason}");
+    assert!(reason.contains(", but memory extends to 0x1"), "{reason}");
     drop(b);
 
     let mut b = connect(&daemon, "b", plain);

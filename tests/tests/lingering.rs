@@ -153,10 +153,10 @@ fn vhost_user_requests() {
     let region = Region { guest: 0, size: 1 << 20, user: 0, offset: 0 };
     let log = LogArea { size: 4096, offset: 0 };
     let requests = [
-        ("kick", Request::SetVringKick(ring), 1, "is no eventfd"),
-        ("call", Request::SetVringCall(ring), 1, "is no eventfd"),
-        ("none", Request::SetVringErr(absent), 1, "must be 0"),
-        ("surplus", Request::SetOwner, 1, "must be 0"),
+        ("kick", Request::SetVringKick(ring), 1, "is not an eventfd"),
+        ("call", Request::SetVringCall(ring), 1, "is not an eventfd"),
+        ("none", Request::SetVringErr(absent), 1, "expected 0"),
+        ("surplus", Request::SetOwner, 1, "expected 0"),
         ("more", Request::SetVringKick(ring), 30, "more than 8 file descriptors"),
         ("region", Request::SetMemTable(vec![region]), 1, "memory file is a socket"),
         ("added", Request::AddMemReg(region), 1, "memory file is a socket"),

@@ -1,14 +1,14 @@
 //! `mswitch-instructions`: one worker between two memif ports, for bench/instructions.sh to run under callgrind.
 //!
 //! ```text
-//! mswitch-instructions cases             the names of all cases
-//! mswitch-instructions run CASE ROUNDS   switches PACKETS_PER_ROUND packets a round, and prints how many in all
+//! mswitch-instructions cases             prints the names of all cases
+//! mswitch-instructions run CASE ROUNDS   switches PACKETS_PER_ROUND packets a round, and prints their total
 //! ```
 //!
-//! The clients are a process of their own, which callgrind does not follow. They show a whole ring of packets at once and then
-//! wait until all have arrived, so that every batch is full and the worker looks at empty rings once in 16,384 packets. What
-//! is left beside the worker's way (start, handshakes, sleep) does not depend on the number of rounds, or too little to matter:
-//! the difference of two runs is the cost of the rounds between them.
+//! The clients run in a separate process, which callgrind does not follow. They publish a whole ring of packets at once
+//! and then wait until all have arrived, so every batch is full and the worker polls empty rings once in 16,384
+//! packets. Other work (start, handshakes, sleep) does not depend on the number of rounds, or too little to matter: the
+//! difference of two runs is the cost of the additional rounds.
 
 use std::error::Error;
 use std::io::Read;
@@ -28,24 +28,24 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Entries of a ring, as a power of two.
 const LOG2_RING: u8 = 14;
-/// Packets shown to the switch at once: a ring of them.
+/// Packets published to the switch at once: a whole ring.
 const FILL: u64 = 1 << LOG2_RING;
 /// A fill in either direction.
 const PACKETS_PER_ROUND: u64 = 2 * FILL;
-/// Time that a fill may take; it takes a second under callgrind.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes of a packet.
+/// Time allowed for a fill; it takes a second under callgrind.
+const FILL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Length of a packet in bytes.
 const PACKET: usize = 64;
 
-/// Something to count.
+/// A case to measure.
 struct Case {
     name: &'static str,
     logic: fn() -> Result<Arc<dyn SwitchLogic>>,
-    /// Packets in a batch.
+    /// Packets per batch.
     batch: usize,
-    /// Stations behind each port, which send and receive by turns.
+    /// Stations behind each port, which send and receive in turn.
     stations: u16,
-    /// Whether somebody observes a third port, through which none of the packets goes.
+    /// Whether an observer is attached to a third port, which carries none of the packets.
     observed: bool,
 }
 
@@ -57,10 +57,10 @@ const CASES: [Case; 5] = [
     Case { name: "static, another port observed", logic: pairs, batch: 64, stations: 1, observed: true },
 ];
 
-/// Wants to see all packets of port c, as a capture does.
-struct OfC;
+/// Observes all packets of port c, as a capture does.
+struct PortCObserver;
 
-impl Observer for OfC {
+impl Observer for PortCObserver {
     fn interest(&self, _: PortIndex, name: &str) -> Interest {
         let wanted = name == "c";
         Interest { received: wanted, sent: wanted, explained: false }
@@ -77,14 +77,14 @@ fn pairs() -> Result<Arc<dyn SwitchLogic>> {
     Ok(Arc::new(StaticPairs::new(&[("a".into(), "b".into())])?))
 }
 
-/// Switches so many rounds of a case.
+/// Switches this many rounds of a case.
 fn run(case: &Case, rounds: u64) -> Result<()> {
     let batch = BatchLimits { packets: case.batch, ..BatchLimits::default() };
     let switch = Arc::new(Switch::start(&SwitchOptions { batch, ..SwitchOptions::default() })?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let env = Environment::new(switch.clone(), runtime.handle().clone());
     let bridge = switch.add_bridge("br0", (case.logic)()?)?;
-    // In the abstract namespace nothing has to be removed.
+    // A socket in the abstract namespace needs no removal.
     let socket = format!("@mswitch-instructions-{}", std::process::id());
     let mut open = Vec::new();
     for (id, name) in [(0, "a"), (1, "b")] {
@@ -94,7 +94,7 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
     }
     if case.observed {
         switch.add_port(bridge, PortSettings::new("c"))?;
-        switch.observe(bridge, Arc::new(OfC))?;
+        switch.observe(bridge, Arc::new(PortCObserver))?;
     }
     let (up, ups) = mpsc::channel();
     switch.on_link(Box::new(move |change| up.send(change.up).unwrap_or_default()));
@@ -102,8 +102,8 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
         .args(["clients", &socket, &case.stations.to_string(), &rounds.to_string()])
         .stdin(Stdio::piped())
         .spawn()?;
-    // Clients may be connected before their queues are attached: what they sent earlier would be lost.
-    let attached = open.iter().all(|_| ups.recv_timeout(PATIENCE) == Ok(true));
+    // Clients may be connected before their queues are attached; packets sent before that would be lost.
+    let attached = open.iter().all(|_| ups.recv_timeout(FILL_TIMEOUT) == Ok(true));
     drop(clients.stdin.take());
     if !clients.wait()?.success() || !attached {
         return Err("the clients failed".into());
@@ -112,7 +112,7 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
     let expected = rounds * PACKETS_PER_ROUND;
     if worker.packets != expected || worker.batches != expected / case.batch as u64 {
         return Err(format!(
-            "{} packets in {} batches, not {expected} in batches of {}",
+            "{} packets in {} batches, expected {expected} in batches of {}",
             worker.packets, worker.batches, case.batch
         )
         .into());
@@ -122,23 +122,23 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
     Ok(())
 }
 
-/// A packet from one station to another of the same number. Sides are 0 and 1.
+/// Makes a packet from a station to the station of the same number on the other side. Sides are 0 and 1.
 fn packet(from: u8, to: u8, station: u16) -> [u8; PACKET] {
     let mut packet = [0x5a; PACKET];
     let [high, low] = station.to_be_bytes();
     packet[..12].copy_from_slice(&[2, 0, 0, to, high, low, 2, 0, 0, from, high, low]);
-    // IEEE 802.1 local experimental: nobody looks further.
+    // IEEE 802.1 local experimental: no parsing beyond the type.
     packet[12..14].copy_from_slice(&[0x88, 0xb5]);
     packet
 }
 
-/// Is the client of both ports. Starts when standard input ends.
+/// Runs the clients of both ports. Starts when standard input ends.
 fn clients(socket: &str, stations: u16, rounds: u64) -> Result<()> {
     let connect = |id| {
         let mut config = ClientConfig::new(Address::new(socket), id);
         config.log2_ring_size = LOG2_RING;
         config.buffer_size = 128;
-        config.timeout = PATIENCE;
+        config.timeout = FILL_TIMEOUT;
         Client::connect(&config)
     };
     let (mut a, mut b) = (connect(0)?, connect(1)?);
@@ -150,29 +150,29 @@ fn clients(socket: &str, stations: u16, rounds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sends a ring full of packets, and takes them at the other side.
+/// Sends a ring full of packets, and receives them on the other side.
 fn send(source: &mut Client, sink: &mut Client, from: u8, to: u8, stations: u16) -> Result<()> {
     let (Some(tx), Some(rx)) = (source.tx.first_mut(), sink.rx.first_mut()) else {
-        return Err("a client without rings".into());
+        return Err("a client has no rings".into());
     };
     for i in 0..FILL as u16 {
         if !tx.push(&[&packet(from, to, i % stations)]) {
-            return Err("packets sent before were not taken".into());
+            return Err("the switch left earlier packets in the ring".into());
         }
     }
     tx.flush();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + FILL_TIMEOUT;
     let (mut arrived, mut taken) = (0, Vec::new());
     while arrived < FILL {
         if rx.pop(&mut taken) {
             if taken != packet(from, to, (arrived % u64::from(stations)) as u16) {
-                return Err(format!("packet {arrived} of a ring is another than was sent").into());
+                return Err(format!("packet {arrived} of a ring differs from the packet sent").into());
             }
             arrived += 1;
         } else if Instant::now() > deadline {
             return Err(format!("{arrived} of {FILL} packets arrived").into());
         } else {
-            // To be signalled would add to what the worker has to do.
+            // Polling with sleeps: signals would add to the worker's instructions.
             std::thread::sleep(Duration::from_micros(100));
         }
     }

@@ -1,11 +1,11 @@
-//! `floor`: the least work that a switch between two memif clients does, as a yardstick. See `floor --help`.
+//! `floor`: the minimal work of a switch between two memif clients, as a yardstick. See `floor --help`.
 //!
 //! The loop checks descriptors against the bounds of their regions, copies headers to private memory, learns and looks
 //! up MAC addresses in one flat table, copies payloads, publishes up to 64 packets at once, and rings the doorbell of a
-//! client that asks for it. It counts packets, batches and busy cycles, and does nothing else: no faults are handled
-//! beyond stopping, nothing is counted per port, a packet in several buffers ends it.
+//! client that asks for it. It counts packets, batches and busy cycles, and does nothing else: any fault stops it, it
+//! has no counters per port, and a packet in several buffers ends it.
 //!
-//! Invariant: both ports stay mapped for as long as the loop runs, which is until the process ends.
+//! Invariant: both ports stay mapped as long as the loop runs, which is until the process ends.
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};
@@ -23,31 +23,31 @@ use memif::{Connection, Memory, Ring, RingParts};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-/// The least work between two memif clients, measured: serves two sockets, one client each.
+/// Measures the minimal work between two memif clients: serves two sockets, one client each.
 ///
-/// Prints one JSON object with the totals so far for each line on standard input, and ends with it.
+/// For each line on standard input, prints the totals so far as one JSON object; ends with standard input.
 #[derive(Debug, Parser)]
 #[command(name = "floor", version, max_term_width = 100)]
 struct Cli {
-    /// Socket that the first client connects to.
+    /// Socket of the first client.
     a: PathBuf,
-    /// Socket that the second client connects to.
+    /// Socket of the second client.
     b: PathBuf,
     /// CPU that the loop runs on.
     #[arg(long, default_value_t = 0)]
     cpu: usize,
 }
 
-/// Packets taken at once.
+/// Maximum number of packets taken at once.
 const BATCH: usize = 64;
-/// Bytes of a private header.
+/// Length of a private header in bytes.
 const HEADER: usize = 128;
 /// Entries of the forwarding table, as a power of two.
 const LOG2_TABLE: u32 = 10;
-/// Region numbers are cut to a byte, so that the table needs no check.
+/// Number of region views: region numbers are masked to a byte, so the table needs no bounds check.
 const REGIONS: usize = 256;
 
-/// Totals of the loop. Written by the loop alone, once a batch.
+/// Totals of the loop. Only the loop writes them, once per batch.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Totals {
@@ -59,7 +59,7 @@ struct Totals {
 static TOTALS: Totals =
     Totals { packets: AtomicU64::new(0), batches: AtomicU64::new(0), busy_cycles: AtomicU64::new(0) };
 
-/// Totals as they are printed.
+/// Totals in their printed form.
 #[derive(Debug, Serialize)]
 struct Report {
     seconds: f64,
@@ -69,10 +69,10 @@ struct Report {
     elapsed_cycles: u64,
 }
 
-/// Why the loop stopped.
+/// Reasons for the loop's end.
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
-    #[error("a descriptor lies outside of its region")]
+    #[error("a descriptor lies outside its region")]
     OutOfBounds,
     #[error("a packet in several buffers")]
     Chained,
@@ -80,14 +80,14 @@ enum Stopped {
     TooLong(u32, u32),
 }
 
-/// A region, for the loop. Those that a client does not have are empty.
+/// A region as the loop uses it. Regions that a client does not have are empty.
 #[derive(Debug, Clone, Copy)]
 struct View {
     base: *mut u8,
     len: u64,
 }
 
-/// A ring and the next slot of it to take from, or to fill.
+/// A ring and the next slot to take from, or to fill.
 struct Queue {
     ring: Ring,
     eventfd: OwnedFd,
@@ -128,7 +128,7 @@ struct Views {
     _memory: Arc<Memory>,
 }
 
-// SAFETY: the pointers are to regions that `_memory` keeps mapped, and mappings belong to no thread.
+// SAFETY: the pointers refer to regions that `_memory` keeps mapped, and mappings belong to no thread.
 unsafe impl Send for Views {}
 
 impl Views {
@@ -140,7 +140,7 @@ impl Views {
         Self { table, _memory: memory }
     }
 
-    /// The address of `len` bytes at `offset` of a region, if they are within it.
+    /// Returns the address of `len` bytes at `offset` of a region, if they lie within it.
     #[inline(always)]
     fn at(&self, region: u16, offset: u32, len: u32) -> Option<*mut u8> {
         let view = &self.table[usize::from(region as u8)];
@@ -152,19 +152,19 @@ impl Views {
     }
 }
 
-/// Memory of the loop's own.
+/// Private memory of the loop.
 #[repr(align(64))]
 struct Private {
     headers: [[u8; HEADER]; BATCH],
     sources: [*const u8; BATCH],
     lengths: [u32; BATCH],
-    /// Whether a packet goes to the other port, and not back.
+    /// Whether each packet goes to the other port, not back.
     across: [bool; BATCH],
-    /// Forwarding table: address, a bit for an entry in use, port.
+    /// Forwarding table: address, valid bit, port.
     table: [u64; 1 << LOG2_TABLE],
 }
 
-/// The six bytes at `at` as a number.
+/// Returns the six bytes at `at` as a number.
 #[inline(always)]
 fn address(header: &[u8; HEADER], at: usize) -> u64 {
     let mut bytes = [0; 8];
@@ -183,12 +183,12 @@ fn slot(address: u64) -> usize {
 /// `from` is readable and `to` writable for 64 bytes.
 #[inline(always)]
 unsafe fn copy_line(from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise is this function's.
+    // SAFETY: guaranteed by the caller.
     unsafe { to.cast::<[u8; 64]>().write_unaligned(from.cast::<[u8; 64]>().read_unaligned()) }
 }
 
-/// Copies `n` bytes, 33 to 128 of them by two moves that may overlap. A function of its own: what it does with registers is
-/// no concern of loops over packets of 64 bytes.
+/// Copies `n` bytes; 33 to 128 of them with two moves that may overlap. It is not inlined, so that its register use
+/// does not affect loops over packets of 64 bytes.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `n` bytes.
@@ -209,7 +209,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
         match n {
             65..=128 => ends::<64>(from, to, n),
             33..=64 => ends::<32>(from, to, n),
-            // Client memory may overlap with itself.
+            // A client's memory may overlap with itself.
             _ => std::ptr::copy(from, to, n),
         }
     }
@@ -226,7 +226,7 @@ fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// The time-stamp counter.
+/// Reads the time-stamp counter.
 #[inline(always)]
 fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -238,7 +238,7 @@ fn cycles() -> u64 {
     compile_error!("the floor is measured in TSC cycles")
 }
 
-/// Takes a batch from a queue of port `from` and delivers it to the other port; returns its packets.
+/// Takes a batch from a queue of port `from` and delivers it to the other port; returns the number of packets.
 #[inline(always)]
 fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private) -> Result<usize, Stopped> {
     let [first, second] = ports;
@@ -263,7 +263,7 @@ fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private)
     for k in 0..n {
         let len = private.lengths[k] as usize;
         let header = private.headers[k].as_mut_ptr();
-        // SAFETY: the source's `len` bytes are within its region, and the header has room for all that is copied.
+        // SAFETY: the source's `len` bytes lie within its region, and the header has room for all copied bytes.
         unsafe {
             match len {
                 64 => copy_line(private.sources[k], header),
@@ -299,7 +299,8 @@ fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private)
         }
         let to = peer.views.at(buffer.region, buffer.offset, len).ok_or(Stopped::OutOfBounds)?;
         let header = private.headers[k].as_ptr();
-        // SAFETY: the buffer's `len` bytes are within its region, as are the source's; the header has the first `HEADER` of them.
+        // SAFETY: the buffer's `len` bytes lie within its region, as do the source's; the header has the first `HEADER`
+        // of them.
         unsafe {
             match len as usize {
                 64 => copy_line(header, to),
@@ -317,7 +318,7 @@ fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private)
     output.ring.set_tail(output.next);
     input.next = input.next.wrapping_add(n as u16);
     input.ring.set_tail(input.next);
-    // The client unmasks and then looks at the tail; the tail is published before the mask is read.
+    // The client unmasks and then reads the tail; this side publishes the tail before it reads the mask.
     fence(Ordering::SeqCst);
     if !output.ring.interrupts_masked() {
         ring_doorbell(output);
@@ -329,7 +330,7 @@ fn turn(ports: &mut [Port; 2], from: usize, queue: usize, private: &mut Private)
 #[cold]
 #[inline(never)]
 fn ring_doorbell(output: &Queue) {
-    // It fails when the counter is full, and then the client has been woken often enough.
+    // Fails when the counter is full; the client then has wake-ups pending.
     let _ = rustix::io::write(&output.eventfd, &1u64.to_ne_bytes());
 }
 
@@ -408,7 +409,7 @@ fn readable(fd: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a client and shakes hands. The control socket has to stay open.
+/// Waits for a client and performs the handshake. The control socket must stay open.
 fn serve(listener: &Listener) -> Result<(Port, ClientFd), Box<dyn Error>> {
     let control = loop {
         match listener.accept() {
@@ -427,14 +428,14 @@ fn serve(listener: &Listener) -> Result<(Port, ClientFd), Box<dyn Error>> {
             }
             received => received?,
         };
-        let (message, fd) = received.ok_or("the client left during the handshake")?;
+        let (message, fd) = received.ok_or("the client disconnected during the handshake")?;
         match session.handle(message, fd, &lookup)? {
             Step::Reply(reply) => socket::send(control.as_fd(), &reply, None)?,
             Step::Connected { reply, connection } => {
                 socket::send(control.as_fd(), &reply, None)?;
                 return Ok((Port::new(connection)?, control));
             }
-            Step::PeerDisconnected(reason) => return Err(format!("the client left: {reason}").into()),
+            Step::PeerDisconnected(reason) => return Err(format!("the client disconnected: {reason}").into()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `memif-check`: memif and vhost-user clients that load a switch and verify what it does. See `memif-check --help`.
+//! `memif-check`: memif and vhost-user clients that load a switch and verify its behaviour. See `memif-check --help`.
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -15,9 +15,9 @@ use bench::shape::{Segments, Sizes};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packet::MacAddr;
 
-/// Memif and vhost-user clients that load a switch and verify what it does.
+/// Memif and vhost-user clients that load a switch and verify its behaviour.
 ///
-/// Exit codes: 0 all as it should be, 1 something was not, 2 wrong usage.
+/// Exit codes: 0 success, 1 verification failed or the run ended with an error, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "memif-check", version, max_term_width = 100)]
 struct Cli {
@@ -27,9 +27,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Send numbered packets between ports and verify each that arrives.
+    /// Send numbered packets between ports and verify each packet that arrives.
     Run(Run),
-    /// Send every packet back with source and destination address swapped, until the switch goes away.
+    /// Return every packet with source and destination address swapped, until the switch disconnects.
     Echo {
         /// The port.
         #[arg(long)]
@@ -37,32 +37,32 @@ enum Command {
         #[command(flatten)]
         rings: RingArgs,
     },
-    /// Be a small IP host: answer pings, send back what comes over TCP port 7; until the switch goes away.
+    /// Act as a small IP host that answers pings and echoes TCP port 7, until the switch disconnects.
     Host {
         /// The port.
         #[arg(long)]
         port: PortSpec,
-        /// An address of the host, with the length of its network's prefix.
+        /// An address of the host, with the prefix length of its network.
         #[arg(long, required = true)]
         address: Vec<Address>,
-        /// The longest IP packet that the host takes.
+        /// The longest IP packet that the host accepts.
         #[arg(long, default_value_t = 1500)]
         mtu: usize,
         #[command(flatten)]
         rings: RingArgs,
     },
-    /// Connect many clients that then do nothing.
+    /// Connect many clients that stay idle.
     Idle {
         /// The first interface; the others have the ids after it.
         #[arg(long)]
         port: PortSpec,
-        /// How many.
+        /// Number of clients.
         #[arg(long, default_value_t = 1024)]
         count: u32,
-        /// For how many seconds.
+        /// Duration in seconds.
         #[arg(long, default_value_t = 30.0)]
         seconds: f64,
-        /// Tell how much CPU time this process uses meanwhile: the switch's.
+        /// Report the CPU time that this process, the switch, uses meanwhile.
         #[arg(long)]
         watch: Option<u32>,
         #[command(flatten)]
@@ -72,13 +72,13 @@ enum Command {
 
 #[derive(Debug, Clone, Copy, Args)]
 struct RingArgs {
-    /// Rings in each direction.
+    /// Number of rings in each direction.
     #[arg(long, default_value_t = 1)]
     queues: u16,
-    /// Descriptors of each ring, as a power of two.
+    /// Number of descriptors of each ring, as a power of two.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=14))]
     log2_ring_size: u8,
-    /// Bytes of each buffer; vhost-user: of receive buffers that are merged.
+    /// Size of each buffer in bytes; vhost-user: of receive buffers that are merged.
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     buffer_size: u32,
 }
@@ -99,7 +99,7 @@ enum Direction {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum HeaderArg {
-    /// IPv4 and UDP: flows can be told apart by a hash.
+    /// IPv4 and UDP: a hash can tell flows apart.
     Udp,
     /// An EtherType for experiments.
     Ethernet,
@@ -113,46 +113,46 @@ struct Run {
     port: Vec<PortSpec>,
     #[command(flatten)]
     rings: RingArgs,
-    /// Who sends.
+    /// Sending ports.
     #[arg(long, value_enum, default_value_t = Direction::Both)]
     direction: Direction,
-    /// Send to this address instead, whose owner sends everything back with the addresses swapped.
+    /// Send to this address instead; its owner returns every packet with the addresses swapped.
     #[arg(long)]
     reflector: Option<MacAddr>,
     /// Headers before the payload.
     #[arg(long, value_enum, default_value_t = HeaderArg::Udp)]
     headers: HeaderArg,
-    /// Packet lengths in bytes: lengths and ranges, drawn at random.
+    /// Packet lengths in bytes: a list of lengths and ranges, drawn at random.
     #[arg(long, default_value = "64")]
     size: Sizes,
-    /// Segments of a packet: a number or a range, cut at random places.
+    /// Segments of a packet: a number or a range, divided at random places.
     #[arg(long, default_value = "1")]
     segments: Segments,
-    /// Flows in each direction.
+    /// Number of flows in each direction.
     #[arg(long, default_value_t = 4)]
     flows: u16,
-    /// Packets a second of each sending port; `max`; or `half`, of what `max` gives.
+    /// Packets per second of each sending port; `max`; or `half` of the rate measured with `max`.
     #[arg(long, default_value = "1000")]
     rate: Rate,
-    /// For how many seconds.
+    /// Duration in seconds.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Do not let ports announce themselves first: the switch will flood.
+    /// Skip the ports' announcements, so that the switch floods at first.
     #[arg(long)]
     no_announce: bool,
-    /// Loss is no failure: for tests at saturation.
+    /// Accept loss, for tests at saturation.
     #[arg(long)]
     allow_loss: bool,
-    /// Poll instead of sleeping when there is nothing to do.
+    /// Poll when idle, instead of sleeping.
     #[arg(long)]
     poll: bool,
-    /// The CPU to run on.
+    /// CPU to run on.
     #[arg(long)]
     cpu: Option<usize>,
-    /// What sizes and cuts are drawn from.
+    /// Seed for random sizes and segments.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Report as JSON.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -201,14 +201,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// How long a switch may be busy with clients that have just connected.
+/// Time for the switch to settle after clients have connected.
 const SETTLE: Duration = Duration::from_secs(2);
 
 fn cpu_time(pid: u32) -> Result<Duration, Error> {
-    process_time(pid).map_err(|source| Error::System { what: "cannot tell the process's CPU time", source })
+    process_time(pid)
+        .map_err(|source| Error::System { operation: "cannot read the process's CPU time", source })
 }
 
-/// Whether all was as it should be.
+/// Runs a command; returns whether verification succeeded.
 fn execute(command: Command) -> Result<bool, Error> {
     let never = AtomicBool::new(false);
     match command {
@@ -230,13 +231,13 @@ fn execute(command: Command) -> Result<bool, Error> {
             let duration = seconds(wanted)?;
             let mut idle = Idle::connect(&port, count, rings.into())?;
             println!("{count} clients are connected");
-            // What connecting has set off may go on for a moment.
+            // Work caused by connecting may continue for a moment.
             idle.hold(SETTLE)?;
             let before = watch.map(cpu_time).transpose()?;
             idle.hold(duration)?;
             if let (Some(before), Some(pid)) = (before, watch) {
                 println!("CPU time: {} ns", (cpu_time(pid)? - before).as_nanos());
-                // Who watches may want to look at the switch before it is busy with clients that leave.
+                // An observer may query the switch before it is busy with disconnecting clients.
                 idle.hold(SETTLE)?;
             }
             Ok(true)
@@ -244,7 +245,7 @@ fn execute(command: Command) -> Result<bool, Error> {
     }
 }
 
-/// A client that serves until the switch goes away has done what it should.
+/// A client that serves until the switch disconnects has succeeded.
 fn until_gone(result: Result<(), Error>) -> Result<bool, Error> {
     match result {
         Err(Error::Disconnected { reason, .. }) => {

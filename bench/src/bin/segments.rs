@@ -1,8 +1,8 @@
-//! `segments`: large TCP packets from one vhost-user device to another through a switch, and the CPU time that the switch
-//! takes for them. See `segments --help`.
+//! `segments`: sends large TCP packets from one vhost-user device to another through a switch, and measures the
+//! switch's CPU time. See `segments --help`.
 //!
-//! The devices touch no payload: what is sent was written before, and of what arrives header and length are looked at. That
-//! content arrives unchanged is for `memif-check` and the tests to see.
+//! The devices touch no payload: packets to send are written in advance, and only header and length of received packets
+//! are read. `memif-check` and the tests verify that content arrives unchanged.
 
 use std::error::Error;
 use std::os::unix::net::UnixListener;
@@ -20,36 +20,36 @@ use vhost_user::frontend::{Connection, DeviceConfig, HEADER_LEN, NetDevice};
 
 /// Ethernet, IPv4 and TCP headers without options.
 const HEADERS: usize = 14 + 20 + 20;
-/// Of these lengths a receiver that takes segments uncut is told.
+/// Segment size announced to a receiver that accepts unsegmented packets.
 const MSS: u16 = 1448;
-/// Packets that are published at once.
+/// Number of packets published at once.
 const BURST: usize = 16;
 
-/// Sends large TCP packets from one vhost-user device to another, uncut.
+/// Sends large TCP packets from one vhost-user device to another, unsegmented.
 ///
-/// Prints one JSON object. Exit codes: 0 packets arrived, 1 they did not, 2 wrong usage.
+/// Prints one JSON object. Exit codes: 0 packets arrived, 1 no packet arrived or the run failed, 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(name = "segments", version, max_term_width = 100)]
 struct Cli {
-    /// The socket of the port that packets are sent to the switch by.
+    /// Socket of the switch port that receives the packets to forward.
     #[arg(long)]
     from: PathBuf,
-    /// The socket of the port that they arrive by.
+    /// Socket of the switch port that delivers the packets.
     #[arg(long)]
     to: PathBuf,
-    /// Make the sockets and wait for the switch to connect, instead of connecting.
+    /// Make the sockets and wait for the switch to connect.
     #[arg(long)]
     listen: bool,
-    /// Bytes of a packet; by default 45 segments, which is what Linux sends.
+    /// Length of a packet in bytes; by default 45 segments, the size that Linux sends.
     #[arg(long, default_value_t = 65_214, value_parser = clap::value_parser!(u16).range(1500..))]
     size: u16,
-    /// Bytes of a receive buffer; packets longer than one take several.
+    /// Size of a receive buffer in bytes; longer packets take several.
     #[arg(long, default_value_t = 65_600, value_parser = clap::value_parser!(u32).range(1500..=65_600))]
     buffer: u32,
-    /// Seconds that are measured, after one of warming up.
+    /// Seconds to measure, after one second of warm-up.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// The process whose CPU time is told: the switch.
+    /// Process whose CPU time is measured: the switch.
     #[arg(long)]
     watch: u32,
 }
@@ -59,13 +59,13 @@ struct Report {
     seconds: f64,
     packets: u64,
     bytes: u64,
-    /// Packets that arrived as large as they were sent.
+    /// Packets that arrived unsegmented.
     uncut: u64,
     /// CPU time of the switch's process.
     cpu_seconds: f64,
 }
 
-/// A TCP packet of `len` bytes whose checksum is left to be completed.
+/// Makes a TCP packet of `len` bytes with an offloaded checksum.
 fn packet(len: usize) -> Vec<u8> {
     let mut packet = vec![0x5a; len];
     let ip_len = (len - 14) as u16;
@@ -78,7 +78,7 @@ fn packet(len: usize) -> Vec<u8> {
     headers[24..26].copy_from_slice(&sum.to_be_bytes());
     // Port 5001 to itself; sequence and acknowledgement; 5 words; ACK; a window.
     headers.extend([0x13, 0x89, 0x13, 0x89, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]);
-    // The sum of the pseudo header (RFC 9293 §3.1), which whoever completes the checksum goes on from.
+    // The sum of the pseudo-header (RFC 9293 §3.1), from which checksum completion continues.
     let pseudo = fold(words(&headers[26..34]) + 6 + tcp_len);
     headers[50..52].copy_from_slice(&pseudo.to_be_bytes());
     packet[..HEADERS].copy_from_slice(&headers);
@@ -107,7 +107,7 @@ fn connect(socket: &Path, listen: bool, config: DeviceConfig) -> Result<NetDevic
     let mut device = NetDevice::start(connection, config).map_err(|error| failed(&error))?;
     for ring in 0..2 {
         if let Some(queue) = device.queue(ring) {
-            // Nobody sleeps here.
+            // This client polls.
             queue.set_calls(false);
         }
     }

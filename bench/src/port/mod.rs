@@ -1,4 +1,4 @@
-//! One client of the tools here: where it connects, under which address it sends, and what all kinds of clients can do.
+//! Clients of the tools: connection parameters, addresses, and the operations common to all kinds of clients.
 
 mod memif;
 mod vhost_user;
@@ -16,34 +16,34 @@ pub use self::vhost_user::Device;
 
 use crate::shape::SpecError;
 
-/// Where a port connects: `SOCKET[,id=N][,secret=S][,mac=M]` for memif, and `vhost-user:SOCKET[,packed][,mergeable]
+/// Parameters of a port: `SOCKET[,id=N][,secret=S][,mac=M]` for memif, and `vhost-user:SOCKET[,packed][,mergeable]
 /// [,indirect][,event-idx][,in-order][,mac=M]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
-    /// A path; for memif also an abstract name after `@`.
+    /// A path; for memif, also an abstract name after `@`.
     pub socket: String,
     /// memif: the interface's number on the socket.
     pub id: u32,
     /// memif: the interface's secret.
     pub secret: Option<String>,
-    /// The address that the port sends from; one that follows from its number if not given.
+    /// The port's source address; by default derived from its number.
     pub mac: Option<MacAddr>,
-    /// vhost-user: what the device is like. `None` for memif.
+    /// vhost-user: properties of the device. `None` for memif.
     pub device: Option<Device>,
 }
 
 impl PortSpec {
-    /// Interface `id` of the server at `socket`, without a secret.
+    /// Returns the port of interface `id` of the server at `socket`, without a secret.
     pub fn new(socket: &str, id: u32) -> PortSpec {
         PortSpec { socket: socket.to_string(), id, secret: None, mac: None, device: None }
     }
 
-    /// A vhost-user device whose back-end listens at `socket`.
+    /// Returns a vhost-user device whose back-end listens at `socket`.
     pub fn vhost_user(socket: &str, device: Device) -> PortSpec {
         PortSpec { device: Some(device), ..PortSpec::new(socket, 0) }
     }
 
-    /// The port's address if it is port number `index` of a tool.
+    /// Returns the port's address if it is port number `index` of a tool.
     pub fn address(&self, index: usize) -> MacAddr {
         self.mac.unwrap_or(MacAddr::from_u64(0x0200_0000_0001 + index as u64))
     }
@@ -92,12 +92,12 @@ impl fmt::Display for PortSpec {
     }
 }
 
-/// What all ports of a tool ask for.
+/// Rings that all ports of a tool request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rings {
-    /// How many in each direction.
+    /// Number of rings in each direction.
     pub queues: u16,
-    /// How many descriptors each has, as a power of two.
+    /// Number of descriptors of each ring, as a power of two.
     pub log2_size: u8,
     /// The size of each buffer.
     pub buffer_size: u32,
@@ -109,7 +109,7 @@ impl Default for Rings {
     }
 }
 
-/// Why a tool could not go on.
+/// Reasons for a tool's failure.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A port could not connect.
@@ -117,86 +117,86 @@ pub enum Error {
     Connect {
         /// The port.
         port: String,
-        /// Why not.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A secret that cannot be one.
-    #[error("a secret has 1 to 23 bytes")]
+    /// The secret is invalid.
+    #[error("invalid secret, expected 1 to 23 bytes")]
     Secret,
     /// The switch ended a connection.
     #[error("{port}: disconnected: {reason}")]
     Disconnected {
         /// The port.
         port: String,
-        /// What the switch said, or did.
+        /// The reason given by the switch, or observed.
         reason: String,
     },
-    /// The ports or options do not make sense together.
+    /// The ports or options contradict each other.
     #[error("{0}")]
     Options(String),
     /// Announcements did not arrive.
-    #[error("port {to} does not hear port {from}: no announcement arrived within {seconds} s")]
-    Deaf {
-        /// Who announced itself.
+    #[error("port {to} received no announcement of port {from} within {seconds} s")]
+    NotAnnounced {
+        /// The announcing port.
         from: usize,
-        /// Who should have heard it.
+        /// The port that did not receive the announcement.
         to: usize,
-        /// How long was waited.
+        /// The time waited.
         seconds: u64,
     },
-    /// The system refused something.
-    #[error("{what}: {source}")]
+    /// A system call failed.
+    #[error("{operation}: {source}")]
     System {
-        /// What was being done.
-        what: &'static str,
-        /// Why it failed.
+        /// The operation that failed.
+        operation: &'static str,
+        /// The cause.
         source: std::io::Error,
     },
 }
 
-/// A connected port. Queues of each direction count from 0; there are as many one way as the other, unless the switch
+/// A connected port. Queues of each direction count from 0; both directions have the same number, unless the switch
 /// grants fewer.
 pub trait Client: fmt::Debug + Send {
-    /// Queues to the switch, and from it.
+    /// Returns the numbers of queues to the switch, and from it.
     fn queues(&self) -> (usize, usize);
 
-    /// Queues one packet, of which each piece starts in a descriptor of its own. False when there is no room.
+    /// Queues one packet; each piece starts a new descriptor. Returns `false` without room.
     fn push(&mut self, queue: usize, pieces: &[&[u8]]) -> bool;
 
-    /// Makes what was pushed visible to the switch, and wakes it if it asked for that.
+    /// Publishes pushed packets to the switch, and wakes it if it asked for that.
     fn flush(&mut self, queue: usize);
 
-    /// Bytes that one descriptor can have.
+    /// Returns the maximum number of bytes per descriptor.
     fn piece(&self) -> usize;
 
-    /// What the switch has not taken yet, of all queues.
+    /// Returns the number of packets that the switch has not taken yet, over all queues.
     fn unsent(&mut self) -> u64;
 
-    /// Takes one packet into `packet`, which is cleared first. False when there is none.
+    /// Moves one packet into `packet`, which is cleared first. Returns `false` when no packet is waiting.
     fn pop(&mut self, queue: usize, packet: &mut Vec<u8>) -> bool;
 
-    /// Gives the buffers of packets taken so far to the switch again.
+    /// Returns the buffers of packets taken so far to the switch.
     fn refill(&mut self, queue: usize);
 
-    /// Whether a queue that was refilled has got nothing since.
+    /// Whether a refilled queue has received no packet since.
     fn is_empty(&self, queue: usize) -> bool;
 
-    /// Receive buffers of one queue.
+    /// Returns the number of receive buffers of one queue.
     fn room(&self) -> usize;
 
-    /// How many of them a packet takes.
+    /// Returns the number of receive buffers that a packet takes.
     fn buffers(&self, length: usize) -> usize;
 
-    /// Asks the switch to signal packets, or not to. They are not signalled at first.
+    /// Asks the switch to signal packets, or to stop signalling. Signals are off initially.
     fn set_interrupts(&mut self, queue: usize, on: bool);
 
-    /// What the switch signals.
+    /// Returns the eventfd that the switch signals.
     fn eventfd(&self, queue: usize) -> Option<BorrowedFd<'_>>;
 
-    /// How often the switch broke the rules of the rings.
+    /// Returns the number of the switch's protocol violations on the rings.
     fn malformed(&self) -> u64;
 
-    /// Why the connection is over, if it is. Does not block.
+    /// Returns the reason for the end of the connection, if it has ended. Does not block.
     fn disconnected(&mut self) -> Option<String>;
 }
 
@@ -216,8 +216,8 @@ pub fn check_connected(client: &mut dyn Client, spec: &PortSpec) -> Result<(), E
     }
 }
 
-/// Sleeps until one of the ports has packets, at most for `timeout`. All queues must have been refilled. Signals are
-/// cleared, and interrupts are off again when it returns.
+/// Sleeps until one of the ports has packets, at most for `timeout`. All queues must have been refilled. On return,
+/// signals are cleared and interrupts are off.
 pub fn sleep<'c>(
     clients: impl Iterator<Item = &'c mut Box<dyn Client>>,
     timeout: Duration,
@@ -234,7 +234,7 @@ pub fn sleep<'c>(
         let mut fds: Vec<_> = eventfds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(Error::System { what: "cannot wait for packets", source: e.into() }),
+            Err(e) => return Err(Error::System { operation: "cannot wait for packets", source: e.into() }),
         }
     }
     for client in clients {
@@ -242,7 +242,9 @@ pub fn sleep<'c>(
             client.set_interrupts(queue, false);
             match client.eventfd(queue).map_or(Ok(0), |fd| rustix::io::read(fd, &mut [0u8; 8])) {
                 Ok(_) | Err(Errno::AGAIN) => {}
-                Err(e) => return Err(Error::System { what: "cannot read an eventfd", source: e.into() }),
+                Err(e) => {
+                    return Err(Error::System { operation: "cannot read an eventfd", source: e.into() });
+                }
             }
         }
     }
@@ -254,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn specs_are_read() {
+    fn specs_are_parsed() {
         let spec: PortSpec = "/run/a.sock,id=3,secret=hush,mac=02:00:00:00:00:09".parse().unwrap();
         assert_eq!((spec.socket.as_str(), spec.id), ("/run/a.sock", 3));
         assert_eq!(spec.secret.as_deref(), Some("hush"));

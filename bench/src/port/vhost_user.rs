@@ -1,4 +1,4 @@
-//! A vhost-user front-end with a network device, as a guest's driver has one.
+//! A vhost-user front-end with a network device, driven like a guest's.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -9,26 +9,26 @@ use vhost_user::frontend::{Connection, DeviceConfig, FrontendError, HEADER_LEN, 
 use super::{Error, PortSpec, Rings};
 use crate::packet::MAX_LEN;
 
-/// Packets under way in each direction of a queue pair, where each has a buffer as long as the longest.
+/// Packets in flight in each direction of a queue pair, where each buffer holds the longest packet.
 const LONG_BUFFERS: u16 = 256;
 
-/// What a device agrees on with its back-end.
+/// Features that a device negotiates with its back-end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Device {
     /// Packed rings; otherwise split.
     pub packed: bool,
     /// A packet may take several receive buffers; otherwise each buffer holds the longest packet.
     pub mergeable: bool,
-    /// Chains are tables of their own.
+    /// Chains use indirect tables.
     pub indirect: bool,
-    /// Signals are asked for by index.
+    /// Signals are requested by index.
     pub event_idx: bool,
     /// Chains are used in order.
     pub in_order: bool,
 }
 
 impl Device {
-    /// Turns on what a word of a port's description names.
+    /// Enables the feature named by a word of a port's parameters.
     pub(super) fn set(&mut self, word: &str) -> Option<()> {
         let flag = match word {
             "packed" => &mut self.packed,
@@ -53,7 +53,7 @@ impl Device {
             (rings.queues > 1, device::MQ),
         ];
         let wanted = wanted.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit);
-        // Buffers in one piece, or in several wherever the ring has room for that.
+        // Buffers in one piece, or in several where the ring has room for that.
         let pieces = match (self.indirect, self.mergeable) {
             (true, _) => 3,
             (false, false) => 2,
@@ -75,19 +75,19 @@ impl Device {
     }
 }
 
-/// A device that runs.
+/// A running device.
 #[derive(Debug)]
 pub(super) struct Client {
     device: NetDevice,
     config: DeviceConfig,
     mergeable: bool,
-    /// Every other packet has its header in a descriptor of its own.
+    /// Whether the last packet's header had a separate descriptor: every other one does.
     apart: bool,
-    /// What the back-end broke, which ends the use of the device.
+    /// The back-end's protocol violation, which ends the use of the device.
     broken: Option<FrontendError>,
 }
 
-/// Connects to a back-end that listens.
+/// Connects to a listening back-end.
 pub(super) fn connect(spec: &PortSpec, device: Device, rings: Rings) -> Result<Client, Error> {
     let config = device.config(rings);
     let failed = |source: FrontendError| Error::Connect { port: spec.to_string(), source: Box::new(source) };
@@ -102,7 +102,7 @@ pub(super) fn connect(spec: &PortSpec, device: Device, rings: Rings) -> Result<C
 }
 
 impl Client {
-    /// What `attempt` yields, until the back-end breaks a rule.
+    /// Returns the result of `attempt`, or the default once the back-end has broken a rule.
     fn attempt<T: Default>(&mut self, attempt: impl FnOnce(&mut NetDevice) -> Result<T, FrontendError>) -> T {
         if self.broken.is_some() {
             return T::default();
@@ -140,9 +140,9 @@ impl super::Client for Client {
 
     fn pop(&mut self, queue: usize, packet: &mut Vec<u8>) -> bool {
         let header = self.attempt(|device| device.pop(queue, packet));
-        // Nothing was agreed on that a header could tell of but the number of buffers.
+        // With these features, a header can only state the number of buffers.
         if header.is_some_and(|header| header[..10] != [0; 10]) {
-            self.broken = Some(FrontendError::Device("a packet with metadata that was not agreed on"));
+            self.broken = Some(FrontendError::Device("packet with metadata that was not negotiated"));
         }
         header.is_some()
     }

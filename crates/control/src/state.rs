@@ -422,7 +422,7 @@ mod tests {
             let told = state.new_faults();
             let [(bridge, port, summary)] = told.as_slice() else { panic!("{told:?}") };
             assert_eq!((bridge.as_str(), port.as_str(), summary.total), ("br0", "v", total));
-            assert_eq!(summary.last.reason, "message of protocol version 3, must be 1");
+            assert_eq!(summary.last.reason, "message of protocol version 3, expected 1");
             let process = format!("process {} (", std::process::id());
             assert!(summary.last.client.starts_with(&process), "{summary:?}");
             assert_eq!(state.new_faults(), []);

@@ -1,6 +1,6 @@
-//! What a finished handshake yields, in either role.
+//! Result of a completed handshake, in either role.
 //!
-//! Invariant: every ring lies in `memory` and carries the cookie, and every eventfd is one.
+//! Invariant: every ring lies in `memory` and carries the cookie; every `eventfd` is an eventfd.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::ring::Ring;
 
 /// An established connection: memory, rings and names.
 ///
-/// A server may find no ring in one direction, but at least one in all.
+/// A server's connection may lack rings in one direction, but has at least one in all.
 #[derive(Debug)]
 pub struct Connection {
     /// The interface's number on the socket.
@@ -32,6 +32,6 @@ pub struct Connection {
 pub struct RingParts {
     /// The ring.
     pub ring: Ring,
-    /// The eventfd. The client made it, and decides at any moment whether writing to it blocks.
+    /// The ring's eventfd. The client made it, and decides at any moment whether writing to it blocks.
     pub eventfd: OwnedFd,
 }

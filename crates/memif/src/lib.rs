@@ -1,17 +1,16 @@
 //! The memif protocol, version 2.0: packets through shared memory between two processes.
 //!
-//! One side, the *client* ("slave" in older texts), owns the memory: it makes the files that hold rings and buffers
-//! and passes them to the other side, the *server* ("master"), over a Unix socket. A ring in direction *S2M* carries
-//! packets from client to server, a ring in direction *M2S* from server to client. Either side may poll its rings, or
-//! sleep on the eventfd that comes with each.
+//! The *client* ("slave" in older texts) owns the memory: it makes the files that hold rings and buffers and passes
+//! them over a Unix socket to the *server* ("master"). A ring in direction *S2M* carries packets from client to server,
+//! a ring in direction *M2S* from server to client. Either side may poll its rings, or sleep on the eventfd of each.
 //!
 //! Layers, each usable without the ones below it in this list:
 //! - [`message`]: the control messages and their 128-byte encoding.
 //! - [`socket`]: addresses, listening, and sending and receiving one message with a descriptor.
-//! - [`memory`], [`ring`]: what shared memory means: regions, rings, descriptors.
-//! - [`server`]: the server's side of the handshake, without I/O. It trusts nothing that the client says.
+//! - [`memory`], [`ring`]: the shared memory: regions, rings, descriptors.
+//! - [`server`]: the server's side of the handshake, without I/O. It trusts nothing that the client sends.
 //! - [`client`]: the client's side: the handshake without I/O, a connection driven by an event loop, and queues for
-//!   tools that want to send and receive packets.
+//!   tools that send and receive packets.
 //!
 //! Invariants:
 //! - Nothing that a peer sends or writes to shared memory leads to a panic or to an access outside the regions.

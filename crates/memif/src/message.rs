@@ -3,10 +3,10 @@
 //! Every message is 128 bytes: a type, then fields without padding, little-endian, the rest zeros.
 //!
 //! Invariants:
-//! - [`Message::decode`] accepts any 128 bytes and either yields a message or says why not.
+//! - [`Message::decode`] accepts any 128 bytes and returns a message or an error.
 //! - Text in a decoded message is bounded by its field and holds no control characters: it is safe to print.
-//! - [`Message::encode`] ends text fields with a NUL, cutting text that is too long between characters: C peers read
-//!   them as strings.
+//! - [`Message::encode`] ends text fields with a NUL, because C peers read them as strings; it truncates longer text
+//!   between characters.
 
 use std::fmt;
 
@@ -25,23 +25,23 @@ pub const SECRET_SIZE: usize = 24;
 /// The size of the reason in a [`Message::Disconnect`].
 pub const REASON_SIZE: usize = 96;
 
-/// In [`AddRing::flags`]: the ring is in direction S2M, client to server.
+/// Flag in [`AddRing::flags`]: the ring is in direction S2M, client to server.
 pub const RING_S2M: u16 = 1;
 
 /// A control message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Server to client: the last message was accepted.
+    /// Server to client: the previous message was accepted.
     Ack,
-    /// Server to client, first: what the server offers.
+    /// Server to client, first: the server's offer.
     Hello(Hello),
-    /// Client to server: which interface it wants.
+    /// Client to server: the requested interface.
     Init(Init),
-    /// Client to server, with a file: memory.
+    /// Client to server, with a file: a region of memory.
     AddRegion(AddRegion),
     /// Client to server, with an eventfd: a ring within a region.
     AddRing(AddRing),
-    /// Client to server: everything is there.
+    /// Client to server: all regions and rings are announced.
     Connect {
         /// The client's name for its interface.
         if_name: String,
@@ -55,19 +55,19 @@ pub enum Message {
     Disconnect {
         /// An error code without defined meaning; peers send 0.
         code: u32,
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
 }
 
-/// What a server offers. The `max_` fields are the highest index, one less than the count.
+/// A server's offer. The `max_` fields are the highest index, one less than the count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The name of the server's program.
     pub name: String,
-    /// The lowest version it speaks.
+    /// The lowest version that the server supports.
     pub min_version: u16,
-    /// The highest version it speaks.
+    /// The highest version that the server supports.
     pub max_version: u16,
     /// The highest region index.
     pub max_region: u16,
@@ -79,14 +79,14 @@ pub struct Hello {
     pub max_log2_ring_size: u8,
 }
 
-/// Which interface a client wants.
+/// A client's request for an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Init {
     /// The version that the client chose.
     pub version: u16,
     /// The interface's number on this socket.
     pub id: u32,
-    /// What the packets are; [`MODE_ETHERNET`] is the common one.
+    /// The kind of packets; most interfaces use [`MODE_ETHERNET`].
     pub mode: u8,
     /// The secret; all zeros when the client has none.
     pub secret: Secret,
@@ -112,9 +112,9 @@ pub struct AddRing {
     pub index: u16,
     /// The region that holds it.
     pub region: u16,
-    /// Where in the region its header starts.
+    /// The offset of its header in the region.
     pub offset: u32,
-    /// How many descriptors it has, as a power of two.
+    /// The number of descriptors, as a power of two.
     pub log2_ring_size: u8,
     /// The size of a private header in buffers; peers send 0 and ignore it, and so does this crate.
     pub private_hdr_size: u16,
@@ -127,12 +127,12 @@ impl AddRing {
     }
 }
 
-/// The shared secret of an interface, padded with zeros. It does not show in debug output.
+/// The shared secret of an interface, padded with zeros. Debug output hides it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Secret(pub [u8; SECRET_SIZE]);
 
 impl Secret {
-    /// A secret from text: 1 to 23 bytes (peers keep a NUL at the end), none of them NUL.
+    /// Makes a secret from text: 1 to 23 bytes (peers keep a NUL at the end), none of them NUL.
     pub fn new(text: &str) -> Option<Secret> {
         let bytes = text.as_bytes();
         if bytes.is_empty() || bytes.len() >= SECRET_SIZE || bytes.contains(&0) {
@@ -143,12 +143,12 @@ impl Secret {
         Some(Secret(secret))
     }
 
-    /// Whether there is none.
+    /// Whether the secret is empty.
     pub fn is_empty(&self) -> bool {
         self.0[0] == 0
     }
 
-    /// Compares in a time that does not depend on where the two differ.
+    /// Compares in a time that does not depend on the position of a difference.
     pub fn matches(&self, other: &Secret) -> bool {
         let difference =
             self.0.iter().zip(&other.0).fold(0u8, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));
@@ -162,16 +162,16 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why bytes are not a message.
+/// Reasons for refusing the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The type is none of the known ones.
-    #[error("message type {0} is not known")]
+    /// The type is unknown.
+    #[error("unknown message type {0}")]
     UnknownType(u16),
 }
 
 impl Message {
-    /// The name of the message's type, as the protocol has it.
+    /// Returns the protocol's name for the message type.
     pub fn type_name(&self) -> &'static str {
         match self {
             Message::Ack => "ACK",
@@ -185,12 +185,12 @@ impl Message {
         }
     }
 
-    /// A [`Message::Disconnect`] with code 0.
+    /// Makes a [`Message::Disconnect`] with code 0.
     pub fn disconnect(reason: impl Into<String>) -> Message {
         Message::Disconnect { code: 0, reason: reason.into() }
     }
 
-    /// The 128 bytes of this message.
+    /// Returns the 128 bytes of this message.
     ///
     /// ```
     /// use memif::Message;
@@ -251,7 +251,7 @@ impl Message {
         out.bytes
     }
 
-    /// The message in these bytes.
+    /// Decodes a message.
     pub fn decode(bytes: &[u8; MESSAGE_SIZE]) -> Result<Message, DecodeError> {
         let mut from = Reader { rest: bytes };
         Ok(match from.u16() {
@@ -289,7 +289,7 @@ impl Message {
     }
 }
 
-/// Fills a message from the front. What would lie beyond the end is left out; no message has that much.
+/// Writes a message from the front. Excess bytes are dropped; no message has that many.
 struct Writer {
     bytes: [u8; MESSAGE_SIZE],
     at: usize,
@@ -309,7 +309,7 @@ impl Writer {
     }
 }
 
-/// Takes fields off the front. Beyond the end lie zeros; no message has that much.
+/// Reads fields from the front. Beyond the end it reads zeros; no message has that many fields.
 struct Reader<'a> {
     rest: &'a [u8],
 }

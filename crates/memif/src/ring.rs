@@ -3,21 +3,21 @@
 //! | offset | field | written by |
 //! | --- | --- | --- |
 //! | 0 | cookie, u32 | client, once |
-//! | 4 | flags, u16: bit 0 asks not to be interrupted | who consumes |
+//! | 4 | flags, u16: bit 0 masks interrupts | consumer |
 //! | 6 | head, u16 | client |
 //! | 64 | tail, u16 | server |
 //! | 128 | descriptors, 16 bytes each | client; length and flags of M2S also by the server |
 //!
-//! In direction S2M, `tail..head` holds packets for the server. In direction M2S, `tail..head` holds empty buffers
-//! for the server to fill, and what lies behind `tail` holds packets for the client.
+//! In direction S2M, `tail..head` holds packets for the server. In direction M2S, `tail..head` holds empty buffers for
+//! the server to fill, and the slots before `tail` hold packets for the client.
 //!
 //! Invariants:
-//! - A [`Ring`] lies wholly within its region and is aligned for 8-byte access, so that its methods are in bounds for
-//!   every argument: indices are masked.
-//! - Each method reads shared memory once. What it returns is a copy that the peer cannot change; whether it makes
-//!   sense is for the caller to check.
-//! - A descriptor is read and written as two 8-byte words. The peer may change it in between, so that the words of a
-//!   hostile peer need not belong together; each field is whole.
+//! - A [`Ring`] lies wholly within its region and is aligned for 8-byte access, and indices are masked: its methods are
+//!   in bounds for every argument.
+//! - Each method reads shared memory once and returns a copy that the peer cannot change; the caller checks whether it
+//!   makes sense.
+//! - A descriptor is read and written as two 8-byte words. The peer may change it in between, so the words of a hostile
+//!   peer need not match each other; each field is whole.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::memory::Memory;
 use crate::message::{AddRing, MAX_LOG2_RING_SIZE};
 
-/// What the first four bytes of a ring hold.
+/// Value of the first four bytes of a ring.
 pub const COOKIE: u32 = 0x03E3_1F20;
-/// In the ring's flags: who consumes asks not to be interrupted.
+/// Flag of a ring: the consumer masks interrupts.
 pub const FLAG_MASK_INT: u16 = 1;
-/// In a descriptor's flags: the packet goes on in the next descriptor.
+/// Flag of a descriptor: the packet continues in the next descriptor.
 pub const FLAG_NEXT: u16 = 1;
 
 /// The size of a descriptor.
 pub const DESCRIPTOR_SIZE: usize = 16;
-/// Where the descriptors start.
+/// Offset of the descriptors.
 pub const HEADER_SIZE: usize = 128;
 
 const FLAGS_AT: usize = 4;
 const HEAD_AT: usize = 6;
 const TAIL_AT: usize = 64;
-/// What the widest access to a ring needs.
+/// Alignment of the widest access to a ring.
 const ALIGNMENT: u32 = 8;
 
 /// One buffer.
@@ -51,16 +51,16 @@ pub struct Descriptor {
     pub flags: u16,
     /// The region that the buffer lies in.
     pub region: u16,
-    /// How much of it is used; in an empty buffer for M2S, how much there is.
+    /// The number of bytes used; in an empty buffer for M2S, the size.
     pub length: u32,
-    /// Where in the region it starts.
+    /// The buffer's offset in the region.
     pub offset: u32,
-    /// Private to the peers; 0 unless they agreed otherwise.
+    /// Private to the peers; 0 unless they agree otherwise.
     pub metadata: u32,
 }
 
 impl Descriptor {
-    /// Whether the packet goes on in the next descriptor.
+    /// Whether the packet continues in the next descriptor.
     #[inline]
     pub fn has_next(&self) -> bool {
         self.flags & FLAG_NEXT != 0
@@ -86,7 +86,7 @@ impl Descriptor {
     }
 }
 
-/// Why a ring cannot be used.
+/// Reasons for refusing a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// The size is out of range.
@@ -95,13 +95,13 @@ pub enum RingError {
         /// The announced power of two.
         log2: u8,
     },
-    /// The ring does not start where it can be accessed.
+    /// The ring's offset is not aligned.
     #[error("offset {offset} is not a multiple of {ALIGNMENT}")]
     Misaligned {
         /// The announced offset.
         offset: u32,
     },
-    /// The region was not added.
+    /// The region does not exist.
     #[error("region {region} does not exist")]
     NoRegion {
         /// The announced region.
@@ -118,19 +118,19 @@ pub enum RingError {
         size: u64,
     },
     /// The ring does not start with the cookie.
-    #[error("cookie is {found:#x}, must be {COOKIE:#x}")]
+    #[error("cookie is {found:#x}, expected {COOKIE:#x}")]
     Cookie {
-        /// What is there instead.
+        /// The value found.
         found: u32,
     },
 }
 
-/// The bytes that a ring of 2^`log2` descriptors takes.
+/// Returns the size in bytes of a ring of 2^`log2` descriptors.
 pub const fn size_in_bytes(log2: u8) -> usize {
     HEADER_SIZE + (DESCRIPTOR_SIZE << log2)
 }
 
-/// A view of one ring. It keeps the memory that the ring lies in.
+/// A view of one ring, which keeps the ring's memory mapped.
 #[derive(Debug, Clone)]
 pub struct Ring {
     header: NonNull<u8>,
@@ -144,14 +144,15 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// The ring that a client announced. Everything is checked but the cookie; see [`Ring::check_cookie`].
+    /// Opens a ring that a client announced. Checks everything except the cookie; see [`Ring::check_cookie`].
     pub fn new(memory: Arc<Memory>, parameters: &AddRing) -> Result<Ring, RingError> {
         let header = locate(memory.regions(), parameters)?;
         let mask = ((1u32 << parameters.log2_ring_size) - 1) as u16;
         Ok(Ring { header, mask, memory })
     }
 
-    /// Makes a fresh ring: cookie set, indices and flags zero. For the client, before it announces the ring.
+    /// Initialises a fresh ring: cookie set, indices and flags zero. The client calls this before it announces the
+    /// ring.
     pub fn initialise(&self) {
         self.u16_at(FLAGS_AT).store(0, Ordering::Relaxed);
         self.u16_at(HEAD_AT).store(0, Ordering::Relaxed);
@@ -167,79 +168,79 @@ impl Ring {
         }
     }
 
-    /// The number of descriptors.
+    /// Returns the number of descriptors.
     #[inline]
     pub fn size(&self) -> u16 {
         self.mask + 1
     }
 
-    /// The number of descriptors less one: what an index is masked with.
+    /// Returns the index mask: the number of descriptors less one.
     #[inline]
     pub fn mask(&self) -> u16 {
         self.mask
     }
 
-    /// The memory that the ring, and in most cases its buffers, lie in.
+    /// Returns the memory of the ring and, usually, of its buffers.
     #[inline]
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// The client's index. What the client wrote before it is visible after this.
+    /// Reads the client's index, and thereby acquires the client's writes before it.
     #[inline]
     pub fn head(&self) -> u16 {
         self.u16_at(HEAD_AT).load(Ordering::Acquire)
     }
 
-    /// The server's index. What the server wrote before it is visible after this.
+    /// Reads the server's index, and thereby acquires the server's writes before it.
     #[inline]
     pub fn tail(&self) -> u16 {
         self.u16_at(TAIL_AT).load(Ordering::Acquire)
     }
 
-    /// Publishes the client's index. What was written before is visible to who reads it.
+    /// Publishes the client's index, and thereby all writes before it.
     #[inline]
     pub fn set_head(&self, head: u16) {
         self.u16_at(HEAD_AT).store(head, Ordering::Release);
     }
 
-    /// Publishes the server's index. What was written before is visible to who reads it.
+    /// Publishes the server's index, and thereby all writes before it.
     #[inline]
     pub fn set_tail(&self, tail: u16) {
         self.u16_at(TAIL_AT).store(tail, Ordering::Release);
     }
 
-    /// All flags.
+    /// Returns all flags.
     #[inline]
     pub fn flags(&self) -> u16 {
         self.u16_at(FLAGS_AT).load(Ordering::Relaxed)
     }
 
-    /// Whether who consumes asks not to be interrupted.
+    /// Whether the consumer masks interrupts.
     ///
-    /// Who produces publishes its index, executes a sequentially consistent fence, and then calls this. Without the
-    /// fence it can miss that the other side has just begun to ask for interrupts.
+    /// The producer publishes its index, executes a sequentially consistent fence, and then calls this. Without the
+    /// fence it can miss that the consumer has just unmasked interrupts.
     #[inline]
     pub fn interrupts_masked(&self) -> bool {
         self.flags() & FLAG_MASK_INT != 0
     }
 
-    /// Asks not to be interrupted, or to be. Only who consumes calls this; it owns the flags.
+    /// Masks or unmasks interrupts. Only the consumer, which owns the flags, calls this.
     ///
-    /// To sleep: unmask, execute a sequentially consistent fence, look at the index again.
+    /// To sleep: unmask, execute a sequentially consistent fence, read the index again.
     #[inline]
     pub fn mask_interrupts(&self, mask: bool) {
         self.u16_at(FLAGS_AT).store(if mask { FLAG_MASK_INT } else { 0 }, Ordering::Relaxed);
     }
 
-    /// The descriptor at an index, which is masked. Read once.
+    /// Reads the descriptor at an index, which is masked, once.
     #[inline]
     pub fn desc(&self, index: u16) -> Descriptor {
         let (low, high) = self.words(index);
         Descriptor::from_words(low.load(Ordering::Relaxed), high.load(Ordering::Relaxed))
     }
 
-    /// Writes the descriptor at an index, which is masked. The peer sees it when an index is published.
+    /// Writes the descriptor at an index, which is masked. The peer sees it once an index is published.
     #[inline]
     pub fn write_desc(&self, index: u16, descriptor: &Descriptor) {
         let (low, high) = self.words(index);
@@ -248,8 +249,8 @@ impl Ring {
         high.store(high_value, Ordering::Relaxed);
     }
 
-    /// Sets how much of the buffer at an index, which is masked, is used and whether the packet goes on; where the buffer
-    /// lies stays as the peer wrote it. The peer sees it when an index is published.
+    /// Sets the used length of the buffer at an index, which is masked, and whether the packet continues; region and
+    /// offset remain as the peer wrote them. The peer sees the change once an index is published.
     #[inline]
     pub fn set_used(&self, index: u16, length: u32, next: bool) {
         let at = self.desc_ptr(index).cast_mut();
@@ -261,7 +262,7 @@ impl Ring {
         used.store(length, Ordering::Relaxed);
     }
 
-    /// The address of the descriptor at an index, which is masked: for prefetching.
+    /// Returns the address of the descriptor at an index, which is masked, for prefetching.
     #[inline]
     pub fn desc_ptr(&self, index: u16) -> *const u8 {
         let offset = HEADER_SIZE + usize::from(index & self.mask) * DESCRIPTOR_SIZE;
@@ -269,13 +270,13 @@ impl Ring {
         unsafe { self.header.as_ptr().add(offset) }
     }
 
-    /// Where the client's index is, for prefetching.
+    /// Returns the address of the client's index, for prefetching.
     #[inline]
     pub fn head_ptr(&self) -> *const u8 {
         self.header.as_ptr().wrapping_add(HEAD_AT)
     }
 
-    /// Where the server's index is, for prefetching.
+    /// Returns the address of the server's index, for prefetching.
     #[inline]
     pub fn tail_ptr(&self) -> *const u8 {
         self.header.as_ptr().wrapping_add(TAIL_AT)
@@ -303,7 +304,7 @@ impl Ring {
     }
 }
 
-/// The address of the ring that a client announced, checked for size, alignment and bounds.
+/// Returns the address of the ring that a client announced, after checking size, alignment and bounds.
 pub(crate) fn locate(regions: &[clientmem::Region], parameters: &AddRing) -> Result<NonNull<u8>, RingError> {
     let AddRing { region, offset, log2_ring_size: log2, .. } = *parameters;
     if !(1..=MAX_LOG2_RING_SIZE).contains(&log2) {

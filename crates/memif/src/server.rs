@@ -1,12 +1,12 @@
 //! The server's side of the handshake, without I/O.
 //!
-//! The owner of the socket sends [`Session::hello`], then feeds every received message to [`Session::handle`] and
-//! does what the [`Step`] says. On a [`Refusal`] it sends [`Refusal::to_message`] and closes the connection.
+//! The owner of the socket sends [`Session::hello`], then passes every received message to [`Session::handle`] and
+//! carries out the returned [`Step`]. On a [`Refusal`] it sends [`Refusal::to_message`] and closes the connection.
 //!
 //! Invariants:
-//! - A client cannot make the server hold more than [`Limits`] allows: regions, their bytes, and rings with
-//!   their descriptors are counted.
-//! - A [`Connection`] is only handed out when all that the client announced has been checked.
+//! - A client cannot make the server hold more than [`Limits`] allows: regions, their bytes, and rings with their
+//!   descriptors are counted.
+//! - A [`Connection`] is returned only after everything that the client announced has been checked.
 //! - After a refusal, or a disconnect by the peer, the session refuses everything.
 
 use std::mem;
@@ -22,24 +22,24 @@ use crate::message::{
 };
 use crate::ring::{Ring, RingError, locate};
 
-/// How much a client may have.
+/// Resource limits of one client.
 ///
 /// Clients share the process's address space, its mappings (65,530 by default, and as many regions as `clientmem` has
-/// slots) and its file descriptors. What is allowed to each, times the number of clients, should fit.
+/// slots) and its file descriptors. These limits, times the number of clients, should fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How many regions; at least 1.
+    /// Number of regions; at least 1.
     pub max_regions: u16,
-    /// How many bytes all regions may have together.
+    /// Total size of all regions in bytes.
     pub max_memory: u64,
-    /// How many rings in each direction; at least 1. Each holds a descriptor.
+    /// Number of rings in each direction; at least 1. Each holds a descriptor.
     pub max_rings: u16,
     /// The largest ring, as a power of two; at most [`MAX_LOG2_RING_SIZE`].
     pub max_log2_ring_size: u8,
 }
 
 impl Default for Limits {
-    /// What lets a thousand hostile clients be: 16 regions with 64 GiB together, 16 rings each way.
+    /// Returns limits that fit a thousand hostile clients: 16 regions with 64 GiB in total, 16 rings each way.
     fn default() -> Limits {
         Limits {
             max_regions: 16,
@@ -53,19 +53,19 @@ impl Default for Limits {
 /// An interface that clients can connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// The name that the client is told.
+    /// The name sent to the client.
     pub name: String,
     /// The secret that the client must know, if any.
     pub secret: Option<Secret>,
 }
 
-/// Finds the interface with a number, or says why the client cannot have it ([`Refusal::UnknownInterface`],
-/// [`Refusal::AlreadyConnected`], [`Refusal::Other`]). Closures `Fn(u32) -> Result<Interface, Refusal>` are lookups.
+/// Finds an interface by its number, or refuses the client ([`Refusal::UnknownInterface`],
+/// [`Refusal::AlreadyConnected`], [`Refusal::Other`]). Closures `Fn(u32) -> Result<Interface, Refusal>` implement it.
 ///
-/// It is called when the client names the interface, before its secret is checked; several clients may be in their
-/// handshake at once, so who takes the [`Connection`] looks again whether the interface is still free.
+/// The lookup happens when the client names the interface, before its secret is checked. Several clients may be in
+/// their handshake at once, so the receiver of the [`Connection`] must check again that the interface is still free.
 pub trait Lookup {
-    /// The interface with this number.
+    /// Returns the interface with this number.
     fn interface(&self, id: u32) -> Result<Interface, Refusal>;
 }
 
@@ -75,32 +75,33 @@ impl<F: Fn(u32) -> Result<Interface, Refusal>> Lookup for F {
     }
 }
 
-/// What to do after a message.
+/// Next action after a message.
 #[derive(Debug)]
 pub enum Step {
-    /// Send this.
+    /// Send this message.
     Reply(Message),
-    /// Send the reply: the connection is up.
+    /// Send the reply; the connection is up.
     Connected {
-        /// What to send.
+        /// The message to send.
         reply: Message,
-        /// What the client brought.
+        /// The established connection.
         connection: Connection,
     },
-    /// Close the socket: the client says goodbye, for this reason.
+    /// Close the socket: the client has disconnected, for this reason.
     PeerDisconnected(String),
 }
 
-/// Why a client is turned away. The text fits in a [`Message::Disconnect`] in all but odd cases, where it is cut.
+/// Reasons for refusing a client. The text fits in a [`Message::Disconnect`] in all but rare cases, where it is
+/// truncated.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The client speaks another version.
-    #[error("incompatible memif version {}.{}, must be 2.0", version >> 8, version & 0xff)]
+    /// The client uses another version.
+    #[error("incompatible memif version {}.{}, expected 2.0", version >> 8, version & 0xff)]
     Version {
-        /// The client's.
+        /// The client's version.
         version: u16,
     },
-    /// Nothing on this socket has the number.
+    /// No interface on this socket has the number.
     #[error("no interface with id {id}")]
     UnknownInterface {
         /// The number.
@@ -124,12 +125,12 @@ pub enum Refusal {
     /// The client's secret is wrong.
     #[error("incorrect secret")]
     SecretIncorrect,
-    /// A message where it does not belong.
+    /// A message arrived out of order.
     #[error("unexpected {message} while {state}")]
     Unexpected {
         /// The message.
         message: &'static str,
-        /// What the server was waiting for.
+        /// The state of the session.
         state: &'static str,
     },
     /// A message lacks its descriptor.
@@ -138,18 +139,18 @@ pub enum Refusal {
         /// The message.
         message: &'static str,
     },
-    /// A message has a descriptor that it should not have.
+    /// A message carries a descriptor that does not belong to it.
     #[error("{message} with a file descriptor")]
     StrayDescriptor {
         /// The message.
         message: &'static str,
     },
-    /// A region that is not the next one.
-    #[error("region index {index}, must be {expected}")]
+    /// A region is not the next one.
+    #[error("region index {index}, expected {expected}")]
     RegionIndex {
         /// The announced index.
         index: u16,
-        /// The only one possible.
+        /// The next index.
         expected: usize,
     },
     /// Too many regions.
@@ -164,22 +165,22 @@ pub enum Refusal {
         /// The limit.
         max: u64,
     },
-    /// A region that cannot be mapped.
+    /// Mapping a region failed.
     #[error("region {index}: {source}")]
     Region {
         /// Its index.
         index: u16,
-        /// Why.
+        /// The cause.
         source: MapError,
     },
-    /// A ring that is not the next one of its direction.
-    #[error("{direction} ring index {index}, must be {expected}")]
+    /// A ring is not the next one of its direction.
+    #[error("{direction} ring index {index}, expected {expected}")]
     RingIndex {
         /// `S2M` or `M2S`.
         direction: &'static str,
         /// The announced index.
         index: u16,
-        /// The only one possible.
+        /// The next index.
         expected: usize,
     },
     /// Too many rings in a direction.
@@ -190,7 +191,7 @@ pub enum Refusal {
         /// The limit.
         max: u16,
     },
-    /// A ring above the size that the server offered.
+    /// A ring is larger than the server offered.
     #[error("{direction} ring {index}: size 2^{log2} is above the limit of 2^{max}")]
     RingSize {
         /// `S2M` or `M2S`.
@@ -202,14 +203,14 @@ pub enum Refusal {
         /// The limit.
         max: u8,
     },
-    /// A ring that cannot be used.
+    /// A ring is unusable.
     #[error("{direction} ring {index}: {source}")]
     Ring {
         /// `S2M` or `M2S`.
         direction: &'static str,
         /// Its index.
         index: u16,
-        /// Why.
+        /// The cause.
         source: RingError,
     },
     /// The descriptor that came with a ring is not an eventfd.
@@ -223,28 +224,28 @@ pub enum Refusal {
     /// The client connects without having added a ring.
     #[error("CONNECT without any ring")]
     NoRings,
-    /// What the owner of the interface says.
+    /// A reason given by the owner of the interface.
     #[error("{0}")]
     Other(String),
 }
 
 impl Refusal {
-    /// The message that tells the client.
+    /// Returns the message that reports the refusal to the client.
     pub fn to_message(&self) -> Message {
         Message::disconnect(self.to_string())
     }
 }
 
-/// Where the handshake stands.
+/// State of the handshake.
 #[derive(Debug)]
 enum State {
-    /// HELLO is or will be sent.
+    /// HELLO is sent or about to be.
     AwaitInit,
     /// The client adds regions and rings.
     Building(Building),
     /// The connection is up.
     Connected,
-    /// Nothing more is to come.
+    /// No further message is accepted.
     Over,
 }
 
@@ -259,7 +260,7 @@ impl State {
     }
 }
 
-/// What the client has brought so far.
+/// Regions and rings that the client has announced so far.
 #[derive(Debug)]
 struct Building {
     id: u32,
@@ -270,7 +271,7 @@ struct Building {
     m2s: Vec<(AddRing, OwnedFd)>,
 }
 
-/// One control connection, seen by the server.
+/// One control connection from the server's side.
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
@@ -281,7 +282,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session with a client that has just connected. `name` is the program name that the client is told. Limits
+    /// Starts a session with a client that has just connected. `name` is the program name sent to the client. Limits
     /// that are out of range are brought into range.
     pub fn new(limits: Limits, name: impl Into<String>) -> Session {
         let limits = Limits {
@@ -293,12 +294,12 @@ impl Session {
         Session { limits, first_touch: None, name: name.into(), state: State::AwaitInit, interface: None }
     }
 
-    /// Counts what touching the client's memory first allocates, of regions that are announced from now on.
+    /// Counts the allocation of the client's memory on first touch, for regions announced from now on.
     pub fn count_first_touch(&mut self, first_touch: FirstTouch) {
         self.first_touch = Some(first_touch);
     }
 
-    /// The message that opens the handshake. To be sent at once.
+    /// Returns the message that opens the handshake, to be sent at once.
     pub fn hello(&self) -> Message {
         Message::Hello(Hello {
             name: self.name.clone(),
@@ -312,12 +313,12 @@ impl Session {
         })
     }
 
-    /// The number of the interface that the client was given, once it has asked and been accepted.
+    /// Returns the number of the client's interface, once its request has been accepted.
     pub fn interface(&self) -> Option<u32> {
         self.interface
     }
 
-    /// Takes one message and the descriptor that came with it.
+    /// Processes one message and the descriptor that came with it.
     pub fn handle(
         &mut self,
         message: Message,
@@ -325,7 +326,7 @@ impl Session {
         lookup: &dyn Lookup,
     ) -> Result<Step, Refusal> {
         let fd = fd.map(Into::into);
-        // Whatever fails below leaves the session over.
+        // A failure below leaves the session over.
         let state = mem::replace(&mut self.state, State::Over);
         let name = message.type_name();
         if fd.is_some() && !matches!(message, Message::AddRegion(_) | Message::AddRing(_)) {
@@ -361,7 +362,7 @@ impl Session {
     }
 
     fn init(&self, init: Init, lookup: &dyn Lookup) -> Result<Building, Refusal> {
-        // First of all whom it is for, so that the owner learns of every refusal.
+        // The interface comes first, so that its owner learns of every refusal.
         let interface = lookup.interface(init.id)?;
         if init.version != VERSION {
             return Err(Refusal::Version { version: init.version });
@@ -430,7 +431,7 @@ impl Building {
         if log2 > max {
             return Err(Refusal::RingSize { direction, index, log2, max });
         }
-        // Again when the ring is made; here so that the client is told at the message that is wrong.
+        // The check repeats when the ring is made; here it refuses the client at the message at fault.
         locate(&self.regions, &add).map_err(|source| Refusal::Ring { direction, index, source })?;
         let eventfd = fd.into_eventfd().ok_or(Refusal::NotEventfd { direction, index })?;
         rings.push((add, eventfd));

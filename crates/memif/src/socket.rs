@@ -1,13 +1,13 @@
-//! The control socket: addresses, listening, and one message at a time.
+//! The control socket: addresses, listening, and sending and receiving one message at a time.
 //!
 //! The sockets are of type `SOCK_SEQPACKET`: a message arrives whole or not at all, with its descriptor.
 //!
 //! Invariants:
-//! - No descriptor that a peer sends leaks: one too many is closed and makes the message an error.
-//! - What came from a peer is a [`ClientFd`], whose closing nobody waits for. A peer whose descriptors cannot be closed
-//!   gets no further with more of them.
-//! - Nothing here blocks on a socket that does not: sockets made here are non-blocking, and [`send`] and [`recv`] on
-//!   others behave as those are set.
+//! - No descriptor from a peer leaks: a surplus one is closed and makes the message an error.
+//! - Every descriptor from a peer is a [`ClientFd`], so no thread waits for its close. A peer whose descriptors cannot
+//!   be closed cannot send more of them.
+//! - Nothing here makes a non-blocking socket block: sockets made here are non-blocking, and [`send`] and [`recv`] on
+//!   other sockets follow their setting.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -28,20 +28,20 @@ pub use clientmem::{ClientFd, Closer};
 
 use crate::message::{DecodeError, MESSAGE_SIZE, Message};
 
-/// How many connections may wait to be accepted.
+/// Number of connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A socket file.
     Path(PathBuf),
-    /// A name in the network namespace, without a file.
+    /// A name in the network namespace's abstract socket namespace, without a file.
     Abstract(Vec<u8>),
 }
 
 impl Address {
-    /// The address that `text` names: a path, or an abstract name after a leading `@` or NUL.
+    /// Parses an address: a path, or an abstract name after a leading `@` or NUL.
     ///
     /// ```
     /// use memif::socket::Address;
@@ -72,19 +72,19 @@ impl fmt::Display for Address {
     }
 }
 
-/// A listening socket. Its file, if it has one, goes with it.
+/// A listening socket. Dropping it removes its socket file, if it has one.
 #[derive(Debug)]
 pub struct Listener {
     fd: ClientFd,
     closer: Closer,
-    /// The socket file and the device and inode it had: only this one is ours to remove.
+    /// The socket file with its device and inode: the listener removes only this file.
     file: Option<(PathBuf, (u64, u64))>,
 }
 
 impl Listener {
     /// Listens at `address`, non-blocking.
     ///
-    /// A socket file on which nobody listens any more is replaced. Anything else in the way is an error.
+    /// A stale socket file, without a listener, is replaced. Any other file there is an error.
     pub fn bind(address: &Address) -> io::Result<Listener> {
         let sockaddr = address.to_sockaddr()?;
         let fd = new_socket()?;
@@ -105,7 +105,7 @@ impl Listener {
         Ok(Listener { fd: closer.listener(fd), closer, file })
     }
 
-    /// Accepts one connection, which is non-blocking. `WouldBlock` when there is none. Fails while too many earlier
+    /// Accepts one connection, which is non-blocking; `WouldBlock` when none is waiting. Fails while too many earlier
     /// connections cannot be closed.
     pub fn accept(&self) -> io::Result<ClientFd> {
         self.closer.check()?;
@@ -131,7 +131,7 @@ impl Drop for Listener {
         if let Some((path, ours)) = &self.file
             && identity(path).is_ok_and(|found| found == *ours)
         {
-            // The file may be gone or the directory read-only: then there is nothing to do about it.
+            // Best effort: the file may be gone or the directory read-only.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -141,15 +141,18 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
 }
 
-/// Removes a socket file on which nobody listens.
+/// Removes a socket file without a listener.
 fn remove_stale(path: &Path, sockaddr: &SocketAddrUnix) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "a file that is not a socket is in the way"));
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "the path is taken by a file that is not a socket",
+        ));
     }
     match connect(new_socket()?, sockaddr) {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        // Somebody answers, is too busy to, or is out of our reach.
-        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there")),
+        // Another program answers, is too busy to, or is out of reach.
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "another program already listens on this socket")),
     }
 }
 
@@ -158,14 +161,14 @@ fn new_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Connects to a server, non-blocking. `WouldBlock` when too many others wait to be accepted.
+/// Connects to a server, non-blocking; `WouldBlock` when its queue of waiting connections is full.
 pub fn dial(address: &Address) -> io::Result<OwnedFd> {
     let fd = new_socket()?;
     connect(&fd, &address.to_sockaddr()?)?;
     Ok(fd)
 }
 
-/// Sends one message with at most one descriptor. `WouldBlock` when the peer lets its messages pile up.
+/// Sends one message with at most one descriptor; `WouldBlock` when the peer's receive queue is full.
 pub fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let bytes = message.encode();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -178,41 +181,43 @@ pub fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<BorrowedFd<'_>
     Ok(())
 }
 
-/// Why no message was received.
+/// Reasons for a failed receive.
 #[derive(Debug, thiserror::Error)]
 pub enum RecvError {
-    /// The socket failed, or has nothing yet ([`RecvError::would_block`]).
+    /// The socket failed, or no message has arrived ([`RecvError::would_block`]).
     #[error("control socket: {0}")]
     Io(#[from] io::Error),
-    /// The message has the wrong size.
-    #[error("message of {0} bytes, must be {MESSAGE_SIZE}")]
+    /// The message is too short.
+    #[error("message of {0} bytes, expected {MESSAGE_SIZE}")]
     TooShort(usize),
-    /// The message has the wrong size.
+    /// The message is too long.
     #[error("message longer than {MESSAGE_SIZE} bytes")]
     TooLong,
-    /// The message came with more than one descriptor.
+    /// The message carries more than one descriptor.
     #[error("message with more than one file descriptor")]
     TooManyDescriptors,
-    /// The message came with descriptors that this process has no room for.
-    #[error("message with file descriptors, and as many are open as may be; raise the limit (`ulimit -n`)")]
+    /// The message carries descriptors, and this process has reached its limit of open files.
+    #[error(
+        "no room for the message's file descriptors: the limit of open files is reached; raise it (`ulimit -n`)"
+    )]
     NoRoom,
-    /// The message came with a descriptor, and some that the peer sent before cannot be closed.
+    /// The message carries a descriptor while earlier ones from the peer cannot be closed.
     #[error(transparent)]
     Unclosed(#[from] Full),
-    /// The message cannot be understood.
+    /// The message is invalid.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
 
 impl RecvError {
-    /// Whether there is merely nothing to receive yet.
+    /// Whether the only problem is that no message has arrived yet.
     pub fn would_block(&self) -> bool {
         matches!(self, RecvError::Io(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
-/// Receives one message and the descriptor that came with it, which counts for the limits of `closer`. `None` when the
-/// peer has closed the connection.
+/// Receives one message and the descriptor that came with it, which counts towards the limits of `closer`. Returns
+/// `None` when the peer has closed the connection.
 pub fn recv(
     socket: BorrowedFd<'_>,
     closer: &Closer,
@@ -223,7 +228,7 @@ pub fn recv(
         return Err(full.into());
     }
     let mut bytes = [0u8; MESSAGE_SIZE];
-    // For all that can come: those without room the kernel would close here.
+    // Room for all possible descriptors: the kernel closes excess ones on this thread.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let result = loop {
@@ -233,12 +238,12 @@ pub fn recv(
             other => break other,
         }
     };
-    // A peer that died with messages unread looks the same as one that closed.
+    // A peer that died with unread messages looks like one that closed.
     let received = match result {
         Err(Errno::CONNRESET) => return Ok(None),
         other => other.map_err(io::Error::from)?,
     };
-    // Owning them all before any check makes every way out close them.
+    // All descriptors are owned before any check, so every return path closes them.
     let mut fds: Vec<ClientFd> = control
         .drain()
         .filter_map(|message| match message {
@@ -256,7 +261,7 @@ pub fn recv(
         MESSAGE_SIZE => {}
         size => return Err(RecvError::TooShort(size)),
     }
-    // The kernel closes descriptors for which there is no room in the table of open files, and says so.
+    // The kernel closes descriptors that exceed the table of open files, and sets this flag.
     if received.flags.contains(ReturnFlags::CTRUNC) {
         return Err(RecvError::NoRoom);
     }
@@ -266,7 +271,7 @@ pub fn recv(
     Ok(Some((Message::decode(&bytes)?, fds.pop())))
 }
 
-/// Whether the next message comes with descriptors. They stay in the socket.
+/// Whether the next message carries descriptors. They stay in the socket.
 fn has_descriptors(socket: BorrowedFd<'_>) -> bool {
     let mut control = RecvAncillaryBuffer::default();
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;

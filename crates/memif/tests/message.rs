@@ -1,4 +1,4 @@
-//! The encoding of messages: against the protocol's numbers, and against anything.
+//! Tests the encoding of messages with the protocol's numbers and with arbitrary bytes.
 #![allow(clippy::unwrap_used)]
 
 use memif::message::{
@@ -6,7 +6,7 @@ use memif::message::{
 };
 use proptest::prelude::*;
 
-/// `expected` at `offset`, zeros all around.
+/// Asserts that the encoded message has these fields (offset, bytes) and zeros elsewhere.
 fn assert_bytes(message: &Message, fields: &[(usize, &[u8])]) {
     let mut expected = [0u8; MESSAGE_SIZE];
     for (at, field) in fields {
@@ -65,7 +65,7 @@ fn unknown_types_are_named() {
         bytes[..2].copy_from_slice(&number.to_le_bytes());
         let error = Message::decode(&bytes).unwrap_err();
         assert_eq!(error, DecodeError::UnknownType(number));
-        assert_eq!(error.to_string(), format!("message type {number} is not known"));
+        assert_eq!(error.to_string(), format!("unknown message type {number}"));
     }
 }
 
@@ -76,13 +76,13 @@ fn text_is_cut_between_characters_and_before_nul() {
         other => format!("{other:?}"),
     };
     assert_eq!(cut(&"x".repeat(40)), "x".repeat(31));
-    // The 31st byte is the first of two.
+    // The 31st byte is the first half of a two-byte character.
     assert_eq!(cut(&format!("{}é", "x".repeat(30))), "x".repeat(30));
     assert_eq!(cut("before\0after"), "before");
 }
 
 #[test]
-fn text_without_nul_or_with_rubbish_is_made_printable() {
+fn text_without_nul_or_with_garbage_is_made_printable() {
     let mut bytes = [b'x'; MESSAGE_SIZE];
     bytes[..6].copy_from_slice(&[8, 0, 0, 0, 0, 0]);
     assert_eq!(Message::decode(&bytes), Ok(Message::disconnect("x".repeat(96))));
@@ -165,7 +165,7 @@ proptest! {
                 _ => "",
             };
             prop_assert!(!text.chars().any(char::is_control));
-            // What is sent on is understood again, whatever came in.
+            // Every decoded message survives another round trip.
             let again = Message::decode(&message.encode());
             prop_assert_eq!(again.map(|m| m.type_name()), Ok(message.type_name()));
         } else {

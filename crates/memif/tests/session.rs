@@ -1,4 +1,4 @@
-//! The server's handshake, fed by hand with everything a client can get wrong.
+//! Feeds the server's handshake by hand with every mistake that a client can make.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 const LIMITS: Limits = Limits { max_regions: 2, max_memory: 1 << 20, max_rings: 2, max_log2_ring_size: 8 };
 
-/// Interface 7 has a secret, 8 has none, 9 is taken.
+/// Interface 7 has a secret, 8 has none, 9 is in use.
 fn lookup(id: u32) -> Result<Interface, Refusal> {
     match id {
         7 => Ok(Interface { name: "vm7".into(), secret: Secret::new("hush") }),
@@ -67,18 +67,18 @@ impl Peer {
         for direction in [Direction::S2m, Direction::M2s] {
             let at = u64::from(self.layout.ring(direction, 0).offset);
             let cookie = self.region.at(at, 4).unwrap().cast::<u32>();
-            // SAFETY: in bounds and aligned; the region lives.
+            // SAFETY: in bounds and aligned; the region stays mapped.
             unsafe { cookie.as_ptr().write_volatile(COOKIE) };
         }
     }
 
-    /// Sends what must be refused, and checks that it is the end.
+    /// Sends a message that must be refused, and checks that the session is over.
     fn refused(mut self, message: Message, fd: Option<OwnedFd>) -> Refusal {
         let refusal = match self.send(message, fd) {
             Err(refusal) => refusal,
             Ok(step) => panic!("accepted: {step:?}"),
         };
-        // The text arrives uncut, and the session is over.
+        // The text arrives complete, and the session is over.
         assert_eq!(
             Message::decode(&refusal.to_message().encode()),
             Ok(Message::disconnect(refusal.to_string()))
@@ -87,7 +87,7 @@ impl Peer {
         refusal
     }
 
-    /// Refused for a ring that differs from an honest one by `change`.
+    /// Adds a ring that differs from an honest one by `change`, and returns the refusal.
     fn ring_refused(self, change: impl Fn(&mut AddRing)) -> Refusal {
         let mut ring = self.layout.ring(Direction::S2m, 0);
         change(&mut ring);
@@ -163,7 +163,7 @@ fn one_direction_is_enough() {
 }
 
 #[test]
-fn a_secret_nobody_asked_for_is_ignored() {
+fn an_unrequired_secret_is_ignored() {
     let mut peer = Peer::new();
     acked(peer.send(init_with(8, |i| i.secret = Secret::new("whatever").unwrap()), None));
 }
@@ -180,7 +180,7 @@ fn wrong_inits_are_refused() {
     assert!(matches!(refused(wrong), Refusal::SecretIncorrect));
     assert_eq!(
         refused(init_with(8, |i| i.version = 0x0102)).to_string(),
-        "incompatible memif version 1.2, must be 2.0"
+        "incompatible memif version 1.2, expected 2.0"
     );
 }
 
@@ -211,7 +211,7 @@ fn messages_out_of_order_are_refused() {
 }
 
 #[test]
-fn a_goodbye_is_heard_at_any_time() {
+fn a_disconnect_is_accepted_at_any_time() {
     for mut peer in [Peer::new(), Peer::new().init(), Peer::new().init().region()] {
         assert!(matches!(peer.send(Message::disconnect("no"), None), Ok(Step::PeerDisconnected(_))));
         assert!(matches!(peer.send(connect(), None), Err(Refusal::Unexpected { .. })));
@@ -219,7 +219,7 @@ fn a_goodbye_is_heard_at_any_time() {
 }
 
 #[test]
-fn descriptors_must_be_where_they_belong() {
+fn descriptors_only_with_messages_that_need_them() {
     let stray = Peer::new().refused(init(8), Some(event()));
     assert!(matches!(stray, Refusal::StrayDescriptor { message: "INIT" }));
     let stray = Peer::new().init().refused(connect(), Some(event()));
@@ -255,7 +255,7 @@ fn wrong_regions_are_refused() {
     for size in [(1 << 20) + 1, u64::MAX] {
         assert!(matches!(add(Peer::new().init(), 0, size, None), Refusal::TooMuchMemory { max: 0x10_0000 }));
     }
-    // What is there already counts.
+    // Regions added before count.
     let rest = (1 << 20) - Peer::new().layout.total_size();
     let refusal = add(Peer::new().init().region(), 1, rest + 1, None);
     assert!(matches!(refusal, Refusal::TooMuchMemory { .. }));
@@ -278,7 +278,7 @@ fn wrong_rings_are_refused() {
         peer().ring_refused(|r| r.index = 1),
         Refusal::RingIndex { direction: "S2M", index: 1, expected: 0 }
     ));
-    // The same again.
+    // The same index again.
     assert!(matches!(
         peer().ring(Direction::S2m).ring_refused(|_| {}),
         Refusal::RingIndex { direction: "S2M", index: 0, expected: 1 }
@@ -302,7 +302,7 @@ fn wrong_rings_are_refused() {
             RingError::OutOfBounds { offset, needed: 128 + 16 * 16, size }
         );
     }
-    // The last place where it fits.
+    // The last offset at which the ring fits.
     let mut fits = peer();
     let ring = AddRing { offset: (size as u32) - 128 - 16 * 16, ..fits.layout.ring(Direction::S2m, 0) };
     acked(fits.send(Message::AddRing(ring), Some(event())));

@@ -1,4 +1,4 @@
-//! The control socket: addresses, listening, descriptors, and messages of the wrong kind.
+//! The control socket: addresses, listening, descriptors, and invalid messages.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{ErrorKind, IoSlice};
@@ -27,7 +27,7 @@ fn send_raw(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// A path for a socket of this process.
+/// Returns a socket path that is unique to this process.
 fn path(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("memif-test-{}-{name}", std::process::id()))
 }
@@ -74,14 +74,14 @@ fn surplus_descriptors_are_closed() {
             send_raw(&a, bytes, &vec![write.as_fd(); count]);
             drop(write);
             assert!(recv(b.as_fd(), &Closer::default()).is_err());
-            // The end of the pipe: no copy of its other side is open any more.
+            // The read ends, because no copy of the pipe's other side is open any more.
             assert_eq!(rustix::io::read(&read, &mut [0u8; 4]).unwrap(), 0);
         }
     }
 }
 
 #[test]
-fn a_peer_that_does_not_read_does_not_block_us() {
+fn a_peer_that_does_not_read_does_not_block_the_sender() {
     let (a, _b) = pair();
     let error = loop {
         if let Err(e) = send(a.as_fd(), &Message::Ack, None) {
@@ -91,7 +91,7 @@ fn a_peer_that_does_not_read_does_not_block_us() {
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
     let (a, b) = pair();
     drop(b);
-    // An error, not SIGPIPE.
+    // The error is returned; SIGPIPE is not raised.
     assert_eq!(send(a.as_fd(), &Message::Ack, None).unwrap_err().kind(), ErrorKind::BrokenPipe);
 }
 
@@ -105,7 +105,7 @@ fn listening_at_a_path() {
     let server = listener.accept().unwrap();
     send(server.as_fd(), &Message::Ack, None).unwrap();
     assert!(matches!(recv(client.as_fd(), &Closer::default()), Ok(Some((Message::Ack, None)))));
-    // In use: not taken away from whoever has it.
+    // A path in use stays with its listener.
     assert_eq!(Listener::bind(&address).unwrap_err().kind(), ErrorKind::AddrInUse);
     drop(listener);
     assert!(!path.exists());
@@ -116,10 +116,10 @@ fn listening_at_a_path() {
 fn a_stale_socket_is_replaced_but_a_file_is_not() {
     let path = path("stale");
     let address = Address::Path(path.clone());
-    // Leaves its file behind, as a process that died would.
+    // The file stays behind, as after the death of its process.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let first = Listener::bind(&address).unwrap();
-    // Somebody removes the file and listens: it is no longer the first one's to remove.
+    // Another program removes the file and listens: the first listener must not remove the new file.
     std::fs::remove_file(&path).unwrap();
     let second = Listener::bind(&address).unwrap();
     drop(first);

@@ -1,4 +1,4 @@
-//! A client against a server, over real sockets, with packets through the rings.
+//! A client and a server exchange packets through the rings over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +27,7 @@ fn lookup(id: u32) -> Result<Interface, Refusal> {
     }
 }
 
-/// The server: a handshake on one socket, blocking.
+/// Performs the server's handshake on one socket, blocking.
 fn serve<S: AsFd>(socket: S, limits: Limits) -> Result<(Connection, S), Refusal> {
     let mut session = Session::new(limits, "server");
     send(socket.as_fd(), &session.hello(), None).unwrap();
@@ -72,7 +72,7 @@ fn connected(config: ClientConfig) -> (Client, Connection, OwnedFd) {
     (client.unwrap(), connection, socket)
 }
 
-/// What a switch does with an S2M ring, for one packet.
+/// Receives one packet from an S2M ring, as a switch does.
 fn server_receive(connection: &Connection, ring: &Ring, tail: &mut u16) -> Option<Vec<u8>> {
     let head = ring.head();
     let mut packet = Vec::new();
@@ -82,7 +82,7 @@ fn server_receive(connection: &Connection, ring: &Ring, tail: &mut u16) -> Optio
         let Descriptor { region, offset, length, .. } = descriptor;
         let from = connection.memory.translate(region, offset, length).unwrap();
         let mut part = vec![0; length as usize];
-        // SAFETY: `translate` checked the bytes.
+        // SAFETY: `translate` checked the range.
         unsafe { part.as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), part.len()) };
         packet.extend(part);
         if !descriptor.has_next() {
@@ -90,11 +90,11 @@ fn server_receive(connection: &Connection, ring: &Ring, tail: &mut u16) -> Optio
             return Some(packet);
         }
     }
-    assert!(packet.is_empty(), "half a packet was published");
+    assert!(packet.is_empty(), "an incomplete packet was published");
     None
 }
 
-/// What a switch does with an M2S ring, for one packet; `false` when the client has posted too little.
+/// Sends one packet into an M2S ring, as a switch does; `false` when the client has posted too few buffers.
 fn server_send(connection: &Connection, ring: &Ring, tail: &mut u16, packet: &[u8]) -> bool {
     let head = ring.head();
     let (mut at, mut rest) = (*tail, packet);
@@ -105,7 +105,7 @@ fn server_send(connection: &Connection, ring: &Ring, tail: &mut u16, packet: &[u
         let mut descriptor = ring.desc(at);
         let length = rest.len().min(descriptor.length as usize);
         let to = connection.memory.translate(descriptor.region, descriptor.offset, length as u32).unwrap();
-        // SAFETY: `translate` checked the bytes.
+        // SAFETY: `translate` checked the range.
         unsafe { to.as_ptr().copy_from_nonoverlapping(rest.as_ptr(), length) };
         rest = &rest[length..];
         descriptor.length = length as u32;
@@ -120,7 +120,7 @@ fn server_send(connection: &Connection, ring: &Ring, tail: &mut u16, packet: &[u
     }
 }
 
-/// A packet that says which one it is.
+/// Makes a packet whose content identifies its number.
 fn packet(number: u32, length: usize) -> Vec<u8> {
     (0..length).map(|i| (number as usize).wrapping_mul(31).wrapping_add(i) as u8).collect()
 }
@@ -132,7 +132,7 @@ fn names_and_sizes_arrive() {
     assert_eq!((connection.peer_name.as_str(), connection.peer_if_name.as_str()), ("memif-client", "memif3"));
     assert_eq!((client.tx.len(), client.rx.len()), (1, 1));
     assert_eq!(connection.s2m[0].ring.size(), 16);
-    // All buffers are posted, none is filled, and nobody wants interrupts.
+    // All buffers are posted, none is filled, and interrupts are masked.
     let m2s = &connection.m2s[0].ring;
     assert_eq!((m2s.head(), m2s.tail()), (16, 0));
     assert!(m2s.interrupts_masked());
@@ -146,7 +146,7 @@ fn packets_both_ways_until_the_indices_wrap() {
     let (mut s2m_tail, mut m2s_tail) = (0u16, 0u16);
     let (mut wraps, mut out) = (0, Vec::new());
     for number in 0..60_000u32 {
-        // One to three buffers each.
+        // Each packet takes one to three buffers.
         let sent = packet(number, 1 + number as usize % 384);
         assert!(client.tx[0].push(&[&sent]));
         client.tx[0].flush();
@@ -205,7 +205,7 @@ fn segments_become_descriptors() {
     let (mut client, connection, _socket) = connected(config());
     let tx = &mut client.tx[0];
     assert!(tx.push(&[&packet(1, 14), &[], &packet(2, 300)]));
-    // Nothing is visible before it is flushed.
+    // Packets are invisible before the flush.
     let ring = &connection.s2m[0].ring;
     assert_eq!(ring.head(), 0);
     tx.flush();
@@ -215,7 +215,7 @@ fn segments_become_descriptors() {
     let mut expected = packet(1, 14);
     expected.extend(packet(2, 300));
     assert_eq!(server_receive(&connection, ring, &mut 0), Some(expected));
-    // No packet at all, one that is larger than the ring, and one that does not fit just now.
+    // An empty packet, one larger than the ring, and one larger than the free slots are refused.
     assert_eq!(tx.free_slots(), 16);
     assert!(!tx.push(&[]));
     assert!(!tx.push(&[&[]]));
@@ -235,13 +235,13 @@ fn prefixes_and_held_buffers() {
     for number in 0..8 {
         assert!(server_send(&connection, ring, &mut tail, &packet(number, 200)));
     }
-    // The client has taken nothing yet, so the ring is full.
+    // The client has taken no packet yet, so the ring is full.
     assert!(!server_send(&connection, ring, &mut tail, &packet(8, 1)));
     assert_eq!(client.rx[0].pop_prefix(&mut out, 150), Some(200));
     assert_eq!(out, packet(0, 200)[..150]);
     assert_eq!(client.rx[0].pop_prefix(&mut out, 0), Some(200));
     assert!(out.is_empty());
-    // Taken, but not given back.
+    // Packets are taken, but their buffers are not returned.
     assert!(!server_send(&connection, ring, &mut tail, &packet(8, 1)));
     client.rx[0].refill();
     assert!(server_send(&connection, ring, &mut tail, &packet(8, 512)));
@@ -249,9 +249,9 @@ fn prefixes_and_held_buffers() {
 }
 
 #[test]
-fn interrupts_go_to_who_asks() {
+fn interrupts_are_sent_only_when_unmasked() {
     let (mut client, connection, _socket) = connected(config());
-    // Towards the server, which has not said anything and thus wants them.
+    // Towards the server, which has interrupts unmasked by default.
     assert!(client.tx[0].push(&[&[1]]));
     assert!(client.tx[0].flush());
     let mut count = [0u8; 8];
@@ -284,10 +284,10 @@ fn interrupts_go_to_who_asks() {
 }
 
 #[test]
-fn a_lying_server_harms_nobody() {
+fn a_lying_server_does_no_harm() {
     let (mut client, connection, _socket) = connected(config());
     let mut out = Vec::new();
-    // More filled than posted.
+    // More buffers filled than posted.
     connection.m2s[0].ring.set_tail(17);
     assert!(!client.rx[0].pop(&mut out));
     assert_eq!(client.rx[0].malformed(), 1);
@@ -302,7 +302,7 @@ fn a_lying_server_harms_nobody() {
     assert_eq!(client.rx[0].pop_prefix(&mut out, usize::MAX), Some(128));
     assert_eq!(client.rx[0].pop_prefix(&mut out, usize::MAX), Some(15 * 128));
     assert!(!client.rx[0].pop(&mut out));
-    // A tail that runs away makes a ring look full, and nothing else.
+    // A tail beyond head only makes the ring look full.
     connection.s2m[0].ring.set_tail(40000);
     assert_eq!(client.tx[0].free_slots(), 0);
     assert!(!client.tx[0].push(&[&[1]]));
@@ -335,10 +335,10 @@ fn a_client_that_truncates_its_memory_is_noticed() {
 }
 
 #[test]
-fn the_server_s_limits_are_kept() {
-    let wishes = ClientConfig { tx_queues: 4, rx_queues: 3, log2_ring_size: 12, ..config() };
+fn the_server_s_limits_apply() {
+    let requested = ClientConfig { tx_queues: 4, rx_queues: 3, log2_ring_size: 12, ..config() };
     let limits = Limits { max_regions: 1, max_rings: 2, max_log2_ring_size: 5, ..Limits::default() };
-    let (client, server) = start(wishes, limits);
+    let (client, server) = start(requested, limits);
     let (connection, _socket) = server.join().unwrap().unwrap();
     let client = client.unwrap();
     assert_eq!((client.tx.len(), client.rx.len()), (2, 2));
@@ -358,7 +358,7 @@ fn refusals_reach_the_client() {
 }
 
 #[test]
-fn a_client_that_cannot_go_on_says_why() {
+fn a_failing_client_reports_the_reason() {
     let (client, server) = start(ClientConfig { tx_queues: 0, rx_queues: 0, ..config() }, Limits::default());
     let error = client.unwrap_err().to_string();
     assert_eq!(error, "no queues: at least one in one direction is needed");
@@ -409,7 +409,7 @@ fn connecting_through_a_listener() {
     assert!(matches!(unreachable, ConnectError::Dial { .. }), "{unreachable}");
 
     let listener = Listener::bind(&address).unwrap();
-    // Nobody says hello.
+    // The server sends no HELLO.
     let hurried = ClientConfig { timeout: Duration::from_millis(20), ..config.clone() };
     assert!(matches!(Client::connect(&hurried), Err(ConnectError::Timeout { .. })));
     drop(listener.accept().unwrap());
@@ -430,8 +430,10 @@ fn an_event_loop_can_drive_the_client() {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let attaching = Attaching::over(ours, config());
-    // Nothing has arrived: it returns at once.
-    let Advance::Waiting(mut attaching) = attaching.advance().unwrap() else { panic!("connected to nobody") };
+    // No message has arrived: `advance` returns at once.
+    let Advance::Waiting(mut attaching) = attaching.advance().unwrap() else {
+        panic!("connected without a server")
+    };
     let server = std::thread::spawn(move || serve(theirs, Limits::default()).unwrap());
     let attached = loop {
         readable(attaching.as_fd());
@@ -442,7 +444,7 @@ fn an_event_loop_can_drive_the_client() {
     };
     let (connection, _socket) = server.join().unwrap();
     assert_eq!(attached.connection.s2m.len(), 1);
-    // Both sides look at the same ring.
+    // Both sides see the same ring.
     attached.connection.s2m[0].ring.set_head(9);
     assert_eq!(connection.s2m[0].ring.head(), 9);
     assert_eq!(attached.connection.m2s[0].ring.head(), 0);

@@ -1,22 +1,22 @@
-//! Packet filters in the classic BPF instruction set (McCanne and Jacobson, "The BSD Packet Filter", 1993, §3): what a
-//! `tcpdump` expression is compiled to.
+//! Packet filters in the classic BPF instruction set (McCanne and Jacobson, "The BSD Packet Filter", 1993, §3), the
+//! target of `tcpdump` expressions.
 //!
-//! A [`Program`] exists only for code that passed [`Program::new`]: known instructions, jumps forward and within the
-//! program, a return at its end. So running one ends after at most as many steps as it has instructions, whatever the
-//! packet. A load from beyond the end of the packet rejects it, as it does everywhere.
+//! A [`Program`] exists only for code that passed [`Program::new`]: known instructions, forward jumps within the
+//! program, a return at its end. A run therefore ends after at most as many steps as the program has instructions,
+//! whatever the packet. As in every BPF machine, a load beyond the end of the packet rejects the packet.
 
 use crate::bytes::chunk;
 
-/// Most instructions of a program: the kernel's bound (`BPF_MAXINSNS`).
+/// Maximum number of instructions of a program: the kernel's bound (`BPF_MAXINSNS`).
 pub const MAX_INSTRUCTIONS: usize = 4096;
 
 /// Words of scratch memory.
 const SCRATCH: usize = 16;
 
-/// An instruction as it is passed around (`struct bpf_insn`).
+/// An unchecked instruction (`struct bpf_insn`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    /// What to do: class, size, mode, operation.
+    /// Operation code: class, size, mode, operation.
     pub code: u16,
     /// Instructions to skip if the condition holds.
     pub jt: u8,
@@ -26,33 +26,33 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// Why code is not a program.
+/// Reasons for rejecting code as a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
-    /// Nothing to run.
+    /// The code is empty.
     #[error("the filter has no instructions")]
     Empty,
-    /// More than [`MAX_INSTRUCTIONS`].
-    #[error("the filter has {0} instructions; {MAX_INSTRUCTIONS} are possible")]
+    /// The code has more than [`MAX_INSTRUCTIONS`].
+    #[error("the filter has {0} instructions (at most {MAX_INSTRUCTIONS})")]
     TooLong(usize),
-    /// No such instruction.
-    #[error("instruction {at} of the filter, {code:#06x}, is not known")]
+    /// An instruction is unknown.
+    #[error("instruction {at} of the filter is unknown: {code:#06x}")]
     Unknown {
         /// Its position, from 0.
         at: usize,
         /// Its code.
         code: u16,
     },
-    /// A jump to nowhere.
+    /// A jump ends outside the program.
     #[error("instruction {0} of the filter jumps past its end")]
     Jump(usize),
-    /// A word that scratch memory does not have.
-    #[error("instruction {0} of the filter uses a word that scratch memory does not have")]
+    /// An instruction uses a word beyond scratch memory.
+    #[error("instruction {0} of the filter uses a word beyond scratch memory")]
     Scratch(usize),
-    /// By a constant.
+    /// An instruction divides by a constant zero.
     #[error("instruction {0} of the filter divides by zero")]
     Division(usize),
-    /// Execution would run out of the code.
+    /// The last instruction is not a return.
     #[error("the filter does not end in a return")]
     NoReturn,
 }
@@ -114,7 +114,7 @@ enum Step {
     StoreIndex(usize),
     Compute(Operation, Operand),
     Negate,
-    /// Skips this many steps.
+    /// Skips that many steps.
     Jump(usize),
     Branch {
         test: Test,
@@ -128,16 +128,16 @@ enum Step {
     AccumulatorFromIndex,
 }
 
-/// A load reached beyond the bytes at hand, but not beyond the packet: its verdict takes more bytes.
+/// A load beyond the bytes given but not beyond the packet: the verdict needs more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsMore;
 
-/// A filter that can be run.
+/// A checked filter, ready to run.
 #[derive(Clone, Debug)]
 pub struct Program(Box<[Step]>);
 
 impl Program {
-    /// Checks code.
+    /// Checks `code` and compiles it to steps.
     pub fn new(code: &[Instruction]) -> Result<Self, ProgramError> {
         if code.is_empty() {
             return Err(ProgramError::Empty);
@@ -153,14 +153,15 @@ impl Program {
         }
     }
 
-    /// Whether the filter keeps a packet that is `len` bytes long and starts with `bytes`. With fewer than `len` bytes the
-    /// answer may be that it [takes more](NeedsMore).
+    /// Returns whether the filter keeps a packet that is `len` bytes long and starts with `bytes`. With fewer than
+    /// `len` bytes, the result may be [`NeedsMore`].
     #[inline]
     pub fn keeps(&self, bytes: &[u8], len: u32) -> Result<bool, NeedsMore> {
         Ok(self.run(bytes, len)? != 0)
     }
 
-    /// The filter's verdict: how many bytes of the packet to keep, 0 for none of it. As [`Program::keeps`].
+    /// Returns the filter's verdict: the number of bytes of the packet to keep, 0 to reject it. Arguments as for
+    /// [`Program::keeps`].
     pub fn run(&self, bytes: &[u8], len: u32) -> Result<u32, NeedsMore> {
         let (mut a, mut x, mut scratch) = (0u32, 0u32, [0u32; SCRATCH]);
         let mut steps = self.0.iter();
@@ -208,7 +209,7 @@ impl Program {
                 Step::AccumulatorFromIndex => a = x,
             }
         }
-        // Not reached: the last step returns.
+        // Unreachable: the last step returns.
         Ok(0)
     }
 }
@@ -245,7 +246,7 @@ fn load(bytes: &[u8], at: u64, size: Size) -> Option<u32> {
     }
 }
 
-/// The verdict when a load found nothing at `at`.
+/// Returns the verdict when a load at `at` failed.
 #[cold]
 fn beyond(bytes: &[u8], len: u32, at: u64, size: Size) -> Result<u32, NeedsMore> {
     let width = match size {
@@ -273,14 +274,14 @@ fn compute(operation: Operation, a: u32, with: u32) -> Option<u32> {
     })
 }
 
-// The fields of an instruction's code.
+// Fields of an instruction's code.
 const CLASS: u16 = 0x07;
 const SIZE: u16 = 0x18;
 const MODE: u16 = 0xe0;
 const OPERATION: u16 = 0xf0;
 const FROM_X: u16 = 0x08;
 
-/// Makes a step of instruction `at` of `len`.
+/// Checks instruction `at` of `len` and returns its step.
 fn check(at: usize, instruction: &Instruction, len: usize) -> Result<Step, ProgramError> {
     let Instruction { code, jt, jf, k } = *instruction;
     let unknown = Err(ProgramError::Unknown { at, code });
@@ -288,7 +289,7 @@ fn check(at: usize, instruction: &Instruction, len: usize) -> Result<Step, Progr
         Ok(word) if word < SCRATCH => Ok(word),
         _ => Err(ProgramError::Scratch(at)),
     };
-    // The last instruction of the program may be jumped to.
+    // A jump to the last instruction of the program is allowed.
     let target = |skip: u32| match usize::try_from(skip) {
         Ok(skip) if skip < len - 1 - at => Ok(skip),
         _ => Err(ProgramError::Jump(at)),
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_refused() {
+    fn invalid_programs_are_refused() {
         let refused = |code: &[Instruction]| Program::new(code).unwrap_err();
         assert_eq!(refused(&[]), ProgramError::Empty);
         assert_eq!(refused(&[KEEP; 4097]), ProgramError::TooLong(4097));
@@ -449,11 +450,11 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_takes_more_bytes_says_so() {
+    fn verdicts_report_missing_bytes() {
         let program = Program::new(&[op(0x28, 12), KEEP]).unwrap();
         assert_eq!(program.keeps(&[0; 13], 60), Err(NeedsMore));
         assert_eq!(program.keeps(&[0; 14], 60), Ok(true));
-        assert_eq!(program.keeps(&[0; 13], 13), Ok(false), "the packet is as short as that");
-        assert_eq!(program.keeps(&[0; 10], 13), Ok(false), "nor are there more");
+        assert_eq!(program.keeps(&[0; 13], 13), Ok(false), "the packet itself is too short");
+        assert_eq!(program.keeps(&[0; 10], 13), Ok(false), "the packet itself is too short");
     }
 }

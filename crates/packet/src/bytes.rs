@@ -1,20 +1,20 @@
 //! Reading and writing fixed-size fields at computed offsets.
 //!
-//! Invariant: an offset or a length that lies outside of the slice gives `None`, whatever its value.
+//! Invariant: an offset or a length outside the slice gives `None`, whatever its value.
 
-/// The `N` bytes that start at `at`.
+/// Returns the `N` bytes that start at `at`.
 #[inline]
 pub(crate) fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
 }
 
-/// The `N` bytes that start at `at`, to be written.
+/// Returns the `N` bytes that start at `at`, mutably.
 #[inline]
 pub(crate) fn chunk_mut<const N: usize>(bytes: &mut [u8], at: usize) -> Option<&mut [u8; N]> {
     bytes.get_mut(at..)?.first_chunk_mut()
 }
 
-/// The 16-bit number in network byte order at `at`.
+/// Returns the 16-bit number in network byte order at `at`.
 #[inline]
 pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     chunk(bytes, at).map(|field| u16::from_be_bytes(*field))

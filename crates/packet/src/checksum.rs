@@ -1,25 +1,25 @@
-//! The Internet checksum (RFC 1071), over pieces.
+//! The Internet checksum (RFC 1071), computed over pieces.
 //!
-//! A [`Sum`] is the sum of a run of bytes. Runs are extended piece by piece and may be joined, whatever their lengths:
-//! a packet's checksum is put together from a private header and a payload that is scattered over somebody's memory.
+//! A [`Sum`] is the sum of a run of bytes. Runs are extended piece by piece and can be joined, whatever their lengths:
+//! a packet's checksum combines a private header and a payload scattered over its sender's memory.
 //!
-//! Two properties of one's complement addition carry the implementation. It does not depend on byte order (RFC 1071
+//! The implementation rests on two properties of one's complement addition. It does not depend on byte order (RFC 1071
 //! §2(B)), so words are added as they lie in memory and the result is swapped once at the end. For the same reason a
-//! piece that begins at an odd offset contributes the byte-swapped sum that it would have at an even one.
+//! piece at an odd offset contributes the byte-swapped sum that it has at an even one.
 //!
-//! Invariant: `words` is congruent, modulo 0xffff, to the sum of the run's 16-bit words in memory order, a last odd byte
-//! being padded with a zero; it grows by at most 0xffff a call, so that 64 bits do not overflow.
+//! Invariant: `words` is congruent, modulo 0xffff, to the sum of the run's 16-bit words in memory order, a last odd
+//! byte padded with a zero. Each call adds at most 0xffff, so 64 bits do not overflow.
 
 /// The sum of a run of bytes as RFC 1071 §1 defines it, before complementing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     words: u64,
-    /// Whether the run has an odd length, so that the next byte is the lower half of a word.
+    /// Whether the run has an odd length; the next byte is then the lower half of a word.
     odd: bool,
 }
 
 impl Sum {
-    /// The sum of a run.
+    /// Returns the sum of a run.
     #[inline]
     pub fn of(data: &[u8]) -> Self {
         let mut sum = Self::default();
@@ -40,21 +40,22 @@ impl Sum {
         self.append(value.to_be());
     }
 
-    /// Extends the run by another, summed on its own, as from an even offset.
+    /// Extends the run by another run, summed separately as from an even offset.
     #[inline]
     pub fn combine(&mut self, next: Sum) {
         self.append(fold(next.words));
         self.odd ^= next.odd;
     }
 
-    /// The sum folded to 16 bits, not complemented: what a sender that leaves the checksum to others writes into the
-    /// checksum field, for the pseudo-header (virtio 1.2 §5.1.6.2).
+    /// Returns the sum folded to 16 bits, not complemented. A sender that offloads the checksum writes this value, for
+    /// the pseudo-header, into the checksum field (virtio 1.2 §5.1.6.2).
     #[inline]
     pub fn partial(&self) -> u16 {
         u16::from_be(fold(self.words))
     }
 
-    /// The checksum: the complement of the folded sum (RFC 1071 §1). It is zero over a run with a right checksum in it.
+    /// Returns the checksum: the complement of the folded sum (RFC 1071 §1). Over a run that contains its correct
+    /// checksum it is zero.
     #[inline]
     pub fn finish(&self) -> u16 {
         !self.partial()
@@ -66,7 +67,7 @@ impl Sum {
     }
 }
 
-/// The sum of the IPv4 pseudo-header (RFC 9293 §3.1, RFC 768); `len` is that of the transport header and its data.
+/// Returns the sum of the IPv4 pseudo-header (RFC 9293 §3.1, RFC 768); `len` covers the transport header and its data.
 #[inline]
 pub fn pseudo_header_v4(src: [u8; 4], dst: [u8; 4], protocol: u8, len: u16) -> Sum {
     let mut sum = Sum::default();
@@ -77,7 +78,7 @@ pub fn pseudo_header_v4(src: [u8; 4], dst: [u8; 4], protocol: u8, len: u16) -> S
     sum
 }
 
-/// The sum of the IPv6 pseudo-header (RFC 8200 §8.1); `len` is that of the transport header and its data.
+/// Returns the sum of the IPv6 pseudo-header (RFC 8200 §8.1); `len` covers the transport header and its data.
 #[inline]
 pub fn pseudo_header_v6(src: [u8; 16], dst: [u8; 16], protocol: u8, len: u32) -> Sum {
     let mut sum = Sum::default();
@@ -88,7 +89,7 @@ pub fn pseudo_header_v6(src: [u8; 16], dst: [u8; 16], protocol: u8, len: u32) ->
     sum
 }
 
-/// Adds up the words of `data` as they lie in memory.
+/// Adds the words of `data` as they lie in memory.
 #[inline]
 fn sum_words(data: &[u8]) -> u64 {
     let (blocks, rest) = data.as_chunks::<32>();
@@ -106,9 +107,9 @@ fn sum_words(data: &[u8]) -> u64 {
     sum + u64::from(u32::from_ne_bytes(tail))
 }
 
-/// Adds up 32 bits at a time in 64-bit lanes, which the compiler turns into vector additions.
+/// Adds 32 bits at a time in 64-bit lanes, which the compiler turns into vector additions.
 ///
-/// Lanes and their total stay below 2^64 for 2^29 blocks, 16 GiB, and nothing in a switch is that long.
+/// Lanes and their total stay below 2^64 for 2^29 blocks, 16 GiB; no packet is that long.
 fn sum_blocks(blocks: &[[u8; 32]]) -> u64 {
     let mut lanes = [0u64; 8];
     for block in blocks {
@@ -119,14 +120,14 @@ fn sum_blocks(blocks: &[[u8; 32]]) -> u64 {
     lanes.into_iter().sum()
 }
 
-/// Adds the 16-bit words of `sum` to one another until one is left, carries added back in (RFC 1071 §4.1).
+/// Folds `sum` into one 16-bit word, carries added back in (RFC 1071 §4.1).
 #[inline]
 fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
-    // Below 2^33, 2^17 + 2^16, 2^16 + 2, 2^16: nothing is cut off.
+    // The sums above are below 2^33, 2^17 + 2^16, 2^16 + 2 and 2^16: no bits are lost.
     sum as u16
 }
 

@@ -1,7 +1,7 @@
 //! VLAN tags, edited in place (IEEE 802.1Q §6.9, §9.5).
 //!
-//! Only the twelve address bytes move, whatever the length of the frame: a tag is pushed into four spare bytes in front
-//! of it, and popping one leaves four.
+//! Only the twelve address bytes move, whatever the length of the frame: a push uses four spare bytes in front of the
+//! frame, and a pop leaves four.
 //!
 //! Invariants: a function that returns `false` has changed nothing; bytes after the tag are never touched. Checksum
 //! offsets count from the frame's first byte: after a push or pop, [`Offload::shift`](crate::Offload::shift) them by
@@ -9,13 +9,13 @@
 
 use crate::ether::{ADDRESSES_LEN, EtherType, HEADER_LEN, VLAN_TAG_LEN, VlanTag, vlan_tag};
 
-/// Length of a frame's header once it has one tag.
+/// Length of a frame's header with one tag.
 const TAGGED_LEN: usize = HEADER_LEN + VLAN_TAG_LEN;
 
 /// Makes `tag` the outermost tag, TPID 0x8100 (IEEE 802.1Q §9.3).
 ///
-/// `buf` begins [`VLAN_TAG_LEN`] spare bytes before the frame; the tagged frame begins at `buf[0]`. `false` if there is
-/// no whole Ethernet header behind the spare bytes.
+/// `buf` begins [`VLAN_TAG_LEN`] spare bytes before the frame; the tagged frame begins at `buf[0]`. Returns `false` if
+/// the spare bytes are not followed by a whole Ethernet header.
 #[inline]
 pub fn push_vlan(buf: &mut [u8], tag: VlanTag) -> bool {
     let Some(front) = buf.first_chunk_mut::<TAGGED_LEN>() else { return false };
@@ -27,7 +27,7 @@ pub fn push_vlan(buf: &mut [u8], tag: VlanTag) -> bool {
 
 /// Removes the outermost tag if its TPID is 0x8100 (IEEE 802.1Q §9.3).
 ///
-/// The frame begins at `buf[0]` before and at `buf[VLAN_TAG_LEN]` after. `false` if there is no such tag.
+/// The frame begins at `buf[0]` before and at `buf[VLAN_TAG_LEN]` after. Returns `false` if the frame has no such tag.
 #[inline]
 pub fn pop_vlan(buf: &mut [u8]) -> bool {
     if vlan_tag(buf).is_none() {
@@ -38,7 +38,7 @@ pub fn pop_vlan(buf: &mut [u8]) -> bool {
     true
 }
 
-/// Rewrites the outermost tag if its TPID is 0x8100 (IEEE 802.1Q §9.6); `false` if there is no such tag.
+/// Rewrites the outermost tag if its TPID is 0x8100 (IEEE 802.1Q §9.6). Returns `false` if the frame has no such tag.
 #[inline]
 pub fn set_vlan(frame: &mut [u8], tag: VlanTag) -> bool {
     if vlan_tag(frame).is_none() {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn short_frames_are_left_alone() {
+    fn short_frames_are_left_unchanged() {
         let mut short = [0u8; 17];
         short[12] = 0x81;
         let before = short;

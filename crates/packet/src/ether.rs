@@ -1,7 +1,7 @@
 //! The Ethernet header: addresses, types and VLAN tags (IEEE 802.3 clause 3, IEEE 802.1Q clause 9).
 //!
-//! Invariants: a [`Vid`] is always one that a frame can belong to (1 to 4094); a [`VlanTag`] is what a frame carries,
-//! which includes the VLAN ids 0 (priority only) and 4095 (reserved).
+//! Invariants: a [`Vid`] is always a VLAN that frames can belong to (1 to 4094); a [`VlanTag`] is the content of a
+//! frame's tag, which includes the VLAN ids 0 (priority only) and 4095 (reserved).
 
 use core::fmt;
 use core::num::NonZeroU16;
@@ -15,7 +15,7 @@ pub const HEADER_LEN: usize = 14;
 /// Length of one VLAN tag, TPID and TCI (IEEE 802.1Q §9.3).
 pub const VLAN_TAG_LEN: usize = 4;
 
-/// Bytes of the two addresses that every frame starts with; a VLAN tag follows them.
+/// Length of the two addresses that every frame starts with; a VLAN tag follows them.
 pub(crate) const ADDRESSES_LEN: usize = 12;
 
 /// A 48-bit MAC address in transmission order (IEEE 802.3 §3.2.3).
@@ -41,14 +41,15 @@ impl MacAddr {
         self.to_u64() == 0xffff_ffff_ffff
     }
 
-    /// The address as a number below 2^48, the first byte on the wire the most significant.
+    /// Returns the address as a number below 2^48, the first byte on the wire the most significant.
     #[inline]
     pub const fn to_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// The inverse of [`to_u64`](Self::to_u64); the upper 16 bits of `value` are ignored.
+    /// Returns the address of a number: the inverse of [`to_u64`](Self::to_u64). The upper 16 bits of `value` are
+    /// ignored.
     #[inline]
     pub const fn from_u64(value: u64) -> Self {
         let [_, _, a, b, c, d, e, f] = value.to_be_bytes();
@@ -69,23 +70,21 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// A text that should have been a MAC address and is not.
+/// Error for a text that is not a MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is not a MAC address: six pairs of hexadecimal digits are expected, such as 52:54:00:12:34:56"
-)]
+#[error("`{0}` is not a MAC address: expected six pairs of hexadecimal digits, such as 52:54:00:12:34:56")]
 pub struct MacAddrError(String);
 
 impl FromStr for MacAddr {
     type Err = MacAddrError;
 
-    /// Six pairs of hexadecimal digits, separated by `:` or by `-` (IEEE 802 §8.1 writes the latter).
+    /// Parses six pairs of hexadecimal digits, separated by `:` or by `-` (the separator of IEEE 802 §8.1).
     fn from_str(text: &str) -> Result<Self, MacAddrError> {
         let separator = if text.contains('-') { '-' } else { ':' };
         let mut pairs = text.split(separator);
         let mut octets = [0; 6];
         for octet in &mut octets {
-            // from_str_radix alone would take "+5" for a pair.
+            // from_str_radix alone accepts "+5" as a pair.
             *octet = pairs
                 .next()
                 .filter(|pair| pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit()))
@@ -105,7 +104,7 @@ pub const fn is_reserved_group(dst: MacAddr) -> bool {
     dst.to_u64() & !0xf == 0x0180_c200_0000
 }
 
-/// The type of what follows the Ethernet header (IEEE 802.3 §3.2.6).
+/// The type of the payload after the Ethernet header (IEEE 802.3 §3.2.6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtherType(pub u16);
 
@@ -122,10 +121,10 @@ impl EtherType {
     pub const SERVICE_VLAN: Self = Self(0x88a8);
     /// The Link Layer Discovery Protocol (IEEE 802.1AB §7.4).
     pub const LLDP: Self = Self(0x88cc);
-    /// The smallest type: a field below it is the length of an LLC frame (IEEE 802.3 §3.2.6).
+    /// The smallest type: a smaller value is the length of an LLC frame (IEEE 802.3 §3.2.6).
     pub const FIRST: Self = Self(0x0600);
 
-    /// Whether this announces a VLAN tag, [`VLAN`](Self::VLAN) or [`SERVICE_VLAN`](Self::SERVICE_VLAN).
+    /// Whether this type announces a VLAN tag, [`VLAN`](Self::VLAN) or [`SERVICE_VLAN`](Self::SERVICE_VLAN).
     #[inline]
     pub const fn is_vlan(self) -> bool {
         self.0 == Self::VLAN.0 || self.0 == Self::SERVICE_VLAN.0
@@ -144,12 +143,12 @@ impl fmt::Debug for EtherType {
     }
 }
 
-/// The id of a VLAN that frames can belong to: 1 to 4094 (IEEE 802.1Q table 9-2).
+/// The id of a VLAN that frames can belong to, 1 to 4094 (IEEE 802.1Q table 9-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vid(NonZeroU16);
 
 impl Vid {
-    /// The VLAN of that id, unless it is 0 or above 4094.
+    /// Returns the VLAN with that id, or `None` for 0 and ids above 4094.
     #[inline]
     pub const fn new(id: u16) -> Option<Self> {
         match NonZeroU16::new(id) {
@@ -171,9 +170,9 @@ impl fmt::Display for Vid {
     }
 }
 
-/// A text or number that should have been a VLAN id and is not.
+/// Error for a text or number that is not a VLAN id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a VLAN id: a number from 1 to 4094 is expected")]
+#[error("`{0}` is not a VLAN id: expected a number from 1 to 4094")]
 pub struct VidError(String);
 
 impl FromStr for Vid {
@@ -199,7 +198,7 @@ pub struct VlanTag {
     pub pcp: u8,
     /// Drop eligible indicator.
     pub dei: bool,
-    /// VLAN id as carried: 0 is a tag that only gives a priority, 4095 is reserved.
+    /// VLAN id as carried: 0 in a priority tag, 4095 is reserved.
     pub vid: u16,
 }
 
@@ -210,36 +209,36 @@ impl VlanTag {
         Self { pcp: 0, dei: false, vid: vid.get() }
     }
 
-    /// Takes the 16 bits apart.
+    /// Unpacks the 16 bits of the tag control information.
     #[inline]
     pub const fn from_tci(tci: u16) -> Self {
         Self { pcp: (tci >> 13) as u8, dei: tci & 0x1000 != 0, vid: tci & 0x0fff }
     }
 
-    /// Puts the 16 bits together; bits of `pcp` and `vid` that do not fit are dropped.
+    /// Packs the fields into 16 bits; excess bits of `pcp` and `vid` are dropped.
     #[inline]
     pub const fn to_tci(self) -> u16 {
         ((self.pcp as u16) << 13) | ((self.dei as u16) << 12) | (self.vid & 0x0fff)
     }
 
-    /// The VLAN that the tag names; `None` for 0 and 4095.
+    /// Returns the VLAN that the tag names; `None` for 0 and 4095.
     #[inline]
     pub const fn vlan(self) -> Option<Vid> {
         Vid::new(self.vid)
     }
 }
 
-/// Destination and source address of a frame; `None` if it ends before its Ethernet header does.
+/// Returns the destination and source address of a frame; `None` if it ends within its Ethernet header.
 #[inline]
 pub fn addresses(frame: &[u8]) -> Option<(MacAddr, MacAddr)> {
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *frame.first_chunk::<HEADER_LEN>()?;
     Some((MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5])))
 }
 
-/// The outermost tag of a frame, if that is a customer VLAN tag, TPID 0x8100 (IEEE 802.1Q §9.5).
+/// Returns the outermost tag of a frame if it is a customer VLAN tag, TPID 0x8100 (IEEE 802.1Q §9.5).
 #[inline]
 pub fn vlan_tag(frame: &[u8]) -> Option<VlanTag> {
-    // The type after the tag has to be there too: a tag without one is no tag that could be popped.
+    // The type after the tag is required too: a tag without one could not be popped.
     chunk::<{ VLAN_TAG_LEN + 2 }>(frame, ADDRESSES_LEN)?;
     if be16(frame, ADDRESSES_LEN)? != EtherType::VLAN.0 {
         return None;

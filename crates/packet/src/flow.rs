@@ -1,16 +1,17 @@
-//! One number for all packets of a flow, by which a queue or a path is chosen.
+//! Flow hash: equal for all packets of a flow; selects a queue or a path.
 //!
+//! Hashed fields:
 //! - IP: addresses, transport protocol and, for the protocols that have them, ports.
-//! - Fragments, and packets whose transport protocol cannot be found: addresses only, since only the first fragment has
+//! - Fragments, and packets without a known transport protocol: addresses only, because only the first fragment has
 //!   ports and all must stay together.
-//! - All else: MAC addresses and EtherType.
+//! - Other frames: MAC addresses and EtherType.
 //!
-//! VLAN tags take no part, so a flow keeps its number where a tag is pushed or popped on its way. The two directions of a
-//! connection have different numbers.
+//! VLAN tags are excluded, so a flow keeps its hash when a tag is pushed or popped. The two directions of a connection
+//! have different hashes.
 //!
-//! The function is that of the wyhash family: words are multiplied to 128 bits and the halves folded together. It has no
-//! secret, so a sender can aim its flows at one queue, which is its own to choose anyway; a hash table that tenants can
-//! fill must not use it.
+//! The function is of the wyhash family: it multiplies words to 128 bits and folds the halves together. It has no
+//! secret, so a sender can aim its flows at one queue, a choice that it has anyway; a hash table that tenants can fill
+//! must not use it.
 //!
 //! Invariant: equal fields give equal hashes on every machine, in every process.
 
@@ -18,13 +19,13 @@ use crate::bytes::{be16, chunk};
 use crate::ether::ADDRESSES_LEN;
 use crate::headers::{IpVersion, Layers, protocol};
 
-// Digits of pi behind the point: odd enough to have no structure of their own.
+// Digits of pi after the point: constants without a structure of their own.
 const K0: u64 = 0x243f_6a88_85a3_08d3;
 const K1: u64 = 0x1319_8a2e_0370_7344;
 const K2: u64 = 0xa409_3822_299f_31d0;
 const K3: u64 = 0x082e_fa98_ec4e_6c89;
 
-/// The hash of a frame's flow; the front of a longer packet does, if its transport ports are in it.
+/// Returns the hash of a frame's flow. The front of a longer packet is enough if it includes the transport ports.
 #[inline(always)]
 pub fn hash(frame: &[u8]) -> u32 {
     match plain(frame) {
@@ -33,13 +34,14 @@ pub fn hash(frame: &[u8]) -> u32 {
     }
 }
 
-/// The hash of TCP and UDP over IPv4 without options, fragments and VLAN tags: most packets, whose fields have known places.
+/// Returns the hash for TCP and UDP over IPv4 without options, fragments and VLAN tags: most packets, with fields at
+/// fixed offsets.
 #[inline]
 fn plain(frame: &[u8]) -> Option<u64> {
     let front = frame.first_chunk::<{ PLAIN_LEN }>()?;
-    // EtherType, version and header length; flags but "don't fragment", and fragment offset (RFC 791 §3.1).
+    // EtherType, version and header length; flags except "don't fragment", and fragment offset (RFC 791 §3.1).
     let is_plain = be16(front, 12)? == 0x0800 && front[14] == 0x45 && be16(front, 20)? & 0xbfff == 0;
-    // The packet is as long as it says, so far as its ports matter.
+    // The IPv4 total length includes the ports.
     let is_whole = usize::from(be16(front, 16)?) >= PLAIN_LEN - 14;
     let protocol = front[23];
     if !is_plain || !is_whole || !matches!(protocol, protocol::TCP | protocol::UDP) {
@@ -49,16 +51,16 @@ fn plain(frame: &[u8]) -> Option<u64> {
     Some(mix(word(front, 26)? ^ K0, (u64::from(ports) << 8 | u64::from(protocol)) ^ K1))
 }
 
-/// Ethernet and IPv4 headers, and the first 8 bytes of what follows.
+/// Length of Ethernet and IPv4 headers and the first 8 bytes after them.
 const PLAIN_LEN: usize = 42;
 
-/// One more round: the bits of the last words have met only one multiplication.
+/// Mixes once more: the bits of the last words have been through only one multiplication.
 #[inline]
 fn finish(hash: u64) -> u32 {
     mix(hash ^ K2, K3) as u32
 }
 
-/// [`hash`] for a frame that has been parsed.
+/// Returns [`hash`] for a parsed frame.
 #[inline]
 pub fn hash_layers(frame: &[u8], layers: &Layers) -> u32 {
     finish(ip(frame, layers).unwrap_or_else(|| ethernet(frame, layers)))
@@ -80,12 +82,12 @@ fn ip(frame: &[u8], layers: &Layers) -> Option<u64> {
     }
 }
 
-/// Protocol and ports; 0 where a fragment or an unknown protocol leaves the addresses alone.
+/// Hashed word of protocol and ports; 0 for a fragment or an unknown protocol, where only addresses count.
 #[inline]
 fn transport(frame: &[u8], layers: &Layers) -> u64 {
     let (false, Some(protocol)) = (layers.fragment, layers.protocol) else { return 0 };
     let ports = match (protocol, layers.l4) {
-        // All of them start with source and destination port.
+        // All of these start with source and destination port.
         (protocol::TCP | protocol::UDP | protocol::SCTP | protocol::DCCP | protocol::UDP_LITE, Some(l4)) => {
             chunk(frame, usize::from(l4)).map_or(0, |ports| u32::from_be_bytes(*ports))
         }
@@ -94,7 +96,7 @@ fn transport(frame: &[u8], layers: &Layers) -> u64 {
     u64::from(ports) << 8 | u64::from(protocol)
 }
 
-/// MAC addresses and the type behind the tags; whatever there is of a frame too short to have them.
+/// Hashes MAC addresses and the type after the tags; fields that a short frame lacks count as 0.
 #[inline]
 fn ethernet(frame: &[u8], layers: &Layers) -> u64 {
     let ethertype = layers.ethertype.map_or(0, |ethertype| u64::from(ethertype.0));
@@ -109,7 +111,7 @@ fn word(frame: &[u8], at: usize) -> Option<u64> {
     chunk(frame, at).map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The 128-bit product, folded.
+/// Folds the 128-bit product.
 #[inline]
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -137,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_gives_the_same(
+        fn the_fast_path_gives_the_same_hash(
             mut frame in prop::collection::vec(any::<u8>(), 0..80),
             len in 0u16..60,
             protocol in prop::sample::select(vec![1u8, 6, 17, 132]),

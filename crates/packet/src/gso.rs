@@ -1,14 +1,14 @@
-//! The headers of a packet that is to be cut: read, and compared with what its metadata claims.
+//! The headers of a packet to be segmented, compared with the claims of its metadata.
 //!
-//! Invariant: a [`Layout`] exists only for a packet whose headers are wholly within the bytes given, whose IP, TCP and UDP
-//! lengths agree with its own, and which gives at most [`MAX_SEGMENTS`] segments. So `l3 < l4 < hdr_len <= total_len`,
-//! and everything from `l3` on is below 65536 + 40 bytes long.
+//! Invariant: a [`Layout`] exists only for a packet whose headers lie wholly within the bytes given, whose IP, TCP and
+//! UDP lengths agree with its own, and which gives at most [`MAX_SEGMENTS`] segments. So `l3 < l4 < hdr_len <=
+//! total_len`, and everything from `l3` on is below 65536 + 40 bytes long.
 
 use crate::bytes::{be16, chunk};
 use crate::headers::{IPV6_LEN, IpVersion, Layers, protocol};
 use crate::offload::{Gso, MAX_SEGMENTS, Offload, OffloadError, TCP_CHECKSUM, UDP_CHECKSUM, UDP_LEN};
 
-/// Where the headers are that every segment repeats.
+/// Offsets of the headers that every segment repeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) ip: IpVersion,
@@ -25,7 +25,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Offset of the checksum in the transport header.
+    /// Returns the offset of the checksum in the transport header.
     pub(crate) const fn checksum(self) -> u16 {
         match self {
             Self::Tcp => TCP_CHECKSUM,
@@ -33,7 +33,7 @@ impl Transport {
         }
     }
 
-    /// Length of the transport header without options (RFC 9293 §3.1, RFC 768).
+    /// Returns the length of the transport header without options (RFC 9293 §3.1, RFC 768).
     const fn min_len(self) -> u16 {
         match self {
             Self::Tcp => 20,
@@ -57,7 +57,7 @@ impl Layout {
         if layers.fragment {
             return Err(OffloadError::Fragment);
         }
-        // If the walk ran into the end of the private bytes: would more help?
+        // If the walk reached the end of the private bytes, more bytes may help.
         let more = |otherwise| {
             if (headers.len() as u64) < u64::from(total_len) { OffloadError::Truncated } else { otherwise }
         };
@@ -93,13 +93,13 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Bytes behind the headers.
+    /// Returns the number of bytes after the headers.
     pub(crate) fn payload_len(&self, total_len: u32) -> u32 {
         total_len.saturating_sub(u32::from(self.hdr_len))
     }
 
-    /// Whether the lengths of IP (RFC 791 §3.1, RFC 8200 §3) and UDP (RFC 768) end where the packet does. An IPv6
-    /// jumbogram (RFC 2675), of payload length 0, does not.
+    /// Whether the lengths of IP (RFC 791 §3.1, RFC 8200 §3) and UDP (RFC 768) end where the packet does. Those of an
+    /// IPv6 jumbogram (RFC 2675), of payload length 0, do not.
     fn lengths_agree(&self, headers: &[u8], total_len: u32) -> bool {
         let (l3, l4) = (usize::from(self.l3), usize::from(self.l4));
         let states = |at: usize, from: usize| {
@@ -113,7 +113,7 @@ impl Layout {
     }
 }
 
-/// Length of a TCP header by its data offset (RFC 9293 §3.1).
+/// Returns the length of a TCP header by its data offset (RFC 9293 §3.1).
 fn tcp_len(headers: &[u8], l4: u16) -> Option<u16> {
     let [offset] = *chunk(headers, usize::from(l4) + 12)?;
     Some(u16::from(offset >> 4) * 4)

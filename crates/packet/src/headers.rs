@@ -1,9 +1,9 @@
-//! Where the layers of a frame start, found in one pass (IEEE 802.1Q §9, RFC 791 §3.1, RFC 8200 §3 and §4).
+//! Offsets of a frame's layers, found in one pass (IEEE 802.1Q §9, RFC 791 §3.1, RFC 8200 §3 and §4).
 //!
-//! Parsing never fails. What is truncated, malformed or unknown is `None`, together with all that would follow it.
+//! Parsing never fails. A truncated, malformed or unknown layer is `None`, and so are all layers after it.
 //!
 //! Invariants: every offset that is `Some` lies within the frame; the walk visits at most two tags and eight IPv6
-//! extension headers. Lengths that the headers state (IPv4 total length, ...) are not compared with the frame's, which
+//! extension headers. Lengths stated by the headers (IPv4 total length, ...) are not compared with the frame's, which
 //! may be only the front of a packet.
 
 use crate::bytes::{be16, chunk};
@@ -38,7 +38,7 @@ pub const IPV6_LEN: usize = 40;
 const MAX_VLAN_TAGS: u8 = 2;
 const MAX_EXTENSIONS: usize = 8;
 
-// IPv6 extension headers (RFC 8200 §4) that are walked through.
+// Next-header values of the IPv6 extension headers that the walk handles (RFC 8200 §4).
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
@@ -54,26 +54,27 @@ pub enum IpVersion {
     V6,
 }
 
-/// What a frame consists of. Offsets count from the frame's first byte.
+/// The layers of a frame. Offsets count from the frame's first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
-    /// Length of the Ethernet header with its VLAN tags (IEEE 802.3 §3.2, IEEE 802.1Q §9.5): where its payload starts,
-    /// of whatever type. 0 if the frame ends before.
+    /// Length of the Ethernet header with its VLAN tags (IEEE 802.3 §3.2, IEEE 802.1Q §9.5): the offset of a payload of
+    /// any type. 0 if the frame ends before.
     pub l2_len: u16,
-    /// VLAN tags, TPID 0x8100 or 0x88a8, that `l2_len` includes: at most two.
+    /// Number of VLAN tags, TPID 0x8100 or 0x88a8, that `l2_len` includes: at most two.
     pub vlan_tags: u8,
-    /// The type behind the tags. `None` if the frame ends before, or has a length there (IEEE 802.3 §3.2.6).
+    /// The type after the tags. `None` if the frame ends before, or has a length there (IEEE 802.3 §3.2.6).
     pub ethertype: Option<EtherType>,
-    /// The version of the IP header. `Some` if and only if `l3` is.
+    /// The version of the IP header; `Some` if and only if `l3` is.
     pub ip: Option<IpVersion>,
-    /// Offset of an IP header that is wholly there, IPv4 options included, and states the version that the type does.
+    /// Offset of a complete IP header, IPv4 options included, whose version matches the type.
     pub l3: Option<u16>,
-    /// The transport protocol: what the IPv4 header, or the last IPv6 extension header, announces. `None` if the
-    /// extension headers are truncated or too many.
+    /// The transport protocol announced by the IPv4 header or the last IPv6 extension header. `None` if the extension
+    /// headers are truncated or too many.
     pub protocol: Option<u8>,
-    /// Offset of the transport header. At least its first byte is there; it is `None` for fragments but the first.
+    /// Offset of the transport header, whose first byte at least is present. `None` for all fragments but the first.
     pub l4: Option<u16>,
-    /// Whether this is a fragment of a packet, the first one included: any IPv6 packet with a fragment header is.
+    /// Whether this is a fragment of a packet, the first one included; any IPv6 packet with a fragment header counts as
+    /// one.
     pub fragment: bool,
 }
 
@@ -82,7 +83,7 @@ impl Layers {
     #[inline]
     pub fn parse(frame: &[u8]) -> Self {
         let mut layers = Self::default();
-        // `None` only says that the walk ended early: what was found until then is in `layers`.
+        // `None` only means that the walk ended early: `layers` has all that it found until then.
         let _ = layers.walk(frame);
         layers
     }
@@ -110,7 +111,7 @@ impl Layers {
         }
     }
 
-    /// The IPv4 header (RFC 791 §3.1).
+    /// Parses the IPv4 header (RFC 791 §3.1).
     #[inline]
     fn ipv4(&mut self, frame: &[u8], l3: usize) -> Option<()> {
         let header = chunk::<IPV4_MIN_LEN>(frame, l3)?;
@@ -123,7 +124,7 @@ impl Layers {
         self.l3 = Some(self.l2_len);
         self.protocol = Some(header[9]);
         let fragmentation = u16::from_be_bytes([header[6], header[7]]);
-        // "More fragments" or an offset; an offset alone says that the transport header is elsewhere.
+        // "More fragments" or an offset makes a fragment; only an offset means that the transport header is elsewhere.
         self.fragment = fragmentation & 0x3fff != 0;
         if fragmentation & 0x1fff == 0 {
             self.transport(frame, l4)?;
@@ -131,7 +132,7 @@ impl Layers {
         Some(())
     }
 
-    /// The IPv6 header and its extension headers (RFC 8200 §3, §4).
+    /// Parses the IPv6 header and its extension headers (RFC 8200 §3, §4).
     #[inline]
     fn ipv6(&mut self, frame: &[u8], l3: usize) -> Option<()> {
         let header = chunk::<IPV6_LEN>(frame, l3)?;
@@ -254,11 +255,11 @@ mod tests {
         assert_eq!((first.l4, first.fragment), (Some(34), true));
         let later = parse(&[ipv4(5, 0x0001, 6), vec![0; 20]].concat());
         assert_eq!((later.ip, later.l4, later.fragment), (Some(IpVersion::V4), None, true));
-        assert_eq!(parse(&ipv4(5, 0, 6)).l4, None, "nothing behind the header");
+        assert_eq!(parse(&ipv4(5, 0, 6)).l4, None, "no byte after the header");
         assert_eq!(parse(&ipv4(7, 0, 6)[..27]).ip, None, "options truncated");
         let mut wrong = ipv4(5, 0, 6);
         wrong[0] = 0x44;
-        assert_eq!(parse(&wrong).ip, None, "header shorter than itself");
+        assert_eq!(parse(&wrong).ip, None, "header length below the minimum");
         wrong[0] = 0x65;
         assert_eq!(parse(&wrong).ip, None, "version does not match the type");
     }

@@ -1,22 +1,22 @@
-//! Packets as bytes: what the switch knows about wire formats and about the work that is left to do on a packet.
+//! Packets as bytes: wire formats, and the offloaded work still pending on a packet.
 //!
 //! | module         | idea                                                                          |
 //! |----------------|-------------------------------------------------------------------------------|
-//! | [`bpf`]        | packet filters: checked and run                                               |
+//! | [`bpf`]        | packet filters: checking and running them                                     |
 //! | [`ether`]      | MAC addresses, EtherTypes, VLAN tags (IEEE 802.3, 802.1Q)                     |
-//! | [`headers`]    | where each layer starts (RFC 791, RFC 8200)                                   |
+//! | [`headers`]    | start of each layer (RFC 791, RFC 8200)                                       |
 //! | [`edit`]       | pushing, popping and rewriting a VLAN tag in place                            |
-//! | [`flow`]       | one number for all packets of a flow                                          |
-//! | [`checksum`]   | the Internet checksum, piecewise (RFC 1071)                                   |
-//! | [`offload`]    | what remains to be done before a packet is valid on a wire, and is it true    |
+//! | [`flow`]       | a hash that is equal for all packets of a flow                                |
+//! | [`checksum`]   | the Internet checksum, computed piecewise (RFC 1071)                          |
+//! | [`offload`]    | work pending before a packet is valid on a wire, and its validation           |
 //! | [`virtio_net`] | the same as a virtio-net header (virtio 1.2 §5.1.6)                           |
-//! | [`segment`]    | doing it in software: segmentation and checksum completion                    |
+//! | [`segment`]    | doing that work in software: segmentation and checksum completion             |
 //!
 //! Invariants of the whole crate:
-//! - Every function may be given bytes and metadata that an attacker chose. None panics, none reads outside of the
-//!   slice that it was given, every loop is bounded by a constant or by the slice.
-//! - Nothing here allocates, except the errors of the text parsers.
-//! - A frame starts at its destination address: no preamble, no frame check sequence.
+//! - Every function accepts bytes and metadata that an attacker chose. None panics, none reads outside its slice, and
+//!   every loop is bounded by a constant or by the slice.
+//! - Nothing allocates except the errors of the text parsers.
+//! - A frame starts at its destination address, without preamble or frame check sequence.
 #![forbid(unsafe_code)]
 
 pub mod bpf;

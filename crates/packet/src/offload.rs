@@ -1,21 +1,21 @@
-//! What remains to be done on a packet before it is valid on a wire (virtio 1.2 §5.1.6).
+//! Work still pending on a packet before it is valid on a wire (virtio 1.2 §5.1.6).
 //!
-//! A sender may leave two jobs to those behind it: cutting a large TCP or UDP packet into segments, and filling in the
-//! transport checksum. An [`Offload`] says which. It travels with the packet, to a receiver that takes such packets as
-//! they are or to [`segment`](crate::segment), which does the jobs.
+//! A sender may leave two operations to the receivers after it: segmenting a large TCP or UDP packet, and filling in
+//! the transport checksum. An [`Offload`] records which. It travels with the packet, to a receiver that accepts such
+//! packets unchanged or to [`segment`](crate::segment), which performs the operations.
 //!
-//! Metadata comes from clients, who lie. It is used only after [`Offload::validate`] has held it against the switch's
-//! private copy of the packet's headers. What validation lets pass is true in these ways:
-//! - The two bytes that completing a checksum will overwrite are within the header bytes that were given, and they are
-//!   the checksum field of the packet's TCP, UDP or ICMP header, or lie within what a tunnel carries. A checksum's value
-//!   is the sender's to choose, so elsewhere it would rewrite addresses after they have been looked at.
-//! - A packet to be cut is TCP or UDP over the IP version that it says, its lengths agree with one another and with the
+//! Metadata comes from hostile clients. It is used only after [`Offload::validate`] has compared it with the switch's
+//! private copy of the packet's headers. Validated metadata guarantees:
+//! - The two bytes that completing a checksum will overwrite lie within the header bytes given, and they are the
+//!   checksum field of the packet's TCP, UDP or ICMP header, or lie within a tunnel's payload. The sender controls the
+//!   value of a checksum, so elsewhere it could rewrite addresses after they were checked.
+//! - A packet to be segmented is TCP or UDP over the stated IP version, its lengths agree with one another and with the
 //!   packet's, and it gives 2 to [`MAX_SEGMENTS`] segments. [`Plan::new`](crate::Plan::new) accepts it.
 
 use crate::gso;
 use crate::headers::{Layers, protocol};
 
-/// Segments that one packet may be cut into. 64 KiB at the smallest MSS that IPv4 hosts must take, 536 (RFC 9293
+/// Maximum number of segments of one packet. 64 KiB at the smallest MSS that IPv4 hosts must accept, 536 (RFC 9293
 /// §3.7.1), are 123; the bound keeps one packet from becoming thousands.
 pub const MAX_SEGMENTS: u32 = 256;
 
@@ -28,75 +28,76 @@ const ICMP_CHECKSUM: u16 = 2;
 /// Length of a UDP header (RFC 768).
 pub(crate) const UDP_LEN: u16 = 8;
 
-/// How a packet is to be cut (virtio 1.2 §5.1.6, `gso_type`).
+/// Segmentation of a packet (virtio 1.2 §5.1.6, `gso_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Gso {
-    /// Not at all.
+    /// None.
     #[default]
     None,
     /// Into TCP segments over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
     Tcp4,
     /// Into TCP segments over IPv6 (`VIRTIO_NET_HDR_GSO_TCPV6`).
     Tcp6,
-    /// Into UDP datagrams over either (`VIRTIO_NET_HDR_GSO_UDP_L4`); not IP fragmentation.
+    /// Into UDP datagrams over IPv4 or IPv6 (`VIRTIO_NET_HDR_GSO_UDP_L4`); not IP fragmentation.
     Udp,
 }
 
-/// What remains to be done on a packet. The default is nothing. Offsets count from the frame's first byte.
+/// Work still pending on a packet; none by default. Offsets count from the frame's first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offload {
-    /// How to cut the packet.
+    /// Kind of segmentation.
     pub gso: Gso,
-    /// The TCP packet has CWR set, for its first segment only (`VIRTIO_NET_HDR_GSO_ECN`).
+    /// CWR is set in the TCP packet, and belongs to its first segment only (`VIRTIO_NET_HDR_GSO_ECN`).
     pub ecn: bool,
-    /// The checksum field holds the pseudo-header's sum and waits for the rest (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+    /// The checksum field holds the pseudo-header's sum only (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     pub needs_csum: bool,
-    /// The checksums were verified (`VIRTIO_NET_HDR_F_DATA_VALID`). A virtio driver must not claim it (virtio 1.2
-    /// §5.1.6.2.1): the port that serves one clears it.
+    /// The checksums were verified (`VIRTIO_NET_HDR_F_DATA_VALID`). A virtio driver must not claim this (virtio 1.2
+    /// §5.1.6.2.1): the port that serves the driver clears it.
     pub csum_valid: bool,
     /// Payload bytes of each segment but the last, which may have fewer.
     pub gso_size: u16,
-    /// Where the checksummed bytes start; they end with the packet.
+    /// Start of the checksummed bytes; they end with the packet.
     pub csum_start: u16,
-    /// Where the checksum goes, counted from `csum_start`.
+    /// Offset of the checksum field, counted from `csum_start`.
     pub csum_offset: u16,
-    /// Length of the headers that each segment repeats. Once validated: the real one for a packet to be cut, else 0.
+    /// Length of the headers that each segment repeats. After validation: the real one for a packet to be segmented,
+    /// else 0.
     pub hdr_len: u16,
 }
 
-/// Why offload metadata is refused.
+/// Reasons for refusing offload metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OffloadError {
     /// The type is unknown or not supported: IP fragmentation, ECN without TCP.
     #[error("segmentation type {0:#04x} is not supported")]
     UnknownGsoType(u8),
-    /// The headers that were given end too early; more bytes of the packet may help.
-    #[error("the headers are longer than the bytes at hand")]
+    /// The headers given end too early; more bytes of the packet may help.
+    #[error("the headers are longer than the bytes given")]
     Truncated,
-    /// More header bytes were given than the packet has.
+    /// The header bytes given are longer than the packet.
     #[error("the packet is shorter than its headers")]
     BeyondPacket,
-    /// The checksum would overwrite something else than a checksum.
-    #[error("no checksum belongs at {start} + {offset}")]
+    /// The checksum would overwrite bytes that are not a checksum field.
+    #[error("no checksum field at {start} + {offset}")]
     ChecksumPlacement {
         /// `csum_start`.
         start: u16,
         /// `csum_offset`.
         offset: u16,
     },
-    /// A fragment's checksum covers bytes that are not in it.
+    /// A fragment's checksum covers bytes of other fragments.
     #[error("a fragment cannot be segmented or checksummed")]
     Fragment,
     /// Segments need checksums (virtio 1.2 §5.1.6.2.1).
     #[error("segmentation without a checksum to complete")]
     GsoWithoutChecksum,
     /// Segments would be empty.
-    #[error("segmentation into segments of no bytes")]
+    #[error("segment size is 0")]
     GsoSizeZero,
     /// There would be more than [`MAX_SEGMENTS`].
-    #[error("segmentation into {0} segments")]
+    #[error("segmentation into {0} segments (at most {MAX_SEGMENTS})")]
     TooManySegments(u32),
-    /// The headers are not of the type that is to be cut.
+    /// The headers do not match the segmentation type.
     #[error("the segmentation type does not match the headers")]
     GsoMismatch,
     /// A length in the IP, TCP or UDP header contradicts another, or the packet's.
@@ -105,7 +106,7 @@ pub enum OffloadError {
 }
 
 impl Offload {
-    /// Nothing to do, nothing known.
+    /// No pending work, checksums unverified.
     pub const NONE: Self = Self {
         gso: Gso::None,
         ecn: false,
@@ -117,17 +118,17 @@ impl Offload {
         hdr_len: 0,
     };
 
-    /// Whether the packet is ready for any receiver.
+    /// Whether the packet needs no more work, for any receiver.
     #[inline]
     pub const fn is_none(&self) -> bool {
         matches!(self.gso, Gso::None) && !self.needs_csum
     }
 
-    /// Holds the metadata against the packet and gives its normal form, which is what may be passed on.
+    /// Checks the metadata against the packet and returns its normal form, the only form to pass on.
     ///
-    /// `headers` are the first bytes of the packet, in memory that its sender cannot write; `total_len` is the length of
-    /// the whole packet. In the normal form, fields that have no meaning are zero, `hdr_len` is what the headers say
-    /// (the driver's is only a hint: virtio 1.2 §5.1.6.2.2), and a packet that fits into one segment is not to be cut.
+    /// `headers` are the first bytes of the packet, in memory that its sender cannot write; `total_len` is the length
+    /// of the whole packet. In the normal form, fields without meaning are zero, `hdr_len` comes from the headers (the
+    /// driver's is only a hint: virtio 1.2 §5.1.6.2.2), and a packet that fits into one segment is not segmented.
     #[inline]
     pub fn validate(&self, headers: &[u8], total_len: u32) -> Result<Self, OffloadError> {
         if headers.len() as u64 > u64::from(total_len) {
@@ -154,8 +155,8 @@ impl Offload {
         Ok(Self { gso: self.gso, ecn, gso_size: self.gso_size, hdr_len: layout.hdr_len, ..checksum })
     }
 
-    /// Moves the offsets along with the IP header, after `delta` bytes of VLAN tags were pushed (positive) or popped
-    /// (negative) in front of it.
+    /// Moves the offsets with the IP header after `delta` bytes of VLAN tags were pushed (positive) or popped
+    /// (negative).
     #[inline]
     pub fn shift(&mut self, delta: i16) {
         if self.needs_csum {
@@ -166,14 +167,14 @@ impl Offload {
         }
     }
 
-    /// Whether the checksum field is one, for a packet that is not cut.
+    /// Checks that the offsets point to a checksum field, for a packet that is not segmented.
     fn validate_checksum(&self, headers: &[u8], total_len: u32) -> Result<(), OffloadError> {
         let misplaced = OffloadError::ChecksumPlacement { start: self.csum_start, offset: self.csum_offset };
         let end = u32::from(self.csum_start) + u32::from(self.csum_offset) + 2;
         if end > total_len {
             return Err(misplaced);
         }
-        // If the walk through the headers, or the field, ran into the end of the private bytes: would more help?
+        // If the walk through the headers, or the field, reached the end of the private bytes, more bytes may help.
         let more =
             if (headers.len() as u64) < u64::from(total_len) { OffloadError::Truncated } else { misplaced };
         if u64::from(end) > headers.len() as u64 {
@@ -183,12 +184,12 @@ impl Offload {
         if layers.fragment {
             return Err(OffloadError::Fragment);
         }
-        // No protocol but those over IP leaves this checksum to others.
+        // Only protocols over IP offload this checksum.
         let (Some(protocol), Some(l4)) = (layers.protocol, layers.l4) else { return Err(more) };
         let field_at = |offset| self.csum_start == l4 && self.csum_offset == offset;
         let placed = match protocol {
             protocol::TCP => field_at(TCP_CHECKSUM),
-            // A UDP tunnel such as VXLAN (RFC 7348) leaves the checksum of the packet within.
+            // A UDP tunnel such as VXLAN (RFC 7348) offloads the checksum of the inner packet.
             protocol::UDP => field_at(UDP_CHECKSUM) || self.csum_start >= l4 + UDP_LEN,
             protocol::ICMP | protocol::ICMPV6 | protocol::IGMP => field_at(ICMP_CHECKSUM),
             // Other tunnels.
@@ -202,7 +203,7 @@ impl Offload {
 mod tests {
     use super::*;
 
-    /// Ethernet, IPv4 and TCP or UDP headers with their lengths set for `payload` bytes behind.
+    /// Builds Ethernet, IPv4 and TCP or UDP headers, with lengths for `payload` bytes, and that payload.
     fn packet(protocol: u8, payload: usize) -> Vec<u8> {
         let l4_len = if protocol == protocol::TCP { 20 } else { 8 };
         let mut packet = vec![2; 12];
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_small() {
+    fn offloads_have_twelve_bytes() {
         assert_eq!(size_of::<Offload>(), 12);
         assert_eq!(Offload::default(), Offload::NONE);
         assert!(Offload::NONE.is_none() && !tso(1).is_none() && !checksum(0, 0).is_none());
@@ -253,10 +254,10 @@ mod tests {
     }
 
     #[test]
-    fn checksums_only_where_they_belong() {
+    fn checksums_only_in_checksum_fields() {
         let tcp = packet(protocol::TCP, 10);
         assert_eq!(check(checksum(34, 16), &tcp), Ok(checksum(34, 16)));
-        // The source MAC, the source IP address, the ports, a field that straddles the end, one behind it.
+        // The source MAC, the source IP address, the ports, a field across the end, a field after the end.
         for (start, offset) in [(0, 6), (14, 12), (34, 0), (34, 29), (65535, 65535), (18, 32), (54, 6)] {
             let misplaced = OffloadError::ChecksumPlacement { start, offset };
             assert_eq!(check(checksum(start, offset), &tcp), Err(misplaced));
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn shifting_moves_what_is_used() {
+    fn shifting_moves_only_used_offsets() {
         let mut offload = Offload { hdr_len: 54, ..tso(1448) };
         offload.shift(4);
         assert_eq!((offload.csum_start, offload.hdr_len), (38, 58));

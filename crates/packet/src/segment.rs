@@ -1,18 +1,18 @@
-//! The jobs that an [`Offload`] leaves, done in software for receivers that cannot: cutting a packet into segments, and
-//! completing a checksum.
+//! Software segmentation and checksum completion, for receivers that support neither: performs the operations of an
+//! [`Offload`].
 //!
-//! A packet's payload stays where its sender put it, scattered and not addressable as a slice, so this module sees only
-//! headers and lengths. For each segment, the caller moves the payload range that [`Plan::payload`] names, adding it up on
-//! the way, and gives the [`Sum`] to [`Plan::write_header`]. A sender that changes the payload meanwhile, so that what was
-//! added up is not what arrives, has sent itself a bad checksum.
+//! A packet's payload stays in its sender's memory, scattered and not addressable as a slice, so this module sees only
+//! headers and lengths. For each segment, the caller moves the payload range given by [`Plan::payload`], sums it on the
+//! way, and passes the [`Sum`] to [`Plan::write_header`]. A sender that changes the payload between summing and copying
+//! only corrupts the checksum of its own packet.
 //!
-//! The transport checksums start from the sum in the packet's checksum field, of the pseudo-header with the uncut
-//! packet's length (virtio 1.2 §5.1.6.2). It is not made again from the addresses, because an IPv6 routing header puts an
-//! address into it that is not in the IP header (RFC 8200 §8.1). A logic that rewrites addresses owes the field the
-//! difference, whether the packet is cut or not.
+//! The transport checksums start from the sum in the packet's checksum field: that of the pseudo-header with the length
+//! of the unsegmented packet (virtio 1.2 §5.1.6.2). It is not recomputed from the addresses, because an IPv6 routing
+//! header puts an address into it that is not in the IP header (RFC 8200 §8.1). A logic that rewrites addresses must
+//! update the field by the difference, whether or not the packet is segmented.
 //!
-//! Invariants: ranges of payload are disjoint, in order, and cover the packet from the end of its headers to its own end;
-//! all that a caller gets wrong, or a packet's sender, is an error or a wrong checksum.
+//! Invariants: payload ranges are disjoint, in order, and cover the packet from the end of its headers to its end;
+//! every mistake of a caller or of a packet's sender gives an error or a wrong checksum.
 
 use core::ops::Range;
 
@@ -22,49 +22,50 @@ use crate::gso::{Layout, Transport};
 use crate::headers::{IPV6_LEN, IpVersion};
 use crate::offload::{Gso, Offload, OffloadError};
 
-// Control bits of TCP (RFC 9293 §3.1; CWR: RFC 3168 §6.1).
+// TCP control bits (RFC 9293 §3.1; CWR: RFC 3168 §6.1).
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// Why a packet is not cut or completed.
+/// Reasons for not segmenting or completing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum SegmentError {
-    /// The metadata contradicts the packet: it was not validated, or headers were edited since.
+    /// The metadata contradicts the packet: it was not validated, or headers were edited after validation.
     #[error(transparent)]
     Offload(#[from] OffloadError),
-    /// Segmentation of a packet that asks for none, or completing the checksum of a packet that has to be cut.
-    #[error("the packet asks for another job")]
-    OtherJob,
-    /// There is no segment of that number.
-    #[error("there is no segment {0}")]
+    /// Segmentation of a packet that does not ask for it, or completing the checksum of a packet to be segmented.
+    #[error("the packet needs a different operation")]
+    WrongOperation,
+    /// The segment does not exist.
+    #[error("segment {0} does not exist")]
     NoSuchSegment(u32),
-    /// The headers given, or the room for those to be written, are shorter than those planned with.
-    #[error("too few bytes for the headers")]
+    /// The headers given, or the output buffer, are shorter than the planned headers.
+    #[error("buffer shorter than the headers")]
     TooShort,
 }
 
-/// How one packet is cut.
+/// Segmentation of one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     layout: Layout,
     total_len: u32,
     gso_size: u32,
     count: u32,
-    // What all segments' headers have in common is added up once.
+    // Sums over the fields that all segments' headers share.
     common_ip: Sum,
     common_transport: Sum,
 }
 
 impl Plan {
-    /// Plans to cut a packet of `total_len` bytes that starts with `headers`, which may extend into its payload.
+    /// Plans the segmentation of a packet of `total_len` bytes that starts with `headers`, which may extend into its
+    /// payload.
     ///
-    /// Everything that [`Offload::validate`] checks is checked again, since a logic may have edited the headers since. A
-    /// packet that fits into one segment gives one.
+    /// Repeats all checks of [`Offload::validate`], because a logic may have edited the headers since. A packet that
+    /// fits into one segment gives one.
     #[inline]
     pub fn new(headers: &[u8], total_len: u32, offload: &Offload) -> Result<Self, SegmentError> {
         if offload.gso == Gso::None {
-            return Err(SegmentError::OtherJob);
+            return Err(SegmentError::WrongOperation);
         }
         let layout = Layout::read(headers, total_len, offload)?;
         let gso_size = u32::from(offload.gso_size);
@@ -74,20 +75,19 @@ impl Plan {
         Ok(Self { layout, total_len, gso_size, count, common_ip, common_transport })
     }
 
-    /// Number of segments: 1 to [`MAX_SEGMENTS`](crate::offload::MAX_SEGMENTS).
+    /// Returns the number of segments: 1 to [`MAX_SEGMENTS`](crate::offload::MAX_SEGMENTS).
     #[inline]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Length of the Ethernet, IP and transport headers that every segment starts with.
+    /// Returns the length of the Ethernet, IP and transport headers that every segment starts with.
     #[inline]
     pub const fn header_len(&self) -> usize {
         self.layout.hdr_len as usize
     }
 
-    /// The bytes of the packet that segment `i` carries, counted from the packet's first; empty if there is no such
-    /// segment.
+    /// Returns the byte range of the packet that segment `i` carries; empty if the segment does not exist.
     #[inline]
     pub fn payload(&self, i: u32) -> Range<u32> {
         let start = self.gso_size.saturating_mul(i).saturating_add(u32::from(self.layout.hdr_len));
@@ -95,18 +95,18 @@ impl Plan {
         start.min(self.total_len)..end.min(self.total_len)
     }
 
-    /// Length of segment `i` with its headers.
+    /// Returns the length of segment `i` with its headers.
     #[inline]
     pub fn segment_len(&self, i: u32) -> usize {
         self.header_len() + self.payload(i).len()
     }
 
-    /// Writes the [`header_len`](Self::header_len) bytes that segment `i` starts with to the front of `out`.
+    /// Writes the first [`header_len`](Self::header_len) bytes of segment `i` to the front of `out`.
     ///
-    /// `original` is the front of the packet, unchanged since it was planned with; `payload` is the sum of the bytes of
+    /// `original` is the front of the packet, unchanged since planning; `payload` is the sum of the bytes of
     /// [`payload(i)`](Self::payload).
     ///
-    /// - IPv4 (RFC 791 §3.1): total length, identification counted up, header checksum. IPv6 (RFC 8200 §3): payload
+    /// - IPv4 (RFC 791 §3.1): total length, incremented identification, header checksum. IPv6 (RFC 8200 §3): payload
     ///   length.
     /// - TCP (RFC 9293 §3.1): sequence number; FIN and PSH only in the last segment, CWR only in the first (RFC 3168
     ///   §6.1.2); checksum.
@@ -184,7 +184,7 @@ impl Plan {
     }
 }
 
-/// The sum of what all IPv4 headers have in common: all but total length, identification and checksum.
+/// Returns the sum of the fields that all IPv4 headers share: all but total length, identification and checksum.
 fn common_ip(headers: &[u8], layout: &Layout) -> Option<Sum> {
     if layout.ip == IpVersion::V6 {
         return Some(Sum::default());
@@ -193,20 +193,21 @@ fn common_ip(headers: &[u8], layout: &Layout) -> Option<Sum> {
     without(header, &[2, 4, 10])
 }
 
-/// The sum of what all transport headers and their pseudo-headers have in common: all but the lengths, and TCP's sequence
-/// number and flags. The pseudo-header's sum is in the checksum field, and with it the uncut packet's length.
+/// Returns the sum of the fields that all transport headers and pseudo-headers share: all but the lengths, and TCP's
+/// sequence number and flags. The checksum field holds the pseudo-header's sum, which includes the length of the
+/// unsegmented packet.
 fn common_transport(headers: &[u8], total_len: u32, layout: &Layout) -> Option<Sum> {
     let header = headers.get(usize::from(layout.l4)..usize::from(layout.hdr_len))?;
     let mut sum = match layout.transport {
         Transport::Tcp => without(header, &[4, 6, 12])?,
         Transport::Udp => without(header, &[4])?,
     };
-    let uncut_len = u16::try_from(total_len.checked_sub(u32::from(layout.l4))?).ok()?;
-    sum.add_u16(!uncut_len);
+    let packet_len = u16::try_from(total_len.checked_sub(u32::from(layout.l4))?).ok()?;
+    sum.add_u16(!packet_len);
     Some(sum)
 }
 
-/// The sum of `header` less its words at `fields`: subtracting is adding the complement (RFC 1624 §3).
+/// Returns the sum of `header` without its words at `fields`: subtracting is adding the complement (RFC 1624 §3).
 fn without(header: &[u8], fields: &[usize]) -> Option<Sum> {
     let mut sum = Sum::of(header);
     for field in fields {
@@ -215,11 +216,11 @@ fn without(header: &[u8], fields: &[usize]) -> Option<Sum> {
     Some(sum)
 }
 
-/// Completes the checksum of a packet that is not to be cut (virtio 1.2 §5.1.6.2, `VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+/// Completes the checksum of a packet that is not segmented (virtio 1.2 §5.1.6.2, `VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 ///
-/// `header` is the front of the packet, `rest` the sum of the bytes from there to the packet's end, and `total_len` the
-/// length of both. The checksum field, in which the pseudo-header's sum is, has to be in `header`. A packet that needs no
-/// checksum is left alone.
+/// `header` is the front of the packet and includes the checksum field, which holds the pseudo-header's sum; `rest` is
+/// the sum of the bytes after `header`, and `total_len` the length of the whole packet. A packet that needs no checksum
+/// is left unchanged.
 #[inline]
 pub fn complete_checksum(
     header: &mut [u8],
@@ -228,7 +229,7 @@ pub fn complete_checksum(
     rest: Sum,
 ) -> Result<(), SegmentError> {
     if offload.gso != Gso::None {
-        return Err(SegmentError::OtherJob);
+        return Err(SegmentError::WrongOperation);
     }
     if header.len() as u64 > u64::from(total_len) {
         return Err(OffloadError::BeyondPacket.into());
@@ -244,7 +245,8 @@ pub fn complete_checksum(
     set_be16(checksummed, field, non_zero(sum.finish())).ok_or(SegmentError::TooShort)
 }
 
-/// Zero as one's complement's other zero: the checksum holds all the same, and UDP reads zero as "none" (RFC 768).
+/// Replaces zero by one's complement's other zero: the checksum stays correct, and UDP reserves zero for "none" (RFC
+/// 768).
 #[inline]
 const fn non_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
@@ -255,8 +257,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_is_written_as_ones() {
-        // UDP in a frame whose words add up to ffff without the field.
+    fn a_zero_checksum_is_written_as_ones() {
+        // A UDP frame whose words, without the checksum field, add up to ffff.
         let mut header = vec![0u8; 42];
         header[34..36].copy_from_slice(&[0xff, 0xfe]);
         header[41] = 1;
@@ -287,9 +289,9 @@ mod tests {
         assert_eq!(complete(&offload, 50), Err(SegmentError::TooShort));
         assert_eq!(complete(&Offload { csum_start: 41, ..offload }, 50), Err(SegmentError::TooShort));
         assert_eq!(complete(&offload, 39), Err(OffloadError::BeyondPacket.into()));
-        assert_eq!(complete(&Offload { gso: Gso::Udp, ..offload }, 50), Err(SegmentError::OtherJob));
+        assert_eq!(complete(&Offload { gso: Gso::Udp, ..offload }, 50), Err(SegmentError::WrongOperation));
         assert_eq!(complete(&Offload::NONE, 50), Ok(()));
         assert_eq!(header, [0; 40]);
-        assert_eq!(Plan::new(&header, 40, &offload).err(), Some(SegmentError::OtherJob));
+        assert_eq!(Plan::new(&header, 40, &offload).err(), Some(SegmentError::WrongOperation));
     }
 }

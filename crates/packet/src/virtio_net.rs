@@ -1,9 +1,10 @@
-//! Offload metadata as a `virtio_net_hdr` (virtio 1.2 §5.1.6), the form that virtio rings and TAP devices carry.
+//! Offload metadata as a `virtio_net_hdr` (virtio 1.2 §5.1.6), the form used by virtio rings and TAP devices.
 //!
-//! The header is the one of 12 bytes that `VIRTIO_F_VERSION_1` or `VIRTIO_NET_F_MRG_RXBUF` brings, little-endian. A TAP
+//! The header is the little-endian one of 12 bytes, selected by `VIRTIO_F_VERSION_1` or `VIRTIO_NET_F_MRG_RXBUF`. A TAP
 //! device uses the same with `TUNSETVNETHDRSZ` 12 and `TUNSETVNETLE` 1.
 //!
-//! Invariant: decoding only translates. The result is a client's claim until [`Offload::validate`] has seen the packet.
+//! Invariant: decoding only translates. The result is an unverified claim of the client until [`Offload::validate`] has
+//! compared it with the packet.
 
 use crate::offload::{Gso, Offload, OffloadError};
 
@@ -19,10 +20,10 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// Reads a header that came with a packet.
+/// Decodes the header of a received packet.
 ///
-/// Flags that are not known are ignored (virtio 1.2 §5.1.6.2.2), and so is `num_buffers`. Refused are segmentation types
-/// that are not known, `VIRTIO_NET_HDR_GSO_UDP` (3), which asks for IP fragmentation, and ECN without TCP.
+/// Unknown flags are ignored (virtio 1.2 §5.1.6.2.2), and so is `num_buffers`. Unknown segmentation types, ECN without
+/// TCP, and `VIRTIO_NET_HDR_GSO_UDP` (3), which asks for IP fragmentation, are refused.
 #[inline]
 pub fn decode(header: &[u8; HEADER_LEN]) -> Result<Offload, OffloadError> {
     let [flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, _, _] = *header;
@@ -47,9 +48,9 @@ pub fn decode(header: &[u8; HEADER_LEN]) -> Result<Offload, OffloadError> {
     })
 }
 
-/// Writes the header for a packet that goes to a driver, or to a TAP device.
+/// Encodes the header for a packet sent to a driver or a TAP device.
 ///
-/// `num_buffers` is the number of descriptor chains that the packet takes; 1 where receive buffers are not merged
+/// `num_buffers` is the number of descriptor chains that the packet takes: 1 where receive buffers are not merged
 /// (virtio 1.2 §5.1.6.4.1), 0 towards a device.
 #[inline]
 pub fn encode(offload: &Offload, num_buffers: u16) -> [u8; HEADER_LEN] {
@@ -62,7 +63,7 @@ pub fn encode(offload: &Offload, num_buffers: u16) -> [u8; HEADER_LEN] {
     };
     let needs_csum = if offload.needs_csum { F_NEEDS_CSUM } else { 0 };
     let csum_valid = if offload.csum_valid { F_DATA_VALID } else { 0 };
-    // Put together in registers and stored as two words: this is done for each packet.
+    // Assembled in registers and stored as two words, because this runs once per packet.
     let first = u64::from(needs_csum | csum_valid)
         | u64::from(gso_type) << 8
         | u64::from(offload.hdr_len) << 16
@@ -119,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_decoded_encodes_to_the_same(header: [u8; 12], gso in prop::sample::select(vec![0u8, 1, 4, 5, 0x81])) {
+        fn decoding_then_encoding_round_trips(header: [u8; 12], gso in prop::sample::select(vec![0u8, 1, 4, 5, 0x81])) {
             let mut header = header;
             header[0] &= F_NEEDS_CSUM | F_DATA_VALID;
             header[1] = gso;

@@ -1,5 +1,5 @@
-//! The filter machine on code that nobody compiled. What libpcap compiles is held against libpcap's own machine where it
-//! is compiled: in `mswitch capture`.
+//! Runs the filter machine on generated code. `mswitch capture`, which compiles filters with libpcap, has the tests
+//! that compare this machine with libpcap's own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use packet::bpf::{Instruction, Program};
@@ -11,7 +11,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
     (code, 0u8..12, 0u8..12, k).prop_map(|(code, jt, jf, k)| Instruction { code, jt, jf, k })
 }
 
-/// Instructions that exist, with operands that may be, and jumps that go no further than `left`.
+/// Instructions that exist, with plausible operands and jumps of at most `left`.
 fn plausible(left: u8) -> impl Strategy<Value = Instruction> {
     let codes = [
         0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03, 0x04, 0x0c,
@@ -34,9 +34,9 @@ fn ended(mut code: Vec<Instruction>) -> Vec<Instruction> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 5000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the code is: it is refused, or it runs to an end on anything.
+    /// Arbitrary code is refused, or it terminates on any packet.
     #[test]
-    fn any_code_is_refused_or_ends(
+    fn arbitrary_code_is_refused_or_terminates(
         code in proptest::collection::vec(instruction(), 0..60),
         bytes in proptest::collection::vec(any::<u8>(), 0..80),
         longer in 0u32..100,
@@ -46,9 +46,9 @@ proptest! {
         }
     }
 
-    /// What is right is accepted, and ends as well.
+    /// Valid code is accepted and terminates.
     #[test]
-    fn right_code_is_accepted_and_ends(
+    fn valid_code_is_accepted_and_terminates(
         code in (0u8..40).prop_flat_map(|n| (0..n).rev().map(plausible).collect::<Vec<_>>()),
         bytes in proptest::collection::vec(any::<u8>(), 0..40),
         longer in 0u32..100,
@@ -56,7 +56,7 @@ proptest! {
         let program = Program::new(&ended(code)).unwrap();
         let len = bytes.len() as u32;
         let whole = program.run(&bytes, len);
-        prop_assert!(whole.is_ok(), "there is no more than the whole packet");
+        prop_assert!(whole.is_ok(), "a whole packet always has a verdict");
         let _ = program.run(&bytes, len + longer);
     }
 }

@@ -1,13 +1,14 @@
-//! Segmentation and checksum completion, held against an independent reading of the RFCs, and against lies.
+//! Compares segmentation and checksum completion with an independent implementation of the RFCs, and feeds them false
+//! metadata.
 //!
-//! The checks here share no code with the crate: headers are taken apart by hand, sums are added byte by byte.
+//! The checks share no code with the crate: they parse headers by hand and add sums byte by byte.
 #![cfg(test)]
 
 use packet::offload::MAX_SEGMENTS;
 use packet::{Gso, Layers, Offload, OffloadError, Plan, SegmentError, Sum, flow, segment, virtio_net};
 use proptest::prelude::*;
 
-/// A packet to be built: everything that segmentation has to cope with, and where the parts are.
+/// A packet to build, with every variation that segmentation must handle.
 #[derive(Clone, Debug)]
 struct Spec {
     vlan_tags: usize,
@@ -50,7 +51,7 @@ fn spec() -> impl Strategy<Value = Spec> {
     )
 }
 
-/// Offsets of the built packet, for the checks.
+/// A built packet with its offsets.
 struct Built {
     bytes: Vec<u8>,
     l3: usize,
@@ -118,7 +119,7 @@ impl Spec {
     }
 }
 
-/// RFC 1071, two bytes at a time.
+/// The sum of RFC 1071, two bytes at a time.
 fn add_words(data: &[u8]) -> u16 {
     let mut sum = 0u32;
     for pair in data.chunks(2) {
@@ -142,7 +143,7 @@ fn number(bytes: &[u8]) -> usize {
     bytes.iter().fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
 
-/// Cuts as a caller would that has the first `private` bytes at hand.
+/// Segments a packet as a caller does that has a private copy of its first `private` bytes.
 fn cut(packet: &[u8], private: usize, offload: &Offload) -> Result<Vec<Vec<u8>>, SegmentError> {
     let headers = &packet[..private.min(packet.len())];
     let plan = Plan::new(headers, packet.len() as u32, offload)?;
@@ -172,7 +173,7 @@ fn check_segments(spec: &Spec, built: &Built, segments: &[Vec<u8>]) -> Result<()
         prop_assert!(transport_checksum_holds(segment, l3, l4, protocol));
         prop_assert_ne!(number(&segment[checksum..checksum + 2]), 0);
 
-        // Fields that may differ are checked and then put back: all else has to be as it was.
+        // Fields that may differ are checked and then restored: all others must be unchanged.
         let mut restored = segment[..hdr].to_vec();
         let mut put_back = |at: usize, len: usize| {
             restored[at..at + len].copy_from_slice(&built.bytes[at..at + len]);
@@ -205,18 +206,18 @@ fn check_segments(spec: &Spec, built: &Built, segments: &[Vec<u8>]) -> Result<()
     Ok(())
 }
 
-/// Everything that a packet meets on its way; panics if something does that validation promised would not. Returns
-/// whether it was accepted.
+/// Runs a packet through every function; panics if one breaks a promise of validation. Returns whether the packet was
+/// accepted.
 fn everything(packet: &[u8], private: usize, claim: &Offload) -> bool {
     let headers = &packet[..private.min(packet.len())];
     let total_len = packet.len() as u32;
     let layers = Layers::parse(headers);
     assert_eq!(flow::hash(headers), flow::hash_layers(headers, &layers));
-    // Not validated: may be refused, must not panic.
+    // Unvalidated metadata may be refused but must not panic.
     let _ = cut(packet, private, claim);
     let _ = segment::complete_checksum(&mut headers.to_vec(), claim, total_len, Sum::default());
     let Ok(offload) = claim.validate(headers, total_len) else { return false };
-    assert_eq!(offload.validate(headers, total_len), Ok(offload), "the normal form of the normal form");
+    assert_eq!(offload.validate(headers, total_len), Ok(offload), "validation is idempotent");
     let encoded = virtio_net::encode(&offload, 1);
     assert_eq!(virtio_net::decode(&encoded), Ok(offload));
     if offload.gso == Gso::None {
@@ -272,8 +273,8 @@ fn a_tcp_packet_by_hand() {
     assert_eq!(segments[1][24..26], ip_sum(42, 0));
     assert_eq!(segments[0][38..42], [0xff, 0xff, 0xff, 0xfe]);
     assert_eq!(segments[1][38..42], [0, 0, 0, 1], "the sequence number wraps");
-    assert_eq!(segments[0][47], 0x90, "CWR stays in the first, FIN and PSH leave it");
-    assert_eq!(segments[1][47], 0x19, "FIN and PSH are in the last, CWR is not");
+    assert_eq!(segments[0][47], 0x90, "the first keeps CWR and loses FIN and PSH");
+    assert_eq!(segments[1][47], 0x19, "the last keeps FIN and PSH and loses CWR");
     // Pseudo-header 1420, header 0050 0051 ffff fffe 0000 0000 5090 0001 0000, payload 0102 0300.
     // 1420 + 50 + 51 + ffff + fffe + 5090 + 1 + 102 + 300 = 2_6951 -> 6953 -> complement 96ac.
     assert_eq!(segments[0][50..52], [0x96, 0xac]);
@@ -345,7 +346,7 @@ proptest! {
     #[test]
     fn segments_are_right(spec in spec(), private in 128..512usize) {
         let built = spec.build();
-        // Two tags, IPv6 with options and TCP with all its options are more than the usual private copy.
+        // Two tags, IPv6 with options and TCP with all its options exceed the usual private copy.
         let private = private.max(built.hdr);
         let segments = cut(&built.bytes, private, &built.offload).unwrap();
         prop_assert_eq!(segments.len(), spec.payload.len().div_ceil(usize::from(spec.gso_size)).max(1));
@@ -367,7 +368,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pushed_tag_shifts_the_job_along(spec in spec()) {
+    fn a_pushed_tag_shifts_the_offload(spec in spec()) {
         let spec = Spec { vlan_tags: spec.vlan_tags.min(1), ..spec };
         let built = spec.build();
         let total_len = built.bytes.len() as u32;

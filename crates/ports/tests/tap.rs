@@ -89,7 +89,7 @@ fn bad_options_are_named_with_what_would_be_right() {
         ),
         (
             "mac = \"52:54\"",
-            "`52:54` is not a MAC address: six pairs of hexadecimal digits are expected, such as \
+            "`52:54` is not a MAC address: expected six pairs of hexadecimal digits, such as \
              52:54:00:12:34:56",
         ),
         (

@@ -645,7 +645,7 @@ fn faults_cost_their_port_and_nobody_else() {
         ("ring 99 does not exist", tell(Request::SetVringEnable(RingNumber { ring: 99, number: 1 }))),
         ("SET_FEATURES with bits that were not offered: 63", tell(Request::SetFeatures(1 << 63))),
         (
-            "SET_VRING_NUM of ring 0, which is started",
+            "SET_VRING_NUM of ring 0 while it is started",
             tell(Request::SetVringNum(RingNumber { ring: 0, number: 8 })),
         ),
     ];

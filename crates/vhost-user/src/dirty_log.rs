@@ -1,11 +1,11 @@
-//! The log of a live migration: a bitmap in memory that the front-end shares, with a bit for each 4 KiB of guest memory, in which
-//! the back-end marks what it has written. The front-end copies pages while the guest runs, takes their marks away, and copies
-//! what is marked again.
+//! The dirty log of a live migration: a bitmap in memory that the front-end shares, with one bit for each 4 KiB of
+//! guest memory. The back-end marks the pages that it writes. The front-end copies pages while the guest runs, clears
+//! their marks, and copies marked pages again.
 //!
 //! Invariants:
-//! - A page is marked after it was written, and each time: whoever takes a mark away and then reads the page finds what
-//!   was written, or finds another mark later.
-//! - Nothing is marked beyond the bitmap, whatever the address.
+//! - A page is marked after every write: a front-end that clears a mark and then reads the page finds the written
+//!   bytes, or finds another mark later.
+//! - No mark lies beyond the bitmap, whatever the address.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -17,60 +17,60 @@ use clientmem::{FirstTouch, MapError, Region};
 use crate::memory::GuestMemory;
 use crate::virtqueue::Segment;
 
-/// The bytes of guest memory that a bit stands for.
+/// Bytes of guest memory per bit.
 pub const PAGE: u64 = 4096;
 /// The largest log: enough for 32 TiB of guest addresses.
 pub const MAX_LOG: u64 = 1 << 30;
 
-/// Why a log cannot be used.
+/// Reasons for refusing a log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// It is larger than any guest needs.
-    #[error("dirty log of {size} bytes, at most {MAX_LOG} are possible")]
+    /// The log is larger than any guest needs.
+    #[error("dirty log of {size} bytes (at most {MAX_LOG})")]
     TooLarge {
-        /// Its size.
+        /// The log's size in bytes.
         size: u64,
     },
-    /// It ends beyond the highest offset of a file.
+    /// The log ends beyond the highest offset of a file.
     #[error("dirty log of {size} bytes at offset {offset:#x} of its file wraps around")]
     Wraps {
-        /// Its size.
+        /// The log's size in bytes.
         size: u64,
-        /// Where in the file it starts.
+        /// The log's offset in the file.
         offset: u64,
     },
-    /// Its file cannot be mapped.
+    /// Mapping the file failed.
     #[error("dirty log: {0}")]
     Map(#[from] MapError),
 }
 
-/// A log that is mapped.
+/// A mapped log.
 #[derive(Debug)]
 pub struct DirtyLog {
-    /// `size` bytes from it are mapped for as long as `mapping` lives.
+    /// The first of `size` bytes that are mapped for as long as `mapping` lives.
     start: NonNull<u8>,
     size: u64,
     mapping: Region,
 }
 
-// SAFETY: what keeps it from being Send and Sync is its pointer, the address of a mapping that it owns and that no thread
-// owns; all access is atomic.
+// SAFETY: only its pointer keeps it from being Send and Sync: the address of a mapping that it owns and that belongs to
+// no thread; all access is atomic.
 unsafe impl Send for DirtyLog {}
 // SAFETY: as above.
 unsafe impl Sync for DirtyLog {}
 
 impl DirtyLog {
-    /// Takes it away from whoever uses it; see [`Region::void`].
+    /// Takes the memory away from all users; see [`Region::void`].
     pub fn void(&self) {
         self.mapping.void();
     }
 
-    /// Waits while somebody punches holes into it; see [`Region::wait_for_holes`].
+    /// Waits while another process punches holes into the memory; see [`Region::wait_for_holes`].
     pub fn wait_for_holes(&self) {
         self.mapping.wait_for_holes();
     }
 
-    /// Maps `size` bytes at `offset` of a front-end's file. What touching it first allocates is counted.
+    /// Maps `size` bytes at `offset` of a front-end's file. Allocation on first touch is counted.
     pub fn map(
         file: BorrowedFd<'_>,
         size: u64,
@@ -81,52 +81,52 @@ impl DirtyLog {
             return Err(LogError::TooLarge { size });
         }
         let end = offset.checked_add(size).ok_or(LogError::Wraps { size, offset })?;
-        // From the file's start: an offset need not be one that the kernel maps at.
+        // Mapped from the file's start, because the offset need not be page-aligned.
         let mapping = Region::map_counted(file, 0, if size == 0 { 0 } else { end }, first_touch)?;
-        // What was mapped has these bytes.
+        // The mapping includes these bytes.
         let start = mapping.at(offset, size).ok_or(MapError::Empty)?;
         Ok(DirtyLog { start, size, mapping })
     }
 
-    /// Its size in bytes; never zero.
+    /// Returns the size in bytes; never zero.
     #[expect(clippy::len_without_is_empty, reason = "a log is never empty")]
     pub fn len(&self) -> u64 {
         self.size
     }
 
-    /// The first guest address that no bit stands for.
+    /// Returns the first guest address beyond the log.
     pub fn end(&self) -> u64 {
-        // No more than `MAX_LOG` bytes: no overflow.
+        // At most `MAX_LOG` bytes: no overflow.
         self.size * 8 * PAGE
     }
 
-    /// Marks the pages of `len` bytes that were written at a guest address.
+    /// Marks the pages of `len` bytes written at a guest address.
     pub fn mark(&self, address: u64, len: u64) {
         let Some(last) = len.checked_sub(1).and_then(|more| address.checked_add(more)) else { return };
         for page in address / PAGE..=(last / PAGE).min(self.size * 8 - 1) {
             // SAFETY: page / 8 < size, so the byte is within the mapping, which `self` keeps. All access is atomic.
             let byte = unsafe { AtomicU8::from_ptr(self.start.as_ptr().add((page / 8) as usize)) };
-            // Never left out because the bit is there: the front-end may be taking it away.
+            // Stored even if the bit is already set: the front-end may be clearing it.
             byte.fetch_or(1 << (page % 8), Ordering::Release);
         }
     }
 
-    /// Whether the front-end took the log's memory away; it should then be disconnected.
+    /// Whether the front-end has taken the log's memory away; it should then be disconnected.
     #[inline]
     pub fn faulted(&self) -> bool {
         self.mapping.faulted()
     }
 }
 
-/// The log as a ring uses it.
+/// The log of one ring.
 #[derive(Debug)]
 pub struct RingLog {
     log: Arc<DirtyLog>,
-    /// Where the ring's device area is logged, if what is written to the ring is.
+    /// Log address of the ring's device area, if writes to the ring are logged.
     ring: Option<LoggedArea>,
 }
 
-/// The device area of a ring (a split ring's used ring), which is logged at an address that the front-end names.
+/// The device area of a ring (a split ring's used ring), which is logged at an address chosen by the front-end.
 #[derive(Debug)]
 struct LoggedArea {
     start: NonNull<u8>,
@@ -138,12 +138,13 @@ struct LoggedArea {
 unsafe impl Send for RingLog {}
 
 impl RingLog {
-    /// For a ring that writes to packets only, as far as the log goes.
+    /// Makes the log of a ring that logs only its writes to packets.
     pub(crate) fn new(log: Arc<DirtyLog>) -> RingLog {
         RingLog { log, ring: None }
     }
 
-    /// The same, with what is written to the ring: its device area lies at `start` and is logged at `guest_address`.
+    /// Makes the log of a ring that also logs its own writes: its device area lies at `start` and is logged at
+    /// `guest_address`.
     pub(crate) fn with_ring(
         log: Arc<DirtyLog>,
         (start, len): (NonNull<u8>, usize),
@@ -152,7 +153,7 @@ impl RingLog {
         RingLog { log, ring: Some(LoggedArea { start, len: len as u64, guest_address }) }
     }
 
-    /// Marks what was written to the ring.
+    /// Marks bytes written to the ring.
     #[cold]
     pub(crate) fn mark_ring(&self, memory: &GuestMemory, at: NonNull<u8>, len: usize) {
         let Some(LoggedArea { start, len: area, guest_address }) = self.ring else { return };
@@ -160,7 +161,7 @@ impl RingLog {
         let address = if offset < area {
             guest_address.checked_add(offset)
         } else {
-            // The descriptors of a packed ring, which the device overwrites.
+            // A packed ring's descriptors, which the device overwrites.
             memory.guest_address(at)
         };
         if let Some(address) = address {
@@ -184,8 +185,8 @@ impl RingLog {
         }
     }
 
-    /// The log of the whole guest.
-    pub(crate) fn whole(&self) -> &Arc<DirtyLog> {
+    /// Returns the log of the whole guest.
+    pub(crate) fn guest_log(&self) -> &Arc<DirtyLog> {
         &self.log
     }
 
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beyond_it_is_marked() {
+    fn no_mark_beyond_the_log() {
         let fd = file(3);
         let log = DirtyLog::map(fd.as_fd(), 1, 1, None).unwrap();
         log.mark(8 * PAGE, 100);
@@ -242,16 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_state_the_problem() {
         let wrong = |file: &OwnedFd, size, offset| {
             DirtyLog::map(file.as_fd(), size, offset, None).unwrap_err().to_string()
         };
         let fd = file(4096);
         assert_eq!(wrong(&fd, 0, 0), "dirty log: region size is 0, must be 1 byte or more");
-        assert_eq!(
-            wrong(&fd, MAX_LOG + 1, 0),
-            "dirty log of 1073741825 bytes, at most 1073741824 are possible"
-        );
+        assert_eq!(wrong(&fd, MAX_LOG + 1, 0), "dirty log of 1073741825 bytes (at most 1073741824)");
         assert_eq!(
             wrong(&fd, 2, u64::MAX),
             "dirty log of 2 bytes at offset 0xffffffffffffffff of its file wraps around"
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_taken_away_is_noticed() {
+    fn removed_memory_is_noticed() {
         let fd = file(4096);
         let log = DirtyLog::map(fd.as_fd(), 4096, 0, None).unwrap();
         ftruncate(&fd, 0).unwrap();

@@ -1,47 +1,47 @@
-//! Feature bits: what back-end and front-end can agree on.
+//! Feature bits that back-end and front-end can negotiate.
 //!
-//! Bits of the device are those of virtio 1.2 §5.1.3 and §6, protocol bits those of QEMU's vhost-user specification. What
-//! is not offered here cannot be negotiated.
+//! Device bits follow virtio 1.2 §5.1.3 and §6, protocol bits QEMU's vhost-user specification. Only offered bits can be
+//! negotiated.
 
-/// Bits of the virtio device.
+/// Feature bits of the virtio device.
 pub mod device {
-    /// The driver may leave checksums to the device.
+    /// The driver may offload checksums to the device.
     pub const CSUM: u64 = 1 << 0;
-    /// The device may leave checksums to the driver.
+    /// The device may offload checksums to the driver.
     pub const GUEST_CSUM: u64 = 1 << 1;
-    /// The front-end tells the driver an MTU.
+    /// The front-end gives the driver an MTU.
     pub const MTU: u64 = 1 << 3;
-    /// The driver takes large TCP packets over IPv4.
+    /// The driver accepts large TCP packets over IPv4.
     pub const GUEST_TSO4: u64 = 1 << 7;
-    /// The driver takes large TCP packets over IPv6.
+    /// The driver accepts large TCP packets over IPv6.
     pub const GUEST_TSO6: u64 = 1 << 8;
-    /// The driver takes large TCP packets with CWR set.
+    /// The driver accepts large TCP packets with CWR set.
     pub const GUEST_ECN: u64 = 1 << 9;
-    /// The device takes large TCP packets over IPv4.
+    /// The device accepts large TCP packets over IPv4.
     pub const HOST_TSO4: u64 = 1 << 11;
-    /// The device takes large TCP packets over IPv6.
+    /// The device accepts large TCP packets over IPv6.
     pub const HOST_TSO6: u64 = 1 << 12;
-    /// The device takes large TCP packets with CWR set.
+    /// The device accepts large TCP packets with CWR set.
     pub const HOST_ECN: u64 = 1 << 13;
     /// A packet to the driver may take several buffers.
     pub const MRG_RXBUF: u64 = 1 << 15;
-    /// There is a control queue, which the front-end serves itself.
+    /// A control queue exists; the front-end serves it.
     pub const CTRL_VQ: u64 = 1 << 17;
     /// Receive modes are set through the control queue.
     pub const CTRL_RX: u64 = 1 << 18;
-    /// The driver announces itself when told to.
+    /// The driver announces itself on request.
     pub const GUEST_ANNOUNCE: u64 = 1 << 21;
     /// Several queue pairs.
     pub const MQ: u64 = 1 << 22;
-    /// What is written to guest memory is logged (vhost-user's own meaning of this bit): a live migration is under way.
+    /// Writes to guest memory are logged (vhost-user's own meaning of this bit): a live migration is in progress.
     pub const LOG_ALL: u64 = 1 << 26;
-    /// Header and packet may be cut into descriptors anywhere (legacy drivers; always so in virtio 1).
+    /// Descriptors may divide header and packet anywhere (legacy drivers; always so in virtio 1).
     pub const ANY_LAYOUT: u64 = 1 << 27;
     /// Descriptors may refer to tables of descriptors.
     pub const INDIRECT_DESC: u64 = 1 << 28;
-    /// Notifications are asked for by index.
+    /// Notifications are requested by index.
     pub const EVENT_IDX: u64 = 1 << 29;
-    /// The front-end knows protocol features (vhost-user's own meaning of this bit).
+    /// The front-end supports protocol features (vhost-user's own meaning of this bit).
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
     /// virtio 1, not a legacy device.
     pub const VERSION_1: u64 = 1 << 32;
@@ -49,14 +49,14 @@ pub mod device {
     pub const RING_PACKED: u64 = 1 << 34;
     /// Chains are used in the order in which they were made available.
     pub const IN_ORDER: u64 = 1 << 35;
-    /// The driver takes large UDP packets over IPv4.
+    /// The driver accepts large UDP packets over IPv4.
     pub const GUEST_USO4: u64 = 1 << 54;
-    /// The driver takes large UDP packets over IPv6.
+    /// The driver accepts large UDP packets over IPv6.
     pub const GUEST_USO6: u64 = 1 << 55;
-    /// The device takes large UDP packets.
+    /// The device accepts large UDP packets.
     pub const HOST_USO: u64 = 1 << 56;
 
-    /// What is offered.
+    /// Bits that this back-end offers.
     pub const OFFERED: u64 = CSUM
         | GUEST_CSUM
         | MTU
@@ -83,7 +83,7 @@ pub mod device {
         | GUEST_USO6
         | HOST_USO;
 
-    /// The names of bits that people ask about, for `port show`.
+    /// Names of the bits that `port show` prints.
     pub const NAMES: &[(u64, &str)] = &[
         (VERSION_1, "version-1"),
         (RING_PACKED, "packed"),
@@ -104,28 +104,28 @@ pub mod device {
     ];
 }
 
-/// Bits of the protocol.
+/// Feature bits of the protocol.
 pub mod protocol {
     /// Several queue pairs.
     pub const MQ: u64 = 1 << 0;
-    /// The log of a migration is in memory that is shared.
+    /// A migration's log is in shared memory.
     pub const LOG_SHMFD: u64 = 1 << 1;
-    /// The back-end announces a guest that has moved.
+    /// The back-end announces a migrated guest.
     pub const RARP: u64 = 1 << 2;
     /// Any request can ask for an answer.
     pub const REPLY_ACK: u64 = 1 << 3;
-    /// The back-end is told the MTU.
+    /// The back-end receives the MTU.
     pub const NET_MTU: u64 = 1 << 4;
-    /// Memory regions come and go one by one.
+    /// Memory regions are added and removed one by one.
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
-    /// The back-end is told the device status.
+    /// The back-end receives the device status.
     pub const STATUS: u64 = 1 << 16;
 
-    /// What is offered.
+    /// Bits that this back-end offers.
     pub const OFFERED: u64 = MQ | LOG_SHMFD | RARP | REPLY_ACK | NET_MTU | CONFIGURE_MEM_SLOTS | STATUS;
 }
 
-/// Writes down a set of bits, for messages about those that nobody knows.
+/// Formats a set of bits, for messages about unknown bits.
 pub(crate) fn bits(set: u64) -> String {
     let bits: Vec<_> = (0..64).filter(|bit| set & (1 << bit) != 0).map(|bit: u32| bit.to_string()).collect();
     bits.join(", ")

@@ -1,12 +1,13 @@
-//! The table of memory regions, and the way from an address of the guest to one of this process.
+//! The table of memory regions, and translation of guest addresses to addresses of this process.
 //!
-//! A region is known by two addresses: where the guest sees it (*guest physical*), which is what descriptors name, and
-//! where the front-end has it mapped (*user*), which is what ring addresses name.
+//! A region has two addresses: the guest's (*guest physical*), used by descriptors, and the front-end's (*user*), used
+//! by ring addresses.
 //!
 //! Invariants:
-//! - A table never changes: adding and removing regions makes another, which shares the mappings of those that stay.
+//! - A table never changes: adding or removing regions makes a new one, which shares the mappings of the remaining
+//!   regions.
 //! - Regions overlap neither in guest nor in user addresses, and none wraps around.
-//! - An address is handed out only when all of the asked bytes lie within one region.
+//! - An address is returned only when all of the requested bytes lie within one region.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -14,83 +15,83 @@ use std::sync::Arc;
 
 use clientmem::{ClientFd, FirstTouch, MapError, Region};
 
-/// Most regions of a table: what QEMU can plug in.
+/// Maximum number of regions of a table: the number that QEMU can plug in.
 pub const MAX_REGIONS: usize = 509;
 
-/// One region, as a front-end announces it.
+/// One region, as announced by a front-end.
 #[derive(Debug)]
 pub struct RegionSpec {
-    /// Where the guest sees it.
+    /// Its guest address.
     pub guest_address: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// Where the front-end has it mapped.
+    /// Its user address: where the front-end has mapped it.
     pub user_address: u64,
-    /// Where in the file it starts.
+    /// Its offset in the file.
     pub mmap_offset: u64,
     /// The file.
     pub fd: ClientFd,
 }
 
-/// Why a memory table is refused. Regions are named by where the guest sees them.
+/// Reasons for refusing a memory table. Regions are identified by guest address.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// More regions than [`MAX_REGIONS`].
-    #[error("memory table has {count} regions, {MAX_REGIONS} are possible")]
+    #[error("memory table has {count} regions (at most {MAX_REGIONS})")]
     TooMany {
-        /// How many there would be.
+        /// The resulting number of regions.
         count: usize,
     },
-    /// A region of no bytes.
+    /// A region of size 0.
     #[error("memory region at guest address {guest_address:#x} has size 0")]
     Empty {
-        /// Where the guest would see it.
+        /// Its guest address.
         guest_address: u64,
     },
     /// A region that ends beyond the highest address or offset.
     #[error("memory region at guest address {guest_address:#x} of {size} bytes wraps around in its {space}")]
     Wraps {
-        /// Where the guest would see it.
+        /// Its guest address.
         guest_address: u64,
         /// Its size in bytes.
         size: u64,
-        /// Which of its addresses does.
+        /// The kind of address that wraps.
         space: &'static str,
     },
-    /// Two regions share addresses.
+    /// Two regions overlap.
     #[error("memory regions at guest addresses {first:#x} and {second:#x} overlap in their {space}")]
     Overlap {
-        /// Where the guest sees one.
+        /// The guest address of one.
         first: u64,
-        /// Where the guest would see the other.
+        /// The guest address of the other.
         second: u64,
-        /// Which of their addresses do.
+        /// The kind of address in which they overlap.
         space: &'static str,
     },
-    /// A region to be removed is not in the table.
+    /// A region to remove is not in the table.
     #[error(
         "no memory region has guest address {guest_address:#x}, user address {user_address:#x} and {size} bytes"
     )]
     Unknown {
-        /// The guest address that was named.
+        /// The requested guest address.
         guest_address: u64,
-        /// The user address that was named.
+        /// The requested user address.
         user_address: u64,
-        /// The size that was named.
+        /// The requested size.
         size: u64,
     },
-    /// The file cannot be mapped.
+    /// Mapping the file failed.
     #[error("memory region at guest address {guest_address:#x}: {reason}")]
     Map {
-        /// Where the guest would see it.
+        /// The region's guest address.
         guest_address: u64,
-        /// Why.
+        /// The cause.
         #[source]
         reason: MapError,
     },
 }
 
-/// How the two kinds of addresses are called in messages.
+/// Names of the kinds of addresses in messages.
 const GUEST: &str = "guest addresses";
 const USER: &str = "user addresses";
 const FILE: &str = "file offsets";
@@ -107,7 +108,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// The address of `len` bytes at `offset`, and how many there are up to the region's end; `None` beyond it.
+    /// Returns the address of `len` bytes at `offset`, and how many of them lie within the region; `None` beyond its
+    /// end.
     #[inline]
     fn prefix(&self, offset: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
         let room = self.size.checked_sub(offset)?;
@@ -121,50 +123,50 @@ impl Entry {
 
 /// The memory that a front-end shares.
 ///
-/// Addresses taken from it are valid until the last table that holds their region is dropped; see [`Region`] for what
-/// that asks of the owner.
+/// Addresses taken from it are valid until the last table that holds their region is dropped; see [`Region`] for the
+/// resulting duties of the owner.
 #[derive(Debug, Clone, Default)]
 pub struct GuestMemory {
     /// Sorted by guest address.
     entries: Box<[Entry]>,
-    /// What touching the regions first allocates is counted there.
+    /// Counter of the regions' allocation on first touch.
     first_touch: Option<FirstTouch>,
 }
 
-// SAFETY: what keeps an Entry from being Send and Sync is its pointer, which is the address of a mapping that `mapping`
-// owns and that no thread owns; it is handed out and never accessed here.
+// SAFETY: only its pointer keeps an Entry from being Send and Sync: the address of a mapping that `mapping` owns and
+// that belongs to no thread; it is returned and never accessed here.
 unsafe impl Send for GuestMemory {}
-// SAFETY: as above; no method changes anything.
+// SAFETY: as above; no method mutates.
 unsafe impl Sync for GuestMemory {}
 
 impl GuestMemory {
-    /// Takes it away from whoever uses it; see [`Region::void`].
+    /// Takes the memory away from all users; see [`Region::void`].
     pub fn void(&self) {
         self.entries.iter().for_each(|entry| entry.mapping.void());
     }
 
-    /// Waits while somebody punches holes into it; see [`Region::wait_for_holes`].
+    /// Waits while another process punches holes into the memory; see [`Region::wait_for_holes`].
     pub fn wait_for_holes(&self) {
         self.entries.iter().for_each(|entry| entry.mapping.wait_for_holes());
     }
 
-    /// The memory made of these regions. No region at all is a valid table.
+    /// Makes a table of these regions. An empty table is valid.
     pub fn from_regions(specs: Vec<RegionSpec>) -> Result<GuestMemory, MemoryError> {
         GuestMemory::default().with_regions(specs)
     }
 
-    /// A table without regions, for [`with_region`](GuestMemory::with_region) and
-    /// [`with_regions`](GuestMemory::with_regions). What touching them first allocates is counted.
+    /// Makes an empty table, for [`with_region`](GuestMemory::with_region) and
+    /// [`with_regions`](GuestMemory::with_regions), that counts allocation of the regions on first touch.
     pub fn counted(first_touch: Option<FirstTouch>) -> GuestMemory {
         GuestMemory { entries: Box::default(), first_touch }
     }
 
-    /// The table with one region more.
+    /// Returns the table with one more region.
     pub fn with_region(&self, spec: RegionSpec) -> Result<GuestMemory, MemoryError> {
         self.with_regions(vec![spec])
     }
 
-    /// The table without a region. All three numbers must be as they were announced.
+    /// Returns the table without a region. All three numbers must match its announcement.
     pub fn without_region(
         &self,
         guest_address: u64,
@@ -179,7 +181,7 @@ impl GuestMemory {
         Ok(GuestMemory { entries, first_touch: self.first_touch.clone() })
     }
 
-    /// The table with these regions too.
+    /// Returns the table with these regions added.
     pub fn with_regions(&self, specs: Vec<RegionSpec>) -> Result<GuestMemory, MemoryError> {
         let count = self.entries.len() + specs.len();
         if count > MAX_REGIONS {
@@ -194,19 +196,19 @@ impl GuestMemory {
         Ok(GuestMemory { entries: entries.into_boxed_slice(), first_touch: self.first_touch.clone() })
     }
 
-    /// The number of regions.
+    /// Returns the number of regions.
     pub fn regions(&self) -> usize {
         self.entries.len()
     }
 
-    /// The address of `len` bytes that the guest has at `address`, or `None` where they are not all in one region.
+    /// Returns the address of `len` bytes at a guest address, or `None` unless they lie within one region.
     #[inline]
     pub fn guest(&self, address: u64, len: u64) -> Option<NonNull<u8>> {
         self.guest_near(&mut 0, address, len)
     }
 
-    /// As [`guest`](GuestMemory::guest), looking first at the region where `hint` points, which is left pointing at the
-    /// one that held the bytes. Any value will do for a start, also one from another table.
+    /// Translates as [`guest`](GuestMemory::guest) does, trying first the region at index `hint`, and updates `hint` to
+    /// the region found. Any initial value is valid, even one from another table.
     #[inline]
     pub fn guest_near(&self, hint: &mut usize, address: u64, len: u64) -> Option<NonNull<u8>> {
         match self.prefix_near(hint, address, len)? {
@@ -215,8 +217,8 @@ impl GuestMemory {
         }
     }
 
-    /// The address of what the guest has at `address`, and how many of `len` bytes lie in the same region; `None` where
-    /// the first of them is in no region.
+    /// Returns the address of a guest address, and how many of `len` bytes lie in the same region; `None` if the first
+    /// byte lies in no region.
     #[inline]
     pub fn guest_prefix(&self, address: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
         self.prefix_near(&mut 0, address, len)
@@ -225,7 +227,7 @@ impl GuestMemory {
     #[inline]
     fn prefix_near(&self, hint: &mut usize, address: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
         if let Some(entry) = self.entries.get(*hint)
-            // Wraps to something large where the address lies before the region.
+            // The difference wraps to a large number if the address lies before the region.
             && address.wrapping_sub(entry.guest) < entry.size
         {
             return entry.prefix(address.wrapping_sub(entry.guest), len);
@@ -241,9 +243,9 @@ impl GuestMemory {
         entry.prefix(address - entry.guest, len)
     }
 
-    /// The address of `len` bytes that the front-end has at `address`, or `None` where they are not all in one region.
+    /// Returns the address of `len` bytes at a user address, or `None` unless they lie within one region.
     ///
-    /// For ring addresses: it looks at one region after the other.
+    /// For ring addresses: the search is linear.
     pub fn user(&self, address: u64, len: u64) -> Option<NonNull<u8>> {
         self.entries.iter().find_map(|e| {
             let (at, found) = e.prefix(address.checked_sub(e.user)?, len)?;
@@ -251,8 +253,7 @@ impl GuestMemory {
         })
     }
 
-    /// Where the guest sees the byte that has the address `at` in this process: for logs of what was written. It looks
-    /// at one region after the other.
+    /// Returns the guest address of the byte at `at` in this process, for logging writes. The search is linear.
     pub fn guest_address(&self, at: NonNull<u8>) -> Option<u64> {
         self.entries.iter().find_map(|e| {
             let offset = (at.addr().get() as u64).checked_sub(e.host.addr().get() as u64)?;
@@ -260,20 +261,20 @@ impl GuestMemory {
         })
     }
 
-    /// The first guest address behind all regions.
+    /// Returns the first guest address after all regions.
     pub fn end(&self) -> u64 {
-        // No end overflows: checked when they came.
+        // No end overflows: checked when the region was added.
         self.entries.last().map_or(0, |e| e.guest + e.size)
     }
 
-    /// Whether the front-end took away memory that was accessed; it should then be disconnected.
+    /// Whether an access hit memory that the front-end has taken away; the front-end should then be disconnected.
     #[inline]
     pub fn faulted(&self) -> bool {
         self.entries.iter().any(|e| e.mapping.faulted())
     }
 }
 
-/// Checks a region by itself and against those that are there.
+/// Checks a region by itself and against those in the table.
 fn check(entries: &[Entry], spec: &RegionSpec) -> Result<(), MemoryError> {
     let &RegionSpec { guest_address, size, user_address, mmap_offset, .. } = spec;
     if size == 0 {
@@ -286,7 +287,7 @@ fn check(entries: &[Entry], spec: &RegionSpec) -> Result<(), MemoryError> {
     }
     for e in entries {
         for (ours, theirs, space) in [(e.guest, guest_address, GUEST), (e.user, user_address, USER)] {
-            // No end overflows: checked above, for those in the table when they came.
+            // No end overflows: checked above, and for those in the table when they were added.
             if ours < theirs + size && theirs < ours + e.size {
                 return Err(MemoryError::Overlap { first: e.guest, second: guest_address, space });
             }

@@ -1,49 +1,49 @@
 //! The messages between front-end and back-end, and their encoding.
 //!
-//! A message is a header of 12 bytes (request, flags, size) and a payload of `size` bytes, all in the machine's byte order;
-//! descriptors travel beside it. What each request carries is told in QEMU's `docs/interop/vhost-user.rst`.
+//! A message is a header of 12 bytes (request, flags, size) and a payload of `size` bytes, all in the machine's byte
+//! order; descriptors travel beside it. QEMU's `docs/interop/vhost-user.rst` specifies the payload of each request.
 //!
 //! Invariants:
-//! - [`Request::decode`] accepts any bytes and either yields a request or says why not.
-//! - Descriptors are not looked at here; how many a request wants is [`Request::descriptors`].
+//! - [`Request::decode`] accepts any bytes and returns a request or an error.
+//! - Descriptors are not examined here; [`Request::descriptors`] is the number that a request needs.
 
 use std::fmt;
 
-/// Bytes of the header.
+/// Length of the header.
 pub const HEADER_LEN: usize = 12;
-/// The longest payload of any request understood here: a full memory table.
+/// The longest payload of any supported request: a full memory table.
 pub const MAX_PAYLOAD: usize = 8 + MAX_REGIONS * REGION_LEN;
-/// Regions that one memory table can bring.
+/// Maximum number of regions in one memory table.
 pub const MAX_REGIONS: usize = 8;
-/// Descriptors that one message can bring.
+/// Maximum number of descriptors with one message.
 pub const MAX_DESCRIPTORS: usize = 8;
 
 const REGION_LEN: usize = 32;
 
-/// The lower two bits of the flags.
+/// The protocol version: the lower two bits of the flags.
 const VERSION: u32 = 1;
 const VERSION_MASK: u32 = 3;
 const FLAG_REPLY: u32 = 1 << 2;
 const FLAG_NEED_REPLY: u32 = 1 << 3;
 
-/// Requests that come with a ring's index and a descriptor say so in this bit if there is no descriptor.
+/// Flag in requests that carry a ring's index and a descriptor: no descriptor is attached.
 const NO_DESCRIPTOR: u64 = 1 << 8;
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Which request this is, or is the reply to.
+    /// The number of the request, or of the request that this replies to.
     pub code: u32,
-    /// It is a reply.
+    /// Whether this is a reply.
     pub is_reply: bool,
-    /// The sender wants to know how it went.
+    /// Whether the sender asks for a reply.
     pub need_reply: bool,
-    /// Bytes that follow.
+    /// Length of the payload.
     pub size: u32,
 }
 
 impl Header {
-    /// Reads the head of a message.
+    /// Decodes the header of a message.
     pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Header, DecodeError> {
         let [c0, c1, c2, c3, f0, f1, f2, f3, s0, s1, s2, s3] = *bytes;
         let flags = u32::from_ne_bytes([f0, f1, f2, f3]);
@@ -75,37 +75,37 @@ impl Header {
     }
 }
 
-/// Why bytes are not a message.
+/// Reasons for refusing the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Another version of the protocol.
-    #[error("message of protocol version {0}, must be 1")]
+    /// The protocol version differs.
+    #[error("message of protocol version {0}, expected 1")]
     Version(u32),
-    /// More bytes than any such request has.
-    #[error("{name} announces {size} bytes, more than any request has")]
+    /// The payload is longer than that of any request.
+    #[error("{name} announces {size} bytes (at most {MAX_PAYLOAD})")]
     TooLong {
         /// The request.
         name: Name,
-        /// What its header says.
+        /// The size in its header.
         size: u32,
     },
-    /// Another number of bytes than the request has.
-    #[error("{name} with {size} bytes of payload, must be {expected}")]
+    /// The payload's length is wrong for the request.
+    #[error("{name} with {size} bytes of payload, expected {expected}")]
     Size {
         /// The request.
         name: Name,
-        /// What came.
+        /// The length found.
         size: usize,
-        /// What it has.
+        /// The length expected.
         expected: usize,
     },
-    /// A memory table with no region, or with too many.
-    #[error("SET_MEM_TABLE with {0} regions, must be 1 to {MAX_REGIONS}")]
+    /// The memory table has no region, or too many.
+    #[error("SET_MEM_TABLE with {0} regions, expected 1 to {MAX_REGIONS}")]
     Regions(u32),
-    /// A reply where a request was expected, or the other way round.
+    /// A reply in place of a request, or a request in place of a reply.
     #[error("{0} with the wrong reply flag")]
     Direction(Name),
-    /// Nothing known has this number.
+    /// The request number is unknown.
     #[error("unknown request {0}")]
     Unknown(u32),
 }
@@ -132,16 +132,16 @@ fn name_of(code: u32) -> Name {
 pub struct RingNumber {
     /// The ring.
     pub ring: u32,
-    /// What it is about: a size, a position, on or off.
+    /// A size, a position, or 0 or 1 for off and on, depending on the request.
     pub number: u32,
 }
 
-/// Where a ring's parts lie.
+/// Addresses of a ring's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingAddresses {
     /// The ring.
     pub ring: u32,
-    /// Bit 0: writes to the used ring are to be logged.
+    /// Bit 0: log writes to the used ring.
     pub flags: u32,
     /// Descriptor table (split) or descriptor ring (packed), user address.
     pub descriptors: u64,
@@ -149,16 +149,16 @@ pub struct RingAddresses {
     pub used: u64,
     /// Available ring (split) or driver event suppression (packed), user address.
     pub available: u64,
-    /// Where the used ring is logged, guest address.
+    /// Log address of the used ring, guest address.
     pub log: u64,
 }
 
-/// A ring and whether a descriptor comes with the message.
+/// A ring, and whether a descriptor is attached to the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingDescriptor {
     /// The ring, 0 to 255.
     pub ring: u8,
-    /// Whether there is a descriptor.
+    /// Whether a descriptor is attached.
     pub present: bool,
 }
 
@@ -175,77 +175,77 @@ impl RingDescriptor {
 /// A region of the guest's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Its address in the guest.
+    /// Its guest address.
     pub guest: u64,
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// Its address in the front-end.
+    /// Its user address.
     pub user: u64,
-    /// Where it starts in its file.
+    /// Its offset in the file.
     pub offset: u64,
 }
 
-/// Where in its file a log lies.
+/// Location of a log in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogArea {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Where it starts in its file.
+    /// Offset in the file.
     pub offset: u64,
 }
 
-/// What a front-end asks for.
+/// A front-end's requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Which features are there?
+    /// Asks for the offered features.
     GetFeatures,
-    /// These are to be used.
+    /// Sets the features to use.
     SetFeatures(u64),
-    /// The session starts.
+    /// Starts the session.
     SetOwner,
-    /// Outdated; ignored.
+    /// Deprecated; ignored.
     ResetOwner,
-    /// This is all memory, a file for each region.
+    /// Sets all memory, with a file for each region.
     SetMemTable(Vec<Region>),
-    /// Where dirty pages are logged.
+    /// Sets the dirty log.
     SetLogBase(LogArea),
-    /// What to signal when something was logged.
+    /// Sets the eventfd to signal after logging.
     SetLogFd,
-    /// A ring's size.
+    /// Sets a ring's size.
     SetVringNum(RingNumber),
-    /// Where a ring lies.
+    /// Sets a ring's addresses.
     SetVringAddr(RingAddresses),
-    /// Where a ring goes on.
+    /// Sets a ring's position.
     SetVringBase(RingNumber),
-    /// Stop a ring: where would it go on?
+    /// Stops a ring and asks for its position.
     GetVringBase(RingNumber),
-    /// The eventfd that the driver signals.
+    /// Sets the eventfd that the driver signals.
     SetVringKick(RingDescriptor),
-    /// The eventfd that the driver waits for.
+    /// Sets the eventfd that the driver waits for.
     SetVringCall(RingDescriptor),
-    /// The eventfd for errors.
+    /// Sets the eventfd for errors.
     SetVringErr(RingDescriptor),
-    /// Which protocol features are there?
+    /// Asks for the offered protocol features.
     GetProtocolFeatures,
-    /// These are to be used.
+    /// Sets the protocol features to use.
     SetProtocolFeatures(u64),
-    /// How many queue pairs are possible?
+    /// Asks for the maximum number of queue pairs.
     GetQueueNum,
-    /// Let a ring's packets pass, or not.
+    /// Enables or disables a ring.
     SetVringEnable(RingNumber),
-    /// Announce this station.
+    /// Announces this station.
     SendRarp([u8; 6]),
-    /// The MTU that the guest was told.
+    /// Sets the MTU that the guest received.
     NetSetMtu(u64),
-    /// How many memory regions are possible?
+    /// Asks for the maximum number of memory regions.
     GetMaxMemSlots,
-    /// One more region, with its file.
+    /// Adds a memory region, with its file.
     AddMemReg(Region),
-    /// One region less.
+    /// Removes a memory region.
     RemMemReg(Region),
-    /// The device status (virtio 1.2 §2.1).
+    /// Sets the device status (virtio 1.2 §2.1).
     SetStatus(u64),
-    /// Which status was set last?
+    /// Asks for the status last set.
     GetStatus,
 }
 
@@ -304,7 +304,7 @@ const NAMES: &[(u32, &str)] = &[
 ];
 
 impl Request {
-    /// Reads the request that a header and its payload make.
+    /// Decodes the request from a header and its payload.
     pub fn decode(header: &Header, payload: &[u8]) -> Result<Request, DecodeError> {
         if header.is_reply {
             return Err(DecodeError::Direction(name_of(header.code)));
@@ -325,12 +325,12 @@ impl Request {
                 for _ in 0..count {
                     regions.push(fields.region()?);
                 }
-                // Front-ends may send the whole structure, whatever of it is used.
+                // Front-ends may send the whole structure, however much of it is used.
                 fields.at = fields.size;
                 Request::SetMemTable(regions)
             }
             SET_LOG_BASE => Request::SetLogBase(LogArea { size: fields.u64()?, offset: fields.u64()? }),
-            // Beside its descriptor it carries nothing that matters.
+            // Only its descriptor matters; the payload is ignored.
             SET_LOG_FD => return Ok(Request::SetLogFd),
             SET_VRING_NUM => Request::SetVringNum(fields.ring_number()?),
             SET_VRING_ADDR => Request::SetVringAddr(RingAddresses {
@@ -366,7 +366,7 @@ impl Request {
         Ok(request)
     }
 
-    /// The whole message.
+    /// Encodes the whole message.
     pub fn encode(&self, need_reply: bool) -> Vec<u8> {
         let mut payload = Vec::new();
         let mut u64s = |values: &[u64]| values.iter().for_each(|v| payload.extend(v.to_ne_bytes()));
@@ -412,7 +412,7 @@ impl Request {
         [&header.encode()[..], &payload].concat()
     }
 
-    /// The request's number.
+    /// Returns the request's number.
     pub fn code(&self) -> u32 {
         match self {
             Request::GetFeatures => GET_FEATURES,
@@ -443,17 +443,17 @@ impl Request {
         }
     }
 
-    /// The request's name.
+    /// Returns the request's name.
     pub fn name(&self) -> Name {
         name_of(self.code())
     }
 
-    /// The fewest and the most descriptors that may come with it.
+    /// Returns the minimum and maximum number of descriptors of the request.
     pub fn descriptors(&self) -> (usize, usize) {
         match self {
             Request::SetMemTable(regions) => (regions.len(), regions.len()),
             Request::AddMemReg(_) | Request::SetLogBase(_) => (1, 1),
-            // Some front-ends send one that nobody needs.
+            // Some front-ends send a descriptor that is not used.
             Request::RemMemReg(_) | Request::SetLogFd => (0, 1),
             Request::SetVringKick(ring) | Request::SetVringCall(ring) | Request::SetVringErr(ring) => {
                 let n = usize::from(ring.present);
@@ -479,17 +479,17 @@ impl Region {
     }
 }
 
-/// What a back-end answers.
+/// A back-end's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// A number: features, how many, or 0 for success.
+    /// A number: features, a count, or 0 for success.
     Number(u64),
-    /// Where a ring goes on.
+    /// A ring's position.
     Ring(RingNumber),
 }
 
 impl Answer {
-    /// The whole message that answers the request with this number.
+    /// Encodes the whole message that answers the request with this number.
     pub fn encode(&self, code: u32) -> Vec<u8> {
         let mut payload = Vec::new();
         match self {
@@ -500,7 +500,7 @@ impl Answer {
         [&header.encode()[..], &payload].concat()
     }
 
-    /// Reads an answer.
+    /// Decodes an answer.
     pub fn decode(header: &Header, payload: &[u8]) -> Result<Answer, DecodeError> {
         let name = name_of(header.code);
         if !header.is_reply {
@@ -516,7 +516,7 @@ impl Answer {
     }
 }
 
-/// A payload that is being read.
+/// Reader over a payload.
 struct Fields<'a> {
     name: Name,
     size: usize,
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_survives_the_way() {
+    fn every_request_survives_a_round_trip() {
         for request in every() {
             assert_eq!(parse(&request.encode(false)), Ok(request.clone()));
             assert!(!request.name().to_string().starts_with("request "), "{request:?} has no name");
@@ -634,31 +634,31 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_state_the_problem() {
         let wrong = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = Request::SetFeatures(0).encode(false);
             change(&mut bytes);
             parse(&bytes).unwrap_err().to_string()
         };
-        assert_eq!(wrong(&|b| b[4] = 2), "message of protocol version 2, must be 1");
+        assert_eq!(wrong(&|b| b[4] = 2), "message of protocol version 2, expected 1");
         assert_eq!(wrong(&|b| b[0] = 99), "unknown request 99");
-        assert_eq!(wrong(&|b| b.truncate(16)), "SET_FEATURES with 4 bytes of payload, must be 8");
-        assert_eq!(wrong(&|b| b.push(0)), "SET_FEATURES with 9 bytes of payload, must be 8");
+        assert_eq!(wrong(&|b| b.truncate(16)), "SET_FEATURES with 4 bytes of payload, expected 8");
+        assert_eq!(wrong(&|b| b.push(0)), "SET_FEATURES with 9 bytes of payload, expected 8");
         assert_eq!(
             wrong(&|b| b[8..12].copy_from_slice(&u32::MAX.to_ne_bytes())),
-            "SET_FEATURES announces 4294967295 bytes, more than any request has"
+            "SET_FEATURES announces 4294967295 bytes (at most 264)"
         );
         for count in [0, 9] {
             let mut bytes = Request::SetMemTable(vec![REGION]).encode(false);
             bytes[12] = count;
             let error = parse(&bytes).unwrap_err().to_string();
-            assert_eq!(error, format!("SET_MEM_TABLE with {count} regions, must be 1 to 8"));
+            assert_eq!(error, format!("SET_MEM_TABLE with {count} regions, expected 1 to 8"));
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 12..300), code in 0u32..45) {
+        fn arbitrary_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 12..300), code in 0u32..45) {
             let mut bytes = bytes;
             bytes[..4].copy_from_slice(&code.to_ne_bytes());
             bytes[4] = bytes[4] & !3 | 1;

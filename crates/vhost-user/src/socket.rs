@@ -1,12 +1,12 @@
-//! The control socket: listening, connecting, and whole messages out of a stream of bytes.
+//! The control socket: listening, connecting, and reassembling messages from a byte stream.
 //!
-//! The sockets are of type `SOCK_STREAM`, so a message may come in pieces; its descriptors come with one of them. A
-//! [`Receiver`] reads no further than the end of the message it is at, so that the next one's descriptors stay with it.
+//! The sockets are of type `SOCK_STREAM`, so a message may arrive in pieces; its descriptors come with one of them. A
+//! [`Receiver`] reads no further than the end of the current message, so that the next one's descriptors stay with it.
 //!
 //! Invariants:
-//! - No descriptor that a peer sends leaks: those that are too many are closed and make the message an error.
-//! - Nothing here blocks: sockets made here are non-blocking, and what came from a peer is a [`ClientFd`], whose closing
-//!   nobody waits for. A peer whose descriptors cannot be closed gets no further.
+//! - No descriptor from a peer leaks: surplus ones are closed and make the message an error.
+//! - Nothing here blocks: sockets made here are non-blocking, and every descriptor from a peer is a [`ClientFd`], so no
+//!   thread waits for its close. A peer whose descriptors cannot be closed gets no further.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -26,28 +26,28 @@ pub use clientmem::{ClientFd, Closer};
 
 use crate::message::{DecodeError, HEADER_LEN, Header, MAX_DESCRIPTORS, MAX_PAYLOAD};
 
-/// How many connections may wait to be accepted.
+/// Number of connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// A listening socket. Its file goes with it.
+/// A listening socket. Dropping it removes its socket file.
 #[derive(Debug)]
 pub struct Listener {
     fd: ClientFd,
     closer: Closer,
     path: PathBuf,
-    /// The device and inode that the socket file had: only this one is ours to remove.
+    /// The device and inode of the socket file: the listener removes only this file.
     file: (u64, u64),
 }
 
 impl Listener {
     /// Listens at `path`, non-blocking.
     ///
-    /// A socket file on which nobody listens any more is replaced. Anything else in the way is an error.
+    /// A stale socket file, without a listener, is replaced. Any other file there is an error.
     pub fn bind(path: &Path) -> io::Result<Listener> {
         Listener::bind_with(path, Closer::default())
     }
 
-    /// The same with a limit on descriptors of peers that is shared with others.
+    /// Does the same with a shared limit on descriptors of peers.
     pub fn bind_with(path: &Path, closer: Closer) -> io::Result<Listener> {
         let address = SocketAddrUnix::new(path)?;
         let fd = new_socket()?;
@@ -62,8 +62,8 @@ impl Listener {
         Ok(Listener { fd: closer.listener(fd), closer, path: path.into(), file: identity(path)? })
     }
 
-    /// Accepts one connection, which is non-blocking. `WouldBlock` when there is none. Fails while too many descriptors
-    /// of peers, earlier connections among them, cannot be closed.
+    /// Accepts one connection, which is non-blocking; `WouldBlock` when none is waiting. Fails while too many
+    /// descriptors of peers, earlier connections included, cannot be closed.
     pub fn accept(&self) -> io::Result<ClientFd> {
         self.closer.check()?;
         let socket = accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
@@ -86,7 +86,7 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|found| found == self.file) {
-            // The file may be gone or the directory read-only: then there is nothing to do about it.
+            // Best effort: the file may be gone or the directory read-only.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -96,16 +96,16 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()))
 }
 
-/// Removes a socket file on which nobody listens.
+/// Removes a socket file without a listener.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     let in_use = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return in_use("a file that is not a socket is in the way");
+        return in_use("the path is taken by a file that is not a socket");
     }
     match connect(new_socket()?, address) {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        // Somebody answers, is too busy to, or is out of our reach.
-        _ => in_use("another program listens there"),
+        // Another program answers, is too busy to, or is out of reach.
+        _ => in_use("another program already listens on this socket"),
     }
 }
 
@@ -114,72 +114,74 @@ fn new_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Connects to whoever listens at `path`, non-blocking. `WouldBlock` when too many others wait to be accepted.
+/// Connects to the listener at `path`, non-blocking; `WouldBlock` when its queue of waiting connections is full.
 pub fn dial(path: &Path) -> io::Result<OwnedFd> {
     let fd = new_socket()?;
     connect(&fd, &SocketAddrUnix::new(path)?)?;
     Ok(fd)
 }
 
-/// Sends a message whole. `WouldBlock` when the peer does not read what it is sent.
+/// Sends a whole message; `WouldBlock` when the peer does not read.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::Error::other("no room for so many descriptors"));
+        return Err(io::Error::other("too many file descriptors for one message"));
     }
     match sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)? {
         sent if sent == message.len() => Ok(()),
-        // A peer that leaves so much unread is not served any further.
+        // A peer that leaves so much unread is disconnected.
         _ => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 
-/// Why no message was received.
+/// Reasons for a failed receive.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The socket failed, or has nothing more yet ([`ReceiveError::would_block`]).
+    /// The socket failed, or has no more data yet ([`ReceiveError::would_block`]).
     #[error("control socket: {0}")]
     Io(#[from] io::Error),
-    /// The peer left in the middle of a message.
+    /// The peer disconnected in the middle of a message.
     #[error("the control connection ended within a message")]
     Cut,
-    /// The message came with more descriptors than any needs.
+    /// The message carries more descriptors than any needs.
     #[error("message with more than {MAX_DESCRIPTORS} file descriptors")]
     TooManyDescriptors,
-    /// The message came with descriptors that this process has no room for.
-    #[error("message with file descriptors, and as many are open as may be; raise the limit (`ulimit -n`)")]
+    /// The message carries descriptors, and this process has reached its limit of open files.
+    #[error(
+        "no room for the message's file descriptors: the limit of open files is reached; raise it (`ulimit -n`)"
+    )]
     NoRoom,
-    /// Descriptors that the peer sent before cannot be closed.
+    /// Earlier descriptors of the peer cannot be closed.
     #[error(transparent)]
     Unclosed(#[from] Full),
-    /// The peer said half a message and then nothing, for as long as whoever receives waits.
+    /// The peer sent an incomplete message, and the receiver's time limit has passed.
     #[error("the control connection stopped within a message")]
     Stalled,
-    /// The header cannot be understood.
+    /// The header cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
 
 impl ReceiveError {
-    /// Whether there is merely nothing more to receive yet.
+    /// Whether the only problem is that no more data has arrived yet.
     pub fn would_block(&self) -> bool {
         matches!(self, ReceiveError::Io(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Debug)]
 pub struct Received {
-    /// Its head.
+    /// Its header.
     pub header: Header,
-    /// What follows, as long as the head says.
+    /// Its payload, of the length in the header.
     pub payload: Vec<u8>,
-    /// The descriptors that came with it.
+    /// The descriptors attached to it.
     pub descriptors: Vec<ClientFd>,
 }
 
-/// Puts messages together.
+/// Reassembles messages.
 #[derive(Debug)]
 pub struct Receiver {
     bytes: [u8; HEADER_LEN + MAX_PAYLOAD],
@@ -196,19 +198,19 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// A receiver whose descriptors count for the limits of `closer`.
+    /// Makes a receiver whose descriptors count towards the limits of `closer`.
     pub fn new(closer: Closer) -> Self {
         let bytes = [0; HEADER_LEN + MAX_PAYLOAD];
         Receiver { bytes, filled: 0, header: None, descriptors: Vec::new(), closer }
     }
 
-    /// Whether a part of a message has come, and not all of it.
+    /// Whether an incomplete message has arrived.
     pub fn is_within_message(&self) -> bool {
         self.filled > 0
     }
 
-    /// Receives up to the end of the next message. `None` when the peer has closed the connection. After an error other
-    /// than [`ReceiveError::would_block`] the connection is of no more use.
+    /// Receives up to the end of the next message. Returns `None` when the peer has closed the connection. After an
+    /// error other than [`ReceiveError::would_block`] the connection is unusable.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Received>, ReceiveError> {
         loop {
             let wanted = HEADER_LEN + self.header.map_or(0, |header| header.size as usize);
@@ -224,7 +226,7 @@ impl Receiver {
                 let descriptors = std::mem::take(&mut self.descriptors);
                 return Ok(Some(Received { header, payload, descriptors }));
             }
-            // `Header::decode` bounds what is wanted by the buffer's size.
+            // `Header::decode` bounds `wanted` by the buffer's size.
             let room = self.bytes.get_mut(self.filled..wanted).unwrap_or_default();
             self.closer.check()?;
             let n = read(socket, room, &mut self.descriptors, &self.closer)?;
@@ -236,14 +238,14 @@ impl Receiver {
     }
 }
 
-/// Reads some bytes and the descriptors that lie with them; 0 at the end.
+/// Reads bytes and the descriptors that lie with them; 0 at the end of the stream.
 fn read(
     socket: BorrowedFd<'_>,
     room: &mut [u8],
     descriptors: &mut Vec<ClientFd>,
     closer: &Closer,
 ) -> Result<usize, ReceiveError> {
-    // For all that can come: those without room the kernel would close here.
+    // Room for all possible descriptors: the kernel closes excess ones on this thread.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let result = loop {
@@ -252,18 +254,18 @@ fn read(
             other => break other,
         }
     };
-    // A peer that died with messages unread looks the same as one that closed.
+    // A peer that died with unread messages looks like one that closed.
     let received = match result {
         Err(Errno::CONNRESET) => return Ok(0),
         other => other.map_err(io::Error::from)?,
     };
-    // Owning them all before any check makes every way out close them.
+    // All descriptors are owned before any check, so every return path closes them.
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
             descriptors.extend(fds.map(|fd| closer.hold(fd)));
         }
     }
-    // The kernel closes descriptors for which there is no room in the table of open files, and says so.
+    // The kernel closes descriptors that exceed the table of open files, and sets this flag.
     if received.flags.contains(ReturnFlags::CTRUNC) {
         return Err(ReceiveError::NoRoom);
     }
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_message() {
+    fn invalid_messages() {
         let (theirs, ours) = pair();
         send(theirs.as_fd(), &Request::SetOwner.encode(false)[..7], &[]).unwrap();
         drop(theirs);
@@ -327,7 +329,7 @@ mod tests {
         let (theirs, ours) = pair();
         send(theirs.as_fd(), &[0xff; 12], &[]).unwrap();
         let error = Receiver::default().receive(ours.as_fd()).unwrap_err();
-        assert_eq!(error.to_string(), "message of protocol version 3, must be 1");
+        assert_eq!(error.to_string(), "message of protocol version 3, expected 1");
 
         let (theirs, ours) = pair();
         let bytes = Request::SetOwner.encode(false);
@@ -339,13 +341,13 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_file_that_nobody_serves_is_taken_over() {
+    fn a_stale_socket_file_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let listener = Listener::bind(&path).unwrap();
         let taken = Listener::bind(&path).unwrap_err();
-        assert_eq!(taken.to_string(), "another program listens there");
-        // What looked whether somebody listens.
+        assert_eq!(taken.to_string(), "another program already listens on this socket");
+        // Takes the connection that tested for a listener.
         drop(listener.accept().unwrap());
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(dial(&path).unwrap());
@@ -359,6 +361,6 @@ mod tests {
 
         std::fs::write(&path, "").unwrap();
         let file = Listener::bind(&path).unwrap_err();
-        assert_eq!(file.to_string(), "a file that is not a socket is in the way");
+        assert_eq!(file.to_string(), "the path is taken by a file that is not a socket");
     }
 }

@@ -1,5 +1,5 @@
-//! A process that may open no more files is told so of a message that brings some. Alone in its process, because it
-//! lowers the limit.
+//! A process at its limit of open files reports messages with descriptors as errors. This test runs alone in its
+//! process, because it lowers the limit.
 #![allow(clippy::unwrap_used)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +25,7 @@ fn descriptors_without_room() {
     let error = receiver.receive(ours.as_fd()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "message with file descriptors, and as many are open as may be; raise the limit (`ulimit -n`)"
+        "no room for the message's file descriptors: the limit of open files is reached; raise it (`ulimit -n`)"
     );
     drop((files, theirs, ours));
     let (theirs, ours) = UnixStream::pair().unwrap();

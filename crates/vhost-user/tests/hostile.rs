@@ -1,4 +1,4 @@
-//! A driver that writes anything anywhere, at any moment: what the device yields stays within bounds, and it stops.
+//! A driver that overwrites the shared memory at any moment: the device's results stay in bounds, and it terminates.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -10,14 +10,14 @@ use vhost_user::driver::DriverConfig;
 use vhost_user::virtqueue::{Features, Format, MAX_CHAIN};
 use vhost_user::{Chain, Virtqueue};
 
-/// What may be written over the shared memory.
+/// A write over the shared memory.
 #[derive(Debug, Clone)]
 enum Scribble {
-    /// A descriptor, of the ring or of a table.
+    /// A descriptor of the ring or of a table.
     Descriptor { table: bool, slot: u16, bytes: [u8; 16] },
-    /// The first bytes of the driver area: flags and index, or what a packed ring says about signals.
+    /// The first bytes of the driver area: flags and index, or a packed ring's event suppression.
     Driver { low: u16, high: u16 },
-    /// An available entry, or what follows the last.
+    /// An available entry, or the field after the last.
     Entry { slot: u16, head: u16 },
     /// Any byte of the rings.
     Byte { at: u64, value: u8 },
@@ -34,7 +34,7 @@ enum Step {
     Kicks(bool),
 }
 
-/// Mostly what goes a long way before it is refused.
+/// Descriptors that mostly pass several checks before they are refused.
 fn bytes(format: Format) -> impl Strategy<Value = [u8; 16]> {
     let address = prop_oneof![
         6 => (0u64..0x1_8000).prop_map(|offset| BUFFERS + offset),
@@ -71,7 +71,7 @@ fn step(format: Format) -> impl Strategy<Value = Step> {
         1 => Just(Step::Available),
         4 => Just(Step::Take),
         1 => Just(Step::Untake),
-        // Also what was never taken: a port that errs must not write outside either.
+        // Includes chains that were never taken: even a faulty port must not write outside the memory.
         2 => (any::<u16>(), prop_oneof![0u16..4, any::<u16>()], any::<u32>())
             .prop_map(|(id, slots, len)| Step::GiveBack { id, slots, len }),
         1 => Just(Step::Publish),
@@ -111,7 +111,7 @@ fn take(pair: &mut Pair, chain: &mut Chain) -> Result<Option<u16>, TestCaseError
     for (segments, bytes) in
         [(chain.readable(), chain.readable_bytes()), (chain.writable(), chain.writable_bytes())]
     {
-        // `guest` asserts that each is within one region.
+        // `guest` asserts that each segment lies within one region.
         let sum: u64 = segments.iter().map(|segment| u64::from(pair.guest(segment).1)).sum();
         prop_assert_eq!(sum, u64::from(bytes));
         prop_assert!(segments.iter().all(|segment| segment.len > 0));
@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_leads_outside(
+    fn all_access_stays_in_bounds(
         (format, steps) in formats().prop_flat_map(|f| (Just(f), prop::collection::vec(step(f), 1..120))),
         log2 in 0u32..5,
         features in any::<(bool, bool, bool)>(),
@@ -176,18 +176,18 @@ proptest! {
                 }
                 Step::Kicks(on) => pair.device.set_kicks(on),
             }
-            // What a device at its wits' end reports is a position in the ring all the same.
+            // Even after errors, the device's base is a position in the ring.
             if format == Format::Packed {
                 prop_assert!((pair.device.base() as u16 & 0x7fff) < size);
             }
         }
         written_within(&pair, &pair.device, size, format)?;
-        // With nobody writing any more, it comes to an end within a lap or two.
+        // Once writes stop, the device finishes within a lap or two.
         let more = (0..3 * u32::from(size)).map(|_| take(&mut pair, &mut chain)).take_while(|taken| !matches!(taken, Ok(None)));
         prop_assert!(more.count() <= 2 * usize::from(size));
     }
 
-    /// The driver's side trusts the device no more than the other way round.
+    /// The driver's side trusts the device no more than the device trusts the driver.
     #[test]
     fn a_hostile_device_is_noticed(
         format in formats(),

@@ -1,4 +1,4 @@
-//! The memory table: what is refused, and where addresses lead.
+//! The memory table: refusals and translation of addresses.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ fn refusal(specs: Vec<RegionSpec>) -> String {
 }
 
 #[test]
-fn regions_that_lie_are_refused() {
+fn invalid_regions_are_refused() {
     assert_eq!(refusal(vec![spec(0x1000, 0, 0, 0)]), "memory region at guest address 0x1000 has size 0");
     for (spec, space) in [
         (spec(u64::MAX - 4095, 8192, 0, 0), "guest addresses"),
@@ -50,7 +50,7 @@ fn regions_that_lie_are_refused() {
 
 #[test]
 fn regions_that_overlap_are_refused() {
-    // One byte, from either side, and in order or not.
+    // One common byte, from either side, in either order.
     assert_eq!(
         refusal(vec![spec(0x1000, 0x1001, 0, 0), spec(0x2000, 0x1000, 0x9000, 0)]),
         "memory regions at guest addresses 0x1000 and 0x2000 overlap in their guest addresses"
@@ -59,12 +59,12 @@ fn regions_that_overlap_are_refused() {
         refusal(vec![spec(0x8000, 0x1000, 0x1fff, 0), spec(0x2000, 0x1000, 0x1000, 0)]),
         "memory regions at guest addresses 0x8000 and 0x2000 overlap in their user addresses"
     );
-    // Within one another.
+    // One within the other.
     assert!(matches!(
         GuestMemory::from_regions(vec![spec(0x2000, 0x1000, 0, 0), spec(0, 0x8000, 0x10000, 0)]),
         Err(MemoryError::Overlap { first: 0x2000, second: 0, space: "guest addresses" })
     ));
-    // Side by side is fine.
+    // Adjacent regions do not overlap.
     let memory = GuestMemory::from_regions(vec![spec(0x1000, 0x1000, 0x1000, 0), spec(0x2000, 0x1000, 0, 0)]);
     assert_eq!(memory.unwrap().regions(), 2);
 }
@@ -79,7 +79,7 @@ fn as_many_regions_as_can_be_plugged_in() {
     };
     let memory = GuestMemory::from_regions(specs(509)).unwrap();
     assert!((0..509).all(|i| memory.guest(i << 12, 4096).is_some()));
-    assert_eq!(refusal(specs(510)), "memory table has 510 regions, 509 are possible");
+    assert_eq!(refusal(specs(510)), "memory table has 510 regions (at most 509)");
     let one_more = memory.with_region(spec(1 << 40, 4096, 1 << 40, 0));
     assert!(matches!(one_more, Err(MemoryError::TooMany { count: 510 })));
 }
@@ -99,8 +99,8 @@ fn regions_come_and_go_and_addresses_stay() {
     drop(both);
     assert_eq!((last.regions(), last.guest(0, 1)), (1, None));
     assert_eq!(last.guest(0x10_0010, 1), Some(at));
-    // The mapping is there and is writable.
-    // SAFETY: one byte within a region of `last`, accessed by nobody else.
+    // The region is still mapped and writable.
+    // SAFETY: one byte within a region of `last`; no other access.
     unsafe { at.as_ptr().write_volatile(7) };
     assert!(!last.faulted());
     assert_eq!(last.without_region(0x10_0000, 0x70_0000, 0x1000).unwrap().regions(), 0);
@@ -114,7 +114,7 @@ fn offsets_in_the_file_are_kept() {
     let (at, len) = memory.guest_prefix(0x57fe, 4).unwrap();
     assert_eq!((len, memory.guest(0x57fe, 4)), (2, None));
     let rest = memory.guest(0x5800, 2).unwrap();
-    // SAFETY: two bytes each within regions of `memory`; nobody writes now.
+    // SAFETY: two bytes each within regions of `memory`; no concurrent writes.
     let bytes = unsafe {
         [at.read_volatile(), at.add(1).read_volatile(), rest.read_volatile(), rest.add(1).read_volatile()]
     };
@@ -142,13 +142,13 @@ fn a_truncated_file_is_noticed() {
 }
 
 proptest! {
-    /// Whatever the regions and the hint: an address leads where the sum says, and nowhere else.
+    /// Whatever the regions and the hint, an address translates to its offset in its region, and to nothing else.
     #[test]
-    fn addresses_lead_where_they_should(
+    fn addresses_translate_to_their_offset(
         parts in prop::collection::vec((0u64..3, 1u64..0x1800), 1..8),
         asked in prop::collection::vec((0u64..0x10000, 0u64..0x2000, 0usize..10), 1..50),
     ) {
-        // Gaps of 0 make neighbours.
+        // A gap of 0 makes adjacent regions.
         let mut next = 0;
         let mut regions = Vec::new();
         for (gap, size) in parts {

@@ -1,4 +1,4 @@
-//! Every rule of the rings, broken: each gives its error.
+//! Breaks every rule of the rings and checks the resulting error.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -28,7 +28,7 @@ fn packed(features: Features) -> Pair {
 fn refusal(pair: &mut Pair) -> String {
     let mut chain = Chain::new();
     let error = pair.device.take(&pair.memory, &mut chain).unwrap_err();
-    // It stays, and neither spins nor panics.
+    // The error repeats; the device neither spins nor panics.
     assert_eq!(pair.device.take(&pair.memory, &mut chain), Err(error));
     error.to_string()
 }
@@ -44,30 +44,30 @@ fn the_split_index_jumps() {
     assert_eq!(refusal(&mut p), "ring index jumped: 300 chains offered in a ring of 256");
     p.offer(&[], 256);
     assert_eq!(p.device.available(), Ok(256));
-    // Back, which is far ahead.
+    // A step back is a jump far ahead.
     let mut p = split(NONE);
     p.offer(&[], 0xffff);
     assert_eq!(refusal(&mut p), "ring index jumped: 65535 chains offered in a ring of 256");
 }
 
 #[test]
-fn a_split_chain_starts_or_goes_on_nowhere() {
+fn a_split_chain_starts_or_continues_out_of_range() {
     let mut p = split(ALL);
     p.offer(&[256], 1);
     assert_eq!(refusal(&mut p), "chain starts at descriptor 256 of a ring of 256");
     p.put(3, descriptor(BUFFERS, 10, NEXT, 256));
     p.offer(&[3], 1);
-    assert_eq!(refusal(&mut p), "chain goes on at descriptor 256 of a table of 256");
+    assert_eq!(refusal(&mut p), "chain continues at descriptor 256 of a table of 256");
     p.shared.write(TABLES, &descriptor(BUFFERS, 10, NEXT, 2));
     p.put(3, descriptor(TABLES, 32, INDIRECT, 0));
-    assert_eq!(refusal(&mut p), "chain goes on at descriptor 2 of a table of 2");
+    assert_eq!(refusal(&mut p), "chain continues at descriptor 2 of a table of 2");
 }
 
 #[test]
-fn chains_without_end() {
-    let message = "chain has more than 66 descriptors or no end";
+fn endless_chains() {
+    let message = "chain has more than 66 descriptors or does not end";
     let mut p = split(ALL);
-    // To itself; also without any bytes.
+    // Descriptors that refer to themselves, also with length 0.
     for len in [10, 0] {
         p.put(3, descriptor(BUFFERS, len, NEXT, 3));
         p.offer(&[3], 1);
@@ -81,7 +81,7 @@ fn chains_without_end() {
     assert_eq!(refusal(&mut p), message);
     p.put(0, descriptor(TABLES, 67 * 16, 0, LAP | INDIRECT));
     assert_eq!(refusal(&mut p), message);
-    // In a short ring, a chain of the whole of it that goes on.
+    // In a short ring, a chain that spans the ring and continues.
     let mut p = pair(Format::Packed, 4, ALL);
     (0..4).for_each(|slot| p.put(slot, descriptor(BUFFERS, 10, 0, LAP | NEXT)));
     assert_eq!(refusal(&mut p), message);
@@ -123,7 +123,7 @@ fn the_longest_chain_and_one_more() {
     }
 }
 
-/// Puts a chain of two direct descriptors at the start of either ring.
+/// Writes a chain of two direct descriptors at the start of either ring.
 fn two(one: (u64, u32, u16), other: (u64, u32, u16)) -> [Pair; 2] {
     let (s, p) = (split(ALL), packed(ALL));
     s.put(0, descriptor(one.0, one.1, one.2 | NEXT, 1));
@@ -153,9 +153,9 @@ fn descriptors_outside_the_memory() {
 #[test]
 fn unsorted_and_endless_lengths() {
     for p in &mut two((BUFFERS, 1, WRITE), (BUFFERS, 1, 0)) {
-        assert_eq!(refusal(p), "chain has a readable descriptor behind a writable one");
+        assert_eq!(refusal(p), "chain has a readable descriptor after a writable one");
     }
-    // The sum of lengths overflows only with memory that large: a sparse file, which costs nothing.
+    // Lengths overflow only with that much memory: a sparse file, which takes no space.
     let size = 1 << 32;
     for format in [Format::Split, Format::Packed] {
         let config = DriverConfig::at(0, format, 8, NONE);
@@ -177,7 +177,7 @@ fn unsorted_and_endless_lengths() {
     }
 }
 
-/// Puts one indirect descriptor at the start of either ring.
+/// Writes one indirect descriptor at the start of either ring.
 fn table(features: Features, address: u64, len: u32, flags: u16) -> [Pair; 2] {
     let (s, p) = (split(features), packed(features));
     s.put(0, descriptor(address, len, INDIRECT | flags, 1));
@@ -187,17 +187,20 @@ fn table(features: Features, address: u64, len: u32, flags: u16) -> [Pair; 2] {
 }
 
 #[test]
-fn indirect_tables_that_are_none() {
+fn invalid_indirect_tables() {
     for p in &mut table(NONE, TABLES, 16, 0) {
-        assert_eq!(refusal(p), "descriptor is indirect, which was not negotiated");
+        assert_eq!(refusal(p), "indirect descriptor, but the feature was not negotiated");
     }
     for len in [0, 8, 17] {
         for p in &mut table(ALL, TABLES, len, 0) {
-            assert_eq!(refusal(p), format!("indirect table has {len} bytes, not a multiple of 16 above 0"));
+            assert_eq!(
+                refusal(p),
+                format!("indirect table has {len} bytes, expected a multiple of 16 above 0")
+            );
         }
     }
     for p in &mut table(ALL, TABLES, 16, NEXT) {
-        assert_eq!(refusal(p), "indirect descriptor is part of a chain that goes on");
+        assert_eq!(refusal(p), "misplaced indirect descriptor in a chain");
     }
     for address in [0x10, u64::MAX - 15, u64::MAX - 7] {
         for p in &mut table(ALL, address, 16, 0) {
@@ -213,25 +216,25 @@ fn indirect_tables_that_are_none() {
     for p in [&mut s, &mut p] {
         assert_eq!(refusal(p), "descriptor of an indirect table is itself indirect");
     }
-    // Behind direct ones: a split ring allows it, a packed ring does not.
+    // After direct descriptors: a split ring allows it, a packed ring does not.
     let [mut s, mut p] = two((BUFFERS, 1, 0), (TABLES, 16, INDIRECT));
     s.shared.write(TABLES, &descriptor(BUFFERS + 1, 7, WRITE, 0));
     let mut chain = Chain::new();
     assert_eq!(s.device.take(&s.memory, &mut chain), Ok(true));
     assert_eq!((chain.readable_bytes(), chain.writable_bytes()), (1, 7));
-    assert_eq!(refusal(&mut p), "indirect descriptor is part of a chain that goes on");
+    assert_eq!(refusal(&mut p), "misplaced indirect descriptor in a chain");
 }
 
 #[test]
 fn indirect_tables_anywhere() {
-    // Aligned, odd, and across two regions in the middle of a descriptor.
+    // Aligned, unaligned, and across two regions in the middle of a descriptor.
     for address in [TABLES, TABLES + 1, SEAM - 16, SEAM - 24] {
         let [mut s, mut p] = table(ALL, address, 32, WRITE);
         for p in [&s, &p] {
             p.shared.write(address, &descriptor(BUFFERS, 5, NEXT, 1));
             p.shared.write(address + 16, &descriptor(BUFFERS + 8, 6, WRITE, 0));
         }
-        // A packed table has flags where a split one has the next descriptor.
+        // A packed table has flags in place of a split table's next descriptor.
         p.shared.write(address, &descriptor(BUFFERS, 5, 0, NEXT | LAP));
         p.shared.write(address + 16, &descriptor(BUFFERS + 8, 6, 0, WRITE | LAP));
         for p in [&mut s, &mut p] {
@@ -252,11 +255,11 @@ fn more_than_the_packed_ring_holds() {
     for _ in 0..3 {
         assert_eq!(p.device.take(&p.memory, &mut chain), Ok(true));
     }
-    // Two slots, of which the second is still the device's.
+    // A chain of two slots, the second of which still belongs to the device.
     p.put(0, descriptor(BUFFERS, 1, 0, 1 << 15));
     p.put(3, descriptor(BUFFERS, 1, 0, LAP | NEXT));
     assert_eq!(refusal(&mut p), "chain takes 2 slots more than the 3 in flight, in a ring of 4");
-    // Nor do given back slots that the driver cannot know of count as free.
+    // Slots given back but not yet published do not count as free either.
     p.device.give_back(0, 1, 0);
     assert_eq!(refusal(&mut p), "chain takes 2 slots more than the 3 in flight, in a ring of 4");
     p.device.publish();
@@ -264,7 +267,7 @@ fn more_than_the_packed_ring_holds() {
 }
 
 #[test]
-fn queues_that_cannot_be() {
+fn invalid_queues() {
     let shared = DriverMemory::create("test", &[(0, 0x1000)]).unwrap();
     let memory = GuestMemory::from_regions(shared.specs().unwrap()).unwrap();
     let at = |format, size, descriptors, driver, device| {
@@ -302,7 +305,7 @@ fn queues_that_cannot_be() {
         refusal(split, 128, 0x810, 0x100, 0x200),
         "the ring's descriptor area of 2048 bytes at user address 0x700000000810 is outside the memory table"
     );
-    // To the last byte, and one beyond.
+    // Up to the last byte, and one byte beyond.
     assert!(at(packed, 8, 0xf80, 0x100, 0xffc).is_ok());
     assert!(at(packed, 8, 0xf90, 0x100, 0x200).is_err());
     assert!(at(split, 8, 0, 0x1000 - 22, 0x200).is_ok());
@@ -327,23 +330,23 @@ fn bases() {
     assert_eq!(made(Format::Split, 8, 0xfffe), Ok(0xfffe));
     assert_eq!(
         made(Format::Split, 8, 0x1_0000),
-        Err("ring base 0x10000 is no position in a ring of 8".into())
+        Err("ring base 0x10000 is not a position in a ring of 8".into())
     );
     for base in [0x8000_8000, 0x8003_8005, 0x8005_0003, 0x0005_0007, 0x0003_8002, 0x0003_8003, 0x0000_0004] {
         assert_eq!(made(Format::Packed, 8, base), Ok(base), "{base:#x}");
     }
-    // Front-ends that know of no upper half.
+    // Front-ends that omit the upper half.
     assert_eq!(made(Format::Packed, 8, 0x8000), Ok(0x8000_8000));
     assert_eq!(made(Format::Packed, 8, 0x8003), Ok(0x8003_8003));
     // Beyond the ring, and used ahead of available.
     for base in [0x8000_8008, 0x8008_8000, 0x8005_8003, 0x0003_8004, 0x8003_0004] {
-        let message = format!("ring base {base:#x} is no position in a ring of 8");
+        let message = format!("ring base {base:#x} is not a position in a ring of 8");
         assert_eq!(made(Format::Packed, 8, base), Err(message));
     }
 }
 
 #[test]
-fn descriptors_without_bytes_name_nothing() {
+fn empty_descriptors_have_no_segment() {
     for p in &mut two((0, 0, 0), (BUFFERS, 3, 0)) {
         let mut chain = Chain::new();
         assert_eq!(p.device.take(&p.memory, &mut chain), Ok(true));
@@ -357,7 +360,7 @@ fn descriptors_without_bytes_name_nothing() {
 }
 
 #[test]
-fn rings_that_vanish() {
+fn truncated_rings() {
     for format in [Format::Split, Format::Packed] {
         let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&fd, 0x8000).unwrap();
@@ -373,7 +376,7 @@ fn rings_that_vanish() {
         let mut device = support::device(&memory, &config, config.base);
         rustix::fs::ftruncate(&fd, 0).unwrap();
         assert!(!memory.faulted());
-        // All zeros: nothing is offered. What is given back goes to nobody.
+        // All zeros: no chain is available, and chains given back are lost.
         assert_eq!(device.take(&memory, &mut Chain::new()), Ok(false), "{format:?}");
         assert!(memory.faulted(), "{format:?}");
         device.give_back(0, 1, 10);

@@ -1,4 +1,4 @@
-//! Driver and device in threads of their own, asleep whenever there is nothing to do: no signal is lost, and nothing else.
+//! Driver and device in separate threads that sleep when idle: neither signals nor chains are lost.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -17,7 +17,7 @@ fn signal(fd: &OwnedFd) {
     rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
 }
 
-/// Sleeps until signalled. A signal that was lost shows as one that does not come.
+/// Sleeps until signalled. A lost signal shows as a timeout.
 fn sleep(fd: BorrowedFd<'_>, who: &str) {
     let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
     assert_eq!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)), Ok(1), "{who} was not woken");
@@ -38,7 +38,8 @@ fn exchange(format: Format, size: u16, features: Features) {
                 let mut taken = 0;
                 while taken < 7 && device.take(&memory, &mut chain).unwrap() {
                     let (from, to) = (chain.readable()[0].at, chain.writable()[0].at);
-                    // SAFETY: 8 bytes each, by the lengths checked, within `memory`; the driver does not touch them now.
+                    // SAFETY: 8 bytes each, by the lengths checked, within `memory`; the driver does not access them
+                    // now.
                     unsafe {
                         assert_eq!((chain.readable_bytes(), chain.writable_bytes()), (8, 8));
                         assert_eq!(from.cast::<u64>().read_volatile(), next);

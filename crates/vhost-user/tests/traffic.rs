@@ -1,4 +1,4 @@
-//! Driver and device on the same virtqueue, against a model that counts without ever wrapping.
+//! Driver and device on the same virtqueue, compared with a model whose counters never wrap.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -12,7 +12,7 @@ use vhost_user::driver::{Buffer, Used};
 use vhost_user::virtqueue::{Features, Format};
 use vhost_user::{Chain, GuestMemory, Segment};
 
-/// Room for each table; not a multiple of 8, so that every second one is misaligned.
+/// Size of each table's slot; not a multiple of 8, so that every second table is misaligned.
 const TABLE_STRIDE: u64 = 20 * 16 + 4;
 
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ enum Step {
     },
     Kicks(bool),
     Calls(bool),
-    /// The memory is mapped elsewhere.
+    /// The memory is mapped at another address.
     Move,
 }
 
@@ -72,19 +72,19 @@ struct Offered {
     writable: Vec<(u64, u32)>,
 }
 
-/// One direction of signals: who moves, and from where on the other side wants to know.
+/// One direction of signals: the progress of one side, and the entry at which the other wants a signal.
 #[derive(Debug)]
 struct Signals {
     moved: u64,
     asked: u64,
     event: Option<u64>,
-    /// After how many steps a place in the ring looks the same.
+    /// Number of steps after which a position in the ring repeats.
     period: u64,
     event_idx: bool,
 }
 
 impl Signals {
-    /// By the text of the specification: signal if the entry was passed. Without event index: if it was asked for.
+    /// Expects, as the specification says, a signal if the entry was passed. Without event index: if one was requested.
     fn expected(&mut self) -> bool {
         let asked = std::mem::replace(&mut self.asked, self.moved);
         match self.event {
@@ -96,7 +96,7 @@ impl Signals {
     }
 }
 
-/// What both sides did, in counts of entries (split) or slots (packed).
+/// The actions of both sides, in counts of entries (split) or slots (packed).
 struct Model {
     pair: Pair,
     format: Format,
@@ -104,7 +104,7 @@ struct Model {
     tables: u64,
     staged: VecDeque<Offered>,
     offered: VecDeque<Offered>,
-    /// With what was consumed up to and with each.
+    /// Each chain with the count consumed up to and including it.
     taken: VecDeque<(u64, Offered)>,
     given_back: VecDeque<(Used, u16)>,
     published: VecDeque<(Used, u16)>,
@@ -175,7 +175,7 @@ impl Model {
                 }
             }
             Step::Untake => {
-                // Only what was taken last and not given back.
+                // Only the last chain taken, if it is not given back.
                 if let Some((_, chain)) = self.taken.pop_back_if(|(place, _)| *place == self.consumed) {
                     self.pair.device.untake(chain.slots);
                     self.consumed -= self.count(chain.slots);
@@ -194,7 +194,7 @@ impl Model {
             Step::Move => {
                 let memory = GuestMemory::from_regions(self.pair.shared.specs().unwrap()).unwrap();
                 let areas = support::areas(&memory, self.pair.driver.config());
-                // SAFETY: located in the memory, which stays until the queue is gone.
+                // SAFETY: the areas lie in the memory, which stays mapped until the queue is dropped.
                 unsafe { self.pair.device.relocate(&areas) }.unwrap();
                 self.pair.memory = memory;
             }
@@ -274,7 +274,7 @@ impl Model {
         self.calls.moved += count;
         let mut expected = self.calls.expected();
         if count > 0 && self.first_call {
-            // The first time it does not rely on what was asked before it came.
+            // The first call does not rely on earlier requests for signals.
             self.first_call = false;
             expected |= self.format == Format::Split || self.calls.event.is_some();
         }
@@ -282,7 +282,7 @@ impl Model {
         Ok(())
     }
 
-    /// Completes everything and starts a second device where the first ended.
+    /// Completes everything and starts a second device at the end of the first.
     fn finish(&mut self) -> TestCaseResult {
         for step in [Step::Offer, Step::Take { most: usize::MAX }] {
             self.step(&step)?;
@@ -304,7 +304,7 @@ impl Model {
     }
 }
 
-/// What becomes of buffers: without bytes nothing, across two regions two pieces.
+/// Returns the segments of buffers: none for an empty buffer, two for one across two regions.
 fn cut(buffers: &[(u64, u32)]) -> Vec<(u64, u32)> {
     let pieces = buffers.iter().flat_map(|&(address, len)| {
         let first = (SEAM.saturating_sub(address)).min(len.into()) as u32;
@@ -331,8 +331,8 @@ fn queue() -> impl Strategy<Value = (Format, u16)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    /// What the driver offers the device takes, as it is and in order; what it gives back the driver learns; signals go
-    /// where they were asked for, and positions may wrap at any moment.
+    /// The device takes the driver's chains unchanged and in order; the driver receives all used chains; signals go to
+    /// the side that requested them; and positions may wrap at any moment.
     #[test]
     fn driver_and_device_agree(
         (format, size) in queue(),
@@ -350,15 +350,15 @@ proptest! {
     }
 }
 
-/// Many times around rings of all sizes, also the largest: ids, lengths and addresses still match.
+/// Goes many times round rings of all sizes up to the largest: ids, lengths and addresses still match.
 #[test]
-fn around_and_around() {
+fn many_laps_of_all_sizes() {
     let sizes = [(Format::Split, 2), (Format::Split, 1024), (Format::Split, 32768)];
     for (format, size) in sizes.into_iter().chain([1, 2, 3, 1000, 32768].map(|size| (Format::Packed, size))) {
         for in_order in [false, true] {
             let features = Features { event_idx: true, indirect: false, in_order };
             let mut model = Model::new(format, size, features, 0);
-            // Long enough for the 16 bits of split indices, and for two laps of the largest ring.
+            // Enough for the 16 bits of split indices, and for two laps of the largest ring.
             let target = u64::from(size) * 2 + (1 << 17);
             let mut round = 0u32;
             while model.calls.moved < target {

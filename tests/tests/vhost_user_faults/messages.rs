@@ -51,9 +51,9 @@ fn wrong_messages_and_the_wrong_order() {
     let table = Request::SetMemTable(vec![region(0, SIZE)]);
     let size = Request::SetVringNum(number(1, 256));
     let order = [&features, &table, &size];
-    let missing = ["SET_FEATURES", "memory", "SET_VRING_NUM", "SET_VRING_ADDR"];
+    let missing = ["SET_FEATURES", "the memory table", "SET_VRING_NUM", "SET_VRING_ADDR"];
     for (said, missing) in missing.iter().enumerate() {
-        rig.refused(&format!("SET_VRING_KICK of ring 1 before its {missing}"), |c| {
+        rig.refused(&format!("SET_VRING_KICK of ring 1 before {missing}"), |c| {
             let file = memfd(SIZE).unwrap();
             for request in &order[..said] {
                 let fds = vec![file.as_fd(); request.descriptors().0];
@@ -74,15 +74,15 @@ fn wrong_messages_and_the_wrong_order() {
         bytes
     };
     let raw: [(&str, Vec<u8>); 9] = [
-        ("message of protocol version 2, must be 1", edited(4, 2)),
-        ("message of protocol version 0, must be 1", vec![0; 12]),
+        ("message of protocol version 2, expected 1", edited(4, 2)),
+        ("message of protocol version 0, expected 1", vec![0; 12]),
         ("unknown request 99", edited(0, 99)),
-        ("SET_FEATURES with 7 bytes of payload, must be 8", edited(8, 7)),
-        ("SET_FEATURES announces 4278190088 bytes, more than any request has", edited(11, 0xff)),
+        ("SET_FEATURES with 7 bytes of payload, expected 8", edited(8, 7)),
+        ("SET_FEATURES announces 4278190088 bytes (at most 264)", edited(11, 0xff)),
         ("SET_FEATURES with the wrong reply flag", edited(4, 5)),
-        ("SET_MEM_TABLE with 0 regions, must be 1 to 8", tables(0)),
-        ("SET_MEM_TABLE with 9 regions, must be 1 to 8", tables(9)),
-        ("SET_OWNER with 8 bytes of payload, must be 0", [&owner[..8], &[8, 0, 0, 0], &[0; 8]].concat()),
+        ("SET_MEM_TABLE with 0 regions, expected 1 to 8", tables(0)),
+        ("SET_MEM_TABLE with 9 regions, expected 1 to 8", tables(9)),
+        ("SET_OWNER with 8 bytes of payload, expected 0", [&owner[..8], &[8, 0, 0, 0], &[0; 8]].concat()),
     ];
     for (reason, bytes) in &raw {
         rig.refused(reason, |c| say(c, bytes, &[]));
@@ -93,12 +93,12 @@ fn wrong_messages_and_the_wrong_order() {
     });
     let told: [(&str, Request); 9] = [
         (
-            "ring 99 does not exist: there are 32, two for each queue pair",
+            "ring 99 does not exist: the device has 32 rings, two for each queue pair",
             Request::SetVringEnable(number(99, 1)),
         ),
-        ("ring 0 of 0 entries, must be 1 to 32768", Request::SetVringNum(number(0, 0))),
-        ("ring 0 of 65536 entries, must be 1 to 32768", Request::SetVringNum(number(0, 65_536))),
-        ("SET_VRING_ENABLE of ring 0 with 2, must be 0 or 1", Request::SetVringEnable(number(0, 2))),
+        ("ring 0 of 0 entries, expected 1 to 32768", Request::SetVringNum(number(0, 0))),
+        ("ring 0 of 65536 entries, expected 1 to 32768", Request::SetVringNum(number(0, 65_536))),
+        ("SET_VRING_ENABLE of ring 0 with 2, expected 0 or 1", Request::SetVringEnable(number(0, 2))),
         ("SET_FEATURES with bits that were not offered: 63", Request::SetFeatures(1 << 63)),
         ("SET_FEATURES with bits that were not offered: 5, 62", Request::SetFeatures(1 << 5 | 1 << 62)),
         ("SET_PROTOCOL_FEATURES with bits that were not offered: 63", Request::SetProtocolFeatures(1 << 63)),
@@ -107,7 +107,7 @@ fn wrong_messages_and_the_wrong_order() {
             Request::RemMemReg(region(0, SIZE)),
         ),
         (
-            "SET_VRING_KICK of ring 1 without an eventfd: drivers that do not signal are not served",
+            "SET_VRING_KICK of ring 1 without an eventfd: drivers that do not signal are not supported",
             Request::SetVringKick(RingDescriptor { ring: 1, present: false }),
         ),
     ];
@@ -116,14 +116,17 @@ fn wrong_messages_and_the_wrong_order() {
     }
     // Of a device that runs.
     let started: [(&str, Request); 3] = [
-        ("SET_VRING_NUM of ring 0, which is started", Request::SetVringNum(number(0, 8))),
-        ("SET_VRING_BASE of ring 1, which is started", Request::SetVringBase(number(1, 8))),
-        ("SET_FEATURES with other features while rings are started", Request::SetFeatures(BASIC | MRG_RXBUF)),
+        ("SET_VRING_NUM of ring 0 while it is started", Request::SetVringNum(number(0, 8))),
+        ("SET_VRING_BASE of ring 1 while it is started", Request::SetVringBase(number(1, 8))),
+        (
+            "SET_FEATURES with different features while rings are started",
+            Request::SetFeatures(BASIC | MRG_RXBUF),
+        ),
     ];
     for (reason, request) in &started {
         rig.broken(BASIC, reason, |device, _| tell(device.connection(), request, &[]));
     }
-    rig.broken(BASIC, "SET_VRING_ADDR of ring 1, which is started", |device, _| {
+    rig.broken(BASIC, "SET_VRING_ADDR of ring 1 while it is started", |device, _| {
         let moved = RingAddresses { used: USER, ..addresses(device, 1) };
         tell(device.connection(), &Request::SetVringAddr(moved), &[]);
     });
@@ -141,13 +144,13 @@ fn wrong_descriptors() {
     let absent = Request::SetVringCall(RingDescriptor { ring: 1, present: false });
     let event = event();
     let wrong: [(&str, &Request, &[BorrowedFd<'_>]); 7] = [
-        ("SET_MEM_TABLE with 0 file descriptors, must be 1", &table, &[]),
-        ("SET_MEM_TABLE with 2 file descriptors, must be 1", &table, &[file.as_fd(); 2]),
-        ("ADD_MEM_REG with 0 file descriptors, must be 1", &add, &[]),
-        ("SET_OWNER with 1 file descriptors, must be 0", &Request::SetOwner, &[file.as_fd()]),
-        ("SET_VRING_KICK with 0 file descriptors, must be 1", &kick(1), &[]),
-        ("SET_VRING_KICK with 8 file descriptors, must be 1", &kick(1), &[event.as_fd(); 8]),
-        ("SET_VRING_CALL with 1 file descriptors, must be 0", &absent, &[event.as_fd()]),
+        ("SET_MEM_TABLE with 0 file descriptors, expected 1", &table, &[]),
+        ("SET_MEM_TABLE with 2 file descriptors, expected 1", &table, &[file.as_fd(); 2]),
+        ("ADD_MEM_REG with 0 file descriptors, expected 1", &add, &[]),
+        ("SET_OWNER with 1 file descriptor, expected 0", &Request::SetOwner, &[file.as_fd()]),
+        ("SET_VRING_KICK with 0 file descriptors, expected 1", &kick(1), &[]),
+        ("SET_VRING_KICK with 8 file descriptors, expected 1", &kick(1), &[event.as_fd(); 8]),
+        ("SET_VRING_CALL with 1 file descriptor, expected 0", &absent, &[event.as_fd()]),
     ];
     for (reason, request, fds) in wrong {
         rig.refused(reason, |c| tell(c, request, fds));
@@ -158,10 +161,10 @@ fn wrong_descriptors() {
         }
     });
     for fd in [file.as_fd(), pipe.as_fd(), socket.as_fd()] {
-        let reason = "SET_VRING_KICK of ring 1 with a file descriptor that is no eventfd";
+        let reason = "SET_VRING_KICK of ring 1 with a file descriptor that is not an eventfd";
         rig.refused(reason, |c| tell(c, &kick(1), &[fd]));
         let call = Request::SetVringCall(RingDescriptor { ring: 0, present: true });
-        let reason = "SET_VRING_CALL of ring 0 with a file descriptor that is no eventfd";
+        let reason = "SET_VRING_CALL of ring 0 with a file descriptor that is not an eventfd";
         rig.broken(BASIC, reason, |device, _| tell(device.connection(), &call, &[fd]));
     }
     rig.finish();
@@ -226,7 +229,7 @@ fn wrong_memory() {
         rig.refused(reason, |c| tell(c, &Request::SetMemTable(regions.clone()), &fds));
     }
     // One region after another until there are too many.
-    rig.refused("more than 32 memory regions", |c| {
+    rig.refused("more memory regions than the limit of 32", |c| {
         for i in 0..33 {
             tell(c, &Request::AddMemReg(region(i * SIZE, SIZE)), &[file.as_fd()]);
         }
@@ -296,7 +299,7 @@ fn rings_in_the_wrong_places() {
         tell(device.connection(), &Request::SetVringNum(number(1, 100)), &[]);
         tell(device.connection(), &kick(1), &[event().as_fd()]);
     });
-    let base = "ring 1: ring base 0x81008100 is no position in a ring of 256";
+    let base = "ring 1: ring base 0x81008100 is not a position in a ring of 256";
     rig.broken(BASIC | RING_PACKED, base, |device, _| {
         stop(device);
         tell(device.connection(), &Request::SetVringBase(number(1, 0x8100)), &[]);

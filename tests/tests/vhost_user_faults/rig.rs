@@ -154,7 +154,7 @@ impl Rig {
         let report = self.memif.stop().unwrap();
         assert!(report.ok, "{report}");
         for direction in &report.directions {
-            let pps = direction.kept_pps();
+            let pps = direction.sustained_pps();
             assert!(pps > 0.8 * BYSTANDER_PPS, "the rate was not kept, {pps} packets/s: {report}");
         }
         self.vhost.stop();

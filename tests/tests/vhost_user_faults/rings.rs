@@ -81,21 +81,21 @@ fn wrong_indices_and_chains_in_split_rings() {
             kick(device, 1);
         });
     }
-    let long = "ring 1: chain has more than 66 descriptors or no end";
+    let long = "ring 1: chain has more than 66 descriptors or does not end";
     type Case = (&'static str, u16, fn(u64) -> Vec<Descriptor>);
     let cases: [Case; 9] = [
         ("ring 1: chain starts at descriptor 256 of a ring of 256", 256, |_| vec![]),
         ("ring 1: chain starts at descriptor 65535 of a ring of 256", 65_535, |_| vec![]),
-        ("ring 1: chain goes on at descriptor 256 of a table of 256", 0, |at| {
+        ("ring 1: chain continues at descriptor 256 of a table of 256", 0, |at| {
             vec![Descriptor(at, 8, NEXT, 256)]
         }),
         (long, 0, |at| vec![Descriptor(at, 8, NEXT, 0)]),
         (long, 1, |at| vec![Descriptor(at, 8, NEXT, 1), Descriptor(at, 8, NEXT, 0)]),
         (long, 0, |at| (0..80).map(|i| Descriptor(at, 8, NEXT, i + 1)).collect()),
-        ("ring 1: chain has a readable descriptor behind a writable one", 0, |at| {
+        ("ring 1: chain has a readable descriptor after a writable one", 0, |at| {
             vec![Descriptor(at, 8, NEXT | WRITE, 1), Descriptor(at, 80, 0, 0)]
         }),
-        ("ring 1: descriptor is indirect, which was not negotiated", 0, |at| {
+        ("ring 1: indirect descriptor, but the feature was not negotiated", 0, |at| {
             vec![Descriptor(at, 16, INDIRECT, 0)]
         }),
         (
@@ -118,20 +118,20 @@ fn wrong_tables() {
     let mut rig = Rig::start();
     // The descriptor that names the table, and the table.
     type Case = (&'static str, fn(u64) -> Descriptor, fn(u64) -> Vec<Descriptor>);
-    let long = "ring 1: chain has more than 66 descriptors or no end";
+    let long = "ring 1: chain has more than 66 descriptors or does not end";
     let cases: [Case; 7] = [
         (
-            "ring 1: indirect table has 17 bytes, not a multiple of 16 above 0",
+            "ring 1: indirect table has 17 bytes, expected a multiple of 16 above 0",
             |at| Descriptor(at, 17, INDIRECT, 0),
             |_| vec![],
         ),
         (
-            "ring 1: indirect table has 0 bytes, not a multiple of 16 above 0",
+            "ring 1: indirect table has 0 bytes, expected a multiple of 16 above 0",
             |at| Descriptor(at, 0, INDIRECT, 0),
             |_| vec![],
         ),
         (
-            "ring 1: indirect descriptor is part of a chain that goes on",
+            "ring 1: misplaced indirect descriptor in a chain",
             |at| Descriptor(at, 16, INDIRECT | NEXT, 1),
             |at| vec![Descriptor(at, 60, 0, 0)],
         ),
@@ -174,7 +174,7 @@ fn wrong_tables() {
     // Only split tables have an order of their own.
     let cases: [Case; 2] = [
         (
-            "ring 1: chain goes on at descriptor 2 of a table of 2",
+            "ring 1: chain continues at descriptor 2 of a table of 2",
             |at| Descriptor(at, 32, INDIRECT, 0),
             |at| vec![Descriptor(at, 8, NEXT, 2)],
         ),
@@ -201,11 +201,13 @@ fn wrong_chains_in_packed_rings() {
     let mut rig = Rig::start();
     type Case = (&'static str, fn(u64) -> Vec<Descriptor>);
     let cases: [Case; 5] = [
-        ("ring 1: chain has more than 66 descriptors or no end", |at| vec![Descriptor(at, 8, NEXT, 0); 200]),
-        ("ring 1: descriptor is indirect, which was not negotiated", |at| {
+        ("ring 1: chain has more than 66 descriptors or does not end", |at| {
+            vec![Descriptor(at, 8, NEXT, 0); 200]
+        }),
+        ("ring 1: indirect descriptor, but the feature was not negotiated", |at| {
             vec![Descriptor(at, 16, INDIRECT, 0)]
         }),
-        ("ring 1: chain has a readable descriptor behind a writable one", |at| {
+        ("ring 1: chain has a readable descriptor after a writable one", |at| {
             vec![Descriptor(at, 8, NEXT | WRITE, 0), Descriptor(at, 80, 0, 0)]
         }),
         (

@@ -1,9 +1,9 @@
-//! Drives the client's handshake on a non-blocking socket, and keeps the control connection afterwards.
+//! The client's handshake on a non-blocking socket, and the control connection after it.
 //!
 //! Invariants:
-//! - Nothing blocks: [`Attaching::advance`] takes what has arrived and returns.
-//! - Memory, rings and eventfds are made before the first message that announces them, and rings are initialised.
-//! - The server is told why the client goes, if the socket will take it.
+//! - Nothing blocks: [`Attaching::advance`] processes the messages that have arrived and returns.
+//! - Memory, rings and eventfds exist before the first message that announces them, and rings are initialised.
+//! - The server receives the reason for a disconnect if the socket accepts it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,50 +21,50 @@ use crate::message::Message;
 use crate::ring::{Ring, RingError};
 use crate::socket::{Address, RecvError, dial, recv, send};
 
-/// Why there is no connection.
+/// Reasons for a failed connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The server cannot be reached.
     #[error("cannot connect to {address}: {source}")]
     Dial {
-        /// Where it should listen.
+        /// The server's address.
         address: Address,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// The handshake failed.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    /// The server's message could not be received.
+    /// Receiving the server's message failed.
     #[error(transparent)]
     Recv(#[from] RecvError),
-    /// The server closed the connection without a word.
+    /// The server closed the connection without giving a reason.
     #[error("server closed the control connection")]
     Closed,
     /// Memory, eventfds or the socket failed.
-    #[error("{what}: {source}")]
+    #[error("{operation}: {source}")]
     Io {
-        /// What was being done.
-        what: &'static str,
-        /// Why it failed.
+        /// The operation that failed.
+        operation: &'static str,
+        /// The cause.
         source: io::Error,
     },
-    /// The memory made for the rings does not hold them.
+    /// A ring does not fit the memory made for it.
     #[error("ring does not fit its own memory: {0}")]
     Ring(#[from] RingError),
-    /// The server did not answer in time.
-    #[error("no answer from the server at {address} in time")]
+    /// The server did not answer before the timeout.
+    #[error("the server at {address} did not answer in time")]
     Timeout {
-        /// Where it listens.
+        /// The server's address.
         address: Address,
     },
 }
 
-fn failed(what: &'static str) -> impl Fn(io::Error) -> ConnectError {
-    move |source| ConnectError::Io { what, source }
+fn failed(operation: &'static str) -> impl Fn(io::Error) -> ConnectError {
+    move |source| ConnectError::Io { operation, source }
 }
 
-/// What the client makes once it knows how much it may have.
+/// Resources that the client makes once the server's limits are known.
 #[derive(Debug)]
 struct Resources {
     memory: Arc<Memory>,
@@ -111,7 +111,7 @@ fn make_ring(
     Ok(RingParts { ring, eventfd })
 }
 
-/// A connection in the making. Poll its descriptor for reading, and [`advance`](Attaching::advance) when it is ready.
+/// A connection in progress. Poll its descriptor for reading and call [`advance`](Attaching::advance) when it is ready.
 #[derive(Debug)]
 pub struct Attaching {
     socket: ClientFd,
@@ -119,10 +119,10 @@ pub struct Attaching {
     resources: Option<Resources>,
 }
 
-/// What [`Attaching::advance`] comes to.
+/// Result of [`Attaching::advance`].
 #[derive(Debug)]
 pub enum Advance {
-    /// The server has more to say.
+    /// The server has more messages to send.
     Waiting(Attaching),
     /// The connection is up.
     Done(Attached),
@@ -136,7 +136,7 @@ pub enum Advance {
 pub struct Attached {
     /// Memory, rings, eventfds, names.
     pub connection: Connection,
-    /// The control connection: must be kept, for dropping it disconnects.
+    /// The control connection; dropping it disconnects.
     pub control: Control,
 }
 
@@ -148,7 +148,7 @@ impl Attaching {
         Ok(Attaching::over(socket, config))
     }
 
-    /// Uses a socket that is connected to a server already, and not blocking.
+    /// Continues on a non-blocking socket that is already connected to a server.
     pub fn over(socket: OwnedFd, config: ClientConfig) -> Attaching {
         Attaching {
             socket: config.closer.connection(socket),
@@ -157,29 +157,29 @@ impl Attaching {
         }
     }
 
-    /// What is being asked for.
+    /// Returns the requested configuration.
     pub fn config(&self) -> &ClientConfig {
         self.handshake.config()
     }
 
-    /// Takes and answers all messages that have arrived.
+    /// Processes and answers all messages that have arrived.
     pub fn advance(mut self) -> Result<Advance, ConnectError> {
         loop {
             let message = match recv(self.socket.as_fd(), &self.config().closer) {
                 Ok(Some((message, _))) => message,
                 Ok(None) => return Err(ConnectError::Closed),
                 Err(e) if e.would_block() => return Ok(Advance::Waiting(self)),
-                Err(e) => return Err(self.give_up(e.into())),
+                Err(e) => return Err(self.abort(e.into())),
             };
             match self.handshake.handle(message) {
                 Ok(Progress::Send(outgoing)) => {
                     if let Err(e) = self.answer(&outgoing) {
-                        return Err(self.give_up(e));
+                        return Err(self.abort(e));
                     }
                 }
                 Ok(Progress::Connected) => return self.finish().map(Advance::Done),
                 Err(e @ HandshakeError::Refused(_)) => return Err(e.into()),
-                Err(e) => return Err(self.give_up(e.into())),
+                Err(e) => return Err(self.abort(e.into())),
             }
         }
     }
@@ -195,14 +195,14 @@ impl Attaching {
             .map_err(failed("cannot send on the control connection"))
     }
 
-    fn give_up(&self, error: ConnectError) -> ConnectError {
-        // Best effort: the error itself goes to our own user.
+    fn abort(&self, error: ConnectError) -> ConnectError {
+        // Best effort: the caller gets the error in any case.
         let _ = send(self.socket.as_fd(), &Message::disconnect(error.to_string()), None);
         error
     }
 
     fn finish(self) -> Result<Attached, ConnectError> {
-        // CONNECTED answers CONNECT, before which everything was announced and thus made.
+        // CONNECTED answers CONNECT, which follows all announcements, so the resources exist.
         let Some(resources) = self.resources else { return Err(ConnectError::Closed) };
         let Resources { memory, region_fd, s2m, m2s, layout } = resources;
         let connection = Connection {
@@ -232,14 +232,14 @@ pub struct Control {
     closer: Closer,
     region_fd: OwnedFd,
     layout: Layout,
-    /// Either side has said goodbye.
+    /// Whether either side has sent DISCONNECT.
     over: bool,
 }
 
 impl Control {
-    /// The reason why the connection is over, or `None` while it is up. Does not block.
+    /// Returns the reason for the disconnect, or `None` while the connection is up. Does not block.
     ///
-    /// Once it has returned a reason, the connection is of no use; a further call says that the socket is closed.
+    /// After a reason, the connection is unusable; a further call reports that the socket is closed.
     pub fn poll_disconnect(&mut self) -> Option<String> {
         let reason = match recv(self.socket.as_fd(), &self.closer) {
             Err(e) if e.would_block() => return None,
@@ -252,22 +252,22 @@ impl Control {
         Some(reason)
     }
 
-    /// Tells the server why the client goes, and goes.
+    /// Sends the server a reason and disconnects.
     pub fn disconnect(mut self, reason: &str) {
-        self.say_goodbye(reason);
+        self.send_disconnect(reason);
     }
 
-    /// The file of the shared region.
+    /// Returns the file of the shared region.
     pub fn region_fd(&self) -> BorrowedFd<'_> {
         self.region_fd.as_fd()
     }
 
-    /// Where rings and buffers lie.
+    /// Returns the layout of rings and buffers.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    fn say_goodbye(&mut self, reason: &str) {
+    fn send_disconnect(&mut self, reason: &str) {
         if !self.over {
             self.over = true;
             // Best effort: the server sees the socket close in any case.
@@ -285,6 +285,6 @@ impl AsFd for Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.say_goodbye("client closed the interface");
+        self.send_disconnect("client closed the interface");
     }
 }

@@ -1,7 +1,7 @@
-//! What a client asks for.
+//! Configuration of a client.
 //!
-//! Invariant: plain wishes; the server may grant fewer and smaller rings, and [`Layout`](super::Layout) has the
-//! numbers that came out.
+//! Invariant: these are requests; the server may grant fewer and smaller rings. [`Layout`](super::Layout) has the
+//! granted numbers.
 
 use std::time::Duration;
 
@@ -10,35 +10,36 @@ use clientmem::Closer;
 use crate::message::Secret;
 use crate::socket::Address;
 
-/// Which server and interface to connect to, and with what.
+/// Server and interface to connect to, and the resources to request.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
-    /// Where the server listens.
+    /// The server's address.
     pub socket: Address,
     /// The interface's number on that socket.
     pub id: u32,
     /// The interface's secret.
     pub secret: Option<Secret>,
-    /// The program name that the server is told.
+    /// The program name sent to the server.
     pub name: String,
-    /// The interface name that the server is told.
+    /// The interface name sent to the server.
     pub if_name: String,
-    /// How many rings to the server.
+    /// Number of rings to the server.
     pub tx_queues: u16,
-    /// How many rings from the server.
+    /// Number of rings from the server.
     pub rx_queues: u16,
     /// The number of descriptors in each ring, as a power of two.
     pub log2_ring_size: u8,
     /// The size of each buffer in bytes.
     pub buffer_size: u32,
-    /// How long [`Client::connect`](super::Client::connect) may take.
+    /// Time allowed for [`Client::connect`](super::Client::connect).
     pub timeout: Duration,
-    /// What closes the connection and the descriptors that the server should not send.
+    /// Closes the connection and any descriptors that the server sends by mistake.
     pub closer: Closer,
 }
 
 impl ClientConfig {
-    /// One ring each way with 1024 buffers of 2048 bytes, no secret, 5 seconds.
+    /// Returns a configuration with one ring each way, 1024 buffers of 2048 bytes, no secret and a timeout of 5
+    /// seconds.
     pub fn new(socket: Address, id: u32) -> ClientConfig {
         ClientConfig {
             socket,

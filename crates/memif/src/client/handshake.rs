@@ -1,49 +1,49 @@
 //! The client's side of the handshake, without I/O.
 //!
-//! Every message of the server is answered by at most one of the client: HELLO by INIT, each ACK by the next thing to
-//! announce, the last ACK by CONNECT.
+//! The client answers every message of the server with at most one of its own: HELLO with INIT, each ACK with the next
+//! announcement, the last ACK with CONNECT.
 //!
-//! Invariant: nothing is announced that the server's HELLO did not allow.
+//! Invariant: the client announces nothing beyond the limits of the server's HELLO.
 
 use super::config::ClientConfig;
 use super::layout::{Direction, Layout, LayoutError};
 use crate::message::{AddRegion, Hello, Init, MODE_ETHERNET, Message, VERSION};
 
-/// Why the handshake failed.
+/// Reasons for a failed handshake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The server does not speak version 2.0.
-    #[error("server speaks memif versions {min:#06x} to {max:#06x}, not {VERSION:#06x}")]
+    /// The server does not support version 2.0.
+    #[error("server supports memif versions {min:#06x} to {max:#06x}, this client {VERSION:#06x}")]
     Version {
-        /// The server's lowest.
+        /// The server's lowest version.
         min: u16,
-        /// The server's highest.
+        /// The server's highest version.
         max: u16,
     },
-    /// What the server allows cannot be laid out.
+    /// No layout fits the server's limits.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The server said no.
+    /// The server refused the client.
     #[error("refused by the server: {0}")]
     Refused(String),
-    /// A message where it does not belong.
+    /// A message arrived out of order.
     #[error("unexpected {message} while waiting for {expected}")]
     Unexpected {
         /// The message.
         message: &'static str,
-        /// What would have been right.
+        /// The message that was expected.
         expected: &'static str,
     },
 }
 
-/// The descriptor that goes with a message.
+/// The descriptor sent with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachment {
     /// None.
     None,
-    /// The file of the region.
+    /// The region's file.
     Region,
-    /// The eventfd of a ring.
+    /// A ring's eventfd.
     Ring(Direction, u16),
 }
 
@@ -52,14 +52,14 @@ pub enum Attachment {
 pub struct Outgoing {
     /// The message.
     pub message: Message,
-    /// What goes with it.
+    /// The descriptor sent with it.
     pub attachment: Attachment,
 }
 
-/// What to do after a message.
+/// Next action after a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Send this.
+    /// Send this message.
     Send(Outgoing),
     /// The connection is up.
     Connected,
@@ -68,13 +68,13 @@ pub enum Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     AwaitHello,
-    /// So many of the region and the rings have been announced.
+    /// This many of the region and the rings have been announced.
     AwaitAck(u32),
     AwaitConnected,
     Over,
 }
 
-/// One control connection, seen by the client. The server speaks first.
+/// One control connection from the client's side. The server speaks first.
 #[derive(Debug)]
 pub struct Handshake {
     config: ClientConfig,
@@ -85,7 +85,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// A handshake that is to end in what `config` asks for.
+    /// Starts a handshake that requests `config`.
     pub fn new(config: ClientConfig) -> Handshake {
         Handshake {
             config,
@@ -96,29 +96,29 @@ impl Handshake {
         }
     }
 
-    /// What was agreed on: known once the server has said hello, before anything is attached to a message.
+    /// Returns the agreed layout: known once the server has sent HELLO, before any message carries a descriptor.
     pub fn layout(&self) -> Option<&Layout> {
         self.layout.as_ref()
     }
 
-    /// The name of the server's program; empty before its hello.
+    /// Returns the name of the server's program; empty before HELLO.
     pub fn peer_name(&self) -> &str {
         &self.peer_name
     }
 
-    /// The server's name for the interface; empty before the connection is up.
+    /// Returns the server's name for the interface; empty before the connection is up.
     pub fn peer_if_name(&self) -> &str {
         &self.peer_if_name
     }
 
-    /// What was asked for.
+    /// Returns the requested configuration.
     pub fn config(&self) -> &ClientConfig {
         &self.config
     }
 
-    /// Takes one message of the server.
+    /// Processes one message of the server.
     pub fn handle(&mut self, message: Message) -> Result<Progress, HandshakeError> {
-        // Whatever fails below leaves the handshake over.
+        // A failure below leaves the handshake over.
         let state = std::mem::replace(&mut self.state, State::Over);
         match (state, message) {
             (_, Message::Disconnect { reason, .. }) => Err(HandshakeError::Refused(reason)),
@@ -157,7 +157,7 @@ impl Handshake {
         if !(hello.min_version..=hello.max_version).contains(&VERSION) {
             return Err(HandshakeError::Version { min: hello.min_version, max: hello.max_version });
         }
-        // The server states the highest index; u16::MAX stands for 2^16 rings, of which u16::MAX is enough.
+        // The server states the highest index. u16::MAX stands for 2^16 rings; u16::MAX of these are enough.
         let s2m = self.config.tx_queues.min(hello.max_s2m_ring.saturating_add(1));
         let m2s = self.config.rx_queues.min(hello.max_m2s_ring.saturating_add(1));
         let log2 = self.config.log2_ring_size.min(hello.max_log2_ring_size);
@@ -179,7 +179,7 @@ fn send(message: Message, attachment: Attachment) -> Progress {
     Progress::Send(Outgoing { message, attachment })
 }
 
-/// The region, then the rings: what comes after `announced` of them, if anything.
+/// Returns the announcement after the first `announced` of the region and the rings, if any is left.
 fn announce(layout: &Layout, announced: u32) -> Option<Outgoing> {
     let Some(ring) = announced.checked_sub(1) else {
         let region = AddRegion { index: 0, size: layout.total_size() };

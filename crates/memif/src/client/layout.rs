@@ -1,6 +1,6 @@
-//! Where rings and buffers lie in the client's region.
+//! Layout of rings and buffers in the client's region.
 //!
-//! First all rings (S2M, then M2S), then all buffers in the same order: slot `i` of a ring owns buffer `i` of its
+//! All rings come first (S2M, then M2S), then all buffers in the same order: slot `i` of a ring owns buffer `i` of its
 //! ring.
 //!
 //! Invariants:
@@ -11,10 +11,10 @@ use crate::message::{AddRing, MAX_LOG2_RING_SIZE, RING_S2M};
 use crate::ring::size_in_bytes;
 
 const CACHE_LINE: u64 = 64;
-/// Buffers start on a page of their own, away from the rings.
+/// Buffers start on a new page, away from the rings.
 const PAGE: u64 = 4096;
 
-/// Which way a ring carries packets.
+/// Direction in which a ring carries packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Client to server.
@@ -23,7 +23,7 @@ pub enum Direction {
     M2s,
 }
 
-/// Why there is no layout.
+/// Reasons why no layout exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// No ring in either direction.
@@ -32,7 +32,7 @@ pub enum LayoutError {
     /// The ring size is out of range.
     #[error("ring size 2^{0} is not within 2^1 and 2^{MAX_LOG2_RING_SIZE}")]
     RingSize(u8),
-    /// The buffers are of no size.
+    /// The buffer size is 0.
     #[error("buffer size is 0")]
     NoBuffer,
     /// Descriptors have 32 bits for offsets.
@@ -40,7 +40,7 @@ pub enum LayoutError {
     TooLarge(u64),
 }
 
-/// The numbers and places of rings and buffers.
+/// Numbers and offsets of rings and buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     s2m: u16,
@@ -77,12 +77,12 @@ impl Layout {
         Ok(Layout { s2m, m2s, log2, buffer_size, ring_stride, buffers_at, total })
     }
 
-    /// The size of the region.
+    /// Returns the size of the region.
     pub fn total_size(&self) -> u64 {
         self.total
     }
 
-    /// The number of rings in a direction.
+    /// Returns the number of rings in a direction.
     pub fn rings(&self, direction: Direction) -> u16 {
         match direction {
             Direction::S2m => self.s2m,
@@ -90,18 +90,18 @@ impl Layout {
         }
     }
 
-    /// The number of descriptors in each ring.
+    /// Returns the number of descriptors in each ring.
     pub fn ring_size(&self) -> u16 {
         1 << self.log2
     }
 
-    /// The size of each buffer: what was asked for, rounded up.
+    /// Returns the size of each buffer: the requested size, rounded up.
     #[inline]
     pub fn buffer_size(&self) -> u32 {
         self.buffer_size
     }
 
-    /// What announces a ring.
+    /// Returns the announcement of a ring.
     pub fn ring(&self, direction: Direction, index: u16) -> AddRing {
         AddRing {
             flags: if direction == Direction::S2m { RING_S2M } else { 0 },
@@ -113,7 +113,7 @@ impl Layout {
         }
     }
 
-    /// The offset in the region of the buffer that a ring's slot owns. Slots count from 0 and are masked.
+    /// Returns the offset in the region of the buffer that a ring's slot owns. Slots count from 0 and are masked.
     #[inline]
     pub fn buffer(&self, direction: Direction, ring: u16, slot: u16) -> u32 {
         let slot = u64::from(slot & (self.ring_size() - 1));
@@ -121,7 +121,7 @@ impl Layout {
         (self.buffers_at + ordinal * u64::from(self.buffer_size)) as u32
     }
 
-    /// The ring's number among all; wraps into range for an index that does not exist.
+    /// Returns the ring's number among all rings; wraps into range for an index that does not exist.
     #[inline]
     fn ordinal(&self, direction: Direction, index: u16) -> u64 {
         match direction {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_cannot_be() {
+    fn impossible_layouts_are_refused() {
         assert_eq!(Layout::new(0, 0, 10, 2048), Err(LayoutError::NoRings));
         assert_eq!(Layout::new(1, 1, 0, 2048), Err(LayoutError::RingSize(0)));
         assert_eq!(Layout::new(1, 1, 15, 2048), Err(LayoutError::RingSize(15)));

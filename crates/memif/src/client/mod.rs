@@ -1,13 +1,13 @@
-//! The client's role: who brings the memory.
+//! The client's role: the client provides the memory.
 //!
-//! From the bottom up: [`Layout`] says where rings and buffers lie, [`Handshake`] decides what to say without doing
-//! any I/O, [`Attaching`] drives it on a non-blocking socket for an event loop, and [`Client`] is the whole for tools
-//! and tests: it blocks until the connection is up and gives [`TxQueue`]s and [`RxQueue`]s.
+//! From the bottom up: [`Layout`] places rings and buffers, [`Handshake`] decides on messages without I/O,
+//! [`Attaching`] drives it on a non-blocking socket for an event loop, and [`Client`] combines all for tools and tests:
+//! it blocks until the connection is up and gives [`TxQueue`]s and [`RxQueue`]s.
 //!
 //! Invariants:
 //! - All memory is one region, index 0, made here and sealed against changes of size.
-//! - What the server writes to the rings is checked like what a client writes is on the other side: a server that
-//!   lies makes the queues deliver nonsense or nothing, never touch other memory.
+//! - The server's writes to the rings are checked like a client's writes on the other side: a lying server makes the
+//!   queues deliver garbage or nothing, but never access other memory.
 
 mod attach;
 mod config;

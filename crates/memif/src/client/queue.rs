@@ -1,12 +1,12 @@
-//! Queues for tools: packets in and out by copying.
+//! Queues for tools: packets are copied in and out.
 //!
-//! Slot `i` of a ring always uses buffer `i`, so that nothing needs to be kept but indices.
+//! Slot `i` of a ring always uses buffer `i`, so the queues store only indices.
 //!
 //! Invariants:
-//! - `tail..head` of the server's making is never believed to be longer than the ring.
-//! - A received packet is taken from the slot's own buffer and is no longer than it, whatever the descriptor says.
-//! - What is pushed is invisible to the server until [`TxQueue::flush`]; what is popped stays ours until
-//!   [`RxQueue::refill`].
+//! - A `tail..head` derived from the server's index is never taken to be longer than the ring.
+//! - A received packet is read from the slot's own buffer and is no longer than it, whatever the descriptor says.
+//! - Pushed packets are invisible to the server until [`TxQueue::flush`]; buffers of popped packets stay with the
+//!   client until [`RxQueue::refill`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,29 +20,29 @@ use super::layout::{Direction, Layout};
 use crate::connection::RingParts;
 use crate::ring::{Descriptor, FLAG_NEXT, Ring};
 
-/// Sends packets to the server.
+/// Queue that sends packets to the server.
 #[derive(Debug)]
 pub struct TxQueue {
     ring: Ring,
     eventfd: OwnedFd,
     layout: Layout,
     index: u16,
-    /// The next slot to fill; ahead of what is published by what is pushed and not flushed.
+    /// The next slot to fill; ahead of the published index by the pushed packets that are not flushed.
     head: u16,
     /// The server's index as last read.
     tail: u16,
 }
 
 impl TxQueue {
-    /// The queue of S2M ring number `index`.
+    /// Makes the queue of S2M ring number `index`.
     pub(crate) fn new(parts: RingParts, layout: Layout, index: u16) -> TxQueue {
         TxQueue { ring: parts.ring, eventfd: parts.eventfd, layout, index, head: 0, tail: 0 }
     }
 
-    /// Queues one packet made of these segments; `false` when there is no room.
+    /// Queues one packet made of these segments; `false` without enough room.
     ///
-    /// Each segment starts in a buffer of its own, and one that is longer than a buffer takes several. A packet of no
-    /// bytes, or one that needs more than the whole ring, is never taken.
+    /// Each segment starts in a new buffer, and one longer than a buffer takes several. An empty packet, or one that
+    /// needs more than the whole ring, is always refused.
     pub fn push(&mut self, segments: &[&[u8]]) -> bool {
         let buffer_size = self.layout.buffer_size() as usize;
         let needed: usize = segments.iter().map(|s| s.len().div_ceil(buffer_size)).sum();
@@ -57,31 +57,31 @@ impl TxQueue {
         true
     }
 
-    /// Makes pushed packets visible to the server, and wakes it if it asked for that. Returns whether it was woken.
+    /// Publishes pushed packets to the server, and wakes it if it asked for that. Returns whether it was woken.
     pub fn flush(&mut self) -> bool {
         self.ring.set_head(self.head);
-        // The server unmasks, then looks at head; we publish head, then look at the mask. With a fence on each side
-        // one of the two sees the other.
+        // The server unmasks, then reads head; this side publishes head, then reads the mask. With a fence on each
+        // side, at least one of the two sees the other's write.
         fence(Ordering::SeqCst);
         if self.ring.interrupts_masked() {
             return false;
         }
-        // Fails only when the counter is full, and then the server has been woken often enough.
+        // Fails only when the counter is full; the server then has wake-ups pending.
         rustix::io::write(&self.eventfd, &1u64.to_ne_bytes()).is_ok()
     }
 
-    /// How many buffers can be filled now.
+    /// Returns the number of buffers that can be filled now.
     pub fn free_slots(&mut self) -> u16 {
         self.tail = self.ring.tail();
         self.free()
     }
 
-    /// The ring, for who wants to do it by hand.
+    /// Returns the ring, for direct access.
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// The eventfd that wakes the server.
+    /// Returns the eventfd that wakes the server.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.eventfd.as_fd()
     }
@@ -91,12 +91,12 @@ impl TxQueue {
     }
 
     fn fill(&mut self, chunk: &[u8], more: bool) {
-        // A chunk is at most a buffer, whose size fits.
+        // A chunk is at most a buffer, whose size fits in 32 bits.
         let length = chunk.len() as u32;
         let offset = self.layout.buffer(Direction::S2m, self.index, self.head);
         let Some(to) = self.ring.memory().translate(0, offset, length) else { return };
         // SAFETY: `to` has room for `length` bytes within the region, which the ring keeps mapped. `chunk` is private
-        // memory of this process: no reference to the region exists that it could be.
+        // memory of this process and cannot overlap the region, because no reference to the region exists.
         unsafe { to.as_ptr().copy_from_nonoverlapping(chunk.as_ptr(), chunk.len()) };
         let flags = if more { FLAG_NEXT } else { 0 };
         self.ring.write_desc(self.head, &Descriptor { flags, region: 0, length, offset, metadata: 0 });
@@ -104,7 +104,7 @@ impl TxQueue {
     }
 }
 
-/// Receives packets from the server. Interrupts are off at first: the ring is polled.
+/// Queue that receives packets from the server. Interrupts are initially masked: the ring is polled.
 #[derive(Debug)]
 pub struct RxQueue {
     ring: Ring,
@@ -121,7 +121,7 @@ pub struct RxQueue {
 }
 
 impl RxQueue {
-    /// The queue of M2S ring number `index`. Posts all buffers.
+    /// Makes the queue of M2S ring number `index` and posts all buffers.
     pub(crate) fn new(parts: RingParts, layout: Layout, index: u16) -> RxQueue {
         parts.ring.mask_interrupts(true);
         let mut queue = RxQueue {
@@ -138,13 +138,13 @@ impl RxQueue {
         queue
     }
 
-    /// Takes one packet into `out`, which is cleared first; `false` when there is none.
+    /// Moves one packet into `out`, which is cleared first; `false` when no packet is waiting.
     pub fn pop(&mut self, out: &mut Vec<u8>) -> bool {
         self.pop_prefix(out, usize::MAX).is_some()
     }
 
-    /// Takes one packet, and at most its first `limit` bytes into `out`, which is cleared first. Returns the packet's
-    /// whole length, or `None` when there is no packet.
+    /// Takes one packet and copies at most its first `limit` bytes into `out`, which is cleared first. Returns the
+    /// packet's full length, or `None` when no packet is waiting.
     pub fn pop_prefix(&mut self, out: &mut Vec<u8>, limit: usize) -> Option<usize> {
         out.clear();
         if self.available() == 0 {
@@ -165,14 +165,14 @@ impl RxQueue {
                 return Some(length);
             }
             if self.available() == 0 {
-                // The server published half a packet.
+                // The server published an incomplete packet.
                 self.malformed += 1;
                 return Some(length);
             }
         }
     }
 
-    /// Gives the buffers of packets taken so far back to the server.
+    /// Returns the buffers of popped packets to the server.
     pub fn refill(&mut self) {
         let until = self.next.wrapping_add(self.ring.size());
         while self.head != until {
@@ -189,16 +189,16 @@ impl RxQueue {
         self.ring.set_head(self.head);
     }
 
-    /// Asks the server to signal [`eventfd`](RxQueue::eventfd) for new packets, or not to.
+    /// Asks the server to signal [`eventfd`](RxQueue::eventfd) for new packets, or to stop signalling.
     ///
-    /// After turning it on, [`pop`](RxQueue::pop) once more before sleeping: packets that came before get no signal.
+    /// After turning interrupts on, [`pop`](RxQueue::pop) once more before sleeping: earlier packets cause no signal.
     pub fn set_interrupts(&mut self, on: bool) {
         self.ring.mask_interrupts(!on);
-        // Before the caller looks at the ring again; see TxQueue::flush for the other side.
+        // The caller reads the ring only after this fence; TxQueue::flush has the counterpart.
         fence(Ordering::SeqCst);
     }
 
-    /// Sleeps until the server signals, at most for `timeout`, and clears the signal. Returns whether there was one.
+    /// Sleeps until the server signals, for at most `timeout`, and clears the signal. Returns whether a signal came.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
         let mut fds = [PollFd::new(&self.eventfd, PollFlags::IN)];
@@ -209,7 +209,7 @@ impl RxQueue {
         }
     }
 
-    /// Clears the signal without sleeping. Returns whether there was one.
+    /// Clears the signal without sleeping. Returns whether a signal was pending.
     pub fn clear_event(&mut self) -> io::Result<bool> {
         match rustix::io::read(&self.eventfd, &mut [0u8; 8]) {
             Ok(_) => Ok(true),
@@ -218,23 +218,23 @@ impl RxQueue {
         }
     }
 
-    /// The eventfd by which the server wakes us.
+    /// Returns the eventfd by which the server wakes the client.
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.eventfd.as_fd()
     }
 
-    /// The ring, for who wants to do it by hand.
+    /// Returns the ring, for direct access.
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// How often the server broke the rules: lengths beyond the buffer, packets without an end, indices beyond the
-    /// posted buffers.
+    /// Returns the number of the server's protocol violations: lengths beyond the buffer, incomplete packets, indices
+    /// beyond the posted buffers.
     pub fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// How many filled buffers there are; the server's index is read when none are known.
+    /// Returns the number of filled buffers; reads the server's index when none are known.
     fn available(&mut self) -> u16 {
         if self.next == self.tail {
             let tail = self.ring.tail();
@@ -249,7 +249,7 @@ impl RxQueue {
 
     fn copy_out(&self, out: &mut Vec<u8>, length: usize) {
         let offset = self.layout.buffer(Direction::M2s, self.index, self.next);
-        // `length` is at most a buffer, whose size fits.
+        // `length` is at most a buffer, whose size fits in 32 bits.
         let Some(from) = self.ring.memory().translate(0, offset, length as u32) else { return };
         out.reserve(length);
         // SAFETY: `from` has `length` bytes within the region, which the ring keeps mapped; `out` has room for them

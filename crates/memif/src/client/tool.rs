@@ -27,7 +27,7 @@ pub struct Client {
     pub rx: Vec<RxQueue>,
     /// The control connection; dropping it disconnects.
     pub control: Control,
-    /// The shared memory, for who wants to look or misbehave.
+    /// The shared memory, for tests that inspect or corrupt it.
     pub memory: Arc<Memory>,
     /// The name of the server's program.
     pub peer_name: String,
@@ -36,12 +36,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and waits until the connection is up or the configured timeout is over.
+    /// Connects, and waits until the connection is up or the configured timeout has passed.
     pub fn connect(config: &ClientConfig) -> Result<Client, ConnectError> {
         Client::drive(Attaching::start(config.clone())?)
     }
 
-    /// Completes a handshake that was begun elsewhere.
+    /// Completes a handshake that was started elsewhere.
     pub fn drive(mut attaching: Attaching) -> Result<Client, ConnectError> {
         let deadline = Instant::now().checked_add(attaching.config().timeout);
         loop {
@@ -56,13 +56,13 @@ impl Client {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => {
                     let source = io::Error::from(e);
-                    return Err(ConnectError::Io { what: "cannot wait for the server", source });
+                    return Err(ConnectError::Io { operation: "cannot wait for the server", source });
                 }
             }
         }
     }
 
-    /// Makes queues of an established connection.
+    /// Makes the queues of an established connection.
     pub fn new(attached: Attached) -> Client {
         let Attached { connection, control } = attached;
         let layout = *control.layout();
@@ -76,17 +76,17 @@ impl Client {
         }
     }
 
-    /// The reason why the connection is over, or `None` while it is up. Does not block.
+    /// Returns the reason for the disconnect, or `None` while the connection is up. Does not block.
     pub fn poll_disconnect(&mut self) -> Option<String> {
         self.control.poll_disconnect()
     }
 
-    /// Tells the server why the client goes, and goes.
+    /// Sends the server a reason and disconnects.
     pub fn disconnect(self, reason: &str) {
         self.control.disconnect(reason);
     }
 
-    /// Sleeps until a descriptor of the control connection is readable: for tests that wait to be thrown out.
+    /// Waits until the control connection is readable: for tests that wait to be disconnected.
     pub fn control_readable(&self, timeout: std::time::Duration) -> io::Result<bool> {
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         let ready = poll(&mut [PollFd::new(&self.control.as_fd(), PollFlags::IN)], Some(&timeout))?;

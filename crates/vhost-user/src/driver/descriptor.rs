@@ -1,4 +1,4 @@
-//! Writing of descriptors, which only drivers do.
+//! Writing descriptors: only drivers do this.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ impl RawDescriptor {
 }
 
 impl Area {
-    /// Writes a descriptor: first the address, then the word with the flags, with `order`.
+    /// Writes a descriptor: first the address, then, with `order`, the word with the flags.
     #[inline]
     pub(super) fn write_descriptor(&self, slot: u16, descriptor: RawDescriptor, order: Ordering) {
         let offset = usize::from(slot) * DESCRIPTOR;

@@ -1,4 +1,4 @@
-//! Memory that plays a guest's.
+//! Memory that stands in for a guest's.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use clientmem::Region;
 use crate::memory::RegionSpec;
 use crate::virtqueue::{Addresses, Areas, ConfigError, Format};
 
-/// The distance between user and guest addresses, which must not be taken for each other.
+/// Distance between user and guest addresses; nonzero, so that tests detect a mix-up.
 const USER_OFFSET: u64 = 0x7000_0000_0000;
 const PAGE: u64 = 4096;
 
@@ -29,15 +29,15 @@ struct Part {
 }
 
 impl DriverMemory {
-    /// Makes memory with regions at these guest addresses and of these sizes, all zeros.
+    /// Makes zeroed memory with regions at these guest addresses and of these sizes.
     pub fn create(name: &str, regions: &[(u64, u64)]) -> io::Result<DriverMemory> {
         let (regions, size) = layout(regions);
         let (file, fd) = Region::create(name, size)?;
         Ok(DriverMemory { file, fd, regions })
     }
 
-    /// The same in a file that `make` makes, of so many bytes or more: for one that is not sealed against what a guest
-    /// could do to it, or of other pages.
+    /// Does the same in a file of at least the given size that `make` makes, for files that are not sealed or that use
+    /// other page sizes.
     pub fn create_in(
         regions: &[(u64, u64)],
         make: impl FnOnce(u64) -> io::Result<OwnedFd>,
@@ -48,7 +48,7 @@ impl DriverMemory {
         Ok(DriverMemory { file, fd, regions })
     }
 
-    /// What tells a back-end of the regions.
+    /// Returns the region descriptions for a back-end.
     pub fn specs(&self) -> io::Result<Vec<RegionSpec>> {
         let spec = |part: &Part| {
             Ok(RegionSpec {
@@ -62,12 +62,12 @@ impl DriverMemory {
         self.regions.iter().map(spec).collect()
     }
 
-    /// The user address of a guest address: what names a ring.
+    /// Returns the user address of a guest address; ring addresses are user addresses.
     pub fn user_address(guest: u64) -> u64 {
         guest.wrapping_add(USER_OFFSET)
     }
 
-    /// The user addresses of a queue's parts.
+    /// Returns the user addresses of a queue's parts.
     pub fn user_addresses(guest: &Addresses) -> Addresses {
         Addresses {
             descriptors: DriverMemory::user_address(guest.descriptors),
@@ -76,12 +76,12 @@ impl DriverMemory {
         }
     }
 
-    /// The memory file.
+    /// Returns the memory file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The address in this process of `len` bytes, or `None` where they are not all in one region.
+    /// Returns the address in this process of `len` bytes, or `None` unless they lie within one region.
     pub fn at(&self, guest: u64, len: u64) -> Option<NonNull<u8>> {
         self.regions.iter().find_map(|part| {
             let offset = guest.checked_sub(part.guest)?;
@@ -92,11 +92,11 @@ impl DriverMemory {
         })
     }
 
-    /// Copies bytes to a guest address; `false`, and maybe half of them written, where they are not all in the memory.
+    /// Copies bytes to a guest address. Returns `false`, possibly after a partial write, unless all lie in the memory.
     pub fn write(&self, guest: u64, bytes: &[u8]) -> bool {
         if let Some(to) = self.at(guest, bytes.len() as u64) {
-            // SAFETY: `to` has room for all of `bytes` within the mapping that `self` keeps. They are private memory of this
-            // process: no reference to the mapping exists that they could be.
+            // SAFETY: `to` has room for all of `bytes` within the mapping that `self` keeps. `bytes` is private memory
+            // of this process and cannot overlap the mapping, because no reference to the mapping exists.
             unsafe { to.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             return true;
         }
@@ -107,10 +107,10 @@ impl DriverMemory {
         })
     }
 
-    /// Copies bytes from a guest address; `false`, and maybe half of them read, where they are not all in the memory.
+    /// Copies bytes from a guest address. Returns `false`, possibly after a partial read, unless all lie in the memory.
     pub fn read(&self, guest: u64, bytes: &mut [u8]) -> bool {
         if let Some(from) = self.at(guest, bytes.len() as u64) {
-            // SAFETY: as in `write`, the other way round.
+            // SAFETY: as in `write`, in the other direction.
             unsafe { from.as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
             return true;
         }
@@ -120,24 +120,24 @@ impl DriverMemory {
         })
     }
 
-    /// Copies `len` bytes from a guest address behind what `bytes` has; nothing where they are not all in one region.
+    /// Appends `len` bytes from a guest address to `bytes`; appends nothing unless they lie within one region.
     pub fn append(&self, guest: u64, len: usize, bytes: &mut Vec<u8>) {
         let Some(from) = self.at(guest, len as u64) else { return };
         bytes.reserve(len);
-        // SAFETY: as in `read`: `from` has `len` bytes within the mapping, and `bytes` has room for them after its end. What
-        // was copied is initialised, so the length may grow over it.
+        // SAFETY: as in `read`: `from` has `len` bytes within the mapping, and `bytes` has room for them after its end.
+        // The copied bytes are initialised, so the length may grow over them.
         unsafe {
             from.as_ptr().copy_to_nonoverlapping(bytes.as_mut_ptr().add(bytes.len()), len);
             bytes.set_len(bytes.len() + len);
         }
     }
 
-    /// What crosses regions is copied half by half.
+    /// Copies a range that crosses regions in halves, recursively.
     fn halves(&self, len: usize, copy: impl FnOnce(usize) -> bool) -> bool {
         len > 1 && copy(len / 2)
     }
 
-    /// The parts of a queue.
+    /// Returns the areas of a queue.
     pub(super) fn locate(
         &self,
         format: Format,
@@ -156,7 +156,7 @@ impl DriverMemory {
     }
 }
 
-/// Where regions lie in the file, one behind the other, and where the last one ends.
+/// Places regions one after another in the file; returns them with the end of the last one.
 fn layout(regions: &[(u64, u64)]) -> (Vec<Part>, u64) {
     let mut offset = 0;
     let mut place = |&(guest, size): &(u64, u64)| {

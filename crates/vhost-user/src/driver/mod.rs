@@ -1,13 +1,13 @@
 //! The driver's side of virtqueues, for tests and tools.
 //!
-//! A [`DriverMemory`] is memory of our own that plays the guest's; it yields what a back-end needs to share it. A
-//! [`DriverQueue`] is one virtqueue in it: [`add`](DriverQueue::add) chains of buffers, [`publish`](DriverQueue::publish)
-//! them, [`pop`](DriverQueue::pop) what the device is done with. Where rings and buffers lie is up to the caller, who may
-//! also write over the rings by hand ([`DriverMemory::write`]).
+//! A [`DriverMemory`] is memory of this process that stands in for the guest's; its region descriptions let a back-end
+//! share it. A [`DriverQueue`] is one virtqueue in it: [`add`](DriverQueue::add) chains of buffers,
+//! [`publish`](DriverQueue::publish) them, [`pop`](DriverQueue::pop) the chains that the device has used. The caller
+//! places rings and buffers, and may overwrite the rings by hand ([`DriverMemory::write`]).
 //!
 //! Invariants:
-//! - Addresses are the guest's. What lies outside the memory is refused by methods that say so, wherever it is named.
-//! - The device is not trusted more than a driver is: what it writes to the rings leads to errors, not to a panic.
+//! - Addresses are the guest's. Methods refuse addresses outside the memory and report them.
+//! - The device is trusted no more than a driver is: its writes to the rings lead to errors, not to a panic.
 
 mod descriptor;
 mod memory;
@@ -25,29 +25,29 @@ use split::Split;
 /// Contiguous bytes for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
-    /// Their guest address.
+    /// Guest address of the first byte.
     pub address: u64,
-    /// How many they are.
+    /// Number of bytes.
     pub len: u32,
 }
 
-/// What a virtqueue is made of.
+/// Configuration of a virtqueue.
 #[derive(Debug, Clone, Copy)]
 pub struct DriverConfig {
     /// Split or packed.
     pub format: Format,
     /// The number of descriptors.
     pub size: u16,
-    /// Where the guest has the three parts.
+    /// Guest addresses of the three parts.
     pub addresses: Addresses,
-    /// What was negotiated.
+    /// The negotiated features.
     pub features: Features,
-    /// Where it starts, as `SET_VRING_BASE` carries it: [`DriverConfig::start`], unless a test wants it otherwise.
+    /// Start position, as `SET_VRING_BASE` carries it: [`DriverConfig::start`], unless a test needs another.
     pub base: u32,
 }
 
 impl DriverConfig {
-    /// A virtqueue with its parts one behind the other from a guest address on, which is a multiple of 64.
+    /// Configures a virtqueue with its parts one after another from a guest address on, which is a multiple of 64.
     pub fn at(address: u64, format: Format, size: u16, features: Features) -> DriverConfig {
         let [descriptors, driver, _] =
             Areas::lengths(format, size).map(|len| (len as u64).next_multiple_of(64));
@@ -59,45 +59,45 @@ impl DriverConfig {
         DriverConfig { format, size, addresses, features, base: DriverConfig::start(format) }
     }
 
-    /// Where a virtqueue starts that was never used.
+    /// Returns the start position of an unused virtqueue.
     pub fn start(format: Format) -> u32 {
         match format {
             Format::Split => 0,
-            // Both wrap counters begin with 1.
+            // Both wrap counters start at 1.
             Format::Packed => 1 << 31 | 1 << 15,
         }
     }
 
-    /// The bytes that [`at`](DriverConfig::at) needs.
+    /// Returns the size in bytes that [`at`](DriverConfig::at) needs.
     pub fn bytes(format: Format, size: u16) -> u64 {
         Areas::lengths(format, size).iter().map(|&len| (len as u64).next_multiple_of(64)).sum()
     }
 }
 
-/// What the device made of a chain.
+/// A chain that the device has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Used {
-    /// The chain, as [`DriverQueue::add`] called it.
+    /// The chain, by its id from [`DriverQueue::add`].
     pub id: u16,
-    /// How many bytes it wrote; 0 for those that it reported together with a later one.
+    /// Number of bytes written; 0 for a chain that the device reported together with a later one.
     pub len: u32,
 }
 
-/// A rule that the device broke.
+/// Protocol violations of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
-    /// More used entries than chains.
-    #[error("device reports {reported} chains used, {outstanding} were available")]
+    /// More used entries than outstanding chains.
+    #[error("device reports {reported} used chains, only {outstanding} were available")]
     IndexJumped {
-        /// How many it reports.
+        /// The number of chains reported.
         reported: u16,
-        /// How many it had.
+        /// The number of chains available to the device.
         outstanding: u16,
     },
-    /// A used entry that names no chain of the device's.
-    #[error("device reports chain {id} used, which it did not have")]
+    /// A used entry that names no chain of the device.
+    #[error("device reports chain {id} as used, which is not available to it")]
     UnknownId {
-        /// What it names.
+        /// The reported id.
         id: u32,
     },
 }
@@ -116,7 +116,7 @@ enum Ring {
     Packed(Packed),
 }
 
-/// Calls the same method of whichever ring it is.
+/// Calls the method of the ring's format.
 macro_rules! either {
     ($self:ident, $ring:ident => $call:expr) => {
         match &mut $self.ring {
@@ -132,8 +132,8 @@ impl DriverQueue {
         let areas = memory.locate(config.format, config.size, &config.addresses)?;
         areas.check(config.format, config.size)?;
         let ring = match config.format {
-            // SAFETY: the areas are in memory that the queue keeps mapped, and were found with the lengths of this format
-            // and size, aligned. DriverMemory accesses it by raw copies only.
+            // SAFETY: the areas are in memory that the queue keeps mapped, have the lengths of this format and size,
+            // and are aligned. DriverMemory accesses it by raw copies only.
             Format::Split => Ring::Split(unsafe { Split::new(&areas, config) }?),
             // SAFETY: as above.
             Format::Packed => Ring::Packed(unsafe { Packed::new(&areas, config) }?),
@@ -141,41 +141,41 @@ impl DriverQueue {
         Ok(DriverQueue { memory, config: *config, ring })
     }
 
-    /// The memory that the queue lies in.
+    /// Returns the queue's memory.
     pub fn memory(&self) -> &Arc<DriverMemory> {
         &self.memory
     }
 
-    /// What it was made of.
+    /// Returns the queue's configuration.
     pub fn config(&self) -> &DriverConfig {
         &self.config
     }
 
-    /// Stages a chain of buffers that the device may read and buffers that it may write. Returns what the chain is
-    /// called, or `None` where there is no room for it or it has no buffer.
+    /// Stages a chain of readable and writable buffers. Returns the chain's id, or `None` if it has no buffer or the
+    /// ring has no room for it.
     ///
-    /// With `table` the chain takes one slot and its descriptors are written to that guest address, which must hold
-    /// 16 bytes for each and stay untouched until the chain is used; `None` too where it does not.
+    /// With `table` the chain takes one slot and its descriptors are written to that guest address, which must hold 16
+    /// bytes for each and stay unchanged until the chain is used; otherwise the result is `None` too.
     pub fn add(&mut self, readable: &[Buffer], writable: &[Buffer], table: Option<u64>) -> Option<u16> {
         either!(self, ring => ring.add(&self.memory, readable, writable, table))
     }
 
-    /// Makes all that is staged available to the device.
+    /// Makes all staged chains available to the device.
     pub fn publish(&mut self) {
         either!(self, ring => ring.publish());
     }
 
-    /// Whether the device wants a signal for what was published since this was last asked.
+    /// Whether the device wants a signal for the chains published since the last call.
     pub fn wants_kick(&mut self) -> bool {
         either!(self, ring => ring.wants_kick())
     }
 
-    /// Takes the next chain that the device is done with.
+    /// Takes the next chain that the device has used.
     pub fn pop(&mut self) -> Result<Option<Used>, DriverError> {
         either!(self, ring => ring.pop())
     }
 
-    /// Whether [`pop`](DriverQueue::pop) has something to say.
+    /// Whether [`pop`](DriverQueue::pop) returns a chain or an error.
     pub fn is_ready(&self) -> bool {
         match &self.ring {
             Ring::Split(ring) => ring.is_ready(),
@@ -183,13 +183,13 @@ impl DriverQueue {
         }
     }
 
-    /// Asks the device to signal when it is done with chains, or not to. After turning it on, [`pop`](DriverQueue::pop) once
-    /// more before sleeping.
+    /// Asks the device to signal used chains, or to stop signalling. After turning signals on,
+    /// [`pop`](DriverQueue::pop) once more before sleeping.
     pub fn set_calls(&mut self, on: bool) {
         either!(self, ring => ring.set_calls(on));
     }
 
-    /// How many direct descriptors can be added.
+    /// Returns the number of direct descriptors that can be added.
     pub fn free(&self) -> u16 {
         match &self.ring {
             Ring::Split(ring) => ring.free(),
@@ -198,7 +198,7 @@ impl DriverQueue {
     }
 }
 
-/// The descriptors of a chain: buffer, whether it is writable, whether it is the last.
+/// Iterates over the descriptors of a chain: the buffer, whether it is writable, whether it is the last.
 fn descriptors<'b>(
     readable: &'b [Buffer],
     writable: &'b [Buffer],

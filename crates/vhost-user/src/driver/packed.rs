@@ -1,9 +1,9 @@
 //! The driver's side of a packed virtqueue.
 //!
 //! Invariants:
-//! - `free` slots from `next` on are ours, the others up to `used` the device's or staged.
-//! - The flags of the first descriptor since the last `publish` are held back: the device looks at slots in order.
-//! - `slots` is ours: what the device scribbles over the ring does not matter.
+//! - `free` slots from `next` on belong to the driver, the others up to `used` to the device or to staged chains.
+//! - The flags of the first descriptor since the last `publish` are held back: the device reads slots in order.
+//! - `slots` is private: the device cannot corrupt it by overwriting the ring.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -25,11 +25,11 @@ pub(super) struct Packed {
     used: Position,
     free: u16,
     ids: VecDeque<u16>,
-    /// For a chain that the device has, the number of its slots; otherwise 0.
+    /// By chain id: the number of slots of an outstanding chain, otherwise 0.
     slots: Vec<u16>,
-    /// The chains that the device has, in order; only where it reports in order.
+    /// The outstanding chains in order; used only when the device reports in order.
     order: VecDeque<u16>,
-    /// Chains that it reported with a later one.
+    /// Chains that the device reported together with a later one.
     reported: VecDeque<Used>,
     held: Option<(u16, RawDescriptor)>,
     staged: u16,
@@ -43,13 +43,13 @@ impl Packed {
     pub(super) unsafe fn new(areas: &Areas, config: &DriverConfig) -> Result<Packed, ConfigError> {
         let DriverConfig { size, features, base, .. } = *config;
         let start = Position::decode(base as u16, size).ok_or(ConfigError::Base { base, size })?;
-        // SAFETY: the caller's promise; positions are within the ring.
+        // SAFETY: the caller's guarantee; positions are within the ring.
         let (table, driver, device) =
             unsafe { (Area::new(areas.descriptors), Area::new(areas.driver), Area::new(areas.device)) };
         driver.u32(0).store(0, Ordering::Relaxed);
         device.u32(0).store(0, Ordering::Relaxed);
         for slot in 0..size {
-            // As if used: in this lap before the start, in the last one from there on.
+            // Flags as if used: in this lap before the start, in the previous lap from there on.
             let used = (slot < start.slot) == start.wrap;
             let flags = if used { PACKED_AVAILABLE | PACKED_USED } else { 0 };
             table.write_descriptor(slot, RawDescriptor::new(0, 0, 0, flags), Ordering::Release);
@@ -104,7 +104,7 @@ impl Packed {
             }
         }
         self.ids.pop_front();
-        // No more than the ring has.
+        // At most the ring's number of slots, which fits in 16 bits.
         let slots = slots as u16;
         *self.slots.get_mut(usize::from(id))? = slots;
         if self.features.in_order {
@@ -155,7 +155,7 @@ impl Packed {
         if self.slots.get(usize::from(id)).is_none_or(|&slots| slots == 0) {
             return Err(DriverError::UnknownId { id: id.into() });
         }
-        // In order, an entry stands for all chains before it too.
+        // With in-order use, an entry also stands for all chains before it.
         while self.features.in_order {
             match self.order.pop_front() {
                 Some(earlier) if earlier != id => {
@@ -170,11 +170,12 @@ impl Packed {
         Ok(self.reported.pop_front())
     }
 
-    /// The next used entry.
+    /// Returns the next used entry.
     fn entry(&self) -> Option<RawDescriptor> {
         let entry = self.descriptors.descriptor(self.used.slot, Ordering::Acquire);
         let lap = if self.used.wrap { PACKED_AVAILABLE | PACKED_USED } else { 0 };
-        // With all slots ours, what looks used is from the lap before the start, or a lie that shows later.
+        // With all slots free, flags that look used are from the lap before the start, or a false report that shows
+        // later.
         let used = self.free != self.size && entry.fourth() & (PACKED_AVAILABLE | PACKED_USED) == lap;
         used.then_some(entry)
     }
@@ -183,7 +184,7 @@ impl Packed {
         !self.reported.is_empty() || self.entry().is_some()
     }
 
-    /// Takes a chain's slots and id back.
+    /// Frees a chain's slots and id.
     fn release(&mut self, id: u16) {
         let slots = self.slots.get_mut(usize::from(id)).map_or(0, std::mem::take);
         self.ids.push_back(id);

@@ -1,8 +1,8 @@
 //! The driver's side of a split virtqueue.
 //!
 //! Invariants:
-//! - Descriptors are taken from and returned to a queue, so that in order they are used in the order of the table.
-//! - `next` and `lengths` are ours: what the device scribbles over the table does not matter.
+//! - Descriptors are taken from and returned to a FIFO queue, so that in-order use follows the order of the table.
+//! - `next` and `lengths` are private: the device cannot corrupt them by overwriting the table.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -23,11 +23,11 @@ pub(super) struct Split {
     mask: u16,
     features: Features,
     free: VecDeque<u16>,
-    /// The descriptor behind each.
+    /// The descriptor after each.
     next: Vec<u16>,
-    /// For the first descriptor of a chain that the device has, the number of its descriptors; otherwise 0.
+    /// For the first descriptor of an outstanding chain, the number of its descriptors; otherwise 0.
     lengths: Vec<u16>,
-    /// Chains that the device has or that are staged.
+    /// Number of chains outstanding or staged.
     outstanding: u16,
     staged: u16,
     index: u16,
@@ -43,7 +43,7 @@ impl Split {
     pub(super) unsafe fn new(areas: &Areas, config: &DriverConfig) -> Result<Split, ConfigError> {
         let DriverConfig { size, features, base, .. } = *config;
         let start = u16::try_from(base).map_err(|_| ConfigError::Base { base, size })?;
-        // SAFETY: the caller's promise; slots are masked below.
+        // SAFETY: the caller's guarantee; slots are masked below.
         let (table, driver, device) =
             unsafe { (Area::new(areas.descriptors), Area::new(areas.driver), Area::new(areas.device)) };
         let [_, driver_len, device_len] = Areas::lengths(config.format, size);
@@ -160,7 +160,7 @@ impl Split {
         if slots == 0 {
             return Err(unknown);
         }
-        // Below the size of the table, which has 16 bits.
+        // Below the size of the table, which fits in 16 bits.
         let id = id as u16;
         let mut slot = id;
         for _ in 0..slots {

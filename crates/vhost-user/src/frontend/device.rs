@@ -1,6 +1,6 @@
-//! A network device as a guest has it: queue pairs, buffers in them, packets behind their headers.
+//! A guest's network device: queue pairs, their buffers, and packets with virtio-net headers.
 //!
-//! Invariant: a buffer is either free or in a chain that the device has, under the name of that chain.
+//! Invariant: a buffer is either free or in a chain that the device has, recorded under that chain's id.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,38 +13,38 @@ use crate::features::{device, protocol};
 use crate::message::{Answer, LogArea, Region, Request, RingAddresses, RingDescriptor, RingNumber};
 use crate::virtqueue::{Features, Format};
 
-/// Bytes of the header in front of packets of a virtio 1 device.
+/// Length of the header in front of packets of a virtio 1 device.
 pub const HEADER_LEN: usize = 12;
-/// The same of a legacy device whose buffers are not merged: their number at the end is missing.
+/// Length of a legacy device's header without mergeable buffers: the number of buffers at the end is missing.
 const LEGACY_HEADER_LEN: usize = 10;
-/// The header in front of a packet; of a legacy device, with zeros for what is missing.
+/// The header in front of a packet; a legacy device's is padded with zeros.
 pub type PacketHeader = [u8; HEADER_LEN];
 
-/// Where the guest's memory starts.
+/// Start of the guest's memory.
 const START: u64 = 1 << 28;
-/// Room for the longest packet that is sent, its header, and the gaps between its pieces.
+/// Room for the longest packet to send, its header, and the gaps between its pieces.
 const SEND_BUFFER: u32 = 66_624;
-/// Bytes between pieces that are sent, so that no device takes them for one.
+/// Gap between the pieces of a sent packet, so that no device merges them.
 const GAP: u64 = 16;
 /// Room for a table of descriptors: a header and 64 pieces.
 const TABLE: u64 = 1088;
 
-/// What a device is to be like.
+/// Configuration of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceConfig {
-    /// Features to agree on, all of which must be offered.
+    /// Features to negotiate; the back-end must offer all of them.
     pub features: u64,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub pairs: u16,
-    /// Descriptors of each ring.
+    /// Number of descriptors of each ring.
     pub size: u16,
-    /// Buffers for packets that are sent, in each pair.
+    /// Number of send buffers in each pair.
     pub send_buffers: u16,
-    /// Buffers for packets that are received, in each pair.
+    /// Number of receive buffers in each pair.
     pub receive_buffers: u16,
-    /// Bytes of each of the latter.
+    /// Size of a receive buffer in bytes.
     pub receive_buffer: u32,
-    /// Descriptors that each buffer is cut into.
+    /// Number of descriptors for each buffer.
     pub pieces: u16,
 }
 
@@ -62,7 +62,7 @@ impl Default for DeviceConfig {
     }
 }
 
-/// A device that runs.
+/// A running device.
 #[derive(Debug)]
 pub struct NetDevice {
     connection: Connection,
@@ -78,9 +78,9 @@ struct Ring {
     call: OwnedFd,
     buffers: Vec<u64>,
     free: Vec<usize>,
-    /// Which buffer is in the chain of a name, if the device has it.
+    /// Buffer index by chain id, for chains that the device has.
     lent: Vec<Option<usize>>,
-    /// The descriptors of the chain that is being made.
+    /// The descriptors of the chain under construction.
     pieces: Vec<Buffer>,
 }
 
@@ -94,7 +94,7 @@ impl NetDevice {
         NetDevice::start_in(connection, config, |start, size| DriverMemory::create("guest", &[(start, size)]))
     }
 
-    /// The same in memory that `make` makes, one region at a guest address and of a size.
+    /// Does the same in memory that `make` makes: one region, given by guest address and size.
     pub fn start_in(
         mut connection: Connection,
         config: DeviceConfig,
@@ -159,7 +159,7 @@ impl NetDevice {
         Ok(device)
     }
 
-    /// Tells the back-end of a ring, and starts it.
+    /// Announces a ring to the back-end, and starts it.
     fn start_ring(&mut self, index: usize) -> Result<(), FrontendError> {
         let Some(Ring { queue, kick, call, .. }) = self.rings.get(index) else { return Ok(()) };
         let (ring, config) = (index as u32, queue.config());
@@ -178,8 +178,8 @@ impl NetDevice {
         Ok(())
     }
 
-    /// Has the back-end log what it writes, in a log that starts the file and has this many bytes: what a front-end says when a
-    /// migration begins.
+    /// Starts logging of the back-end's writes, as a front-end does when a migration begins. The log starts the file
+    /// and has this many bytes.
     pub fn log(&mut self, file: BorrowedFd<'_>, size: u64) -> Result<(), FrontendError> {
         let area = LogArea { size, offset: 0 };
         self.connection.ask(&Request::SetLogBase(area), &[file], false)?;
@@ -193,32 +193,32 @@ impl NetDevice {
         Ok(())
     }
 
-    /// The connection, for requests of one's own.
+    /// Returns the connection, for further requests.
     pub fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// The memory, to be written over by hand.
+    /// Returns the memory, to be overwritten by hand.
     pub fn memory(&self) -> &Arc<DriverMemory> {
         &self.memory
     }
 
-    /// A ring, to be used by hand.
+    /// Returns a ring, to be used by hand.
     pub fn queue(&mut self, ring: usize) -> Option<&mut DriverQueue> {
         self.rings.get_mut(ring).map(|ring| &mut ring.queue)
     }
 
-    /// What the driver signals when it has chains for the device.
+    /// Returns the eventfd that the driver signals when it makes chains available.
     pub fn kick(&self, ring: usize) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.rings.get(ring).map(|ring| ring.kick.as_fd())
     }
 
-    /// What the device signals when it is done with chains of a ring.
+    /// Returns the eventfd that the device signals when it has used chains of a ring.
     pub fn call(&self, ring: usize) -> Option<BorrowedFd<'_>> {
         self.rings.get(ring).map(|ring| ring.call.as_fd())
     }
 
-    /// Stops a ring, and starts it again where it stood.
+    /// Stops a ring, and starts it again at its position.
     pub fn restart(&mut self, ring: usize) -> Result<(), FrontendError> {
         let number = RingNumber { ring: ring as u32, number: 0 };
         let base = match self.connection.ask(&Request::GetVringBase(number), &[], false)? {
@@ -228,13 +228,13 @@ impl NetDevice {
         let descriptor = RingDescriptor { ring: ring as u8, present: true };
         self.connection.tell(&Request::SetVringBase(base), &[])?;
         if let Some(ring) = self.rings.get(ring) {
-            // Until it is done, what is sent to this device is lost.
+            // Packets sent to this device are lost until the ring runs again.
             self.connection.ask(&Request::SetVringKick(descriptor), &[ring.kick.as_fd()], true)?;
         }
         Ok(())
     }
 
-    /// Bytes of the header in front of each packet.
+    /// Returns the length of the header in front of each packet.
     fn header_len(&self) -> usize {
         match self.config.features & (device::VERSION_1 | device::MRG_RXBUF) {
             0 => LEGACY_HEADER_LEN,
@@ -242,7 +242,7 @@ impl NetDevice {
         }
     }
 
-    /// Sends a packet behind its header. False when there is no room now.
+    /// Sends a packet with its header. Returns `false` without room.
     pub fn send(&mut self, pair: usize, header: &PacketHeader, packet: &[u8]) -> Result<bool, FrontendError> {
         let indirect = self.indirect();
         let header = header.get(..self.header_len()).unwrap_or_default();
@@ -262,8 +262,8 @@ impl NetDevice {
         Ok(true)
     }
 
-    /// Stages a packet of which each piece has a descriptor of its own; its header goes in front of the first one, or
-    /// `apart` from it. The device does not see it before [`flush`](NetDevice::flush). False when there is no room now.
+    /// Stages a packet with a descriptor for each piece; its header precedes the first piece, or is `apart` from it.
+    /// The device sees the packet after [`flush`](NetDevice::flush). Returns `false` without room.
     pub fn push(
         &mut self,
         pair: usize,
@@ -304,8 +304,8 @@ impl NetDevice {
         Ok(ring.lend(true, indirect))
     }
 
-    /// Writes a packet behind its header into all send buffers, for [`push_prepared`](NetDevice::push_prepared). None of
-    /// them may be with the device.
+    /// Writes a packet with its header into all send buffers, for [`push_prepared`](NetDevice::push_prepared). All of
+    /// them must be free.
     pub fn prepare(
         &mut self,
         pair: usize,
@@ -322,8 +322,8 @@ impl NetDevice {
         Ok(())
     }
 
-    /// Stages a packet of `len` bytes that [`prepare`](NetDevice::prepare) has written, in one descriptor. False when there is
-    /// no room now.
+    /// Stages a packet of `len` bytes that [`prepare`](NetDevice::prepare) wrote, in one descriptor. Returns `false`
+    /// without room.
     pub fn push_prepared(&mut self, pair: usize, len: usize) -> Result<bool, FrontendError> {
         let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return Ok(false) };
         if ring.free.is_empty() {
@@ -336,19 +336,19 @@ impl NetDevice {
         Ok(ring.lend(true, false))
     }
 
-    /// Makes staged packets visible to the device, and signals it if it wants that.
+    /// Makes staged packets visible to the device, and signals it if it wants a signal.
     pub fn flush(&mut self, pair: usize) -> Result<(), FrontendError> {
         self.rings.get_mut(2 * pair + 1).map_or(Ok(()), Ring::publish)
     }
 
-    /// How many packets that were sent the device has not given back.
+    /// Returns the number of sent packets that the device has not returned yet.
     pub fn unsent(&mut self, pair: usize) -> Result<usize, FrontendError> {
         let Some(ring) = self.rings.get_mut(2 * pair + 1) else { return Ok(0) };
         ring.reclaim()?;
         Ok(ring.buffers.len() - ring.free.len())
     }
 
-    /// Takes a packet that has come and the header in front of it, and gives its buffers to the device again.
+    /// Takes a received packet and its header, and returns the packet's buffers to the device.
     pub fn receive(&mut self, pair: usize) -> Result<Option<(PacketHeader, Vec<u8>)>, FrontendError> {
         let mut packet = Vec::new();
         let Some(header) = self.pop(pair, &mut packet)? else { return Ok(None) };
@@ -356,21 +356,21 @@ impl NetDevice {
         Ok(Some((header, packet)))
     }
 
-    /// Takes a packet that has come into `packet`, and returns the header in front of it. Its buffers stay here until
+    /// Takes a received packet into `packet`, and returns its header. The packet's buffers stay with the driver until
     /// [`refill`](NetDevice::refill).
     pub fn pop(&mut self, pair: usize, packet: &mut Vec<u8>) -> Result<Option<PacketHeader>, FrontendError> {
         packet.clear();
         self.take(pair, |memory, at, len| memory.append(at, len as usize, packet))
     }
 
-    /// As [`pop`](NetDevice::pop), without a look at the packet: only its header and its length are returned.
+    /// Takes a packet as [`pop`](NetDevice::pop) does, without reading it: returns only its header and its length.
     pub fn pop_length(&mut self, pair: usize) -> Result<Option<(PacketHeader, u32)>, FrontendError> {
         let mut length = 0;
         let header = self.take(pair, |_, _, len| length += len)?;
         Ok(header.map(|header| (header, length)))
     }
 
-    /// Takes a packet; `each` is told where in memory each of its pieces is and how long it is.
+    /// Takes a packet; calls `each` with the guest address and length of each of its pieces.
     fn take(
         &mut self,
         pair: usize,
@@ -385,12 +385,12 @@ impl NetDevice {
                 return if first {
                     Ok(None)
                 } else {
-                    Err(FrontendError::Device("fewer buffers than the header says"))
+                    Err(FrontendError::Device("fewer buffers than the header announces"))
                 };
             };
             let buffer = ring.take_back(used.id)?;
             if used.len > self.config.receive_buffer {
-                return Err(FrontendError::Device("more written than the buffer holds"));
+                return Err(FrontendError::Device("more bytes written than the buffer holds"));
             }
             let at = ring.buffers.get(buffer).map_or(0, |at| at + TABLE);
             let skip = if first { header_len as u32 } else { 0 };
@@ -401,7 +401,7 @@ impl NetDevice {
                     left = u16::from_le_bytes([header[10], header[11]]);
                 }
                 if left == 0 {
-                    return Err(FrontendError::Device("packet of no buffers"));
+                    return Err(FrontendError::Device("header announces 0 buffers"));
                 }
             }
             each(&self.memory, at + u64::from(skip), len);
@@ -411,17 +411,17 @@ impl NetDevice {
         Ok(Some(header))
     }
 
-    /// Whether a packet has come.
+    /// Whether a received packet is waiting.
     pub fn has_packets(&self, pair: usize) -> bool {
         self.rings.get(2 * pair).is_some_and(|ring| ring.queue.is_ready())
     }
 
-    /// Gives the buffers of packets that were taken to the device again.
+    /// Returns the buffers of received packets to the device.
     pub fn refill(&mut self, pair: usize) -> Result<(), FrontendError> {
         self.post(2 * pair)
     }
 
-    /// Gives the device all receive buffers that are free.
+    /// Posts all free receive buffers to the device.
     fn post(&mut self, ring: usize) -> Result<(), FrontendError> {
         let (size, pieces, indirect) = (self.config.receive_buffer, self.config.pieces, self.indirect());
         let Some(ring) = self.rings.get_mut(ring) else { return Ok(()) };
@@ -440,13 +440,13 @@ impl NetDevice {
 }
 
 impl Ring {
-    /// Where the buffer is that will be lent next.
+    /// Returns the address of the next free buffer.
     fn next_buffer(&self) -> Option<u64> {
         let &buffer = self.free.last()?;
         Some(self.buffers.get(buffer)? + TABLE)
     }
 
-    /// Stages a chain of `pieces`, which lie in the next buffer. False when the ring has no room for it.
+    /// Stages a chain of `pieces`, which lie in the next buffer. Returns `false` if the ring has no room for it.
     fn lend(&mut self, readable: bool, indirect: bool) -> bool {
         let Some(at) = self.next_buffer() else { return false };
         let (out, into): (&[Buffer], &[Buffer]) =
@@ -458,7 +458,7 @@ impl Ring {
         true
     }
 
-    /// Takes back all that the device is done with.
+    /// Takes back all chains that the device has used.
     fn reclaim(&mut self) -> Result<(), FrontendError> {
         while let Some(used) = self.queue.pop()? {
             self.take_back(used.id)?;
@@ -468,7 +468,7 @@ impl Ring {
 
     fn take_back(&mut self, id: u16) -> Result<usize, FrontendError> {
         let lent = self.lent.get_mut(usize::from(id)).and_then(Option::take);
-        let buffer = lent.ok_or(FrontendError::Device("chain that was not lent"))?;
+        let buffer = lent.ok_or(FrontendError::Device("used chain that the device does not have"))?;
         self.free.push(buffer);
         Ok(buffer)
     }
@@ -482,7 +482,7 @@ impl Ring {
     }
 }
 
-/// Where a ring lies, not logged.
+/// Returns the addresses of a ring whose writes are not logged.
 fn addresses(index: usize, queue: &DriverQueue) -> RingAddresses {
     let user = DriverMemory::user_addresses(&queue.config().addresses);
     RingAddresses {
@@ -495,7 +495,7 @@ fn addresses(index: usize, queue: &DriverQueue) -> RingAddresses {
     }
 }
 
-/// Cuts a buffer into pieces; the first is short, so that headers are cut too.
+/// Divides a buffer into pieces; the first is short, so that headers are divided too.
 fn cut(at: u64, len: u32, pieces: u16, into: &mut Vec<Buffer>) {
     let pieces = u32::from(pieces.max(1));
     into.clear();

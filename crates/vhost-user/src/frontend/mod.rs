@@ -1,5 +1,5 @@
-//! The front-end's side, for tests and tools: a [`Connection`] that says what it is told to, and a [`NetDevice`] with a
-//! driver of its own.
+//! The front-end's side, for tests and tools: a [`Connection`] that sends any request, and a [`NetDevice`] with its own
+//! driver.
 
 mod device;
 
@@ -19,28 +19,28 @@ use crate::message::{Answer, DecodeError, Request};
 use crate::socket::{ReceiveError, Receiver, dial, send};
 use crate::virtqueue::ConfigError;
 
-/// How long a back-end may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time allowed for a back-end to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a front-end gave up.
+/// Reasons for a front-end's failure.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontendError {
     /// The socket failed.
     #[error("control socket: {0}")]
     Io(#[from] io::Error),
-    /// No answer can be had.
+    /// No answer was received.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    /// An answer cannot be understood.
+    /// An answer cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// The back-end has closed the connection.
     #[error("the back-end closed the connection")]
     Closed,
-    /// Another answer than was asked for.
+    /// The answer does not match the request.
     #[error("{0} was answered with {1:?}")]
     Answer(&'static str, Answer),
-    /// What was wanted is not offered.
+    /// A required feature is not offered.
     #[error("the back-end does not offer features {0:#x}")]
     NotOffered(u64),
     /// A queue cannot be made.
@@ -49,7 +49,7 @@ pub enum FrontendError {
     /// The device broke a rule.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// The device broke a rule of network devices.
+    /// The device violated a rule of network devices.
     #[error("{0}")]
     Device(&'static str),
 }
@@ -62,31 +62,31 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to a back-end that listens.
+    /// Connects to a listening back-end.
     pub fn dial(path: &Path) -> io::Result<Connection> {
         Connection::new(dial(path)?)
     }
 
-    /// A connection over a stream socket.
+    /// Makes a connection over a stream socket.
     pub fn new(socket: OwnedFd) -> io::Result<Connection> {
         ioctl_fionbio(&socket, false)?;
         for direction in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, direction, Some(PATIENCE))?;
+            set_socket_timeout(&socket, direction, Some(ANSWER_TIMEOUT))?;
         }
         Ok(Connection { socket, receiver: Receiver::default() })
     }
 
-    /// The socket, for messages that no front-end should send.
+    /// Returns the socket, for messages that no front-end should send.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Sends a request that is not answered.
+    /// Sends a request that has no answer.
     pub fn tell(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<(), FrontendError> {
         Ok(send(self.socket.as_fd(), &request.encode(false), descriptors)?)
     }
 
-    /// Sends a request and waits for its answer; `need_reply` for those that are answered only when asked to.
+    /// Sends a request and waits for its answer; `need_reply` asks for one where the protocol makes it optional.
     pub fn ask(
         &mut self,
         request: &Request,
@@ -98,7 +98,7 @@ impl Connection {
         Ok(Answer::decode(&received.header, &received.payload)?)
     }
 
-    /// Asks for a number.
+    /// Sends a request whose answer is a number.
     pub fn number(&mut self, request: &Request, what: &'static str) -> Result<u64, FrontendError> {
         match self.ask(request, &[], false)? {
             Answer::Number(number) => Ok(number),

@@ -1,14 +1,16 @@
 //! The back-end's side of a connection, without I/O.
 //!
-//! The owner of the socket feeds every message to [`Session::handle`] and sends what that answers. Rings are run by somebody
-//! else, whom the session tells through [`Rings`] what there is to run. On a [`Refusal`] the connection is closed.
+//! The owner of the socket passes every message to [`Session::handle`] and sends the returned answer. Another component
+//! runs the rings; the session tells it through [`Rings`] which rings to run. On a [`Refusal`] the connection is
+//! closed.
 //!
 //! Invariants:
-//! - Rings run only with features, memory, sizes, addresses and descriptors that were checked. Before anything of it
-//!   changes, and before the answer that says that a ring is stopped, nobody uses them any more.
+//! - Rings run only with checked features, memory, sizes, addresses and descriptors. They are out of use before any of
+//!   these change, and before the answer that reports a ring as stopped.
 //! - A front-end cannot make the back-end hold more than [`Limits`] allows.
-//! - Rings are given eventfds only. What else a front-end sent is closed where nobody waits ([`ClientFd`]).
-//! - Where a ring stands is known whenever it does not run, so that it goes on there.
+//! - Rings get eventfds only. Other descriptors from a front-end are closed where no thread waits for the close
+//!   ([`ClientFd`]).
+//! - The position of a ring is known whenever it is stopped, so that it can resume there.
 
 mod queue;
 mod refusal;
@@ -29,75 +31,75 @@ pub use queue::GuestQueue;
 pub use refusal::Refusal;
 use ring::Ring;
 
-/// How much a front-end may have.
+/// Resource limits of one front-end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Queue pairs, 1 to 128.
+    /// Number of queue pairs, 1 to 128.
     pub queue_pairs: u16,
-    /// Memory regions.
+    /// Number of memory regions.
     pub regions: usize,
-    /// Bytes of all regions together.
+    /// Total size of all regions in bytes.
     pub memory: u64,
 }
 
 impl Default for Limits {
-    /// 16 queue pairs, 64 regions with 1 TiB together.
+    /// Returns limits of 16 queue pairs and 64 regions with 1 TiB in total.
     fn default() -> Self {
         Limits { queue_pairs: 16, regions: 64, memory: 1 << 40 }
     }
 }
 
-/// The smallest MTU of IPv4 (RFC 791), and the largest packet.
+/// Valid MTUs: the smallest of IPv4 (RFC 791) to the largest packet.
 const MTUS: std::ops::RangeInclusive<u64> = 68..=65_535;
 
-/// A ring that is to run.
+/// A ring to run.
 #[derive(Debug)]
 pub struct Running {
-    /// Its number: 2 × pair for packets to the driver, one more for packets from it.
+    /// Its index: 2 × pair for packets to the driver, one more for packets from it.
     pub ring: usize,
-    /// Its entries.
+    /// Its number of entries.
     pub size: u16,
     /// The device's side of it.
     pub queue: GuestQueue,
-    /// What the driver signals; `None` if it does not.
+    /// The eventfd that the driver signals; `None` if it does not signal.
     pub kick: Option<Arc<OwnedFd>>,
-    /// What the driver waits for; `None` if it does not.
+    /// The eventfd that the driver waits on; `None` if it does not wait.
     pub call: Option<Arc<OwnedFd>>,
-    /// Whether packets pass. If not, those from the driver are to be taken and forgotten.
+    /// Whether packets pass. In a disabled ring, packets from the driver are taken and dropped.
     pub enabled: bool,
 }
 
-/// All that is to run.
+/// A device with all rings to run.
 #[derive(Debug)]
 pub struct Device {
-    /// Features that were agreed on.
+    /// The negotiated features.
     pub features: u64,
-    /// The MTU that the driver was told.
+    /// The MTU that the driver received.
     pub mtu: Option<u16>,
-    /// The rings, by number.
+    /// The rings, by index.
     pub rings: Vec<Running>,
-    /// Regions of the memory they lie in.
+    /// Number of regions in their memory.
     pub regions: usize,
-    /// A station that is to be announced.
+    /// A station to announce.
     pub announce: Option<[u8; 6]>,
-    /// Where the rings log what they write, while a migration is under way.
+    /// Dirty log of the rings' writes during a migration.
     pub log: Option<Arc<DirtyLog>>,
 }
 
-/// Whoever runs the rings of a session.
+/// The component that runs the rings of a session.
 pub trait Rings {
-    /// Runs these from now on. Called only when nothing runs.
+    /// Runs these rings from now on. Called only while no ring runs.
     fn start(&mut self, device: Device) -> Result<(), String>;
 
-    /// Stops all that runs, and says where each ring stands ([`GuestQueue::base`]). When this returns nobody uses their memory
-    /// or their descriptors.
+    /// Stops all rings, and returns the position of each ([`GuestQueue::base`]). Once this returns, their memory and
+    /// descriptors are no longer used.
     fn stop(&mut self) -> Vec<(usize, u32)>;
 
-    /// Gives a ring that runs another descriptor to signal. When this returns nobody uses the one before.
+    /// Replaces the descriptor that a running ring signals. Once this returns, the previous one is no longer used.
     fn set_call(&mut self, ring: usize, call: Option<Arc<OwnedFd>>);
 }
 
-/// A connection with a front-end. See the module.
+/// A connection with a front-end; see the module documentation.
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
@@ -114,12 +116,12 @@ pub struct Session {
     announce: Option<[u8; 6]>,
     /// Whether [`Rings::start`] was called after the last [`Rings::stop`].
     running: bool,
-    /// Whether none is to run, for a reason that is not the front-end's.
+    /// Whether all rings must stay stopped for a reason outside the front-end.
     paused: bool,
 }
 
 impl Session {
-    /// A session that offers these of [`device::OFFERED`].
+    /// Makes a session that offers these of the features in [`device::OFFERED`].
     pub fn new(limits: Limits, offered: u64) -> Self {
         let rings = (0..2 * limits.queue_pairs.clamp(1, 128)).map(|_| Ring::default()).collect();
         Session {
@@ -140,35 +142,39 @@ impl Session {
         }
     }
 
-    /// Counts what touching the front-end's memory and log first allocates, of what is announced from now on.
+    /// Counts the allocation of the front-end's memory and log on first touch, for regions announced from now on.
     pub fn count_first_touch(&mut self, first_touch: FirstTouch) {
         self.first_touch = Some(first_touch);
     }
 
-    /// The features that were agreed on, if they were.
+    /// Returns the negotiated features, once set.
     pub fn features(&self) -> Option<u64> {
         self.features
     }
 
-    /// Whether requests that ask for an answer get one, whatever they are.
+    /// Whether any request can ask for an answer.
     pub fn answers_all(&self) -> bool {
         self.protocol & protocol::REPLY_ACK != 0
     }
 
-    /// Does what a message asks for. Returns the bytes to answer with, if there are any.
+    /// Carries out a message. Returns the bytes of the answer, if the message has one.
     pub fn handle(&mut self, received: Received, rings: &mut dyn Rings) -> Result<Option<Vec<u8>>, Refusal> {
         let Received { header, payload, mut descriptors } = received;
         let request = Request::decode(&header, &payload)?;
-        let (fewest, most) = request.descriptors();
-        if !(fewest..=most).contains(&descriptors.len()) {
-            return Err(Refusal::Descriptors { name: request.name(), found: descriptors.len(), most });
+        let (min, max) = request.descriptors();
+        if !(min..=max).contains(&descriptors.len()) {
+            return Err(Refusal::Descriptors {
+                name: request.name(),
+                found: descriptors.len(),
+                expected: max,
+            });
         }
         let answer = self.carry_out(&request, &mut descriptors, rings)?;
         let asked = header.need_reply && self.answers_all();
         Ok(answer.or(asked.then_some(Answer::Number(0))).map(|answer| answer.encode(header.code)))
     }
 
-    /// Keeps the rings stopped from now on, whatever the front-end asks for, or lets them run again where they were.
+    /// Stops the rings whatever the front-end requests, or lets them resume where they stopped.
     pub fn set_paused(&mut self, paused: bool, rings: &mut dyn Rings) -> Result<(), Refusal> {
         if self.paused == paused {
             return Ok(());
@@ -176,7 +182,7 @@ impl Session {
         self.change(rings, |session| session.paused = paused)
     }
 
-    /// Stops the rings: the connection is over.
+    /// Stops the rings at the end of the connection.
     pub fn close(&mut self, rings: &mut dyn Rings) {
         self.stop(rings);
     }
@@ -190,7 +196,7 @@ impl Session {
         match *request {
             Request::GetFeatures => return Ok(Some(Answer::Number(self.offered))),
             Request::SetFeatures(features) => self.set_features(features, rings)?,
-            // Every connection is a session of its own; resetting the owner is outdated and best ignored.
+            // Every connection is a separate session; resetting the owner is deprecated and ignored.
             Request::SetOwner | Request::ResetOwner => {}
             Request::GetProtocolFeatures => return Ok(Some(Answer::Number(protocol::OFFERED))),
             Request::SetProtocolFeatures(wanted) => {
@@ -232,7 +238,7 @@ impl Session {
                 }
                 let Some(fd) = descriptors.pop() else { return Ok(None) };
                 let log = Some(Arc::new(DirtyLog::map(fd.as_fd(), size, offset, self.first_touch.as_ref())?));
-                // Another log comes when memory is plugged in; the one before it counts until this is answered.
+                // Plugging in memory brings a new log; the previous one stays valid until the answer.
                 if self.features.is_some_and(|features| features & device::LOG_ALL != 0) {
                     self.change(rings, |session| session.log = log)?;
                 } else {
@@ -240,17 +246,18 @@ impl Session {
                 }
                 return Ok(Some(Answer::Number(0)));
             }
-            // Who migrates a guest looks at the log when he wants to know; nobody waits to be told.
+            // The front-end of a migrating guest reads the log on its own; signals are not needed.
             Request::SetLogFd => {}
             Request::SetVringNum(RingNumber { ring, number }) => {
                 let size = u16::try_from(number).ok().filter(|size| (1..=32768).contains(size));
-                self.idle(ring, request)?.size = size.ok_or(Refusal::RingSize { ring, size: number })?;
+                self.stopped_ring(ring, request)?.size =
+                    size.ok_or(Refusal::RingSize { ring, size: number })?;
             }
             Request::SetVringAddr(addresses) => {
                 let at = self.index(addresses.ring)?;
                 let ring = &mut self.rings[at];
-                // Logging is switched on and off in a ring that runs; its place is another matter.
-                if ring.is_started() && !ring.lies_at(&addresses) {
+                // Logging can be switched in a running ring; its addresses cannot change.
+                if ring.is_started() && !ring.has_addresses(&addresses) {
                     return Err(Refusal::Started { name: request.name(), ring: addresses.ring });
                 }
                 if !ring.is_started() {
@@ -260,7 +267,7 @@ impl Session {
                 }
             }
             Request::SetVringBase(RingNumber { ring, number }) => {
-                self.idle(ring, request)?.announce_base(number)
+                self.stopped_ring(ring, request)?.announce_base(number)
             }
             Request::GetVringBase(RingNumber { ring, .. }) => {
                 let at = self.index(ring)?;
@@ -278,7 +285,7 @@ impl Session {
                     rings.set_call(usize::from(ring), call);
                 }
             }
-            // What goes wrong ends the connection, which says more than a signal.
+            // Errors end the connection, which says more than a signal.
             Request::SetVringErr(RingDescriptor { ring, .. }) => drop(self.ring(u32::from(ring))?),
             Request::SetVringEnable(RingNumber { ring, number }) => {
                 let at = self.index(ring)?;
@@ -296,7 +303,7 @@ impl Session {
                 Ok(valid) if MTUS.contains(&mtu) => {
                     self.change(rings, |session| session.mtu = Some(valid))?;
                 }
-                // Said to those who ask, and without consequence for others.
+                // Reported only on request; without consequence otherwise.
                 _ => return Ok(self.answers_all().then_some(Answer::Number(1))),
             },
             Request::SetStatus(status) => self.status = status & 0xff,
@@ -335,8 +342,8 @@ impl Session {
         Ok(&mut self.rings[at])
     }
 
-    /// A ring that must not have been started.
-    fn idle(&mut self, ring: u32, request: &Request) -> Result<&mut Ring, Refusal> {
+    /// Returns a ring that must not have been started.
+    fn stopped_ring(&mut self, ring: u32, request: &Request) -> Result<&mut Ring, Refusal> {
         let found = self.ring(ring)?;
         if found.is_started() {
             return Err(Refusal::Started { name: request.name(), ring });
@@ -344,7 +351,7 @@ impl Session {
         Ok(found)
     }
 
-    /// Starts a ring: all that it needs must be known.
+    /// Starts a ring, which must be fully configured.
     fn set_kick(
         &mut self,
         RingDescriptor { ring, present }: RingDescriptor,
@@ -353,14 +360,14 @@ impl Session {
     ) -> Result<(), Refusal> {
         let kick = checked(&Request::SetVringKick(RingDescriptor { ring, present }), ring, descriptor)?;
         let at = self.index(u32::from(ring))?;
-        // Whoever sends packets without a signal would have to be looked at for ever.
+        // A ring whose driver sends packets without a signal would have to be polled forever.
         if at % 2 == 1 && kick.is_none() {
             return Err(Refusal::NoKick { ring });
         }
-        let lacks = |what| Err(Refusal::Incomplete { ring, what });
+        let lacks = |missing| Err(Refusal::Incomplete { ring, missing });
         match &self.rings[at] {
             _ if self.features.is_none() => return lacks("SET_FEATURES"),
-            _ if self.memory.is_none() => return lacks("memory"),
+            _ if self.memory.is_none() => return lacks("the memory table"),
             found if found.size == 0 => return lacks("SET_VRING_NUM"),
             found if found.addresses.is_none() => return lacks("SET_VRING_ADDR"),
             _ => {}
@@ -369,13 +376,13 @@ impl Session {
     }
 
     fn allow_memory(&self, regions: &[Region]) -> Result<(), Refusal> {
-        let Limits { regions: most, memory, .. } = self.limits;
-        if regions.len() > most {
-            return Err(Refusal::Regions { most });
+        let Limits { regions: max, memory, .. } = self.limits;
+        if regions.len() > max {
+            return Err(Refusal::Regions { max });
         }
         let total = regions.iter().try_fold(0u64, |sum, region| sum.checked_add(region.size));
         if total.is_none_or(|total| total > memory) {
-            return Err(Refusal::Memory { most: memory });
+            return Err(Refusal::Memory { max: memory });
         }
         Ok(())
     }
@@ -390,7 +397,7 @@ impl Session {
         self.change(rings, |session| (session.memory, session.regions) = (Some(memory), regions))
     }
 
-    /// Changes what rings run with, while none runs.
+    /// Changes the rings' parameters while no ring runs.
     fn change(&mut self, rings: &mut dyn Rings, change: impl FnOnce(&mut Session)) -> Result<(), Refusal> {
         self.stop(rings);
         change(self);
@@ -423,7 +430,7 @@ impl Session {
         }
         for (index, base) in rings.stop() {
             if let Some(ring) = self.rings.get_mut(index) {
-                ring.keep_base(base);
+                ring.record_base(base);
             }
         }
     }
@@ -439,7 +446,7 @@ fn spec((region, fd): (&Region, ClientFd)) -> RegionSpec {
     }
 }
 
-/// Lets eventfds pass only: others could make whoever signals them, or waits for them, wait for the front-end.
+/// Accepts only eventfds: other descriptors could block a thread that signals or waits on them.
 fn checked(request: &Request, ring: u8, descriptor: Option<ClientFd>) -> Result<Option<OwnedFd>, Refusal> {
     let Some(fd) = descriptor else { return Ok(None) };
     match fd.into_eventfd() {

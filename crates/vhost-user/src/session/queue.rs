@@ -1,4 +1,4 @@
-//! A virtqueue together with the memory that it lies in, and the log of what it writes there.
+//! A virtqueue with its memory and the dirty log of its writes.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use crate::dirty_log::{DirtyLog, RingLog};
 use crate::memory::GuestMemory;
 use crate::virtqueue::{Chain, Config, ConfigError, QueueError, Segment, Virtqueue};
 
-/// The device's side of a virtqueue of a session. What its methods do is told at [`Virtqueue`].
+/// The device's side of a virtqueue of a session. See [`Virtqueue`] for the methods.
 ///
 /// Invariants:
-/// - It keeps the memory that the ring lies in. What chains name stays mapped for as long.
-/// - While a migration is under way, all that its methods write to the ring is in the log when they return. What is
-///   written to segments is for the caller to log ([`log_written`](GuestQueue::log_written)).
+/// - The queue keeps the ring's memory, and thereby the buffers of its chains, mapped.
+/// - During a migration, all writes of its methods to the ring are in the log when they return. The caller logs writes
+///   to segments ([`log_written`](GuestQueue::log_written)).
 #[derive(Debug)]
 pub struct GuestQueue {
     queue: Virtqueue,
@@ -22,7 +22,7 @@ pub struct GuestQueue {
 impl GuestQueue {
     /// # Safety
     ///
-    /// The areas of `config` were located in `memory`.
+    /// The areas of `config` lie in `memory`.
     pub(super) unsafe fn new(
         config: &Config,
         memory: Arc<GuestMemory>,
@@ -39,7 +39,7 @@ impl GuestQueue {
         self.queue.available()
     }
 
-    /// See [`Virtqueue::take`]. Segments stay mapped for as long as this queue is there.
+    /// See [`Virtqueue::take`]. Segments stay mapped as long as this queue exists.
     #[inline]
     pub fn take(&mut self, chain: &mut Chain) -> Result<bool, QueueError> {
         self.queue.take(&self.memory, chain)
@@ -51,7 +51,7 @@ impl GuestQueue {
         self.queue.has_next()
     }
 
-    /// See [`Virtqueue::plain`]. Segments stay mapped for as long as this queue is there.
+    /// See [`Virtqueue::plain`]. Segments stay mapped as long as this queue exists.
     #[inline(always)]
     pub fn plain(&mut self, i: u16, writable: bool) -> Option<(Segment, u16)> {
         self.queue.plain(&self.memory, i, writable)
@@ -87,8 +87,8 @@ impl GuestQueue {
         self.queue.give_back_unwritten(chains);
     }
 
-    /// Logs that the first `len` bytes of segments of this queue were written, if a migration is under way. To be called after
-    /// they were, and before the queue is dropped.
+    /// Logs a write to the first `len` bytes of segments of this queue, if a migration is in progress. Call it after
+    /// the write, and before dropping the queue.
     #[inline]
     pub fn log_written(&self, segments: &[Segment], len: u32) {
         if let Some(log) = &self.log {
@@ -128,17 +128,17 @@ impl GuestQueue {
         self.queue.base()
     }
 
-    /// The memory that the ring, and what its chains name, lie in.
+    /// Returns the memory of the ring and of its chains' buffers.
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 
-    /// The log, if a migration is under way.
+    /// Returns the log, if a migration is in progress.
     pub fn log(&self) -> Option<&Arc<DirtyLog>> {
-        self.log.as_ref().map(|log| log.whole())
+        self.log.as_ref().map(|log| log.guest_log())
     }
 
-    /// Whether the memory, or that of the log, was taken away.
+    /// Whether the front-end has taken away the memory, or that of the log.
     #[inline]
     pub fn faulted(&self) -> bool {
         self.memory.faulted() || self.log.as_ref().is_some_and(|log| log.faulted())

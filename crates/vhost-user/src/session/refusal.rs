@@ -1,139 +1,141 @@
-//! Why a front-end is turned away, in words for whoever runs it.
+//! Reasons for refusing a front-end, worded for the operator.
 
 use crate::dirty_log::LogError;
 use crate::memory::MemoryError;
 use crate::message::{DecodeError, Name};
 use crate::virtqueue::ConfigError;
 
-/// What ends a session.
+/// An error of the front-end that ends its session.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The message cannot be understood.
+    /// The message cannot be decoded.
     #[error(transparent)]
     Message(#[from] DecodeError),
-    /// Another number of descriptors than the request has.
-    #[error("{name} with {found} file descriptors, must be {most}")]
+    /// The number of descriptors is wrong for the request.
+    #[error("{name} with {found} file descriptor{plural}, expected {expected}", plural = if *found == 1 { "" } else { "s" })]
     Descriptors {
         /// The request.
         name: Name,
-        /// What came.
+        /// The number found.
         found: usize,
-        /// How many it has.
-        most: usize,
+        /// The number expected.
+        expected: usize,
     },
-    /// A descriptor that cannot signal.
-    #[error("{name} of ring {ring} with a file descriptor that is no eventfd")]
+    /// A descriptor is not an eventfd.
+    #[error("{name} of ring {ring} with a file descriptor that is not an eventfd")]
     NotAnEventfd {
         /// The request.
         name: Name,
         /// The ring.
         ring: u8,
     },
-    /// Features that were not offered.
+    /// Features outside the offer.
     #[error("SET_FEATURES with bits that were not offered: {0}")]
     Features(String),
-    /// Protocol features that were not offered.
+    /// Protocol features outside the offer.
     #[error("SET_PROTOCOL_FEATURES with bits that were not offered: {0}")]
     ProtocolFeatures(String),
-    /// Rings run with the features that they were started with.
-    #[error("SET_FEATURES with other features while rings are started")]
+    /// Features cannot change while rings are started.
+    #[error("SET_FEATURES with different features while rings are started")]
     FeaturesChanged,
-    /// A log without the feature that brings its memory.
-    #[error("SET_LOG_BASE without protocol feature 1 (LOG_SHMFD), which was not negotiated")]
+    /// A log without the protocol feature for it.
+    #[error("SET_LOG_BASE without negotiated protocol feature 1 (LOG_SHMFD)")]
     LogNotShared,
-    /// A log cannot be used.
+    /// The log is unusable.
     #[error(transparent)]
     Log(#[from] LogError),
     /// A log with fewer bits than the memory has pages.
-    #[error("dirty log of {size} bytes covers guest addresses below {end:#x}, memory goes up to {memory:#x}")]
+    #[error(
+        "dirty log of {size} bytes covers guest addresses below {end:#x}, but memory extends to {memory:#x}"
+    )]
     LogTooSmall {
         /// Its size in bytes.
         size: u64,
         /// The first address without a bit.
         end: u64,
-        /// The first address behind the memory.
+        /// The first address after the memory.
         memory: u64,
     },
-    /// A ring is to be logged where the log does not reach.
-    #[error("ring {ring} is to be logged at guest address {address:#x}, the dirty log ends at {end:#x}")]
+    /// A ring's log address is beyond the log.
+    #[error("log address {address:#x} of ring {ring} is beyond the end of the dirty log at {end:#x}")]
     LogAddress {
         /// The ring.
         ring: usize,
-        /// Where the front-end wants it logged.
+        /// The ring's log address.
         address: u64,
         /// The first address without a bit.
         end: u64,
     },
-    /// There is no such ring.
-    #[error("ring {ring} does not exist: there are {rings}, two for each queue pair")]
+    /// The ring does not exist.
+    #[error("ring {ring} does not exist: the device has {rings} rings, two for each queue pair")]
     Ring {
         /// The ring.
         ring: u32,
-        /// How many there are.
+        /// The number of rings.
         rings: usize,
     },
-    /// No ring has this size.
-    #[error("ring {ring} of {size} entries, must be 1 to 32768")]
+    /// The ring size is out of range.
+    #[error("ring {ring} of {size} entries, expected 1 to 32768")]
     RingSize {
         /// The ring.
         ring: u32,
-        /// What was asked for.
+        /// The requested size.
         size: u32,
     },
-    /// What cannot be changed in a ring that is started.
-    #[error("{name} of ring {ring}, which is started")]
+    /// A change that a started ring does not allow.
+    #[error("{name} of ring {ring} while it is started")]
     Started {
         /// The request.
         name: Name,
         /// The ring.
         ring: u32,
     },
-    /// A ring is neither on nor off.
-    #[error("SET_VRING_ENABLE of ring {ring} with {number}, must be 0 or 1")]
+    /// A ring's state is neither on nor off.
+    #[error("SET_VRING_ENABLE of ring {ring} with {number}, expected 0 or 1")]
     Enable {
         /// The ring.
         ring: u32,
-        /// What was sent.
+        /// The requested state.
         number: u32,
     },
-    /// A ring is started that is not complete.
-    #[error("SET_VRING_KICK of ring {ring} before its {what}")]
+    /// An incomplete ring is started.
+    #[error("SET_VRING_KICK of ring {ring} before {missing}")]
     Incomplete {
         /// The ring.
         ring: u8,
-        /// What is missing.
-        what: &'static str,
+        /// The missing request.
+        missing: &'static str,
     },
-    /// The driver would have to be polled for ever.
-    #[error("SET_VRING_KICK of ring {ring} without an eventfd: drivers that do not signal are not served")]
+    /// The driver does not signal, so the ring would have to be polled forever.
+    #[error("SET_VRING_KICK of ring {ring} without an eventfd: drivers that do not signal are not supported")]
     NoKick {
         /// The ring.
         ring: u8,
     },
     /// Too many regions.
-    #[error("more than {most} memory regions")]
+    #[error("more memory regions than the limit of {max}")]
     Regions {
-        /// How many there may be.
-        most: usize,
+        /// The limit.
+        max: usize,
     },
     /// Too much memory.
-    #[error("more than {most} bytes of memory")]
+    #[error("more than {max} bytes of memory")]
     Memory {
-        /// How many there may be.
-        most: u64,
+        /// The limit.
+        max: u64,
     },
-    /// The memory table is wrong.
+    /// The memory table is invalid.
     #[error(transparent)]
     MemoryTable(#[from] MemoryError),
-    /// A ring is wrong.
+    /// The ring is invalid.
     #[error("ring {ring}: {error}")]
     Queue {
         /// The ring.
         ring: usize,
-        /// What is wrong with it.
+        /// The cause.
         error: ConfigError,
     },
-    /// The rings could not be started.
+    /// Starting the rings failed.
     #[error("{0}")]
     Start(String),
 }

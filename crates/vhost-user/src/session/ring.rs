@@ -1,4 +1,4 @@
-//! What a front-end has said of one ring.
+//! The state of one ring as the front-end has configured it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use crate::dirty_log::{DirtyLog, RingLog};
 use crate::features::device;
 use crate::memory::GuestMemory;
 use crate::message::RingAddresses;
-use crate::virtqueue::{Addresses, Areas, Config, Features, Format, found_position};
+use crate::virtqueue::{Addresses, Areas, Config, Features, Format, resume_position};
 
-/// In a ring's addresses: what is written to it is logged.
+/// Flag in a ring's addresses: writes to the ring are logged.
 const LOG: u32 = 1;
 
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    /// 0 until it is known.
+    /// 0 until known.
     pub(super) size: u16,
     pub(super) addresses: Option<RingAddresses>,
-    /// Where it goes on; at its start if nobody said otherwise.
+    /// The position to resume at; `None` for the start.
     base: Option<u32>,
-    /// Whether that is what the front-end says, not what we know.
+    /// Whether the position is the front-end's claim, not our own record.
     announced: bool,
     pub(super) call: Option<Arc<OwnedFd>>,
     pub(super) enabled: bool,
-    /// Whether it is started, and what the driver signals.
+    /// The eventfd that the driver signals, if the ring is started and the driver signals.
     started: Option<Option<Arc<OwnedFd>>>,
 }
 
@@ -42,37 +42,37 @@ impl Ring {
         self.started = None;
     }
 
-    /// The front-end says where it goes on.
+    /// Sets the position claimed by the front-end.
     pub(super) fn announce_base(&mut self, base: u32) {
         (self.base, self.announced) = (Some(base), true);
     }
 
-    /// It has run, and stands here now.
-    pub(super) fn keep_base(&mut self, base: u32) {
+    /// Records the position at which the ring stopped.
+    pub(super) fn record_base(&mut self, base: u32) {
         (self.base, self.announced) = (Some(base), false);
     }
 
-    /// Whether packets pass when it is started.
+    /// Whether packets pass once the ring is started.
     pub(super) fn is_enabled(&self, features: u64) -> bool {
         self.enabled || features & device::PROTOCOL_FEATURES == 0
     }
 
-    /// Whether the addresses are those it has, whatever is said of logging.
-    pub(super) fn lies_at(&self, other: &RingAddresses) -> bool {
+    /// Whether the ring has these addresses, apart from logging.
+    pub(super) fn has_addresses(&self, other: &RingAddresses) -> bool {
         let place = |a: &RingAddresses| (a.descriptors, a.used, a.available);
         self.addresses.as_ref().map(place) == Some(place(other))
     }
 
-    /// Where it goes on, as the front-end is told.
+    /// Returns the position to report to the front-end.
     pub(super) fn position(&self, features: u64) -> u32 {
         self.base.unwrap_or(match format(features) {
             Format::Split => 0,
-            // Both wrap counters begin as 1.
+            // Both wrap counters start at 1.
             Format::Packed => 0x8000_8000,
         })
     }
 
-    /// The ring as it is to run, if it is started.
+    /// Returns the ring ready to run, if it is started.
     pub(super) fn running(
         &self,
         ring: usize,
@@ -86,23 +86,23 @@ impl Ring {
         let has = |bit| features & bit != 0;
         let (event_idx, indirect) = (has(device::EVENT_IDX), has(device::INDIRECT_DESC));
         let in_order = has(device::IN_ORDER);
-        // DPDK leaves the upper half out. Between two runs nothing is under way: both halves are the same.
+        // DPDK omits the upper half. A stopped ring has nothing in flight, so both halves are equal.
         let both = position & 0xffff | position << 16;
         let base = |areas: &Areas| match format {
-            // virtio-user as a server says 0 of rings that were in use when the back-end before us died. What was used is
-            // told by the ring: network devices leave nothing behind that was taken and is not used.
+            // After the death of the previous back-end, virtio-user as a server claims 0 for rings that were in use.
+            // The used index is the true position: network devices leave no chain taken and unused.
             Format::Split if self.announced => {
-                // SAFETY: the used ring was found at an even address, its index two bytes behind its start; only virtqueues
-                // access it, by atomics.
+                // SAFETY: the used ring lies at an even address, with its index two bytes after its start; only
+                // virtqueues access it, by atomics.
                 let used = unsafe { AtomicU16::from_ptr(areas.device.as_ptr().add(2).cast()) };
                 used.load(Ordering::Acquire).into()
             }
             Format::Split => position,
-            // QEMU knows nothing better than where a ring once started when the back-end before us has died.
+            // After the death of the previous back-end, QEMU only knows where the ring once started.
             Format::Packed if self.announced && indirect && !in_order => {
-                // SAFETY: the descriptors were found in `memory`, with the length of this size; only virtqueues access them, by
-                // atomics.
-                unsafe { found_position(areas, self.size) }.unwrap_or(both)
+                // SAFETY: the descriptors lie in `memory` and have the length of this size; only virtqueues access
+                // them, by atomics.
+                unsafe { resume_position(areas, self.size) }.unwrap_or(both)
             }
             Format::Packed => both,
         };
@@ -115,7 +115,7 @@ impl Ring {
         let queue = areas.and_then(|areas| {
             let features = Features { event_idx, indirect, in_order };
             let config = Config { format, size: self.size, areas, features, base: base(&areas) };
-            // SAFETY: the areas were found in `memory`, which the queue keeps.
+            // SAFETY: the areas lie in `memory`, which the queue keeps.
             unsafe { GuestQueue::new(&config, memory.clone(), log) }
         });
         let queue = queue.map_err(|error| Refusal::Queue { ring, error })?;
@@ -125,7 +125,7 @@ impl Ring {
 }
 
 impl Ring {
-    /// How it logs what it writes.
+    /// Returns the log of the ring's writes.
     fn log(
         &self,
         ring: usize,

@@ -10,9 +10,9 @@ const MEMORY: u64 = 1 << 20;
 const USER: u64 = 0x7000_0000_0000;
 const FEATURES: u64 = device::VERSION_1 | device::PROTOCOL_FEATURES;
 
-/// Runs nothing, and remembers what it was told.
+/// A component that runs nothing and records the session's calls.
 #[derive(Default)]
-struct Told {
+struct RecordingRings {
     running: BTreeMap<usize, Running>,
     features: u64,
     mtu: Option<u16>,
@@ -22,7 +22,7 @@ struct Told {
     calls: Vec<(usize, bool)>,
 }
 
-impl Rings for Told {
+impl Rings for RecordingRings {
     fn start(&mut self, device: Device) -> Result<(), String> {
         assert!(self.running.is_empty(), "started twice");
         self.running = device.rings.into_iter().map(|ring| (ring.ring, ring)).collect();
@@ -34,7 +34,7 @@ impl Rings for Told {
     }
 
     fn stop(&mut self) -> Vec<(usize, u32)> {
-        // As if each had moved on by a hundred and its number.
+        // Reports each ring as advanced by 100 plus its index.
         std::mem::take(&mut self.running).into_keys().map(|ring| (ring, 100 + ring as u32)).collect()
     }
 
@@ -45,7 +45,7 @@ impl Rings for Told {
 
 struct Rig {
     session: Session,
-    told: Told,
+    recorded: RecordingRings,
 }
 
 fn memory_file() -> OwnedFd {
@@ -82,10 +82,10 @@ fn addresses(ring: u32) -> RingAddresses {
 impl Rig {
     fn new() -> Rig {
         let limits = Limits { queue_pairs: 2, ..Limits::default() };
-        Rig { session: Session::new(limits, u64::MAX), told: Told::default() }
+        Rig { session: Session::new(limits, u64::MAX), recorded: RecordingRings::default() }
     }
 
-    /// Sends a request as a front-end would, with its flag for answers set or not.
+    /// Sends a request as a front-end does, with or without its flag for answers.
     fn ask(
         &mut self,
         request: &Request,
@@ -97,7 +97,7 @@ impl Rig {
         let header = Header::decode(header).unwrap();
         let descriptors = descriptors.into_iter().map(ClientFd::from).collect();
         let received = Received { header, payload: payload.to_vec(), descriptors };
-        let answer = self.session.handle(received, &mut self.told)?;
+        let answer = self.session.handle(received, &mut self.recorded)?;
         Ok(answer.map(|bytes| {
             let (header, payload) = bytes.split_first_chunk().unwrap();
             let answered = Header::decode(header).unwrap();
@@ -130,23 +130,23 @@ impl Rig {
     }
 
     fn running(&self) -> Vec<(usize, bool)> {
-        self.told.running.values().map(|ring| (ring.ring, ring.enabled)).collect()
+        self.recorded.running.values().map(|ring| (ring.ring, ring.enabled)).collect()
     }
 }
 
 #[test]
-fn rings_run_when_they_are_started_and_one_is_enabled() {
+fn rings_run_once_started_and_one_is_enabled() {
     let mut rig = Rig::with_memory(FEATURES);
     rig.start(0);
     rig.start(1);
-    assert_eq!(rig.running(), [], "none is enabled");
+    assert_eq!(rig.running(), [], "no ring is enabled");
     rig.tell(Request::SetVringEnable(number(1, 1)), vec![]);
     assert_eq!(rig.running(), [(0, false), (1, true)]);
     rig.tell(Request::SetVringEnable(number(0, 1)), vec![]);
     rig.tell(Request::SetVringEnable(number(0, 1)), vec![]);
     assert_eq!(rig.running(), [(0, true), (1, true)]);
-    assert_eq!(rig.told.starts, 2, "what changes nothing stops nothing");
-    rig.session.close(&mut rig.told);
+    assert_eq!(rig.recorded.starts, 2, "a request without change stops no ring");
+    rig.session.close(&mut rig.recorded);
     assert_eq!(rig.running(), []);
 }
 
@@ -158,7 +158,7 @@ fn without_protocol_features_rings_start_enabled() {
 }
 
 #[test]
-fn a_ring_is_stopped_before_its_position_is_told_and_goes_on_there() {
+fn a_ring_is_stopped_before_its_position_is_reported_and_resumes_there() {
     let mut rig = Rig::with_memory(FEATURES);
     for ring in [0, 1] {
         rig.start(ring);
@@ -166,7 +166,7 @@ fn a_ring_is_stopped_before_its_position_is_told_and_goes_on_there() {
     }
     let answer = rig.ask(&Request::GetVringBase(number(1, 0)), vec![], false).unwrap();
     assert_eq!(answer, Some(Answer::Ring(number(1, 101))));
-    assert_eq!(rig.running(), [(0, true)], "the other goes on");
+    assert_eq!(rig.running(), [(0, true)], "the other keeps running");
     let again = rig.ask(&Request::GetVringBase(number(1, 0)), vec![], true).unwrap();
     assert_eq!(again, Some(Answer::Ring(number(1, 101))));
     rig.tell(kick(1), vec![signal()]);
@@ -174,41 +174,41 @@ fn a_ring_is_stopped_before_its_position_is_told_and_goes_on_there() {
 }
 
 #[test]
-fn packed_rings_begin_with_both_wrap_counters_set() {
+fn packed_rings_start_with_both_wrap_counters_set() {
     let mut rig = Rig::with_memory(FEATURES | device::RING_PACKED);
     let answer = rig.ask(&Request::GetVringBase(number(1, 0)), vec![], false).unwrap();
     assert_eq!(answer, Some(Answer::Ring(number(1, 0x8000_8000))));
 }
 
 #[test]
-fn what_rings_run_with_changes_only_while_none_runs() {
+fn parameters_change_only_while_no_ring_runs() {
     let mut rig = Rig::with_memory(FEATURES);
     rig.start(1);
     rig.tell(Request::SetVringEnable(number(1, 1)), vec![]);
     rig.tell(Request::SetMemTable(vec![region()]), vec![memory_file()]);
     rig.tell(Request::NetSetMtu(9000), vec![]);
-    assert_eq!(rig.told.mtu, Some(9000));
+    assert_eq!(rig.recorded.mtu, Some(9000));
     rig.tell(Request::SendRarp([2, 0, 0, 0, 0, 1]), vec![]);
     rig.tell(Request::SetVringEnable(number(0, 1)), vec![]);
-    assert_eq!(rig.told.announced, [[2, 0, 0, 0, 0, 1]], "once");
-    assert_eq!(rig.told.starts, 5);
+    assert_eq!(rig.recorded.announced, [[2, 0, 0, 0, 0, 1]], "announced once");
+    assert_eq!(rig.recorded.starts, 5);
     rig.tell(Request::SetVringCall(RingDescriptor { ring: 1, present: true }), vec![signal()]);
     rig.tell(Request::SetVringCall(RingDescriptor { ring: 1, present: false }), vec![]);
-    assert_eq!(rig.told.calls, [(1, true), (1, false)]);
-    assert_eq!(rig.told.starts, 5, "another descriptor to signal stops nothing");
-    // The same features again, and logging in a ring that stays where it is, are no change.
+    assert_eq!(rig.recorded.calls, [(1, true), (1, false)]);
+    assert_eq!(rig.recorded.starts, 5, "a new descriptor to signal stops no ring");
+    // The same features, and logging in a ring with unchanged addresses, do not count as changes.
     rig.tell(Request::SetFeatures(FEATURES), vec![]);
     rig.tell(Request::SetVringAddr(RingAddresses { flags: 1, ..addresses(1) }), vec![]);
 
     let other = rig.refused(Request::SetFeatures(FEATURES | device::MRG_RXBUF), vec![]);
-    assert_eq!(other, "SET_FEATURES with other features while rings are started");
+    assert_eq!(other, "SET_FEATURES with different features while rings are started");
     let moved = RingAddresses { used: USER, ..addresses(1) };
     assert_eq!(
         rig.refused(Request::SetVringAddr(moved), vec![]),
-        "SET_VRING_ADDR of ring 1, which is started"
+        "SET_VRING_ADDR of ring 1 while it is started"
     );
     let base = rig.refused(Request::SetVringBase(number(1, 0)), vec![]);
-    assert_eq!(base, "SET_VRING_BASE of ring 1, which is started");
+    assert_eq!(base, "SET_VRING_BASE of ring 1 while it is started");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn regions_come_and_go() {
     assert!(overlapping.contains("overlap in their guest addresses"), "{overlapping}");
     rig.tell(Request::RemMemReg(more), vec![]);
     assert!(rig.refused(Request::RemMemReg(more), vec![]).starts_with("no memory region has guest address"));
-    // Front-ends exist that send a descriptor with it.
+    // Some front-ends send a descriptor with it.
     let gone = rig.refused(Request::RemMemReg(region()), vec![memory_file()]);
     assert!(gone.starts_with("ring 1: the ring's descriptor area of 4096 bytes at user address"), "{gone}");
 }
@@ -243,7 +243,7 @@ fn questions_are_answered() {
 }
 
 #[test]
-fn answers_to_everything_only_when_that_was_agreed() {
+fn answers_to_all_requests_only_when_negotiated() {
     let mut rig = Rig::new();
     assert_eq!(rig.ask(&Request::SetOwner, vec![], true).unwrap(), None);
     rig.tell(Request::NetSetMtu(1), vec![]);
@@ -267,32 +267,32 @@ fn a_ring_is_not_started_before_it_is_complete() {
     let features = Request::SetFeatures(FEATURES);
     let table = Request::SetMemTable(vec![region()]);
     let size = Request::SetVringNum(number(1, 256));
-    assert_eq!(started(&[]), "SET_VRING_KICK of ring 1 before its SET_FEATURES");
-    assert_eq!(started(std::slice::from_ref(&features)), "SET_VRING_KICK of ring 1 before its memory");
+    assert_eq!(started(&[]), "SET_VRING_KICK of ring 1 before SET_FEATURES");
+    assert_eq!(started(std::slice::from_ref(&features)), "SET_VRING_KICK of ring 1 before the memory table");
     let both = [features, table];
-    assert_eq!(started(&both), "SET_VRING_KICK of ring 1 before its SET_VRING_NUM");
-    assert_eq!(started(&[&both[..], &[size]].concat()), "SET_VRING_KICK of ring 1 before its SET_VRING_ADDR");
+    assert_eq!(started(&both), "SET_VRING_KICK of ring 1 before SET_VRING_NUM");
+    assert_eq!(started(&[&both[..], &[size]].concat()), "SET_VRING_KICK of ring 1 before SET_VRING_ADDR");
 }
 
 #[test]
-fn values_that_make_no_sense() {
+fn invalid_values() {
     let mut rig = Rig::with_memory(FEATURES);
     let mut refused = |request: Request, descriptors: Vec<OwnedFd>| rig.refused(request, descriptors);
-    let not_there = "ring 4 does not exist: there are 4, two for each queue pair";
+    let not_there = "ring 4 does not exist: the device has 4 rings, two for each queue pair";
     assert_eq!(refused(Request::SetVringNum(number(4, 256)), vec![]), not_there);
     assert_eq!(refused(kick(4), vec![signal()]), not_there);
     assert_eq!(refused(Request::GetVringBase(number(u32::MAX, 0)), vec![]).len(), not_there.len() + 9);
     assert_eq!(
         refused(Request::SetVringNum(number(0, 0)), vec![]),
-        "ring 0 of 0 entries, must be 1 to 32768"
+        "ring 0 of 0 entries, expected 1 to 32768"
     );
     assert_eq!(
         refused(Request::SetVringNum(number(0, 65536)), vec![]),
-        "ring 0 of 65536 entries, must be 1 to 32768"
+        "ring 0 of 65536 entries, expected 1 to 32768"
     );
     assert_eq!(
         refused(Request::SetVringEnable(number(0, 2)), vec![]),
-        "SET_VRING_ENABLE of ring 0 with 2, must be 0 or 1"
+        "SET_VRING_ENABLE of ring 0 with 2, expected 0 or 1"
     );
     assert_eq!(
         refused(Request::SetFeatures(1 << 25 | 1 << 63), vec![]),
@@ -304,25 +304,25 @@ fn values_that_make_no_sense() {
     );
     assert_eq!(
         refused(log(MEMORY), vec![memory_file()]),
-        "SET_LOG_BASE without protocol feature 1 (LOG_SHMFD), which was not negotiated"
+        "SET_LOG_BASE without negotiated protocol feature 1 (LOG_SHMFD)"
     );
 }
 
 #[test]
-fn descriptors_that_are_wrong() {
+fn wrong_descriptors() {
     let mut rig = Rig::with_memory(FEATURES);
     let mut refused = |request: Request, descriptors: Vec<OwnedFd>| rig.refused(request, descriptors);
-    assert_eq!(refused(Request::SetOwner, vec![signal()]), "SET_OWNER with 1 file descriptors, must be 0");
-    assert_eq!(refused(kick(1), vec![]), "SET_VRING_KICK with 0 file descriptors, must be 1");
+    assert_eq!(refused(Request::SetOwner, vec![signal()]), "SET_OWNER with 1 file descriptor, expected 0");
+    assert_eq!(refused(kick(1), vec![]), "SET_VRING_KICK with 0 file descriptors, expected 1");
     let absent = Request::SetVringCall(RingDescriptor { ring: 1, present: false });
-    assert_eq!(refused(absent, vec![signal()]), "SET_VRING_CALL with 1 file descriptors, must be 0");
+    assert_eq!(refused(absent, vec![signal()]), "SET_VRING_CALL with 1 file descriptor, expected 0");
     assert_eq!(
         refused(Request::SetMemTable(vec![region(); 2]), vec![memory_file()]),
-        "SET_MEM_TABLE with 1 file descriptors, must be 2"
+        "SET_MEM_TABLE with 1 file descriptor, expected 2"
     );
     assert_eq!(
         refused(kick(1), vec![memory_file()]),
-        "SET_VRING_KICK of ring 1 with a file descriptor that is no eventfd"
+        "SET_VRING_KICK of ring 1 with a file descriptor that is not an eventfd"
     );
     let polled = Request::SetVringKick(RingDescriptor { ring: 1, present: false });
     assert!(refused(polled, vec![]).starts_with("SET_VRING_KICK of ring 1 without an eventfd"));
@@ -333,29 +333,32 @@ fn descriptors_that_are_wrong() {
 #[test]
 fn no_more_memory_than_allowed() {
     let limits = Limits { queue_pairs: 1, regions: 1, memory: MEMORY };
-    let mut rig = Rig { session: Session::new(limits, u64::MAX), told: Told::default() };
+    let mut rig = Rig { session: Session::new(limits, u64::MAX), recorded: RecordingRings::default() };
     let two = Request::SetMemTable(vec![region(); 2]);
-    assert_eq!(rig.refused(two, vec![memory_file(), memory_file()]), "more than 1 memory regions");
+    assert_eq!(
+        rig.refused(two, vec![memory_file(), memory_file()]),
+        "more memory regions than the limit of 1"
+    );
     let large = Request::SetMemTable(vec![Region { size: MEMORY + 1, ..region() }]);
     assert_eq!(rig.refused(large, vec![memory_file()]), "more than 1048576 bytes of memory");
 }
 
 #[test]
-fn a_split_ring_goes_on_where_its_used_ring_says() {
+fn a_split_ring_resumes_at_its_used_index() {
     let mut rig = Rig::with_memory(FEATURES);
     let file = memory_file();
-    // The index of the used ring of ring 1, two bytes behind the ring's start.
+    // The used index of ring 1, two bytes after the start of its used ring.
     rustix::io::pwrite(&file, &300u16.to_ne_bytes(), 0x12002).unwrap();
     rig.tell(Request::SetMemTable(vec![region()]), vec![file]);
     rig.start(1);
     rig.tell(Request::SetVringEnable(number(1, 1)), vec![]);
-    assert_eq!(rig.told.running[&1].queue.base(), 300, "0 was announced");
-    // What we know ourselves, nobody else says.
+    assert_eq!(rig.recorded.running[&1].queue.base(), 300, "despite the claimed 0");
+    // Our own record takes precedence over any claim.
     rig.tell(Request::SetVringEnable(number(0, 1)), vec![]);
-    assert_eq!(rig.told.running[&1].queue.base(), 101);
+    assert_eq!(rig.recorded.running[&1].queue.base(), 101);
 }
 
-/// A rig whose ring 1 runs, with whatever a log needs.
+/// Makes a rig whose ring 1 runs, with all that a log needs.
 fn migrating() -> Rig {
     let mut rig = Rig::with_memory(FEATURES);
     rig.tell(Request::SetProtocolFeatures(protocol::LOG_SHMFD), vec![]);
@@ -364,52 +367,52 @@ fn migrating() -> Rig {
     rig
 }
 
-/// Ring 1, with what is written to it logged.
+/// Makes a request that logs writes to ring 1.
 fn logged(at: u64) -> Request {
     Request::SetVringAddr(RingAddresses { flags: 1, log: at, ..addresses(1) })
 }
 
 #[test]
-fn a_log_comes_and_goes_while_rings_run() {
+fn a_log_is_added_and_removed_while_rings_run() {
     let mut rig = migrating();
     assert_eq!(rig.ask(&log(32), vec![memory_file()], false).unwrap(), Some(Answer::Number(0)));
-    assert_eq!((rig.told.starts, rig.told.logs), (1, false), "nothing is logged yet");
+    assert_eq!((rig.recorded.starts, rig.recorded.logs), (1, false), "logging is still off");
     rig.tell(Request::SetFeatures(FEATURES | device::LOG_ALL), vec![]);
-    assert_eq!((rig.told.starts, rig.told.logs), (2, true));
+    assert_eq!((rig.recorded.starts, rig.recorded.logs), (2, true));
     rig.tell(logged(0x12000), vec![]);
     rig.tell(logged(0x12000), vec![]);
-    assert_eq!(rig.told.starts, 3, "what changes nothing stops nothing");
-    // Another log, as when memory is plugged in.
+    assert_eq!(rig.recorded.starts, 3, "a request without change stops no ring");
+    // A new log, as when memory is plugged in.
     assert_eq!(rig.ask(&log(64), vec![memory_file()], true).unwrap(), Some(Answer::Number(0)));
     rig.tell(Request::SetLogFd, vec![signal()]);
-    assert_eq!((rig.told.starts, rig.told.logs), (4, true));
+    assert_eq!((rig.recorded.starts, rig.recorded.logs), (4, true));
     rig.tell(Request::SetFeatures(FEATURES), vec![]);
-    assert_eq!((rig.told.starts, rig.told.logs), (5, false));
-    assert_eq!(rig.told.running[&1].queue.base(), 101, "it went on where it stood");
+    assert_eq!((rig.recorded.starts, rig.recorded.logs), (5, false));
+    assert_eq!(rig.recorded.running[&1].queue.base(), 101, "it resumed at its position");
     let other = Request::SetFeatures(FEATURES | device::LOG_ALL | device::MRG_RXBUF);
-    assert_eq!(rig.refused(other, vec![]), "SET_FEATURES with other features while rings are started");
+    assert_eq!(rig.refused(other, vec![]), "SET_FEATURES with different features while rings are started");
 }
 
 #[test]
 fn a_log_may_come_after_the_features() {
     let mut rig = migrating();
     rig.tell(Request::SetFeatures(FEATURES | device::LOG_ALL), vec![]);
-    assert!(!rig.told.logs);
+    assert!(!rig.recorded.logs);
     assert_eq!(rig.ask(&log(32), vec![memory_file()], false).unwrap(), Some(Answer::Number(0)));
-    assert!(rig.told.logs);
+    assert!(rig.recorded.logs);
 }
 
 #[test]
-fn logs_that_are_wrong() {
+fn invalid_logs() {
     let mut rig = migrating();
     rig.tell(Request::SetFeatures(FEATURES | device::LOG_ALL), vec![]);
-    assert_eq!(rig.refused(log(32), vec![]), "SET_LOG_BASE with 0 file descriptors, must be 1");
+    assert_eq!(rig.refused(log(32), vec![]), "SET_LOG_BASE with 0 file descriptors, expected 1");
     let lie = rig.refused(log(MEMORY + 1), vec![memory_file()]);
     assert_eq!(lie, "dirty log: region size 1048577 is larger than its file of 1048576 bytes");
     // The memory has 256 pages.
     assert_eq!(
         rig.refused(log(31), vec![memory_file()]),
-        "dirty log of 31 bytes covers guest addresses below 0xf8000, memory goes up to 0x100000"
+        "dirty log of 31 bytes covers guest addresses below 0xf8000, but memory extends to 0x100000"
     );
 
     let mut rig = migrating();
@@ -417,18 +420,19 @@ fn logs_that_are_wrong() {
     rig.tell(Request::SetFeatures(FEATURES | device::LOG_ALL), vec![]);
     assert_eq!(
         rig.refused(logged(0xff_fff0), vec![]),
-        "ring 1 is to be logged at guest address 0xfffff0, the dirty log ends at 0x100000"
+        "log address 0xfffff0 of ring 1 is beyond the end of the dirty log at 0x100000"
     );
 }
 
 #[test]
-fn a_packed_ring_whose_back_end_died_goes_on_where_its_descriptors_say() {
+fn a_packed_ring_of_a_dead_back_end_resumes_at_its_descriptors_position() {
     let features = FEATURES | device::RING_PACKED | device::INDIRECT_DESC;
     for (agreed, base) in [(features, 0x002c_002c), (features & !device::INDIRECT_DESC, 0x8000_8000)] {
         let mut rig = Rig::with_memory(agreed);
         let file = memory_file();
         for slot in 0..256u64 {
-            // The second lap has come to slot 44: used there means both flags clear, and available in it only the latter set.
+            // The second lap has reached slot 44: below it both flags are clear (used in this lap); from it on only the
+            // used flag is set (available in this lap).
             let flags: u16 = if slot < 44 { 0 } else { 1 << 15 };
             rustix::io::pwrite(&file, &flags.to_ne_bytes(), 0x10000 + slot * 16 + 14).unwrap();
         }
@@ -438,6 +442,6 @@ fn a_packed_ring_whose_back_end_died_goes_on_where_its_descriptors_say() {
         rig.tell(Request::SetVringAddr(addresses(1)), vec![]);
         rig.tell(kick(1), vec![signal()]);
         rig.tell(Request::SetVringEnable(number(1, 1)), vec![]);
-        assert_eq!(rig.told.running[&1].queue.base(), base);
+        assert_eq!(rig.recorded.running[&1].queue.base(), base);
     }
 }

@@ -1,4 +1,4 @@
-//! Access to a part of a virtqueue: fields by offset, each by one atomic load or store.
+//! Access to a part of a virtqueue: fields by offset, each with one atomic load or store.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use super::layout::DESCRIPTOR;
 
 /// The start of memory that the other side can write at any time.
 ///
-/// Whoever makes one promises that what it is asked for later is in bounds and aligned; hence the unsafe constructor and
-/// the unsafe methods' short arguments.
+/// The constructor is unsafe: its caller guarantees that all later accesses are in bounds and aligned, so the methods'
+/// safety arguments are short.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Area {
     start: NonNull<u8>,
@@ -17,7 +17,7 @@ pub(crate) struct Area {
 // SAFETY: the address of shared memory, which belongs to no thread; all access is atomic.
 unsafe impl Send for Area {}
 
-/// A descriptor as it is in memory, in either format.
+/// A descriptor as laid out in memory, in either format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RawDescriptor {
     /// The guest address.
@@ -54,23 +54,23 @@ impl RawDescriptor {
 impl Area {
     /// # Safety
     ///
-    /// `start` is mapped readable and writable for as long as the result or a copy of it is used, and so are all offsets
-    /// that its methods are given, with the alignment of what is accessed. All access in this process is atomic.
+    /// `start` is mapped readable and writable for as long as the result or a copy of it is used, and so are all
+    /// offsets passed to its methods, aligned for the access. All access in this process is atomic.
     #[inline]
     pub(crate) unsafe fn new(start: NonNull<u8>) -> Area {
         Area { start }
     }
 
-    /// The address at an offset, for prefetching and logs.
+    /// Returns the address at an offset, for prefetching and logs.
     #[inline]
     pub(crate) fn at(self, offset: usize) -> NonNull<u8> {
-        // SAFETY: in bounds: the promise to `new`.
+        // SAFETY: in bounds, guaranteed by the caller of `new`.
         unsafe { self.start.add(offset) }
     }
 
     #[inline]
     pub(crate) fn u16(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: in bounds, aligned, accessed by atomics only: the promise to `new`.
+        // SAFETY: in bounds, aligned and accessed by atomics only, guaranteed by the caller of `new`.
         unsafe { AtomicU16::from_ptr(self.at(offset).as_ptr().cast()) }
     }
 
@@ -86,7 +86,7 @@ impl Area {
         unsafe { AtomicU64::from_ptr(self.at(offset).as_ptr().cast()) }
     }
 
-    /// Reads a descriptor: first the word with the flags, with `order`, then the address.
+    /// Reads a descriptor: first, with `order`, the word with the flags, then the address.
     #[inline]
     pub(crate) fn descriptor(&self, slot: u16, order: Ordering) -> RawDescriptor {
         let offset = usize::from(slot) * DESCRIPTOR;
@@ -94,22 +94,22 @@ impl Area {
         RawDescriptor { address: self.u64(offset).load(Ordering::Relaxed), rest }
     }
 
-    /// Fetches a line of the caches that will soon be read.
+    /// Prefetches a cache line for reading.
     #[inline]
     pub(crate) fn fetch_to_read(&self, offset: usize) {
         let _at = self.at(offset);
-        // SAFETY: a prefetch is a hint; it does not fault whatever the address.
+        // SAFETY: a prefetch is a hint and does not fault, whatever the address.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(_at.as_ptr().cast());
         }
     }
 
-    /// Fetches a line of the caches that will soon be written; the other side was the last to use it.
+    /// Prefetches a cache line for writing; the other side used it last.
     #[inline]
     pub(crate) fn fetch_to_write(&self, offset: usize) {
         let _at = self.at(offset).as_ptr();
-        // SAFETY: a prefetch is a hint; it does not fault whatever the address. CPUs without it take it for a `nop`.
+        // SAFETY: a prefetch is a hint and does not fault, whatever the address. CPUs without it execute a `nop`.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             core::arch::asm!("prefetchw [{}]", in(reg) _at, options(nostack, preserves_flags, readonly));

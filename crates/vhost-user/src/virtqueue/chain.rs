@@ -1,32 +1,33 @@
 //! One buffer of a virtqueue: a chain of descriptors, checked and translated.
 //!
 //! Invariants:
-//! - Every segment lies wholly within one region of the memory that it was translated by, and has at least one byte.
-//! - Readable segments come before writable ones; together they are at most [`MAX_CHAIN`].
+//! - Every segment lies wholly within one region of the memory that translated it, and has at least one byte.
+//! - Readable segments precede writable ones; together they are at most [`MAX_CHAIN`].
 
 use std::ptr::NonNull;
 
 use super::QueueError;
 use crate::memory::GuestMemory;
 
-/// Most segments, and most descriptors, of a chain: 64 pieces of a packet, its header, and one cut at a region's end.
+/// Maximum number of segments and of descriptors of a chain: 64 pieces of a packet, its header, and one split at a
+/// region's end.
 pub const MAX_CHAIN: usize = 66;
 
 /// Contiguous bytes of guest memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where they start.
+    /// Address of the first byte.
     pub at: NonNull<u8>,
-    /// How many they are; never 0.
+    /// Number of bytes; never 0.
     pub len: u32,
 }
 
-// SAFETY: an address and a length, tied to no thread; accessing what is there is up to who does.
+// SAFETY: an address and a length, which belong to no thread; each access needs its own safety argument.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
-/// One buffer that the driver made available. It is filled again and again; nothing is allocated.
+/// One buffer that the driver made available. It is reused for many buffers without allocation.
 #[derive(Debug, Clone)]
 pub struct Chain {
     id: u16,
@@ -45,7 +46,7 @@ impl Default for Chain {
 }
 
 impl Chain {
-    /// A chain of nothing, to be filled by [`take`](super::Virtqueue::take).
+    /// Makes an empty chain, to be filled by [`take`](super::Virtqueue::take).
     pub const fn new() -> Chain {
         Chain {
             id: 0,
@@ -58,43 +59,43 @@ impl Chain {
         }
     }
 
-    /// What the driver knows it by; for [`give_back`](super::Virtqueue::give_back).
+    /// Returns the driver's id of the chain, for [`give_back`](super::Virtqueue::give_back).
     #[inline]
     pub fn id(&self) -> u16 {
         self.id
     }
 
-    /// How many slots of the ring it takes; for [`give_back`](super::Virtqueue::give_back).
+    /// Returns the number of ring slots that the chain takes, for [`give_back`](super::Virtqueue::give_back).
     #[inline]
     pub fn slots(&self) -> u16 {
         self.slots
     }
 
-    /// What the device may read, in order.
+    /// Returns the segments that the device may read, in order.
     #[inline]
     pub fn readable(&self) -> &[Segment] {
         self.segments.get(..usize::from(self.readable)).unwrap_or_default()
     }
 
-    /// What the device may write, in order.
+    /// Returns the segments that the device may write, in order.
     #[inline]
     pub fn writable(&self) -> &[Segment] {
         self.segments.get(usize::from(self.readable)..usize::from(self.count)).unwrap_or_default()
     }
 
-    /// The number of bytes that the device may read.
+    /// Returns the number of bytes that the device may read.
     #[inline]
     pub fn readable_bytes(&self) -> u32 {
         self.readable_bytes
     }
 
-    /// The number of bytes that the device may write.
+    /// Returns the number of bytes that the device may write.
     #[inline]
     pub fn writable_bytes(&self) -> u32 {
         self.writable_bytes
     }
 
-    /// Starts over.
+    /// Clears the chain for reuse.
     #[inline]
     pub(super) fn begin(&mut self, id: u16, slots: u16) {
         self.id = id;
@@ -105,14 +106,14 @@ impl Chain {
         self.writable_bytes = 0;
     }
 
-    /// Says what came to be known on the way.
+    /// Sets the id and the number of slots, known at the chain's last descriptor.
     #[inline]
     pub(super) fn finish(&mut self, id: u16, slots: u16) {
         self.id = id;
         self.slots = slots;
     }
 
-    /// Appends what one descriptor names. One without bytes names nothing.
+    /// Appends the segments of one descriptor; one of length 0 has none.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -130,7 +131,7 @@ impl Chain {
         self.push_pieces(memory, address, len, writable)
     }
 
-    /// As [`push`](Chain::push), for what is not in one region.
+    /// Appends, as [`push`](Chain::push) does, bytes that do not lie in one region.
     #[cold]
     fn push_pieces(
         &mut self,
@@ -143,7 +144,7 @@ impl Chain {
         let (mut from, mut left) = (address, len);
         while left > 0 {
             let (at, found) = memory.guest_prefix(from, left.into()).ok_or(outside)?;
-            // At most `left`, and at least 1: a prefix of nothing is refused.
+            // At most `left`, and at least 1: an empty prefix is refused below.
             let found = found as u32;
             self.append(Segment { at, len: found }, writable)?;
             left -= found;

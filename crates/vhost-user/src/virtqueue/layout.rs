@@ -1,46 +1,46 @@
-//! What the parts of a virtqueue look like in memory: sizes, offsets and flags that both sides share.
+//! Memory layout of the parts of a virtqueue: sizes, offsets and flags that both sides share.
 
 use std::ptr::NonNull;
 
 use super::ConfigError;
 use crate::memory::GuestMemory;
 
-/// Most descriptors of a virtqueue.
+/// Maximum number of descriptors of a virtqueue.
 pub const MAX_SIZE: u16 = 1 << 15;
 
 /// The size of a descriptor.
 pub(crate) const DESCRIPTOR: usize = 16;
 
-/// The chain goes on.
+/// The chain continues in the next descriptor.
 pub(crate) const NEXT: u16 = 1;
-/// The device writes.
+/// The buffer is writable for the device.
 pub(crate) const WRITE: u16 = 2;
-/// The descriptor names a table.
+/// The descriptor refers to an indirect table.
 pub(crate) const INDIRECT: u16 = 4;
 
-/// Split: where indices are in both rings.
+/// Split: offset of the index in both rings.
 pub(crate) const SPLIT_INDEX: usize = 2;
-/// Split: where entries start in both rings.
+/// Split: offset of the entries in both rings.
 pub(crate) const SPLIT_ENTRIES: usize = 4;
 /// Split: the size of an available entry.
 pub(crate) const AVAILABLE_ENTRY: usize = 2;
 /// Split: the size of a used entry.
 pub(crate) const USED_ENTRY: usize = 8;
-/// Split: in either ring's flags, do not signal.
+/// Split: in either ring's flags, disables signals.
 pub(crate) const SPLIT_NO_SIGNAL: u16 = 1;
 
 /// Packed: set by the driver to its wrap counter.
 pub(crate) const PACKED_AVAILABLE: u16 = 1 << 7;
 /// Packed: set by the device to its wrap counter, by the driver to the opposite of its own.
 pub(crate) const PACKED_USED: u16 = 1 << 15;
-/// Packed: in the flags of event suppression, do not signal.
+/// Packed: in the flags of event suppression, disables signals.
 pub(crate) const EVENT_DISABLE: u16 = 1;
-/// Packed: in the flags of event suppression, signal from a descriptor on.
+/// Packed: in the flags of event suppression, asks for a signal at a descriptor.
 pub(crate) const EVENT_DESCRIPTOR: u16 = 2;
-/// Packed: a wrap counter, beside a slot.
+/// Packed: the wrap counter next to a slot.
 pub(crate) const WRAP: u16 = 1 << 15;
 
-/// How a virtqueue lies in memory.
+/// Memory format of a virtqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A table of descriptors, a ring of available and a ring of used entries (virtio 1.2 §2.7).
@@ -65,21 +65,21 @@ impl Format {
     }
 }
 
-/// How the three parts are called in messages.
+/// Names of the three parts in messages.
 const PARTS: [&str; 3] = ["descriptor", "driver", "device"];
 
-/// Where the front-end has the three parts of a virtqueue, as `SET_VRING_ADDR` carries it.
+/// User addresses of the three parts of a virtqueue, as `SET_VRING_ADDR` carries them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// The descriptors.
     pub descriptors: u64,
-    /// The available ring of a split, what the driver says about signals in a packed virtqueue.
+    /// The available ring of a split, the driver event suppression of a packed virtqueue.
     pub driver: u64,
-    /// The used ring of a split, what the device says about signals in a packed virtqueue.
+    /// The used ring of a split, the device event suppression of a packed virtqueue.
     pub device: u64,
 }
 
-/// Where this process has the three parts of a virtqueue.
+/// Addresses of the three parts of a virtqueue in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Areas {
     /// As [`Addresses::descriptors`].
@@ -91,7 +91,7 @@ pub struct Areas {
 }
 
 impl Areas {
-    /// The bytes that the parts of a virtqueue take: descriptors, driver, device.
+    /// Returns the lengths in bytes of the parts of a virtqueue: descriptors, driver, device.
     pub const fn lengths(format: Format, size: u16) -> [usize; 3] {
         let n = size as usize;
         match format {
@@ -103,7 +103,7 @@ impl Areas {
         }
     }
 
-    /// What the addresses of the parts must be multiples of.
+    /// Returns the required alignments of the parts' addresses.
     pub const fn alignments(format: Format) -> [usize; 3] {
         match format {
             Format::Split => [16, 2, 4],
@@ -111,7 +111,7 @@ impl Areas {
         }
     }
 
-    /// Finds the parts in the memory that the front-end shares.
+    /// Locates the parts in the memory that the front-end shares.
     pub fn locate(
         memory: &GuestMemory,
         format: Format,
@@ -135,7 +135,7 @@ impl Areas {
         Ok(areas)
     }
 
-    /// Checks what can be told without access.
+    /// Checks size and alignment, without accessing the memory.
     pub(crate) fn check(&self, format: Format, size: u16) -> Result<(), ConfigError> {
         if !format.allows(size) {
             return Err(ConfigError::Size { size, format });

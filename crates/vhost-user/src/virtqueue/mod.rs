@@ -1,18 +1,18 @@
 //! The device's side of one virtqueue (virtio 1.2 §2.7 split, §2.8 packed).
 //!
-//! A [`Virtqueue`] belongs to one thread at a time. What is done with it, in this order, again and again:
+//! A [`Virtqueue`] belongs to one thread at a time, which repeats these steps:
 //!
-//! 1. [`take`](Virtqueue::take) chains that the driver made available, as many as there are or as are wanted.
-//! 2. Read or write what their segments name.
+//! 1. [`take`](Virtqueue::take) chains that the driver made available, up to as many as are wanted.
+//! 2. Read or write their segments.
 //! 3. [`give_back`](Virtqueue::give_back) each, then [`publish`](Virtqueue::publish) all of them at once.
-//! 4. Signal the driver where [`wants_call`](Virtqueue::wants_call) says so.
+//! 4. Signal the driver if [`wants_call`](Virtqueue::wants_call) returns true.
 //!
-//! Before it sleeps the device asks to be signalled ([`set_kicks`](Virtqueue::set_kicks)) and looks once more.
+//! Before it sleeps, the device requests signals ([`set_kicks`](Virtqueue::set_kicks)) and checks the ring once more.
 //!
 //! Invariants:
-//! - Each method reads a field of the ring once. What it returns is a copy that the driver cannot change.
-//! - No chain is walked further than [`MAX_CHAIN`] descriptors, so that no loop of the driver's making is endless.
-//! - After an error the queue is still safe to use, but what it yields makes no sense: the driver should be disconnected.
+//! - Each method reads a field of the ring once and returns a copy that the driver cannot change.
+//! - No chain is walked further than [`MAX_CHAIN`] descriptors, so the driver cannot make a loop endless.
+//! - After an error the queue is still safe to use, but its results are meaningless: the driver should be disconnected.
 
 pub(crate) mod area;
 mod chain;
@@ -31,37 +31,37 @@ pub use layout::{Addresses, Areas, Format, MAX_SIZE};
 
 use crate::memory::GuestMemory;
 use packed::Packed;
-pub(crate) use resume::found_position;
+pub(crate) use resume::resume_position;
 use split::Split;
 
-/// What was negotiated and concerns the rings.
+/// Negotiated features that concern the rings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
-    /// `VIRTIO_RING_F_EVENT_IDX`: who wants a signal says from which entry on.
+    /// `VIRTIO_RING_F_EVENT_IDX`: each side requests signals by entry index.
     pub event_idx: bool,
-    /// `VIRTIO_RING_F_INDIRECT_DESC`: a descriptor may name a table of descriptors.
+    /// `VIRTIO_RING_F_INDIRECT_DESC`: a descriptor may refer to a table of descriptors.
     pub indirect: bool,
-    /// `VIRTIO_F_IN_ORDER`: chains are given back in the order in which they were taken. The caller sees to it; in
-    /// return a packed ring reports runs of chains that nothing was written to by one entry.
+    /// `VIRTIO_F_IN_ORDER`: chains are given back in the order in which they were taken, which the caller guarantees.
+    /// In return a packed ring reports runs of unwritten chains with one entry.
     pub in_order: bool,
 }
 
-/// What a virtqueue is made of.
+/// Configuration of a virtqueue.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     /// Split or packed.
     pub format: Format,
-    /// The number of descriptors: up to [`MAX_SIZE`], in a split ring a power of two.
+    /// The number of descriptors: up to [`MAX_SIZE`]; a power of two in a split ring.
     pub size: u16,
-    /// Where its three parts are in this process.
+    /// The addresses of its three parts in this process.
     pub areas: Areas,
-    /// What was negotiated.
+    /// The negotiated features.
     pub features: Features,
-    /// Where it goes on, as `SET_VRING_BASE` carries it; see [`Virtqueue::base`].
+    /// The position to resume at, as `SET_VRING_BASE` carries it; see [`Virtqueue::base`].
     pub base: u32,
 }
 
-/// Why a virtqueue cannot be used.
+/// Reasons for refusing a virtqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The size is out of range.
@@ -72,26 +72,26 @@ pub enum ConfigError {
         /// The format that does not allow it.
         format: Format,
     },
-    /// A part does not start where it can be accessed.
+    /// A part is misaligned.
     #[error("the ring's {part} area does not start at a multiple of {alignment} bytes")]
     Misaligned {
-        /// Which part.
+        /// The part.
         part: &'static str,
-        /// What its address must be a multiple of.
+        /// The required alignment.
         alignment: usize,
     },
-    /// A part is not in the memory that the front-end shares.
+    /// A part lies outside the memory that the front-end shares.
     #[error("the ring's {part} area of {len} bytes at user address {address:#x} is outside the memory table")]
     OutsideMemory {
-        /// Which part.
+        /// The part.
         part: &'static str,
         /// The user address.
         address: u64,
         /// Its size in bytes.
         len: u64,
     },
-    /// The position to go on from is not in the ring.
-    #[error("ring base {base:#x} is no position in a ring of {size}")]
+    /// The position to resume at is not in the ring.
+    #[error("ring base {base:#x} is not a position in a ring of {size}")]
     Base {
         /// The announced base.
         base: u32,
@@ -100,13 +100,13 @@ pub enum ConfigError {
     },
 }
 
-/// A rule that the driver broke.
+/// Protocol violations of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// More chains are offered than the ring can hold.
+    /// The driver offers more chains than the ring can hold.
     #[error("ring index jumped: {offered} chains offered in a ring of {size}")]
     IndexJumped {
-        /// How many.
+        /// The number offered.
         offered: u16,
         /// The size of the ring.
         size: u16,
@@ -114,31 +114,31 @@ pub enum QueueError {
     /// A chain starts at a descriptor that does not exist.
     #[error("chain starts at descriptor {head} of a ring of {size}")]
     HeadOutOfRange {
-        /// The descriptor that was named.
+        /// The descriptor's index.
         head: u16,
         /// The size of the ring.
         size: u16,
     },
-    /// A chain goes on at a descriptor that does not exist.
-    #[error("chain goes on at descriptor {next} of a table of {size}")]
+    /// A chain continues at a descriptor that does not exist.
+    #[error("chain continues at descriptor {next} of a table of {size}")]
     NextOutOfRange {
-        /// The descriptor that was named.
+        /// The descriptor's index.
         next: u16,
         /// The number of descriptors of the table.
         size: u32,
     },
     /// A chain has more than [`MAX_CHAIN`] descriptors or segments.
-    #[error("chain has more than {MAX_CHAIN} descriptors or no end")]
+    #[error("chain has more than {MAX_CHAIN} descriptors or does not end")]
     ChainTooLong,
-    /// The lengths of a chain do not add up to 32 bits.
+    /// The lengths of a chain exceed 32 bits.
     #[error("chain has 4 GiB or more")]
     ChainTooLarge,
-    /// A chain takes slots of a packed ring that the device still has.
+    /// A chain takes slots of a packed ring that are still in flight.
     #[error("chain takes {slots} slots more than the {in_flight} in flight, in a ring of {size}")]
     Overrun {
-        /// How many it takes.
+        /// The number of slots that it takes.
         slots: u16,
-        /// How many the device has not given back.
+        /// The number of slots not given back.
         in_flight: u16,
         /// The size of the ring.
         size: u16,
@@ -151,28 +151,27 @@ pub enum QueueError {
         /// The length in bytes.
         len: u64,
     },
-    /// A chain is not sorted.
-    #[error("chain has a readable descriptor behind a writable one")]
+    /// A chain's readable descriptors do not precede its writable ones.
+    #[error("chain has a readable descriptor after a writable one")]
     ReadableAfterWritable,
-    /// An indirect descriptor without the feature.
-    #[error("descriptor is indirect, which was not negotiated")]
+    /// An indirect descriptor without the negotiated feature.
+    #[error("indirect descriptor, but the feature was not negotiated")]
     IndirectNotNegotiated,
     /// An indirect descriptor within an indirect table.
     #[error("descriptor of an indirect table is itself indirect")]
     IndirectNested,
-    /// An indirect descriptor where only direct ones may be.
-    #[error("indirect descriptor is part of a chain that goes on")]
+    /// An indirect descriptor in place of a direct one.
+    #[error("misplaced indirect descriptor in a chain")]
     IndirectInChain,
-    /// An indirect table that is no table.
-    #[error("indirect table has {len} bytes, not a multiple of 16 above 0")]
+    /// The length of an indirect table is invalid.
+    #[error("indirect table has {len} bytes, expected a multiple of 16 above 0")]
     IndirectLength {
         /// Its length in bytes.
         len: u32,
     },
 }
 
-/// The slots of the used ring that one [`publish`](Virtqueue::publish) wrote; see
-/// [`written`](Virtqueue::written).
+/// The slots of the used ring that one [`publish`](Virtqueue::publish) wrote; see [`written`](Virtqueue::written).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
     first: u16,
@@ -180,15 +179,15 @@ pub struct Published {
 }
 
 impl Published {
-    /// Whether there was nothing to publish.
+    /// Whether no slot was published.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.slots == 0
     }
 
-    /// The slots as runs that do not wrap: first slot and number.
+    /// Returns the slots as runs that do not wrap: first slot and number.
     fn runs(self, size: u16) -> [(u16, u16); 2] {
-        // In bounds also for what another queue published.
+        // In bounds even for a value from another queue.
         let (first, slots) = (self.first % size, self.slots.min(size));
         let straight = slots.min(size - first);
         [(first, straight), (0, slots - straight)]
@@ -207,7 +206,7 @@ enum Ring {
     Packed(Packed),
 }
 
-/// Calls the same method of whichever ring it is.
+/// Calls the method of the ring's format.
 macro_rules! either {
     ($self:ident, $ring:ident => $call:expr) => {
         match &mut $self.ring {
@@ -218,20 +217,20 @@ macro_rules! either {
 }
 
 impl Virtqueue {
-    /// The queue that a front-end described. Its contents are looked at only for where a split ring's used entries go on.
+    /// Makes the queue that a front-end described. Reads from the ring only the used index of a split ring.
     ///
     /// # Safety
     ///
-    /// Until the queue is dropped or used no more,
-    /// - the three areas are mapped readable and writable, each with the length that [`Areas::lengths`] says, and an
-    ///   access to them never ends the process, whatever becomes of the file behind them (see [`clientmem`]);
-    /// - nobody in this process accesses them but by atomics or raw copies.
+    /// Until the queue is dropped or no longer used,
+    /// - the three areas are mapped readable and writable, each with the length given by [`Areas::lengths`], and an
+    ///   access to them never ends the process, whatever happens to the file behind them (see [`clientmem`]);
+    /// - this process accesses them only by atomics or raw copies.
     ///
-    /// [`Areas::locate`] yields areas for which this holds for as long as the table exists.
+    /// [`Areas::locate`] returns areas that meet this for as long as the table exists.
     pub unsafe fn new(config: &Config) -> Result<Virtqueue, ConfigError> {
         config.areas.check(config.format, config.size)?;
         let ring = match config.format {
-            // SAFETY: the caller's promise; sizes and alignment were checked.
+            // SAFETY: the caller's guarantee; size and alignment were checked.
             Format::Split => Ring::Split(unsafe { Split::new(config) }?),
             // SAFETY: as above.
             Format::Packed => Ring::Packed(unsafe { Packed::new(config) }?),
@@ -239,17 +238,17 @@ impl Virtqueue {
         Ok(Virtqueue { ring })
     }
 
-    /// Goes on where the three parts are now: for a new table of the same memory. Chains that were taken can be given back
-    /// as ever, but their addresses are those of the old table. After an error nothing is different.
+    /// Switches to new addresses of the three parts, for a new table of the same memory. Taken chains can still be
+    /// given back, but their addresses are those of the old table. An error leaves the queue unchanged.
     ///
     /// # Safety
     ///
-    /// As [`new`](Virtqueue::new), for these areas from now on.
+    /// As for [`new`](Virtqueue::new), for these areas from now on.
     pub unsafe fn relocate(&mut self, areas: &Areas) -> Result<(), ConfigError> {
         match &mut self.ring {
             Ring::Split(ring) => {
                 areas.check(Format::Split, ring.size())?;
-                // SAFETY: the caller's promise; alignment was checked.
+                // SAFETY: the caller's guarantee; alignment was checked.
                 unsafe { ring.relocate(areas) };
             }
             Ring::Packed(ring) => {
@@ -261,9 +260,10 @@ impl Virtqueue {
         Ok(())
     }
 
-    /// How many chains can be taken. A split ring says exactly, a packed ring counts those of the next 64 descriptors.
+    /// Returns the number of chains that can be taken: exact for a split ring; a packed ring counts those within the
+    /// next 64 descriptors.
     ///
-    /// What the driver wrote before it made them available is visible after this.
+    /// Acquires the driver's writes from before it made them available.
     #[inline]
     pub fn available(&mut self) -> Result<u16, QueueError> {
         match &mut self.ring {
@@ -272,15 +272,15 @@ impl Virtqueue {
         }
     }
 
-    /// Takes the next chain; `false` when there is none. `chain` makes sense only after `true`.
+    /// Takes the next chain; `false` when none is available. `chain` is valid only after `true`.
     ///
-    /// Its addresses are valid as `memory` says.
+    /// Its addresses stay valid as long as `memory` guarantees.
     #[inline]
     pub fn take(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, QueueError> {
         either!(self, ring => ring.take(memory, chain))
     }
 
-    /// Whether there is a chain to take.
+    /// Whether a chain is available.
     #[inline(always)]
     pub fn has_next(&mut self) -> Result<bool, QueueError> {
         match &mut self.ring {
@@ -289,25 +289,25 @@ impl Virtqueue {
         }
     }
 
-    /// The chain `i` behind the next one, if it is *plain*: one direct descriptor, readable or `writable` as asked, whose bytes
-    /// lie in one region. With it comes the [`id`](Chain::id) that it has; it takes one slot. Nothing is taken: after
-    /// `plain` has shown the chains 0 to n - 1, [`take_plain`](Virtqueue::take_plain) takes them.
+    /// Returns chain `i` after the next one, with its [`id`](Chain::id), if it is *plain*: one direct descriptor,
+    /// readable or `writable` as requested, whose bytes lie in one region. Such a chain has one slot. Nothing is taken:
+    /// once `plain` has returned the chains 0 to n - 1, [`take_plain`](Virtqueue::take_plain) takes them.
     ///
-    /// Of a split ring only chains are seen that [`available`](Virtqueue::available) or [`has_next`](Virtqueue::has_next) has
-    /// found.
+    /// A split ring finds only chains that [`available`](Virtqueue::available) or [`has_next`](Virtqueue::has_next) has
+    /// already found.
     #[inline(always)]
     pub fn plain(&mut self, memory: &GuestMemory, i: u16, writable: bool) -> Option<(Segment, u16)> {
         either!(self, ring => ring.plain(memory, i, writable))
     }
 
-    /// Takes the next `n` chains, all of which [`plain`](Virtqueue::plain) has just shown.
+    /// Takes the next `n` chains, all of which [`plain`](Virtqueue::plain) has just returned.
     #[inline(always)]
     pub fn take_plain(&mut self, n: u16) {
         either!(self, ring => ring.take_plain(n));
     }
 
-    /// Undoes the last [`take`](Virtqueue::take) that is not undone yet; `slots` are those of its chain. For chains that
-    /// were taken ahead when the queue stops.
+    /// Undoes the last [`take`](Virtqueue::take) not yet undone; `slots` are those of its chain. For chains taken ahead
+    /// when the queue stops.
     #[inline]
     pub fn untake(&mut self, slots: u16) {
         match &mut self.ring {
@@ -316,19 +316,19 @@ impl Virtqueue {
         }
     }
 
-    /// Asks for the lines of the caches that the next `n` chains will be given back and published in: the driver was the last
-    /// to look at them, and without this [`wants_call`](Virtqueue::wants_call) waits for all of them.
+    /// Prefetches the cache lines for giving back and publishing the next `n` chains: the driver used them last, and
+    /// without this, [`wants_call`](Virtqueue::wants_call) waits for all of them.
     #[inline(always)]
     pub fn expect_publish(&self, n: u16) {
         match &self.ring {
             Ring::Split(ring) => ring.expect_publish(n),
-            // Chains are given back where they were taken from, so the lines are near.
+            // Chains are given back into the slots that they were taken from, so the lines are near.
             Ring::Packed(_) => {}
         }
     }
 
-    /// Stages a chain, by its [`id`](Chain::id) and [`slots`](Chain::slots), to be given back to the driver with `len` bytes
-    /// written to its start. The driver sees it after [`publish`](Virtqueue::publish).
+    /// Stages a chain, by its [`id`](Chain::id) and [`slots`](Chain::slots), to be given back to the driver with its
+    /// first `len` bytes written. The driver sees it after [`publish`](Virtqueue::publish).
     #[inline]
     pub fn give_back(&mut self, id: u16, slots: u16, len: u32) {
         match &mut self.ring {
@@ -337,7 +337,7 @@ impl Virtqueue {
         }
     }
 
-    /// Stages chains, by their ids and slots, that nothing was written to; as [`give_back`](Virtqueue::give_back) of each.
+    /// Stages unwritten chains, by their ids and slots; as [`give_back`](Virtqueue::give_back) of each.
     #[inline]
     pub fn give_back_unwritten(&mut self, chains: &[(u16, u16)]) {
         match &mut self.ring {
@@ -346,14 +346,14 @@ impl Virtqueue {
         }
     }
 
-    /// Makes all that is staged visible to the driver, and what was written to segments before with it.
+    /// Makes all staged chains visible to the driver, together with earlier writes to their segments.
     #[inline]
     pub fn publish(&mut self) -> Published {
         either!(self, ring => ring.publish())
     }
 
-    /// What a [`publish`](Virtqueue::publish) wrote to guest memory, as addresses of this process: for the log of live
-    /// migration. Ranges of no bytes are for nothing.
+    /// Returns the ranges of guest memory that a [`publish`](Virtqueue::publish) wrote, as addresses of this process,
+    /// for the dirty log. Ignore ranges of length 0.
     pub fn written(&self, published: Published) -> [(NonNull<u8>, usize); 3] {
         match &self.ring {
             Ring::Split(ring) => ring.written(published),
@@ -361,7 +361,7 @@ impl Virtqueue {
         }
     }
 
-    /// The device area, as an address of this process and a length: for the log of live migration.
+    /// Returns the device area, as an address of this process and a length, for the dirty log.
     pub fn device_area(&self) -> (NonNull<u8>, usize) {
         match &self.ring {
             Ring::Split(ring) => (ring.device(), ring.device_len()),
@@ -369,7 +369,7 @@ impl Virtqueue {
         }
     }
 
-    /// What [`set_kicks`](Virtqueue::set_kicks) writes, which is in the device area: for the log of live migration.
+    /// Returns the part of the device area that [`set_kicks`](Virtqueue::set_kicks) writes, for the dirty log.
     pub fn kicks_area(&self) -> (NonNull<u8>, usize) {
         match &self.ring {
             Ring::Split(ring) => ring.kicks_area(),
@@ -377,29 +377,29 @@ impl Virtqueue {
         }
     }
 
-    /// Asks the driver to signal when it makes chains available, or not to.
+    /// Asks the driver to signal when it makes chains available, or to stop signalling.
     ///
-    /// After turning it on, look at [`available`](Virtqueue::available) once more before sleeping: what came before gets no
-    /// signal. A driver may signal although it was asked not to.
+    /// After turning signals on, check [`available`](Virtqueue::available) once more before sleeping: earlier chains
+    /// cause no signal. A driver may signal even when asked not to.
     #[inline]
     pub fn set_kicks(&mut self, on: bool) {
         either!(self, ring => ring.set_kicks(on));
     }
 
-    /// Whether the driver wants a signal for what was published since this was last asked. Call it once after each
+    /// Whether the driver wants a signal for the chains published since the last call. Call it once after each
     /// [`publish`](Virtqueue::publish).
     #[inline]
     pub fn wants_call(&mut self) -> bool {
         either!(self, ring => ring.wants_call())
     }
 
-    /// Where the queue goes on, as `GET_VRING_BASE` carries it.
+    /// Returns the position of the queue, as `GET_VRING_BASE` carries it.
     ///
-    /// Split: the index of the next available entry. Packed: bits 0 to 14 the slot of the next available descriptor, bit 15
-    /// its wrap counter, bits 16 to 31 the same for the next used descriptor.
+    /// Split: the index of the next available entry. Packed: bits 0 to 14 the slot of the next available descriptor,
+    /// bit 15 its wrap counter, bits 16 to 31 the same for the next used descriptor.
     ///
-    /// What was taken counts as taken. So before a queue stops, it should have been given back, or undone: whoever goes on
-    /// there knows nothing of it.
+    /// Taken chains count as taken. Give them back, or undo the take, before the queue stops: a successor at this
+    /// position does not know of them.
     pub fn base(&self) -> u32 {
         match &self.ring {
             Ring::Split(ring) => ring.base(),

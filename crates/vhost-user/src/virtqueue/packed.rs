@@ -1,13 +1,13 @@
-//! The device's side of a packed virtqueue: one ring of descriptors. The driver marks a descriptor available by two flags
-//! that tell this lap of the ring from the one before; the device overwrites the first slot of a chain with
-//! what became of it and marks it used.
+//! The device's side of a packed virtqueue: one ring of descriptors. The driver marks a descriptor available by two
+//! flags that distinguish this lap of the ring from the previous one; the device overwrites the first slot of a chain
+//! with the used entry and marks it used.
 //!
 //! Invariants:
 //! - Positions are within the ring.
-//! - `in_flight` slots up to `next` are the device's: taken, and not published as used. The first `staged` of them are given
-//!   back. `staged <= in_flight <= size`.
-//! - The first entry since the last `publish` is held back. The driver looks at slots in order, so it sees none of those
-//!   behind before that one.
+//! - `in_flight` slots up to `next` belong to the device: taken, and not published as used. The first `staged` of them
+//!   are given back. `staged <= in_flight <= size`.
+//! - The first entry since the last `publish` is held back. The driver reads slots in order, so it sees none of the
+//!   later ones before it.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
@@ -19,7 +19,7 @@ use super::table::Table;
 use super::{Areas, Chain, Config, ConfigError, Features, MAX_CHAIN, Published, QueueError, Segment};
 use crate::memory::GuestMemory;
 
-/// How many descriptors are looked at to see how many chains there are.
+/// Number of descriptors examined to count available chains.
 const AHEAD: u16 = 64;
 
 /// The entry that is published last.
@@ -39,30 +39,30 @@ pub(super) struct Packed {
     features: Features,
     /// The next descriptor to take.
     next: Position,
-    /// Where the next used entry goes.
+    /// The position of the next used entry.
     used: Position,
     in_flight: u16,
     held: Option<Held>,
     staged: u16,
-    /// Whether `held` speaks for all of them.
+    /// Whether `held` stands for all staged chains.
     merged: bool,
-    /// The slots published since it was last asked whether to signal.
+    /// Number of slots published since the last `wants_call`.
     unsignalled: u32,
-    /// Whether it was asked before.
+    /// Whether `wants_call` has been called before.
     signalled: bool,
-    /// Where in the memory table to look first.
+    /// The region of the memory table to try first.
     hint: usize,
 }
 
 impl Packed {
     /// # Safety
     ///
-    /// As [`super::Virtqueue::new`]; sizes and alignment were checked.
+    /// As for [`super::Virtqueue::new`]; size and alignment were checked.
     pub(super) unsafe fn new(config: &Config) -> Result<Packed, ConfigError> {
         let Config { areas, size, base, features, .. } = *config;
         let (next, used, in_flight) = positions(base, size).ok_or(ConfigError::Base { base, size })?;
-        // SAFETY: the caller's promise, for the lengths that Areas::lengths names; every offset below is within them,
-        // because positions are within the ring, and aligned.
+        // SAFETY: the caller's guarantee, for the lengths of Areas::lengths; every offset below is within them, because
+        // positions are within the ring, and aligned.
         let (descriptors, driver, device) =
             unsafe { (Area::new(areas.descriptors), Area::new(areas.driver), Area::new(areas.device)) };
         Ok(Packed {
@@ -85,9 +85,9 @@ impl Packed {
 
     /// # Safety
     ///
-    /// As [`super::Virtqueue::relocate`]; alignment was checked.
+    /// As for [`super::Virtqueue::relocate`]; alignment was checked.
     pub(super) unsafe fn relocate(&mut self, areas: &Areas) {
-        // SAFETY: the caller's promise, as in `new`.
+        // SAFETY: the caller's guarantee, as in `new`.
         unsafe {
             self.descriptors = Area::new(areas.descriptors);
             self.driver = Area::new(areas.driver);
@@ -118,7 +118,7 @@ impl Packed {
 
     #[inline]
     pub(super) fn take(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, QueueError> {
-        // The word with the flags is read first: what the driver wrote before it is visible.
+        // Reads the word with the flags first, which acquires the driver's earlier writes.
         let descriptor = self.descriptors.descriptor(self.next.slot, Ordering::Acquire);
         let flags = descriptor.fourth();
         if !is_available(flags, self.next.wrap) {
@@ -166,13 +166,13 @@ impl Packed {
     /// See [`super::Virtqueue::take_plain`].
     #[inline(always)]
     pub(super) fn take_plain(&mut self, n: u16) {
-        // No more than `plain` has shown.
+        // Bounds `n` by the number of chains that `plain` can have returned.
         let n = n.min(self.size - self.in_flight);
         self.in_flight += n;
         self.next = self.next.advanced(n, self.size);
     }
 
-    /// Collects a chain of more than one descriptor. The id that counts is the last one's.
+    /// Collects a chain of more than one descriptor. The id is that of the last one.
     fn walk(
         &mut self,
         memory: &GuestMemory,
@@ -180,7 +180,7 @@ impl Packed {
         first: RawDescriptor,
     ) -> Result<(), QueueError> {
         let (mut descriptor, mut position) = (first, self.next);
-        // A chain of the whole ring is possible where that is short.
+        // A chain can span the whole of a short ring.
         for slots in 1..=self.size.min(MAX_CHAIN as u16) {
             let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.fourth());
             if flags & INDIRECT != 0 {
@@ -199,13 +199,13 @@ impl Packed {
                 return Ok(());
             }
             position = position.advanced(1, self.size);
-            // What follows was written before the flags of the first.
+            // The driver wrote the later descriptors before the flags of the first.
             descriptor = self.descriptors.descriptor(position.slot, Ordering::Relaxed);
         }
         Err(QueueError::ChainTooLong)
     }
 
-    /// Collects an indirect table: all of it, in order. Drivers leave flags of the ring in it, which mean nothing here.
+    /// Collects an indirect table: all of it, in order. Drivers leave ring flags in it, which are ignored.
     fn walk_table(
         &mut self,
         memory: &GuestMemory,
@@ -243,7 +243,7 @@ impl Packed {
                 self.held = Some(Held { position: self.used, id, len });
                 self.merged = true;
             }
-            // The driver takes an entry for the last of all chains up to it (virtio 1.2 §2.8.22).
+            // With in-order use, an entry stands for the last of all chains up to it (virtio 1.2 §2.8.22).
             Some(held) if self.features.in_order && self.merged && held.len == 0 && len == 0 => held.id = id,
             Some(_) => {
                 self.merged = false;
@@ -254,7 +254,7 @@ impl Packed {
         self.used = self.used.advanced(slots, self.size);
     }
 
-    /// Overwrites a descriptor by a used entry: one store, so that the driver sees all of it or nothing.
+    /// Overwrites a descriptor with a used entry, in one store, so that the driver sees all of it or nothing.
     #[inline]
     fn write_used(&self, position: Position, id: u16, len: u32, order: Ordering) {
         let mut flags = if position.wrap { PACKED_AVAILABLE | PACKED_USED } else { 0 };
@@ -292,7 +292,8 @@ impl Packed {
         };
         self.device.u32(0).store(wanted.0, Ordering::Relaxed);
         if on {
-            // Before the caller looks again. The driver publishes, then looks here: one of the two sees the other.
+            // The caller checks the ring after this fence. The driver publishes, then reads this: at least one of the
+            // two sees the other's write.
             fence(Ordering::SeqCst);
         }
     }
@@ -303,16 +304,16 @@ impl Packed {
         if moved == 0 {
             return false;
         }
-        // What was published comes before this; see `set_kicks` for the other side of it.
+        // Orders the published entries before this read; `set_kicks` has the counterpart.
         fence(Ordering::SeqCst);
         let wanted = Suppression(self.driver.u32(0).load(Ordering::Relaxed));
-        // Who had this queue before may not have signalled what it published.
+        // The queue's previous owner may not have signalled its last entries.
         let first = !std::mem::replace(&mut self.signalled, true);
         let moved = if first { 2 * u32::from(self.size) } else { moved };
         wanted.wants(self.features.event_idx, self.published(), moved, self.size)
     }
 
-    /// Where the driver knows the used entries to end.
+    /// Returns the end of the used entries that the driver can see.
     fn published(&self) -> Position {
         self.held.map_or(self.used, |held| held.position)
     }
@@ -336,10 +337,10 @@ fn is_available(flags: u16, wrap: bool) -> bool {
     flags & (PACKED_AVAILABLE | PACKED_USED) == if wrap { PACKED_AVAILABLE } else { PACKED_USED }
 }
 
-/// Where a base says that available and used descriptors go on, and how many slots are in between.
+/// Returns the positions of available and used descriptors in a base, and the number of slots in between.
 ///
-/// Some front-ends (DPDK's virtio-user) know of no upper half and leave it 0. Beside an available counter of 1 that would
-/// mean a whole lap or more in flight; so there it means that nothing is.
+/// Some front-ends (DPDK's virtio-user) leave the upper half 0. With an available counter of 1 that would mean a whole
+/// lap or more in flight; so here it means that nothing is in flight.
 fn positions(base: u32, size: u16) -> Option<(Position, Position, u16)> {
     let next = Position::decode(base as u16, size)?;
     let used = match (base >> 16) as u16 {

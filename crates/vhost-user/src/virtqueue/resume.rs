@@ -1,14 +1,16 @@
-//! Where a packed ring goes on that a back-end has left without a word.
+//! Recovers the position of a packed ring after its back-end died.
 //!
-//! In each lap of the ring the driver sets the used flag of a slot to the opposite of the lap's counter, and the device to
-//! the counter itself when it is done with the slot. So the flag tells slots that the device has passed in this lap from
-//! all others, whatever the driver does meanwhile: it changes once on the way round, and there the device goes on.
+//! In each lap of the ring the driver sets the used flag of a slot to the opposite of the lap's counter, and the device
+//! sets it to the counter itself once it has used the slot. So the flag distinguishes the slots that the device has
+//! passed in this lap from all others, whatever the driver does meanwhile: it changes once on the way round, and there
+//! the device resumes.
 //!
-//! Of a chain of several slots the device writes the first only, and the others look as if they had not been passed. Drivers
-//! that have agreed on indirect descriptors put each chain into one slot; Linux falls back to several when it has no memory for a
-//! table. If the chain passed last was such a one, of two slots, what is found is one slot early. To believe a front-end that
-//! says one slot more would be worse: where a ring started is one slot more by chance far more often. Nor does the device write where one used entry stands for several
-//! chains, as it may in order.
+//! Of a chain of several slots the device writes only the first; the others look unused. Drivers that negotiated
+//! indirect descriptors put each chain into one slot; Linux falls back to several when it has no memory for a table. If
+//! the last used chain was such a one, of two slots, the recovered position is one slot early. Trusting a front-end
+//! that claims one slot more would be worse: far more often, the ring's start happens to be one slot later. The method
+//! also fails where one used entry stands for several chains, as in-order use allows: the device then leaves slots
+//! unwritten.
 
 use std::sync::atomic::Ordering;
 
@@ -17,13 +19,13 @@ use super::area::Area;
 use super::event::Position;
 use super::layout::{INDIRECT, NEXT, PACKED_USED};
 
-/// Where the ring goes on, as a base; `None` where it shows chains of several slots, which hide that.
+/// Returns the position as a base; `None` if the ring shows chains of several slots, which hide it.
 ///
 /// # Safety
 ///
 /// The descriptors of `areas` are those of a packed ring of `size`, mapped, aligned, and accessed by atomics only.
-pub(crate) unsafe fn found_position(areas: &Areas, size: u16) -> Option<u32> {
-    // SAFETY: the caller's promise; slots are below the size.
+pub(crate) unsafe fn resume_position(areas: &Areas, size: u16) -> Option<u32> {
+    // SAFETY: the caller's guarantee; slots are below the size.
     let descriptors = unsafe { Area::new(areas.descriptors) };
     let flags = |slot| descriptors.descriptor(slot, Ordering::Relaxed).fourth();
     let passed = flags(0) & PACKED_USED != 0;
@@ -41,7 +43,7 @@ pub(crate) unsafe fn found_position(areas: &Areas, size: u16) -> Option<u32> {
     }
     let position = match change {
         Some(slot) => Position { slot, wrap: passed },
-        // A lap is complete, or nothing was ever used.
+        // The device has completed a lap, or has used no slot yet.
         None => Position { slot: 0, wrap: !passed },
     };
     let bits = u32::from(position.encode());
@@ -60,8 +62,8 @@ mod tests {
     const SIZE: u16 = 8;
     const START: u64 = 0x10000;
 
-    /// What is found, and what is so, while a device takes and gives back one chain of `slots` slots after the other. The driver
-    /// keeps the ring full, or has one chain under way at a time.
+    /// Returns the recovered and the true position at each step, while a device takes and gives back one chain of
+    /// `slots` slots after another. The driver keeps the ring full, or has one chain in flight at a time.
     fn check(slots: u32, steps: usize, full: bool) -> Vec<(Option<u32>, u32)> {
         let memory = Arc::new(DriverMemory::create("resume", &[(START, 0x10000)]).unwrap());
         let features = Features { indirect: true, ..Features::default() };
@@ -80,8 +82,8 @@ mod tests {
                 (0..slots).map(|i| Buffer { address: START + 0x8000 + u64::from(i) * 64, len: 64 }).collect();
             while driver.add(&[], &buffers, None).is_some() && full {}
             driver.publish();
-            // SAFETY: as above, with the descriptors that `locate` found.
-            seen.push((unsafe { found_position(&areas, SIZE) }, device.base()));
+            // SAFETY: as above, with the descriptors from `locate`.
+            seen.push((unsafe { resume_position(&areas, SIZE) }, device.base()));
             assert!(device.take(&guest, &mut chain).unwrap());
             device.give_back(chain.id(), chain.slots(), 64);
             device.publish();
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn in_every_place_of_four_laps() {
+    fn every_position_of_four_laps_is_recovered() {
         for full in [true, false] {
             for (found, base) in check(1, 4 * usize::from(SIZE), full) {
                 assert_eq!(found, Some(base));
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_of_several_slots_hide_it() {
+    fn chains_of_several_slots_hide_the_position() {
         assert!(check(3, 20, true).iter().all(|(found, base)| found.is_none_or(|found| found == *base)));
     }
 }

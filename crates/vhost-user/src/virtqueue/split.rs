@@ -1,9 +1,10 @@
-//! The device's side of a split virtqueue: a table of descriptors, a ring of heads that are available, a ring of heads
-//! that are used. Indices are free-running 16-bit counters.
+//! The device's side of a split virtqueue: a table of descriptors, a ring of available heads, a ring of used heads.
+//! Indices are free-running 16-bit counters.
 //!
 //! Invariants:
-//! - `next_available..seen_available` is offered, was so when it was looked at last, and is no longer than the ring.
-//! - Used entries up to `next_used` are written, up to `published` the driver was told of.
+//! - The entries `next_available..seen_available` were available at the last check; they are at most as many as the
+//!   ring has.
+//! - Used entries up to `next_used` are written; those up to `published` are visible to the driver.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
@@ -19,9 +20,9 @@ use super::{
 };
 use crate::memory::GuestMemory;
 
-/// Used entries in a line of the caches.
+/// Used entries per cache line.
 const USED_PER_LINE: usize = 64 / USED_ENTRY;
-/// How many chains ahead the first descriptor is fetched.
+/// Distance, in chains, at which the first descriptor is prefetched.
 const AHEAD: u16 = 16;
 
 #[derive(Debug)]
@@ -36,26 +37,26 @@ pub(super) struct Split {
     seen_available: u16,
     next_used: u16,
     published: u16,
-    /// What was published since it was last asked whether to signal.
+    /// Number of entries published since the last `wants_call`.
     unsignalled: u32,
-    /// Whether it was asked before.
+    /// Whether `wants_call` has been called before.
     signalled: bool,
-    /// Where in the memory table to look first.
+    /// The region of the memory table to try first.
     hint: usize,
 }
 
 impl Split {
     /// # Safety
     ///
-    /// As [`super::Virtqueue::new`]; sizes and alignment were checked.
+    /// As for [`super::Virtqueue::new`]; size and alignment were checked.
     pub(super) unsafe fn new(config: &Config) -> Result<Split, ConfigError> {
         let Config { areas, size, base, features, .. } = *config;
         let next_available = u16::try_from(base).map_err(|_| ConfigError::Base { base, size })?;
-        // SAFETY: the caller's promise, for the lengths that Areas::lengths names; every offset below is within them,
-        // because slots are masked, and aligned.
+        // SAFETY: the caller's guarantee, for the lengths of Areas::lengths; every offset below is within them, because
+        // slots are masked, and aligned.
         let (descriptors, driver, device) =
             unsafe { (Area::new(areas.descriptors), Area::new(areas.driver), Area::new(areas.device)) };
-        // The driver keeps count by it, and the messages of a front-end do not carry it.
+        // The driver counts by this index, and the front-end's messages do not carry it.
         let used = device.u16(SPLIT_INDEX).load(Ordering::Relaxed);
         Ok(Split {
             descriptors,
@@ -75,9 +76,9 @@ impl Split {
 
     /// # Safety
     ///
-    /// As [`super::Virtqueue::relocate`]; alignment was checked.
+    /// As for [`super::Virtqueue::relocate`]; alignment was checked.
     pub(super) unsafe fn relocate(&mut self, areas: &Areas) {
-        // SAFETY: the caller's promise, as in `new`.
+        // SAFETY: the caller's guarantee, as in `new`.
         unsafe {
             self.descriptors = Area::new(areas.descriptors);
             self.driver = Area::new(areas.driver);
@@ -155,15 +156,15 @@ impl Split {
         self.next_available = self.next_available.wrapping_add(n);
     }
 
-    /// The available entry of an index, which is masked.
+    /// Returns the available entry of an index, which is masked.
     #[inline]
     fn head(&self, index: u16) -> u16 {
         let offset = SPLIT_ENTRIES + usize::from(index & self.mask) * AVAILABLE_ENTRY;
         self.driver.u16(offset).load(Ordering::Relaxed)
     }
 
-    /// Fetches a descriptor that will soon be read, some entries behind `index`. Its place is only a guess: what counts is
-    /// read when it is taken.
+    /// Prefetches the descriptor of a chain some entries after `index`. The entry is only a guess; `take` reads it
+    /// again.
     #[inline(always)]
     fn fetch_ahead(&self, index: u16) {
         if self.seen_available.wrapping_sub(index) > AHEAD {
@@ -186,7 +187,7 @@ impl Split {
                 if !self.features.indirect {
                     return Err(QueueError::IndirectNotNegotiated);
                 }
-                // Behind direct descriptors it may stand, but as the last.
+                // It may follow direct descriptors, but only as the last one.
                 if flags & NEXT != 0 {
                     return Err(QueueError::IndirectInChain);
                 }
@@ -235,7 +236,7 @@ impl Split {
     }
 
     pub(super) fn untake(&mut self) {
-        // A driver has no more chains under way than the ring is long, so there is nothing to undo beyond that.
+        // The driver has at most as many chains in flight as the ring has entries: nothing to undo beyond that.
         if self.seen_available.wrapping_sub(self.next_available) <= self.mask {
             self.next_available = self.next_available.wrapping_sub(1);
         }
@@ -249,7 +250,7 @@ impl Split {
             let slot = self.next_used.wrapping_add(i) & self.mask;
             self.device.fetch_to_write(SPLIT_ENTRIES + usize::from(slot) * USED_ENTRY);
         }
-        // Here the driver says whether it wants to be told.
+        // The driver's flags: whether it wants a signal.
         self.driver.fetch_to_read(0);
     }
 
@@ -284,7 +285,7 @@ impl Split {
 
     pub(super) fn set_kicks(&mut self, on: bool) {
         if self.features.event_idx {
-            // The entry before the next one is the last that the driver will come to.
+            // The entry before the next one is the last that the driver will reach.
             let event = if on { self.next_available } else { self.next_available.wrapping_sub(1) };
             let offset = SPLIT_ENTRIES + usize::from(self.size()) * USED_ENTRY;
             self.device.u16(offset).store(event, Ordering::Relaxed);
@@ -293,7 +294,8 @@ impl Split {
             self.device.u16(0).store(flags, Ordering::Relaxed);
         }
         if on {
-            // Before the caller looks again. The driver publishes, then looks here: one of the two sees the other.
+            // The caller checks the ring after this fence. The driver publishes, then reads this: at least one of the
+            // two sees the other's write.
             fence(Ordering::SeqCst);
         }
     }
@@ -304,14 +306,14 @@ impl Split {
         if count == 0 {
             return false;
         }
-        // What was published comes before this; see `set_kicks` for the other side of it.
+        // Orders the published entries before this read; `set_kicks` has the counterpart.
         fence(Ordering::SeqCst);
         if !self.features.event_idx {
             return self.driver.u16(0).load(Ordering::Relaxed) & SPLIT_NO_SIGNAL == 0;
         }
         let offset = SPLIT_ENTRIES + usize::from(self.size()) * AVAILABLE_ENTRY;
         let event = self.driver.u16(offset).load(Ordering::Relaxed);
-        // Who had this queue before may not have signalled what it published.
+        // The queue's previous owner may not have signalled its last entries.
         let first = !std::mem::replace(&mut self.signalled, true);
         match u16::try_from(count) {
             Ok(count) => first || need_event(event, self.published, self.published.wrapping_sub(count)),
@@ -327,7 +329,7 @@ impl Split {
         SPLIT_ENTRIES + usize::from(self.size()) * USED_ENTRY + 2
     }
 
-    /// The event index, or the flags.
+    /// Returns the event index, or the flags.
     pub(super) fn kicks_area(&self) -> (NonNull<u8>, usize) {
         (self.device.at(if self.features.event_idx { self.device_len() - 2 } else { 0 }), 2)
     }

@@ -10,17 +10,17 @@ use super::area::{Area, RawDescriptor};
 use super::layout::DESCRIPTOR;
 use crate::memory::GuestMemory;
 
-/// A table that a descriptor named.
+/// A table that a descriptor refers to.
 pub(super) struct Table<'m> {
     memory: &'m GuestMemory,
     address: u64,
-    /// The whole of it, where it lies in one region.
+    /// The address of the table, if it lies in one region.
     start: Option<NonNull<u8>>,
     entries: u32,
 }
 
 impl<'m> Table<'m> {
-    /// Checks what can be told without access.
+    /// Checks the length and bounds of a table, without reading it.
     #[inline]
     pub(super) fn new(
         memory: &'m GuestMemory,
@@ -38,7 +38,7 @@ impl<'m> Table<'m> {
         Ok(Table { memory, address, start, entries: len / DESCRIPTOR as u32 })
     }
 
-    /// The number of descriptors; at least 1.
+    /// Returns the number of descriptors; at least 1.
     #[inline]
     pub(super) fn entries(&self) -> u32 {
         self.entries
@@ -47,13 +47,13 @@ impl<'m> Table<'m> {
     /// Reads one descriptor, once. `index` is below [`entries`](Table::entries).
     #[inline]
     pub(super) fn read(&self, index: u32) -> Result<RawDescriptor, QueueError> {
-        // 28 bits of index at most: a table has less than 2^32 bytes.
+        // At most 28 bits of index: a table has less than 2^32 bytes.
         let offset = u64::from(index.min(self.entries - 1)) * DESCRIPTOR as u64;
         if let Some(start) = self.start
             && start.addr().get().is_multiple_of(align_of::<u64>())
         {
-            // SAFETY: `memory` keeps the table's bytes mapped for as long as it is borrowed, faults caught. The
-            // descriptor is within them, and aligned as the start is. All access is atomic.
+            // SAFETY: `memory` keeps the table's bytes mapped for as long as it is borrowed, and faults are caught. The
+            // descriptor is within them, and aligned like the start. All access is atomic.
             let descriptor = unsafe { Area::new(start.add(offset as usize)) };
             return Ok(descriptor.descriptor(0, Ordering::Relaxed));
         }
@@ -67,7 +67,8 @@ impl<'m> Table<'m> {
         for at in 0..DESCRIPTOR as u64 {
             let byte = self.memory.guest(address + at, 1);
             let byte = byte.ok_or(QueueError::OutsideMemory { address, len: DESCRIPTOR as u64 })?;
-            // SAFETY: `memory` keeps the byte mapped for as long as it is borrowed, faults caught. Volatile: read once.
+            // SAFETY: `memory` keeps the byte mapped for as long as it is borrowed, and faults are caught. Volatile:
+            // read once.
             let byte = unsafe { byte.as_ptr().read_volatile() };
             let [low, high] = &mut words;
             let (word, shift) = if at < 8 { (low, at * 8) } else { (high, at * 8 - 64) };

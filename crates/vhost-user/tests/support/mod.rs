@@ -7,9 +7,9 @@ use vhost_user::driver::{DriverConfig, DriverMemory, DriverQueue};
 use vhost_user::virtqueue::{Areas, Config, Features, Format};
 use vhost_user::{GuestMemory, Segment, Virtqueue};
 
-/// Where the rings are: a region of their own.
+/// Guest address of the rings, in a separate region.
 pub const RINGS: u64 = 0x10_0000;
-/// Two regions that touch, for buffers.
+/// Guest address of two adjacent regions for buffers.
 pub const BUFFERS: u64 = 0x4000_0000;
 pub const SEAM: u64 = BUFFERS + BUFFERS_SIZE;
 pub const BUFFERS_SIZE: u64 = 1 << 16;
@@ -51,7 +51,7 @@ pub fn device(memory: &GuestMemory, config: &DriverConfig, base: u32) -> Virtque
     unsafe { Virtqueue::new(&config) }.unwrap()
 }
 
-/// The bytes of a descriptor: third and fourth field as the format has them.
+/// Encodes a descriptor; third and fourth field depend on the format.
 pub fn descriptor(address: u64, len: u32, third: u16, fourth: u16) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&address.to_le_bytes());
@@ -62,13 +62,13 @@ pub fn descriptor(address: u64, len: u32, third: u16, fourth: u16) -> [u8; 16] {
 }
 
 impl Pair {
-    /// Writes over a descriptor of the ring.
+    /// Overwrites a descriptor of the ring.
     pub fn put(&self, slot: u16, bytes: [u8; 16]) {
         let table = self.driver.config().addresses.descriptors;
         assert!(self.shared.write(table + u64::from(slot) * 16, &bytes));
     }
 
-    /// Split: offers chains by hand: the heads from entry 0 on, and the index.
+    /// Makes chains available in a split ring by hand: writes the heads from entry 0 on, and the index.
     pub fn offer(&self, heads: &[u16], index: u16) {
         let ring = self.driver.config().addresses.driver;
         for (i, head) in heads.iter().enumerate() {
@@ -77,9 +77,9 @@ impl Pair {
         assert!(self.shared.write(ring + 2, &index.to_le_bytes()));
     }
 
-    /// A segment by guest address, having checked that it is where it claims to be.
+    /// Returns a segment by guest address, after checking that it lies in the memory.
     pub fn guest(&self, segment: &Segment) -> (u64, u32) {
-        let address = self.memory.guest_address(segment.at).expect("outside the memory");
+        let address = self.memory.guest_address(segment.at).expect("segment lies in guest memory");
         assert_eq!(self.memory.guest(address, segment.len.into()), Some(segment.at));
         (address, segment.len)
     }
