@@ -103,7 +103,7 @@ pub enum LogicError {
     },
     /// Two ports name the same partner, which names none itself.
     #[error(
-        "ports `{first}` and `{second}` both go to `{partner}`, so where `{partner}` goes is open: \
+        "ports `{first}` and `{second}` both go to `{partner}`, so the destination of `{partner}` is ambiguous: \
          add {partner}={first} or {partner}={second}"
     )]
     AmbiguousPartner {
