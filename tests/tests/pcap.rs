@@ -459,7 +459,10 @@ fn what_cannot_be_replayed_or_recorded_is_refused_with_a_reason() {
             format!("{} is not a regular file; only regular files can be recorded to", path("pipe")),
         ),
         (vec!["--write", "OUT"], "has the recording ".into()),
-        (vec!["--write", "LINK"], "is being written by another port or process; record to another file".into()),
+        (
+            vec!["--write", "LINK"],
+            "is being written by another port or process; record to another file".into(),
+        ),
         (vec!["--write", "GOOD", "--snaplen", "3"], "snaplen: 3 is out of range, must be 14 to 65535".into()),
     ] {
         let flags: Vec<String> = flags

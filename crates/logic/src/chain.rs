@@ -193,8 +193,8 @@ impl SwitchLogic for Chain {
         }
     }
 
-    /// Returns the first stage's arena, if it has one. In a later stage's, that stage could reach headers of packets
-    /// that earlier stages have sent.
+    /// Returns the first stage's arena, if it has one. In an arena of its own, a later stage could reach headers of
+    /// packets that earlier stages have sent.
     fn arena(&self, worker: usize) -> Option<Arena> {
         self.logics().next()?.arena(worker)
     }
@@ -282,8 +282,8 @@ impl Logic for Chain {
         }
     }
 
-    /// Returns the states of all stages in order, each behind a marker with the stage's number and name. Another chain
-    /// gives them to the same stages; other logics take what they understand, whichever stage it is from.
+    /// Returns the states of all stages in order, those of each after a marker with its number and name. Another chain
+    /// gives them to the same stages; other logics take those that they understand, whichever stage they are from.
     fn hand_over(&self) -> Vec<State> {
         let of = |(number, stage): (usize, &Stage)| {
             let states = stage.logic.hand_over();

@@ -15,7 +15,7 @@ impl Flow {
     /// Flow that no frame has: its source is a group, without a tag.
     pub(crate) const NONE: Flow = Flow(u64::MAX, BEHIND_TYPE);
 
-    /// Flow of a frame that cannot be told.
+    /// Unknown flow, of a frame that may be too short for a tag.
     const UNKNOWN: Flow = Flow(u64::MAX, u64::MAX);
 
     /// Returns the flow to compare the next frame's with: an unknown one equals none, itself included.
@@ -24,7 +24,7 @@ impl Flow {
         if self == Flow::UNKNOWN { Flow::NONE } else { self }
     }
 
-    /// Returns the flow of a frame; [`Flow::UNKNOWN`] for one that may be too short for a tag.
+    /// Returns the flow of a frame, or [`Flow::UNKNOWN`].
     #[inline(always)]
     pub(crate) fn of(frame: &[u8]) -> Flow {
         let Some(front) = frame.first_chunk::<18>() else { return Flow::UNKNOWN };

@@ -1,8 +1,8 @@
 //! Port security: the stations and addresses that a port may send from.
 //!
 //! Invariants: a refused packet changes nothing that is known of any station; a station known at one port does not move
-//! to a port with a station limit until it has aged out. A port without security pays nothing for this: the loop over
-//! its packets is compiled without it.
+//! to a port that restricts its stations until it has aged out. A port without security pays nothing for this: the loop
+//! over its packets is compiled without it.
 
 use fabric::protection::Security;
 use fabric::{Batch, DropReason, PortIndex, Value, VersionId};

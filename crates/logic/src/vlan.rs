@@ -29,7 +29,8 @@ pub struct Frame {
     tagged: bool,
     /// Whether the bridge has VLAN settings.
     aware: bool,
-    /// Whether the logic originated it: then it may also go to the ingress port.
+    /// Whether it is not from the sender of this batch, but originated or held: then it may also go to the ingress
+    /// port.
     own: bool,
 }
 

@@ -52,7 +52,7 @@ impl FirstTouchLimit {
             .then_some(Limit { option: "first-touch-limit", value: self.limit })
     }
 
-    /// Returns the reason for treating the client's memory as taken away, if that is the memory allocated for it.
+    /// Returns the reason for treating the client's memory as taken away, if its allocations are the reason.
     pub(crate) fn reason(&self) -> Option<String> {
         Some(match self.client()?.exhausted()? {
             Exhausted::Limit => format!(

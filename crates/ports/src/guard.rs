@@ -122,7 +122,7 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// Waits for a port to close, until little more than [`CLOSING`] after `since`.
+/// Waits for a port to close, at most a little longer than [`CLOSING`] after `since`.
 pub(crate) fn await_closed<T>(
     runtime: &tokio::runtime::Handle,
     since: Instant,

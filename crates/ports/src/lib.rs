@@ -1,4 +1,4 @@
-//! Port types: the clients of the fabric.
+//! Port types: the kinds of endpoints that attach to the fabric.
 //!
 //! A port type is one folder here and one line in [`Spec`] and [`open`]. It opens an endpoint for clients (a socket, a
 //! network interface) and attaches a client's queues to its port of the switch as long as the client is there; when the

@@ -73,7 +73,8 @@ impl Fdb {
         if most == u32::MAX { self.port_limit } else { u32::MAX }
     }
 
-    /// Rearms the note of ports that are well below their limit. A port that stays close to its limit is so noted once.
+    /// Lets ports that are well below their limit be noted again. A port that stays close to its limit is so noted
+    /// once.
     pub fn rearm(&self) {
         let enough = self.port_limit - self.port_limit / 8;
         for port in self.at_limit.ports() {

@@ -24,9 +24,9 @@ pub enum Foresight {
     Stays(PortIndex),
     /// It is known at this other port and refused here.
     Elsewhere(PortIndex),
-    /// It is learned. The table is full if it names a station: that one makes room.
+    /// It is learned; the station named, if any, makes room for it.
     Learned(Option<Key>),
-    /// It is not known and cannot be learned: neither the table nor the port has room.
+    /// It is not known and cannot be learned: the table or the port has no room.
     NoRoom,
 }
 

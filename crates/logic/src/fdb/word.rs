@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn sequential_addresses_spread() {
-        // What a cloud's allocator hands out. Random placement puts 5 or more of 4,096 into one of 4,096 buckets
-        // about 15 times.
+        // Addresses as a cloud's allocator assigns them. Random placement puts 5 or more of 4,096 into one of 4,096
+        // buckets about 15 times.
         for _ in 0..20 {
             let placer = Placer::new(12);
             let mut load = vec![0; 4096];

@@ -1,8 +1,8 @@
 //! Patch ports: a cable between two ports of the switch, usually of two bridges.
 //!
 //! Two patch ports that name each other are connected: packets sent to one arrive at the other, in the same worker and
-//! at once ([`fabric::crossing`]). A patch port whose peer does not exist, or names another, is down with this reason;
-//! it comes up when the peer does.
+//! at once ([`fabric::crossing`]). A patch port whose peer does not exist, or names another, is down and reports the
+//! reason; it comes up when the peer does.
 //!
 //! Invariants: both ends are attached or neither is; nothing of an end is left in the switch after [`Port::close`]. The
 //! lock over the ends is held while ports are attached and detached, so workers must not take it, and do not.

@@ -24,7 +24,7 @@ pub struct Options {
     #[serde(rename = "loop")]
     #[schemars(with = "String")]
     pub rounds: Rounds,
-    /// File to record the frames sent to the port to, pcapng. An existing file is continued.
+    /// File in which to record the frames sent to the port, pcapng. An existing file is continued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<PathBuf>,
     /// Bytes of each frame to record, 14 to 65535; all if not given.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::speed::Speed;
 
-/// Pause before the next round of a file whose times do not show the distance of its frames.
+/// Pause before the next round of a file whose timestamps give no distance between its frames.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Computes due times. See the module's documentation.

@@ -302,7 +302,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let first = open(file.path()).unwrap();
         let error = open(file.path()).err().unwrap();
-        assert!(error.ends_with("is being written by another port or process; record to another file"), "{error}");
+        assert!(
+            error.ends_with("is being written by another port or process; record to another file"),
+            "{error}"
+        );
         drop(first);
         assert!(open(file.path()).is_ok());
     }

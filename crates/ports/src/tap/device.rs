@@ -34,8 +34,8 @@ const TSO: c_uint = libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 pub(super) struct Device {
     /// One file for each queue, for both directions.
     pub(super) queues: Vec<Arc<OwnedFd>>,
-    /// Offloads in both directions. Those that may be written to the device depend on the kernel's version alone, and
-    /// the version that cuts UDP for the switch is the one that offers to leave it to the switch.
+    /// Offloads in both directions. Those of writes to the device depend on the kernel's version alone, and exactly the
+    /// versions that cut UDP for the switch also offer to leave it to the switch.
     pub(super) caps: Caps,
     /// A socket in the interface's namespace, for queries from any other.
     socket: OwnedFd,

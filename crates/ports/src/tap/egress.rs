@@ -45,7 +45,7 @@ impl Egress for TapEgress {
                         return Ok(());
                     }
                     Err(Errno::AGAIN) => DropReason::RingFull,
-                    // Administratively down, or gone: the rest of the list meets the same.
+                    // Administratively down, or gone: the rest of the list would fail too.
                     Err(error @ (Errno::IO | Errno::BADFD)) => {
                         down = Some(error);
                         DropReason::PortDown

@@ -57,7 +57,7 @@ async fn run(listener: AsyncFd<Listener>, port: Arc<PortState>) {
         }
         tokio::select! {
             () = port.serve(control) => {}
-            never = turn_away(&listener, &port) => match never {},
+            never = refuse_others(&listener, &port) => match never {},
         }
     }
 }
@@ -88,7 +88,7 @@ async fn accept(listener: &AsyncFd<Listener>, port: &PortState) -> AsyncFd<Clien
 
 /// Refuses connections that come while a front-end has the port. One that comes as the present one leaves is served in
 /// time.
-async fn turn_away(listener: &AsyncFd<Listener>, port: &PortState) -> std::convert::Infallible {
+async fn refuse_others(listener: &AsyncFd<Listener>, port: &PortState) -> std::convert::Infallible {
     loop {
         let Ok(mut ready) = listener.readable().await else {
             return std::future::pending().await;

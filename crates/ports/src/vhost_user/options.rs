@@ -50,12 +50,12 @@ pub struct Options {
     /// each packet.
     #[serde(default = "yes")]
     pub offloads: bool,
-    /// Messages of clients served in a second, 10 to 1000000; starting or stopping rings counts as 8, a connection as
-    /// 16. A client may use ten seconds' worth in advance; messages beyond that wait.
+    /// Largest number of client messages served per second, 10 to 1000000; starting or stopping rings counts as 8, a
+    /// connection as 16. A client may use ten seconds' worth in advance; messages beyond that wait.
     #[serde(default = "default_message_rate")]
     pub message_rate: u32,
-    /// Largest number of clients' descriptors that may wait to be closed while another process delays it, 1 to 65536;
-    /// at that number the port accepts no more.
+    /// Largest number of client descriptors that may wait to be closed while another process delays it, 1 to 65536; at
+    /// that number the port accepts no more.
     #[serde(default = "default_unclosed_descriptors")]
     pub unclosed_descriptors: u32,
     /// Longest time for which the port admits no client after repeated faults, 0 to 3600 seconds. The first fault costs

@@ -31,7 +31,7 @@ struct Tx<const HEADER: usize> {
     /// Whether the driver waits for a signal that no worker has sent yet.
     wanted: AtomicBool,
     memory: Arc<GuestMemory>,
-    /// SegmentArena segments of chains.
+    /// Further segments of chains.
     further: SegmentArena,
     /// Log of writes during a migration.
     log: Option<Arc<DirtyLog>>,
