@@ -4,7 +4,7 @@
 const char *msw_describe(void) {
     return "{\"name\": \"learning\", \"summary\": \"a learning bridge\","
            " \"params\": [{\"name\": \"ageing\", \"type\": \"number\", \"max\": 1000000, \"unit\": \"seconds\", \"default\": \"300\","
-           "               \"help\": \"after which a silent station is forgotten; 0: never\"}],"
+           "               \"help\": \"time after which a silent station is forgotten; 0: never\"}],"
            " \"tables\": [{\"name\": \"fdb\", \"capacity\": 8192, \"expires\": \"ageing\","
            "               \"key\": [[\"station\", \"mac\"], [\"vlan\", \"u16\"]],"
            "               \"value\": [[\"port\", \"port\"], [\"flags\", \"u16\"], [\"heard\", \"seconds\"]]}],"

@@ -80,7 +80,7 @@ fn taping(frames: &[Frame], more: &str) -> Daemon {
     let file = folder.path().join("in");
     std::fs::write(&file, classic(frames)).unwrap();
     let daemon = Daemon::start(&tape(more).replace("{dir}/in", &file.display().to_string())).unwrap();
-    assert_eq!(detail(&daemon, "replay", "replay"), "not begun, paused");
+    assert_eq!(detail(&daemon, "replay", "replay"), "not started, paused");
     // The port has the file open.
     drop(folder);
     daemon
@@ -292,7 +292,7 @@ fn a_file_is_replayed_as_often_as_wanted() {
     until("many rounds", LIMIT, || Ok((daemon.port("br0", "replay")?.received() > 100_000).then_some(())))
         .unwrap();
     let shown = daemon.run(&["port", "show", "br0", "replay"]).unwrap();
-    assert!(shown.contains(", for ever"), "{shown}");
+    assert!(shown.contains(", forever"), "{shown}");
     daemon.run(&["port", "del", "br0", "replay"]).unwrap();
     assert_eq!(threads(&daemon, "mswitch-replay"), BTreeMap::new());
 }
@@ -347,7 +347,7 @@ fn a_replay_is_paused_and_goes_on_without_loss() {
         .unwrap();
         admin(&daemon, "replay", "down");
         stopped = daemon.port("br0", "replay").unwrap().received();
-        assert_eq!(detail(&daemon, "replay", "replay"), "under way, paused");
+        assert_eq!(detail(&daemon, "replay", "replay"), "running, paused");
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(daemon.port("br0", "replay").unwrap().received(), stopped, "it goes on while it is down");
         pauses += 1;
@@ -391,12 +391,12 @@ fn a_broken_file_takes_the_port_down_until_it_is_mended() {
     assert_eq!(reason, expected);
     // What was in front of it has arrived.
     wait_recorded(&daemon, 2);
-    assert_eq!(detail(&daemon, "replay", "replay"), "ended by an error");
+    assert_eq!(detail(&daemon, "replay", "replay"), "failed");
     assert!(daemon.port("br0", "rec").unwrap().is_up());
 
     // Something else that is wrong, then nothing.
     std::fs::write(path.path(), "text").unwrap();
-    daemon.wait_down("br0", "replay", "as neither pcap nor pcapng does").unwrap();
+    daemon.wait_down("br0", "replay", "so it is neither pcap nor pcapng").unwrap();
     std::fs::write(path.path(), &whole).unwrap();
     daemon.wait_up("br0", "replay").unwrap();
     wait_recorded(&daemon, 7);
@@ -409,7 +409,7 @@ fn a_file_that_is_not_there_yet_is_waited_for() {
     let keys = "read = \"{dir}/in\"";
     let daemon =
         Daemon::start(&(config::bridge("br0", "static") + &config::port("replay", "pcap", keys))).unwrap();
-    daemon.wait_down("br0", "replay", "/in: there is no such file").unwrap();
+    daemon.wait_down("br0", "replay", "/in: no such file").unwrap();
     std::fs::write(daemon.path("new"), classic(&frames([60; 5].into_iter(), 0))).unwrap();
     std::fs::rename(daemon.path("new"), daemon.path("in")).unwrap();
     until("it to be replayed", LIMIT, || {
@@ -433,11 +433,11 @@ fn what_cannot_be_replayed_or_recorded_is_refused_with_a_reason() {
     for (flags, expected) in [
         (vec![], "neither `read` nor `write` is set; name the file to replay".to_owned()),
         (vec!["--read", "in"], "read: `in` is not an absolute path".into()),
-        (vec!["--read", "/no/file"], "cannot read /no/file: there is no such file".into()),
-        (vec!["--read", "/tmp"], "/tmp is not a regular file; only such can be replayed".into()),
+        (vec!["--read", "/no/file"], "cannot read /no/file: no such file".into()),
+        (vec!["--read", "/tmp"], "/tmp is not a regular file; only regular files can be replayed".into()),
         (
             vec!["--read", "PIPE"],
-            format!("{} is not a regular file; only such can be replayed", path("pipe")),
+            format!("{} is not a regular file; only regular files can be replayed", path("pipe")),
         ),
         (
             vec!["--read", "TEXT"],
@@ -451,15 +451,18 @@ fn what_cannot_be_replayed_or_recorded_is_refused_with_a_reason() {
             vec!["--read", "GOOD", "--speed", "fast"],
             "`fast` is not a speed; expected `recorded`, `2x`".into(),
         ),
-        (vec!["--read", "GOOD", "--loop", "0"], "expected how often, 1 to 4294967295, or `forever`".into()),
+        (vec!["--read", "GOOD", "--loop", "0"], "expected 1 to 4294967295 rounds, or `forever`".into()),
         (vec!["--write", "/no/file"], "write: /no is not a directory; create it first".into()),
         (vec!["--write", "TEXT"], format!("{} exists and is not a whole pcapng file", path("text"))),
         (
             vec!["--write", "PIPE"],
-            format!("{} is not a regular file; only such can be recorded to", path("pipe")),
+            format!("{} is not a regular file; only regular files can be recorded to", path("pipe")),
         ),
         (vec!["--write", "OUT"], "has the recording ".into()),
-        (vec!["--write", "LINK"], "is being written by another port or process; record to another".into()),
+        (
+            vec!["--write", "LINK"],
+            "is being written by another port or process; record to another file".into(),
+        ),
         (vec!["--write", "GOOD", "--snaplen", "3"], "snaplen: 3 is out of range, must be 14 to 65535".into()),
     ] {
         let flags: Vec<String> = flags

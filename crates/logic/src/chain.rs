@@ -1,16 +1,17 @@
-//! `chain`: several logics in a row. Each sees the packets that no earlier one has said anything about.
+//! `chain`: several logics in a row. Each stage sees the packets that no earlier stage has decided.
 //!
-//! A stage has said something about a packet when it has sent, broadcast or dropped it; what it leaves goes on to the next one,
-//! with the headers as the stage left them. What the last one leaves has no destination, as ever.
+//! A stage decides a packet by sending, broadcasting or dropping it. Any other packet goes on to the next stage, with
+//! its headers as this stage left them. A packet that the last stage leaves has no destination.
 //!
-//! To each port they go in the order in which they came, whichever stage sent them.
+//! Each port gets its packets in the order in which they arrived, whichever stage sent them.
 //!
-//! Each parameter is a stage: its number, and a line of words quoted as in a shell: the logic's name, then `KEY=VALUE` for
-//! each of the logic's own parameters. A chain is no stage of a chain, so a packet meets each stage at most once.
+//! Each parameter is a stage: its number, and a line quoted as in a shell: the logic's name, then `KEY=VALUE` for each
+//! of the logic's own parameters. A chain cannot be a stage of a chain, so a packet meets each stage at most once.
 //!
-//! Towards the control plane the stages stay apart: counters and tables begin with `stageN_`, commands with the stage's number.
+//! The control plane sees the stages apart: names of counters and tables begin with `stageN_`, commands with the
+//! stage's number.
 //!
-//! Invariant: there is at least one stage.
+//! Invariant: a chain has at least one stage.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,50 +26,50 @@ use crate::{
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
     name: "chain",
-    summary: "several logics in a row: each sees what the ones before it have left",
-    params: described,
+    summary: "several logics in a row: each sees the packets that earlier ones leave undecided",
+    params: param_descriptions,
     build: |params, kinds| Ok(Arc::new(Chain::new(params, kinds)?)),
 };
 
-fn described() -> Vec<ParamDescription> {
-    let help = "a stage, from 1 to at most 16: a logic's name and then its parameters as KEY=VALUE, with blanks between; \
-                quotes, as in a shell, around what has blanks in it";
+fn param_descriptions() -> Vec<ParamDescription> {
+    let help = "a stage, numbered from 1 to at most 16: a logic's name, then its parameters as KEY=VALUE, \
+                separated by spaces and quoted as in a shell";
     let line = ParamKind::Text { max: MAX_LINE };
     vec![
         ParamDescription::new("N", line, help)
-            .optional("the chain ends; stage 1 must be given")
+            .optional("the chain ends before it; stage 1 is required")
             .of_any_name(),
     ]
 }
 
-/// Longest stage as it is written, bytes.
+/// Longest text of a stage, bytes.
 const MAX_LINE: u64 = 4096;
 
-/// Most stages of a chain.
+/// Largest number of stages in a chain.
 pub const MAX_STAGES: usize = 16;
 
-/// What a stage is, in an error.
+/// Description of a stage, for errors.
 const STAGE: &str = "a logic's name and its parameters, such as `learning ageing=60`,";
 
-/// The name of the state that says of which stage those are that follow it.
-const MARK: &str = "chain-stage";
+/// Name of the state that marks the beginning of a stage's states.
+const STAGE_MARKER: &str = "chain-stage";
 
 struct Stage {
     logic: Arc<dyn Logic>,
     /// Its name in traces.
-    word: &'static str,
-    /// When each worker is to wake it next, nanoseconds.
+    label: &'static str,
+    /// Time at which each worker wakes it next, nanoseconds.
     due: OnceLock<Box<[AtomicU64]>>,
 }
 
 impl Stage {
-    /// Whether it is to be woken now, where the chain is woken every `beat`.
+    /// Returns whether to wake the stage now, where the chain is woken every `beat`.
     fn is_due(&self, worker: usize, now: u64, beat: Duration) -> bool {
         let (Some(period), Some(due)) = (self.logic.period(), self.due.get().and_then(|due| due.get(worker)))
         else {
             return false;
         };
-        // Half a beat early is nearer than the rest of one late.
+        // Half a beat early is closer than the rest of a beat late.
         let is_due = now.saturating_add(nanoseconds(beat / 2)) >= due.load(Ordering::Relaxed);
         if is_due {
             due.store(now.saturating_add(nanoseconds(period)), Ordering::Relaxed);
@@ -88,7 +89,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Parameters: the stages by their numbers, which are those from 1 on. They may be of these `kinds`.
+    /// Makes a chain of the stages in `given`, numbered from 1 on. Logics from outside are of these `kinds`.
     pub fn new(given: &[(String, String)], kinds: &'static [Kind]) -> Result<Self, LogicError> {
         params::check(&INFO.describe(), given)?;
         for (name, _) in given {
@@ -115,7 +116,7 @@ impl Chain {
     }
 }
 
-/// Makes a stage.
+/// Builds a stage.
 fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, LogicError> {
     let refused = |expected: &str| LogicError::bad_value(INFO.name, &number.to_string(), line, expected);
     let words = shell_words::split(line).map_err(|_| refused("a closing quote"))?;
@@ -132,13 +133,13 @@ fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, Log
         .map_err(|error| LogicError::Stage { number, error: Box::new(error) })?;
     let known = LIST.iter().map(|info| info.name).chain(kinds.iter().map(|kind| kind.prefix));
     let kind = name.split_once(':').map_or(name.as_str(), |(prefix, _)| prefix);
-    let word = known.into_iter().find(|known| *known == kind).unwrap_or("logic");
-    Ok(Stage { logic, word, due: OnceLock::new() })
+    let label = known.into_iter().find(|known| *known == kind).unwrap_or("logic");
+    Ok(Stage { logic, label, due: OnceLock::new() })
 }
 
-/// The line that [`stage`] reads.
+/// Writes the line that [`stage`] reads.
 fn line(name: &str, params: &[(String, String)]) -> String {
-    // Values are quoted apart from their keys: `ageing=60` needs no quotes, though shells have a use for `=`.
+    // Keys and values are quoted apart: `ageing=60` needs no quotes, though shells give `=` a meaning.
     params.iter().fold(shell_words::quote(name).into_owned(), |line, (key, value)| {
         format!("{line} {}={}", shell_words::quote(key), shell_words::quote(value))
     })
@@ -160,9 +161,9 @@ impl SwitchLogic for Chain {
         let mut explained = true;
         for (number, stage) in (1..).zip(std::iter::once(&self.first).chain(&self.later)) {
             let Some(mut left) = batch.rest(&mut rest) else { break };
-            left.set_stage(Some((number, stage.word)));
+            left.set_stage(Some((number, stage.label)));
             for v in left.packets() {
-                left.remark(v, "it is this one's to decide", &[]);
+                left.remark(v, "this stage decides", &[]);
             }
             explained &= stage.logic.explain(&mut left);
         }
@@ -179,7 +180,7 @@ impl SwitchLogic for Chain {
         })
     }
 
-    /// That of the stage that wants it most often; each is woken when its own time has come.
+    /// Returns the shortest period of its stages; each stage is woken at its own times.
     fn period(&self) -> Option<Duration> {
         self.logics().filter_map(|logic| logic.period()).min()
     }
@@ -192,7 +193,8 @@ impl SwitchLogic for Chain {
         }
     }
 
-    /// That of the first stage, if it has one. A later one could reach headers of packets there that earlier ones have sent.
+    /// Returns the first stage's arena, if it has one. In an arena of its own, a later stage could reach headers of
+    /// packets that earlier stages have sent.
     fn arena(&self, worker: usize) -> Option<Arena> {
         self.logics().next()?.arena(worker)
     }
@@ -222,7 +224,7 @@ impl Logic for Chain {
         self.stages().map(stage).collect()
     }
 
-    /// Each from the first stage that offers it.
+    /// Takes each view from the first stage that offers it.
     fn views(&self) -> Views<'_> {
         self.logics().fold(Views::default(), |views, logic| views.or(logic.views()))
     }
@@ -237,7 +239,7 @@ impl Logic for Chain {
 
     fn counters(&self) -> Vec<Counter> {
         let of = |(number, stage): (usize, &Stage)| {
-            let named = move |counter: Counter| Counter { name: named(number, &counter.name), ..counter };
+            let named = move |counter: Counter| Counter { name: prefixed(number, &counter.name), ..counter };
             stage.logic.counters().into_iter().map(named)
         };
         self.stages().flat_map(of).collect()
@@ -245,7 +247,7 @@ impl Logic for Chain {
 
     fn tables(&self) -> Vec<Table> {
         let of = |(number, stage): (usize, &Stage)| {
-            let named = move |table: Table| Table { name: named(number, &table.name), ..table };
+            let named = move |table: Table| Table { name: prefixed(number, &table.name), ..table };
             stage.logic.tables().into_iter().map(named)
         };
         self.stages().flat_map(of).collect()
@@ -253,7 +255,7 @@ impl Logic for Chain {
 
     fn table_sizes(&self) -> Vec<TableSize> {
         let of = |(number, stage): (usize, &Stage)| {
-            let named = move |size: TableSize| TableSize { name: named(number, &size.name), ..size };
+            let named = move |size: TableSize| TableSize { name: prefixed(number, &size.name), ..size };
             stage.logic.table_sizes().into_iter().map(named)
         };
         self.stages().flat_map(of).collect()
@@ -268,7 +270,7 @@ impl Logic for Chain {
         self.stages().flat_map(of).collect()
     }
 
-    /// The first word is the stage's number.
+    /// Passes a command to the stage whose number is its first word.
     fn call(&self, command: &[String]) -> Result<String, LogicError> {
         let asked = command.split_first().and_then(|(number, command)| {
             let (_, stage) = self.stages().find(|(own, _)| own.to_string() == *number)?;
@@ -280,26 +282,26 @@ impl Logic for Chain {
         }
     }
 
-    /// What the stages know, one after the other, each behind a mark with its number and name: another chain gives it to the
-    /// same stages, and other logics take what they understand, whose ever it is.
+    /// Returns the states of all stages in order, those of each after a marker with its number and name. Another chain
+    /// gives them to the same stages; other logics take those that they understand, whichever stage they are from.
     fn hand_over(&self) -> Vec<State> {
         let of = |(number, stage): (usize, &Stage)| {
             let states = stage.logic.hand_over();
-            let mark = (!states.is_empty()).then(|| mark(number, stage.logic.name()));
-            mark.into_iter().chain(states)
+            let marker = (!states.is_empty()).then(|| stage_marker(number, stage.logic.name()));
+            marker.into_iter().chain(states)
         };
         self.stages().flat_map(of).collect()
     }
 
     fn take_over(&self, states: &[State]) {
-        if !states.iter().any(|state| state.name == MARK) {
+        if !states.iter().any(|state| state.name == STAGE_MARKER) {
             return self.logics().for_each(|logic| logic.take_over(states));
         }
         for (number, stage) in self.stages() {
-            let own = mark(number, stage.logic.name());
+            let own = stage_marker(number, stage.logic.name());
             let Some(at) = states.iter().position(|state| *state == own) else { continue };
             let own = states.get(at + 1..).unwrap_or_default();
-            let end = own.iter().position(|state| state.name == MARK).unwrap_or(own.len());
+            let end = own.iter().position(|state| state.name == STAGE_MARKER).unwrap_or(own.len());
             stage.logic.take_over(own.get(..end).unwrap_or_default());
         }
     }
@@ -309,13 +311,13 @@ impl Logic for Chain {
     }
 }
 
-fn named(number: usize, name: &str) -> String {
+fn prefixed(number: usize, name: &str) -> String {
     format!("stage{number}_{name}")
 }
 
-fn mark(number: usize, name: &str) -> State {
+fn stage_marker(number: usize, name: &str) -> State {
     let entries = format!("{number} {name}").into_bytes();
-    State { name: MARK.into(), key_len: 0, value_len: entries.len() as u32, entries }
+    State { name: STAGE_MARKER.into(), key_len: 0, value_len: entries.len() as u32, entries }
 }
 
 #[cfg(test)]
@@ -325,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blanks_part_words_and_quotes_hold_them_together() {
+    fn whitespace_splits_and_quotes_group() {
         for (line, words) in [
             ("", vec![]),
             ("  learning\tageing=60 ", vec!["learning", "ageing=60"]),
@@ -342,14 +344,14 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_quotes_has_none() {
+    fn quotes_are_written_only_where_needed() {
         let params = [("ageing", "60"), ("file", "/a b"), ("b", "")].map(|(k, v)| (k.into(), v.into()));
         assert_eq!(line("wasm:/etc/a.wasm", &params), "wasm:/etc/a.wasm ageing=60 file='/a b' b=''");
     }
 
     proptest! {
         #[test]
-        fn a_line_splits_into_what_it_was_made_of(
+        fn a_written_line_splits_into_its_words(
             name in "[a#'\"\\\\ ]{1,6}",
             params in proptest::collection::vec(("[a#'\"\\\\ \n]{1,6}", "[=$#'\"\\\\ \t\n]{0,6}"), 0..5),
         ) {

@@ -1,72 +1,72 @@
-//! What can be said about a logic: what it does, which parameters it takes and what these can be.
+//! Self-descriptions of logics: purpose, parameters and their accepted values.
 //!
-//! Logics from outside describe themselves when they are loaded, so everything here owns its texts. Users see it in
-//! `mswitch logic list` and in errors; [`crate::params`] reads parameters by it.
+//! Logics from outside describe themselves when they are loaded, so descriptions own their texts. Users see them in
+//! `mswitch logic list` and in errors; [`crate::params`] reads parameters by them.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::CommandInfo;
 
-/// What can be said about a logic without making one.
+/// Description of a logic, available without making one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogicDescription {
-    /// The name it is chosen by.
+    /// Name that selects the logic.
     pub name: String,
-    /// What it does, in one line.
+    /// One line that says what the logic does.
     pub summary: String,
-    /// The parameters it takes.
+    /// Parameters of the logic.
     pub params: Vec<ParamDescription>,
-    /// What it can be asked to do.
+    /// Commands of the logic.
     pub commands: Vec<CommandInfo>,
 }
 
 /// A parameter of a logic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamDescription {
-    /// Its name: lower case letters, digits and dashes; in capitals where the user supplies the name.
+    /// Name: lower-case letters, digits and dashes; in capitals where the user supplies the name.
     pub name: String,
-    /// What it can be.
+    /// Kind of its value.
     pub kind: ParamKind,
-    /// What it means, in a line.
+    /// Meaning, in one line.
     pub help: String,
-    /// What holds when it is not given.
+    /// Behaviour when it is not given.
     pub default: ParamDefault,
-    /// Whether there may be any number of them, whose names the user supplies.
+    /// Whether it may be given any number of times, under names that the user supplies.
     pub any_name: bool,
 }
 
 impl ParamDescription {
-    /// A parameter that must be given.
+    /// Makes a parameter that must be given.
     pub fn new(name: impl Into<String>, kind: ParamKind, help: impl Into<String>) -> Self {
         let default = ParamDefault::Required;
         Self { name: name.into(), kind, help: help.into(), default, any_name: false }
     }
 
-    /// It has this value when it is not given.
+    /// Gives it a default value.
     pub fn or(self, value: impl ToString) -> Self {
         Self { default: ParamDefault::Value(value.to_string()), ..self }
     }
 
-    /// It need not be given; this says what holds then.
+    /// Makes it optional, without a default value; `otherwise` describes the behaviour without it.
     pub fn optional(self, otherwise: impl Into<String>) -> Self {
         Self { default: ParamDefault::Words(otherwise.into()), ..self }
     }
 
-    /// There may be any number of them, whose names the user supplies.
+    /// Allows any number of these, under names that the user supplies.
     pub fn of_any_name(self) -> Self {
         Self { any_name: true, ..self }
     }
 }
 
-/// What holds when a parameter is not given.
+/// Behaviour when a parameter is not given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParamDefault {
-    /// It has this value, written as users write it.
+    /// This value, written as users write it.
     Value(String),
-    /// It has no value; what holds then, in words.
+    /// No value; this text describes the behaviour.
     Words(String),
-    /// It must be given.
+    /// An error: the parameter must be given.
     Required,
 }
 
@@ -74,21 +74,21 @@ impl fmt::Display for ParamDefault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Value(text) | Self::Words(text) => text,
-            Self::Required => "none: it must be given",
+            Self::Required => "none (required)",
         })
     }
 }
 
-/// What a parameter can be.
+/// Kind of a parameter's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParamKind {
     /// A whole number.
     Number {
-        /// The least.
+        /// Smallest value.
         min: u64,
-        /// The greatest.
+        /// Largest value.
         max: u64,
-        /// What is counted, such as `seconds`; may be empty.
+        /// Unit, such as `seconds`; may be empty.
         unit: String,
     },
     /// One of these words.
@@ -97,16 +97,16 @@ pub enum ParamKind {
     Switch,
     /// Any text.
     Text {
-        /// Its greatest length, bytes.
+        /// Largest length, bytes.
         max: u64,
     },
-    /// The name of a port. The port need not be there yet.
+    /// The name of a port, which need not exist yet.
     Port,
     /// A time, such as `500ms`, `30s`, `5m` or `2h`; a number alone is in seconds.
     Duration {
-        /// The shortest.
+        /// Shortest time.
         min: Duration,
-        /// The longest.
+        /// Longest time.
         max: Duration,
     },
     /// A MAC address.
@@ -116,17 +116,17 @@ pub enum ParamKind {
 }
 
 impl ParamKind {
-    /// A whole number in a range.
+    /// Makes the kind of whole numbers in a range.
     pub fn number(range: std::ops::RangeInclusive<u64>, unit: &str) -> Self {
         Self::Number { min: *range.start(), max: *range.end(), unit: unit.into() }
     }
 
-    /// One of these words.
+    /// Makes the kind of these words.
     pub fn choice(words: &[&str]) -> Self {
         Self::Choice(words.iter().map(|word| (*word).to_owned()).collect())
     }
 
-    /// What it is called.
+    /// Returns the name of the kind.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Number { .. } => "number",
@@ -141,7 +141,7 @@ impl ParamKind {
     }
 }
 
-/// What would be accepted, as errors and lists say it: `a whole number from 1 to 10`.
+/// Writes the accepted values, for errors and lists: `a whole number from 1 to 10`.
 impl fmt::Display for ParamKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -150,12 +150,17 @@ impl fmt::Display for ParamKind {
                 write!(f, "a whole number{of}{unit} ")?;
                 if *max == u64::MAX { write!(f, "from {min}") } else { write!(f, "from {min} to {max}") }
             }
-            Self::Choice(words) => write_words(f, words),
+            Self::Choice(words) => write_alternatives(f, words),
             Self::Switch => f.write_str("`on` or `off`"),
             Self::Text { max } => write!(f, "a text of up to {max} bytes"),
             Self::Port => f.write_str("the name of a port"),
             Self::Duration { min, max } => {
-                write!(f, "a time from {} to {}, such as 500ms, 30s or 5m", written(*min), written(*max))
+                write!(
+                    f,
+                    "a time from {} to {}, such as 500ms, 30s or 5m",
+                    format_duration(*min),
+                    format_duration(*max)
+                )
             }
             Self::Mac => f.write_str("a MAC address such as 02:00:00:00:00:01"),
             Self::Ip => f.write_str("an IPv4 or IPv6 address"),
@@ -163,8 +168,8 @@ impl fmt::Display for ParamKind {
     }
 }
 
-/// Words as a sentence has them: `a`, `b` or `c`.
-fn write_words(f: &mut fmt::Formatter<'_>, words: &[String]) -> fmt::Result {
+/// Writes words as a list in a sentence: `a`, `b` or `c`.
+fn write_alternatives(f: &mut fmt::Formatter<'_>, words: &[String]) -> fmt::Result {
     for (i, word) in words.iter().enumerate() {
         let before = match i {
             0 => "",
@@ -176,8 +181,8 @@ fn write_words(f: &mut fmt::Formatter<'_>, words: &[String]) -> fmt::Result {
     Ok(())
 }
 
-/// A time as parameters have it: in the largest unit that it is a whole number of.
-pub(crate) fn written(time: Duration) -> String {
+/// Writes a time as parameters have it: in the largest unit of which it is a whole number.
+pub(crate) fn format_duration(time: Duration) -> String {
     let ms = time.as_millis();
     for (unit, length) in [("h", 3_600_000), ("m", 60_000), ("s", 1000)] {
         if ms > 0 && ms.is_multiple_of(length) {

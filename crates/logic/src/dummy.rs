@@ -1,7 +1,7 @@
-//! `dummy`: what comes from one port of a pair goes to the other one, unseen: ports 0 and 1 are a pair, 2 and 3, and so on, by their
-//! indexes. It shows what the fabric costs without a decision (the "dummy module" of mSwitch's figures).
+//! `dummy`: sends everything from one port of a pair to the other, unread. Ports 0 and 1 are a pair by their indexes, 2
+//! and 3, and so on. It shows the cost of the fabric without a decision (the "dummy module" of mSwitch's figures).
 //!
-//! Nobody looks into a packet: neither VLANs nor port security hold.
+//! It reads no packet: neither VLANs nor port security apply.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{Logic, LogicError, LogicInfo, params};
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
     name: "dummy",
-    summary: "for measurements: ports 0 and 1 to each other, 2 and 3, and so on, with no look at VLANs or addresses",
+    summary: "for measurements: wires ports 0 and 1, 2 and 3, and so on, ignoring VLANs and addresses",
     params: Vec::new,
     build: |params, _| Ok(Arc::new(Dummy::new(params)?)),
 };
@@ -21,7 +21,7 @@ pub(crate) const INFO: LogicInfo = LogicInfo {
 pub struct Dummy(());
 
 impl Dummy {
-    /// It has no parameters.
+    /// Makes the logic, which has no parameters.
     pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
         params::check(&INFO.describe(), given)?;
         Ok(Self(()))
@@ -36,7 +36,7 @@ impl SwitchLogic for Dummy {
     fn explain(&self, batch: &mut Batch<'_>) -> bool {
         let to = PortIndex(batch.ingress().0 ^ 1);
         for v in batch.packets() {
-            batch.remark(v, "the other one of its pair is {}", &[Value::Port(to)]);
+            batch.remark(v, "the other port of the pair is {}", &[Value::Port(to)]);
         }
         self.forward(batch);
         true

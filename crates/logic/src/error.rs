@@ -1,18 +1,18 @@
-//! Why a logic could not be made. Every message names what was wrong and says what would be right.
+//! Errors of logics: each message names the fault and the remedy.
 
 use crate::{CommandInfo, Kind, LIST, LogicDescription, ParamDescription};
 
-/// Why a logic could not be made.
+/// Reasons for not making a logic, or for refusing its command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogicError {
     /// No logic has this name.
     #[error("there is no logic `{name}`{}", choice(.nearest, "the logics are", .known))]
     UnknownLogic {
-        /// The name that was asked for.
+        /// The name requested.
         name: String,
-        /// The name that may have been meant.
+        /// The known name closest to it.
         nearest: Option<String>,
-        /// The names there are.
+        /// The known names.
         known: Vec<String>,
     },
     /// The logic takes no parameter of this name.
@@ -22,9 +22,9 @@ pub enum LogicError {
         logic: String,
         /// The parameter's name as given.
         param: String,
-        /// The name that may have been meant.
+        /// The known name closest to it.
         nearest: Option<String>,
-        /// The names there are.
+        /// The known names.
         known: Vec<String>,
     },
     /// A parameter that has no default was not given.
@@ -36,12 +36,12 @@ pub enum LogicError {
         logic: String,
         /// The parameter.
         param: String,
-        /// What it means.
+        /// Its meaning.
         help: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
     },
-    /// The parameter cannot have this value.
+    /// The parameter does not accept this value.
     #[error("parameter `{param}` of logic `{logic}` cannot be `{value}`: {expected} is expected")]
     BadValue {
         /// The logic.
@@ -50,7 +50,7 @@ pub enum LogicError {
         param: String,
         /// Its value as given.
         value: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
     },
     /// The logic has no command of this name.
@@ -60,23 +60,23 @@ pub enum LogicError {
         logic: String,
         /// The command's name as given.
         command: String,
-        /// The names there are.
+        /// The known commands.
         known: Vec<String>,
     },
-    /// A command could not be carried out.
+    /// A command failed.
     #[error("`{command}`: {message}")]
     Command {
         /// The command's name.
         command: String,
-        /// Why not.
+        /// The reason.
         message: String,
     },
-    /// A module's file could not be made a logic.
+    /// A module's file could not be made into a logic.
     #[error("{file}: {message}")]
     Module {
         /// The file.
         file: String,
-        /// Why not.
+        /// The reason.
         message: String,
     },
     /// A parameter was given more than once.
@@ -87,10 +87,10 @@ pub enum LogicError {
         /// The parameter.
         param: String,
     },
-    /// A chain has a hole, or nothing at all.
+    /// A number is missing among a chain's stages.
     #[error("logic `chain` has no stage {number}; number its stages from 1 on, such as 1=learning")]
     MissingStage {
-        /// The first number that no stage has.
+        /// The first number without a stage.
         number: usize,
     },
     /// A stage of a chain could not be made.
@@ -98,20 +98,20 @@ pub enum LogicError {
     Stage {
         /// The stage's number.
         number: usize,
-        /// Why not.
+        /// The reason.
         error: Box<LogicError>,
     },
-    /// Two ports name the same partner, which itself names none.
+    /// Two ports name the same partner, which names none itself.
     #[error(
-        "ports `{first}` and `{second}` both go to `{partner}`, so where `{partner}` goes is open: \
+        "ports `{first}` and `{second}` both go to `{partner}`, so the destination of `{partner}` is ambiguous: \
          add {partner}={first} or {partner}={second}"
     )]
     AmbiguousPartner {
-        /// The port whose destination is open.
+        /// The port without a clear destination.
         partner: String,
-        /// One port that goes to it.
+        /// One port that names it.
         first: String,
-        /// The other.
+        /// The other port that names it.
         second: String,
     },
 }
@@ -121,7 +121,7 @@ impl LogicError {
         let ours = LIST.iter().map(|info| info.name.to_owned());
         let known: Vec<_> = ours.chain(kinds.iter().map(|kind| format!("{}:FILE", kind.prefix))).collect();
         let kind = kinds.iter().find(|kind| name.ends_with(kind.ending));
-        // What stands in front of it may be meant to be the prefix.
+        // The text before the colon may be a mistyped prefix.
         let file =
             name.split_once(':').filter(|(prefix, _)| !prefix.contains('/')).map_or(name, |(_, file)| file);
         let nearest = kind.map(|kind| format!("{}:{file}", kind.prefix)).or_else(|| nearest(name, &known));
@@ -143,7 +143,7 @@ impl LogicError {
         }
     }
 
-    /// The first word of `command` is none of these.
+    /// Makes the error for a `command` whose first word is none of the known ones.
     pub fn unknown_command(logic: &str, command: &[String], known: &[CommandInfo]) -> Self {
         Self::UnknownCommand {
             logic: logic.into(),
@@ -152,7 +152,7 @@ impl LogicError {
         }
     }
 
-    /// A parameter cannot be what was given: `expected` says what it can be.
+    /// Makes the error for a value that a parameter does not accept; `expected` describes the values that it does.
     pub fn bad_value(logic: &str, param: &str, value: &str, expected: impl Into<String>) -> Self {
         let expected = expected.into();
         Self::BadValue { logic: logic.into(), param: param.into(), value: value.into(), expected }
@@ -181,13 +181,13 @@ fn choice(nearest: &Option<String>, intro: &str, known: &[String]) -> String {
     }
 }
 
-/// The name that is at most a third of its letters away from what was typed.
+/// Returns the known name closest to the typed one, if at most a third of its letters differ.
 fn nearest(typed: &str, known: &[String]) -> Option<String> {
     let near = known.iter().map(|name| (distance(typed, name), name));
     near.filter(|(edits, name)| *edits <= name.len().div_ceil(3)).min().map(|(_, name)| name.clone())
 }
 
-/// Levenshtein distance: letters to insert, delete or replace.
+/// Returns the Levenshtein distance: the number of letters to insert, delete or replace.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, from) in a.chars().enumerate() {

@@ -1,30 +1,30 @@
-//! Flows as a bridge tells them apart: two addresses and a VLAN.
+//! Flows of a bridge: pairs of addresses with a VLAN.
 
 /// Destination, source and VLAN of a frame, for comparing neighbouring frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow(u64, u64);
 
-/// Bytes 14 and 15 of a frame, behind the type, in the second word;
+/// Bytes 14 and 15 of a frame, after the type, in the second word;
 const BEHIND_TYPE: u64 = 0xffff << 48;
 /// the part of them that is priority and drop eligibility in a tag (IEEE 802.1Q §9.6),
 const PRIORITY: u64 = 0xf0 << 48;
-/// and the type of a tag, in its place.
+/// and the type of a tag, in the same word.
 const TAG: u64 = 0x0081 << 32;
 
 impl Flow {
-    /// The flow of no frame: its source is a group, without a tag.
+    /// Flow that no frame has: its source is a group, without a tag.
     pub(crate) const NONE: Flow = Flow(u64::MAX, BEHIND_TYPE);
 
-    /// The flow of a frame that was not told.
+    /// Unknown flow, of a frame that may be too short for a tag.
     const UNKNOWN: Flow = Flow(u64::MAX, u64::MAX);
 
-    /// The flow to compare the next frame's with: an unknown one equals none, itself included.
+    /// Returns the flow to compare the next frame's with: an unknown one equals none, itself included.
     #[inline(always)]
     pub(crate) fn or_none(self) -> Flow {
         if self == Flow::UNKNOWN { Flow::NONE } else { self }
     }
 
-    /// The flow of a frame; [`Flow::UNKNOWN`] for one that may be too short for a tag.
+    /// Returns the flow of a frame, or [`Flow::UNKNOWN`].
     #[inline(always)]
     pub(crate) fn of(frame: &[u8]) -> Flow {
         let Some(front) = frame.first_chunk::<18>() else { return Flow::UNKNOWN };

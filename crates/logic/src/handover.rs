@@ -1,24 +1,24 @@
-//! What one logic leaves to the next: entries of fixed length, and the order in which they change hands.
+//! Hand-over of state from one logic to the next: entries of fixed length, and the order of the steps.
 //!
-//! A bridge's logic is replaced while packets flow. The new one is told what the old one knows before its first batch, so that
-//! nothing known is asked for again, and once more after the old one's last batch: what changed in between is
-//! known then too.
+//! A bridge's logic is replaced while packets flow. The new one takes over the old one's state before its first batch,
+//! so that no known station is flooded for again, and once more after the old one's last batch, for the changes in
+//! between.
 
 use fabric::PortIndex;
 use packet::MacAddr;
 
 use crate::{Key, Logic};
 
-/// Entries of a table as one logic hands them to the next: keys and values of a fixed length.
+/// Entries of a table in a hand-over: keys and values of fixed lengths.
 ///
-/// Logics that know stations hand over `fdb`: the key is the station (6 bytes) and its VLAN (`u16`), the value its port's index
-/// (`u16`), flags (`u16`; 1: set by hand, 2: sticky), and when it was heard last, in seconds of [`fabric::clock`] (`u32`).
-/// Those that listen to IGMP and MLD hand over `groups`: the key is the group (6 bytes), VLAN and port (`u16` each), the value the
-/// last second that it counts (`u32`); and `group-routers`: the key is VLAN, IP version (4 or 6) and port (`u16` each), the value as
-/// before. Numbers are little-endian.
+/// Logics with stations hand over `fdb`: the key is the station (6 bytes) and its VLAN (`u16`); the value is its port's
+/// index (`u16`), flags (`u16`; 1: set by hand, 2: sticky), and the second of [`fabric::clock`] at which it was last
+/// heard (`u32`). Logics that listen to IGMP and MLD hand over `groups`: the key is the group (6 bytes), VLAN and port
+/// (`u16` each), the value the last second of the membership (`u32`). They also hand over `group-routers`: the key is
+/// VLAN, IP version (4 or 6) and port (`u16` each), the value as for `groups`. Numbers are little-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// What it is.
+    /// Name of the table.
     pub name: String,
     /// Length of a key, bytes.
     pub key_len: u32,
@@ -29,7 +29,7 @@ pub struct State {
 }
 
 impl State {
-    /// The entries of the state called `name` among `states`, if keys and values have these lengths.
+    /// Returns the entries of the state `name` among `states`, if its keys and values have these lengths.
     fn entries<const ENTRY: usize>(
         states: &[State],
         name: &str,
@@ -49,7 +49,7 @@ impl State {
     }
 }
 
-/// Puts `new` in the place of `old`: `switch` makes the bridge use it and returns after the old one's last batch.
+/// Replaces `old` by `new`: `switch` makes the bridge use the new logic and returns after the old one's last batch.
 pub fn replace<E>(old: &dyn Logic, new: &dyn Logic, switch: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
     new.take_over(&old.hand_over());
     switch()?;
@@ -57,18 +57,18 @@ pub fn replace<E>(old: &dyn Logic, new: &dyn Logic, switch: impl FnOnce() -> Res
     Ok(())
 }
 
-/// A station as it is handed over.
+/// A station in a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Station {
     /// Address and VLAN.
     pub key: Key,
-    /// Where it is.
+    /// Its port.
     pub port: PortIndex,
-    /// Whether it was put there by hand.
+    /// Whether it was set by hand.
     pub is_static: bool,
-    /// Whether it was learned at a port whose stations stay.
+    /// Whether it was learned at a port whose stations are sticky.
     pub is_sticky: bool,
-    /// The second of [`fabric::clock`] at which it was heard last.
+    /// The second of [`fabric::clock`] at which it was last heard.
     pub seen: u32,
 }
 
@@ -77,12 +77,12 @@ const BY_HAND: u16 = 1;
 const STICKY: u16 = 2;
 
 impl Station {
-    /// Stations as a state.
+    /// Writes stations as a state.
     pub fn hand_over(stations: impl IntoIterator<Item = Station>) -> State {
         State::new(FDB, 8, stations.into_iter().map(Station::write))
     }
 
-    /// The stations among `states`; what cannot be one is left out.
+    /// Reads the stations among `states`; entries that cannot be stations are left out.
     pub fn take_over(states: &[State]) -> impl Iterator<Item = Station> {
         State::entries(states, FDB, 8).filter_map(Station::read)
     }
@@ -111,13 +111,13 @@ impl Station {
     }
 }
 
-/// A port that packets to a group go to, as it is handed over.
+/// A member of a group in a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) group: MacAddr,
     pub(crate) vid: u16,
     pub(crate) port: PortIndex,
-    /// The last second that it counts.
+    /// Last second of the membership.
     pub(crate) until: u32,
 }
 
@@ -147,14 +147,14 @@ impl Member {
     }
 }
 
-/// A port at which a router asks for groups, as it is handed over.
+/// The port of a router that sends queries, in a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Router {
     pub(crate) vid: u16,
     /// 4 or 6.
     pub(crate) version: u16,
     pub(crate) port: PortIndex,
-    /// The last second that it counts.
+    /// Last second for which the port counts.
     pub(crate) until: u32,
 }
 
@@ -192,7 +192,7 @@ mod tests {
         Station { key, port: PortIndex(0x102), is_static: false, is_sticky: true, seen: 0x0403_0201 }
     }
 
-    /// What modules are written against.
+    /// Modules rely on this layout.
     #[test]
     fn the_layout_of_a_station() {
         let state = Station::hand_over([station(0xabc, [2, 3, 4, 5, 6, 7])]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_station_is_left_out() {
+    fn entries_that_are_no_stations_are_left_out() {
         let good = [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0];
         let (mut group, mut vid) = (good, good);
         group[0] = 3;
@@ -213,7 +213,7 @@ mod tests {
             value_len,
             entries: entries.concat(),
         };
-        // Set by hand and sticky: by hand. What is half there is not.
+        // An entry that is both static and sticky is static. An incomplete entry is left out.
         let found: Vec<_> = Station::take_over(&[state(8, 8, &[&group, &vid, &good, &good[..15]])]).collect();
         assert_eq!(found.len(), 1);
         assert!(found[0].is_static && !found[0].is_sticky);

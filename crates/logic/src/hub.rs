@@ -1,9 +1,9 @@
-//! `hub`: every packet goes to every other port of its VLAN. Nothing is learned, nothing remembered.
+//! `hub`: every packet goes to every other port of its VLAN. It learns and remembers nothing.
 //!
-//! It repeats as a hub of old did (IEEE 802.3 §9), VLAN by VLAN, and a repeater has no addresses of its own: what is
-//! addressed to bridges (IEEE 802.1Q table 8-1) passes like everything else, so that link protocols work through it. Nor does
-//! it know stations: no packet is flooded for want of knowing one, and storm control's limit for that holds nothing back here.
-//! Those for broadcasts and multicasts do, as in every bridge.
+//! It repeats as classic hubs did (IEEE 802.3 §9), VLAN by VLAN, and a repeater has no addresses of its own: frames
+//! addressed to bridges (IEEE 802.1Q table 8-1) pass like all others, so that link protocols work through it. It knows
+//! no stations either: no packet is flooded because its station is unknown, so storm control's limit on unknown
+//! unicasts does not apply here. Its limits on broadcasts and multicasts do, as in every bridge.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) const INFO: LogicInfo = LogicInfo {
 pub struct Hub(());
 
 impl Hub {
-    /// It has no parameters.
+    /// Makes the logic, which has no parameters.
     pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
         params::check(&INFO.describe(), given)?;
         Ok(Self(()))

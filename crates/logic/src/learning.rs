@@ -1,10 +1,10 @@
 //! `learning`: a transparent learning bridge with VLANs (IEEE 802.1Q §8.6 to §8.8, formerly IEEE 802.1D §7).
 //!
-//! A frame's source is learned at the port it came from; a frame to a learned station goes to that station's port,
-//! all others go to every member of the VLAN. VLANs learn independently of each other.
+//! A frame's source is learned at its ingress port. A frame to a learned station goes to that station's port, all
+//! others go to every member of the VLAN. VLANs learn independently of each other.
 //!
-//! Invariant: what is remembered from one packet of a batch to the next agrees with the table, except for what
-//! other workers changed meanwhile.
+//! Invariant: facts remembered from one packet of a batch to the next agree with the table, except for changes that
+//! other workers made meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use packet::ether;
 
 use crate::fdb::{Fdb, Key, MAX_STATIONS};
 use crate::flow::Flow;
-use crate::security::{Anybody, Explained, Guarded, Heard, Sources};
+use crate::security::{Explained, Heard, Restricted, Sources, Unrestricted};
 use crate::snooping::Snooping;
 use crate::vlan::{Frame, Vlans};
 use crate::{
@@ -29,43 +29,42 @@ use crate::{
 pub(crate) const INFO: LogicInfo = LogicInfo {
     name: "learning",
     summary: "a learning bridge with VLANs: stations are found where they were last heard",
-    params: described,
+    params: param_descriptions,
     build: |params, _| Ok(Arc::new(Learning::new(params)?)),
 };
 
-/// Percent of the table that one port may fill unless set. In the default table an uplink has room for 6,144 stations, far
-/// more than a guest needs, and the other ports keep a quarter, where new stations find free slots without a search while
-/// one port is flooded. A smaller share would hit uplinks behind which nearly all stations live, and protect nobody more:
-/// room is never made at a port with fewer stations.
+/// Default share of the table that one port may fill, percent. In the default table an uplink has room for 6,144
+/// stations, far more than a guest needs, and the other ports keep a quarter, where new stations find free slots
+/// without a search while one port is flooded. A smaller share would hit uplinks behind which nearly all stations live,
+/// and protect no other port more: room is never made at a port with fewer stations.
 const PORT_SHARE: u32 = 75;
 
-fn described() -> Vec<ParamDescription> {
-    let timeout =
-        "for which a member of a group, or a router, counts after it was heard; with `snooping` only";
-    let unregistered = "where groups that nobody has asked for go: everywhere, or to routers only";
+fn param_descriptions() -> Vec<ParamDescription> {
+    let timeout = "time for which a group member or router counts after it was heard; with `snooping` only";
+    let unregistered = "destination of groups without members: all ports, or routers only";
     vec![
         ParamDescription::new(
             "ageing",
             ParamKind::number(0..=1_000_000, "seconds"),
-            "after which a silent station is forgotten; 0: never",
+            "time after which a silent station is forgotten; 0: never",
         )
         .or(300),
         ParamDescription::new(
             "max-stations",
             ParamKind::number(1..=MAX_STATIONS.into(), "stations"),
-            "remembered at once; beyond it a new one replaces an old one",
+            "largest number of stations; beyond it a new one replaces an old one",
         )
         .or(8192),
         ParamDescription::new(
             "port-share",
             ParamKind::number(1..=100, "percent"),
-            "of `max-stations` that may be at one port; beyond it a new one replaces one of the same port",
+            "largest share of `max-stations` at one port; beyond it a new station replaces one of the same port",
         )
         .or(PORT_SHARE),
         ParamDescription::new(
             "snooping",
             ParamKind::Switch,
-            "packets to IP groups go where IGMP and MLD say that somebody wants them",
+            "packets to IP groups go only to ports with members, known from IGMP and MLD",
         )
         .or("off"),
         ParamDescription::new("snooping-timeout", ParamKind::number(2..=86_400, "seconds"), timeout).or(260),
@@ -77,10 +76,10 @@ fn described() -> Vec<ParamDescription> {
 /// The logic `learning`. See the module's documentation.
 pub struct Learning {
     fdb: Fdb,
-    /// Percent of the table that one port may fill.
+    /// Share of the table that one port may fill, percent.
     port_share: u32,
     ageing: u32,
-    /// Whether stations stay, by port: [`STICKY`], [`NO_LONGER`] or [`NEVER`].
+    /// Whether stations are sticky, by port: [`STICKY`], [`NO_LONGER`] or [`NEVER`].
     sticky: Box<[AtomicU8]>,
     snooping: Option<Snooping>,
     take_over: Mutex<TakeOver>,
@@ -103,12 +102,12 @@ fn inherited_at(inherited: &[(Key, PortIndex)], key: Key) -> Option<PortIndex> {
 
 const NEVER: u8 = 0;
 const STICKY: u8 = 1;
-/// Workers may have met the old settings after the new ones were announced: the next tick looks again.
+/// Workers may have used the old settings after the new ones were announced: the next tick checks again.
 const NO_LONGER: u8 = 2;
 
 impl Learning {
-    /// Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000), `max-stations`, and
-    /// `port-share` in percent of it.
+    /// Makes the logic. Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000),
+    /// `max-stations`, and `port-share` in percent of it.
     pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
         let values = params::check(&INFO.describe(), given)?;
         // All of them are far below 2^32.
@@ -204,16 +203,16 @@ impl Learning {
 enum Towards {
     /// The port of a station.
     Port(PortIndex),
-    /// Anywhere else: a group, or a station that is not known.
+    /// A group, or a station that is not known.
     Others,
 }
 
 impl Learning {
-    /// [`Learning::switch`] in the plain case: nobody is guarded at the ingress port, and no port has VLAN settings. Packets of
-    /// one flow in a row are decided once, and packets in a row for one port are sent together.
+    /// [`Learning::switch`] in the plain case: no port security at the ingress port, no VLAN settings at any port.
+    /// Consecutive packets of one flow are decided once, and consecutive packets for one port are sent together.
     fn switch_plain(&self, batch: &mut Batch<'_>) {
-        let mut sources = Anybody::of(batch);
-        // The flow of the last packet; the packets `first..end` go to `port` and were not sent yet.
+        let mut sources = Unrestricted::of(batch);
+        // The flow of the last packet; the packets `first..end` go to `port` and are not sent yet.
         let (mut flow, mut first, mut end, mut port) = (Flow::NONE, 0, 0, PortIndex::NONE);
         for v in batch.packets() {
             let (number, this) = (v.number() as u16, Flow::of(batch.header(v)));
@@ -245,7 +244,7 @@ impl Learning {
 
     /// Learns a packet's source and looks up its destination.
     #[inline(never)]
-    fn locate(&self, sources: &mut Anybody, batch: &mut Batch<'_>, v: VersionId) -> Towards {
+    fn locate(&self, sources: &mut Unrestricted, batch: &mut Batch<'_>, v: VersionId) -> Towards {
         let header = batch.header(v);
         let Some((dst, src)) = ether::addresses(header) else { return Towards::Others };
         let vid = ether::vlan_tag(header).map_or(0, |tag| tag.vid);
@@ -256,7 +255,7 @@ impl Learning {
         self.fdb.lookup(Key::new(vid, dst)).map_or(Towards::Others, Towards::Port)
     }
 
-    /// Sends a packet that is for no known station.
+    /// Sends a packet to a group or an unknown station.
     #[cold]
     fn send_to_others(&self, batch: &mut Batch<'_>, v: VersionId) {
         let Some((dst, _)) = ether::addresses(batch.header(v)) else { return };
@@ -268,8 +267,8 @@ impl Learning {
         }
     }
 
-    /// Group addresses go to all members of the VLAN, or to those that want them; those of the bridges' own protocols
-    /// nowhere (IEEE 802.1Q §8.6.3, table 8-1).
+    /// Sends group addresses to all members of the VLAN, or to the group's members; drops those of bridge protocols
+    /// (IEEE 802.1Q §8.6.3, table 8-1).
     fn send_group(&self, batch: &mut Batch<'_>, v: VersionId, dst: MacAddr, frame: &Frame) {
         if ether::is_reserved_group(dst) {
             return batch.discard(v, DropReason::ReservedGroup);
@@ -285,8 +284,8 @@ impl SwitchLogic for Learning {
     fn forward(&self, batch: &mut Batch<'_>) {
         match batch.security() {
             None if !batch.vlan_aware() => self.switch_plain(batch),
-            None => self.switch(batch, Anybody::of(batch)),
-            Some(security) => self.switch(batch, Guarded::of(batch, security)),
+            None => self.switch(batch, Unrestricted::of(batch)),
+            Some(security) => self.switch(batch, Restricted::of(batch, security)),
         }
     }
 
@@ -302,7 +301,7 @@ impl SwitchLogic for Learning {
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
         for (port, settings) in ports {
             let Some(sticky) = self.sticky.get(usize::from(port.0)) else { continue };
-            // What stays because of a setting goes with it.
+            // Sticky stations go with the setting that made them so.
             if settings.security.sticky {
                 sticky.store(STICKY, Relaxed);
             } else if sticky.compare_exchange(STICKY, NO_LONGER, Relaxed, Relaxed).is_ok() {
@@ -317,8 +316,8 @@ impl SwitchLogic for Learning {
         take_over.ports = Some(there);
     }
 
-    /// Stations that were there may be heard elsewhere, and until then are asked for everywhere: a guest that is migrated is
-    /// found where it goes on before it says anything.
+    /// Forgets the port's learned stations, so that packets to them are flooded until they are heard again: a migrated
+    /// guest is found at its new port before it sends anything.
     fn port_down(&self, port: PortIndex) {
         self.fdb.flush_learned(port);
     }
@@ -370,7 +369,7 @@ impl Logic for Learning {
     fn take_over(&self, states: &[State]) {
         let now = fabric::clock::seconds();
         let mut stations: Vec<_> = Station::take_over(states).collect();
-        // Where there is not room for all, those that were set by hand or stay are first, then those heard last.
+        // If there is not room for all, static stations come first, then sticky ones, then those heard last.
         stations.sort_by_key(|station| {
             let rank = (!station.is_static, !station.is_sticky);
             (rank, Reverse(station.seen))
@@ -400,7 +399,7 @@ impl Logic for Learning {
 
     fn tick(&self, now_seconds: u32) {
         self.fdb.rearm();
-        // An idle bridge's tables are not gone through.
+        // Skips the tables of an idle bridge.
         if self.fdb.is_empty() {
             return;
         }

@@ -1,10 +1,10 @@
-//! What decides where packets go: the logics that ship with the switch, and how one is chosen by name.
+//! Forwarding decisions: the logics that ship with the switch, and their selection by name.
 //!
-//! A logic implements [`fabric::SwitchLogic`] for the data plane and [`Logic`] for the people who run it. A new
-//! one is one file and one line in [`LIST`].
+//! A logic implements [`fabric::SwitchLogic`] for the data plane and [`Logic`] for the control plane. A new one is one
+//! file and one line in [`LIST`].
 //!
-//! Invariants of the crate: the data plane neither blocks nor allocates nor panics in here, whatever bytes a
-//! packet consists of; a logic knows ports by index and settings only, never their type.
+//! Invariants of the crate: the data plane neither blocks nor allocates nor panics here, whatever a packet contains; a
+//! logic knows ports by index and settings only, never their type.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -41,43 +41,43 @@ pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;
 pub use views::{GroupTable, MacTable, Views};
 
-/// Every logic there is.
+/// All logics that ship with the switch.
 pub const LIST: &[LogicInfo] = &[learning::INFO, static_pairs::INFO, hub::INFO, chain::INFO, dummy::INFO];
 
-/// A logic as the control plane sees it.
+/// Control side of a logic.
 pub trait Logic: fabric::SwitchLogic {
-    /// The name it is chosen by, as in [`LIST`].
+    /// Returns the name that selects it, as in [`LIST`].
     fn name(&self) -> &str;
 
-    /// Its parameters as they are in effect, defaults included.
+    /// Returns the parameters in effect, defaults included.
     fn params(&self) -> Vec<(String, String)>;
 
-    /// The views that it offers to the control plane.
+    /// Returns the views that it offers to the control plane.
     fn views(&self) -> Views<'_> {
         Views::default()
     }
 
-    /// The ports that its parameters name. Those that are not there yet have no part in what it does.
+    /// Returns the ports that its parameters name. A name has no effect while no port has it.
     fn named_ports(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether the files that it was made of have changed since.
+    /// Returns whether the files that it was made from have changed since.
     fn is_outdated(&self) -> bool {
         false
     }
 
-    /// What it counts, beyond what the fabric counts for every bridge.
+    /// Returns its counters, in addition to those that the fabric keeps for every bridge.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
     }
 
-    /// What it remembers, as people read it.
+    /// Returns its tables as text.
     fn tables(&self) -> Vec<Table> {
         Vec::new()
     }
 
-    /// How full its tables are. For one whose tables are long and that knows without reading them.
+    /// Returns the sizes of its tables. For logics with long tables that know the sizes without reading them.
     fn table_sizes(&self) -> Vec<TableSize> {
         let size = |table: Table| TableSize {
             name: table.name,
@@ -87,91 +87,92 @@ pub trait Logic: fabric::SwitchLogic {
         self.tables().into_iter().map(size).collect()
     }
 
-    /// What it can be asked to do.
+    /// Returns its commands.
     fn commands(&self) -> Vec<CommandInfo> {
         Vec::new()
     }
 
-    /// Does what it is asked to: a command's name and its arguments. Returns what is to be shown.
+    /// Runs a command: its name and its arguments. Returns the output.
     fn call(&self, command: &[String]) -> Result<String, LogicError> {
         Err(LogicError::unknown_command(self.name(), command, &self.commands()))
     }
 
-    /// What a logic that takes its place may want to know. Called while it is in use, and once more when it is no longer.
+    /// Returns the state that a successor may need. Called while the logic is in use, and once more after its last
+    /// batch.
     fn hand_over(&self) -> Vec<State> {
         Vec::new()
     }
 
-    /// What the logic whose place it takes knows; what it does not understand it leaves. Called before its first batch, and
-    /// once more when it is in use already: then what it has learned itself is newer.
+    /// Takes over the predecessor's state, as far as it understands it. Called before its first batch, and once more
+    /// when it is in use already: then anything that it has learned itself is newer.
     fn take_over(&self, _states: &[State]) {}
 
-    /// Time passes: called by the control plane every few seconds with the seconds of [`fabric::clock`].
+    /// Advances its time: the control plane calls it every few seconds with the seconds of [`fabric::clock`].
     fn tick(&self, _now_seconds: u32) {}
 }
 
-/// A number that a logic counts.
+/// A counter of a logic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Its name: lower case, digits and underscores.
+    /// Name: lower-case letters, digits and underscores.
     pub name: String,
-    /// What is counted, in a line.
+    /// Description, in one line.
     pub help: String,
-    /// How many there were.
+    /// Count.
     pub value: u64,
 }
 
-/// A table of a logic, as people read it.
+/// A table of a logic, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The columns' names.
+    /// Names of the columns.
     pub columns: Vec<String>,
-    /// The rows, a text for each column.
+    /// Rows: one text for each column.
     pub rows: Vec<Vec<String>>,
-    /// How many rows it can have; 0: that is not known.
+    /// Largest number of rows; 0 if unknown.
     pub capacity: u64,
 }
 
-/// How full a table of a logic is.
+/// Size of a logic's table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSize {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// How many rows it has.
+    /// Number of rows.
     pub entries: u64,
-    /// How many rows it can have; 0: that is not known.
+    /// Largest number of rows; 0 if unknown.
     pub capacity: u64,
 }
 
-/// What a logic can be asked to do.
+/// A command of a logic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandInfo {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its arguments as usage texts have them, such as `PORT [SECONDS]`.
+    /// Arguments as in usage texts, such as `PORT [SECONDS]`.
     pub usage: String,
-    /// What it does, in a line.
+    /// Description, in one line.
     pub help: String,
 }
 
-/// A kind of logics that come from outside, each of which is called `PREFIX:FILE`.
+/// A kind of logics from outside, each named `PREFIX:FILE`.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     /// The prefix, such as `wasm`.
     pub prefix: &'static str,
-    /// How the names of such files end, such as `.wasm`, for whoever forgets the prefix.
+    /// Suffix of the file names, such as `.wasm`, for hints to users who forget the prefix.
     pub ending: &'static str,
-    /// What it is, in one line.
+    /// Description, in one line.
     pub summary: &'static str,
-    /// What can be said about the one in this file.
+    /// Describes the logic in a file.
     pub describe: fn(&str) -> Result<LogicDescription, LogicError>,
-    /// Makes the one in this file.
+    /// Makes the logic in a file.
     pub build: BuildFile,
 }
 
-/// Makes the logic in a file.
+/// Function that makes the logic in a file.
 pub type BuildFile = fn(&str, &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError>;
 
 type Build = fn(&[(String, String)], &'static [Kind]) -> Result<Arc<dyn Logic>, LogicError>;
@@ -179,23 +180,23 @@ type Build = fn(&[(String, String)], &'static [Kind]) -> Result<Arc<dyn Logic>, 
 /// A logic that ships with the switch.
 #[derive(Debug, Clone, Copy)]
 pub struct LogicInfo {
-    /// The name it is chosen by.
+    /// Name that selects the logic.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Description, in one line.
     pub summary: &'static str,
     params: fn() -> Vec<ParamDescription>,
     build: Build,
 }
 
 impl LogicInfo {
-    /// What can be said about it.
+    /// Returns its description.
     pub fn describe(&self) -> LogicDescription {
         let (name, summary) = (self.name.into(), self.summary.into());
         LogicDescription { name, summary, params: (self.params)(), commands: Vec::new() }
     }
 }
 
-/// The one of `kinds` that a logic is of, and its file, if it comes from outside.
+/// Returns the kind and the file of a logic from outside, if the name is of one of `kinds`.
 fn outside<'a>(name: &'a str, kinds: &'static [Kind]) -> Option<(&'static Kind, &'a str)> {
     let (prefix, file) = name.split_once(':')?;
     Some((kinds.iter().find(|kind| kind.prefix == prefix)?, file))
@@ -205,7 +206,7 @@ fn find(name: &str, kinds: &'static [Kind]) -> Result<&'static LogicInfo, LogicE
     LIST.iter().find(|info| info.name == name).ok_or_else(|| LogicError::unknown_logic(name, kinds))
 }
 
-/// What can be said about the logic called `name`, which is one of [`LIST`] or of one of `kinds`.
+/// Describes the logic `name`, which is in [`LIST`] or of one of `kinds`.
 pub fn describe(name: &str, kinds: &'static [Kind]) -> Result<LogicDescription, LogicError> {
     match outside(name, kinds) {
         Some((kind, file)) => (kind.describe)(file),
@@ -213,7 +214,7 @@ pub fn describe(name: &str, kinds: &'static [Kind]) -> Result<LogicDescription, 
     }
 }
 
-/// Makes the logic called `name`, which is one of [`LIST`] or of one of `kinds`.
+/// Makes the logic `name`, which is in [`LIST`] or of one of `kinds`.
 pub fn build(
     name: &str,
     params: &[(String, String)],
@@ -243,7 +244,7 @@ mod tests {
     #[test]
     fn every_logic_can_be_made_and_names_itself() {
         for info in LIST {
-            // A chain of nothing would be nothing.
+            // A chain needs a stage.
             let least: &[_] = if info.name == "chain" { &[("1", "hub")] } else { &[] };
             let logic = build(info.name, &given(least), &[]).unwrap();
             assert_eq!(logic.name(), info.name);
@@ -279,7 +280,7 @@ mod tests {
     }];
 
     #[test]
-    fn kinds_from_outside_are_told_by_their_prefix() {
+    fn the_prefix_selects_a_kind_from_outside() {
         assert_eq!(build("module:learning", &given(&[("ageing", "7")]), KINDS).unwrap().params()[0].1, "7");
         assert_eq!(describe("module:static", KINDS).unwrap(), describe("static", KINDS).unwrap());
         let unknown = describe("modul:static", KINDS).unwrap_err().to_string();
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_would_be_right() {
+    fn errors_name_the_accepted_values() {
         assert_eq!(
             refused("lerning", &[]),
             "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, dummy, module:FILE"

@@ -1,6 +1,7 @@
-//! Reading a logic's parameters: each known, each given once, each of its kind, or an error that says so.
+//! Reading a logic's parameters: each is known, given once and of its kind; anything else is an error that says so.
 //!
-//! The one place where a parameter's text becomes a value, for logics that ship with the switch and for those from outside.
+//! The only place where a parameter's text becomes a value, for logics that ship with the switch and for those from
+//! outside.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,14 +10,14 @@ use std::time::Duration;
 use packet::MacAddr;
 
 use crate::LogicError;
-use crate::description::{LogicDescription, ParamDefault, ParamDescription, ParamKind, written};
+use crate::description::{LogicDescription, ParamDefault, ParamDescription, ParamKind, format_duration};
 
-/// What a parameter is.
+/// Value of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParamValue {
     /// A whole number.
     Number(u64),
-    /// One of the words that it can be.
+    /// One of the words accepted.
     Choice(String),
     /// On or off.
     Switch(bool),
@@ -32,46 +33,46 @@ pub enum ParamValue {
     Ip(IpAddr),
 }
 
-/// The value as it would be given.
+/// Writes the value as users give it.
 impl fmt::Display for ParamValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
             Self::Choice(text) | Self::Text(text) | Self::Port(text) => f.write_str(text),
             Self::Switch(on) => f.write_str(if *on { "on" } else { "off" }),
-            Self::Duration(time) => f.write_str(&written(*time)),
+            Self::Duration(time) => f.write_str(&format_duration(*time)),
             Self::Mac(mac) => mac.fmt(f),
             Self::Ip(address) => address.fmt(f),
         }
     }
 }
 
-/// The parameters of a logic: those given and those that have a default.
+/// Parameters of a logic: those given and those with a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Values(Vec<(String, ParamValue)>);
 
 impl Values {
-    /// Names and values in the order of the description; then those whose names the user supplied.
+    /// Iterates over names and values in the order of the description, followed by those whose names the user supplied.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &ParamValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The value of a parameter; `None` if it was not given and has no default.
+    /// Returns the value of a parameter; `None` if it was not given and has no default.
     pub fn get(&self, name: &str) -> Option<&ParamValue> {
         self.iter().find(|(there, _)| *there == name).map(|(_, value)| value)
     }
 
-    /// A number; 0 if the parameter is none.
+    /// Returns a number; 0 if the parameter is none.
     pub fn number(&self, name: &str) -> u64 {
         if let Some(ParamValue::Number(number)) = self.get(name) { *number } else { 0 }
     }
 
-    /// Whether a switch is on; false if the parameter is none.
+    /// Returns whether a switch is on; false if the parameter is none.
     pub fn is_on(&self, name: &str) -> bool {
         matches!(self.get(name), Some(ParamValue::Switch(true)))
     }
 
-    /// A word, text or name; empty if the parameter is none of these.
+    /// Returns a word, text or name; empty if the parameter is none of these.
     pub fn text(&self, name: &str) -> &str {
         match self.get(name) {
             Some(ParamValue::Choice(text) | ParamValue::Text(text) | ParamValue::Port(text)) => text,
@@ -79,13 +80,13 @@ impl Values {
         }
     }
 
-    /// All as they would be given.
+    /// Returns all as users give them.
     pub fn to_text(&self) -> Vec<(String, String)> {
         self.iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
     }
 }
 
-/// Reads the parameters given to a logic, and adds the defaults of those that were not.
+/// Reads the parameters given to a logic, and adds the defaults of the others.
 pub fn check(logic: &LogicDescription, given: &[(String, String)]) -> Result<Values, LogicError> {
     let any = logic.params.iter().find(|param| param.any_name);
     let named = |name: &str| logic.params.iter().find(|param| !param.any_name && param.name == name);
@@ -126,14 +127,14 @@ fn value(
         .ok_or_else(|| LogicError::bad_value(&logic.name, name, text, param.kind.to_string()))
 }
 
-/// The value that a text stands for, if it is of this kind.
+/// Reads a text as a value of this kind.
 fn read(kind: &ParamKind, text: &str) -> Option<ParamValue> {
     Some(match kind {
         ParamKind::Number { min, max, .. } => {
             ParamValue::Number(digits(text).filter(|number| (min..=max).contains(&number))?)
         }
         ParamKind::Choice(words) => ParamValue::Choice(words.iter().find(|word| *word == text)?.clone()),
-        // In TOML these are values of their own.
+        // In TOML these are booleans.
         ParamKind::Switch => ParamValue::Switch(match text {
             "on" | "true" => true,
             "off" | "false" => false,
@@ -151,7 +152,7 @@ fn read(kind: &ParamKind, text: &str) -> Option<ParamValue> {
     })
 }
 
-/// A whole number; `parse` alone would take `+1`.
+/// Reads a whole number; `parse` alone would accept `+1`.
 fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
@@ -169,7 +170,7 @@ fn duration(text: &str) -> Option<Duration> {
     digits(number)?.checked_mul(ms).map(Duration::from_millis)
 }
 
-/// Whether a description that came from outside makes sense; else what does not.
+/// Checks a description that came from outside.
 pub fn check_description(logic: &LogicDescription) -> Result<(), String> {
     for (i, param) in logic.params.iter().enumerate() {
         let name = &param.name;
@@ -178,17 +179,20 @@ pub fn check_description(logic: &LogicDescription) -> Result<(), String> {
             false => byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-',
         };
         if name.is_empty() || name.len() > 64 || !name.bytes().all(letter) {
-            return Err(format!(
-                "`{}` is no name for a parameter: up to 64 lower case letters, digits and dashes are",
-                name.escape_default()
-            ));
+            let expected = match param.any_name {
+                true => "1 to 64 capital letters and dashes",
+                false => "1 to 64 lower-case letters, digits and dashes",
+            };
+            return Err(format!("invalid parameter name `{}`: expected {expected}", name.escape_default()));
         }
         let earlier = || logic.params.iter().take(i);
         if earlier().any(|other| other.name == *name) {
             return Err(format!("parameter `{name}` is described twice"));
         }
         if param.any_name && earlier().any(|other| other.any_name) {
-            return Err(format!("parameter `{name}` is the second one whose names users supply"));
+            return Err(format!(
+                "parameter `{name}` is the second with names that users supply; only one may be"
+            ));
         }
         let impossible = match &param.kind {
             ParamKind::Number { min, max, .. } => min > max,
@@ -197,13 +201,13 @@ pub fn check_description(logic: &LogicDescription) -> Result<(), String> {
             _ => false,
         };
         if impossible {
-            return Err(format!("parameter `{name}` can have no value: {} is expected", param.kind));
+            return Err(format!("parameter `{name}` can have no value: expected {}", param.kind));
         }
         if let ParamDefault::Value(text) = &param.default
             && read(&param.kind, text).is_none()
         {
             return Err(format!(
-                "the default of parameter `{name}`, `{}`, is none of its values: {} is expected",
+                "invalid default `{}` of parameter `{name}`: expected {}",
                 text.escape_default(),
                 param.kind
             ));
@@ -221,14 +225,14 @@ mod tests {
     }
 
     fn one(kind: ParamKind) -> LogicDescription {
-        logic(vec![ParamDescription::new("x", kind, "what is tried")])
+        logic(vec![ParamDescription::new("x", kind, "under test")])
     }
 
     fn given(given: &[(&str, &str)]) -> Vec<(String, String)> {
         given.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
     }
 
-    /// What `x=text` is, or what is expected instead.
+    /// Returns the value of `x=text`, or what is expected instead.
     fn x(kind: &ParamKind, text: &str) -> Result<ParamValue, String> {
         match check(&one(kind.clone()), &given(&[("x", text)])) {
             Ok(values) => Ok(values.get("x").unwrap().clone()),
@@ -237,11 +241,11 @@ mod tests {
         }
     }
 
-    /// A kind, what it reads, what it refuses, and what it says is expected.
+    /// A kind, values that it reads, texts that it refuses, and its description of the accepted values.
     type Case<'a> = (ParamKind, &'a [(&'a str, ParamValue)], &'a [&'a str], &'a str);
 
     #[test]
-    fn each_kind_reads_what_it_writes_and_says_what_it_expects() {
+    fn each_kind_reads_its_own_text_and_describes_the_accepted_values() {
         let time = |ms| ParamValue::Duration(Duration::from_millis(ms));
         let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
         let number = ParamKind::number(2..=9, "ports");
@@ -322,11 +326,11 @@ mod tests {
         }
         assert_eq!(x(&ParamKind::Switch, "true"), Ok(ParamValue::Switch(true)));
         assert_eq!(x(&ParamKind::Duration { min: second, max: day }, "60"), Ok(time(60_000)));
-        assert_eq!(written(Duration::ZERO), "0s");
+        assert_eq!(format_duration(Duration::ZERO), "0s");
     }
 
     #[test]
-    fn what_is_not_given_has_its_default_or_none() {
+    fn missing_parameters_have_their_default_or_none() {
         let logic = logic(vec![
             ParamDescription::new("rate", ParamKind::number(1..=10, ""), "").or(3),
             ParamDescription::new("log", ParamKind::Switch, "").or("off"),
@@ -365,17 +369,20 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_that_make_no_sense_are_told_from_others() {
+    fn senseless_descriptions_are_refused() {
         let param = |name: &str, kind| ParamDescription::new(name, kind, "");
         assert_eq!(check_description(&one(ParamKind::Ip)), Ok(()));
         for (params, wrong) in [
-            (vec![param("", ParamKind::Ip)], "`` is no name"),
-            (vec![param("A b", ParamKind::Ip)], "`A b` is no name"),
-            (vec![param("a\n", ParamKind::Ip)], "`a\\n` is no name"),
+            (vec![param("", ParamKind::Ip)], "invalid parameter name ``"),
+            (
+                vec![param("A b", ParamKind::Ip)],
+                "invalid parameter name `A b`: expected 1 to 64 lower-case letters, digits and dashes",
+            ),
+            (vec![param("a\n", ParamKind::Ip)], "invalid parameter name `a\\n`"),
             (vec![param("a", ParamKind::Ip), param("a", ParamKind::Mac)], "`a` is described twice"),
             (
                 vec![param("A", ParamKind::Ip).of_any_name(), param("B", ParamKind::Ip).of_any_name()],
-                "`B` is the second one",
+                "`B` is the second with names that users supply",
             ),
             (
                 vec![param("a", ParamKind::Number { min: 2, max: 1, unit: "".into() })],
@@ -384,7 +391,7 @@ mod tests {
             (vec![param("a", ParamKind::choice(&[]))], "`a` can have no value"),
             (
                 vec![param("a", ParamKind::Switch).or("maybe")],
-                "default of parameter `a`, `maybe`, is none of its values: `on` or `off` is expected",
+                "invalid default `maybe` of parameter `a`: expected `on` or `off`",
             ),
         ] {
             let said = check_description(&logic(params)).unwrap_err();

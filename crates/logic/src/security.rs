@@ -1,8 +1,8 @@
-//! Port security: which stations may speak at a port, and under which addresses.
+//! Port security: the stations and addresses that a port may send from.
 //!
-//! Invariants: a packet that may not enter changes nothing that is known of any station; a station that is known at one
-//! port is not taken away by another that is guarded, until it has aged there. A port that nobody guards pays nothing for
-//! this, for the loop over its packets is compiled without.
+//! Invariants: a refused packet changes nothing that is known of any station; a station known at one port does not move
+//! to a port that restricts its stations until it has aged out. A port without security pays nothing for this: the loop
+//! over its packets is compiled without it.
 
 use fabric::protection::Security;
 use fabric::{Batch, DropReason, PortIndex, Value, VersionId};
@@ -12,51 +12,51 @@ use packet::ether;
 use crate::fdb::{Admission, Fdb, Foresight, Key};
 use crate::source_guard::{self, Verdict};
 
-/// Most bytes of a packet that are looked at for addresses within.
+/// Bytes of a packet inspected for addresses within, at most.
 const LOOK: usize = 512;
 
-/// What is to be done with a packet after its source was heard.
+/// Outcome for a packet after its source was heard.
 pub(crate) enum Heard {
     /// Send it on.
     Enter,
-    /// The same, but a station's port may have changed.
+    /// Send it on; a station's port may have changed.
     Moved,
-    /// Nothing: it was dropped and counted.
+    /// Do nothing: it was dropped and counted.
     Refused,
 }
 
-/// How the sources of a port's packets are learned.
+/// Learns from the sources of a port's packets.
 pub(crate) trait Sources {
-    /// Packet `v` came from station `src`, which has this key.
+    /// Learns that packet `v` came from station `src`, which has this key.
     fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, v: VersionId, src: MacAddr, key: Key) -> Heard;
 
-    /// Where the packet's destination is.
+    /// Looks up the port of the packet's destination.
     #[inline(always)]
     fn lookup(&self, fdb: &Fdb, key: Key) -> Option<PortIndex> {
         fdb.lookup(key)
     }
 
-    /// Says what was found or decided about a packet, if somebody asked.
+    /// Adds a remark about a packet to its trace, if one is being made.
     #[inline(always)]
     fn say(&self, _: &mut Batch<'_>, _: VersionId, _text: &'static str, _values: &[Value]) {}
 }
 
-/// A port that anybody may speak at.
-pub(crate) struct Anybody {
+/// Sources at a port without security.
+pub(crate) struct Unrestricted {
     ingress: PortIndex,
     now: u32,
-    /// A run of packets from one station is learned from once.
+    /// Station of the last packet: a run of packets from one station is learned from once.
     last: Option<Key>,
 }
 
-impl Anybody {
+impl Unrestricted {
     #[inline]
     pub(crate) fn of(batch: &Batch<'_>) -> Self {
         Self { ingress: batch.ingress(), now: batch.now(), last: None }
     }
 }
 
-impl Sources for Anybody {
+impl Sources for Unrestricted {
     #[inline(always)]
     fn heard(&mut self, fdb: &Fdb, _: &mut Batch<'_>, _: VersionId, src: MacAddr, key: Key) -> Heard {
         if self.last != Some(key) && !src.is_multicast() {
@@ -69,34 +69,39 @@ impl Sources for Anybody {
     }
 }
 
-/// A port that not everybody may speak at.
-pub(crate) struct Guarded<'a> {
+/// Sources at a port with security.
+pub(crate) struct Restricted<'a> {
     security: &'a Security,
     stations: bool,
-    anybody: Anybody,
-    /// The last station that was let in.
+    unrestricted: Unrestricted,
+    /// The last station accepted.
     last: Option<Key>,
 }
 
-impl<'a> Guarded<'a> {
+impl<'a> Restricted<'a> {
     pub(crate) fn of(batch: &Batch<'_>, security: &'a Security) -> Self {
-        Self { security, stations: security.guards_stations(), anybody: Anybody::of(batch), last: None }
+        Self {
+            security,
+            stations: security.guards_stations(),
+            unrestricted: Unrestricted::of(batch),
+            last: None,
+        }
     }
 }
 
-impl Sources for Guarded<'_> {
+impl Sources for Restricted<'_> {
     fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, v: VersionId, src: MacAddr, key: Key) -> Heard {
         if !admits(self.security, batch, v, src) {
             return Heard::Refused;
         }
         if !self.stations {
-            return self.anybody.heard(fdb, batch, v, src, key);
+            return self.unrestricted.heard(fdb, batch, v, src, key);
         }
         if self.last == Some(key) {
             return Heard::Enter;
         }
         let most = self.security.max_stations.unwrap_or(u32::MAX);
-        let Anybody { ingress, now, .. } = self.anybody;
+        let Unrestricted { ingress, now, .. } = self.unrestricted;
         match fdb.learn_within(key, ingress, now, most, self.security.sticky) {
             Admission::Known => {
                 self.last = Some(key);
@@ -114,26 +119,26 @@ impl Sources for Guarded<'_> {
     }
 }
 
-/// The sources of packets that somebody wants explained.
+/// Sources of packets that a trace explains.
 pub(crate) struct Explained<'a> {
-    guarded: Option<Guarded<'a>>,
-    anybody: Anybody,
-    /// In a rehearsal: what would have become of the table.
+    restricted: Option<Restricted<'a>>,
+    unrestricted: Unrestricted,
+    /// In a rehearsal: the predicted effect on the table.
     foreseen: Option<(Key, Foresight)>,
 }
 
 impl<'a> Explained<'a> {
     pub(crate) fn of(batch: &Batch<'a>) -> Self {
-        let guarded = batch.security().map(|security| Guarded::of(batch, security));
-        Self { guarded, anybody: Anybody::of(batch), foreseen: None }
+        let restricted = batch.security().map(|security| Restricted::of(batch, security));
+        Self { restricted, unrestricted: Unrestricted::of(batch), foreseen: None }
     }
 
-    /// What the table makes of the station; `None` if it is not asked.
+    /// Predicts the effect of hearing a station; `None` if nothing is looked up.
     fn foresee(&self, fdb: &Fdb, src: MacAddr, key: Key) -> Option<Foresight> {
-        let Anybody { ingress, now, .. } = self.anybody;
-        match self.guarded.as_ref().filter(|guarded| guarded.stations) {
-            Some(guarded) => {
-                let most = guarded.security.max_stations.unwrap_or(u32::MAX);
+        let Unrestricted { ingress, now, .. } = self.unrestricted;
+        match self.restricted.as_ref().filter(|restricted| restricted.stations) {
+            Some(restricted) => {
+                let most = restricted.security.max_stations.unwrap_or(u32::MAX);
                 Some(fdb.foresee_within(key, ingress, now, most))
             }
             None => (!src.is_multicast()).then(|| fdb.foresee(key, ingress, now)),
@@ -143,21 +148,21 @@ impl<'a> Explained<'a> {
 
 impl Sources for Explained<'_> {
     fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, v: VersionId, src: MacAddr, key: Key) -> Heard {
-        if let Some(guarded) = &self.guarded
-            && !admits(guarded.security, batch, v, src)
+        if let Some(restricted) = &self.restricted
+            && !admits(restricted.security, batch, v, src)
         {
             return Heard::Refused;
         }
         let foreseen = self.foresee(fdb, src, key);
         remark_station(batch, v, src, foreseen);
         if !batch.is_rehearsal() {
-            return match &mut self.guarded {
-                Some(guarded) => guarded.heard(fdb, batch, v, src, key),
-                None => self.anybody.heard(fdb, batch, v, src, key),
+            return match &mut self.restricted {
+                Some(restricted) => restricted.heard(fdb, batch, v, src, key),
+                None => self.unrestricted.heard(fdb, batch, v, src, key),
             };
         }
         self.foreseen = foreseen.map(|foreseen| (key, foreseen));
-        let guards = self.guarded.as_ref().is_some_and(|guarded| guarded.stations);
+        let guards = self.restricted.as_ref().is_some_and(|restricted| restricted.stations);
         match foreseen {
             Some(Foresight::Surplus | Foresight::Elsewhere(_) | Foresight::NoRoom) if guards => {
                 batch.discard(v, DropReason::StationLimit);
@@ -170,7 +175,7 @@ impl Sources for Explained<'_> {
     fn lookup(&self, fdb: &Fdb, key: Key) -> Option<PortIndex> {
         match self.foreseen {
             Some((own, Foresight::Moves(_) | Foresight::Learned(_))) if own == key => {
-                Some(self.anybody.ingress)
+                Some(self.unrestricted.ingress)
             }
             Some((_, Foresight::Learned(Some(evicted)))) if evicted == key => None,
             _ => fdb.lookup(key),
@@ -188,20 +193,20 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
         None => batch.remark(v, "its source, {}, is a group address: nothing is learned", &[mac]),
         Some(Foresight::Known) => batch.remark(v, "its source, {}, is known at {}", &[mac, here]),
         Some(Foresight::Surplus) => {
-            batch.remark(v, "its source, {}, is one too many at {} and is forgotten", &[mac, here]);
+            batch.remark(v, "its source, {}, exceeds the station limit of {} and is forgotten", &[mac, here]);
         }
         Some(Foresight::Moves(from)) => {
             batch.remark(v, "its source, {}, has moved from {} to {}", &[mac, Value::Port(from), here]);
         }
         Some(Foresight::Stays(at)) => {
-            batch.remark(v, "its source, {}, stays at {}, where it was put by hand", &[mac, Value::Port(at)]);
-        }
-        Some(Foresight::Elsewhere(at)) => {
             batch.remark(
                 v,
-                "its source, {}, is at {}, and not to be taken to {}",
-                &[mac, Value::Port(at), here],
+                "its source, {}, stays at {}: its entry there is static",
+                &[mac, Value::Port(at)],
             );
+        }
+        Some(Foresight::Elsewhere(at)) => {
+            batch.remark(v, "its source, {}, is at {} and may not move to {}", &[mac, Value::Port(at), here]);
         }
         Some(Foresight::Learned(None)) => {
             batch.remark(v, "its source, {}, is new, and learned at {}", &[mac, here]);
@@ -211,12 +216,13 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
             batch.remark(v, "its source, {}, is new, and learned at {}; {} makes room for it", &values);
         }
         Some(Foresight::NoRoom) => {
-            batch.remark(v, "its source, {}, is new, and there is no room for it at {}", &[mac, here]);
+            batch.remark(v, "its source, {}, is new, but {} has no room for it", &[mac, here]);
         }
     }
 }
 
-/// Whether a packet's source may speak, as far as that needs no table; if not, it is dropped and counted.
+/// Returns whether a packet's source may send, as far as that needs no table; if not, the packet is dropped and
+/// counted.
 pub fn admits_packet(security: &Security, batch: &mut Batch<'_>, v: VersionId) -> bool {
     match ether::addresses(batch.header(v)) {
         Some((_, src)) => admits(security, batch, v, src),
@@ -224,9 +230,9 @@ pub fn admits_packet(security: &Security, batch: &mut Batch<'_>, v: VersionId) -
     }
 }
 
-/// Whether a packet's source may speak, as far as that needs no table; if not, it is dropped and counted.
+/// [`admits_packet`] for a source that is read already.
 pub(crate) fn admits(security: &Security, batch: &mut Batch<'_>, v: VersionId, src: MacAddr) -> bool {
-    // A group is no station (IEEE 802.3 §3.2.3): what claims to come from one could not be counted.
+    // A group is not a station (IEEE 802.3 §3.2.3): a packet with a group as its source could not be counted for one.
     if security.guards_stations() && (src.is_multicast() || !security.names(src)) {
         batch.discard(v, DropReason::StationLimit);
         return false;

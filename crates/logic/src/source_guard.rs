@@ -1,11 +1,11 @@
-//! Source guard: under which addresses a port may send and answer for.
+//! Source guard: the addresses that a port may send from and answer for.
 //!
-//! Looked at are the source of IPv4 and IPv6 packets, and what would make others believe that an address is here: the
-//! sender in ARP (RFC 826), targets and link-layer addresses in neighbour discovery (RFC 4861). A station that has no
-//! address yet may ask for one (DHCP, RFC 2131) and whether somebody has it (RFC 5227, RFC 4862), no more.
+//! It checks the source of IPv4 and IPv6 packets, and the fields that make others believe that an address is here: the
+//! sender in ARP (RFC 826), targets and link-layer addresses in neighbour discovery (RFC 4861). A station without an
+//! address may ask for one (DHCP, RFC 2131) and check whether another has it (RFC 5227, RFC 4862), nothing else.
 //!
-//! Invariant: what cannot be read, because it is malformed or hides behind headers that are too long, is not allowed.
-//! Frames of other protocols have no address to guard and pass.
+//! Invariant: a packet that cannot be read, because it is malformed or its headers are too long, is not allowed. Frames
+//! of other protocols have no address to guard and pass.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,14 +13,14 @@ use fabric::protection::Source;
 use packet::headers::{IPV6_LEN, protocol};
 use packet::{EtherType, IpVersion, Layers, MacAddr, ether};
 
-/// What a look at a packet's front has shown.
+/// Result of inspecting a packet's front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It may pass.
+    /// The packet may pass.
     Allowed,
-    /// It may not.
+    /// The packet may not pass.
     Forbidden,
-    /// More of the packet is needed to tell.
+    /// The result cannot be told without more of the packet.
     TooShort,
 }
 
@@ -39,7 +39,7 @@ const MLD2_REPORT: u8 = 143;
 const SOURCE_LINK_LAYER: u8 = 1;
 const TARGET_LINK_LAYER: u8 = 2;
 
-/// Whether a port that is granted `sources` may send the packet that begins with `header`.
+/// Inspects the packet that begins with `header`, at a port that is granted `sources`.
 pub(crate) fn look(header: &[u8], sources: &[Source]) -> Verdict {
     let Some((_, mac)) = ether::addresses(header) else { return Forbidden };
     let layers = Layers::parse(header);
@@ -49,7 +49,7 @@ pub(crate) fn look(header: &[u8], sources: &[Source]) -> Verdict {
         (_, Some(IpVersion::V6)) => guard.ipv6(),
         (Some(EtherType::ARP), None) => guard.arp(),
         (Some(EtherType::IPV4 | EtherType::IPV6), None) => Forbidden,
-        // Tags below tags: who takes them off may find anything.
+        // More tags than are read: the receiver that removes them may find any packet.
         (Some(ethertype), None) if ethertype.is_vlan() => Forbidden,
         (_, None) => Allowed,
     }
@@ -58,7 +58,7 @@ pub(crate) fn look(header: &[u8], sources: &[Source]) -> Verdict {
 struct Guard<'a> {
     header: &'a [u8],
     layers: Layers,
-    /// Where the frame says that it comes from.
+    /// The frame's source.
     mac: MacAddr,
     sources: &'a [Source],
 }
@@ -76,7 +76,7 @@ impl Guard<'_> {
         self.header.get(at..)?.first_chunk().copied()
     }
 
-    /// RFC 791 §3.1; without an address of its own a station may call for a DHCP server, RFC 2131 §4.1.
+    /// RFC 791 §3.1; a station without an address may send to a DHCP server, RFC 2131 §4.1.
     fn ipv4(&self) -> Verdict {
         let l3 = usize::from(self.layers.l3.unwrap_or(0));
         let Some(source) = self.field::<4>(l3 + 12).map(Ipv4Addr::from) else { return Forbidden };
@@ -88,8 +88,8 @@ impl Guard<'_> {
         if dhcp { Allowed } else { Forbidden }
     }
 
-    /// RFC 826: the sender's protocol address, for its hardware address and for the one that the frame came from. A
-    /// sender without an address is one that probes, RFC 5227 §2.1.1.
+    /// RFC 826: the sender's protocol address, for its hardware address and for the frame's source. A sender without an
+    /// address is probing, RFC 5227 §2.1.1.
     fn arp(&self) -> Verdict {
         let at = usize::from(self.layers.l2_len);
         let Some([0, 1, 8, 0, 6, 4, _, _]) = self.field::<8>(at) else { return Forbidden };
@@ -119,7 +119,7 @@ impl Guard<'_> {
         }
         let kind = self.layers.l4.and_then(|l4| self.field::<1>(l4.into()));
         match kind {
-            // Only of a fragment that is not the first; nobody takes neighbour discovery in fragments (RFC 6980).
+            // Only a fragment after the first; receivers ignore neighbour discovery in fragments (RFC 6980).
             None if self.layers.fragment && !source.is_unspecified() => Allowed,
             None => TooShort,
             Some([kind]) => self.icmpv6(kind, l3, source),
@@ -141,12 +141,13 @@ impl Guard<'_> {
         let Some(message) = self.header.get(l4..l3 + IPV6_LEN + usize::from(length)) else { return TooShort };
         let target =
             message.get(8..24).and_then(|bytes| bytes.first_chunk::<16>()).map(|b| Ipv6Addr::from(*b));
-        // Whose link-layer address the message tells, where the options begin, and which of them tells it.
+        // The owner of the link-layer address in the message, the offset of the options, and the type of the option
+        // with it.
         let (owner, options, told) = match (kind, target) {
             (NEIGHBOUR_ADVERTISEMENT, Some(target)) if self.owns(target.into(), self.mac) => {
                 (target, 24, TARGET_LINK_LAYER)
             }
-            // Asking whether an address is free says that it may be taken (RFC 4862 §5.4).
+            // Checking whether an address is free prepares taking it (RFC 4862 §5.4).
             (NEIGHBOUR_SOLICITATION, Some(target)) if nameless => {
                 return self.owned(target.into());
             }
@@ -154,7 +155,7 @@ impl Guard<'_> {
             (ROUTER_SOLICITATION, _) if nameless => return Allowed,
             (ROUTER_SOLICITATION, _) => (source, 8, SOURCE_LINK_LAYER),
             (NEIGHBOUR_ADVERTISEMENT | NEIGHBOUR_SOLICITATION, _) => return Forbidden,
-            // Routers: by their source alone.
+            // Routers are checked by their source alone.
             _ => return if nameless { Forbidden } else { Allowed },
         };
         self.options(message.get(options..).unwrap_or_default(), told, owner)
@@ -194,7 +195,7 @@ mod tests {
         Source { address, prefix, mac: mac.map(MacAddr) }
     }
 
-    /// 10.0.0.5 and fe80::5 at ME, 10.0.0.6 and fd00::6 at whichever station.
+    /// 10.0.0.5 and fe80::5 at ME, 10.0.0.6 and fd00::6 at any station.
     fn granted() -> Vec<Source> {
         vec![
             source("10.0.0.5", Some(ME)),
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(verdict(&ipv4(ME, "10.0.0.7", &[0; 8])), Forbidden);
         assert_eq!(verdict(&ipv4(ME, "0.0.0.0", &[0, 68, 0, 67, 0, 0, 0, 0])), Allowed, "DHCP");
         assert_eq!(verdict(&ipv4(ME, "0.0.0.0", &[0, 67, 0, 68, 0, 0, 0, 0])), Forbidden);
-        // Malformed, truncated, or below more tags than anyone looks behind.
+        // Malformed, truncated, or below more tags than are read.
         assert_eq!(verdict(&ethernet(ME, 0x0800, &[0x44; 40])), Forbidden);
         assert_eq!(verdict(&ipv4(ME, "10.0.0.5", &[])[..30]), Forbidden);
         let mut tagged = ipv4(ME, "10.0.0.7", &[0; 8]);
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(verdict(&ipv6(OTHER, "fe80::5", 17, &[0; 8])), Forbidden);
         assert_eq!(verdict(&ipv6(ME, "fd00::7", 17, &[0; 8])), Forbidden);
         assert_eq!(verdict(&ipv6(ME, "::", 17, &[0; 8])), Forbidden);
-        // Further headers than were copied: more is asked for.
+        // With more headers than were copied, more of the packet is needed.
         let hidden = ipv6(ME, "fd00::6", 60, &[&[58, 20][..], &[0; 30]].concat());
         assert_eq!(verdict(&hidden), TooShort);
         let later_fragment = [58, 0, 0, 8, 0, 0, 0, 1, 136, 0];
@@ -298,20 +299,20 @@ mod tests {
         assert_eq!(from("fe80::5", &discovery(136, "fd00::6", None)), Allowed);
         assert_eq!(from("fe80::5", &discovery(135, "fd00::1", Some((1, ME)))), Allowed);
         assert_eq!(from("fe80::5", &discovery(135, "fd00::1", Some((1, OTHER)))), Forbidden);
-        assert_eq!(from("::", &discovery(135, "fd00::6", None)), Allowed, "is it free?");
+        assert_eq!(from("::", &discovery(135, "fd00::6", None)), Allowed, "check whether it is free");
         assert_eq!(from("::", &discovery(135, "fd00::1", None)), Forbidden);
         assert_eq!(from("::", &discovery(136, "fd00::6", None)), Allowed);
         assert_eq!(from("::", &[133, 0, 0, 0, 0, 0, 0, 0]), Allowed);
         assert_eq!(from("fe80::5", &[&[133, 0, 0, 0, 0, 0, 0, 0, 1, 1][..], &OTHER].concat()), Forbidden);
         assert_eq!(from("::", &[143, 0, 0, 0, 0, 0, 0, 0]), Allowed, "before it has an address");
         assert_eq!(from("::", &[128, 0, 0, 0, 0, 0, 0, 0]), Forbidden);
-        // An option of no length, or one beyond the message.
+        // An option of length zero, or one beyond the message.
         let mut odd = discovery(136, "fe80::5", Some((2, ME)));
         odd[25] = 0;
         assert_eq!(from("fe80::5", &odd), Forbidden);
         odd[25] = 2;
         assert_eq!(from("fe80::5", &odd), Forbidden);
-        // What the packet says is longer than what there is to see.
+        // The length in the packet exceeds the visible part.
         assert_eq!(verdict(&ipv6(ME, "fe80::5", 58, &discovery(136, "fe80::5", None))[..70]), TooShort);
     }
 
@@ -322,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands elsewhere in it: IP from an address that is not granted does not pass.
+        /// Whatever the other bytes: IP from an address that is not granted does not pass.
         #[test]
         fn no_other_address_passes(
             v6: bool, mut bytes in prop::collection::vec(any::<u8>(), 60..200), next in prop::sample::select(vec![0u8, 6, 17, 43, 44, 58, 60]),

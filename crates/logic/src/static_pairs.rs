@@ -1,10 +1,10 @@
 //! `static`: every port is wired to exactly one other port.
 //!
-//! A wire forwards everything, addresses reserved for bridges (IEEE 802.1Q table 8-1) included, so that link
-//! protocols work through it; VLAN settings of its two ends hold as in a bridge (IEEE 802.1Q §8.6).
+//! A wire forwards everything, addresses reserved for bridges (IEEE 802.1Q table 8-1) included, so that link protocols
+//! work through it; VLAN settings of its two ends apply as in a bridge (IEEE 802.1Q §8.6).
 //!
-//! Invariants: the partners are named once, when the logic is made; which index a name has is resolved whenever
-//! the ports change, into a table that workers read without locks; each packet meets a partner that was or is right.
+//! Invariants: the partners are named once, when the logic is made; names are resolved to indexes whenever the ports
+//! change, into a table that workers read without locks; each packet meets a partner that was or is right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use crate::{Logic, LogicError, LogicInfo, ParamDescription, ParamKind, params};
 pub(crate) const INFO: LogicInfo = LogicInfo {
     name: "static",
     summary: "wires: every port goes to exactly one other port",
-    params: described,
+    params: param_descriptions,
     build: |params, _| Ok(Arc::new(StaticPairs::new(params)?)),
 };
 
-fn described() -> Vec<ParamDescription> {
-    let help = "PORT goes to the port that is named, and back unless that one is given a partner too";
-    let otherwise = "ports in the order of their indices: 0 and 1, 2 and 3, ...";
+fn param_descriptions() -> Vec<ParamDescription> {
+    let help = "the port that PORT sends to; wired back too unless that port is given a partner of its own";
+    let otherwise = "ports are paired by their indexes: 0 and 1, 2 and 3, ...";
     vec![ParamDescription::new("PORT", ParamKind::Port, help).optional(otherwise).of_any_name()]
 }
 
-/// No partner. Not an index: bridges hold fewer ports.
+/// No partner. Not an index: bridges have fewer ports.
 const NONE: u16 = u16::MAX;
 
 /// The logic `static`. See the module's documentation.
 pub struct StaticPairs {
     given: Vec<(String, String)>,
-    /// Where each named port goes.
+    /// Partner of each port, by name.
     partners: BTreeMap<String, String>,
     table: Box<[AtomicU16]>,
 }
 
 impl StaticPairs {
-    /// Parameters: pairs of port names; none pairs neighbouring indices.
+    /// Makes the logic. Parameters: pairs of port names; without any, neighbouring indexes are paired.
     pub fn new(given: &[(String, String)]) -> Result<Self, LogicError> {
         params::check(&INFO.describe(), given)?;
         for (port, partner) in given {
@@ -64,7 +64,7 @@ impl StaticPairs {
     }
 }
 
-/// Adds the way back where none was given.
+/// Adds the way back of pairs where none was given.
 fn both_ways(given: &[(String, String)]) -> Result<BTreeMap<String, String>, LogicError> {
     let forth: BTreeMap<_, _> = given.iter().cloned().collect();
     let mut both = forth.clone();
@@ -86,7 +86,7 @@ impl StaticPairs {
                 let here = Value::Port(batch.ingress());
                 batch.packets().for_each(|v| batch.remark(v, "{} is wired to no port", &[here]));
             }
-            return; // what nothing is said about is dropped and counted as `no-destination`
+            return; // packets without a decision are dropped and counted as `no-destination`
         }
         let vlans = Vlans::of(batch);
         let security = batch.security();
@@ -133,7 +133,7 @@ impl SwitchLogic for StaticPairs {
                 *entry = *partner;
             }
         }
-        // Each entry by itself is all that a packet needs.
+        // Workers need each entry only by itself.
         for (entry, partner) in self.table.iter().zip(table) {
             entry.store(partner, Relaxed);
         }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn named_pairs_go_both_ways_unless_told_otherwise() {
+    fn named_pairs_go_both_ways_unless_given_otherwise() {
         let ports = [(0, "a"), (1, "b"), (2, "c")];
         assert_eq!(table(&[("c", "a")], &ports), [(0, 2), (2, 0)]);
         assert_eq!(table(&[("a", "b"), ("b", "c"), ("c", "a")], &ports), [(0, 1), (1, 2), (2, 0)]);

@@ -1,8 +1,8 @@
-//! Views of a logic that the control plane has commands for: which stations there are (`mswitch fdb`) and who is in which
-//! group (`mswitch bridge groups`).
+//! Views of a logic that the control plane has commands for: stations (`mswitch fdb`) and members of groups (`mswitch
+//! bridge groups`).
 //!
-//! A logic offers those that it can; commands for the others say that it has none. What only one logic
-//! knows about is shown through [`crate::Logic::tables`] instead, and needs no view.
+//! A logic offers any of them; the commands of the others report that it has none. Data that only one logic has is
+//! shown through [`crate::Logic::tables`] instead, and needs no view.
 
 use fabric::PortIndex;
 use packet::MacAddr;
@@ -27,10 +27,10 @@ impl Views<'_> {
 
 /// A filtering database (IEEE 802.1Q §8.8): stations, learned or static, by VLAN and address.
 pub trait MacTable {
-    /// Lists the stations in no particular order. Workers go on meanwhile: each entry was true at some instant.
+    /// Lists the stations in no particular order. Workers continue meanwhile: each entry was true at some instant.
     fn entries(&self) -> Vec<FdbEntry>;
 
-    /// Adds a static station (IEEE 802.1Q §8.8.1), which replaces what was known about it.
+    /// Adds a static station (IEEE 802.1Q §8.8.1), replacing its earlier entry.
     fn add_static(&self, vid: u16, mac: MacAddr, port: PortIndex) -> Result<(), FdbError>;
 
     /// Removes a station, static or learned. Returns whether it was known.
@@ -42,7 +42,7 @@ pub trait MacTable {
     /// Returns the number of stations.
     fn len(&self) -> usize;
 
-    /// Whether no station is known.
+    /// Returns whether no station is known.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -53,10 +53,10 @@ pub trait MacTable {
     /// Returns the number of stations at a port.
     fn stations_at(&self, port: PortIndex) -> u32;
 
-    /// Returns the largest number of stations that can be learned at a port without a setting of its own.
+    /// Returns the largest number of stations learned at a port without a setting of its own.
     fn port_limit(&self) -> u32;
 
-    /// Lists the ports that reached that limit and were not well below it since.
+    /// Lists the ports that reached that limit and have not been well below it since.
     fn ports_at_limit(&self) -> Vec<PortIndex>;
 
     /// Returns statistics since the table was made.
@@ -65,7 +65,7 @@ pub trait MacTable {
     /// Switches the recording of events for [`MacTable::drain_events`] on or off.
     fn watch(&self, on: bool);
 
-    /// Takes the events since the last call, in order, and the number of those for which there was no room.
+    /// Takes the events since the last call, in order, and the number of events lost.
     fn drain_events(&self) -> (Vec<FdbEvent>, u64);
 }
 

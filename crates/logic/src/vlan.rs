@@ -1,19 +1,20 @@
-//! VLANs for logics that decide by port: which VLAN a frame enters, in which form it leaves (IEEE 802.1Q §6.9, §8.6).
+//! VLANs for logics that decide by port: the VLAN that a frame enters and the form in which it leaves (IEEE 802.1Q
+//! §6.9, §8.6).
 //!
-//! A frame is classified once ([`Vlans::enter`]) and then sent to one port or to all of its VLAN. In a bridge where no
-//! port has VLAN settings nothing is looked at but the tag, and nothing is edited.
+//! A frame is classified once ([`Vlans::enter`]) and then sent to one port or to all of its VLAN. In a bridge without
+//! VLAN settings only the tag is read, and nothing is edited.
 //!
-//! Invariants: a frame leaves a port only if the port is a member of its VLAN; whatever the number of destinations,
-//! at most one header version with a tag and one without exist of a packet; the version that needs an edit is
-//! made after all outputs of the one that does not, so the edit never shows in those.
+//! Invariants: a frame leaves a port only if the port is a member of its VLAN; whatever the number of destinations, a
+//! packet has at most one header version with a tag and one without; the version that needs an edit is made after all
+//! outputs of the other, so the edit never shows in those.
 
 use fabric::port::VlanEgress;
 use fabric::{Batch, DropReason, PortIndex, VersionId, VlanMode};
 use packet::ether::{self, VlanTag};
 
-/// The VLAN settings that a batch meets on its way in.
+/// VLAN settings for the packets of a batch.
 pub struct Vlans<'a> {
-    /// Of the ingress port; `None` when no port of the bridge has any.
+    /// Those of the ingress port; `None` if no port of the bridge has any.
     ingress: Option<&'a VlanMode>,
 }
 
@@ -21,33 +22,34 @@ pub struct Vlans<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
     v: VersionId,
-    /// The VLAN it belongs to, 0 for none: the FID of independent learning (IEEE 802.1Q §8.8.8).
+    /// Its VLAN, 0 for none: the FID of independent learning (IEEE 802.1Q §8.8.8).
     pub(crate) vid: u16,
-    /// The tag it has, or gets where it leaves tagged.
+    /// Its tag, or the one that it gets where it leaves tagged.
     tag: VlanTag,
     tagged: bool,
-    /// Whether membership counts at all in this bridge.
+    /// Whether the bridge has VLAN settings.
     aware: bool,
-    /// Nobody has sent it just now: it may also go to the port that the batch came from.
+    /// Whether it is not from the sender of this batch, but originated or held: then it may also go to the ingress
+    /// port.
     own: bool,
 }
 
 impl<'a> Vlans<'a> {
+    /// Returns the settings for a batch.
     #[inline]
-    /// Those that this batch meets.
     pub fn of(batch: &Batch<'a>) -> Self {
         let ingress = if batch.vlan_aware() { batch.vlan(batch.ingress()) } else { None };
         Self { ingress }
     }
 
-    /// Whether any port of the bridge has VLAN settings. If none has, frames pass as they are.
+    /// Returns whether any port of the bridge has VLAN settings. If none has, frames pass as they are.
     #[inline(always)]
     pub fn are_aware(&self) -> bool {
         self.ingress.is_some()
     }
 
-    /// Ingress classification and filtering (IEEE 802.1Q §6.9.1, §8.6.2); a frame that may not enter is dropped and
-    /// counted.
+    /// Classifies and filters a frame at ingress (IEEE 802.1Q §6.9.1, §8.6.2); a frame that may not enter is dropped
+    /// and counted.
     #[inline(always)]
     pub fn enter(&self, batch: &mut Batch<'_>, v: VersionId) -> Option<Frame> {
         let tag = ether::vlan_tag(batch.header(v));
@@ -70,8 +72,8 @@ fn classify(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<Vl
     let mut v = v;
     let mut tagged = tag.is_some();
     if tag.is_some_and(|tag| tag.vid == 0) && vid != 0 {
-        // A priority tag says nothing about the VLAN and leaves no port as it came; without it there are only two forms
-        // to think of. Its priority goes into the tag that replaces it.
+        // A priority tag names no VLAN and never leaves as it came. Removing it leaves only two forms to handle; its
+        // priority goes into the tag that replaces it.
         v = batch.pop_vlan(v)?;
         tagged = false;
     }
@@ -79,7 +81,7 @@ fn classify(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<Vl
 }
 
 impl Frame {
-    /// One that stands for no packet.
+    /// A placeholder for no packet.
     pub const NONE: Frame = Frame {
         v: VersionId::FIRST,
         vid: 0,
@@ -89,38 +91,39 @@ impl Frame {
         own: false,
     };
 
-    /// A packet that the logic itself [originates](Batch::originate). It belongs to the VLAN that its tag says, or to none until it
-    /// is [put into one](Frame::retag).
+    /// Makes the frame of a packet that the logic itself [originates](Batch::originate). Its tag names its VLAN;
+    /// without a tag it belongs to none until it is [put into one](Frame::retag).
     pub fn originated(batch: &Batch<'_>, v: VersionId) -> Frame {
         let tag = ether::vlan_tag(batch.header(v));
         let (tagged, tag) = (tag.is_some(), tag.unwrap_or_default());
         Frame { v, vid: tag.vid, tag, tagged, aware: batch.vlan_aware(), own: true }
     }
 
-    /// The same as it was kept, of a version that was made of its bytes in another batch.
+    /// Returns a kept frame for a version that was made from its bytes in another batch.
     pub fn again(self, batch: &Batch<'_>, v: VersionId) -> Frame {
         Frame { v, aware: batch.vlan_aware(), own: true, ..self }
     }
 
-    /// The version that it is.
+    /// Returns its version.
     #[inline(always)]
     pub fn version(&self) -> VersionId {
         self.v
     }
 
-    /// The VLAN that it belongs to, 0 for none.
+    /// Returns its VLAN, 0 for none.
     #[inline(always)]
     pub fn vid(&self) -> u16 {
         self.vid
     }
 
-    /// The same of a version with the same bytes.
+    /// Returns the frame for another version with the same bytes.
     pub fn with_version(self, v: VersionId) -> Frame {
         Frame { v, ..self }
     }
 
-    /// Puts it into another VLAN, 0 for none: its tag is taken off, and it leaves with the new one where that is to be seen. To be
-    /// called before it is sent. False where there was no room or there is no such VLAN: then it was dropped and counted.
+    /// Puts the frame into another VLAN, 0 for none: removes its tag, and lets it leave with the new one where ports
+    /// send tagged. Call this before sending it. Returns false if the VLAN does not exist or a version could not be
+    /// made; then the frame was dropped and counted.
     pub fn retag(&mut self, batch: &mut Batch<'_>, vid: u16) -> bool {
         if vid > 4094 {
             batch.discard(self.v, DropReason::Vlan);
@@ -138,7 +141,8 @@ impl Frame {
         true
     }
 
-    /// How the frame leaves a port: `None` if it may not, else whether with a tag. A frame of no VLAN passes as it is.
+    /// Returns whether the frame leaves a port with a tag; `None` if it may not leave. A frame of no VLAN passes as it
+    /// is.
     #[inline]
     fn leaves(&self, mode: &VlanMode) -> Option<bool> {
         match mode.egress(self.vid) {
@@ -149,7 +153,7 @@ impl Frame {
         }
     }
 
-    /// The version in the form that the frame did not come in.
+    /// Makes the version in the other form than the frame came in.
     fn converted(&self, batch: &mut Batch<'_>) -> Option<VersionId> {
         if self.tagged { batch.pop_vlan(self.v) } else { batch.push_vlan(self.v, self.tag) }
     }
@@ -188,7 +192,7 @@ impl Frame {
         }
     }
 
-    /// Sends the frame to every member of its VLAN but the port it came from (IEEE 802.1Q §8.6.3, §8.8.9).
+    /// Sends the frame to every member of its VLAN except its ingress port (IEEE 802.1Q §8.6.3, §8.8.9).
     #[inline]
     pub fn flood(&self, batch: &mut Batch<'_>) {
         if self.aware {
@@ -202,7 +206,7 @@ impl Frame {
         self.flood_both(batch, batch.live_ports());
     }
 
-    /// Sends the frame to those of these ports that are members of its VLAN.
+    /// Sends the frame to the members of its VLAN among `ports`.
     pub fn flood_among(&self, batch: &mut Batch<'_>, ports: &[PortIndex]) {
         if self.aware {
             return self.flood_both(batch, ports);
@@ -222,8 +226,8 @@ impl Frame {
         }
     }
 
-    /// Sends version `v`, which is `tagged` or not, to the members that take this form. Returns whether others take
-    /// the other form.
+    /// Sends version `v`, which is `tagged` or not, to the members that take this form. Returns whether others take the
+    /// other form.
     fn flood_form(&self, batch: &mut Batch<'_>, ports: &[PortIndex], v: VersionId, tagged: bool) -> bool {
         let mut others = false;
         for &port in ports {

@@ -470,7 +470,7 @@ fn a_port_that_cannot_be_opened_is_reported_and_healed() {
     let port = place.json("port show br0 host");
     assert_eq!(port["link"], "down");
     let reason = port["reason"].as_str().unwrap();
-    assert!(reason.contains(&format!("`ip netns add {}` makes it", netns.0)), "{reason}");
+    assert!(reason.contains(&format!("create it with `ip netns add {}`", netns.0)), "{reason}");
     assert!(place.ok("status").contains(reason), "the status names it");
     assert_eq!(
         place.json("port show br0 vm1")["reason"],

@@ -1,11 +1,11 @@
-//! Where a socket file can be made, and who may reach it: its owner, group and mode, as users write them.
+//! Access to socket files: their directory, owner, group and mode, as users write them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::OpenError;
 
-/// See the module. What is `None` stays as the system makes it.
+/// Owner, group and mode of a socket file. `None` leaves the system's default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Access {
     owner: Option<u32>,
@@ -14,7 +14,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Owner and group by name or number, mode in octal.
+    /// Reads owner and group by name or number, and the mode in octal.
     pub fn read(owner: Option<&str>, group: Option<&str>, mode: Option<&str>) -> Result<Self, OpenError> {
         let owner = owner.map(|name| {
             name.parse().ok().or_else(|| uzers::get_user_by_name(name).map(|user| user.uid())).ok_or_else(
@@ -35,8 +35,7 @@ impl Access {
         Ok(Self { owner: owner.transpose()?, group: group.transpose()?, mode: mode.transpose()? })
     }
 
-    /// Applies it to the file. The mode comes first: who has given a file away may not change it any more, unless
-    /// they are root.
+    /// Applies it to the file, the mode first: only root may change the mode of a file that it gave away.
     pub fn apply(&self, path: &Path) -> std::io::Result<()> {
         if let Some(mode) = self.mode {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
@@ -48,7 +47,7 @@ impl Access {
     }
 }
 
-/// Refuses a socket file whose directory is not there.
+/// Refuses a socket file whose directory does not exist.
 pub(crate) fn check_directory(socket: &Path) -> Result<(), OpenError> {
     let directory = match socket.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,42 +1,42 @@
-//! Work that the system may hold up, with a limit on how long the caller waits for it.
+//! Work that the system may block, with a limit on the caller's wait.
 //!
-//! Opening a file waits for its file system, making an interface for a lock of the kernel's. Who does that with the
-//! configuration locked would make every command wait as well. Such work runs on a thread of its own. After the limit the
-//! caller goes on without it; the thread ends when the system lets it, and what it made is dropped there.
+//! Opening a file waits for its file system, making an interface for a lock of the kernel. A caller that waits with the
+//! configuration locked would block every command. So this work runs on a thread of its own. After the limit the caller
+//! continues without it; the thread ends when the system lets it, and drops its result.
 //!
-//! Invariant: at most 64 threads that nobody waits for exist. While there are so many, further work is refused.
+//! Invariant: at most 64 threads are past their limit. At that number further work is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Threads past their limit.
+/// Largest number of threads past their limit.
 const MOST_LATE: usize = 64;
 
 static LATE: AtomicUsize = AtomicUsize::new(0);
 
-/// Why there is no result.
+/// Reasons for a missing result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfinished {
     /// The limit passed first.
-    #[error("not done within {} s; a file system or the kernel holds it up", .0.as_secs_f32())]
+    #[error("not finished within {} s: blocked by a file system or the kernel", .0.as_secs_f32())]
     Late(Duration),
-    /// Too many earlier ones are late.
-    #[error("{MOST_LATE} earlier attempts are held up by a file system or the kernel; resolve these first")]
+    /// Too many earlier attempts are late.
+    #[error("{MOST_LATE} earlier attempts are blocked by a file system or the kernel; resolve these first")]
     TooMany,
-    /// No thread can be started.
+    /// The thread cannot be started.
     #[error("cannot start a thread: {0}")]
     NoThread(String),
     /// The work panicked.
-    #[error("it failed; this is a bug in mswitch")]
+    #[error("it panicked; this is a bug in mswitch")]
     Failed,
 }
 
 /// Counts a late thread until it ends.
-struct Lateness(Arc<AtomicBool>);
+struct LateCount(Arc<AtomicBool>);
 
-impl Drop for Lateness {
+impl Drop for LateCount {
     fn drop(&mut self) {
         if self.0.swap(true, Ordering::AcqRel) {
             LATE.fetch_sub(1, Ordering::AcqRel);
@@ -55,10 +55,10 @@ pub fn within<T: Send + 'static>(
     }
     let (done, result) = sync_channel(1);
     let over = Arc::new(AtomicBool::new(false));
-    let lateness = Lateness(over.clone());
+    let late_count = LateCount(over.clone());
     let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-        let _lateness = lateness;
-        // Who is too late finds nobody, and the result is dropped here.
+        let _late_count = late_count;
+        // A late result has no receiver and is dropped here.
         let _ = done.send(work());
     });
     thread.map_err(|error| Unfinished::NoThread(error.to_string()))?;
@@ -67,7 +67,7 @@ pub fn within<T: Send + 'static>(
         Err(RecvTimeoutError::Disconnected) => Err(Unfinished::Failed),
         Err(RecvTimeoutError::Timeout) => {
             LATE.fetch_add(1, Ordering::AcqRel);
-            // It may have ended just now, and did not count itself.
+            // If the thread has just ended, it did not count itself.
             if over.swap(true, Ordering::AcqRel) {
                 LATE.fetch_sub(1, Ordering::AcqRel);
             }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_work_is_not_waited_for_and_there_is_a_limit_of_it() {
+    fn late_work_is_left_alone_up_to_a_limit() {
         assert_eq!(within(Duration::from_secs(20), "test", || 7), Ok(7));
         let limit = Duration::from_millis(1);
         let mut held = Vec::new();
@@ -102,7 +102,7 @@ mod tests {
         drop(held);
         let begun = Instant::now();
         while LATE.load(Ordering::Acquire) > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "threads that ended are still counted");
+            assert!(begun.elapsed() < Duration::from_secs(20), "ended threads are still counted");
             std::thread::yield_now();
         }
     }

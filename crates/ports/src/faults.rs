@@ -1,8 +1,8 @@
-//! What clients did that cost them their port, and the limits that they reached: one record for all port types.
+//! Faults of clients and the limits that they reached: one record for all port types.
 //!
-//! `port show`, events and the log tell the last one of each port, with the client's name. A client whose faults were found
-//! by a worker is also held off: each such fault has cost a batch of others' packets some time, so the port lets nobody in
-//! for a while, longer each time. A client that leaves without a fault is never held off.
+//! `port show`, events and the log report the last fault of each port, with the client's name. If a worker found the
+//! fault, the port is also held off: each such fault has delayed a batch of others' packets, so the port admits no
+//! client for a while, longer each time. A client that leaves without a fault is never held off.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,36 +12,36 @@ use clientmem::Closer;
 use fabric::Fault;
 use tokio::sync::Notify;
 
-/// Hold-off after the first fault. Each further one of a client that harmed only itself adds as much; each of one that held
-/// up others doubles it.
+/// Hold-off after the first fault. Each further fault of a client that harmed only itself adds as much; each of one
+/// that delayed others doubles it.
 const FIRST: Duration = Duration::from_millis(100);
 /// Time without faults after which the next one counts as the first.
-const FORGIVEN: Duration = Duration::from_secs(60);
-/// A client that comes during a hold-off waits if no more than this is left of it. It is turned away otherwise.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Time for which a limit that is reached again and again is recorded once.
-const ONCE: Duration = Duration::from_secs(60);
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+/// Longest rest of a hold-off that a new client waits for; with more left, it is refused.
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
+/// Time for which a limit that is reached repeatedly is recorded once.
+const RECORD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The longest hold-off of a port that does not say otherwise, in seconds.
+/// Default of the longest hold-off, seconds.
 pub(crate) const DEFAULT_HOLD_OFF: u32 = 30;
 
-/// What kind of fault.
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A rule of the protocol was broken.
+    /// The client broke a rule of the protocol.
     Protocol,
     /// Shared memory was taken away.
     Memory,
-    /// A worker was held up in shared memory.
+    /// A worker was delayed in shared memory.
     Stall,
-    /// A signal to the client failed, or held a worker up.
+    /// A signal to the client failed, or delayed a worker.
     Signal,
     /// A limit of the port was reached.
     Limit,
 }
 
 impl Kind {
-    /// Its name in replies and events.
+    /// Returns its name in replies and events.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Protocol => "protocol",
@@ -64,7 +64,7 @@ impl From<Fault> for Kind {
     }
 }
 
-/// Whether a fault has held up others before it was found.
+/// Returns whether a fault delayed others before it was found.
 fn holds_up_others(fault: Fault) -> bool {
     matches!(fault, Fault::Memory | Fault::Notify(_) | Fault::Stalled | Fault::Signal)
 }
@@ -74,7 +74,7 @@ fn holds_up_others(fault: Fault) -> bool {
 pub struct Limit {
     /// The option's name.
     pub option: &'static str,
-    /// The value that holds.
+    /// The value in effect.
     pub value: u64,
 }
 
@@ -84,16 +84,16 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A fault.
+/// A fault on record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// When.
+    /// Time of the fault.
     pub at: SystemTime,
-    /// Who: the process, and what else is known of it.
+    /// The client: its process, and its own name if known.
     pub client: String,
-    /// What kind of fault.
+    /// Kind of the fault.
     pub kind: Kind,
-    /// What was wrong.
+    /// Description of the fault.
     pub reason: String,
     /// The limit, if one was reached.
     pub limit: Option<Limit>,
@@ -102,15 +102,15 @@ pub struct Report {
 /// The faults of a port so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// How many.
+    /// Number of faults.
     pub total: u64,
-    /// The last.
+    /// The last fault.
     pub last: Report,
-    /// Time for which the port still lets nobody in.
+    /// Time left until the port admits clients again.
     pub hold_off: Duration,
 }
 
-/// Rung when a port has another fault to tell of. Clones are one.
+/// Rung when a port records a fault. Clones share one alarm.
 #[derive(Debug, Clone, Default)]
 pub struct Alarm(Arc<Notify>);
 
@@ -119,13 +119,13 @@ impl Alarm {
         self.0.notify_one();
     }
 
-    /// Waits until it was rung since the last call.
+    /// Waits until it has been rung since the last call.
     pub async fn rung(&self) {
         self.0.notified().await;
     }
 }
 
-/// How long a port lets nobody in.
+/// State of a port's hold-off.
 #[derive(Debug)]
 struct HoldOff {
     longest: Duration,
@@ -135,7 +135,7 @@ struct HoldOff {
 
 impl HoldOff {
     fn fault(&mut self, now: Instant, holds_up_others: bool) {
-        if self.until.is_none_or(|until| now.saturating_duration_since(until) > FORGIVEN) {
+        if self.until.is_none_or(|until| now.saturating_duration_since(until) > FORGET_AFTER) {
             self.pause = Duration::ZERO;
         }
         let longer = if holds_up_others { self.pause * 2 } else { self.pause + FIRST };
@@ -152,12 +152,12 @@ impl HoldOff {
 struct State {
     total: u64,
     last: Option<Report>,
-    /// When each limit was recorded.
+    /// Time at which each limit was recorded.
     limits: Vec<(&'static str, Instant)>,
     hold_off: HoldOff,
 }
 
-/// The record of a port. See the module.
+/// Record of a port's faults. See the module's documentation.
 #[derive(Debug)]
 pub struct Faults {
     alarm: Alarm,
@@ -166,7 +166,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No faults; hold-offs last `longest` seconds at most.
+    /// Makes an empty record; hold-offs last `longest` seconds at most.
     pub(crate) fn new(alarm: Alarm, longest: u32) -> Self {
         let longest = Duration::from_secs(longest.into());
         let hold_off = HoldOff { longest, pause: Duration::ZERO, until: None };
@@ -178,7 +178,7 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The faults so far, if there were any.
+    /// Returns a summary of the faults, if there were any.
     pub fn summary(&self) -> Option<Summary> {
         let state = self.state();
         let last = state.last.clone()?;
@@ -192,26 +192,26 @@ impl Faults {
         self.alarm.ring();
     }
 
-    /// Records what a worker found, and the limit if one was reached. The port is held off.
+    /// Records a fault that a worker found, with the limit if one was reached, and holds the port off.
     pub fn found(&self, client: &str, fault: Fault, reason: &str, limit: Option<Limit>) {
         let mut state = self.state();
         state.hold_off.fault(Instant::now(), holds_up_others(fault));
         self.record(&mut state, client, fault.into(), reason, limit);
     }
 
-    /// Records what the control plane refused: it has cost nobody else anything.
+    /// Records a refusal by the control plane, which delayed no other client.
     pub(crate) fn refused(&self, client: &str, reason: &str) {
         self.record(&mut self.state(), client, Kind::Protocol, reason, None);
     }
 
-    /// Records that a client reached a limit, if this one was not recorded just before.
+    /// Records that a client reached a limit, unless the same limit was recorded recently.
     pub fn reached(&self, client: &str, limit: Limit, reason: &str) {
         self.reached_at(Instant::now(), client, limit, reason);
     }
 
     fn reached_at(&self, now: Instant, client: &str, limit: Limit, reason: &str) {
         let mut state = self.state();
-        state.limits.retain(|(_, at)| now.saturating_duration_since(*at) < ONCE);
+        state.limits.retain(|(_, at)| now.saturating_duration_since(*at) < RECORD_INTERVAL);
         if state.limits.iter().any(|(option, _)| *option == limit.option) {
             return;
         }
@@ -225,24 +225,24 @@ impl Faults {
         self.reached(client, limit, reason);
     }
 
-    /// Ends a hold-off, and counts the next fault as the first: the operator has seen to the client.
+    /// Ends a hold-off and counts the next fault as the first: the operator has dealt with the client.
     pub fn lift(&self) {
         let mut state = self.state();
         state.hold_off.until = None;
         self.lifted.notify_waiters();
     }
 
-    /// Time for which the port lets nobody in.
+    /// Returns the time left until the port admits clients.
     pub(crate) fn held_off(&self) -> Duration {
         self.state().hold_off.left(Instant::now())
     }
 
-    /// Waits until the port is not held off.
+    /// Waits until the hold-off ends.
     pub(crate) async fn hold_off_ends(&self) {
         loop {
             let lifted = self.lifted.notified();
             tokio::pin!(lifted);
-            // It may be lifted between the look and the wait.
+            // It may be lifted between the check and the wait.
             lifted.as_mut().enable();
             let left = self.held_off();
             if left.is_zero() {
@@ -255,12 +255,12 @@ impl Faults {
         }
     }
 
-    /// Lets a client in, after what is left of a hold-off if that is little; else says why not.
+    /// Admits a client, after the rest of a hold-off if that is short; else returns the reason for refusing it.
     pub(crate) async fn admit(&self) -> Result<(), String> {
         let left = self.held_off();
-        if left > PATIENCE {
+        if left > LONGEST_WAIT {
             return Err(format!(
-                "the port is held off for {} s more after repeated faults; `mswitch port set` ends it",
+                "the port is held off for another {} s after repeated faults; `mswitch port set` ends it",
                 left.as_secs() + 1
             ));
         }
@@ -277,7 +277,7 @@ mod tests {
         HoldOff { longest: Duration::from_secs(30), pause: Duration::ZERO, until: None }
     }
 
-    /// The hold-offs of faults that follow each other at once.
+    /// Returns the hold-offs of faults that follow each other at once.
     fn pauses(holds_up_others: bool, count: usize) -> Vec<u128> {
         let (mut hold_off, mut now) = (hold_off(), Instant::now());
         let mut pauses = Vec::new();
@@ -298,36 +298,36 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_without_faults_forgives() {
+    fn a_minute_without_faults_resets_the_hold_off() {
         let (mut hold_off, start) = (hold_off(), Instant::now());
         for _ in 0..20 {
             hold_off.fault(start, true);
         }
         assert_eq!(hold_off.left(start), Duration::from_secs(30));
-        let still = start + Duration::from_secs(30) + FORGIVEN;
+        let still = start + Duration::from_secs(30) + FORGET_AFTER;
         hold_off.fault(still, true);
         assert_eq!(hold_off.left(still), Duration::from_secs(30));
-        let later = still + Duration::from_secs(30) + FORGIVEN + FIRST;
+        let later = still + Duration::from_secs(30) + FORGET_AFTER + FIRST;
         hold_off.fault(later, true);
         assert_eq!(hold_off.left(later), FIRST);
     }
 
     #[test]
-    fn what_costs_nobody_anything_holds_nobody_off() {
+    fn refusals_cause_no_hold_off() {
         let faults = Faults::new(Alarm::default(), 30);
         assert_eq!(faults.summary(), None);
         faults.refused("process 1", "unexpected INIT");
         let summary = faults.summary().unwrap();
         assert_eq!((summary.total, summary.hold_off), (1, Duration::ZERO));
         assert_eq!((summary.last.kind.name(), summary.last.client.as_str()), ("protocol", "process 1"));
-        // An operator can do without hold-offs.
+        // Operators can disable hold-offs.
         let never = Faults::new(Alarm::default(), 0);
         never.found("process 1", Fault::Memory, "punched", None);
         assert_eq!(never.held_off(), Duration::ZERO);
     }
 
     #[test]
-    fn a_limit_that_is_reached_all_the_time_is_told_once_a_minute() {
+    fn a_limit_reached_repeatedly_is_recorded_once_a_minute() {
         let faults = Faults::new(Alarm::default(), 30);
         let (start, limit) = (Instant::now(), Limit { option: "message-rate", value: 1600 });
         for second in 0..120 {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_early_waits_or_is_told_and_an_operator_ends_it() {
+    async fn early_clients_wait_or_are_refused_and_an_operator_ends_the_hold_off() {
         let alarm = Alarm::default();
         let faults = Faults::new(alarm.clone(), 30);
         assert_eq!(faults.admit().await, Ok(()));
@@ -351,7 +351,7 @@ mod tests {
             faults.found("process 1", Fault::Memory, "punched", None);
         }
         let refused = faults.admit().await.unwrap_err();
-        assert!(refused.starts_with("the port is held off for 30 s more"), "{refused}");
+        assert!(refused.starts_with("the port is held off for another 30 s"), "{refused}");
         let waits = faults.hold_off_ends();
         tokio::pin!(waits);
         assert!(tokio::time::timeout(Duration::from_millis(1), &mut waits).await.is_err());

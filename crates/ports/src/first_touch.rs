@@ -1,4 +1,4 @@
-//! What touching the memory of a port's clients first may allocate: the limit and the words about it.
+//! Limit on the memory that the switch allocates by touching pages of a port's clients first.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,10 +7,10 @@ use clientmem::{Exhausted, FirstTouch};
 use crate::faults::Limit;
 use crate::size::Size;
 
-/// What that has to do with a client.
-const UNTOUCHED: &str = "and the client's memory has pages that nobody has touched yet";
+/// Cause of such a fault on the client's side.
+const UNTOUCHED: &str = "and the client's memory has untouched pages";
 
-/// The limit of a port, and the count for its client: the one that is connected, or the last one.
+/// The limit of a port, and the count for its current or last client.
 #[derive(Debug)]
 pub(crate) struct FirstTouchLimit {
     limit: u64,
@@ -18,13 +18,13 @@ pub(crate) struct FirstTouchLimit {
 }
 
 impl FirstTouchLimit {
-    /// With this limit, or the default one.
+    /// Makes a port's limit; without a value, the default one.
     pub(crate) fn new(limit: Option<Size>) -> Self {
         let limit = limit.map_or_else(FirstTouch::default_limit, |Size(limit)| limit);
         Self { limit, client: Mutex::new(None) }
     }
 
-    /// A count for another client.
+    /// Starts the count of another client.
     pub(crate) fn next_client(&self) -> FirstTouch {
         let count = FirstTouch::new(self.limit);
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(count.clone());
@@ -35,24 +35,24 @@ impl FirstTouchLimit {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What `port show` says.
+    /// Returns the detail for `port show`.
     pub(crate) fn fact(&self) -> (String, String) {
         let (client, limit) = (self.client(), Size(self.limit));
         let value = match client.as_ref().and_then(FirstTouch::uncounted) {
-            Some(why) => format!("not counted: userfaultfd is not possible here ({why})"),
+            Some(why) => format!("not counted: userfaultfd is unavailable ({why})"),
             None => format!("{} of {limit}", Size(client.map_or(0, |client| client.made()))),
         };
         ("first-touch".into(), value)
     }
 
-    /// The limit, if the client has reached it.
+    /// Returns the limit, if the client has reached it.
     pub(crate) fn reached(&self) -> Option<Limit> {
         let exhausted = self.client()?.exhausted()?;
         matches!(exhausted, Exhausted::Limit)
             .then_some(Limit { option: "first-touch-limit", value: self.limit })
     }
 
-    /// Why memory of the client counts as taken away, if it is for what was allocated.
+    /// Returns the reason for treating the client's memory as taken away, if its allocations are the reason.
     pub(crate) fn reason(&self) -> Option<String> {
         Some(match self.client()?.exhausted()? {
             Exhausted::Limit => format!(

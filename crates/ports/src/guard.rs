@@ -1,5 +1,5 @@
-//! What guards a port against its clients, the same for all port types that have clients: options, their checks and what they
-//! set up.
+//! Protection of a port against its clients, the same for all port types with clients: options, their checks and their
+//! state.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::faults::{Alarm, DEFAULT_HOLD_OFF, Faults, Limit};
 use crate::pace::{DEFAULT_RATE, Pace};
 use crate::{OpenError, Process};
 
-/// Time for a port to close before what holds it up is left to end by itself.
+/// Time for a port to close; work that is still blocked then ends by itself.
 pub(crate) const CLOSING: Duration = Duration::from_secs(1);
 
 pub(crate) fn default_message_rate() -> u32 {
@@ -45,12 +45,12 @@ pub(crate) fn check_guards(
     Ok(())
 }
 
-/// What guards a port.
+/// Protection of a port.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// Work that the control plane does for clients.
+    /// Pace of the control plane's work for clients.
     pub(crate) pace: Pace,
-    /// Closes what clients sent, connections included.
+    /// Closes descriptors that clients sent, connections included.
     pub(crate) closer: Closer,
     pub(crate) faults: Faults,
 }
@@ -69,21 +69,22 @@ impl Guard {
         if let Some(wait) = self.pace.wait() {
             let rate = self.pace.rate();
             let limit = Limit { option: "message-rate", value: rate.into() };
-            let reason = format!("it sends more than {rate} messages a second; they are served no faster");
+            let reason = format!("it sends more than {rate} messages a second; the excess waits");
             self.faults.reached(client, limit, &reason);
             tokio::time::sleep(wait).await;
         }
     }
 }
 
-/// Names the client behind a connection: its process, and the name that it gave itself if there is one.
+/// Describes the client behind a connection: its process, and its own name if it gave one.
 pub(crate) fn client(control: &ClientFd, name: &str) -> String {
     let process = Process::behind(control).map_or("unknown process".into(), |process| process.to_string());
     if name.is_empty() { process } else { format!("{process}, \"{name}\"") }
 }
 
-/// Does `work`, which a client may hold up, on a thread for it. Once `closing` is ready, waits for [`CLOSING`] more at most:
-/// `None` then, or when the runtime shuts down. What the work returns too late is dropped on its thread.
+/// Does `work`, which a client may block, on a thread of its own. Once `closing` is ready, waits for at most
+/// [`CLOSING`] more; returns `None` then, or when the runtime shuts down. A result that comes too late is dropped on
+/// its thread.
 pub(crate) async fn off_thread<T: Send + 'static>(
     closing: impl Future<Output = ()>,
     work: impl FnOnce() -> T + Send + 'static,
@@ -99,8 +100,8 @@ pub(crate) async fn off_thread<T: Send + 'static>(
     }
 }
 
-/// Attaches the queues of a client to a port, unless the port is closing. The port may be opened again while this attaches
-/// late: then the successor keeps its place.
+/// Attaches the queues of a client to a port, unless the port is closing. If the port is reopened while this attaches
+/// late, the successor keeps its place.
 pub(crate) fn attach(
     switch: &Switch,
     at: PortRef,
@@ -114,20 +115,20 @@ pub(crate) fn attach(
     }
     switch.attach_with(at, attachment, options).map_err(|error| error.to_string())?;
     if *closing.borrow() {
-        // Fails only if the port is gone, which has detached it.
+        // Fails only if the port is gone, and thus detached.
         let _ = switch.detach(at);
         return removed();
     }
     Ok(())
 }
 
-/// Waits for a port that closes, and not for much longer than [`CLOSING`] after `since`.
+/// Waits for a port to close, at most a little longer than [`CLOSING`] after `since`.
 pub(crate) fn await_closed<T>(
     runtime: &tokio::runtime::Handle,
     since: Instant,
     closed: impl Future<Output = T>,
 ) -> Option<T> {
-    // The task itself gives up after CLOSING, and shall be waited for then.
+    // The task itself gives up after CLOSING; this waits for that.
     let limit = (since + CLOSING + CLOSING / 4).into();
     runtime.block_on(async { tokio::time::timeout_at(limit, closed).await }).ok()
 }
@@ -139,9 +140,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_that_is_held_up_is_waited_for_until_the_port_closes() {
+    async fn blocked_work_is_awaited_until_the_port_closes() {
         assert_eq!(off_thread(std::future::pending(), || 7).await, Some(7));
-        assert_eq!(off_thread(std::future::ready(()), || 7).await, Some(7), "there is time while it closes");
+        assert_eq!(off_thread(std::future::ready(()), || 7).await, Some(7), "closing leaves time");
         let (release, released) = channel::<()>();
         let begun = Instant::now();
         let held = off_thread(std::future::ready(()), move || released.recv().is_ok());

@@ -1,9 +1,9 @@
-//! Port types: what plugs into the fabric.
+//! Port types: the kinds of endpoints that attach to the fabric.
 //!
-//! A port type is one folder here and one line in [`Spec`] and [`open`]. It opens something that clients
-//! reach (a socket, a network interface), and whenever a client is there attaches its queues to its port of the
-//! switch; when the client goes, is thrown out, or the port is closed, it detaches them. Fabric and
-//! logic know nothing of port types.
+//! A port type is one folder here and one line in [`Spec`] and [`open`]. It opens an endpoint for clients (a socket, a
+//! network interface) and attaches a client's queues to its port of the switch as long as the client is there; when the
+//! client leaves, is disconnected, or the port is closed, it detaches them. Fabric and logic know nothing of port
+//! types.
 
 mod access;
 pub mod bounded;
@@ -34,10 +34,10 @@ pub use size::Size;
 use fabric::Switch;
 use fabric::switch::PortRef;
 
-/// What all ports share.
+/// Environment that all ports share.
 #[derive(Clone)]
 pub struct Environment {
-    /// Where ports attach.
+    /// Switch that ports attach to.
     pub switch: Arc<Switch>,
     /// Runs the control side of ports (sockets, handshakes), never packets.
     pub runtime: tokio::runtime::Handle,
@@ -45,19 +45,19 @@ pub struct Environment {
     pub sockets: memif::Sockets,
     /// Patch ports, which find each other here.
     pub patches: patch::Patches,
-    /// Rung when a client has cost its port a fault.
+    /// Rung when a port records a fault of a client.
     pub alarm: faults::Alarm,
 }
 
 impl Environment {
-    /// The environment of the first port, with a runtime for the control side of all.
+    /// Makes an environment without ports, with a runtime for their control side.
     pub fn new(switch: Arc<Switch>, runtime: tokio::runtime::Handle) -> Self {
         let (sockets, patches, alarm) = Default::default();
         Self { switch, runtime, sockets, patches, alarm }
     }
 }
 
-/// What to open: a port type and its own options.
+/// Specification of a port: its type and the type's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spec {
     /// Shared-memory packet interface.
@@ -76,7 +76,7 @@ impl Spec {
     /// Names of all port types, as users write them.
     pub const TYPES: &'static [&'static str] = &["memif", "tap", "pcap", "vhost-user", "patch"];
 
-    /// The port type's name.
+    /// Returns the port type's name.
     pub fn type_name(&self) -> &'static str {
         match self {
             Spec::Memif(_) => "memif",
@@ -87,7 +87,7 @@ impl Spec {
         }
     }
 
-    /// The schema of a port type's options, for documentation; `None` if there is no such type.
+    /// Returns the schema of a port type's options, for documentation; `None` if the type is unknown.
     pub fn schema(type_name: &str) -> Option<schemars::Schema> {
         match type_name {
             "memif" => Some(schemars::schema_for!(memif::Options)),
@@ -99,7 +99,7 @@ impl Spec {
         }
     }
 
-    /// The MTU that the client's end is given, for types that give it one: bytes without link header.
+    /// Returns the MTU that the client's end is given, for types that give it one: bytes without link header.
     pub fn mtu(&self) -> Option<u32> {
         match self {
             Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) => None,
@@ -107,7 +107,7 @@ impl Spec {
         }
     }
 
-    /// Gives the client's end an MTU, 0 for the type's default; nothing for types that give it none.
+    /// Sets the MTU of the client's end, 0 for the type's default; ignored for types that give it none.
     pub fn set_mtu(&mut self, mtu: u32) {
         match self {
             Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) => {}
@@ -116,8 +116,8 @@ impl Spec {
     }
 }
 
-/// Opens a port and serves it until it is closed. Blocks for as long as the system takes to make a socket or
-/// an interface; must not be called from an async task directly.
+/// Opens a port and serves it until it is closed. Blocks while the system makes a socket or an interface; must not be
+/// called from an async task directly.
 pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
     match spec {
         Spec::Memif(options) => memif::open(options, at, env),
@@ -128,51 +128,52 @@ pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>
     }
 }
 
-/// Why a port could not be opened: a sentence that names the thing and what to do about it.
+/// Reason for not opening a port: a sentence that names the problem and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OpenError(pub String);
 
 /// An open port.
 pub trait Port: Send + Sync {
-    /// How it is.
+    /// Returns the port's status.
     fn status(&self) -> Status;
 
-    /// Makes the open port what `spec` says while its client stays. False, with nothing changed, when only closing
-    /// and opening it anew can do that. Blocks as [`open`] does.
+    /// Changes the open port to match `spec` while its client stays. Returns false, with nothing changed, if that
+    /// requires reopening the port. Blocks as [`open`] does.
     fn reconfigure(&self, _spec: &Spec) -> Result<bool, OpenError> {
         Ok(false)
     }
 
-    /// The port is about to be set administratively down, or has been set up. Blocks until what the port had given to
-    /// workers is delivered.
+    /// Announces that the port is about to be set administratively down, or has been set up. Blocks until all frames
+    /// that the port gave to workers are delivered.
     fn set_admin(&self, _up: bool) {}
 
-    /// The record of what its clients did wrong; `None` for types without clients of their own.
+    /// Returns the record of its clients' faults; `None` for types without clients of their own.
     fn faults(&self) -> Option<&faults::Faults> {
         None
     }
 
-    /// Begins what [`close`](Port::close) does, and returns at once: several ports are closed in the time of one.
+    /// Begins [`close`](Port::close) and returns at once, so that several ports close in the time of one.
     fn begin_close(&self) {}
 
-    /// Why only opening the port anew can bring it back: what it made was taken away. `None` while it is whole.
+    /// Returns the reason why only reopening the port can restore it: its endpoint was taken away. `None` while it is
+    /// intact.
     fn lost(&self) -> Option<String> {
         None
     }
 
-    /// Detaches the client and removes what `open` made: sockets, interfaces. Blocks until no worker uses them, but not much
-    /// longer than a second: what a client or the system holds up longer ends by itself. Must not be called from an async
-    /// task. A second call does nothing.
+    /// Detaches the client and removes the endpoint that `open` made: sockets, interfaces. Blocks until no worker uses
+    /// them, but not much longer than a second: work that a client or the system blocks for longer ends by itself. Must
+    /// not be called from an async task. A second call does nothing.
     fn close(&self);
 }
 
-/// How a port is.
+/// Status of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
     /// Whether traffic can pass.
     pub link: Link,
-    /// Facts of the port type, for people: peer name, ring sizes, interface name.
+    /// Details of the port type, for users: peer name, ring sizes, interface name.
     pub details: Vec<(String, String)>,
 }
 
@@ -181,7 +182,7 @@ pub struct Status {
 pub enum Link {
     /// A client is attached.
     Up,
-    /// None is, and why: it was never there, it left, or it was thrown out.
+    /// No client is attached, for this reason: none ever connected, it left, or it was disconnected.
     Down(String),
 }
 
@@ -196,7 +197,7 @@ impl Default for Link {
 pub struct StatusCell(Arc<Mutex<Status>>);
 
 impl StatusCell {
-    /// The status now.
+    /// Returns the current status.
     pub fn get(&self) -> Status {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,18 +1,18 @@
-//! How often a client can make us log.
+//! Limit on log lines that clients cause.
 //!
-//! Whoever connects, is refused or leaves writes a line, and could do so a thousand times a second. Each port has a
-//! [`LogLimit`]: some lines at once, then one now and then that says how many were left out.
+//! A client that connects, is refused or leaves causes a line, and could do so a thousand times a second. Each port has
+//! a [`LogLimit`]: it admits some lines at once, then one now and then with the number of lines left out.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines that may follow each other.
+/// Lines admitted at once.
 const BURST: u32 = 10;
 
-/// After these, one line each so long.
+/// Interval of further lines.
 const REFILL: Duration = Duration::from_secs(6);
 
-/// See the module.
+/// Limit on a port's log lines. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct LogLimit(Mutex<Bucket>);
 
@@ -32,12 +32,12 @@ impl Default for LogLimit {
 /// A line that may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// How many were not, since the last that was; for the line's field `suppressed`.
+    /// Lines left out since the last one written; for the line's field `suppressed`.
     pub(crate) suppressed: Option<u64>,
 }
 
 impl LogLimit {
-    /// Whether a line may be written now.
+    /// Admits a line, or counts it as left out.
     pub(crate) fn admit(&self) -> Option<Admitted> {
         self.admit_at(Instant::now())
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_then_a_trickle_that_says_what_it_left_out() {
+    fn a_burst_then_a_trickle_that_counts_the_lines_left_out() {
         let (limit, start) = (LogLimit::default(), Instant::now());
         let admitted = (0..1000).filter(|_| limit.admit_at(start).is_some()).count();
         assert_eq!(admitted, BURST as usize);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_fills_it_up_again() {
+    fn silence_refills_it() {
         let (limit, start) = (LogLimit::default(), Instant::now());
         for _ in 0..50 {
             limit.admit_at(start);

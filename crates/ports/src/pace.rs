@@ -1,60 +1,60 @@
-//! How much of the control plane's time the clients of a port may take.
+//! Limit on the control plane's time that the clients of a port may take.
 //!
 //! Reading a message takes little; stopping or starting rings makes a new picture of the whole bridge and waits for
 //! every worker. A client could ask for either as fast as it can write. So each port has an account, kept from one
-//! connection to the next: what is done for it is charged as messages, and while it has charged more than its rate gave it
-//! in advance its socket is not read. A client that floods its port delays only itself.
+//! connection to the next: work for it is charged as messages, and while the account is overdrawn beyond its advance,
+//! its socket is not read. A client that floods its port delays only itself.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Messages a second, unless the port says otherwise: also 100 restarts of rings.
+/// Default rate, messages a second: as many as 100 restarts of rings.
 pub(crate) const DEFAULT_RATE: u32 = 1600;
-/// The messages of so long are given in advance: at the default rate, a guest that starts 64 queue pairs takes half of it.
+/// Time whose messages are given in advance: at the default rate, a guest that starts 64 queue pairs takes half of it.
 const ADVANCE: Duration = Duration::from_secs(10);
 
-/// A message that was read.
+/// Price of a message.
 pub(crate) const MESSAGE: u32 = 1;
-/// Rings that were stopped, or started, as so many messages.
+/// Price of starting or stopping rings, in messages.
 pub(crate) const CHANGE: u32 = 8;
-/// A connection that was accepted, as so many messages.
+/// Price of accepting a connection, in messages.
 pub(crate) const CONNECTION: u32 = 16;
 
-/// A port's account: the time up to which its work is paid for. See the module.
+/// A port's account: the time up to which its work is paid for. See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: u32,
-    /// The price of a message.
+    /// Time that a message costs.
     unit: Duration,
     charged: Mutex<Instant>,
 }
 
 impl Pace {
-    /// An account of so many messages a second.
+    /// Makes an account with this many messages a second.
     pub(crate) fn new(rate: u32) -> Self {
         let now = Instant::now();
         let charged = Mutex::new(now.checked_sub(ADVANCE).unwrap_or(now));
         Self { rate, unit: Duration::from_secs(1) / rate.max(1), charged }
     }
 
-    /// Messages a second.
+    /// Returns the rate, messages a second.
     pub(crate) fn rate(&self) -> u32 {
         self.rate
     }
 
-    /// Charges so much work.
+    /// Charges work worth this many messages.
     pub(crate) fn spend(&self, messages: u32) {
         self.spend_at(Instant::now(), messages);
     }
 
-    /// Time until there is room for more; `None` if there is room now.
+    /// Returns the time until more work is allowed; `None` if it is allowed now.
     pub(crate) fn wait(&self) -> Option<Duration> {
         Some(self.wait_at(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
     fn spend_at(&self, now: Instant, messages: u32) {
         let mut charged = self.charged.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was not used does not add up beyond the advance.
+        // Unused time does not add up beyond the advance.
         let least = now.checked_sub(ADVANCE).unwrap_or(now);
         *charged = (*charged).max(least) + self.unit * messages;
     }
@@ -82,7 +82,7 @@ mod tests {
         };
         let at_once = restarts(start);
         assert!((990..=1010).contains(&at_once), "{at_once}");
-        // One is allowed to overdraw.
+        // One charge may overdraw the account.
         assert!(pace.wait_at(start) <= Duration::from_secs(1) / DEFAULT_RATE * 2 * CHANGE);
         let second = restarts(start + Duration::from_secs(1));
         assert!((99..=101).contains(&second), "{second}");

@@ -3,24 +3,24 @@
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// A process as the kernel knew it when it connected, or began to listen. Its name is read once: it may change later, and
-/// the process may pass the socket on.
+/// A process as the kernel knew it when it connected or began to listen. Its name is read once: it may change later,
+/// and the process may pass the socket on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id; `None` when it is in a PID namespace that this process cannot see into.
+    /// Its id; `None` if it is in a PID namespace that this process cannot see into.
     pub pid: Option<u32>,
-    /// Its user.
+    /// Its user's id.
     pub uid: u32,
-    /// The name of its program, as it calls itself.
+    /// Its program's name, as the process reports it.
     pub program: Option<String>,
 }
 
 impl Process {
-    /// The process that `socket` is connected to.
+    /// Returns the process that `socket` is connected to.
     pub fn behind(socket: impl AsFd) -> Option<Process> {
         let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-        // rustix has this call too, but its process ids are never 0, which the kernel gives for hidden processes.
+        // rustix wraps this call too, but its process ids are never 0, which the kernel returns for hidden processes.
         // SAFETY: the kernel writes at most `length` bytes to `credentials`, which is plain integers.
         let failed = unsafe {
             libc::getsockopt(
@@ -31,7 +31,7 @@ impl Process {
                 &raw mut length,
             )
         };
-        // Without a peer the kernel gives the user -1.
+        // Without a peer the kernel returns user -1.
         if failed != 0 || credentials.uid == u32::MAX {
             return None;
         }
@@ -40,7 +40,7 @@ impl Process {
     }
 }
 
-/// The name that a process has for its program. Processes choose it freely, so control characters are replaced.
+/// Returns the program name of a process. Processes choose it freely, so control characters are replaced.
 pub fn program(pid: u32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(printable(String::from_utf8_lossy(&name).trim_end_matches('\n')))
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_paint_the_terminal() {
+    fn control_characters_in_names_are_replaced() {
         assert_eq!(printable("a\u{1b}[31m b\n"), "a\u{fffd}[31m b\u{fffd}");
     }
 }

@@ -11,10 +11,10 @@ use crate::OpenError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
 
-/// From the largest to the smallest; a size is written in the largest of which it is a whole number.
+/// Units from the largest to the smallest; a size is written in the largest of which it is a whole number.
 const UNITS: &[(&str, u64)] =
     &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-/// Also read.
+/// Further units that are read.
 const DECIMAL: &[(&str, u64)] =
     &[("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000), ("", 1)];
 

@@ -1,5 +1,5 @@
-//! What guards ports against their clients: faults name the client, those found by workers hold the port off, and honest
-//! clients are never delayed.
+//! Protection of ports against their clients: faults name the client, those found by workers hold the port off, and
+//! honest clients are never delayed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use vhost_user::message::{Region, Request, RingNumber};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends nothing anywhere.
+/// Sends every packet nowhere.
 struct Sink;
 
 impl SwitchLogic for Sink {
@@ -58,7 +58,7 @@ impl Lab {
         self.port().faults().unwrap().summary()
     }
 
-    /// Waits until there are so many faults, of which it returns the last.
+    /// Waits until this many faults are recorded, and returns the last.
     fn faulted(&self, total: u64) -> Summary {
         let mut last = None;
         until("another fault", || {
@@ -106,7 +106,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What a fault says of this process.
+/// Returns the beginning of this process's description in a fault.
 fn this_process() -> String {
     format!("process {} (", std::process::id())
 }
@@ -114,10 +114,10 @@ fn this_process() -> String {
 /// Publishes more entries than the ring to the switch has, until the switch has seen it.
 fn break_memif(client: &mut Client) {
     let ring = client.control.layout().ring(Direction::S2m, 0);
-    // The head lies behind the cookie and the flags.
+    // The head follows the cookie and the flags.
     let head = client.memory.translate(ring.region, ring.offset + 6, 2).unwrap();
     until("the fault", || {
-        // Wakes the worker, which may sleep again before the head is wrong.
+        // Wakes the worker, which may fall asleep again before the head is wrong.
         client.tx[0].push(&[&[0; 60]]);
         client.tx[0].flush();
         // SAFETY: `translate` has checked it, and `client.memory` keeps it mapped.
@@ -126,7 +126,7 @@ fn break_memif(client: &mut Client) {
     });
 }
 
-/// Takes away memory that the switch is to read.
+/// Takes away memory that the switch is about to read.
 fn truncate(device: &mut NetDevice) {
     let file = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 1 << 20).unwrap();
@@ -164,7 +164,7 @@ fn a_memif_client_is_named_and_held_off() {
     assert!(fault.last.reason.starts_with("ring index jumped: "), "{fault:?}");
     assert!(fault.hold_off > Duration::ZERO, "{fault:?}");
     drop(client);
-    // A short hold-off is waited for, and the next one is longer.
+    // A short hold-off delays the next client, and its fault lengthens the hold-off.
     break_memif(&mut lab.memif().unwrap());
     let second = lab.faulted(2);
     assert!(second.hold_off > fault.hold_off, "{second:?}");
@@ -189,7 +189,7 @@ fn honest_clients_are_never_delayed() {
 }
 
 #[test]
-fn what_only_the_control_plane_sees_holds_nobody_off() {
+fn faults_found_by_the_control_plane_cause_no_hold_off() {
     let lab = Lab::new("memif", "");
     let client = lab.memif().unwrap();
     memif::socket::send(client.control.as_fd(), &Message::Ack, None).unwrap();
@@ -217,14 +217,14 @@ fn a_vhost_user_front_end_is_named_and_held_off() {
     assert!(fault.last.reason.starts_with("ring 1: descriptor names 60 bytes"), "{fault:?}");
     assert!(fault.hold_off > Duration::ZERO, "{fault:?}");
     drop(device);
-    // The next one waits for the hold-off, which is short.
+    // The next client waits for the hold-off, which is short.
     let start = Instant::now();
     drop(lab.vhost_user());
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]
-fn one_that_breaks_its_port_again_and_again_is_turned_away_until_the_operator_sees_to_it() {
+fn repeated_faults_hold_the_port_off_until_the_operator_intervenes() {
     let lab = Lab::new("vhost-user", "");
     for fault in 1..=6 {
         let mut device = lab.vhost_user();
@@ -234,8 +234,8 @@ fn one_that_breaks_its_port_again_and_again_is_turned_away_until_the_operator_se
     }
     let held = lab.faults().unwrap().hold_off;
     assert!(held > Duration::from_secs(2), "{held:?}");
-    let mut turned_away = Connection::dial(&lab.dir.path().join("socket")).unwrap();
-    turned_away.wait_closed().unwrap();
+    let mut refused = Connection::dial(&lab.dir.path().join("socket")).unwrap();
+    refused.wait_closed().unwrap();
     lab.port().faults().unwrap().lift();
     let start = Instant::now();
     drop(lab.vhost_user());
@@ -243,7 +243,7 @@ fn one_that_breaks_its_port_again_and_again_is_turned_away_until_the_operator_se
 }
 
 #[test]
-fn a_flood_is_a_limit_that_is_told_once() {
+fn a_flood_is_recorded_once_as_a_limit() {
     let lab = Lab::new("vhost-user", "message-rate = 100");
     let mut device = lab.vhost_user();
     for _ in 0..1100 {
@@ -252,7 +252,7 @@ fn a_flood_is_a_limit_that_is_told_once() {
     let fault = lab.faulted(1);
     assert_eq!(fault.last.limit.map(|limit| limit.to_string()).as_deref(), Some("message-rate = 100"));
     assert_eq!((fault.last.kind.name(), fault.hold_off), ("limit", Duration::ZERO));
-    assert_eq!(lab.down(), None, "it is served, though no faster");
+    assert_eq!(lab.down(), None, "the client is served, at the limited pace");
     let runtime = lab.env.runtime.clone();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, lab.env.alarm.rung()).await }).unwrap();
     assert_eq!(lab.faults().map(|faults| faults.total), Some(1));

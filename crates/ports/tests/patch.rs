@@ -1,4 +1,4 @@
-//! Patch ports: when two are connected, and what they say while they are not.
+//! Patch ports: their connection, and their status without one.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn reason(port: &dyn Port) -> String {
 }
 
 #[test]
-fn two_that_name_each_other_are_connected() {
+fn ports_that_name_each_other_are_connected() {
     let lab = Lab::new();
     let (a_at, a) = lab.open(0, "a", "br1/b");
     assert_eq!(reason(&*a), "there is no patch port br1/b; add it with peer = \"br0/a\"");
@@ -70,7 +70,7 @@ fn two_that_name_each_other_are_connected() {
     b.close();
     assert_eq!(reason(&*a), "there is no patch port br1/b; add it with peer = \"br0/a\"");
     assert!(!lab.is_up(a_at) && !lab.is_up(b_at));
-    // The same again, and dropped instead of closed.
+    // The same again, dropped instead of closed.
     let b = lab.try_open(b_at, "br0/a").unwrap();
     assert_eq!(reason(&*a), "up");
     drop(b);
@@ -78,7 +78,7 @@ fn two_that_name_each_other_are_connected() {
 }
 
 #[test]
-fn who_names_another_is_not_connected() {
+fn ports_that_name_others_are_not_connected() {
     let lab = Lab::new();
     let (_, a) = lab.open(0, "a", "br1/b");
     let (b_at, b) = lab.open(1, "b", "br1/c");
@@ -88,13 +88,13 @@ fn who_names_another_is_not_connected() {
     let (c_at, c) = lab.open(1, "c", "br1/b");
     assert_eq!((reason(&*a), reason(&*b), reason(&*c)), (reason(&*a), "up".into(), "up".into()));
     assert!(lab.is_up(b_at) && lab.is_up(c_at));
-    // A third that names one of them changes nothing for them, nor does its end.
+    // A third that names one of them changes nothing for them, and neither does its removal.
     let (_, d) = lab.open(0, "d", "br1/c");
     assert_eq!(reason(&*d), "br1/c names br1/b as its peer; give it peer = \"br0/d\"");
     drop((a, d));
     assert!(lab.is_up(b_at) && lab.is_up(c_at));
     let itself = lab.try_open(lab.add(0, PortSettings::new("e")), "br0/e").err().unwrap();
-    assert_eq!(itself, "peer: br0/e is this port itself; name the patch port that it is to be connected to");
+    assert_eq!(itself, "peer: br0/e is this port itself; name the patch port at the other end");
 }
 
 #[test]
@@ -116,11 +116,12 @@ fn an_end_that_is_down_takes_the_other_down() {
 }
 
 #[test]
-fn a_bridge_that_is_removed_takes_its_ends_along() {
+fn removing_a_bridge_disconnects_its_patch_ports() {
     let lab = Lab::new();
     let (a_at, a) = lab.open(0, "a", "br1/b");
     let (_, b) = lab.open(1, "b", "br0/a");
-    // Whoever removes a bridge closes its ports first; if not, the other end learns of it when the port is closed.
+    // The ports of a bridge are normally closed before the bridge is removed; if not, the other end goes down when the
+    // port is closed.
     lab.env.switch.remove_bridge(lab.bridges[1]).unwrap();
     b.close();
     assert!(!lab.is_up(a_at));

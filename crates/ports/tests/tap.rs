@@ -1,5 +1,5 @@
-//! TAP ports against the kernel's own stack: each test makes its network namespaces and interfaces, so all of
-//! them need root.
+//! TAP ports against the kernel's own stack: each test makes its network namespaces and interfaces, so all of them need
+//! root.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{Read, Write};
@@ -56,7 +56,7 @@ fn options_have_defaults_and_survive_a_round_trip() {
 }
 
 #[test]
-fn bad_options_are_named_with_what_would_be_right() {
+fn bad_options_are_named_with_the_accepted_values() {
     for (text, message) in [
         (
             "interface = \"\"",
@@ -109,23 +109,23 @@ fn bad_options_are_named_with_what_would_be_right() {
         ),
         (
             "addresses = [\"10.0.0.1\"]",
-            "`10.0.0.1` is not an interface's address: the length of its network part is missing; 10.0.0.1/24 \
-             or fd00::1/64 would be one",
+            "`10.0.0.1` is not an interface's address: the prefix length is missing; expected an address such as \
+             10.0.0.1/24 or fd00::1/64",
         ),
         (
             "addresses = [\"10.0.0.1/33\"]",
-            "`10.0.0.1/33` is not an interface's address: the network part of IPv4 has 0 to 32 bits; \
-             10.0.0.1/24 or fd00::1/64 would be one",
+            "`10.0.0.1/33` is not an interface's address: the prefix length of IPv4 is 0 to 32; expected an address \
+             such as 10.0.0.1/24 or fd00::1/64",
         ),
         (
             "addresses = [\"10.0.0/8\"]",
-            "`10.0.0/8` is not an interface's address: no IP address is in front of the `/`; 10.0.0.1/24 or \
-             fd00::1/64 would be one",
+            "`10.0.0/8` is not an interface's address: the part before the `/` is no IP address; expected an address \
+             such as 10.0.0.1/24 or fd00::1/64",
         ),
         (
             "addresses = [\"224.0.0.1/4\"]",
-            "`224.0.0.1/4` is not an interface's address: nobody can have that address; 10.0.0.1/24 or \
-             fd00::1/64 would be one",
+            "`224.0.0.1/4` is not an interface's address: no interface can have that address; expected an address \
+             such as 10.0.0.1/24 or fd00::1/64",
         ),
     ] {
         assert_eq!(refusal(text), message);
@@ -134,24 +134,21 @@ fn bad_options_are_named_with_what_would_be_right() {
     assert!(unknown.starts_with("unknown field `vlan`, expected one of `interface`, `queues`"), "{unknown}");
 }
 
-// ---- What cannot be opened -------------------------------------------------------------------------------
+// ---- Failures to open ------------------------------------------------------------------------------------
 
 #[test]
-fn what_cannot_be_opened_is_explained() {
+fn failures_to_open_are_explained() {
     let lab = Lab::new(1);
     let open = |port: &str, options: tap::Options| lab.open(port, &options).err().unwrap().to_string();
     let missing = tap::Options { netns: Some("msw-no-such".parse().unwrap()), ..Default::default() };
     assert_eq!(
         open("a", missing),
-        "network namespace `msw-no-such`: /run/netns/msw-no-such does not exist; `ip netns add msw-no-such` makes it"
+        "network namespace `msw-no-such`: /run/netns/msw-no-such does not exist; create it with `ip netns add msw-no-such`"
     );
-    let nobody = tap::Options { netns: Some("pid:4194304".parse().unwrap()), ..Default::default() };
-    assert_eq!(open("b", nobody), "network namespace `pid:4194304`: there is no process 4194304");
+    let missing = tap::Options { netns: Some("pid:4194304".parse().unwrap()), ..Default::default() };
+    assert_eq!(open("b", missing), "network namespace `pid:4194304`: there is no process 4194304");
     let other = tap::Options { netns: Some("/dev/null".parse().unwrap()), ..Default::default() };
-    assert_eq!(
-        open("c", other),
-        "network namespace `/dev/null`: /dev/null does not stand for a network namespace"
-    );
+    assert_eq!(open("c", other), "network namespace `/dev/null`: /dev/null is not a network namespace");
     assert_eq!(
         open("a-port-of-a-long-name", lab.options(0)),
         "the port's name `a-port-of-a-long-name` cannot be the name of a network interface: it has 21 bytes, at \
@@ -163,21 +160,21 @@ fn what_cannot_be_opened_is_explained() {
     let first = lab.open("d", &twice).unwrap();
     assert_eq!(
         open("e", twice.clone()),
-        "interface `same` exists already: another port of this switch has it; choose another name"
+        "interface `same` exists already, held by another port of this switch; choose another name"
     );
     first.close();
-    // A persistent interface is nobody's, and still not ours to take.
+    // A persistent interface has no holder, and is refused all the same.
     ip(&["-n", lab.netns(0), "tuntap", "add", "dev", "same", "mode", "tap", "multi_queue"]);
     assert_eq!(open("f", twice.clone()), "interface `same` exists already; choose another name");
     ip(&["-n", lab.netns(0), "link", "del", "dev", "same"]);
     assert!(lab.open("g", &twice).is_ok());
 
-    // Twice the same address: the kernel's refusal says which.
+    // The same address twice: the kernel's refusal names it.
     let mut doubled = lab.options(0);
     doubled.addresses.push(doubled.addresses[0]);
     let message = open("h", doubled);
     assert!(message.starts_with("interface `h`: cannot add address 10.77.0.1/24: File exists"), "{message}");
-    assert!(!exists(lab.netns(0), "h"), "what was made before the refusal is gone");
+    assert!(!exists(lab.netns(0), "h"), "the interface remains after a refused address");
 }
 
 #[test]
@@ -197,7 +194,7 @@ fn without_the_capability_or_the_device() {
             "interface `msw-nocap`: making a TAP interface needs CAP_NET_ADMIN"
         );
         let without = scope.spawn(|| {
-            // SAFETY: plain system calls; the mount is seen by this thread and its children only.
+            // SAFETY: plain system calls; only this thread and its children see the mount.
             unsafe {
                 assert_eq!(libc::unshare(libc::CLONE_NEWNS), 0);
                 let (none, tmpfs) = (c"none".as_ptr(), c"tmpfs".as_ptr());
@@ -209,8 +206,8 @@ fn without_the_capability_or_the_device() {
         });
         assert_eq!(
             without.join().unwrap(),
-            "interface `msw-notun`: there is no /dev/net/tun, which TAP interfaces come from; `modprobe tun` on \
-             the host, and the device must be given to a container that the switch runs in"
+            "interface `msw-notun`: /dev/net/tun does not exist; load the driver with `modprobe tun` on the host, and if \
+             the switch runs in a container, give the container this device"
         );
     });
 }
@@ -312,7 +309,7 @@ fn a_port_without_offloads_gets_whole_frames() {
     assert!(lab.hub.longest.load(Relaxed) > 1514, "the sender's segments were large");
     udp(lab.netns(0), lab.netns(1), "10.77.0.2".parse().unwrap());
     let read = |counter: &AtomicU32| counter.load(Relaxed);
-    // It comes after `b` on a flood's way.
+    // A flood reaches it after `b`.
     until("the datagram is inspected", || read(&inspector.udp) > 0);
     assert_eq!(read(&inspector.bad), 0);
     assert!(read(&inspector.longest) <= 1514, "{}", read(&inspector.longest));
@@ -320,7 +317,7 @@ fn a_port_without_offloads_gets_whole_frames() {
     drop((a, b));
 }
 
-/// Has a client send a packet with its end in `region`. The ports must pass it, and be none the worse for it.
+/// Has a client send a packet whose end lies in `region`. The ports must pass it and stay up.
 fn send_from(region: Region) -> Arc<Region> {
     let lab = Lab::new(2);
     let a = lab.open("a", &lab.options(0)).unwrap();
@@ -356,7 +353,7 @@ fn send_from(region: Region) -> Arc<Region> {
 }
 
 #[test]
-fn payload_that_is_gone_is_zeros_and_known_for_it() {
+fn truncated_payload_is_sent_as_zeros_and_marked_as_faulted() {
     let file = memory_file();
     let region = Region::map(file.as_fd(), 4096).unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
@@ -364,7 +361,7 @@ fn payload_that_is_gone_is_zeros_and_known_for_it() {
 }
 
 #[test]
-fn payload_that_nobody_has_touched_is_made_and_counted() {
+fn untouched_payload_is_allocated_and_counted() {
     let (file, first_touch) = (memory_file(), FirstTouch::new(4096));
     let region = Region::map_counted(file.as_fd(), 0, 4096, Some(&first_touch)).unwrap();
     assert!(!send_from(region).faulted());
@@ -385,14 +382,14 @@ fn memory_file() -> OwnedFd {
 // ---- Coming and going ------------------------------------------------------------------------------------
 
 #[test]
-fn down_is_not_dead_and_deleted_is() {
+fn a_down_interface_recovers_and_a_deleted_one_does_not() {
     let lab = Lab::new(2);
     let a = lab.open("a", &lab.options(0)).unwrap();
     let b = lab.open("b", &lab.options(1)).unwrap();
     ping(lab.netns(0), "10.77.0.2");
     ip(&["-n", lab.netns(1), "link", "set", "dev", "b", "down"]);
     assert_eq!(b.status().link, Link::Down("interface `b` is administratively down".into()));
-    // Neighbour discovery towards it is dropped and counted, and the port lives.
+    // Neighbour discovery towards it is dropped and counted, and the port stays attached.
     let deadline = Instant::now() + PATIENCE;
     while lab.drops("b", DropReason::PortDown) == 0 {
         assert!(Instant::now() < deadline, "no drop was counted: {:?}", lab.counters("b"));
@@ -409,7 +406,7 @@ fn down_is_not_dead_and_deleted_is() {
     ip(&["-n", lab.netns(0), "link", "del", "dev", "a"]);
     let gone = Link::Down("interface `a` was deleted".into());
     assert_eq!(a.status().link, gone);
-    // A worker learns of it by its signal, or from the next packet that it wants to deliver.
+    // A worker learns of it by its signal, or from the next packet that it delivers.
     until("the deleted interface's port is detached", || {
         let args = ["netns", "exec", lab.netns(1), "ping", "-c1", "-W1", "10.77.0.9"];
         let _ = Command::new("ip").args(args).output().unwrap();
@@ -431,7 +428,7 @@ fn nothing_remains_after_closing() {
     assert!(!exists(lab.netns(0), "a"));
     assert_eq!(port.status().link, Link::Down("the port is closed".into()));
     port.close();
-    // The same place in the switch can be used again, and dropping closes as well.
+    // The same place in the switch can be used again, and dropping closes too.
     let at = lab.port("a");
     let again = tap::open(&options, at, &lab.env).unwrap();
     drop(port);
@@ -475,7 +472,7 @@ fn opens_a_port_to_be_killed() {
 
 // ---- The lab ---------------------------------------------------------------------------------------------
 
-/// A switch whose one bridge floods, and namespaces to connect.
+/// A switch with one flooding bridge, and namespaces to connect.
 struct Lab {
     env: Environment,
     bridge: BridgeId,
@@ -505,7 +502,7 @@ impl Lab {
         &self.netns[i].0
     }
 
-    /// An interface in namespace `i` with an address of each family.
+    /// Returns options for an interface in namespace `i` with an address of each family.
     fn options(&self, i: usize) -> tap::Options {
         let addresses = [format!("10.77.0.{}/24", i + 1), format!("fd77::{}/64", i + 1)];
         tap::Options {
@@ -542,7 +539,7 @@ impl Lab {
     }
 }
 
-/// Floods, and remembers the longest packet.
+/// Floods, and records the longest packet.
 #[derive(Default)]
 struct Hub {
     longest: AtomicU32,
@@ -557,7 +554,7 @@ impl SwitchLogic for Hub {
     }
 }
 
-/// A destination without offloads that checks what it is given.
+/// A destination without offloads that checks its packets.
 #[derive(Default)]
 struct Inspector {
     longest: AtomicU32,
@@ -609,8 +606,8 @@ impl EndsIn {
 impl RxQueue for EndsIn {
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
         if !std::mem::replace(&mut self.sent, true) {
-            // SAFETY: `head` and the region stay with the queue. That nothing is there to be read is what is tested: the
-            // fabric reads the first 128 bytes only, the kernel the rest, and the region catches faults.
+            // SAFETY: `head` and the region stay with the queue. Reading the region may fail, which is the subject of
+            // the test: the fabric reads the first 128 bytes only, the kernel the rest, and the region catches faults.
             unsafe {
                 batch.add_segment(NonNull::from(&mut self.head).cast(), 256)?;
                 batch.add_segment(self.region.base(), 512)?;
@@ -635,7 +632,7 @@ impl RxQueue for EndsIn {
     }
 }
 
-/// The transport protocol of a frame, and whether its checksum is right.
+/// Returns the transport protocol of a frame, and whether its checksum is right.
 fn checksum(frame: &[u8]) -> Option<(u8, bool)> {
     let layers = Layers::parse(frame);
     let (protocol, l3, l4) = (layers.protocol?, usize::from(layers.l3?), usize::from(layers.l4?));
@@ -663,7 +660,7 @@ fn checksum(frame: &[u8]) -> Option<(u8, bool)> {
     Some((protocol, sum.finish() == 0))
 }
 
-/// A network namespace of its own name, removed with the value.
+/// A network namespace with a name of its own, removed with the value.
 struct Netns(String);
 
 impl Netns {
@@ -708,23 +705,23 @@ fn detail(port: &dyn Port, name: &str) -> String {
 fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::yield_now();
     }
 }
 
-/// Takes the calling thread into a namespace; it should end there.
+/// Moves the calling thread into a namespace, where it must end.
 fn enter(netns: &str) {
     let file = std::fs::File::open(format!("/run/netns/{netns}")).unwrap();
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
 }
 
-/// What is sent: byte `i` of the stream is `i % 65521` of this.
+/// Returns the pattern of the stream: byte `i` of the stream is byte `i % 65521` of this.
 fn pattern() -> Vec<u8> {
     (0u32..65521).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Moves `bytes` over TCP from one namespace to `target` in the other, and compares each.
+/// Sends `bytes` bytes over TCP from one namespace to `target` in the other, and compares each.
 fn transfer(from: &str, to: &str, target: IpAddr, bytes: usize) {
     let (listening, address) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -766,7 +763,7 @@ fn transfer(from: &str, to: &str, target: IpAddr, bytes: usize) {
     });
 }
 
-/// Sends a datagram, and again until it is received.
+/// Sends a datagram repeatedly until it is received.
 fn udp(from: &str, to: &str, target: IpAddr) {
     with_datagrams(from, to, target, |socket, address| {
         socket.send_to(&[0xa5; 777], address).unwrap();

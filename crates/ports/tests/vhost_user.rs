@@ -1,4 +1,4 @@
-//! vhost-user ports with front-ends of our own, which verify every packet.
+//! vhost-user ports with in-process front-ends that verify every packet.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -107,7 +107,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A frame of `len` bytes with its number in it, and content that depends on both.
+/// Makes a frame of `len` bytes that carries its number, with content that depends on both.
 fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut frame: Vec<u8> =
         (0..len).map(|i| (i as u32).wrapping_mul(31).wrapping_add(number) as u8).collect();
@@ -116,11 +116,11 @@ fn frame(number: u32, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Sends frames of these lengths from one device to another, all of which must come as they were, in order.
+/// Sends frames of these lengths from one device to another, which must receive them unchanged and in order.
 fn carry(from: &mut NetDevice, to: &mut NetDevice, lens: &[usize]) {
     let (mut sent, mut got, start) = (0, 0, Instant::now());
     while got < lens.len() {
-        // No more under way than the receiver has room for.
+        // At most as many in flight as the receiver has room for.
         while sent < lens.len()
             && sent - got < 3
             && from.send(0, &[0; 12], &frame(sent as u32, lens[sent])).unwrap()
@@ -144,7 +144,7 @@ fn lengths() -> Vec<usize> {
     odd.into_iter().chain((0..200).map(|i| 60 + i * 13 % 3000)).collect()
 }
 
-/// Both directions between two devices of this kind, and one of another.
+/// Sends in both directions between a device of this kind and one with the other ring format.
 fn matrix(features: u64, config: DeviceConfig) {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
@@ -166,7 +166,7 @@ const LARGE: DeviceConfig = DeviceConfig {
     pieces: 1,
 };
 
-/// Receive buffers of which long packets need many.
+/// Receive buffers so small that long packets need many.
 const SMALL: DeviceConfig = DeviceConfig { size: 256, receive_buffers: 200, receive_buffer: 2048, ..LARGE };
 
 #[test]
@@ -215,7 +215,7 @@ fn legacy_front_ends() {
         assert!(!names.contains("version-1"), "{names}");
         carry(&mut left, &mut right, &lengths());
         carry(&mut right, &mut left, &lengths());
-        // Two of their kind.
+        // Two legacy front-ends.
         drop(right);
         b.wait_down("closed the connection");
         let mut right = b.connect(DeviceConfig { features, pieces, ..config });
@@ -227,7 +227,7 @@ fn legacy_front_ends() {
 }
 
 #[test]
-fn a_packet_that_no_buffer_holds_is_dropped_and_the_next_passes() {
+fn a_packet_too_long_for_any_buffer_is_dropped_and_the_next_passes() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     let mut left = a.connect(DeviceConfig::default());
@@ -239,7 +239,8 @@ fn a_packet_that_no_buffer_holds_is_dropped_and_the_next_passes() {
     assert_eq!(b.detail("rx-queues").as_deref(), Some("1 (ring size 256)"));
 }
 
-/// An Ethernet frame of IPv4 and TCP with so many bytes of payload, and what a sender says who leaves cutting to others.
+/// Makes an Ethernet frame of IPv4 and TCP with this much payload, and the metadata of a sender that leaves cutting to
+/// others.
 fn large_tcp(payload: usize) -> (Vec<u8>, Offload) {
     let mut packet = frame(0, 60);
     packet.truncate(14);
@@ -297,7 +298,7 @@ fn large_segments_pass_uncut_or_are_cut_as_the_receiver_wants() {
     }
     assert_eq!(payload, 60_000);
 
-    // What was not agreed on is not listened to.
+    // Metadata for features that were not negotiated is ignored.
     drop(left);
     a.wait_down("closed the connection");
     let mut left = a.connect(DeviceConfig::default());
@@ -305,9 +306,9 @@ fn large_segments_pass_uncut_or_are_cut_as_the_receiver_wants() {
     assert_eq!(receive(&mut right), (PLAIN, packet[..1500].to_vec()));
 }
 
-/// Of chains with many segments a ring looks at a bounded number ahead.
+/// A ring looks ahead at a bounded number of chains with many segments.
 #[test]
-fn more_long_chains_than_are_in_view_at_once_are_a_full_ring_and_no_fault() {
+fn more_long_chains_than_fit_the_look_ahead_are_a_full_ring_and_no_fault() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     let sender = DeviceConfig { features: BASIC | CSUM | HOST_TSO4, ..DeviceConfig::default() };
@@ -331,7 +332,7 @@ fn more_long_chains_than_are_in_view_at_once_are_a_full_ring_and_no_fault() {
             }
             came + lab.drops(&b, DropReason::RingFull) == sent
         });
-        // What was in the way is gone.
+        // The chains in the way are gone.
         carry(&mut left, &mut right, &[60, 1000, 61]);
     }
     assert!(came >= 3 * 252 && came < sent, "{came} of {sent} came");
@@ -339,7 +340,7 @@ fn more_long_chains_than_are_in_view_at_once_are_a_full_ring_and_no_fault() {
 }
 
 #[test]
-fn what_comes_before_a_fault_leaves_with_what_was_said_of_it() {
+fn packets_before_a_fault_leave_with_their_metadata() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     let mut left = a.connect(DeviceConfig { features: BASIC | CSUM, ..DeviceConfig::default() });
@@ -353,13 +354,13 @@ fn what_comes_before_a_fault_leaves_with_what_was_said_of_it() {
     left.flush(0).unwrap();
     let (header, got) = receive(&mut right);
     a.wait_down("packet of 5 bytes, shorter than its header of 12");
-    // The checksum that was left to be completed is: the words of the TCP packet add up to all ones.
+    // The partial checksum was completed: the words of the TCP packet add up to all ones.
     let sum: u32 = got[34..].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
     assert_eq!((header, (sum & 0xffff) + (sum >> 16)), (PLAIN, 0xffff));
 }
 
 #[test]
-fn metadata_that_lies_costs_its_packet() {
+fn false_metadata_costs_its_packet() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     let mut left = a.connect(DeviceConfig { features: BASIC | CSUM | HOST_TSO4, ..DeviceConfig::default() });
@@ -378,7 +379,7 @@ fn metadata_that_lies_costs_its_packet() {
 }
 
 #[test]
-fn rings_stop_and_go_on_where_they_were() {
+fn rings_stop_and_resume_where_they_were() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     for packed in [0, RING_PACKED] {
@@ -389,7 +390,7 @@ fn rings_stop_and_go_on_where_they_were() {
             carry(&mut right, &mut left, &[60; 33]);
             left.restart(round % 2).unwrap();
             right.restart(1 - round % 2).unwrap();
-            // All memory anew, while rings run.
+            // All memory is mapped anew while rings run.
             let memory = left.memory().clone();
             let region = memory.specs().unwrap().pop().unwrap();
             let table = Request::SetMemTable(vec![Region {
@@ -434,7 +435,7 @@ fn the_link_stays_up_while_rings_change() {
     carry(&mut left, &mut right, &[60; 5]);
     assert!(changes.try_recv().is_err(), "the link was changed");
 
-    // With both rings stopped there is no link, nor when the front-end has gone.
+    // With both rings stopped the link goes down, and likewise after the front-end has gone.
     for ring in [0, 1] {
         let stop = Request::GetVringBase(RingNumber { ring, number: 0 });
         left.connection().ask(&stop, &[], true).unwrap();
@@ -469,7 +470,7 @@ fn a_port_that_is_administratively_down_leaves_the_rings_alone() {
 }
 
 #[test]
-fn what_comes_from_a_ring_that_is_not_enabled_is_forgotten() {
+fn packets_from_a_ring_that_is_not_enabled_are_discarded() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     let mut left = a.connect(DeviceConfig::default());
@@ -490,7 +491,7 @@ fn what_comes_from_a_ring_that_is_not_enabled_is_forgotten() {
 }
 
 #[test]
-fn who_waits_for_sent_packets_is_told() {
+fn a_driver_that_waits_for_sent_packets_is_signalled() {
     let lab = Lab::new();
     let a = lab.open("a", "");
     let mut left = a.connect(DeviceConfig::default());
@@ -502,7 +503,7 @@ fn who_waits_for_sent_packets_is_told() {
     assert!(left.send(0, &[0; 12], &frame(0, 60)).unwrap());
     assert!(told(&left, 20));
 
-    // Another descriptor takes over while the ring runs.
+    // Another descriptor replaces it while the ring runs.
     let other: OwnedFd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
     let call = Request::SetVringCall(RingDescriptor { ring: 1, present: true });
     assert_eq!(left.connection().ask(&call, &[other.as_fd()], true).unwrap(), Answer::Number(0));
@@ -532,7 +533,7 @@ fn a_station_is_announced_and_the_mtu_is_kept() {
 }
 
 #[test]
-fn a_front_end_that_died_is_followed_by_the_next_and_strangers_wait() {
+fn a_dead_front_end_is_followed_by_the_next_and_others_wait() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     let mut right = b.connect(DeviceConfig::default());
@@ -543,20 +544,20 @@ fn a_front_end_that_died_is_followed_by_the_next_and_strangers_wait() {
         stranger.wait_closed().unwrap();
         carry(&mut left, &mut right, &[60; 10]);
     }
-    // One that waits is served as soon as the other is gone.
+    // A waiting front-end is served as soon as the other is gone.
     let waiting = Connection::dial(&a.socket).unwrap();
     let mut left = NetDevice::start(waiting, DeviceConfig::default()).unwrap();
     carry(&mut left, &mut right, &[60; 10]);
 
-    // However long that one has had the port: the time of the next begins when it comes.
+    // However long the present one has had the port, the waiting time of the next begins when it connects.
     let calm = Instant::now() + Duration::from_millis(1500);
-    wait_until("nobody else has come for a while", || {
+    wait_until("no other front-end has come for a while", || {
         carry(&mut left, &mut right, &[60]);
         Instant::now() >= calm
     });
     let waiting = Connection::dial(&a.socket).unwrap();
     let soon = Instant::now() + Duration::from_millis(300);
-    wait_until("nobody has been turned away", || {
+    wait_until("no front-end has been refused", || {
         assert!(!waiting.is_closed());
         Instant::now() >= soon
     });
@@ -590,9 +591,9 @@ fn the_switch_connects_to_a_front_end_that_listens() {
     }
 }
 
-/// What a front-end or its driver breaks, and how the port calls it; others lose nothing.
+/// Violations by a front-end or its driver, and the port's descriptions of them; others lose nothing.
 #[test]
-fn faults_cost_their_port_and_nobody_else() {
+fn faults_cost_their_own_port_only() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     let (c, d) = (lab.open("c", ""), lab.open("d", ""));
@@ -605,7 +606,7 @@ fn faults_cost_their_port_and_nobody_else() {
                 if writable { (&[][..], &buffers[..]) } else { (&buffers[..], &[][..]) };
             queue.add(readable, written, None).unwrap();
             queue.publish();
-            // The switch sleeps or not: the kick comes with the next packet.
+            // Whether or not the switch sleeps, the next packet brings the kick.
             left.send(0, &[0; 12], &frame(0, 60)).unwrap();
         })
     };
@@ -669,7 +670,7 @@ fn memory_that_is_taken_away_costs_its_port() {
     let lab = Lab::new();
     let (a, b) = (lab.open("a", ""), lab.open("b", ""));
     let mut right = b.connect(DeviceConfig::default());
-    // A file that is not sealed, with a region that no ring lies in.
+    // An unsealed file, with a region that no ring lies in.
     let file = rustix::fs::memfd_create("short", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 1 << 20).unwrap();
     let mut left = a.connect(DeviceConfig::default());

@@ -1,4 +1,4 @@
-//! What a vhost-user port holds for a driver that posts long chains: little, and nothing once the driver has gone.
+//! Memory of a vhost-user port for a driver that posts long chains: little, and none once the driver has gone.
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,12 +11,12 @@ use ports::{Environment, Link, Port, Spec, vhost_user as port};
 use vhost_user::features::device::{INDIRECT_DESC, PROTOCOL_FEATURES, RING_PACKED, VERSION_1};
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
 
-/// Counts what this process has allocated and not freed.
+/// Counts the bytes that this process has allocated and not freed.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does it all.
+// SAFETY: all calls go to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size(), Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn frame(number: u32) -> Vec<u8> {
     frame
 }
 
-/// Sends `count` frames in bursts, each of which must come as it was.
+/// Sends `count` frames in bursts, each of which must arrive unchanged.
 fn carry(from: &mut NetDevice, to: &mut NetDevice, count: u32) {
     const BURST: u32 = 48;
     let start = Instant::now();
@@ -100,7 +100,7 @@ fn carry(from: &mut NetDevice, to: &mut NetDevice, count: u32) {
     }
 }
 
-/// One test, since nothing else may allocate meanwhile.
+/// A single test, since no other may allocate meanwhile.
 #[test]
 fn a_ring_full_of_long_chains_holds_little_and_nothing_once_its_driver_has_gone() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn a_ring_full_of_long_chains_holds_little_and_nothing_once_its_driver_has_gone(
         drop(receiver);
         wait_for("the receiver's end", &*b, false);
         if round == 0 {
-            // What is made once, such as the log's buffers, is there by now.
+            // Data made once, such as the log's buffers, exists by now.
             before = held();
         }
         let left = held().saturating_sub(before);

@@ -324,7 +324,7 @@ fn front_ends_that_stop_half_way() {
         rig.down("the front-end closed the connection");
     }
     // It asks and asks, and reads no answer.
-    rig.refused("the front-end does not read the answers that it asks for", |c| {
+    rig.refused("the front-end does not read the replies that it requests", |c| {
         // In the end it is told that nobody listens.
         while c.tell(&Request::GetFeatures, &[]).is_ok() {}
     });

@@ -1,11 +1,11 @@
-//! The table as the control plane sees it.
+//! The control plane's view of the table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric::PortIndex;
 use packet::MacAddr;
 
-use super::room::Newcomer;
+use super::eviction::Newcomer;
 use super::{Fdb, FdbEntry, FdbError, FdbEvent, FdbStats, Key, STATIC, STICKY, Slot, age, word};
 use crate::MacTable;
 
@@ -27,7 +27,7 @@ impl MacTable for Fdb {
         }
         let low = STATIC | word::pack_port(port).ok_or(FdbError::Port(port))?;
         let first = self.placer.first(Key::new(vid, mac));
-        // What gets between is a worker that learns, moves or evicts in these very slots: hardly ever twice.
+        // An attempt fails only if a worker learns, moves or evicts in these very slots: hardly ever twice.
         for _ in 0..64 {
             let done = match self.find(first) {
                 Some((_, slot, word)) => self.change(slot, word, word::with_low(word, low)),
@@ -41,7 +41,7 @@ impl MacTable for Fdb {
                 }
             };
             if done {
-                self.remove_twins(first);
+                self.remove_duplicates(first);
                 return Ok(());
             }
         }

@@ -1,7 +1,7 @@
-//! What happens in a table, for whoever watches it.
+//! Events of a table, for its watcher.
 //!
-//! Workers leave events in a bounded queue and never wait: what finds no room is counted as lost. While nobody watches
-//! an event costs one look at a flag, on the paths on which the table changes only.
+//! Workers put events in a bounded queue and never wait: an event that finds the queue full is counted as lost. Without
+//! a watcher an event costs one look at a flag, only on the paths that change the table.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,32 +11,32 @@ use fabric::PortIndex;
 
 use super::word::Key;
 
-/// Events that a watcher may be behind.
+/// Events that the queue holds for a slow watcher.
 const ROOM: usize = 4096;
 
-/// What happened to a station.
+/// Change of a station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FdbChange {
     /// It was heard for the first time.
     Learned,
-    /// It was heard behind another port than before.
+    /// It was heard at another port than before.
     Moved,
     /// It made room for another.
     Evicted,
     /// It was silent for the ageing time.
     Expired,
-    /// It was heard for the first time at a port that has as many stations as it may. Said once, until the port has fewer.
+    /// It was heard for the first time, at a port that is at its limit. Reported once, until the port is well below it.
     AtLimit,
 }
 
-/// A station to which something happened.
+/// A change and the station that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FdbEvent {
-    /// What happened.
+    /// The change.
     pub change: FdbChange,
-    /// Its address and VLAN.
+    /// The station's address and VLAN.
     pub key: Key,
-    /// The port that it is behind now, or was last.
+    /// The station's port, now or last.
     pub port: PortIndex,
 }
 
@@ -72,7 +72,7 @@ impl Watch {
 
     pub(super) fn drain(&self) -> (Vec<FdbEvent>, u64) {
         let queue = self.queue.get();
-        // No more than there is room for: workers go on meanwhile.
+        // At most one queue's worth: workers add events meanwhile.
         let events = queue.map(|queue| std::iter::from_fn(|| queue.pop()).take(ROOM).collect());
         (events.unwrap_or_default(), self.lost.swap(0, Ordering::Relaxed))
     }

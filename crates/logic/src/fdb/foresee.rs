@@ -1,37 +1,37 @@
-//! What learning a station would do, without doing it: for who follows a packet that is never sent.
+//! Predicts the effect of learning a station without changing the table, for traces of packets that are never sent.
 //!
-//! Invariant: as long as nobody else changes the table, [`Fdb::learn`] and [`Fdb::learn_within`] do next what is foreseen
-//! here.
+//! Invariant: unless another thread changes the table, the next [`Fdb::learn`] or [`Fdb::learn_within`] does what is
+//! predicted here.
 
 use std::sync::atomic::Ordering;
 
 use fabric::PortIndex;
 
-use super::room::{Newcomer, SWEEP};
+use super::eviction::{Newcomer, SWEEP};
 use super::word::{self, Place, STATIC};
 use super::{Fdb, Key};
 
-/// What would become of a station that is heard at a port.
+/// Effect of hearing a station at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Foresight {
     /// It is known at this port: nothing changes.
     Known,
-    /// It is known at this port, and is one too many there since a limit was set: it is forgotten and may not speak.
+    /// It is known at this port, which now has more stations than its limit: it is forgotten and refused.
     Surplus,
-    /// It is known at another port, and is at this one from now on.
+    /// It is known at this other port and moves.
     Moves(PortIndex),
-    /// It is known at another port, by hand, and stays there.
+    /// It has a static entry at this other port and stays there.
     Stays(PortIndex),
-    /// It is known at another port, and may not speak at this one.
+    /// It is known at this other port and refused here.
     Elsewhere(PortIndex),
-    /// It is learned; if the table is full, another one makes room.
+    /// It is learned; the station named, if any, makes room for it.
     Learned(Option<Key>),
-    /// It is not known, and there is no room for it: neither in the table nor for so many at this port.
+    /// It is not known and cannot be learned: the table or the port has no room.
     NoRoom,
 }
 
 impl Fdb {
-    /// What [`Fdb::learn`] would do.
+    /// Predicts [`Fdb::learn`].
     pub fn foresee(&self, key: Key, port: PortIndex, now: u32) -> Foresight {
         let first = self.placer.first(key);
         match self.find(first) {
@@ -42,7 +42,7 @@ impl Fdb {
         }
     }
 
-    /// What [`Fdb::learn_within`] would do.
+    /// Predicts [`Fdb::learn_within`].
     pub fn foresee_within(&self, key: Key, port: PortIndex, now: u32, most: u32) -> Foresight {
         let first = self.placer.first(key);
         match self.find(first) {
@@ -88,9 +88,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-        /// Tables that are small or full, so that stations move, make room and find none.
+        /// Tables are small or full, so stations move, make room and find none.
         #[test]
-        fn what_is_foreseen_happens(
+        fn predictions_hold(
             (capacity, others) in prop_oneof![(1u32..12, Just(0u16)), Just((4096, 4096))],
             limit in 1u32..16,
             steps in prop::collection::vec((0u16..24, 0u16..4, prop::option::of((0u32..5, any::<bool>())), 0u8..12), 1..120),

@@ -1,28 +1,28 @@
 //! The filtering database: which port each station was last heard at (IEEE 802.1Q §8.8), shared by all workers.
 //!
-//! # Layout
-//! An array of buckets, each one cache line: five words and the second at which each was last seen. A station has two
-//! candidate buckets and lies in the second only when the first was full. Key and port share one word
-//! (`word.rs` shows how), so a lookup reads one cache line, hardly ever two, and executes no locked instruction.
-//! Everything is allocated when the table is made: a bucket per station it may hold (4,096 at least), so that
-//! a station's buckets all but never fill up.
+//! An array of buckets, each one cache line: five words, and the second at which the station of each was last heard. A
+//! station has two candidate buckets and lies in the second only if the first was full. Key and port share one word
+//! (see `word.rs`), so a lookup reads one cache line, hardly ever two, and executes no locked instruction. Everything
+//! is allocated when the table is made: one bucket for each station of its capacity (4,096 at least), so that a
+//! station's buckets hardly ever fill up.
 //!
 //! # Why no lock is needed
-//! - A word is read and replaced as a whole. Whoever reads one that matches a key reads the port that goes with that
-//!   key: there is no instant at which key and port could belong to different stations. Nothing else
-//!   is published through a word, so lookups load relaxed.
-//! - Words change by compare-exchange only. Who loses a race does nothing; the station's next frame tries again.
-//! - The last-seen second is written before its word and may be overwritten by a racing neighbour: an age may be
-//!   wrong, a port never. A station may so be forgotten early, which costs a flooded frame.
+//! - A word is read and replaced as a whole. A thread that reads a word with a key also reads that key's port: at no
+//!   instant could key and port belong to different stations. Nothing else is published through a word, so lookups load
+//!   relaxed.
+//! - Words change by compare-exchange only. The loser of a race does nothing; the station's next frame tries again.
+//! - The last-heard second is written before its word, and a racing neighbour may overwrite it: an age may be wrong, a
+//!   port never. So a station may be forgotten early, which costs a flooded frame.
 //! - Two workers that hear a new station at once may insert it twice. After inserting, each looks at all of the
-//!   station's slots again: insertion and that look are sequentially consistent, so the later of the two inserters
-//!   sees both words, and removes all but the first static or else the first. Until then a lookup may return
-//!   either port; both are ports the station was just heard at.
+//!   station's slots again: insertion and that look are sequentially consistent, so the later of the two sees both
+//!   words, and removes all but the first static one, or else the first. Until then a lookup may return either port;
+//!   the station was just heard at both.
 //!
 //! # Invariants
-//! The table holds at most [`MacTable::capacity`] stations (a worker in the middle of an insertion may count one more for an
-//! instant); a static entry is changed by [`MacTable::add_static`], [`MacTable::remove`] and [`MacTable::flush`] only; each word in the
-//! table is counted at its port, before it comes and until after it went. Which stations make room for others is in `room.rs`.
+//! The table holds at most [`MacTable::capacity`] stations (a worker in the middle of an insertion may count one more
+//! for an instant). Only [`MacTable::add_static`], [`MacTable::remove`] and [`MacTable::flush`] change a static entry.
+//! Each word in the table is counted at its port, from before it is inserted until after it is removed. `eviction.rs`
+//! chooses the stations that make room for others.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -35,20 +35,20 @@ use crate::handover::Station;
 
 mod control;
 mod events;
+mod eviction;
 mod foresee;
-mod room;
 mod word;
 
 pub use events::{FdbChange, FdbEvent};
+use eviction::{AtLimit, Newcomer, SWEEP};
 pub use foresee::Foresight;
-use room::{AtLimit, Newcomer, SWEEP};
 pub use word::Key;
 use word::{MIN_BUCKET_BITS, Place, Placer, STATIC, STICKY};
 
-/// Most stations a table can be made for.
+/// Largest capacity of a table.
 pub const MAX_STATIONS: u32 = 1 << 20;
 
-/// Slots of a bucket: as many as fit a cache line.
+/// Slots in a bucket: as many as fit in a cache line.
 const WAYS: usize = 5;
 
 #[derive(Default)]
@@ -66,8 +66,8 @@ impl Bucket {
         self.words.iter().zip(&self.seen).map(|(word, seen)| Slot { word, seen })
     }
 
-    /// The slot of the key that has this place in this bucket, and its word. The first slot is filled first, so at the
-    /// usual loads the first look finds it and branches are predicted.
+    /// Finds the slot of the key that has this place in this bucket, and its word. The first slot is filled first, so
+    /// at the usual loads the first look finds it and branches are predicted.
     #[inline(always)]
     fn find(&self, place: Place) -> Option<(Slot<'_>, u64)> {
         self.slots().find_map(|slot| {
@@ -77,7 +77,7 @@ impl Bucket {
     }
 }
 
-/// A word and its last-seen second.
+/// A word and its last-heard second.
 #[derive(Clone, Copy)]
 struct Slot<'a> {
     word: &'a AtomicU64,
@@ -97,28 +97,28 @@ pub struct FdbEntry {
     pub mac: MacAddr,
     /// Its VLAN, 0 for none.
     pub vid: u16,
-    /// Where it is.
+    /// Its port.
     pub port: PortIndex,
     /// Seconds since it was last heard; 0 for static entries.
     pub age_seconds: u32,
-    /// Whether it was put there by hand (IEEE 802.1Q §8.8.1).
+    /// Whether it was added by hand (IEEE 802.1Q §8.8.1).
     pub is_static: bool,
-    /// Whether it was learned at a port whose stations stay.
+    /// Whether it was learned at a port whose stations are sticky.
     pub is_sticky: bool,
 }
 
-/// What became of a station that was heard at a port which not everybody may speak at.
+/// Result of hearing a station at a port that restricts its stations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// It is at this port, and was before.
     Known,
     /// It is at this port from now on.
     Learned,
-    /// It is at another port, or too many are at this one. The table is as it was.
+    /// It is at another port, or this one has too many. The table is unchanged.
     Refused,
 }
 
-/// What happened in a table since it was made.
+/// Statistics of a table since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FdbStats {
     /// Stations learned.
@@ -127,31 +127,32 @@ pub struct FdbStats {
     pub moved: u64,
     /// Stations that made room for others.
     pub evicted: u64,
-    /// Those of them that made room at their own port, which was at its limit.
+    /// Evicted stations that made room at their own port, which was at its limit.
     pub limit_evicted: u64,
     /// Stations that were silent for the ageing time.
     pub expired: u64,
-    /// Times a station was not learned because nothing could make room.
+    /// Times that a station was not learned because no other could make room.
     pub refused: u64,
-    /// Times a station was not learned because its port was at its limit and none of its stations found to make room.
+    /// Times that a station was not learned because its port was at its limit and none of the port's stations was found
+    /// to make room.
     pub limited: u64,
 }
 
-/// Why a static entry was refused.
+/// Reasons for refusing a static entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FdbError {
-    /// Group addresses are not stations.
+    /// A group address is not a station's.
     #[error("{0} is a group address, which goes to all ports; only a station's address can have a port")]
     Group(MacAddr),
-    /// Not a VLAN that frames can belong to.
+    /// Frames cannot belong to this VLAN.
     #[error("VLAN {0} does not exist: use 1 to 4094, or 0 for frames without a VLAN")]
     Vid(u16),
-    /// Not a port that a bridge can have.
-    #[error("no bridge has a port of index {}", .0.0)]
+    /// No bridge can have this port.
+    #[error("no port has index {}: a bridge has at most 4096 ports", .0.0)]
     Port(PortIndex),
-    /// Nothing can make room.
+    /// No station can make room.
     #[error(
-        "no room: of the {0} stations that the table can hold, all that could make room are static; \
+        "the table is full: of its {0} stations, all that could make room are static; \
          remove static entries or raise `max-stations`"
     )]
     Full(usize),
@@ -168,7 +169,7 @@ struct Counters {
     expired: AtomicU64,
     refused: AtomicU64,
     limited: AtomicU64,
-    /// Where the next search for a station to evict begins.
+    /// Bucket at which the next search for a station to evict begins.
     hand: AtomicUsize,
 }
 
@@ -183,7 +184,7 @@ pub struct Fdb {
     capacity: usize,
     /// Stations by port.
     stations: Box<[AtomicU32]>,
-    /// Stations that can be learned at one port.
+    /// Largest number of stations learned at one port.
     port_limit: u32,
     at_limit: AtLimit,
     counters: Counters,
@@ -191,7 +192,7 @@ pub struct Fdb {
 }
 
 impl Fdb {
-    /// A table for `max_stations`, clamped to 1 to [`MAX_STATIONS`]; each port may fill all of it.
+    /// Makes a table for `max_stations`, clamped to 1 to [`MAX_STATIONS`]; each port may fill all of it.
     pub fn new(max_stations: u32) -> Self {
         let max_stations = max_stations.clamp(1, MAX_STATIONS);
         let bucket_bits = max_stations.next_power_of_two().ilog2().max(MIN_BUCKET_BITS);
@@ -207,14 +208,14 @@ impl Fdb {
         }
     }
 
-    /// Tells a watcher what happened to the station of a word.
+    /// Reports a change of a word's station to the watcher.
     #[inline]
     fn note(&self, change: FdbChange, bucket: usize, word: u64) {
         self.watch
             .note(|| Some(FdbEvent { change, key: self.placer.key(bucket, word)?, port: word::port(word) }));
     }
 
-    /// The port of a station (IEEE 802.1Q §8.8.9).
+    /// Returns the port of a station (IEEE 802.1Q §8.8.9).
     #[inline]
     pub fn lookup(&self, key: Key) -> Option<PortIndex> {
         let first = self.placer.first(key);
@@ -230,8 +231,8 @@ impl Fdb {
         Some(word::port(word))
     }
 
-    /// A frame of this station came in at `port` (IEEE 802.1Q §8.7). Returns whether the port of any station may
-    /// have changed.
+    /// Learns from a frame that arrived at `port` from this station (IEEE 802.1Q §8.7). Returns whether the port of any
+    /// station may have changed.
     #[inline]
     pub fn learn(&self, key: Key, port: PortIndex, now: u32) -> bool {
         let first = self.placer.first(key);
@@ -244,7 +245,7 @@ impl Fdb {
         }
     }
 
-    /// Learns what is not where it is looked for first.
+    /// Learns a station that is not in its first bucket at this port.
     #[cold]
     fn learn_slowly(&self, first: Place, port: PortIndex, now: u32) -> bool {
         let Some(port) = word::pack_port(port) else { return false };
@@ -253,7 +254,7 @@ impl Fdb {
                 let new = Newcomer { port: word::port(port), stations, limit: self.port_limit };
                 self.insert_reserved(first, port, new, now);
             }
-            return true; // a station may have made room in vain
+            return true; // a station may have been evicted even if this one was not learned
         };
         if word & STATIC != 0 {
             return false;
@@ -268,9 +269,10 @@ impl Fdb {
         true
     }
 
-    /// A frame of this station came in at `port`, where no more than `most` may be and where none comes from another
-    /// port. What is `sticky` neither ages nor moves from now on. More than `most`, because there was no such limit
-    /// before, become fewer as they are heard. A `most` other than `u32::MAX` takes the place of the limit of all ports.
+    /// Learns from a frame that arrived at `port` from this station, where at most `most` stations may be and stations
+    /// of other ports are refused. A `sticky` station neither ages nor moves from then on. If the port has more than
+    /// `most`, because the limit is new, each surplus one is forgotten when it is heard. A `most` other than `u32::MAX`
+    /// replaces the limit of all ports.
     pub fn learn_within(&self, key: Key, port: PortIndex, now: u32, most: u32, sticky: bool) -> Admission {
         let first = self.placer.first(key);
         let Some(plain) = word::pack_port(port) else { return Admission::Refused };
@@ -292,7 +294,7 @@ impl Fdb {
                 return Admission::Refused;
             }
             if sticky {
-                // Who loses the race to another worker does it with the next frame.
+                // If another worker wins the race, the next frame does it.
                 self.change(slot, word, word::with_low(word, low));
             }
         }
@@ -300,12 +302,12 @@ impl Fdb {
         Admission::Known
     }
 
-    /// Stations at a port.
+    /// Returns the number of stations at a port.
     pub fn stations_at(&self, port: PortIndex) -> u32 {
         self.stations.get(usize::from(port.0)).map_or(0, |stations| stations.load(Ordering::Relaxed))
     }
 
-    /// Counts a station at the port in `low`, unless `most` are there. Returns the number with it.
+    /// Counts a station at the port in `low`, unless `most` are there. Returns the number including it.
     fn reserve(&self, low: u64, most: u32) -> Option<u32> {
         let stations = self.stations.get(usize::from(word::port(low).0))?;
         let there = stations.fetch_add(1, Ordering::Relaxed);
@@ -316,7 +318,7 @@ impl Fdb {
         Some(there + 1)
     }
 
-    /// A word, or one that did not come to be, is gone.
+    /// Uncounts a word that was removed or never inserted.
     fn release(&self, word: u64) {
         if let Some(stations) = self.stations.get(usize::from(word::port(word).0)) {
             stations.fetch_sub(1, Ordering::Relaxed);
@@ -331,7 +333,7 @@ impl Fdb {
         done
     }
 
-    /// Learns a station for which a place was reserved; if there is no room for it, the place is released.
+    /// Learns a station that is counted already; if it finds no room, it is uncounted.
     fn insert_reserved(&self, first: Place, low: u64, new: Newcomer, now: u32) -> bool {
         if new.exceeds_limit() && self.at_limit.note(new.port) {
             self.note(FdbChange::AtLimit, first.bucket, first.tag | low);
@@ -350,7 +352,7 @@ impl Fdb {
         inserted
     }
 
-    /// All slots that a key may use.
+    /// Returns all slots that a key may use.
     fn candidates(&self, first: Place) -> impl Iterator<Item = (Place, Slot<'_>)> {
         [first, self.placer.second(first)].into_iter().flat_map(|place| {
             let bucket = self.buckets.get(place.bucket);
@@ -358,7 +360,7 @@ impl Fdb {
         })
     }
 
-    /// A key's slots and words: one at most, unless workers are just inserting it.
+    /// Returns a key's slots and words: at most one, unless workers are just inserting it.
     fn words(&self, first: Place) -> impl Iterator<Item = (Place, Slot<'_>, u64)> {
         self.candidates(first).filter_map(|(place, slot)| {
             let word = slot.word.load(Ordering::SeqCst);
@@ -370,13 +372,13 @@ impl Fdb {
         self.words(first).next()
     }
 
-    /// Puts a key that was not found, and has a place reserved, into the table; `low` is its port and flags. Up to `sweep`
-    /// buckets beyond its own are searched for a station to make room.
+    /// Inserts a key that was not found and is counted already; `low` is its port and flags. Searches up to `sweep`
+    /// buckets beyond its own for a station to evict.
     fn insert(&self, first: Place, low: u64, new: Newcomer, now: u32, sweep: usize) -> bool {
-        let done = (!new.exceeds_limit() && self.insert_in_room(first, low, now))
-            || self.insert_for_another(first, low, new, now, sweep);
+        let done = (!new.exceeds_limit() && self.insert_in_free_slot(first, low, now))
+            || self.insert_by_eviction(first, low, new, now, sweep);
         if done {
-            self.remove_twins(first);
+            self.remove_duplicates(first);
         }
         done
     }
@@ -386,7 +388,7 @@ impl Fdb {
     }
 
     /// Takes an empty slot, if the number of stations allows.
-    fn insert_in_room(&self, first: Place, low: u64, now: u32) -> bool {
+    fn insert_in_free_slot(&self, first: Place, low: u64, now: u32) -> bool {
         if self.counters.len.fetch_add(1, Ordering::Relaxed) < self.capacity {
             for (place, slot) in self.candidates(first) {
                 if slot.word.load(Ordering::Relaxed) == 0 {
@@ -402,16 +404,16 @@ impl Fdb {
     }
 
     /// Evicts a station and takes its slot, or the room that it leaves.
-    fn insert_for_another(&self, first: Place, low: u64, new: Newcomer, now: u32, sweep: usize) -> bool {
+    fn insert_by_eviction(&self, first: Place, low: u64, new: Newcomer, now: u32, sweep: usize) -> bool {
         let hand = || self.counters.hand.fetch_add(sweep, Ordering::Relaxed);
         let Some(victim) = self.victim(first, new, now, sweep, hand) else { return false };
         let Some(place) = victim.place else {
-            // The next search goes on where this one ended.
+            // The next search begins where this one ended.
             let taken = self.take(victim.slot, victim.word);
             if taken {
                 self.count_eviction(new, victim.bucket, victim.word);
             }
-            return taken && self.insert_in_room(first, low, now);
+            return taken && self.insert_in_free_slot(first, low, now);
         };
         victim.slot.seen.store(now, Ordering::Relaxed);
         let done = victim.slot.replace(victim.word, place.tag | low);
@@ -433,18 +435,18 @@ impl Fdb {
     }
 
     /// Leaves one word of a key: a static one, else the first. See the module's documentation.
-    fn remove_twins(&self, first: Place) {
+    fn remove_duplicates(&self, first: Place) {
         let statics = self.words(first).find(|(_, _, word)| word & STATIC != 0);
         let Some((_, keep, kept)) = statics.or(self.find(first)) else { return };
         for (_, slot, word) in self.words(first) {
-            // A static word that came meanwhile stays: who put it there removes its twins.
+            // A static word that came meanwhile stays: the thread that inserted it removes its duplicates.
             if !std::ptr::eq(slot.word, keep.word) && (kept | !word) & STATIC != 0 {
                 self.take(slot, word);
             }
         }
     }
 
-    /// Everything that is known, with when it was heard.
+    /// Returns all stations, with the second at which each was last heard.
     pub fn hand_over(&self) -> Vec<Station> {
         let station = |bucket, slot: Slot<'_>| {
             let word = slot.word.load(Ordering::Acquire);
@@ -460,8 +462,8 @@ impl Fdb {
         buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| station(i, slot))).collect()
     }
 
-    /// Knows a station that another table knew, unless it is known already or there is no room, also because its port is at
-    /// its limit: nothing makes any. Returns whether it is known from now on.
+    /// Adopts a station from another table, unless it is known already, the table is full or its port is at its limit:
+    /// nothing is evicted for it. Returns whether it was adopted.
     pub fn adopt(&self, station: &Station, now: u32) -> bool {
         let Some(low) = low_of(station) else { return false };
         let first = self.placer.first(station.key);
@@ -469,17 +471,17 @@ impl Fdb {
         if self.find(first).is_some() || self.reserve(low, most).is_none() {
             return false;
         }
-        // Nobody was heard in times to come.
-        let inserted = self.insert_in_room(first, low, station.seen.min(now));
+        // A last-heard second never lies in the future.
+        let inserted = self.insert_in_free_slot(first, low, station.seen.min(now));
         if inserted {
-            self.remove_twins(first);
+            self.remove_duplicates(first);
         } else {
             self.release(low);
         }
         inserted
     }
 
-    /// Moves a station that was adopted at port `from`, unless it was heard at another one since or set by hand.
+    /// Moves a station that was adopted at port `from`, unless it has been heard at another port or set by hand since.
     pub fn adopt_move(&self, station: &Station, from: PortIndex, now: u32) {
         let first = self.placer.first(station.key);
         if let (Some(low), Some((_, slot, word))) = (low_of(station), self.find(first))
@@ -491,23 +493,22 @@ impl Fdb {
         }
     }
 
-    /// Forgets the stations that `keep` does not want, given their port and whether they are sticky.
+    /// Forgets the stations that `keep` rejects, given their port and whether they are sticky.
     pub(crate) fn retain(&self, keep: impl Fn(PortIndex, bool) -> bool) {
         self.remove_where(None, |_, word| !keep(word::port(word), word & STICKY != 0));
     }
 
-    /// Forgets the stations that were learned at a port, but for sticky ones. Returns how many there were.
+    /// Forgets the stations learned at a port, except sticky ones. Returns their number.
     pub fn flush_learned(&self, port: PortIndex) -> usize {
         self.remove_where(None, |_, word| word & STATIC == 0 && word::port(word) == port)
     }
 
-    /// Forgets the sticky stations of a port. Returns how many there were.
+    /// Forgets the sticky stations of a port. Returns their number.
     pub fn flush_sticky(&self, port: PortIndex) -> usize {
         self.remove_where(None, |_, word| word & STICKY != 0 && word::port(word) == port)
     }
 
-    /// Forgets the stations that were not heard for `ageing` seconds (IEEE 802.1Q §8.8.3). Returns how many there
-    /// were.
+    /// Forgets the stations not heard for `ageing` seconds (IEEE 802.1Q §8.8.3). Returns their number.
     pub fn expire(&self, now: u32, ageing: u32) -> usize {
         let expired = self.remove_where(Some(FdbChange::Expired), |slot, word| {
             word & STATIC == 0 && age(slot, now) >= ageing
@@ -531,13 +532,13 @@ impl Fdb {
             .count()
     }
 
-    /// Whether no station is known.
+    /// Returns whether no station is known.
     pub fn is_empty(&self) -> bool {
         self.counters.len.load(Ordering::Relaxed) == 0
     }
 }
 
-/// Port and flags of a station's word; `None` for a port that no bridge can hold.
+/// Returns port and flags of a station's word; `None` for a port that no bridge can have.
 fn low_of(station: &Station) -> Option<u64> {
     let flags = match (station.is_static, station.is_sticky) {
         (true, _) => STATIC,
@@ -555,7 +556,7 @@ fn refresh(seen: &AtomicU32, now: u32) {
     }
 }
 
-/// Seconds since a slot's station was heard. A worker may have entered a second that the caller has not.
+/// Returns the seconds since a slot's station was heard. A worker may have entered a second that the caller has not.
 fn age(slot: Slot<'_>, now: u32) -> u32 {
     now.saturating_sub(slot.seen.load(Ordering::Relaxed))
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-mod room;
+mod eviction;
 
 fn mac(n: u64) -> MacAddr {
     MacAddr::from_u64(0x5254_0000_0000 + n)
@@ -33,18 +33,18 @@ fn learns_and_moves() {
 }
 
 #[test]
-fn a_watcher_is_told_what_happens() {
+fn a_watcher_sees_each_change() {
     let fdb = Fdb::new(2);
     fdb.learn(key(9), A, 1);
     fdb.flush(None, false);
-    assert_eq!(fdb.drain_events(), (Vec::new(), 0), "nobody watched");
+    assert_eq!(fdb.drain_events(), (Vec::new(), 0), "recorded without a watcher");
     fdb.watch(true);
     let mut seen = Vec::new();
     fdb.learn(key(1), A, 10);
     fdb.learn(key(1), A, 11);
     fdb.learn(key(1), B, 12);
     fdb.learn(key(2), A, 13);
-    // Only some buckets are searched for room at a time: it takes a few frames.
+    // Only some buckets are searched for a victim at a time: it takes a few frames.
     while fdb.lookup(key(3)).is_none() {
         fdb.learn(key(3), A, 14);
     }
@@ -62,7 +62,7 @@ fn a_watcher_is_told_what_happens() {
 }
 
 #[test]
-fn a_watcher_that_is_slow_is_told_how_much_it_missed() {
+fn a_slow_watcher_sees_the_number_of_lost_events() {
     let fdb = Fdb::new(10);
     fdb.watch(true);
     for i in 0..10_000 {
@@ -111,23 +111,23 @@ fn statics_stay() {
 }
 
 #[test]
-fn a_guarded_port_learns_no_more_than_it_may() {
+fn a_restricted_port_learns_no_more_than_its_limit() {
     let fdb = Fdb::new(100);
     fdb.learn(key(9), B, 0);
     for n in [1, 2] {
         assert_eq!(fdb.learn_within(key(n), A, 0, 2, false), Admission::Learned);
     }
     assert_eq!(fdb.learn_within(key(3), A, 0, 2, false), Admission::Refused);
-    assert_eq!(fdb.learn_within(key(9), A, 0, 100, false), Admission::Refused, "it is elsewhere");
+    assert_eq!(fdb.learn_within(key(9), A, 0, 100, false), Admission::Refused, "known at another port");
     assert_eq!([1, 2, 3, 9].map(|n| fdb.lookup(key(n))), [Some(A), Some(A), None, Some(B)]);
     assert_eq!((fdb.stations_at(A), fdb.stations_at(B), fdb.len()), (2, 1, 3));
-    // Room comes by ageing, and when an unguarded port hears one of them.
+    // Ageing makes room, and so does a station's move to an unrestricted port.
     assert_eq!(fdb.learn_within(key(1), A, 300, 2, false), Admission::Known);
     assert_eq!(fdb.expire(310, 300), 2);
     assert_eq!(fdb.learn_within(key(3), A, 310, 2, false), Admission::Learned);
     assert!(fdb.learn(key(3), B, 311));
     assert_eq!((fdb.stations_at(A), fdb.stations_at(B)), (1, 1));
-    // What was learned under a wider limit leaves when it is heard.
+    // A station learned under a wider limit leaves when it is heard.
     (20..25).for_each(|n| assert_eq!(fdb.learn_within(key(n), A, 311, 10, false), Admission::Learned));
     assert_eq!(fdb.learn_within(key(20), A, 311, 5, false), Admission::Refused);
     assert_eq!(fdb.learn_within(key(21), A, 311, 5, false), Admission::Known);
@@ -144,7 +144,7 @@ fn sticky_stations_stay() {
     assert_eq!((fdb.expire(1000, 300), fdb.stations_at(A)), (0, 2));
     let listed = fdb.entries();
     assert!(listed.iter().all(|entry| entry.is_sticky && !entry.is_static && entry.port == A));
-    // By hand is stronger, and not undone by a flush.
+    // A static entry overrides a sticky one, and a flush that keeps static entries keeps it.
     fdb.add_static(1, mac(1), B).unwrap();
     assert_eq!((fdb.stations_at(A), fdb.stations_at(B)), (1, 1));
     assert_eq!(fdb.learn_within(key(1), B, 0, 1, true), Admission::Known);
@@ -194,7 +194,7 @@ fn holds_all_the_stations_it_promises() {
         fdb.learn(key(n), PortIndex(n as u16 % 4096), 0);
     }
     let stats = fdb.stats();
-    // Both buckets of a station full: hardly ever, but not never.
+    // Both buckets of a station fill up hardly ever, but sometimes.
     assert!(stats.evicted <= 8, "{stats:?}");
     let found = (0..8192).filter(|n| fdb.lookup(key(*n)) == Some(PortIndex(*n as u16 % 4096))).count();
     assert_eq!(found as u64, 8192 - stats.evicted);
@@ -262,7 +262,7 @@ fn op() -> impl Strategy<Value = Op> {
 /// Port, last seen, static.
 type Model = HashMap<(u16, u64), (u16, u32, bool)>;
 
-/// Does `op` to a table and its model alike; what they answer must agree.
+/// Applies `op` to a table and its model; their answers must agree.
 fn step(fdb: &Fdb, model: &mut Model, now: &mut u32, op: Op) -> Result<(), TestCaseError> {
     let before = model.len();
     match op {
@@ -346,7 +346,7 @@ proptest! {
     }
 }
 
-/// A small generator of its own for every thread; seeds fixed so that a failure repeats as far as threads allow.
+/// A small random generator for each thread, with a fixed seed, so that a failure repeats as far as threads allow.
 struct Random(u64);
 
 impl Random {
@@ -356,7 +356,7 @@ impl Random {
     }
 }
 
-/// Ports that station `n` may ever be heard at; those of different stations are mostly different.
+/// Returns a port that station `n` may be heard at; those of different stations mostly differ.
 fn home(n: u64, which: u64) -> PortIndex {
     PortIndex(((n * 7 + which * 2048) % 4096) as u16)
 }
@@ -364,7 +364,7 @@ fn home(n: u64, which: u64) -> PortIndex {
 #[test]
 fn many_workers_never_find_a_wrong_port() {
     const STATIONS: u64 = 6000;
-    // Fewer than there are stations, so that slots are fought for.
+    // Fewer slots than stations, so workers contend for slots.
     let fdb = Fdb::new(3000);
     let start = Barrier::new(5);
     std::thread::scope(|scope| {

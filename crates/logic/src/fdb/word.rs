@@ -1,10 +1,10 @@
-//! How a station and its port fit into one 64-bit word, and where that word lies.
+//! Layout of a station and its port in one 64-bit word, and the placement of words in buckets.
 //!
-//! A key has 60 bits (VLAN and MAC address) and a port 12; with four flags that is 76. So a keyed permutation mixes
-//! the key, its upper bits choose the bucket, and only the lower 48, the *remainder*, are stored: the bucket that a
-//! word lies in says the bits that the word leaves out. Nothing is lost: the key comes back exactly.
+//! A key has 60 bits (VLAN and MAC address) and a port 12; with four flags that is 76. So a keyed permutation mixes the
+//! key, its upper bits choose the bucket, and only the lower 48, the *remainder*, are stored: the bucket of a word
+//! implies the bits that the word leaves out. Nothing is lost: the key can be restored exactly.
 //!
-//! Keys are kept in the upper 60 bits of a number: multiplying those modulo 2^64 is multiplying keys modulo 2^60.
+//! Keys are stored in the upper 60 bits of a number: multiplying those modulo 2^64 multiplies keys modulo 2^60.
 //!
 //! Invariants: two keys never have the same (bucket, tag); a word of zero is an empty slot; a tag has the bits of
 //! port, static and sticky clear; a sticky word is static too.
@@ -16,18 +16,18 @@ use fabric::port::MAX_PORTS;
 use packet::MacAddr;
 
 const PORT_BITS: u32 = 12;
-/// Where keys begin in their number.
+/// First bit of a key in its number.
 const KEY_AT: u32 = 4;
 const KEY_MASK: u64 = u64::MAX << KEY_AT;
-/// Where the remainder begins in a word; it ends where the flags begin.
+/// First bit of the remainder in a word; it ends where the flags begin.
 const REMAINDER_AT: u32 = PORT_BITS + 2;
 const REMAINDER: u64 = (SECOND - 1) & u64::MAX << REMAINDER_AT;
-/// Fewest bits that the bucket has to say: those the remainder leaves out.
+/// Fewest bits that the bucket must imply: those that the remainder leaves out.
 pub(super) const MIN_BUCKET_BITS: u32 = 64 - KEY_AT - REMAINDER.count_ones();
 
 /// The entry is static: neither aged, moved nor evicted.
 pub(super) const STATIC: u64 = 1 << PORT_BITS;
-/// The entry was learned, and is static since.
+/// The entry was learned, and has been static since.
 pub(super) const STICKY: u64 = 1 << (PORT_BITS + 1);
 /// The word lies in the second of its key's buckets.
 const SECOND: u64 = 1 << 62;
@@ -35,29 +35,29 @@ const OCCUPIED: u64 = 1 << 63;
 
 const _: () = assert!(MAX_PORTS <= 1 << PORT_BITS);
 
-/// A station's identity: the VLAN it is in and its MAC address (IEEE 802.1Q §8.8).
+/// Identity of a station: its VLAN and its MAC address (IEEE 802.1Q §8.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u64);
 
 impl Key {
-    /// The key of station `mac` in VLAN `vid`, 0 for none.
+    /// Makes the key of station `mac` in VLAN `vid`, 0 for none.
     #[inline(always)]
     pub fn new(vid: u16, mac: MacAddr) -> Self {
         Self((u64::from(vid) << 48 | mac.to_u64()) << KEY_AT)
     }
 
-    /// The VLAN.
+    /// Returns the VLAN.
     pub fn vid(self) -> u16 {
         (self.0 >> (48 + KEY_AT)) as u16
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn mac(self) -> MacAddr {
         MacAddr::from_u64(self.0 >> KEY_AT)
     }
 }
 
-/// Where a key's word may lie, and how it would look without port and flags.
+/// A place for a key's word: a bucket, and the word without port and flags.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) bucket: usize,
@@ -65,30 +65,31 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether a word is this key's.
+    /// Returns whether a word has this key.
     #[inline(always)]
     pub(super) fn is_of(self, word: u64) -> bool {
         word ^ self.tag < 1 << REMAINDER_AT
     }
 }
 
-/// A word's port; `None` for a port that no bridge can hold.
+/// Returns the bits of a port in a word; `None` for a port that no bridge can have.
 pub(super) fn pack_port(port: PortIndex) -> Option<u64> {
     (usize::from(port.0) < MAX_PORTS).then_some(u64::from(port.0))
 }
 
-/// The port in a word.
+/// Returns the port in a word.
 #[inline(always)]
 pub(super) fn port(word: u64) -> PortIndex {
     PortIndex((word & (STATIC - 1)) as u16)
 }
 
-/// A word with the port and the flags of `low`.
+/// Returns a word with the port and the flags of `low`.
 pub(super) fn with_low(word: u64, low: u64) -> u64 {
     word & u64::MAX << REMAINDER_AT | low
 }
 
-/// Mixes keys and finds their places. Secret per table, so that clients cannot aim at a bucket.
+/// Mixes keys and finds their places. Its factors are secret and differ by table, so that clients cannot aim at a
+/// bucket.
 pub(super) struct Placer {
     bucket_bits: u32,
     mul: [u64; 2],
@@ -96,13 +97,13 @@ pub(super) struct Placer {
 }
 
 impl Placer {
-    /// For `2^bucket_bits` buckets; at least [`MIN_BUCKET_BITS`].
+    /// Makes a placer for `2^bucket_bits` buckets, at least [`MIN_BUCKET_BITS`].
     pub(super) fn new(bucket_bits: u32) -> Self {
         let mul = [(); 2].map(|()| RandomState::new().build_hasher().finish() | 1);
         Self { bucket_bits, mul, inverse: mul.map(inverse) }
     }
 
-    /// The place that a key is looked for first.
+    /// Returns the place where a key is looked up first.
     #[inline(always)]
     pub(super) fn first(&self, key: Key) -> Place {
         let [a, b] = self.mul;
@@ -111,20 +112,20 @@ impl Placer {
         Place { bucket: (x >> (64 - self.bucket_bits)) as usize, tag: OCCUPIED | remainder }
     }
 
-    /// The other place of the key whose first place this is.
+    /// Returns the other place of the key whose first place is `first`.
     #[inline]
     pub(super) fn second(&self, first: Place) -> Place {
         Place { bucket: first.bucket ^ self.stride(first.tag), tag: first.tag | SECOND }
     }
 
-    /// How far apart a key's buckets are: a function of the remainder, never zero.
+    /// Returns the distance between a key's buckets: a function of the remainder, never zero.
     #[inline]
     fn stride(&self, word: u64) -> usize {
         let mixed = (word & REMAINDER).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> (64 - self.bucket_bits)) as usize | 1
     }
 
-    /// The key whose word lies in this bucket.
+    /// Restores the key of a word in this bucket.
     pub(super) fn key(&self, bucket: usize, word: u64) -> Option<Key> {
         if word == 0 {
             return None;
@@ -137,14 +138,14 @@ impl Placer {
     }
 }
 
-/// Carries the upper half of a key, which a multiplication mixes well, into the lower. Its own inverse.
+/// Folds the upper half of a key, which a multiplication mixes well, into the lower. Its own inverse.
 #[inline(always)]
 fn fold(x: u64) -> u64 {
     x ^ x >> 32 & KEY_MASK
 }
 
-/// The inverse of an odd number modulo 2^64: each step of Newton's method doubles the bits that are right, three at
-/// first.
+/// Returns the inverse of an odd number modulo 2^64: each step of Newton's method doubles the number of correct bits,
+/// three at first.
 fn inverse(odd: u64) -> u64 {
     (0..5).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
@@ -175,8 +176,8 @@ mod tests {
 
     #[test]
     fn sequential_addresses_spread() {
-        // What a cloud's allocator hands out. Random placement puts 5 or more of 4,096 into one of 4,096 buckets
-        // about 15 times.
+        // Addresses as a cloud's allocator assigns them. Random placement puts 5 or more of 4,096 into one of 4,096
+        // buckets about 15 times.
         for _ in 0..20 {
             let placer = Placer::new(12);
             let mut load = vec![0; 4096];

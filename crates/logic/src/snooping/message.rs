@@ -1,8 +1,8 @@
-//! What hosts and routers say about groups: IGMP (RFC 1112, RFC 2236, RFC 3376) and MLD (RFC 2710, RFC 3810).
+//! Messages about groups: IGMP (RFC 1112, RFC 2236, RFC 3376) and MLD (RFC 2710, RFC 3810).
 //!
-//! Which sources a host wants of a group is not looked at: wanting some is wanting the group.
+//! The sources that a host wants of a group are ignored: a host that wants some joins the group.
 //!
-//! Invariant: what is malformed, or not as routers would accept it, says nothing.
+//! Invariant: messages that are malformed, or that routers would not accept, are ignored.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,33 +10,33 @@ use packet::checksum::{Sum, pseudo_header_v6};
 use packet::headers::{IPV6_LEN, protocol};
 use packet::{IpVersion, Layers, MacAddr};
 
-/// What a packet is to a bridge that listens.
+/// Kind of a packet for a snooping bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A router asks who is there.
+    /// A router's query.
     Query,
-    /// The same from somebody without an address, who need not be where routers are (RFC 4541 §2.1.1).
+    /// A query from the unspecified address, which need not come from where routers are (RFC 4541 §2.1.1).
     AnonymousQuery,
-    /// A host tells what it wants.
+    /// A host's report.
     Report,
-    /// The same, but not all of it could be read.
+    /// A report too long to be read in full.
     LongReport,
     /// Anything else.
     Other,
-    /// More of the packet is needed to tell.
+    /// The kind cannot be told without more of the packet.
     TooShort,
 }
 
-/// What a host tells of a group.
+/// Change of a host's membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It wants packets to it.
+    /// The host joins the group.
     Join,
-    /// It wants no more.
+    /// The host leaves the group.
     Leave,
 }
 
-/// Most bytes that a bridge can see of a packet.
+/// Largest number of bytes that a bridge can see of a packet.
 pub(super) const LOOK: usize = 512;
 
 const IGMP_QUERY: u8 = 0x11;
@@ -57,13 +57,13 @@ const TO_EXCLUDE: u8 = 4;
 const ALLOW: u8 = 5;
 
 /// Reads a packet of `len` bytes that begins with `header`; calls `change` with the address of each group that a host
-/// speaks of.
+/// reports on.
 pub(super) fn read(header: &[u8], len: u32, change: impl FnMut(MacAddr, Change)) -> Kind {
     let layers = Layers::parse(header);
     let found = match (layers.ip, layers.protocol) {
         (Some(IpVersion::V4), Some(protocol::IGMP)) => igmp(header, len, layers, change),
         (Some(IpVersion::V6), Some(protocol::ICMPV6)) => mld(header, len, layers, change),
-        // Extension headers that go on where the copy ends.
+        // Extension headers may continue where the copy ends.
         (Some(IpVersion::V6), None) if (header.len() as u32) < len && header.len() < LOOK => {
             Some(Kind::TooShort)
         }
@@ -76,7 +76,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// The message from `l4` to `end`, as far as it can be seen, and whether that is all of it.
+/// The message from `l4` to `end`, as far as it can be seen.
 enum Extent<'a> {
     Whole(&'a [u8]),
     Front(&'a [u8]),
@@ -85,7 +85,7 @@ enum Extent<'a> {
 
 fn extent(header: &[u8], len: u32, l4: usize, end: usize) -> Option<Extent<'_>> {
     if end as u64 > u64::from(len) {
-        return None; // it claims more than there is
+        return None; // longer than the packet
     }
     if let Some(message) = header.get(l4..end) {
         return Some(Extent::Whole(message));
@@ -130,7 +130,7 @@ fn mld(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(MacAddr, 
     let (l3, Some(l4)) = (usize::from(layers.l3?), layers.l4.map(usize::from)) else {
         return Some(Kind::TooShort);
     };
-    // Cheap to tell from the ICMPv6 that is not about groups.
+    // Tells messages about groups from other ICMPv6 cheaply.
     let [kind] = field(header, l4)?;
     if !matches!(kind, MLD_QUERY | MLD_REPORT | MLD_DONE | MLD2_REPORT) {
         return None;
@@ -139,7 +139,7 @@ fn mld(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(MacAddr, 
     let length = u16::from_be_bytes([high, low]);
     let (source, destination) = (field::<16>(header, l3 + 8)?, field::<16>(header, l3 + 24)?);
     let from = Ipv6Addr::from(source);
-    // From a neighbour (RFC 3810 §5.1.14, §5.2.13), who may not have an address yet unless he asks.
+    // From a neighbour (RFC 3810 §5.1.14, §5.2.13); only a querier must have an address already.
     let near = from.is_unicast_link_local() || from.is_unspecified() && kind != MLD_QUERY;
     if hops != 1 || !near {
         return None;
@@ -171,7 +171,7 @@ fn mld(header: &[u8], len: u32, layers: Layers, mut change: impl FnMut(MacAddr, 
     Some(if whole { Kind::Report } else { Kind::LongReport })
 }
 
-/// The group records of an IGMPv3 or MLDv2 report: they differ in the length of addresses alone.
+/// Reads the group records of an IGMPv3 or MLDv2 report: they differ only in the length of addresses.
 fn records<const N: usize>(message: &[u8], mut of: impl FnMut([u8; N], Change)) {
     let count = field(message, 6).map_or(0, u16::from_be_bytes);
     let mut at = 8;
@@ -185,33 +185,33 @@ fn records<const N: usize>(message: &[u8], mut of: impl FnMut([u8; N], Change)) 
             IS_EXCLUDE | TO_EXCLUDE => of(group, Change::Join),
             IS_INCLUDE | TO_INCLUDE | ALLOW if sources > 0 => of(group, Change::Join),
             IS_INCLUDE | TO_INCLUDE => of(group, Change::Leave),
-            // Blocking some sources, or nothing known: the group stays wanted or not.
+            // Blocking some sources, or an unknown record: the membership stays.
             _ => {}
         }
         at += 4 + N + sources * N + usize::from(extra) * 4;
     }
 }
 
-/// The address that packets to an IPv4 group have (RFC 1112 §6.4), if a host can join it.
+/// Returns the MAC address of an IPv4 group (RFC 1112 §6.4), if hosts can join it.
 fn group_v4(group: Ipv4Addr) -> Option<MacAddr> {
     let [_, a, b, c] = group.octets();
     let mac = MacAddr([1, 0, 0x5e, a & 0x7f, b, c]);
     (group.is_multicast() && !is_local_v4(mac)).then_some(mac)
 }
 
-/// The same for IPv6 (RFC 2464 §7).
+/// Returns the MAC address of an IPv6 group (RFC 2464 §7), if hosts can join it.
 fn group_v6(group: Ipv6Addr) -> Option<MacAddr> {
     let [.., a, b, c, d] = group.octets();
     let mac = MacAddr([0x33, 0x33, a, b, c, d]);
     (group.is_multicast() && !is_all_nodes(mac)).then_some(mac)
 }
 
-/// Whether this is the address of a group 224.0.0.x, which is everybody's (RFC 4541 §2.1.2).
+/// Returns whether this is the address of a group 224.0.0.x, which goes to all hosts (RFC 4541 §2.1.2).
 pub(super) fn is_local_v4(mac: MacAddr) -> bool {
     matches!(mac.0, [1, 0, 0x5e, 0, 0, _])
 }
 
-/// Whether this is the address of ff02::1, which everybody is in (RFC 4541 §3).
+/// Returns whether this is the address of ff02::1, which goes to all hosts (RFC 4541 §3).
 pub(super) fn is_all_nodes(mac: MacAddr) -> bool {
     mac.0 == [0x33, 0x33, 0, 0, 0, 1]
 }
@@ -224,7 +224,7 @@ pub(super) mod tests {
         message[2..4].fill(0);
         let sum = Sum::of(&message).finish();
         message[2..4].copy_from_slice(&sum.to_be_bytes());
-        // With the router alert option (RFC 2113) that hosts put there.
+        // With the router alert option (RFC 2113) that hosts add.
         let total = (24 + message.len()) as u16;
         let mut ip = vec![0x46, 0xc0];
         ip.extend(total.to_be_bytes());
@@ -276,7 +276,7 @@ pub(super) mod tests {
         assert_eq!(changes(&message(0x13)).0, Kind::Other);
         assert_eq!(changes(&message(0x11)).0, Kind::Query);
         assert_eq!(changes(&igmp_packet([0; 4], vec![0x11, 0, 0, 0, 0, 0, 0, 0])).0, Kind::AnonymousQuery);
-        // Groups that are everybody's.
+        // Groups that go to all hosts.
         let local = igmp_packet(ME, vec![0x16, 0, 0, 0, 224, 0, 0, 251]);
         assert_eq!(changes(&local), (Kind::Report, vec![]));
     }
@@ -314,7 +314,7 @@ pub(super) mod tests {
         );
         assert_eq!(changes(&mld_packet("::", message(132))), (Kind::Report, vec![(v6(3), Change::Leave)]));
         assert_eq!(changes(&mld_packet("fe80::1", message(130))).0, Kind::Query);
-        // From afar, or nameless, nobody asks.
+        // Queries from another subnet or the unspecified address are ignored.
         assert_eq!(changes(&mld_packet("fd00::1", message(130))).0, Kind::Other);
         assert_eq!(changes(&mld_packet("::", message(130))).0, Kind::Other);
         let mut routed = mld_packet("fe80::1", message(131));
@@ -324,7 +324,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn damaged_messages_say_nothing() {
+    fn damaged_messages_are_ignored() {
         for packet in [
             igmp_packet(ME, vec![0x16, 0, 0, 0, 239, 1, 2, 3]),
             mld_packet("fe80::1", [&[131, 0, 0, 0, 0, 0, 0, 0, 0xff, 5][..], &[0; 14]].concat()),

@@ -1,12 +1,13 @@
-//! IGMP and MLD snooping (RFC 4541): packets to a group go where somebody wants them, and where routers are.
+//! IGMP and MLD snooping (RFC 4541): packets to a group go to the ports of its members and of routers.
 //!
-//! In each VLAN, and for IPv4 and IPv6 each, hosts answer the queries of a router (the querier) with the groups that
-//! they want; the bridge listens. Where no querier was heard lately nobody need have answered, and nothing is
+//! In each VLAN, separately for IPv4 and IPv6, hosts answer the queries of a router (the querier) with the groups that
+//! they want; the bridge listens. Without a recent querier, members may have had no reason to answer, and nothing is
 //! pruned. Groups are told apart by MAC address, of which 32 IPv4 groups share one: a packet may go to a port too many,
 //! never to one too few.
 //!
 //! Invariants: queries, groups 224.0.0.x, ff02::1 and addresses of no IP group go everywhere; reports go to routers
-//! only, so that no host keeps silent because another has spoken; what does not fit the tables stops the pruning.
+//! only, so that no host suppresses its own report because it hears another's; a report that the tables have no room
+//! for stops the pruning.
 
 mod message;
 mod table;
@@ -21,32 +22,32 @@ use crate::{GroupTable, State};
 use message::{Change, Kind};
 use table::{Ports, Report, Table};
 
-/// How long packets still go to a port whose member has left, in seconds: time for others behind the port to answer
-/// the router's last question, of which there are two a second apart (RFC 2236 §8.8, §8.9).
+/// Seconds for which packets still go to a port whose member has left: time for others behind the port to answer the
+/// router's last query, which it sends twice, a second apart (RFC 2236 §8.8, §8.9).
 const LAST_MEMBER: u32 = 3;
 
-/// Listens, and knows where packets to groups go.
+/// Snooping of one bridge: listens, and restricts groups to their ports.
 #[derive(Debug)]
 pub(crate) struct Snooping {
     table: Table,
     /// Seconds for which a member or a router counts after it was heard.
     pub(crate) timeout: u32,
-    /// Whether groups that nobody has asked for go everywhere, or to routers only.
+    /// Whether groups without members go everywhere, or to routers only.
     pub(crate) flood_unregistered: bool,
 }
 
-/// A port to which packets to a group go.
+/// A port that gets packets to a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupEntry {
     /// The VLAN, 0 for none.
     pub vid: u16,
-    /// The group's MAC address; `None`: all groups of `version`, because a router is there.
+    /// The group's MAC address; `None` means all groups of `version`, because a router is at the port.
     pub group: Option<MacAddr>,
     /// IPv4 or IPv6.
     pub version: IpVersion,
     /// The port.
     pub port: PortIndex,
-    /// Seconds until that ends if nobody is heard.
+    /// Seconds until the entry expires unless it is renewed.
     pub expires_seconds: u32,
 }
 
@@ -55,21 +56,21 @@ impl Snooping {
         Self { table: Table::new(), timeout, flood_unregistered }
     }
 
-    /// Sends a frame to a group on its way.
+    /// Sends a frame to a group.
     pub(crate) fn forward(&self, batch: &mut Batch<'_>, v: VersionId, group: MacAddr, frame: &Frame) {
         let mut ports = Ports::new();
         if self.everywhere(batch, v, group, frame.vid, &mut ports) {
-            batch.remark(v, "snooping leaves it to go everywhere", &[]);
+            batch.remark(v, "snooping does not restrict it", &[]);
             frame.flood(batch);
         } else {
             ports.retain(|port| batch.reaches(port));
             let count = Value::Number(ports.as_slice().len() as u64);
-            batch.remark(v, "snooping knows {} ports that want it", &[count]);
+            batch.remark(v, "snooping sends it to {} ports", &[count]);
             frame.flood_among(batch, ports.as_slice());
         }
     }
 
-    /// Whether the frame goes to all ports; else the ports are added that it goes to.
+    /// Returns whether the frame goes to all ports; if not, adds its destinations to `ports`.
     fn everywhere(
         &self,
         batch: &mut Batch<'_>,
@@ -98,7 +99,7 @@ impl Snooping {
         !map.members(vid, group, now, ports) && self.flood_unregistered
     }
 
-    /// Learns from a packet what it says.
+    /// Learns from a packet, and returns its kind.
     fn listen(&self, batch: &mut Batch<'_>, v: VersionId, version: IpVersion, vid: u16) -> Kind {
         let mut kind = self.hear(batch, v, version, vid);
         if kind == Kind::TooShort {
@@ -131,16 +132,17 @@ impl Snooping {
         kind
     }
 
-    /// Starts to listen.
+    /// Starts the table's thread.
     pub(crate) fn start(&self) -> Result<(), String> {
-        self.table.start().map_err(|error| format!("snooping needs a thread: {error}"))
+        self.table.start().map_err(|error| format!("cannot start the snooping thread: {error}"))
     }
 
     pub(crate) fn port_removed(&self, port: PortIndex) {
         self.table.forget(port, fabric::clock::seconds());
     }
 
-    /// Who is in which group and where routers are; nothing if not all of it fitted, since then nothing may be pruned.
+    /// Returns members and routers; nothing if the tables had no room for some of them, since then nothing may be
+    /// pruned.
     pub(crate) fn hand_over(&self, now: u32) -> Vec<State> {
         let map = self.table.settled(now);
         if self.table.is_full(now) {
@@ -157,7 +159,7 @@ impl Snooping {
         ]
     }
 
-    /// Nobody counts for longer than if they were heard just now.
+    /// Takes over members and routers; none counts for longer than if it were heard now.
     pub(crate) fn take_over(&self, states: &[State], now: u32) {
         let latest = now.saturating_add(self.timeout);
         let members = Member::take_over(states).filter_map(|Member { group, vid, port, until }| {
@@ -201,12 +203,12 @@ impl GroupTable for Snooping {
     }
 }
 
-/// Whether there can be such a VLAN and such a port.
+/// Returns whether such a VLAN and such a port are possible.
 fn fits(vid: u16, port: PortIndex) -> bool {
     vid < 4096 && usize::from(port.0) < MAX_PORTS
 }
 
-/// The IP version whose groups have such addresses (RFC 1112 §6.4, RFC 2464 §7).
+/// Returns the IP version whose groups have such addresses (RFC 1112 §6.4, RFC 2464 §7).
 fn version_of(group: MacAddr) -> Option<IpVersion> {
     match group.0 {
         [1, 0, 0x5e, high, ..] if high < 0x80 => Some(IpVersion::V4),

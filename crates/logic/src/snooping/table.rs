@@ -1,12 +1,12 @@
-//! Members of groups and ports of routers: an immutable map that is replaced as a whole.
+//! Members of groups and ports of routers: an immutable map, replaced as a whole.
 //!
-//! Workers read the current map without a lock, and put the reports that they hear into a bounded queue. A thread of the table's own
-//! applies the queue to a copy of the map and publishes that: at once where all was quiet, else [`PAUSE`] after the time
-//! before. However many reports clients send, each costs a worker one place in the queue, and all together cost that thread
-//! one copy of a small map a pause. A report that finds the queue or the map full stops the pruning until it would have
-//! expired: a client that fills them costs the bridge its savings, never a packet.
+//! Workers read the current map without a lock, and put the reports that they hear into a bounded queue. A thread of
+//! the table applies the queue to a copy of the map and publishes that: at once after a quiet time, else [`PAUSE`]
+//! after the last update. However many reports clients send, each costs a worker one place in the queue, and all
+//! together cost that thread one copy of a small map per pause. A report that finds the queue or the map full stops the
+//! pruning until it would have expired: a client that fills them costs the bridge its savings, never a packet.
 //!
-//! Invariants: nothing counts after its last second; a port is in a list once; workers never free a map, since the
+//! Invariants: no entry counts after its last second; a port is in a list once; workers never free a map, since the
 //! writer keeps those that a worker may be reading.
 
 use std::collections::HashMap;
@@ -24,18 +24,18 @@ use packet::{IpVersion, MacAddr};
 
 use crate::Key;
 
-/// Groups remembered at once.
+/// Largest number of groups.
 const GROUPS: usize = 1024;
-/// Members of a group; one with more is everybody's.
+/// Largest number of members of a group; with more, nothing is pruned.
 const MEMBERS: usize = 64;
-/// Ports that routers are behind, counted by VLAN and IP version.
+/// Largest number of router ports, counted by VLAN and IP version.
 const ROUTERS: usize = 64;
-/// Reports that wait to be applied.
+/// Reports that can wait to be applied.
 const QUEUE: usize = 4096;
 /// Shortest time between two maps.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Ports that a packet is to go to, each once.
+/// Destination ports of a packet, each once.
 #[derive(Debug)]
 pub(super) struct Ports {
     list: [PortIndex; MEMBERS + ROUTERS],
@@ -72,7 +72,7 @@ struct Entry {
     until: u32,
 }
 
-/// Groups and routers at one time. See the module.
+/// Groups and routers at one time. See the module's documentation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Map {
     groups: HashMap<Key, Arc<Vec<Entry>>>,
@@ -80,7 +80,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Adds the members of a group to `ports`. Returns whether there are any.
+    /// Adds the members of a group to `ports`. Returns whether the group has any.
     pub(super) fn members(&self, vid: u16, group: MacAddr, now: u32, ports: &mut Ports) -> bool {
         let Some(members) = self.groups.get(&Key::new(vid, group)) else { return false };
         let mut any = false;
@@ -91,7 +91,7 @@ impl Map {
         any
     }
 
-    /// Adds the ports at which routers ask in a VLAN to `ports`. Returns whether there are any.
+    /// Adds the ports of a VLAN's queriers to `ports`. Returns whether it has any.
     pub(super) fn queriers(&self, vid: u16, version: IpVersion, now: u32, ports: &mut Ports) -> bool {
         let mut any = false;
         for (_, _, router) in self.routers.iter().filter(|(v, ip, _)| (*v, *ip) == (vid, version)) {
@@ -145,11 +145,11 @@ impl Map {
         true
     }
 
-    /// Removes the entries that `keep` refuses, and groups without members.
+    /// Removes the entries that `keep` rejects, and groups without members.
     fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
         self.routers.retain(|(_, _, router)| keep(router));
         self.groups.retain(|_, members| {
-            // Groups that stay as they are remain shared with the map before.
+            // Unchanged groups remain shared with the previous map.
             if !members.iter().all(&keep) {
                 Arc::make_mut(members).retain(&keep);
             }
@@ -178,14 +178,15 @@ impl Map {
     }
 }
 
-/// What a packet says about groups; `until` is the last second for which that holds.
+/// Report from a packet about groups; `until` is the last second for which it counts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Report {
     /// A member was heard.
     Join { vid: u16, group: MacAddr, port: PortIndex, until: u32 },
-    /// A member has left: unless it, or another behind the port, is heard again, nothing goes there after `until`.
+    /// A member left: nothing goes to the port after `until`, unless the member, or another behind the port, is heard
+    /// again.
     Leave { vid: u16, group: MacAddr, port: PortIndex, until: u32 },
-    /// A router asked.
+    /// A router sent a query.
     Query { vid: u16, version: IpVersion, port: PortIndex, until: u32 },
 }
 
@@ -197,16 +198,16 @@ impl Report {
     }
 }
 
-/// What workers, the table's thread and the control plane share.
+/// State that workers, the table's thread and the control plane share.
 #[derive(Debug)]
 struct Shared {
     map: ArcSwap<Map>,
     reports: ArrayQueue<Report>,
-    /// Whether there are reports that the thread has not begun to apply.
+    /// Whether reports wait that the thread has not begun to apply.
     pending: AtomicBool,
-    /// Until when nothing is pruned, because something did not fit.
+    /// Second until which nothing is pruned, because a report was not stored.
     full_until: AtomicU32,
-    /// Earlier maps that a worker may be reading. Who makes a new map holds the lock.
+    /// Earlier maps that a worker may be reading. The writer of a new map holds the lock.
     retired: Mutex<Vec<Arc<Map>>>,
     stopped: AtomicBool,
 }
@@ -220,12 +221,12 @@ impl Shared {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes a map with the reports that wait and a `change`, without what has expired.
+    /// Publishes a map with the waiting reports and a `change`, without expired entries.
     fn update(&self, now: u32, change: impl FnOnce(&mut Map)) {
         let mut retired = self.writer();
         let mut map = Map::clone(&self.map.load());
         map.retain(|entry| entry.until >= now);
-        // No more than were there: a flood does not keep this from publishing.
+        // At most one queue's worth: a flood does not delay the publication.
         for report in (0..QUEUE).map_while(|_| self.reports.pop()) {
             if !map.apply(report) {
                 self.overflow(report.until());
@@ -233,11 +234,11 @@ impl Shared {
         }
         change(&mut map);
         retired.push(self.map.swap(Arc::new(map)));
-        // A worker that reads one of them holds a count, and none begins to.
+        // A worker that reads a retired map holds a count; no worker begins to read one.
         retired.retain(|map| Arc::strong_count(map) > 1);
     }
 
-    /// The thread's life.
+    /// Main loop of the thread.
     fn run(&self) {
         while !self.stopped.load(SeqCst) {
             if self.pending.swap(false, SeqCst) {
@@ -250,7 +251,7 @@ impl Shared {
     }
 }
 
-/// See the module.
+/// Table of groups. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Table {
     shared: Arc<Shared>,
@@ -279,7 +280,7 @@ impl Table {
         Self { shared: Arc::new(shared), thread: OnceLock::new() }
     }
 
-    /// Starts the thread that applies reports, unless it runs.
+    /// Starts the thread that applies reports, unless it runs already.
     pub(super) fn start(&self) -> std::io::Result<()> {
         if self.thread.get().is_none() {
             let shared = self.shared.clone();
@@ -291,30 +292,30 @@ impl Table {
                 let _guard = vital.guard();
                 shared.run();
             })?;
-            // Of two that started one at once, the second has nothing to wake it, and nothing to do.
+            // Of two threads started at once, the second is never woken and does nothing.
             let _ = self.thread.set(handle.thread().clone());
         }
         Ok(())
     }
 
-    /// The map as it is now.
+    /// Returns the current map.
     pub(super) fn load(&self) -> Guard<Arc<Map>> {
         self.shared.map.load()
     }
 
-    /// Something did not fit, or could not be read.
+    /// Stops the pruning until `until`, because a report was not stored or not read.
     pub(super) fn overflow(&self, until: u32) {
         self.shared.overflow(until);
     }
 
-    /// Whether something did not fit.
+    /// Returns whether pruning is stopped.
     pub(super) fn is_full(&self, now: u32) -> bool {
         self.shared.full_until.load(Relaxed) > now
     }
 
-    /// Leaves a report for the thread. It is woken once for all reports that come until it has taken them.
+    /// Queues a report for the thread, and wakes it for the first one that it has not taken yet.
     pub(super) fn report(&self, report: Report) {
-        // Without a report that somebody has left, packets go to a port too many for a while.
+        // A leave report that is lost sends packets to a port too many for a while.
         if let Err(Report::Join { until, .. } | Report::Query { until, .. }) =
             self.shared.reports.push(report)
         {
@@ -327,17 +328,17 @@ impl Table {
         }
     }
 
-    /// Applies the reports that wait, and returns the map with them.
+    /// Applies the waiting reports, and returns the resulting map.
     pub(super) fn settled(&self, now: u32) -> Guard<Arc<Map>> {
         match self.shared.reports.is_empty() {
-            // Who took the last of them holds the lock until they are published.
+            // The thread that took the last of them holds the lock until they are published.
             true => drop(self.shared.writer()),
             false => self.shared.update(now, |_| ()),
         }
         self.load()
     }
 
-    /// Adds what another table knew, where that still counts.
+    /// Adds the entries of another table that still count.
     pub(super) fn adopt(&self, reports: impl Iterator<Item = Report>, now: u32) {
         self.shared.update(now, |map| {
             for report in reports.filter(|report| report.until() >= now) {
@@ -348,12 +349,12 @@ impl Table {
         });
     }
 
-    /// A port is gone.
+    /// Forgets a port that was removed.
     pub(super) fn forget(&self, port: PortIndex, now: u32) {
         self.shared.update(now, |map| map.retain(|entry| entry.port != port));
     }
 
-    /// Makes room of what has expired.
+    /// Removes expired entries, if any.
     pub(super) fn sweep(&self, now: u32) {
         if self.load().has_expired(now) {
             self.shared.update(now, |_| ());
@@ -391,18 +392,18 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_stops_the_pruning_for_a_while() {
+    fn a_full_table_stops_the_pruning_for_a_while() {
         let table = Table::new();
         (0..64).for_each(|port| table.report(join(1, 1, port, 100)));
         assert_eq!((members(&table, 1, 1, 10).len(), table.is_full(10)), (64, false));
-        // Who is there already needs no room.
+        // A port that is a member already needs no room.
         table.report(join(1, 1, 63, 101));
         table.report(join(1, 1, 64, 100));
         assert_eq!(
             (members(&table, 1, 1, 10).len(), table.is_full(99), table.is_full(100)),
             (64, true, false)
         );
-        // What has expired makes room.
+        // Expired entries make room.
         table.report(join(1, 1, 64, 200));
         assert_eq!(members(&table, 1, 1, 101), [63, 64]);
 
@@ -426,7 +427,7 @@ mod tests {
         let table = Table::new();
         (0..QUEUE).for_each(|_| table.report(leave));
         table.report(leave);
-        assert!(!table.is_full(10), "somebody stays for longer than they wanted");
+        assert!(!table.is_full(10), "a lost leave report delays the leave only");
         table.report(join(1, 1, 1, 100));
         assert!(table.is_full(99) && !table.is_full(100));
         assert!(members(&table, 1, 1, 10).is_empty());
@@ -453,11 +454,11 @@ mod tests {
         assert_eq!(table.load().list_routers(10), [(1, IpVersion::V4, PortIndex(7), 100)]);
     }
 
-    /// Waits for what the table's thread does.
+    /// Waits for an effect of the table's thread.
     fn wait_for(what: &str, condition: impl Fn() -> bool) {
         let start = std::time::Instant::now();
         while !condition() {
-            assert!(start.elapsed() < Duration::from_secs(30), "waited in vain for {what}");
+            assert!(start.elapsed() < Duration::from_secs(30), "timed out waiting for {what}");
             std::thread::yield_now();
         }
     }
@@ -474,7 +475,7 @@ mod tests {
                 scope.spawn(move || {
                     for n in 0..100 {
                         table.report(join(1, n, port, far));
-                        // Maps change under whoever reads them, and each is whole.
+                        // Maps change under their readers, and each is complete.
                         let map = table.load();
                         assert!(
                             map.list(far).iter().all(|(vid, _, port, _)| (*vid, port.0 < 3) == (1, true))
@@ -502,7 +503,7 @@ mod tests {
         assert_eq!((table.settled(10).list(10).len(), read.list(10).len()), (2, 1));
         let old = Arc::downgrade(&read);
         drop(read);
-        assert!(old.upgrade().is_some(), "a worker would have freed it");
+        assert!(old.upgrade().is_some(), "freed by a reader");
         table.forget(PortIndex(9), 10);
         assert!(old.upgrade().is_none());
     }

@@ -1,4 +1,4 @@
-//! `chain`: who sees what, and what the control plane sees of the stages.
+//! `chain`: the packets that each stage sees, and the control plane's view of the stages.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,16 +10,16 @@ use proptest::prelude::*;
 use crate::frames::{number, plain};
 use crate::rig::{Client, Rig, make};
 
-/// `test:SCRIPT`: a logic that does with a packet what the letter of its number says.
+/// `test:SCRIPT`: a logic that picks a letter of its script by the packet's number and obeys it.
 ///
-/// `.`: leave it; `0` to `9`: send it to that port; `b`: broadcast; `x`: drop; `e`: count its last byte up and leave it; `E`: the
-/// same and broadcast.
+/// `.`: leave it; `0` to `9`: send it to that port; `b`: broadcast; `x`: drop; `e`: increment its last byte and leave
+/// it; `E`: increment its last byte and broadcast.
 const KINDS: &[Kind] = &[Kind {
     prefix: "test",
     ending: ".test",
-    summary: "does what its name says",
+    summary: "obeys the script in its name",
     describe: |script| {
-        let (name, summary) = (format!("test:{script}"), "does what its name says".into());
+        let (name, summary) = (format!("test:{script}"), "obeys the script in its name".into());
         Ok(LogicDescription { name, summary, params: vec![], commands: vec![] })
     },
     build: |script, params| {
@@ -46,7 +46,7 @@ const LAST: usize = 14 + 45;
 
 impl SwitchLogic for Scripted {
     fn forward(&self, batch: &mut Batch<'_>) {
-        assert!(batch.packets().next().is_some(), "called with nothing to decide");
+        assert!(batch.packets().next().is_some(), "called with an empty batch");
         for v in batch.packets() {
             let which = usize::from(batch.header(v)[17]) % self.script.len();
             match self.script[which] {
@@ -93,7 +93,7 @@ impl Logic for Scripted {
     }
 
     fn counters(&self) -> Vec<Counter> {
-        vec![Counter { name: "heard".into(), help: "what it was told".into(), value: 7 }]
+        vec![Counter { name: "heard".into(), help: "calls recorded".into(), value: 7 }]
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -137,34 +137,34 @@ fn chain(stages: &[&str]) -> Arc<dyn Logic> {
     chain_of(stages).unwrap()
 }
 
-/// What each stage was told, emptied.
+/// Returns the calls that each stage recorded.
 fn heard(logic: &dyn Logic) -> Vec<Vec<String>> {
     logic.tables().into_iter().map(|table| table.rows.concat()).collect()
 }
 
 #[test]
-fn later_stages_see_what_is_left() {
+fn later_stages_see_undecided_packets() {
     let rig = Rig::new(1, chain(&["test:1..x.e", "test:.b.....", "learning"]));
     let [a, b, c] = rig.plain_ports();
     a.send_and_settle((0..7).map(|n| plain(0, 1, n)));
     let numbers = |client: &Client| client.take().iter().map(|frame| number(frame)).collect::<Vec<_>>();
-    // The first sends packets 0 and 6 to b and drops 3; the second broadcasts 1; learning floods the rest.
+    // The first stage sends packets 0 and 6 to b and drops 3; the second broadcasts 1; learning floods the rest.
     assert_eq!((numbers(&b), numbers(&c), numbers(&a)), (vec![0, 1, 2, 4, 5, 6], vec![1, 2, 4, 5], vec![]));
     assert_eq!(rig.drops(&a, DropReason::Policed), 1);
 }
 
 #[test]
-fn an_edit_of_what_is_left_shows_in_later_stages_only() {
+fn an_edit_shows_in_later_stages_only() {
     let rig = Rig::new(1, chain(&["test:e", "test:E", "test:b"]));
     let [a, b] = rig.plain_ports();
     a.send_and_settle([plain(0, 1, 0)]);
     let frame = b.take().remove(0);
     assert_eq!(frame[LAST], plain(0, 1, 0)[LAST] + 2);
-    assert!(b.take().is_empty(), "the third was asked nothing");
+    assert!(b.take().is_empty(), "the third stage was called");
 }
 
 #[test]
-fn what_the_last_one_leaves_has_no_destination() {
+fn packets_that_the_last_stage_leaves_have_no_destination() {
     let rig = Rig::new(1, chain(&["test:.", "test:.b"]));
     let [a, b] = rig.plain_ports();
     a.send_and_settle((0..4).map(|n| plain(0, 1, n)));
@@ -175,7 +175,7 @@ fn what_the_last_one_leaves_has_no_destination() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Packet by packet, a chain does what its stages would do one after the other.
+    /// Packet by packet, a chain does the same as its stages one after the other.
     #[test]
     fn agrees_with_a_model(scripts in vec("[.1be2x.]{1,7}", 1..=16), packets in 1u32..200) {
         let stages: Vec<_> = scripts.iter().map(|script| format!("test:{script}")).collect();
@@ -213,7 +213,7 @@ proptest! {
 }
 
 #[test]
-fn every_stage_is_told_of_ports_and_time() {
+fn every_stage_hears_of_ports_and_time() {
     let logic = chain(&["test:.", "test:b"]);
     let rig = Rig::new(1, logic.clone());
     let [a, b] = rig.plain_ports();
@@ -222,7 +222,7 @@ fn every_stage_is_told_of_ports_and_time() {
     logic.tick(42);
     drop(a);
     let all = heard(&*logic);
-    // Those that stand in for the worker have numbers too.
+    // Stand-in threads have numbers too.
     assert_eq!(all[0][0], format!("{} workers", rig.switch.threads()));
     let broken = rig.switch.set_logic(rig.bridge, chain(&["hub", "test:broken"])).unwrap_err();
     assert_eq!(broken.to_string(), "stage 2: it is broken");
@@ -244,13 +244,13 @@ fn the_stages_stay_apart_for_the_control_plane() {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
     );
-    // What it says of itself makes the same again.
+    // The parameters that it reports make the same chain again.
     assert_eq!(logic::build("chain", &logic.params(), KINDS).unwrap().params(), logic.params());
     let names: Vec<_> = logic.counters().into_iter().map(|counter| counter.name).collect();
     assert_eq!(names, ["stage1_heard", "stage3_heard"]);
     let names: Vec<_> = logic.tables().into_iter().map(|table| table.name).collect();
     assert_eq!(names, ["stage1_log", "stage3_log"]);
-    // The built-in one knows its sizes without a table.
+    // The built-in logic knows its sizes without a table.
     let sizes = logic.table_sizes().into_iter().map(|size| size.name);
     let expected = (1..).zip(["test:.", "learning ageing=60", "test:b"]).flat_map(|(number, stage)| {
         let own = chain(&[stage]).table_sizes().into_iter();
@@ -277,7 +277,7 @@ fn states_go_from_stage_to_stage() {
     let after = chain(&["test:1", "test:b", "test:x"]);
     after.take_over(&before.hand_over());
     assert_eq!(heard(&*after), [vec!["after test:1"], vec![], vec!["after test:x"]]);
-    // From and to a logic that is no chain: everybody takes what it understands.
+    // From and to a logic that is no chain: each takes the states that it understands.
     let plain = logic::build("test:b", &[], KINDS).unwrap();
     plain.take_over(&before.hand_over());
     assert_eq!(heard(&*plain), [["after test:1", "after test:2", "after test:x"]]);
@@ -287,11 +287,11 @@ fn states_go_from_stage_to_stage() {
 }
 
 #[test]
-fn says_which_stage_speaks() {
+fn a_trace_names_the_stage_of_each_remark() {
     let rig = Rig::new(1, chain(&["test:.x", "hub"]));
     let [a, _b] = rig.plain_ports();
     let trace = |n| rig.switch.trace(a.at, &plain(0, 1, n), packet::Offload::NONE);
-    // The scripted one does not say what it would do.
+    // The scripted logic does not explain itself.
     assert!(trace(0).is_err());
     rig.switch.set_logic(rig.bridge, chain(&["static p0=nowhere", "hub", "learning"])).unwrap();
     let said = trace(0).unwrap();
@@ -299,9 +299,9 @@ fn says_which_stage_speaks() {
     assert_eq!(
         said,
         [
-            "stage 1, static: it is this one's to decide",
+            "stage 1, static: this stage decides",
             "stage 1, static: p0 is wired to no port",
-            "stage 2, hub: it is this one's to decide",
+            "stage 2, hub: this stage decides",
             "stage 2, hub: it goes to every other port",
         ]
     );
@@ -312,7 +312,7 @@ fn says_which_stage_speaks() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_stage() {
+fn errors_name_their_stage() {
     let refused = |params: &[(&str, &str)]| {
         let params: Vec<_> = params.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         match logic::build("chain", &params, KINDS) {

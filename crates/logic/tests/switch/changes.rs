@@ -7,7 +7,7 @@ use fabric::{DropReason, VlanMode};
 use crate::frames::{number, plain};
 use crate::rig::{Client, Rig, make, stations, wait_for};
 
-/// Sends numbered frames in small bursts until told to stop; returns how many.
+/// Sends numbered frames in small bursts until `stop` is set; returns their number.
 pub fn stream(from: &Client, src: u64, dst: impl Fn(u32) -> u64, stop: &AtomicBool) -> u32 {
     let mut n = 0;
     while !stop.load(Relaxed) {
@@ -46,7 +46,7 @@ fn ports_come_and_go_under_traffic() {
     let logic = make("learning", &[]);
     let rig = Rig::new(2, logic.clone());
     let [a, b] = rig.plain_ports();
-    // Both are known from the start, so that a guest's frame reaches nobody but port a.
+    // Both stations are known from the start, so that a guest's frame reaches only port a.
     b.send_and_settle([plain(0, 2, 0)]);
     a.send_and_settle([plain(2, 1, 0)]);
     b.take();
@@ -83,9 +83,9 @@ fn a_removed_ports_stations_are_forgotten() {
     assert_eq!(c.take(), [plain(2, 1, 1)]);
 }
 
-/// A guest that goes on at another port is found there before it says anything.
+/// A guest that continues at another port is found there before it sends anything.
 #[test]
-fn stations_are_looked_for_everywhere_when_their_port_goes_down() {
+fn frames_to_stations_are_flooded_when_their_port_goes_down() {
     let logic = make("learning", &[]);
     let rig = Rig::new(1, logic.clone());
     let [a, b, c] = rig.plain_ports();
@@ -99,8 +99,8 @@ fn stations_are_looked_for_everywhere_when_their_port_goes_down() {
     a.send_and_settle([plain(2, 1, 1), plain(4, 1, 2), plain(3, 1, 3)]);
     assert_eq!(c.take(), [plain(2, 1, 1), plain(3, 1, 3)]);
     let known = stations(&logic).entries();
-    assert!(known.iter().any(|entry| entry.mac == crate::frames::mac(4)), "what was set by hand stays");
-    // The same where it is closed by hand, other than when it only changes.
+    assert!(known.iter().any(|entry| entry.mac == crate::frames::mac(4)), "static entries stay");
+    // Closing a port by hand has the same effect; changing another setting has none.
     rig.set(&c, |settings| settings.mtu = 1000);
     assert_eq!(stations(&logic).entries().len(), known.len());
     rig.set(&c, |settings| settings.admin_up = false);

@@ -1,4 +1,4 @@
-//! `learning` while a port floods it with source addresses.
+//! `learning` under a flood of source addresses from a port.
 
 use fabric::DropReason;
 use logic::{FdbChange, Key, MacTable};
@@ -10,15 +10,15 @@ use crate::rig::{Client, Rig, learning};
 const TABLE: u64 = 4096;
 const VICTIMS: [u64; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 
-/// A frame from an address made up, for a destination that no bridge passes on: nothing but the table notices it.
+/// Makes a frame from a made-up address, to a destination that no bridge forwards to: only the table notices it.
 fn made_up(n: u64) -> Vec<u8> {
     let scattered = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     let source = MacAddr([2, scattered[0], scattered[1], scattered[2], scattered[3], scattered[4]]);
     build(MacAddr([0x01, 0x80, 0xc2, 0, 0, 1]), source, None, 0, 46)
 }
 
-/// Floods from `attacker` ten times what the table holds; in between, `victim`'s stations are talked to, and now and then they
-/// talk. None of that may reach `onlooker`.
+/// Floods from `attacker` ten times the table's capacity. Meanwhile `peer` sends to `victim`'s stations, which send now
+/// and then. None of these frames may reach `onlooker`.
 fn flood(attacker: &Client, victim: &Client, peer: &Client, onlooker: &Client) {
     let hello = |round| VICTIMS.map(move |n| plain(100, n, round));
     peer.send_and_settle([plain(0, 100, 0)]);
@@ -41,7 +41,7 @@ fn flood(attacker: &Client, victim: &Client, peer: &Client, onlooker: &Client) {
 }
 
 #[test]
-fn a_flood_of_addresses_harms_nobody_else() {
+fn a_flood_of_addresses_harms_no_other_port() {
     for (share, most) in [("75", 3072), ("50", 2048), ("100", 4096 - 11)] {
         let logic = learning(&[("max-stations", "4096"), ("port-share", share)]);
         let rig = Rig::new(1, logic.clone());
@@ -68,7 +68,7 @@ fn a_flood_of_addresses_harms_nobody_else() {
 
 /// Several workers learn at once.
 #[test]
-fn a_flood_from_many_ports_harms_nobody_else() {
+fn a_flood_from_many_ports_harms_no_other_port() {
     let logic = learning(&[("max-stations", "4096")]);
     let rig = Rig::new(2, logic.clone());
     let [one, two, victim, peer] = rig.plain_ports();

@@ -1,13 +1,13 @@
-//! Frames to send.
+//! Test frames.
 
 use packet::{MacAddr, VlanTag};
 
-/// Station `n`'s address; 0 is everyone.
+/// Returns station `n`'s address; 0 is the broadcast address.
 pub fn mac(n: u64) -> MacAddr {
     if n == 0 { MacAddr::BROADCAST } else { MacAddr::from_u64(0x5254_0000_0000 + n) }
 }
 
-/// A frame with a payload of `len` bytes, four at least, that begins with `number`.
+/// Makes a frame with a payload of `len` bytes, at least four, that begins with `number`.
 pub fn build(dst: MacAddr, src: MacAddr, tag: Option<VlanTag>, number: u32, len: usize) -> Vec<u8> {
     let mut frame = [dst.0, src.0].concat();
     if let Some(tag) = tag {
@@ -20,17 +20,17 @@ pub fn build(dst: MacAddr, src: MacAddr, tag: Option<VlanTag>, number: u32, len:
     frame
 }
 
-/// An untagged frame from station `src` to station `dst`.
+/// Makes an untagged frame from station `src` to station `dst`.
 pub fn plain(dst: u64, src: u64, number: u32) -> Vec<u8> {
     build(mac(dst), mac(src), None, number, 46)
 }
 
-/// The same with a tag.
+/// Makes a tagged frame from station `src` to station `dst`.
 pub fn tagged(dst: u64, src: u64, tag: VlanTag, number: u32) -> Vec<u8> {
     build(mac(dst), mac(src), Some(tag), number, 46)
 }
 
-/// The number of an untagged frame.
+/// Returns the number of an untagged frame.
 pub fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[14..18].try_into().unwrap())
 }

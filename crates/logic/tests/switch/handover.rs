@@ -1,4 +1,4 @@
-//! What a learning bridge knows outlives it: the next one takes over.
+//! Hand-over: a learning bridge takes over its predecessor's stations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,13 +10,13 @@ use crate::changes::{numbers, stream};
 use crate::frames::{mac, plain};
 use crate::rig::{Rig, learning, make, stations};
 
-/// Puts another logic in the place of the bridge's.
-fn succeed(rig: &Rig, old: &mut Arc<dyn Logic>, new: Arc<dyn Logic>) {
+/// Replaces the bridge's logic.
+fn replace_logic(rig: &Rig, old: &mut Arc<dyn Logic>, new: Arc<dyn Logic>) {
     replace(&**old, &*new, || rig.switch.set_logic(rig.bridge, new.clone())).unwrap();
     *old = new;
 }
 
-/// What is known, in the order of the stations.
+/// Returns the known stations in the order of their keys.
 fn known(logic: &dyn Logic) -> Vec<Station> {
     let mut stations: Vec<_> = Station::take_over(&logic.hand_over()).collect();
     stations.sort_by_key(|station| station.key);
@@ -24,11 +24,11 @@ fn known(logic: &dyn Logic) -> Vec<Station> {
 }
 
 #[test]
-fn a_hundred_successors_lose_nothing_flood_nothing_and_forget_nobody() {
+fn a_hundred_successors_lose_flood_and_forget_nothing() {
     let mut logic = make("learning", &[]);
     let rig = Rig::new(2, logic.clone());
     let [a, b, c] = rig.plain_ports();
-    // Half a thousand stations that keep silent from now on, and one set by hand.
+    // 500 stations that stay silent from now on, and one static entry.
     c.send_and_settle((100..600).map(|n| plain(100, n, 0)));
     stations(&logic).add_static(0, mac(3), c.at.port).unwrap();
     b.send_and_settle([plain(3, 2, 0)]);
@@ -46,7 +46,7 @@ fn a_hundred_successors_lose_nothing_flood_nothing_and_forget_nobody() {
         for i in 0..100 {
             let (ageing, stations) = ((60 + i).to_string(), (8192 >> (i % 3)).to_string());
             let params = [("ageing", ageing.as_str()), ("max-stations", &stations)];
-            succeed(&rig, &mut logic, make("learning", &params));
+            replace_logic(&rig, &mut logic, make("learning", &params));
         }
         stop.store(true, Relaxed);
         (there.join().unwrap(), back.join().unwrap())
@@ -58,7 +58,7 @@ fn a_hundred_successors_lose_nothing_flood_nothing_and_forget_nobody() {
     for client in [&a, &b] {
         assert_eq!(DropReason::ALL.iter().map(|reason| rig.drops(client, *reason)).sum::<u64>(), 0);
     }
-    // The silent ones with when they were heard; of the others that may have changed.
+    // Silent stations keep their last-heard times; those of the others may have changed.
     let silent = |stations: Vec<Station>| -> Vec<Station> {
         stations.into_iter().filter(|station| station.port == c.at.port).collect()
     };
@@ -66,14 +66,14 @@ fn a_hundred_successors_lose_nothing_flood_nothing_and_forget_nobody() {
     assert_eq!(silent(known(&*logic)), silent(before));
 }
 
-/// A learning bridge that was told of ports 0 to 3.
+/// Makes a learning bridge that knows of ports 0 to 3.
 fn with_ports(params: &[(&str, &str)]) -> Arc<Learning> {
     let logic = learning(params);
     logic.ports_changed(&ports(&[]));
     logic
 }
 
-/// Ports 0 to 3, of which some are sticky.
+/// Returns ports 0 to 3, of which some are sticky.
 fn ports(sticky: &[u16]) -> Vec<(PortIndex, Arc<PortSettings>)> {
     let port = |i| {
         let mut settings = PortSettings::new(format!("p{i}"));
@@ -96,18 +96,18 @@ fn learn(logic: &Learning, n: u64, port: u16) {
 }
 
 #[test]
-fn who_was_heard_where_last_wins() {
+fn the_port_where_a_station_was_heard_last_wins() {
     let old = with_ports(&[]);
     (1..=6).for_each(|n| learn(&old, n, 0));
     let new = learning(&[]);
     replace(&*old, &*new, || {
-        // Until its last batch the old one hears that 2, 3 and 6 move and that there is a 7.
+        // Until its last batch the old logic hears that 2, 3 and 6 move and that there is a station 7.
         [2, 3, 6, 7].into_iter().for_each(|n| learn(&old, n, 1));
         new.ports_changed(&ports(&[]));
-        // The new one hears that 3 and 4 move, and that there are a 7 elsewhere and an 8.
+        // The new one hears that 3 and 4 move, that 7 is elsewhere, and that there is a station 8.
         [3, 4, 7, 8].into_iter().for_each(|n| learn(&new, n, 2));
         new.fdb().remove(0, mac(5));
-        // It was set by hand here.
+        // A static entry of the new one.
         new.fdb().add_static(0, mac(6), PortIndex(3))
     })
     .unwrap();
@@ -115,11 +115,11 @@ fn who_was_heard_where_last_wins() {
     assert_eq!(found, [Some(0), Some(1), Some(2), Some(2), Some(0), Some(3), Some(2), Some(2)]);
     assert_eq!(new.fdb().len(), 8);
     let stats = new.fdb().stats();
-    assert_eq!((stats.learned, stats.moved), (2, 2), "who is taken over was not learned");
+    assert_eq!((stats.learned, stats.moved), (2, 2), "inherited stations do not count as learned");
 }
 
 #[test]
-fn a_switch_that_fails_leaves_the_old_one_as_it_was() {
+fn a_failed_switch_leaves_the_old_logic_unchanged() {
     let (old, new) = (with_ports(&[]), learning(&[]));
     learn(&old, 1, 1);
     let gone = SwitchError::Gone("bridge");
@@ -128,10 +128,10 @@ fn a_switch_that_fails_leaves_the_old_one_as_it_was() {
 }
 
 #[test]
-fn the_youngest_find_room() {
+fn the_last_heard_stations_find_room() {
     let old = with_ports(&[]);
     let now = fabric::clock::seconds();
-    // Clocks that have just begun would make all of them equally old.
+    // With a clock that has just started, all would be equally old.
     let age = |n: u64| now.saturating_sub(100 - n as u32);
     let fdb = old.fdb();
     for n in 1..=40 {
@@ -149,7 +149,7 @@ fn the_youngest_find_room() {
     expected.sort();
     assert_eq!(left, expected);
     assert_eq!(known(&*new).iter().find(|station| station.key == key(35)).unwrap().seen, age(35));
-    // None that stays makes room for one that is new.
+    // A learned station makes room for a static one; static and sticky ones stay.
     assert_eq!(new.fdb().add_static(0, mac(60), PortIndex(0)), Ok(()));
     assert_eq!(at(&new, 50), Some(1));
     let full = learning(&[("max-stations", "1")]);
@@ -158,7 +158,7 @@ fn the_youngest_find_room() {
 }
 
 #[test]
-fn sticky_stations_stay_where_that_is_set() {
+fn sticky_stations_stay_at_ports_that_are_sticky() {
     let old = with_ports(&[]);
     let fdb = old.fdb();
     fdb.learn_within(key(1), PortIndex(1), 0, 9, true);
@@ -171,11 +171,11 @@ fn sticky_stations_stay_where_that_is_set() {
     assert_eq!(entries.len(), 1, "{entries:?}");
     assert!(entries[0].is_sticky && entries[0].mac == mac(1));
     new.tick(fabric::clock::seconds() + 1000);
-    assert_eq!(at(&new, 1), Some(1), "it does not age");
+    assert_eq!(at(&new, 1), Some(1), "sticky stations do not age");
 }
 
 #[test]
-fn what_makes_no_sense_is_not_taken_over() {
+fn invalid_entries_are_not_taken_over() {
     let station = |n, port, flags: u16, seen: u32| {
         let mut entry = [&mac(n).0[..], &[0, 0]].concat();
         for number in [port, flags] {
@@ -190,7 +190,7 @@ fn what_makes_no_sense_is_not_taken_over() {
         value_len,
         entries: entries.concat(),
     };
-    // Station 0 is everybody.
+    // Station 0 is the broadcast address.
     let entries = vec![
         station(1, 1, 0, u32::MAX),
         station(1, 2, 0, 0),
@@ -201,7 +201,7 @@ fn what_makes_no_sense_is_not_taken_over() {
         vec![1; 15],
     ];
     let states = [
-        state("what", 8, 8, vec![station(5, 1, 0, 0)]),
+        state("other", 8, 8, vec![station(5, 1, 0, 0)]),
         state("fdb", 8, 8, entries.clone()),
         state("fdb", 8, 8, vec![station(6, 1, 0, 0)]),
     ];
@@ -213,7 +213,7 @@ fn what_makes_no_sense_is_not_taken_over() {
         let left = known(&*logic);
         assert_eq!(left.len(), 1, "{left:?}");
         assert_eq!((left[0].key, left[0].port), (key(1), PortIndex(1)));
-        assert!(left[0].seen <= now + 1, "heard in times to come: it would never age");
+        assert!(left[0].seen <= now + 1, "heard in the future: it would never age");
     }
     for (key_len, value_len) in [(8, 9), (7, 8), (0, 16)] {
         let logic = with_ports(&[]);

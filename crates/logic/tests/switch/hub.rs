@@ -10,7 +10,7 @@ use crate::rig::{Rig, make};
 fn everything_goes_everywhere_else() {
     let rig = Rig::new(1, make("hub", &[]));
     let [a, b, c] = rig.plain_ports();
-    // Known stations, everybody, and what is addressed to bridges.
+    // Known stations, broadcasts, and frames addressed to bridges.
     let lldp = build(MacAddr([0x01, 0x80, 0xc2, 0, 0, 0x0e]), mac(1), None, 0, 46);
     let sent = [plain(2, 1, 0), plain(0, 1, 1), lldp, plain(1, 2, 3), plain(2, 1, 4)];
     a.send_and_settle(sent.clone());
@@ -20,7 +20,7 @@ fn everything_goes_everywhere_else() {
 }
 
 #[test]
-fn a_hub_of_one_port_has_nowhere_to_go() {
+fn a_hub_with_one_port_has_no_destination() {
     let rig = Rig::new(1, make("hub", &[]));
     let [a] = rig.plain_ports();
     a.send_and_settle([plain(2, 1, 0)]);
@@ -44,7 +44,7 @@ fn vlans_are_hubs_of_their_own() {
 }
 
 #[test]
-fn who_may_not_speak_is_not_repeated() {
+fn refused_stations_are_not_repeated() {
     let rig = Rig::new(1, make("hub", &[]));
     let a = rig.protected("a", |settings| settings.security.stations = vec![mac(1)]);
     let b = rig.port("b", VlanMode::Transparent);

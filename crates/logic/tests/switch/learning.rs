@@ -24,7 +24,7 @@ fn follows_a_station_that_moves_within_a_batch() {
     let rig = Rig::new(1, logic.clone());
     let [a, b, c] = rig.plain_ports();
     b.send_and_settle([plain(0, 2, 0)]);
-    // Station 2 shows up behind port a between two frames to it: the second must not leave by any port.
+    // Station 2 moves to port a between two frames to it: the second must not leave by any port.
     a.send_and_settle([plain(2, 1, 1), plain(0, 2, 2), plain(2, 1, 3)]);
     assert_eq!(b.take(), [plain(2, 1, 1), plain(0, 2, 2)]);
     assert_eq!(rig.drops(&a, DropReason::SamePort), 1);
@@ -46,7 +46,7 @@ fn forgets_silent_stations() {
     logic.tick(now + 5);
     a.send_and_settle([plain(2, 1, 1)]);
     assert_eq!(c.take(), Vec::<Vec<u8>>::new());
-    // The second may have turned since the frame was heard, hence the slack.
+    // The clock's second may have changed since the frame was heard, hence the slack.
     logic.tick(now + 15);
     a.send_and_settle([plain(2, 1, 2)]);
     assert_eq!((b.take().len(), c.take()), (3 - 1, vec![plain(2, 1, 2)]));
@@ -59,7 +59,7 @@ fn forgets_silent_stations() {
 }
 
 #[test]
-fn keeps_what_bridges_must_keep() {
+fn drops_frames_to_bridges_and_passes_other_groups() {
     let logic = make("learning", &[]);
     let rig = Rig::new(1, logic.clone());
     let [a, b] = rig.plain_ports();

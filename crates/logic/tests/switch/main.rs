@@ -1,4 +1,4 @@
-//! The logics end to end: a real switch with ports that live in memory.
+//! The logics end to end: a real switch with in-memory ports.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod chain;

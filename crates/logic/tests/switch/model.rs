@@ -1,5 +1,5 @@
-//! The switch against a naive model of a VLAN-aware learning bridge: for any ports and any frames, every port gets
-//! the same frames in the same order, and every frame is accounted for.
+//! The switch against a naive model of a VLAN-aware learning bridge: for any ports and any frames, every port gets the
+//! same frames in the same order, and every frame is accounted for.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::frames::build;
 use crate::rig::{Rig, make};
 
-/// A frame in its parts.
+/// A frame as its fields.
 #[derive(Debug, Clone)]
 struct Parts {
     dst: MacAddr,
@@ -28,7 +28,7 @@ impl Parts {
     }
 }
 
-/// IEEE 802.1Q §8.6 by the book: one frame, one table, no cleverness.
+/// IEEE 802.1Q §8.6 by the book: one frame, one table, no optimization.
 struct Model<'a> {
     ports: &'a [VlanMode],
     stations: HashMap<(u16, MacAddr), usize>,
@@ -94,7 +94,7 @@ fn vlan_mode() -> impl Strategy<Value = VlanMode> {
         Just(VlanMode::Transparent),
         (1u16..4).prop_filter_map("a VLAN", Vid::new).prop_map(VlanMode::Access),
         (0u16..4, allowed).prop_map(|(native, mut allowed)| {
-            // Documented: the native VLAN is among those carried.
+            // Documented: the native VLAN is one of those carried.
             allowed.insert(native);
             let mut without_zero = VidSet::empty();
             allowed.iter().filter(|vid| *vid > 0).for_each(|vid| without_zero.insert(vid));
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn delivers_what_the_standard_says(
+    fn delivers_as_the_standard_requires(
         ports in ports(),
         bursts in vec((any::<prop::sample::Index>(), vec(frame(), 1..40)), 1..12),
         workers in 1usize..3,

@@ -1,4 +1,4 @@
-//! Isolation, policing and storm control: who is held back, and that nobody else is.
+//! Isolation, policing and storm control: they hold back the right traffic, and no other.
 
 use fabric::protection::{Limit, Source, Unit};
 use fabric::{DropReason, PortSettings, VlanMode};
@@ -11,7 +11,7 @@ use crate::rig::{Client, Rig, learning, make};
 
 const NOTHING: Vec<Vec<u8>> = Vec::new();
 
-/// A rate that refills nothing while a test runs: what passes is the burst.
+/// A limit that refills nothing while a test runs: only the burst passes.
 fn burst(unit: Unit, burst: u64) -> Option<Limit> {
     let rate = if unit == Unit::Bits { 1000 } else { 1 };
     Some(Limit { unit, rate, burst: Some(burst) })
@@ -30,7 +30,7 @@ fn multicast(n: u32) -> Vec<u8> {
 }
 
 #[test]
-fn isolated_ports_meet_others_only() {
+fn isolated_ports_reach_only_other_ports() {
     let rig = Rig::new(1, make("learning", &[]));
     let [a, b] = ["a", "b"].map(|name| rig.protected(name, isolate));
     let up = rig.port("up", VlanMode::Transparent);
@@ -46,7 +46,7 @@ fn isolated_ports_meet_others_only() {
     a.send_and_settle([plain(3, 1, 7)]);
     assert_eq!(numbers(&up), [7]);
 
-    // While it runs, both ways.
+    // While the switch runs, both ways.
     rig.set(&b, |settings| settings.isolated = false);
     a.send_and_settle([plain(0, 1, 8), plain(2, 1, 9)]);
     assert_eq!(numbers(&b), [8, 9]);
@@ -75,7 +75,7 @@ fn isolation_holds_within_vlans_and_on_wires() {
 }
 
 #[test]
-fn a_port_that_is_down_is_down_also_for_the_isolated() {
+fn a_port_that_is_down_is_down_for_isolated_ports_too() {
     let rig = Rig::new(1, make("static", &[]));
     let [a, b] = ["a", "b"].map(|name| rig.protected(name, isolate));
     rig.set(&b, |settings| settings.admin_up = false);
@@ -91,7 +91,7 @@ fn policing_lets_the_burst_pass_in_order() {
     a.send_and_settle((0..1000).map(|i| plain(0, 1, i)));
     assert_eq!(numbers(&b), Vec::from_iter(0..100));
     assert_eq!(rig.drops(&a, DropReason::Policed), 900);
-    // It is the sender that is policed, not who sends to it.
+    // The port's own traffic is policed, not the traffic to it.
     b.send_and_settle((0..500).map(|i| plain(1, 2, i)));
     assert_eq!(numbers(&a), Vec::from_iter(0..500));
 }
@@ -102,7 +102,7 @@ fn policing_counts_bytes_and_small_packets_pass_between_large_ones() {
     let a = rig.protected("a", |settings| settings.police = burst(Unit::Bits, 10_000));
     let b = rig.port("b", VlanMode::Transparent);
     let sized = |len: usize, n| build(mac(2), mac(1), None, n, len - 14);
-    // 6,000 and 3,000 fit; 3,000 more do not, 900 do.
+    // 6,000 and 3,000 bytes fit; 3,000 more do not, 900 do.
     a.send_and_settle([sized(6000, 0), sized(3000, 1), sized(3000, 2), sized(900, 3), sized(200, 4)]);
     assert_eq!(b.take(), [sized(6000, 0), sized(3000, 1), sized(900, 3)]);
     assert_eq!(rig.drops(&a, DropReason::Policed), 2);
@@ -137,7 +137,7 @@ fn storms_are_held_by_kind() {
     let b = rig.port("b", VlanMode::Transparent);
     b.send_and_settle([plain(0, 2, 0)]);
     a.take();
-    // Of each ten: a broadcast, a multicast, one to an unknown station, the rest to a known one.
+    // Of each ten frames: a broadcast, a multicast, one to an unknown station, the rest to a known one.
     let mixed = |i: u32| match i % 10 {
         0 => plain(0, 1, i),
         1 => multicast(i),
@@ -153,13 +153,13 @@ fn storms_are_held_by_kind() {
     });
     assert_eq!(numbers(&b), Vec::from_iter(expected));
     assert_eq!(rig.drops(&a, DropReason::StormControl), 97 + 96 + 95);
-    // Others may storm as they like.
+    // Other ports have no limit.
     b.send_and_settle((0..100).map(|i| plain(0, 2, i)));
     assert_eq!(numbers(&a), Vec::from_iter(0..100));
 }
 
 #[test]
-fn what_storm_control_drops_costs_no_rate() {
+fn packets_dropped_by_storm_control_use_no_policing_rate() {
     let rig = Rig::new(1, make("learning", &[]));
     let a = rig.protected("a", |settings| {
         settings.storm.broadcast = burst(Unit::Packets, 1);
@@ -174,7 +174,7 @@ fn what_storm_control_drops_costs_no_rate() {
 
 #[test]
 fn a_batch_that_is_thinned_out_can_still_be_edited() {
-    // Tags are pushed into versions behind those received, of which some are gone.
+    // Tags are pushed into versions after those received, of which some are gone.
     let rig = Rig::new(1, make("learning", &[]));
     let vid = Vid::new(10).unwrap();
     let a = rig.protected("a", |settings| {
@@ -209,7 +209,7 @@ fn a_full_port_refuses_further_stations_and_changes_nothing() {
     b.send_and_settle([plain(0, 9, 0)]);
     a.take();
     c.take();
-    // Two of its own; a third, one of another port, and a group: interleaved, in one batch.
+    // Two stations of its own; a third, one of another port, and a group: interleaved, in one batch.
     let from = |src: u64, n| plain(0, src, n);
     let group = build(mac(0), MacAddr([3, 0, 0, 0, 0, 1]), None, 7, 46);
     a.send_and_settle([
@@ -231,7 +231,7 @@ fn a_full_port_refuses_further_stations_and_changes_nothing() {
     c.send_and_settle([plain(9, 8, 10), plain(3, 8, 11), plain(2, 8, 12)]);
     assert_eq!((numbers(&b), numbers(&a)), (vec![10, 12], vec![11, 12]));
 
-    // More room from the next batch on; less, and the surplus leaves.
+    // A larger limit applies from the next batch on; under a smaller one, the surplus leaves.
     rig.set(&a, |settings| settings.security.max_stations = Some(3));
     a.send_and_settle([from(2, 0)]);
     assert_eq!((numbers(&c), stations(&a)), (vec![0], 3));
@@ -244,7 +244,7 @@ fn a_full_port_refuses_further_stations_and_changes_nothing() {
 }
 
 #[test]
-fn only_named_stations_speak() {
+fn only_named_stations_may_send() {
     for logic in ["learning", "static"] {
         let rig = Rig::new(1, make(logic, &[]));
         let a = rig.protected("a", |settings| settings.security.stations = vec![mac(1), mac(3)]);
@@ -256,7 +256,7 @@ fn only_named_stations_speak() {
 }
 
 #[test]
-fn sticky_stations_do_not_age_or_move_until_told() {
+fn sticky_stations_do_not_age_or_move_while_the_port_is_sticky() {
     let logic = learning(&[("ageing", "10")]);
     let rig = Rig::new(1, logic.clone());
     let sticky = |settings: &mut PortSettings| {
@@ -269,7 +269,7 @@ fn sticky_stations_do_not_age_or_move_until_told() {
     logic.tick(fabric::clock::seconds() + 1000);
     a.send_and_settle([plain(0, 2, 1)]);
     assert_eq!((numbers(&c), rig.drops(&a, DropReason::StationLimit)), (vec![0], 1));
-    // It stays where it is while its port is closed, and nobody else becomes station 1.
+    // Station 1 stays at its port while that is closed, and cannot appear at another.
     rig.set(&a, |settings| settings.admin_up = false);
     rig.set(&a, |settings| settings.admin_up = true);
     b.send_and_settle([plain(0, 1, 2)]);
@@ -283,7 +283,7 @@ fn sticky_stations_do_not_age_or_move_until_told() {
 }
 
 #[test]
-fn a_guarded_source_holds_on_both_logics() {
+fn source_guard_works_in_both_logics() {
     let packet = |from: [u8; 4], n: u32| {
         let mut frame = build(mac(0), mac(1), None, n, 60);
         frame[12..14].copy_from_slice(&[8, 0]);

@@ -1,4 +1,4 @@
-//! A switch and clients that live in memory. Nothing here sleeps: what is awaited has a condition and a deadline.
+//! A switch and in-memory clients. Nothing here sleeps: every wait has a condition and a deadline.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What clients send: frames that wait, how many were sent, how many the switch is done with.
+/// Frames of a client: those waiting, the number sent, and the number that the switch has finished with.
 #[derive(Default)]
 struct Sent {
     waiting: VecDeque<Vec<u8>>,
@@ -86,7 +86,7 @@ impl Egress for Outbox {
         list.for_each(|output| {
             let mut frame = output.header().to_vec();
             output.for_each_payload(|at, n| {
-                // SAFETY: the payload lies in the batch's landing area, which nobody changes before `complete`.
+                // SAFETY: the payload lies in the batch's landing area, which stays unchanged until `complete`.
                 frame.extend_from_slice(unsafe { std::slice::from_raw_parts(at, n) });
             });
             assert_eq!(frame.len(), output.len() as usize);
@@ -99,7 +99,7 @@ impl Egress for Outbox {
     }
 }
 
-/// One port's client.
+/// Client of one port.
 pub struct Client {
     pub at: PortRef,
     inbox: Arc<Inbox>,
@@ -113,7 +113,7 @@ impl Client {
         Self { at, inbox: Arc::new(inbox), outbox: Arc::default() }
     }
 
-    /// Gives frames to the switch.
+    /// Queues frames for the switch.
     pub fn send(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
         let mut state = self.inbox.state.lock().unwrap();
         let before = state.waiting.len();
@@ -122,7 +122,7 @@ impl Client {
         rustix::io::write(&self.inbox.signal, &1u64.to_ne_bytes()).unwrap();
     }
 
-    /// Waits until the switch is done with what was sent, drops counted and copies delivered.
+    /// Waits until the switch has finished with all frames sent, drops counted and copies delivered.
     pub fn settle(&self) {
         let state = self.inbox.state.lock().unwrap();
         let (state, timeout) =
@@ -130,13 +130,13 @@ impl Client {
         assert!(!timeout.timed_out(), "{} of {} frames switched", state.done, state.sent);
     }
 
-    /// Sends and waits until the switch is done.
+    /// Sends and waits until the switch has finished.
     pub fn send_and_settle(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
         self.send(frames);
         self.settle();
     }
 
-    /// What was delivered since the last call.
+    /// Takes the frames delivered since the last call.
     pub fn take(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut *self.outbox.frames.lock().unwrap())
     }
@@ -174,7 +174,7 @@ impl Rig {
         self.port_with(bridge, PortSettings { vlan, ..PortSettings::new(name) })
     }
 
-    /// A port of the first bridge with settings of its own.
+    /// Adds a port to the first bridge, with changed settings.
     pub fn protected(&self, name: &str, change: impl FnOnce(&mut PortSettings)) -> Client {
         let mut settings = PortSettings::new(name);
         change(&mut settings);
@@ -205,12 +205,12 @@ impl Rig {
         self.switch.attach(client.at, attachment).unwrap();
     }
 
-    /// `n` ports without VLAN settings.
+    /// Adds `N` ports without VLAN settings.
     pub fn plain_ports<const N: usize>(&self) -> [Client; N] {
         std::array::from_fn(|i| self.port(&format!("p{i}"), VlanMode::Transparent))
     }
 
-    /// Frames from a port dropped for a reason.
+    /// Counts the frames from a port dropped for a reason.
     pub fn drops(&self, client: &Client, reason: DropReason) -> u64 {
         self.switch.counters(client.at).unwrap().rx.iter().map(|q| q.drops[reason as usize]).sum()
     }
@@ -222,27 +222,27 @@ pub fn make(name: &str, params: &[(&str, &str)]) -> Arc<dyn Logic> {
     logic::build(name, &params, &[]).unwrap()
 }
 
-/// Makes a learning bridge whose table tests reach.
+/// Makes a learning bridge whose table tests can reach.
 pub fn learning(params: &[(&str, &str)]) -> Arc<Learning> {
     let params: Vec<_> = params.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     Arc::new(Learning::new(&params).unwrap())
 }
 
-/// The stations of a logic that has a table of them.
+/// Returns the table of stations of a logic that has one.
 pub fn stations(logic: &Arc<dyn Logic>) -> &dyn MacTable {
     logic.views().stations.unwrap()
 }
 
-/// The members and routers that a logic knows.
+/// Returns the members and routers that a logic knows.
 pub fn groups(logic: &Arc<dyn Logic>) -> Vec<GroupEntry> {
     logic.views().groups.unwrap().entries()
 }
 
-/// Waits for something that no client can tell of.
+/// Waits for a condition that no client can observe.
 pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < DEADLINE, "waited in vain for {what}");
+        assert!(start.elapsed() < DEADLINE, "timed out waiting for {what}");
         std::thread::yield_now();
     }
 }

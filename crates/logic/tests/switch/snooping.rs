@@ -1,4 +1,4 @@
-//! `learning` that listens to IGMP and MLD.
+//! `learning` with IGMP and MLD snooping.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -69,10 +69,10 @@ fn mld(src: u64, kind: u8, group: &str) -> Vec<u8> {
     ipv6(src, "ff02::16", 58, 1, &message)
 }
 
-/// Sends what says something about groups; when it returns, the bridge knows.
+/// Sends messages about groups; when it returns, the bridge has applied them.
 fn tell(logic: &Arc<dyn Logic>, client: &Client, packets: impl IntoIterator<Item = Vec<u8>>) {
     client.send_and_settle(packets);
-    // Asking for the table applies the reports that wait.
+    // Reading the table applies the waiting reports.
     groups(logic);
 }
 
@@ -86,7 +86,7 @@ fn packets_go_to_members_and_routers() {
     let rig = Rig::new(1, logic.clone());
     let [sender, member, router, other] = rig.plain_ports();
     let all = [&sender, &member, &router, &other];
-    // As long as nobody asks, everything goes everywhere, joined or not.
+    // Without a querier everything goes everywhere, joined or not.
     tell(&logic, &member, [igmp(2, JOIN, GROUP)]);
     sender.send_and_settle([data(1, GROUP, 0)]);
     assert_eq!(counts(all), [1, 1, 2, 2]);
@@ -98,17 +98,17 @@ fn packets_go_to_members_and_routers() {
     assert_eq!(counts(all), [0, 0, 1, 0]);
     sender.send_and_settle([data(1, GROUP, 1), data(1, GROUP, 2)]);
     assert_eq!(counts(all), [0, 2, 2, 0]);
-    // Groups of the link, groups that nobody asked for, and what is no IP group.
+    // Groups of the link, groups without members, and frames to no IP group.
     sender.send_and_settle([data(1, [224, 0, 0, 251], 0), data(1, [239, 9, 9, 9], 0)]);
     assert_eq!(counts(all), [0, 2, 2, 2]);
     let odd = ethernet(MacAddr([1, 0, 0x0c, 1, 2, 3]), 1, [0x88, 0xb5], &[]);
     sender.send_and_settle([odd, ethernet(mac(0), 1, [0x88, 0xb5], &[])]);
     assert_eq!(counts(all), [0, 2, 2, 2]);
-    // A member may send; to itself nothing comes back.
+    // A member may send, and its packets do not come back to it.
     member.send_and_settle([data(2, GROUP, 3)]);
     assert_eq!(counts(all), [0, 0, 1, 0]);
 
-    // Without its client a member is nobody, and the port's index may become another's.
+    // Without its client a member is forgotten, and the port's index may become another's.
     rig.switch.remove_port(member.at).unwrap();
     let fresh = rig.port("fresh", VlanMode::Transparent);
     assert_eq!(fresh.at, member.at);
@@ -119,7 +119,7 @@ fn packets_go_to_members_and_routers() {
 }
 
 #[test]
-fn groups_that_nobody_asked_for_go_to_routers_if_so_told() {
+fn groups_without_members_go_to_routers_if_set_so() {
     let logic = make("learning", &[("snooping", "on"), ("unregistered", "routers")]);
     let rig = Rig::new(1, logic.clone());
     let [sender, router, other] = rig.plain_ports();
@@ -130,13 +130,13 @@ fn groups_that_nobody_asked_for_go_to_routers_if_so_told() {
     // IPv6 has no querier: nothing is pruned there.
     sender.send_and_settle([ipv6(1, GROUP6, 17, 8, &[7; 20])]);
     assert_eq!(counts([&sender, &router, &other]), [0, 1, 1]);
-    // A querier that sends itself: nobody else wants it.
+    // A querier sends a packet itself, and no other port has a member.
     router.send_and_settle([data(3, GROUP, 2)]);
     assert_eq!(counts([&sender, &router, &other]), [0, 0, 0]);
     assert_eq!(rig.drops(&router, DropReason::NoDestination), 1);
 }
 
-/// Hosts need not be asked again when the logic is replaced.
+/// Hosts need not be queried again when the logic is replaced.
 #[test]
 fn members_and_routers_are_handed_over() {
     let logic = make("learning", &[("snooping", "on")]);
@@ -154,8 +154,8 @@ fn members_and_routers_are_handed_over() {
     logic::replace(&*logic, &*next, || rig.switch.set_logic(rig.bridge, next.clone())).unwrap();
     sender.send_and_settle([data(1, GROUP, 1), ipv6(1, GROUP6, 17, 8, &[7; 20])]);
     assert_eq!(counts(all), [0, 2, 2, 0]);
-    assert!(expires(&next).iter().all(|seconds| *seconds <= 30), "longer than if they were heard just now");
-    // One that does not listen passes on nothing, and so nobody is taken for absent.
+    assert!(expires(&next).iter().all(|seconds| *seconds <= 30), "longer than after a fresh report");
+    // A logic without snooping hands over no members, so no port is mistaken for one without members.
     let deaf = make("learning", &[]);
     logic::replace(&*next, &*deaf, || rig.switch.set_logic(rig.bridge, deaf.clone())).unwrap();
     let last = make("learning", &[("snooping", "on")]);
@@ -181,7 +181,7 @@ fn members_leave_and_time_out() {
     assert_eq!(listed.len(), 3);
     assert_eq!((listed[0].group, listed[0].port), (None, router.at.port));
     assert_eq!((listed[1].group, listed[1].port), (Some(v4_mac(GROUP)), member.at.port));
-    // Time passes; the router asks on, and nobody answers: the group is nobody's, hence everybody's.
+    // Time passes, the router repeats its query, and no host answers: a group without members goes everywhere.
     crate::rig::wait_for("the member to be forgotten", || {
         ask(&logic);
         groups(&logic).len() == 1
@@ -191,7 +191,7 @@ fn members_leave_and_time_out() {
     assert_eq!(counts(all), [0, 1, 1, 1]);
     crate::rig::wait_for("the router to be forgotten", || groups(&logic).is_empty());
 
-    // Who leaves goes sooner.
+    // A leave shortens the membership.
     let logic = make("learning", &[("snooping", "on"), ("unregistered", "routers")]);
     rig.switch.set_logic(rig.bridge, logic.clone()).unwrap();
     ask(&logic);
@@ -199,7 +199,7 @@ fn members_leave_and_time_out() {
     counts(all);
     let expires = |entries: Vec<logic::GroupEntry>| entries.last().unwrap().expires_seconds;
     assert!(expires(groups(&logic)) <= 3);
-    // Another one behind the port wants it still.
+    // Another host behind the port still wants the group.
     tell(&logic, &member, [igmp(5, JOIN, GROUP)]);
     assert!(expires(groups(&logic)) > 200);
     tell(&logic, &member, [igmp(5, LEAVE, GROUP)]);
@@ -210,7 +210,7 @@ fn members_leave_and_time_out() {
 }
 
 #[test]
-fn mld_is_heard_too() {
+fn mld_works_like_igmp() {
     let logic = make("learning", &[("snooping", "on")]);
     let rig = Rig::new(1, logic.clone());
     let [sender, member, router, other] = rig.plain_ports();
@@ -224,7 +224,7 @@ fn mld_is_heard_too() {
         (member.take(), router.take(), other.take()),
         (vec![datagram.clone()], vec![datagram], vec![])
     );
-    // ff02::1 is everybody's.
+    // ff02::1 goes to all ports.
     sender.send_and_settle([ipv6(1, "ff02::1", 17, 8, &[7; 20])]);
     assert_eq!(counts(all), [0, 1, 1, 1]);
 }
@@ -243,7 +243,7 @@ fn vlans_have_groups_of_their_own_and_isolation_holds() {
         let tag = VlanTag::new(vid(id)).to_tci().to_be_bytes();
         [&frame[..12], &[0x81, 0], &tag, &frame[12..]].concat()
     };
-    // The router behind the trunk asks in VLAN 10 only.
+    // The router behind the trunk sends queries in VLAN 10 only.
     tell(&logic, &trunk, [tagged(igmp(3, QUERY, ALL), 10)]);
     tell(&logic, &ten[0], [igmp(1, JOIN, GROUP)]);
     tell(&logic, &twenty[0], [igmp(1, JOIN, GROUP)]);
@@ -263,11 +263,15 @@ fn vlans_have_groups_of_their_own_and_isolation_holds() {
     }
     ten[1].send_and_settle([data(4, GROUP, 2)]);
     assert_eq!(counts(all), [1, 0, 0, 0, 0]);
-    assert_eq!(rig.drops(&ten[1], DropReason::Isolated), 0, "it was sent to whom it may reach");
+    assert_eq!(
+        rig.drops(&ten[1], DropReason::Isolated),
+        0,
+        "snooping sends it only to ports that it may reach"
+    );
 }
 
 #[test]
-fn a_table_that_is_filled_prunes_nothing() {
+fn a_full_table_prunes_nothing() {
     let logic = make("learning", &[("snooping", "on")]);
     let rig = Rig::new(1, logic.clone());
     let [sender, member, router, other] = rig.plain_ports();

@@ -1,4 +1,4 @@
-//! What a trace says will happen is what happens, whatever the ports' settings, and tracing itself changes nothing.
+//! A trace predicts exactly what happens, whatever the ports' settings, and tracing itself changes nothing.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn sentences(traced: &Traced) -> Vec<String> {
     traced.remarks.iter().map(|remark| remark.sentence(|port| format!("p{}", port.0))).collect()
 }
 
-/// Everything that traffic would change.
+/// Returns all state that traffic would change.
 fn everything(rig: &Rig, clients: &[Client], logic: &Arc<dyn Logic>) -> String {
     let mut stations = logic.views().stations.map(|table| table.entries()).unwrap_or_default();
     stations.sort_by_key(|entry| (entry.vid, entry.mac));
@@ -38,7 +38,7 @@ fn everything(rig: &Rig, clients: &[Client], logic: &Arc<dyn Logic>) -> String {
 }
 
 #[test]
-fn says_what_a_learning_bridge_finds_and_decides() {
+fn explains_the_findings_and_decisions_of_a_learning_bridge() {
     let logic = make("learning", &[]);
     let rig = Rig::new(1, logic.clone());
     let clients = rig.plain_ports::<3>();
@@ -69,9 +69,9 @@ fn says_what_a_learning_bridge_finds_and_decides() {
     assert!(rig.switch.trace(clients[0].at, &[0; 70_000], Offload::NONE).is_err());
 }
 
-/// A full table, and a packet whose source takes the place of its destination.
+/// A full table, and a packet whose source replaces its destination.
 #[test]
-fn knows_who_makes_room() {
+fn names_the_station_that_makes_room() {
     let logic = learning(&[("max-stations", "4096"), ("port-share", "100")]);
     let rig = Rig::new(1, logic.clone());
     let clients = rig.plain_ports::<3>();
@@ -79,7 +79,7 @@ fn knows_who_makes_room() {
     (0..4096).for_each(|n| _ = fdb.learn(Key::new(0, mac(100 + n)), clients[1].at.port, 0));
     let source = Key::new(0, mac(1));
     let Foresight::Learned(Some(oldest)) = fdb.foresee(source, clients[0].at.port, clock::seconds()) else {
-        panic!("nobody makes room in a full table");
+        panic!("no station makes room in a full table");
     };
     let packet = build(oldest.mac(), mac(1), None, 0, 46);
     let traced = trace(&rig, &clients[0], &packet);
@@ -93,7 +93,7 @@ fn knows_who_makes_room() {
 }
 
 #[test]
-fn says_what_a_wire_does() {
+fn explains_a_wire() {
     let rig = Rig::new(1, make("static", &[]));
     let clients = rig.plain_ports::<3>();
     assert_eq!(sentences(&trace(&rig, &clients[0], &plain(2, 1, 0))), ["p0 is wired to p1"]);
@@ -114,7 +114,7 @@ fn vlan_mode() -> impl Strategy<Value = VlanMode> {
     ]
 }
 
-/// Limits whose buckets are empty soon and fill again only when the test is long over.
+/// Limits whose buckets are soon empty and refill only long after the test.
 fn limit() -> impl Strategy<Value = Option<Limit>> {
     let limit = |burst| Some(Limit { unit: Unit::Packets, rate: 1, burst: Some(burst) });
     prop_oneof![4 => Just(None), 1 => (3u64..30).prop_map(limit)]
@@ -185,7 +185,7 @@ fn sum(bytes: &[u8]) -> u16 {
     (sum & 0xffff) as u16 + (sum >> 16) as u16
 }
 
-/// A query, or a report that joins a group.
+/// Makes a query, or a report that joins a group.
 fn igmp(kind: u8, group: u8) -> [u8; 8] {
     let mut message = match kind {
         0 => [0x11, 100, 0, 0, 0, 0, 0, 0],
@@ -221,7 +221,7 @@ type Params = &'static [(&'static str, &'static str)];
 fn logic() -> impl Strategy<Value = (&'static str, Params)> {
     prop_oneof![
         2 => Just(("learning", &[] as Params)),
-        // A table so small that stations make room for each other.
+        // A small table, so that stations make room for each other.
         1 => Just(("learning", &[("max-stations", "3")] as Params)),
         2 => Just(("learning", &[("snooping", "on")] as Params)),
         1 => Just(("learning", &[("snooping", "on"), ("unregistered", "routers")] as Params)),
@@ -231,11 +231,11 @@ fn logic() -> impl Strategy<Value = (&'static str, Params)> {
 }
 
 proptest! {
-    // 60 bridges with 40 packets each, and others where a failure was found once.
+    // 60 bridges with 40 packets each, in addition to stored failures.
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_trace_says_happens(
+    fn traces_come_true(
         (name, params) in logic(),
         settings in vec(settings(), PORTS..=PORTS),
         mirror in mirror(),

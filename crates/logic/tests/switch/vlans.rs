@@ -43,7 +43,7 @@ fn one_flood_leaves_in_both_forms() {
     assert_eq!([a.take(), b.take(), n.take()], [const { NOTHING }; 3].map(|_| vec![plain(0, 2, 1)]));
     assert_eq!((t.take(), x.take()), (NOTHING, vec![tagged(0, 2, urgent, 1)]));
 
-    // Unicast in either direction now that both are known.
+    // Unicast in either direction, now that both are known.
     a.send_and_settle([plain(2, 1, 2)]);
     t.send_and_settle([tagged(1, 2, urgent, 3)]);
     assert_eq!((t.take(), a.take()), (vec![tagged(2, 1, tag, 2)], vec![plain(1, 2, 3)]));
@@ -73,7 +73,7 @@ fn refuses_and_counts() {
     let t = rig.port("t", trunk(None, &[20]));
     let x = rig.port("x", VlanMode::Transparent);
     let tag = |id| VlanTag::new(vid(id));
-    // Tagged into an access port, even with its own VLAN; untagged or a stranger into the trunk.
+    // Tagged into an access port, even with its own VLAN; untagged, or with another VLAN, into the trunk.
     a.send_and_settle([tagged(0, 1, tag(10), 0)]);
     t.send_and_settle([plain(0, 2, 1), tagged(0, 2, tag(10), 2)]);
     assert_eq!((rig.drops(&a, DropReason::Vlan), rig.drops(&t, DropReason::Vlan)), (1, 2));
@@ -83,7 +83,7 @@ fn refuses_and_counts() {
     stations(&logic).add_static(10, crate::frames::mac(7), t.at.port).unwrap();
     a.send_and_settle([plain(7, 1, 3)]);
     assert_eq!((rig.drops(&a, DropReason::Vlan), t.take()), (2, NOTHING));
-    // No other member: nobody to flood to.
+    // No other member: the flood has no destination.
     rig.switch.remove_port(x.at).unwrap();
     a.send_and_settle([plain(0, 1, 4)]);
     assert_eq!(rig.drops(&a, DropReason::NoDestination), 1);

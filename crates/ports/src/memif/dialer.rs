@@ -1,4 +1,4 @@
-//! memif ports in the client role: the switch connects to another server, and again whenever it is gone.
+//! memif ports in the client role: the switch connects to another server, and reconnects when it is gone.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use memif::client::{Advance, Attached, Attaching, ClientConfig};
 use tokio::task::JoinHandle;
 
-use super::link::{Mine, PortState};
+use super::link::{LocalRole, PortState};
 use crate::faults::Faults;
 use crate::guard::{await_closed, client};
 use crate::watch::watch_copy;
@@ -46,7 +46,8 @@ async fn run(port: Arc<PortState>) {
                     Ok(watched) => {
                         let client = client(watched.get_ref(), &connection.peer_name);
                         port.guard.room(&client).await;
-                        let end = port.serve(connection, Mine::Client(layout), &watched, &client, None).await;
+                        let end =
+                            port.serve(connection, LocalRole::Client(layout), &watched, &client, None).await;
                         port.ended(end, &control);
                     }
                     Err(error) => port.set_down(error.to_string()),
@@ -113,7 +114,7 @@ impl Port for ClientPort {
         let since = self.port.begin_close();
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
-            // It ends as soon as it sees that the port closes, its connection detached.
+            // It ends once it sees that the port closes, with its connection detached.
             let _ = await_closed(&self.env.runtime, since, task);
         }
     }

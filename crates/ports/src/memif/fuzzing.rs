@@ -1,4 +1,4 @@
-//! The rings without a socket or a switch around them: what fuzz targets drive (feature `fuzzing`).
+//! The rings without a socket or a switch, for fuzz targets (feature `fuzzing`).
 
 use fabric::{RingBacking, RxQueue};
 use memif::RingParts;
@@ -6,16 +6,16 @@ use memif::client::Layout;
 
 use super::rings::{Client, Rx, Server, Tx};
 
-/// Whose the memory is.
+/// Owner of the memory.
 #[derive(Clone, Copy)]
 pub enum Role {
-    /// The peer's: we serve.
+    /// The peer: the switch serves.
     Server,
-    /// Ours, laid out so: we are the client, and this is our queue of that number.
+    /// The switch, in this layout: it is the client, and this is the number of its queue.
     Client(Layout, u16),
 }
 
-/// The queue of packets from the peer.
+/// Makes the queue of packets from the peer.
 pub fn rx(parts: RingParts, role: Role) -> Box<dyn RxQueue> {
     match role {
         Role::Server => Box::new(Rx::served(parts)),
@@ -23,12 +23,12 @@ pub fn rx(parts: RingParts, role: Role) -> Box<dyn RxQueue> {
     }
 }
 
-/// What a [`fabric::TxRing`] of packets to a client is made of.
+/// Makes the parts of a [`fabric::TxRing`] of packets to a client.
 pub fn served_tx(parts: RingParts) -> (impl RingBacking<Own = (), Entry = ()>, u32) {
     Tx::new(parts, Server)
 }
 
-/// The same of packets to a server, in a queue of our own.
+/// Makes the parts of a [`fabric::TxRing`] of packets to a server, in a queue of the switch's own.
 pub fn own_tx(parts: RingParts, layout: Layout, queue: u16) -> (impl RingBacking<Own = (), Entry = ()>, u32) {
     Tx::new(parts, Client(layout, queue))
 }

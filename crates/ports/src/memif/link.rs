@@ -1,4 +1,4 @@
-//! A memif connection that is up, in either role: attach its rings, watch over it, take it down.
+//! An established memif connection, in either role: attaching its rings, watching it, taking it down.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ use crate::log_limit::{Admitted, LogLimit};
 use crate::pace::CHANGE;
 use crate::{Link, Status, StatusCell};
 
-/// A memif port, whether or not anyone is connected.
+/// State of a memif port, with or without a connection.
 pub(super) struct PortState {
     pub(super) at: PortRef,
     pub(super) settings: Settings,
@@ -36,11 +36,11 @@ pub(super) struct PortState {
     /// True once the port is being closed.
     closing: watch::Sender<bool>,
     closing_since: OnceLock<Instant>,
-    /// True while a connection has the port, from its INIT to the end of its detaching.
+    /// True while a connection has the port, from its INIT until it is detached.
     taken: watch::Sender<bool>,
 }
 
-/// The regions of a peer.
+/// Memory regions of a peer.
 struct Regions(Arc<memif::Memory>);
 
 impl SharedMemory for Regions {
@@ -53,28 +53,28 @@ impl SharedMemory for Regions {
     }
 }
 
-/// Why a connection ended, and who has to be told.
+/// End of a connection.
 pub(super) enum End {
-    /// The peer said so or is gone.
+    /// The peer ended it or is gone.
     Peer(String),
-    /// We end it; the peer is told why.
+    /// The switch ends it, and tells the peer this reason.
     Ours(String),
 }
 
-/// The right to be the port's connection.
-pub(super) struct Turn(Arc<PortState>);
+/// The right to be the port's only connection, given back on drop.
+pub(super) struct Lease(Arc<PortState>);
 
-impl Drop for Turn {
+impl Drop for Lease {
     fn drop(&mut self) {
         self.0.taken.send_replace(false);
     }
 }
 
-/// How the rings of a connection are used.
-pub(super) enum Mine {
-    /// We serve.
+/// Role of the switch in a connection, which tells how its rings are used.
+pub(super) enum LocalRole {
+    /// The switch serves.
     Server,
-    /// We are the client, with this layout.
+    /// The switch is the client, with this layout.
     Client(Layout),
 }
 
@@ -105,34 +105,34 @@ impl PortState {
         status
     }
 
-    /// The port's name, for peers and logs.
+    /// Returns the port's name, for peers and logs.
     pub(super) fn name(&self) -> String {
         self.switch.settings(self.at).map(|s| s.name).unwrap_or_default()
     }
 
     /// Takes the port for a connection, unless another has it or it is being closed.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Turn> {
+    pub(super) fn take(self: &Arc<Self>) -> Option<Lease> {
         if *self.closing.borrow() {
             return None;
         }
         let won = self.taken.send_if_modified(|taken| !std::mem::replace(taken, true));
-        won.then(|| Turn(self.clone()))
+        won.then(|| Lease(self.clone()))
     }
 
-    /// Whether a connection has the port.
+    /// Returns whether a connection has the port.
     pub(super) fn is_taken(&self) -> bool {
         *self.taken.borrow()
     }
 
-    /// Ends this port's connection. Returns since when it ends.
+    /// Ends this port's connection. Returns the time at which this began.
     pub(super) fn begin_close(&self) -> Instant {
         self.closing.send_replace(true);
         *self.closing_since.get_or_init(Instant::now)
     }
 
-    /// Waits until nothing of this port's connection is left.
+    /// Waits until this port's connection is gone.
     pub(super) async fn closed(&self) {
-        // Fails only if the sender is gone, and that is ours.
+        // Fails only if the sender is gone, which `self` owns.
         let _ = self.taken.subscribe().wait_for(|taken| !*taken).await;
     }
 
@@ -153,12 +153,12 @@ impl PortState {
         ]
     }
 
-    /// Serves an established connection until it ends, and takes it down. Returns when no worker uses its
-    /// memory any more. The peer is sent `greeting` as soon as packets pass.
+    /// Serves an established connection until it ends, and takes it down. Returns when no worker uses its memory any
+    /// more. Sends the peer `greeting` as soon as packets pass.
     pub(super) async fn serve(
         self: &Arc<Self>,
         connection: Connection,
-        mine: Mine,
+        role: LocalRole,
         control: &AsyncFd<ClientFd>,
         client: &str,
         greeting: Option<Message>,
@@ -167,16 +167,16 @@ impl PortState {
         details.push(("client".into(), client.into()));
         details.push(("peer".into(), connection.peer_name.clone()));
         details.push(("peer-interface".into(), connection.peer_if_name.clone()));
-        details.push(("rx-queues".into(), describe(rx_side(&connection, &mine))));
-        details.push(("tx-queues".into(), describe(tx_side(&connection, &mine))));
+        details.push(("rx-queues".into(), describe(rx_side(&connection, &role))));
+        details.push(("tx-queues".into(), describe(tx_side(&connection, &role))));
 
         let (report, mut faults) = mpsc::channel(1);
         let memory: Arc<dyn SharedMemory> = Arc::new(Regions(connection.memory.clone()));
         let options = AttachOptions { memory: Some(memory), ..AttachOptions::default() };
         let (switch, at, closing) = (self.switch.clone(), self.at, self.closing.subscribe());
-        // It reads the peer's memory and waits for workers: not on a thread that other ports' sockets need.
+        // This reads the peer's memory and waits for workers: not on a thread that other ports' sockets need.
         let attached = off_thread(self.closing(), move || {
-            attach(&switch, at, attachment(connection, &mine, report), options, &closing)
+            attach(&switch, at, attachment(connection, &role, report), options, &closing)
         });
         match attached.await {
             Some(Ok(())) => {}
@@ -194,7 +194,7 @@ impl PortState {
             biased;
             Err(error) = std::future::ready(greeted) => End::Ours(error.to_string()),
             Some(fault) = faults.recv() => {
-                let reason = self.blame(fault);
+                let reason = self.describe_fault(fault);
                 self.guard.faults.found(client, fault, &reason, self.first_touch.reached());
                 End::Ours(reason)
             }
@@ -208,18 +208,18 @@ impl PortState {
         end
     }
 
-    /// Records what a peer sent that is no message.
+    /// Records a malformed message of a peer.
     pub(super) fn bad_message(&self, client: &str, error: &socket::RecvError) {
         let Guard { closer, faults, .. } = &self.guard;
         match error {
             socket::RecvError::Unclosed(_) => faults.unclosed(client, closer, &error.to_string()),
-            // Not the peer's doing.
+            // Not the peer's fault.
             socket::RecvError::Io(_) | socket::RecvError::NoRoom => {}
             _ => faults.refused(client, &error.to_string()),
         }
     }
 
-    /// Waits for the peer to end an established connection: by saying so, by leaving, or by saying anything else.
+    /// Waits for the peer to end an established connection: by a message, by leaving, or by an unexpected message.
     async fn peer_ends(&self, control: &AsyncFd<ClientFd>, client: &str) -> End {
         match receive(control, &self.guard.closer).await {
             Ok(Some((Message::Disconnect { reason, .. }, _))) => {
@@ -238,13 +238,13 @@ impl PortState {
         }
     }
 
-    /// A fault in words.
-    fn blame(&self, fault: Fault) -> String {
+    /// Describes a fault.
+    fn describe_fault(&self, fault: Fault) -> String {
         let reason = if fault == Fault::Memory { self.first_touch.reason() } else { None };
         reason.unwrap_or_else(|| fault.to_string())
     }
 
-    /// Records and logs why a connection ended, and tells the peer if it is for us to say.
+    /// Records and logs the end of a connection, and tells the peer if the switch ended it.
     pub(super) fn ended(&self, end: End, control: &impl AsFd) {
         let reason = match end {
             End::Peer(reason) => reason,
@@ -278,17 +278,17 @@ pub(super) async fn receive(
     }
 }
 
-fn rx_side<'a>(connection: &'a Connection, mine: &Mine) -> &'a [RingParts] {
-    match mine {
-        Mine::Server => &connection.s2m,
-        Mine::Client(_) => &connection.m2s,
+fn rx_side<'a>(connection: &'a Connection, role: &LocalRole) -> &'a [RingParts] {
+    match role {
+        LocalRole::Server => &connection.s2m,
+        LocalRole::Client(_) => &connection.m2s,
     }
 }
 
-fn tx_side<'a>(connection: &'a Connection, mine: &Mine) -> &'a [RingParts] {
-    match mine {
-        Mine::Server => &connection.m2s,
-        Mine::Client(_) => &connection.s2m,
+fn tx_side<'a>(connection: &'a Connection, role: &LocalRole) -> &'a [RingParts] {
+    match role {
+        LocalRole::Server => &connection.m2s,
+        LocalRole::Client(_) => &connection.s2m,
     }
 }
 
@@ -297,13 +297,13 @@ fn describe(rings: &[RingParts]) -> String {
     format!("{} (ring size {})", rings.len(), if sizes.is_empty() { "-".into() } else { sizes.join(", ") })
 }
 
-fn attachment(connection: Connection, mine: &Mine, report: mpsc::Sender<Fault>) -> Attachment {
-    let (rx, tx) = match mine {
-        Mine::Server => (
+fn attachment(connection: Connection, role: &LocalRole, report: mpsc::Sender<Fault>) -> Attachment {
+    let (rx, tx) = match role {
+        LocalRole::Server => (
             connection.s2m.into_iter().map(|parts| boxed(Rx::served(parts))).collect(),
             connection.m2s.into_iter().map(|parts| egress(Tx::new(parts, Server))).collect(),
         ),
-        Mine::Client(layout) => {
+        LocalRole::Client(layout) => {
             let own = |queue| Client(*layout, queue);
             let (rx, tx) = (connection.m2s.into_iter().zip(0..), connection.s2m.into_iter().zip(0..));
             (
@@ -318,7 +318,7 @@ fn attachment(connection: Connection, mine: &Mine, report: mpsc::Sender<Fault>) 
         caps: Caps::default(),
         mtu: MAX_PACKET,
         on_fault: Arc::new(move |fault| {
-            // The first fault is the reason; more say nothing new.
+            // The first fault is the reason; later ones are ignored.
             let _ = report.try_send(fault);
         }),
     }

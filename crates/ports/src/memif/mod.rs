@@ -1,7 +1,7 @@
 //! memif ports: shared-memory interfaces of other processes, as server and as client.
 //!
-//! `options` says what a user can set, `sockets` listens and shakes hands, `dialer` connects to other
-//! servers, `link` is a connection that is up (the same for both), `rings` is what the data plane sees.
+//! `options` holds the user's options, `sockets` listens and shakes hands, `dialer` connects to other servers, `link`
+//! is an established connection (the same for both), `rings` are the queues of the data plane.
 
 mod dialer;
 #[cfg(feature = "fuzzing")]

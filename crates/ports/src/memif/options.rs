@@ -1,4 +1,4 @@
-//! What a user can set on a memif port, and the checks of it.
+//! Options of a memif port, and their checks.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use crate::access::{Access, check_directory};
 use crate::guard::{check_guards, default_hold_off, default_message_rate, default_unclosed_descriptors};
 use crate::{OpenError, Size};
 
-/// Which side of the protocol the switch takes.
+/// Side of the protocol that the switch takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The switch listens; clients bring the memory.
+    /// The switch listens; clients provide the memory.
     #[default]
     Server,
-    /// The switch connects to another server and brings the memory.
+    /// The switch connects to another server and provides the memory.
     Client,
 }
 
@@ -28,39 +28,39 @@ pub enum Role {
 pub struct Options {
     /// Path of the control socket; with a leading `@` a name in the abstract namespace.
     pub socket: PathBuf,
-    /// Which interface of the socket this is; several ports can share a socket.
+    /// Number of the interface within its socket; several ports can share a socket.
     #[serde(default)]
     pub id: u32,
     /// Server listens, client connects.
     #[serde(default)]
     pub role: Role,
-    /// What the other side must present (server) or is given (client): 1 to 23 bytes.
+    /// Secret that the other side must present (server) or is given (client): 1 to 23 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// Most queues in each direction that a client may bring (server, 16 unless set), or as many as to ask for
-    /// (client, 1 unless set): 1 to 64.
+    /// Largest number of queues in each direction that a client may bring (server, 16 unless set), or the number to
+    /// request (client, 1 unless set): 1 to 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<u16>,
-    /// Entries of each ring, a power of two from 2 to 16384 (client; a server takes what clients bring).
+    /// Entries of each ring, a power of two from 2 to 16384 (client; a server accepts what clients bring).
     #[serde(default = "default_ring_size")]
     pub ring_size: u32,
     /// Bytes of each buffer (client).
     #[serde(default = "default_buffer_size")]
     pub buffer_size: u32,
-    /// Messages of clients a second that are served, 10 to 1000000; starting or stopping rings counts as 8, a connection as
-    /// 16. A client may be ten seconds of them ahead. One that sends more is served no faster.
+    /// Largest number of client messages served per second, 10 to 1000000; starting or stopping rings counts as 8, a
+    /// connection as 16. A client may use ten seconds' worth in advance; messages beyond that wait.
     #[serde(default = "default_message_rate")]
     pub message_rate: u32,
-    /// Descriptors of clients that may wait to be closed because somebody delays it, 1 to 65536; while there are as many, the
-    /// port takes no more.
+    /// Largest number of client descriptors that may wait to be closed while another process delays it, 1 to 65536; at
+    /// that number the port accepts no more.
     #[serde(default = "default_unclosed_descriptors")]
     pub unclosed_descriptors: u32,
-    /// Seconds for which the port lets nobody in, at most, after clients that broke it again and again, 0 to 3600. The first
-    /// fault costs 0.1 s; a minute without one, or `mswitch port set`, ends it.
+    /// Longest time for which the port admits no client after repeated faults, 0 to 3600 seconds. The first fault costs
+    /// 0.1 s; a minute without faults, or `mswitch port set`, resets it.
     #[serde(default = "default_hold_off")]
     pub hold_off: u32,
-    /// Memory of a client that the switch may allocate by touching it first (server), such as `256MiB`; a quarter of the memory
-    /// that the switch may have (its memory cgroup's limit, or the machine's) if not given.
+    /// Memory of a client that the switch may allocate by touching it first (server), such as `256MiB`; by default a
+    /// quarter of the memory available to the switch (its memory cgroup's limit, or the machine's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub first_touch_limit: Option<Size>,
@@ -100,7 +100,7 @@ pub(super) struct Settings {
 }
 
 impl Options {
-    /// Checks everything that can be known without opening anything.
+    /// Checks everything that can be checked without opening anything.
     pub fn check(&self) -> Result<(), OpenError> {
         self.checked().map(drop)?;
         self.access().map(drop)
@@ -153,7 +153,7 @@ impl Options {
         })
     }
 
-    /// Mode, user and group of the socket file, as far as they are set.
+    /// Returns mode, user and group of the socket file, as far as they are set.
     pub(super) fn access(&self) -> Result<Access, OpenError> {
         Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_option_and_its_range() {
         let error = |change: &dyn Fn(&mut Options)| {
             let mut options = options();
             change(&mut options);

@@ -1,9 +1,10 @@
 //! memif rings as the fabric's queues, in either role.
 //!
-//! In both roles packets for us lie between what we consumed and what the peer produced, and packets from us
-//! go into buffers between what we filled and what the peer returned. Roles differ in which index is whose
-//! and in who owns the buffers: a server takes descriptors as the client wrote them, a client rewrites its own
-//! every time, because the server can write to them too. A role is a type, so that neither pays for the other.
+//! In both roles packets to receive lie between the index of the entries consumed here and that of those the peer
+//! produced, and packets to send go into buffers between the entries filled here and those the peer returned. Roles
+//! differ in the owner of each index and of the buffers: a server takes descriptors as the client wrote them; a client
+//! rewrites its own every time, because the server can write to them too. A role is a type, so that neither pays for
+//! the other.
 //!
 //! Invariant: every index and descriptor is read once from shared memory and checked before it is used.
 
@@ -18,37 +19,38 @@ use memif::client::{Direction, Layout};
 use memif::ring::{Descriptor, Ring};
 use packet::offload::Offload;
 
-/// Descriptors looked ahead: two cache lines.
+/// Descriptors prefetched ahead: two cache lines.
 const AHEAD: u16 = 8;
 
-/// A role: which index is whose, and whose the buffers are. Entries `from..to` are modulo 2^16.
+/// A role: the owners of indices and buffers. Entries `from..to` are modulo 2^16.
 pub(super) trait Side: Send + Sync + 'static {
-    /// The entry that a ring starts at.
+    /// Returns the entry that a ring starts at.
     fn start(&self, ring: &Ring) -> u16;
 
-    /// End of the packets that the peer has produced in a receive ring.
+    /// Returns the end of the packets that the peer has produced in a receive ring.
     fn produced(&self, ring: &Ring) -> u16;
 
     /// Gives entries of a receive ring back to the peer.
     fn give_back(&self, ring: &Ring, from: u16, to: u16);
 
-    /// Entries of a transmit ring that may be filled, given that those before `published` were handed over.
+    /// Returns the number of entries of a transmit ring that may be filled, given that those before `published` were
+    /// handed over.
     fn free(&self, ring: &Ring, published: u16) -> Result<u16, Fault>;
 
-    /// The buffer of an entry that may be filled.
+    /// Returns the buffer of an entry that may be filled.
     fn buffer(&self, ring: &Ring, index: u16) -> Descriptor;
 
-    /// `len` bytes were written to the buffer of an entry; the packet goes on in the next one if `more`.
+    /// Notes that `len` bytes were written to the buffer of an entry; the packet continues in the next one if `more`.
     fn fill(&self, ring: &Ring, index: u16, len: u32, more: bool);
 
-    /// Fetches our index of a ring, which the peer has looked at meanwhile: it will be moved soon.
+    /// Prefetches the switch's index of a ring, which the peer has read meanwhile: it will be moved soon.
     fn expect_publish(&self, ring: &Ring);
 
     /// Hands over the filled entries before `end`.
     fn publish(&self, ring: &Ring, end: u16);
 }
 
-/// The peer is the client; it owns buffers and `head`.
+/// The switch serves; the peer, the client, owns buffers and `head`.
 #[derive(Clone, Copy)]
 pub(super) struct Server;
 
@@ -98,12 +100,12 @@ impl Side for Server {
     }
 }
 
-/// We are the client; we own buffers, laid out so, and `head`. Which of our rings this is.
+/// The switch is the client and owns `head` and the buffers, in this layout; the number is the ring's queue.
 #[derive(Clone, Copy)]
 pub(super) struct Client(pub(super) Layout, pub(super) u16);
 
 impl Client {
-    /// Describes our buffers afresh for entries `from..from + n` of a receive ring.
+    /// Describes the switch's buffers again for entries `from..from + n` of a receive ring.
     fn post(&self, ring: &Ring, from: u16, n: u16) {
         let Client(layout, queue) = *self;
         for index in (0..n).map(|i| from.wrapping_add(i)) {
@@ -162,7 +164,7 @@ impl Side for Client {
     }
 }
 
-/// Entries between two indices, refused when the ring cannot hold them.
+/// Returns the number of entries between two indices; a fault if the ring cannot hold them.
 #[inline]
 fn distance(from: u16, to: u16, size: u16) -> Result<u16, Fault> {
     let n = to.wrapping_sub(from);
@@ -190,14 +192,14 @@ pub(super) struct Rx<S> {
 }
 
 impl Rx<Server> {
-    /// The receive queue of a ring that a client announced.
+    /// Makes the receive queue of a ring that a client announced.
     pub(super) fn served(parts: RingParts) -> Self {
         Self::new(parts, Server)
     }
 }
 
 impl Rx<Client> {
-    /// The receive queue of a ring of our own, whose buffers are all posted.
+    /// Makes the receive queue of a ring of the switch's own, and posts all its buffers.
     pub(super) fn own(parts: RingParts, side: Client) -> Self {
         let rx = Self::new(parts, side);
         rx.side.post(&rx.ring, 0, rx.ring.size());
@@ -241,8 +243,8 @@ impl<S: Side> Rx<S> {
         Ok(())
     }
 
-    /// Takes one packet in any number of pieces, or of no legal length, from the `left` entries that there are. Returns its
-    /// entries; 0 where they are not all there.
+    /// Takes one packet in any number of pieces, or of an invalid length, from the `left` entries available. Returns
+    /// its number of entries; 0 if some are not published yet.
     #[cold]
     fn take_chain(&mut self, batch: &mut RxBatch, left: u16) -> Result<u16, Fault> {
         let (mut at, mut taken, mut bytes) = (self.next, 0, 0u64);
@@ -296,7 +298,8 @@ impl<S: Side> RxQueue for Rx<S> {
     fn set_signalled(&mut self, on: bool) {
         self.ring.mask_interrupts(!on);
         if on {
-            // The peer publishes its index and then reads this flag; we write it and then read the index.
+            // The peer publishes its index and then reads this flag; this side writes the flag and then reads the
+            // index.
             fence(Ordering::SeqCst);
         }
     }
@@ -310,7 +313,7 @@ impl<S: Side> RxQueue for Rx<S> {
     }
 }
 
-/// Packets to the peer: what [`fabric::TxRing`] needs to know of a memif ring.
+/// Packets to the peer: the backing of a [`fabric::TxRing`] for a memif ring.
 pub(super) struct Tx<S> {
     ring: Ring,
     memory: Arc<Memory>,
@@ -319,7 +322,7 @@ pub(super) struct Tx<S> {
 }
 
 impl<S: Side> Tx<S> {
-    /// The backing and the entry it starts at.
+    /// Makes the backing, and returns it with the entry that it starts at.
     pub(super) fn new(parts: RingParts, side: S) -> (Self, u32) {
         let start = side.start(&parts.ring).into();
         let memory = parts.ring.memory().clone();
@@ -327,8 +330,8 @@ impl<S: Side> Tx<S> {
     }
 }
 
-// SAFETY: `buffer` gives only what `Memory::translate` found within a region, which `self.memory` keeps mapped; faults
-// there are caught, and client memory is never referred to, only copied to and from.
+// SAFETY: `buffer` returns only addresses that `Memory::translate` found within a region, which `self.memory` keeps
+// mapped; faults there are caught, and client memory is never referred to, only copied to and from.
 unsafe impl<S: Side> RingBacking for Tx<S> {
     type Own = ();
     type Entry = ();

@@ -1,9 +1,9 @@
-//! Listening memif sockets: who may connect, how many at a time, and for how long without a word.
+//! Listening memif sockets, with limits on pending connections and on the time of a handshake.
 //!
-//! One socket serves several ports, told apart by interface id. A client costs little until it has shown
-//! that it belongs to a port: at most [`MOST_PENDING`] connections of a socket may be before the end of their
-//! handshake, each has [`HANDSHAKE`] for it, and one that fails is held for [`PENALTY`], so that a
-//! flood of connections meets a full backlog instead of our CPU.
+//! One socket serves several ports, told apart by interface id. A client costs little until it has shown that it
+//! belongs to a port: at most [`MOST_PENDING`] connections of a socket may be shaking hands, each has [`HANDSHAKE`] for
+//! it, and one that fails is held for [`PENALTY`], so that a flood of connections meets a full backlog instead of the
+//! switch's CPU.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::link::{Mine, PortState, Turn, receive};
+use super::link::{Lease, LocalRole, PortState, receive};
 use super::options::Options;
 use crate::faults::Faults;
 use crate::guard::{await_closed, client, off_thread};
@@ -31,7 +31,7 @@ use crate::{Access, Environment, OpenError, Port, Status};
 const MOST_PENDING: usize = 64;
 /// Time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long a failed connection keeps its place among the pending.
+/// Time for which a failed connection keeps its place among the pending.
 const PENALTY: Duration = Duration::from_millis(100);
 
 /// The listening sockets of a daemon, by address.
@@ -43,9 +43,10 @@ struct Socket {
     access: Access,
     ports: Mutex<HashMap<u32, Arc<PortState>>>,
     accepting: Mutex<Option<JoinHandle<()>>>,
-    /// Closes what clients sent before they had a port. They should send nothing, so that this is full harms no other.
-    strays: Closer,
-    /// Of what nobody knows which port it is about.
+    /// Closes descriptors that clients sent before they had a port. Clients should send none, so a full one harms no
+    /// other client.
+    unassigned: Closer,
+    /// Limits lines about connections without a port.
     log: LogLimit,
 }
 
@@ -116,7 +117,7 @@ fn listen(address: Address, access: Access, env: &Environment) -> Result<Arc<Soc
         access,
         ports: Mutex::default(),
         accepting: Mutex::new(None),
-        strays: Closer::default(),
+        unassigned: Closer::default(),
         log: LogLimit::default(),
     });
     let task = env.runtime.spawn(accept(listener, Arc::downgrade(&socket)));
@@ -127,7 +128,7 @@ fn listen(address: Address, access: Access, env: &Environment) -> Result<Arc<Soc
 async fn accept(listener: AsyncFd<Listener>, socket: Weak<Socket>) {
     let pending = Arc::new(Semaphore::new(MOST_PENDING));
     loop {
-        // Nobody closes the semaphore, so there is always a permit in the end.
+        // The semaphore is never closed, so a permit comes in the end.
         let Ok(permit) = pending.clone().acquire_owned().await else { return };
         let Ok(mut ready) = listener.readable().await else { return };
         match listener.get_ref().accept() {
@@ -138,7 +139,7 @@ async fn accept(listener: AsyncFd<Listener>, socket: Weak<Socket>) {
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => ready.clear_ready(),
             Err(error) => {
-                // Out of descriptors or memory: others must free some first.
+                // Out of descriptors or memory: other code must free some first.
                 let line = socket.upgrade().and_then(|socket| socket.log.admit());
                 if let Some(Admitted { suppressed }) = line {
                     tracing::warn!(%error, suppressed, "cannot accept a memif connection");
@@ -149,43 +150,44 @@ async fn accept(listener: AsyncFd<Listener>, socket: Weak<Socket>) {
     }
 }
 
-/// A client that got through the handshake.
+/// A client that completed the handshake.
 struct Accepted {
-    turn: Turn,
+    lease: Lease,
     port: Arc<PortState>,
     connection: memif::Connection,
     client: String,
-    /// What tells the client so, once its packets pass.
+    /// Reply for the client, sent once its packets pass.
     reply: Message,
 }
 
-/// A client that named the port that it wants.
-struct Asked {
+/// A client that requested a port.
+struct Candidate {
     port: Arc<PortState>,
-    /// Its turn there. Work that the client's memory holds up has it meanwhile, so that nobody else gets the port.
-    turn: Option<Turn>,
-    /// Whether it ever had a turn.
-    had_turn: bool,
+    /// Its lease of the port. Work that the client's memory blocks holds it meanwhile, so that no other client gets the
+    /// port.
+    lease: Option<Lease>,
+    /// Whether it ever had a lease.
+    had_lease: bool,
     client: String,
 }
 
 async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: OwnedSemaphorePermit) {
-    let mut asked = None;
-    let outcome = tokio::time::timeout(HANDSHAKE, handshake(&control, &socket, &mut asked)).await;
+    let mut candidate = None;
+    let outcome = tokio::time::timeout(HANDSHAKE, handshake(&control, &socket, &mut candidate)).await;
     let refused = match outcome {
         Ok(Ok(Some(accepted))) => {
             drop(permit);
-            let Accepted { turn, port, connection, client, reply } = accepted;
-            let end = port.serve(connection, Mine::Server, &control, &client, Some(reply)).await;
+            let Accepted { lease, port, connection, client, reply } = accepted;
+            let end = port.serve(connection, LocalRole::Server, &control, &client, Some(reply)).await;
             port.ended(end, control.get_ref());
-            drop(turn);
+            drop(lease);
             return;
         }
         Ok(Ok(None)) => None,
         Ok(Err(reason)) => Some(reason),
         Err(_) => {
             let reason = format!("no complete handshake within {} s", HANDSHAKE.as_secs());
-            if let Some(Asked { port, had_turn: true, client, .. }) = &asked {
+            if let Some(Candidate { port, had_lease: true, client, .. }) = &candidate {
                 port.guard.faults.refused(client, &reason);
             }
             Some(reason)
@@ -193,13 +195,13 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
     };
     if let Some(reason) = refused {
         let _ = send(control.get_ref().as_fd(), &Message::disconnect(reason.as_str()), None);
-        match &asked {
-            Some(Asked { port, had_turn, .. }) => {
+        match &candidate {
+            Some(Candidate { port, had_lease, .. }) => {
                 if let Some(Admitted { suppressed }) = port.log.admit() {
                     tracing::info!(port = port.name(), reason, suppressed, "memif client refused");
                 }
-                // A stranger's failure says nothing about the port of a client that is connected.
-                if *had_turn || !port.is_taken() {
+                // A stranger's failure says nothing about a port whose client is connected.
+                if *had_lease || !port.is_taken() {
                     port.set_down(format!("a client was refused: {reason}"));
                 }
             }
@@ -211,7 +213,7 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
             }
         }
     }
-    drop(asked);
+    drop(candidate);
     drop(control);
     tokio::time::sleep(PENALTY).await;
     drop(permit);
@@ -220,28 +222,28 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
 async fn handshake(
     control: &AsyncFd<ClientFd>,
     socket: &Weak<Socket>,
-    asked: &mut Option<Asked>,
+    candidate: &mut Option<Candidate>,
 ) -> Result<Option<Accepted>, String> {
     let fd = control.get_ref().as_fd();
-    let (most, strays) = match socket.upgrade() {
+    let (most, unassigned) = match socket.upgrade() {
         Some(socket) => {
             let ports = socket.ports.lock().unwrap_or_else(PoisonError::into_inner);
-            (ports.values().map(|port| port.settings.queues).max().unwrap_or(1), socket.strays.clone())
+            (ports.values().map(|port| port.settings.queues).max().unwrap_or(1), socket.unassigned.clone())
         }
         None => return Ok(None),
     };
     let mut session = Session::new(Limits { max_rings: most, ..Limits::default() }, "mswitch");
     send(fd, &session.hello(), None).map_err(|e| e.to_string())?;
     loop {
-        let received = match asked {
-            Some(Asked { port, turn, .. }) => tokio::select! {
-                received = receive(control, if turn.is_some() { &port.guard.closer } else { &strays }) => received,
+        let received = match candidate {
+            Some(Candidate { port, lease, .. }) => tokio::select! {
+                received = receive(control, if lease.is_some() { &port.guard.closer } else { &unassigned }) => received,
                 () = port.closing() => return Err("the port is being removed".into()),
             },
-            None => receive(control, &strays).await,
+            None => receive(control, &unassigned).await,
         };
         let received = received.map_err(|error| {
-            if let Some(Asked { port, turn: Some(_), client, .. }) = asked {
+            if let Some(Candidate { port, lease: Some(_), client, .. }) = candidate {
                 port.bad_message(client, &error);
             }
             error.to_string()
@@ -252,15 +254,15 @@ async fn handshake(
             _ => None,
         };
         let (step, found);
-        (session, step, found) = handle(session, message, descriptor, socket, asked).await?;
+        (session, step, found) = handle(session, message, descriptor, socket, candidate).await?;
         if let Some(port) = found {
             let client = client(control.get_ref(), &peer.unwrap_or_default());
-            *asked = Some(Asked { port, turn: None, had_turn: false, client });
+            *candidate = Some(Candidate { port, lease: None, had_lease: false, client });
         }
         let step = step.map_err(|refusal| {
             let reason = refusal.to_string();
-            // What a stranger does says nothing of the port's clients.
-            if let Some(Asked { port, had_turn: true, client, .. }) = asked {
+            // A stranger's message says nothing about the port's clients.
+            if let Some(Candidate { port, had_lease: true, client, .. }) = candidate {
                 port.guard.faults.refused(client, &reason);
             }
             reason
@@ -268,39 +270,39 @@ async fn handshake(
         match step {
             Step::Reply(reply) => {
                 // Only a client that knew the secret may keep others out.
-                if let Some(Asked { port, had_turn: false, .. }) = asked {
-                    let Some(turn) = port.take() else {
+                if let Some(Candidate { port, had_lease: false, .. }) = candidate {
+                    let Some(lease) = port.take() else {
                         let id = port.settings.id;
-                        *asked = None;
+                        *candidate = None;
                         return Err(Refusal::AlreadyConnected { id }.to_string());
                     };
                     session.count_first_touch(port.first_touch.next_client());
-                    enter(asked, turn).await?;
+                    enter(candidate, lease).await?;
                 }
                 send(fd, &reply, None).map_err(|e| e.to_string())?;
             }
             Step::Connected { reply, connection } => {
-                let Some(Asked { port, turn, client, .. }) = asked else {
-                    return Err("no interface was asked for".into());
+                let Some(Candidate { port, lease, client, .. }) = candidate else {
+                    return Err("no interface was requested".into());
                 };
                 let most = usize::from(port.settings.queues);
                 if connection.s2m.len() > most || connection.m2s.len() > most {
                     return Err(format!("more than {most} queues"));
                 }
-                let Some(turn) = turn.take() else { return Err("no interface was asked for".into()) };
+                let Some(lease) = lease.take() else { return Err("no interface was requested".into()) };
                 let (port, client) = (port.clone(), client.clone());
-                return Ok(Some(Accepted { turn, port, connection, client, reply }));
+                return Ok(Some(Accepted { lease, port, connection, client, reply }));
             }
             Step::PeerDisconnected(_) => return Ok(None),
         }
     }
 }
 
-/// Gives a client its turn, at the pace of the port and not while it is held off.
-async fn enter(asked: &mut Option<Asked>, turn: Turn) -> Result<(), String> {
-    let Some(asked) = asked else { return Ok(()) };
-    (asked.turn, asked.had_turn) = (Some(turn), true);
-    let Asked { port, client, .. } = asked;
+/// Leases the port to a client, at the port's pace and not during a hold-off.
+async fn enter(candidate: &mut Option<Candidate>, lease: Lease) -> Result<(), String> {
+    let Some(candidate) = candidate else { return Ok(()) };
+    (candidate.lease, candidate.had_lease) = (Some(lease), true);
+    let Candidate { port, client, .. } = candidate;
     tokio::select! {
         admitted = port.guard.faults.admit() => admitted?,
         () = port.closing() => return Err("the port is being removed".into()),
@@ -310,17 +312,17 @@ async fn enter(asked: &mut Option<Asked>, turn: Turn) -> Result<(), String> {
     Ok(())
 }
 
-/// Has the session take a message, on a thread for it: regions are mapped, and rings are read from memory that the client
-/// can make slow. Returns the port also that the client asked for, if it did so now.
+/// Passes a message to the session, on a thread of its own: this maps regions and reads rings from memory that the
+/// client can make slow. Also returns the port, if the client requested one with this message.
 async fn handle(
     mut session: Session,
     message: Message,
     descriptor: Option<ClientFd>,
     socket: &Weak<Socket>,
-    asked: &mut Option<Asked>,
+    candidate: &mut Option<Candidate>,
 ) -> Result<(Session, Result<Step, Refusal>, Option<Arc<PortState>>), String> {
-    let (port, turn) = match asked {
-        Some(asked) => (Some(asked.port.clone()), asked.turn.take()),
+    let (port, lease) = match candidate {
+        Some(candidate) => (Some(candidate.port.clone()), candidate.lease.take()),
         None => (None, None),
     };
     let closing = async {
@@ -340,11 +342,11 @@ async fn handle(
             Ok(Interface { name: port.name(), secret: port.settings.secret })
         };
         let step = session.handle(message, descriptor, &lookup);
-        (session, step, found.into_inner().unwrap_or_else(PoisonError::into_inner), turn)
+        (session, step, found.into_inner().unwrap_or_else(PoisonError::into_inner), lease)
     });
-    let (session, step, found, turn) = handled.await.ok_or("the port is being removed")?;
-    if let Some(asked) = asked {
-        asked.turn = turn;
+    let (session, step, found, lease) = handled.await.ok_or("the port is being removed")?;
+    if let Some(candidate) = candidate {
+        candidate.lease = lease;
     }
     Ok((session, step, found))
 }

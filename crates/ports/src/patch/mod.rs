@@ -1,10 +1,11 @@
 //! Patch ports: a cable between two ports of the switch, usually of two bridges.
 //!
-//! Two patch ports that name each other are connected: what leaves at one arrives at the other, in the same worker and at once
-//! ([`fabric::crossing`]). One whose peer is not there, or names another, is down and says so; it comes up when the peer does.
+//! Two patch ports that name each other are connected: packets sent to one arrive at the other, in the same worker and
+//! at once ([`fabric::crossing`]). A patch port whose peer does not exist, or names another, is down and reports the
+//! reason; it comes up when the peer does.
 //!
-//! Invariants: both ends are attached or neither is; nothing of an end is left in the switch after [`Port::close`]. The lock over
-//! the ends is held while ports are attached and detached, so workers must not take it, and do not.
+//! Invariants: both ends are attached or neither is; nothing of an end is left in the switch after [`Port::close`]. The
+//! lock over the ends is held while ports are attached and detached, so workers must not take it, and do not.
 
 mod options;
 
@@ -21,7 +22,7 @@ pub use options::{Options, Peer};
 /// The longest frame of the fabric, less its Ethernet header.
 const MTU: u32 = MAX_PACKET - 14;
 
-/// Whatever a packet asks for is left to who takes it in the end.
+/// Leaves all offloads to the final receiver.
 const CAPS: Caps = Caps { csum: true, tso4: true, tso6: true, uso: true };
 
 /// All patch ports of a switch.
@@ -34,22 +35,22 @@ struct End {
     at: PortRef,
     peer: Peer,
     admin_up: bool,
-    /// Attached to the peer.
+    /// Whether it is attached to its peer.
     connected: bool,
-    /// Why the switch did not connect it.
-    trouble: Option<SwitchError>,
-    /// Whose it is: a port that is closed late does not take its successor's.
+    /// Error that kept the switch from connecting it.
+    error: Option<SwitchError>,
+    /// Identity of the port that made it: a port that is closed late does not remove its successor's end.
     owner: Arc<()>,
 }
 
-/// Makes an end, and connects it if the other one is there.
+/// Makes an end, and connects it if its peer exists.
 pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
     let failed = |error: SwitchError| OpenError(error.to_string());
     let settings = env.switch.settings(at).map_err(failed)?;
     let name = Peer { bridge: bridge_name(&env.switch, at.bridge)?, port: settings.name };
     if name == options.peer {
         return Err(OpenError(format!(
-            "peer: {name} is this port itself; name the patch port that it is to be connected to"
+            "peer: {name} is this port itself; name the patch port at the other end"
         )));
     }
     let port =
@@ -59,12 +60,12 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         peer: options.peer.clone(),
         admin_up: settings.admin_up,
         connected: false,
-        trouble: None,
+        error: None,
         owner: port.owner.clone(),
     };
     let mut ends = port.patches.ends();
     ends.insert(port.name.clone(), end);
-    renew(&mut ends, &port.switch, &port.name);
+    reconcile(&mut ends, &port.switch, &port.name);
     drop(ends);
     Ok(Box::new(port))
 }
@@ -79,7 +80,7 @@ impl Patches {
     }
 }
 
-/// What keeps an end from being connected, as its status says it.
+/// Returns the obstacle to connecting an end, worded for its status.
 fn obstacle(ends: &BTreeMap<Peer, End>, name: &Peer) -> Option<String> {
     let end = ends.get(name)?;
     let peer = &end.peer;
@@ -94,8 +95,8 @@ fn obstacle(ends: &BTreeMap<Peer, End>, name: &Peer) -> Option<String> {
     }
 }
 
-/// Connects an end and its peer, or parts them, as things are now.
-fn renew(ends: &mut BTreeMap<Peer, End>, switch: &Switch, name: &Peer) {
+/// Connects an end to its peer, or disconnects them, to match the present state.
+fn reconcile(ends: &mut BTreeMap<Peer, End>, switch: &Switch, name: &Peer) {
     let Some(end) = ends.get(name) else { return };
     let pair = [name.clone(), end.peer.clone()];
     let wanted = obstacle(ends, name).is_none();
@@ -104,14 +105,14 @@ fn renew(ends: &mut BTreeMap<Peer, End>, switch: &Switch, name: &Peer) {
     }
     match wanted {
         true => {
-            let trouble = connect(ends, switch, &pair).err();
+            let error = connect(ends, switch, &pair).err();
             for name in &pair {
                 if let Some(end) = ends.get_mut(name) {
-                    end.trouble = trouble.clone();
+                    end.error = error.clone();
                 }
             }
         }
-        false => part(ends, switch, &pair),
+        false => disconnect(ends, switch, &pair),
     }
 }
 
@@ -129,18 +130,18 @@ fn connect(ends: &mut BTreeMap<Peer, End>, switch: &Switch, pair: &[Peer; 2]) ->
 }
 
 fn attachment(to: Arc<dyn Egress>) -> Attachment {
-    // Nobody outside takes part in it, so there is nobody to break a rule.
+    // No client takes part, so no client can break a rule.
     Attachment { rx: Vec::new(), tx: vec![to], caps: CAPS, mtu: MTU, on_fault: Arc::new(|_| {}) }
 }
 
 /// Detaches both ends, of which one may be gone from the switch.
-fn part(ends: &mut BTreeMap<Peer, End>, switch: &Switch, pair: &[Peer; 2]) {
+fn disconnect(ends: &mut BTreeMap<Peer, End>, switch: &Switch, pair: &[Peer; 2]) {
     for name in pair {
         if let Some(end) = ends.get(name).filter(|end| end.connected)
             && let Err(error) = switch.detach(end.at)
         {
-            // The port was removed from the switch, which has detached it.
-            tracing::debug!(port = %name, %error, "patch port had no port to be detached from");
+            // The port was removed from the switch, and thus detached.
+            tracing::debug!(port = %name, %error, "patch port was detached already");
         }
         set_connected(ends, name, false);
     }
@@ -160,8 +161,8 @@ struct PatchPort {
 }
 
 impl PatchPort {
-    /// Whether the end of this name is still the one that this port made.
-    fn has(&self, ends: &BTreeMap<Peer, End>) -> bool {
+    /// Returns whether the end of this name is still the one that this port made.
+    fn owns_end(&self, ends: &BTreeMap<Peer, End>) -> bool {
         ends.get(&self.name).is_some_and(|end| Arc::ptr_eq(&end.owner, &self.owner))
     }
 }
@@ -169,12 +170,12 @@ impl PatchPort {
 impl Port for PatchPort {
     fn status(&self) -> Status {
         let ends = self.patches.ends();
-        let Some(end) = ends.get(&self.name).filter(|_| self.has(&ends)) else {
+        let Some(end) = ends.get(&self.name).filter(|_| self.owns_end(&ends)) else {
             return Status { link: Link::Down("the port is closed".into()), details: Vec::new() };
         };
         let why = || {
-            let trouble = end.trouble.as_ref().map(ToString::to_string);
-            obstacle(&ends, &self.name).or(trouble).unwrap_or_default()
+            let error = end.error.as_ref().map(ToString::to_string);
+            obstacle(&ends, &self.name).or(error).unwrap_or_default()
         };
         let link = if end.connected { Link::Up } else { Link::Down(why()) };
         Status { link, details: vec![("peer".into(), end.peer.to_string())] }
@@ -182,23 +183,23 @@ impl Port for PatchPort {
 
     fn set_admin(&self, up: bool) {
         let mut ends = self.patches.ends();
-        if !self.has(&ends) {
+        if !self.owns_end(&ends) {
             return;
         }
         if let Some(end) = ends.get_mut(&self.name) {
             end.admin_up = up;
         }
-        renew(&mut ends, &self.switch, &self.name);
+        reconcile(&mut ends, &self.switch, &self.name);
     }
 
     fn close(&self) {
         let mut ends = self.patches.ends();
-        if !self.has(&ends) {
+        if !self.owns_end(&ends) {
             return;
         }
         let Some(peer) = ends.get(&self.name).map(|end| end.peer.clone()) else { return };
         if ends.get(&self.name).is_some_and(|end| end.connected) {
-            part(&mut ends, &self.switch, &[self.name.clone(), peer.clone()]);
+            disconnect(&mut ends, &self.switch, &[self.name.clone(), peer.clone()]);
         }
         ends.remove(&self.name);
     }

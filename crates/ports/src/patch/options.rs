@@ -1,4 +1,4 @@
-//! What a user can say about a patch port.
+//! Options of a patch port.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,25 +12,25 @@ use crate::OpenError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Options {
-    /// The patch port that it is connected to, as `BRIDGE/PORT`. That one names this one.
+    /// The patch port at the other end, as `BRIDGE/PORT`, which must name this port as its peer.
     #[schemars(with = "String")]
     pub peer: Peer,
 }
 
 impl Options {
-    /// Checks everything that can be known without a switch.
+    /// Checks everything that can be checked without a switch.
     pub fn check(&self) -> Result<(), OpenError> {
         Ok(())
     }
 }
 
-/// A port by its bridge's name and its own.
+/// A port by the names of its bridge and its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Peer {
     /// The bridge.
     pub bridge: String,
-    /// The port in it.
+    /// The port's name.
     pub port: String,
 }
 

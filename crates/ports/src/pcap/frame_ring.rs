@@ -1,14 +1,14 @@
 //! Ring of pages with frames, from the thread that reads a capture file to the worker that switches them.
 //!
-//! A few pages go round: the reader fills a free one and puts it in the ring, the worker takes its frames where they lie
-//! and gives the page back. So the worker makes two queue operations a page, not a packet, and copies nothing; a reader
-//! without a free page waits, which is all that slows a replay at full speed.
+//! A few pages circulate: the reader fills a free one and puts it in the ring; the worker takes its frames in place and
+//! gives the page back. So the worker makes two queue operations per page, not per packet, and copies nothing; a reader
+//! without a free page waits, which is the only brake on a replay at full speed.
 //!
-//! Two doorbells: the reader rings one for the worker when it has put a page in the ring, the worker the other one for the
-//! reader when enough pages are free.
+//! Two doorbells: the reader rings the worker's after it puts a page in the ring; the worker rings the reader's when
+//! enough pages are free.
 //!
-//! While the ring is halted the worker takes nothing, and [`FrameRing::halt`] returns when what it had taken
-//! is delivered: a replay that is halted and goes on loses no frame. It gives up on a worker that is stuck.
+//! While the ring is halted the worker takes nothing, and [`FrameRing::halt`] returns once all frames taken before are
+//! delivered: a replay that is halted and resumed loses no frame. It gives up on a worker that is stuck.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -22,27 +22,27 @@ use fabric::rx::MAX_PACKET;
 use fabric::{Fault, RxBatch, RxQueue, Tools};
 use packet::offload::Offload;
 
-/// Pages that go round.
+/// Pages in circulation.
 const PAGES: usize = 8;
-/// Bytes of a page: as much as a batch takes, and more than the longest frame.
+/// Bytes in a page: as many as a batch takes, and more than the longest frame.
 const PAGE_BYTES: usize = 128 << 10;
-/// Frames of a page.
+/// Largest number of frames in a page.
 const PAGE_FRAMES: usize = 2048;
-/// Free pages that a waiting reader is woken for.
+/// Free pages for which a waiting reader is woken.
 const ENOUGH: usize = PAGES / 2;
-/// Between looks whether the worker has delivered what it took.
+/// Interval of checks whether the worker has delivered the frames that it took.
 const LOOK: Duration = Duration::from_micros(50);
-/// The longest wait for that: a worker may be stuck in a receiver's memory.
+/// Longest wait for that: a worker may be stuck in a receiver's memory.
 const HALTING: Duration = Duration::from_millis(500);
 
-/// Where a frame lies in its page.
+/// Position of a frame in its page.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: u32,
     len: u32,
 }
 
-/// Some frames, one behind the other.
+/// Frames, one after the other.
 #[derive(Debug)]
 pub(super) struct Page {
     /// Always [`PAGE_BYTES`]; does not move while the page does.
@@ -61,7 +61,7 @@ impl Page {
         self.frames.clear();
     }
 
-    /// Adds a frame, if there is room.
+    /// Adds a frame, if it fits.
     pub(super) fn push(&mut self, frame: &[u8]) -> bool {
         let end = self.used + frame.len();
         let Some(room) = self.bytes.get_mut(self.used..end).filter(|_| self.frames.len() < PAGE_FRAMES)
@@ -75,7 +75,7 @@ impl Page {
         true
     }
 
-    /// Adds a frame that is longer than the fabric moves, to be counted; what it held is of no interest.
+    /// Adds a frame that is longer than the fabric moves, without its bytes: it is only counted.
     pub(super) fn push_oversize(&mut self) -> bool {
         if self.frames.len() == PAGE_FRAMES {
             return false;
@@ -84,41 +84,41 @@ impl Page {
         true
     }
 
-    /// Frames in it.
+    /// Returns the number of frames.
     pub(super) fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// The bytes of a frame.
+    /// Returns the bytes of a frame.
     fn frame(&self, at: usize) -> Option<&[u8]> {
         let span = self.frames.get(at)?;
         self.bytes.get(span.start as usize..)?.get(..span.len as usize)
     }
 }
 
-/// What the worker has not finished with.
+/// A page that the worker has begun.
 #[derive(Debug)]
-struct Begun {
+struct CurrentPage {
     page: Page,
     /// Its next frame.
     next: usize,
 }
 
-/// See the module.
+/// The ring. See the module's documentation.
 pub(super) struct FrameRing {
     filled: ArrayQueue<Page>,
     free: ArrayQueue<Page>,
-    /// A page that a worker had begun when its queue was taken away.
-    left: Mutex<Option<Begun>>,
-    /// Rung for the worker: there are frames.
+    /// Page that a worker had begun when its queue was detached.
+    leftover: Mutex<Option<CurrentPage>>,
+    /// Rung for the worker: frames are available.
     frames: Doorbell<EventBell>,
-    /// Rung for the reader: there is room.
+    /// Rung for the reader: pages are free.
     room: Doorbell<ThreadBell>,
     halted: AtomicBool,
     /// Whether the worker has frames that are not delivered yet.
     taking: AtomicBool,
     stopped: AtomicBool,
-    /// How often the ring was set going again.
+    /// Number of times that the ring was resumed.
     resumed: AtomicU64,
 }
 
@@ -132,7 +132,7 @@ impl FrameRing {
         Ok(Self {
             filled: ArrayQueue::new(PAGES),
             free,
-            left: Mutex::default(),
+            leftover: Mutex::default(),
             frames: Doorbell::new(EventBell::new()?),
             room: Doorbell::new(ThreadBell::new()),
             halted: AtomicBool::new(halted),
@@ -144,14 +144,14 @@ impl FrameRing {
 
     // ---- The control side ------------------------------------------------------------------------------------
 
-    /// Lets the reader end, whatever it waits for.
+    /// Ends the reader, whatever it waits for.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.wake_reader();
     }
 
-    /// Lets nothing through any more. Returns true when what was let through is delivered, false if that takes longer than
-    /// [`HALTING`]: then it is delivered, or dropped, when the worker goes on.
+    /// Stops the flow of frames. Returns true once all frames taken before are delivered, false if that takes longer
+    /// than [`HALTING`]: then they are delivered, or dropped, when the worker continues.
     pub(super) fn halt(&self) -> bool {
         self.halted.store(true, Ordering::SeqCst);
         let since = Instant::now();
@@ -164,7 +164,7 @@ impl FrameRing {
         true
     }
 
-    /// Lets frames through again.
+    /// Resumes the flow of frames.
     pub(super) fn resume(&self) {
         if self.halted.swap(false, Ordering::SeqCst) {
             self.resumed.fetch_add(1, Ordering::SeqCst);
@@ -173,12 +173,12 @@ impl FrameRing {
         }
     }
 
-    /// Whether nothing is let through.
+    /// Returns whether the flow is stopped.
     pub(super) fn is_halted(&self) -> bool {
         self.halted.load(Ordering::SeqCst)
     }
 
-    /// Wakes the reader, also where it waits for something else than room.
+    /// Wakes the reader, even if it waits for something other than free pages.
     fn wake_reader(&self) {
         self.room.ring();
         self.room.bell().wake();
@@ -186,7 +186,7 @@ impl FrameRing {
 
     // ---- The reader's side -----------------------------------------------------------------------------------
 
-    /// The calling thread is the reader.
+    /// Makes the calling thread the reader.
     pub(super) fn begin_reading(&self) {
         self.room.bell().belongs_here();
     }
@@ -195,24 +195,24 @@ impl FrameRing {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// How often the ring was set going again.
+    /// Returns the number of times that the ring was resumed.
     pub(super) fn resumed(&self) -> u64 {
         self.resumed.load(Ordering::SeqCst)
     }
 
-    /// An empty page, as soon as there is one; `None` once the ring is stopped.
+    /// Returns an empty page as soon as one is free; `None` once the ring is stopped.
     pub(super) fn empty_page(&self) -> Option<Page> {
         self.room.wait_for(|| if self.is_stopped() { Some(None) } else { self.free.pop().map(Some) })
     }
 
     /// Puts a page in the ring.
     pub(super) fn put(&self, page: Page) {
-        // There are not more pages than room.
+        // The ring has room for all pages.
         let _ = self.filled.push(page);
         self.frames.ring();
     }
 
-    /// Whether all that was put in the ring has been delivered; `held` pages are with the reader.
+    /// Returns whether all pages in the ring have been delivered; the reader holds `held` pages.
     pub(super) fn is_delivered(&self, held: usize) -> bool {
         self.free.len() + held == PAGES
     }
@@ -221,14 +221,14 @@ impl FrameRing {
 /// The worker's end of the ring.
 pub(super) struct FrameQueue {
     ring: std::sync::Arc<FrameRing>,
-    begun: Option<Begun>,
+    begun: Option<CurrentPage>,
     /// Pages whose frames are all in the batch.
     spent: Vec<Page>,
 }
 
 impl FrameQueue {
     pub(super) fn new(ring: std::sync::Arc<FrameRing>) -> Self {
-        let begun = ring.left.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let begun = ring.leftover.lock().unwrap_or_else(PoisonError::into_inner).take();
         Self { ring, begun, spent: Vec::with_capacity(PAGES) }
     }
 
@@ -236,7 +236,7 @@ impl FrameQueue {
         while batch.has_room() {
             let Some(begun) = &mut self.begun else {
                 let Some(page) = self.ring.filled.pop() else { return Ok(()) };
-                self.begun = Some(Begun { page, next: 0 });
+                self.begun = Some(CurrentPage { page, next: 0 });
                 continue;
             };
             let Some(frame) = begun.page.frame(begun.next) else {
@@ -245,8 +245,8 @@ impl FrameQueue {
             };
             begun.next += 1;
             let (at, len) = (NonNull::from(frame).cast::<u8>(), frame.len() as u32);
-            // SAFETY: the bytes are the page's, which is in `begun` or `spent` until `complete` and unchanged while it
-            // is; they do not move when the page does.
+            // SAFETY: the bytes are the page's, which stays in `begun` or `spent` until `complete`, unchanged; they do
+            // not move when the page does.
             unsafe { batch.add_segment(at, len)? };
             batch.end_packet(Offload::NONE);
         }
@@ -259,7 +259,7 @@ impl FrameQueue {
         }
         for mut page in self.spent.drain(..) {
             page.clear();
-            // There is room for all.
+            // The ring has room for all pages.
             let _ = self.ring.free.push(page);
         }
         if self.ring.free.len() >= ENOUGH {
@@ -270,7 +270,8 @@ impl FrameQueue {
 
 impl RxQueue for FrameQueue {
     fn receive(&mut self, batch: &mut RxBatch) -> Result<(), Fault> {
-        // Who halts the ring says so and then looks whether frames are being taken; here it is the other way round.
+        // The halting thread sets the flag and then checks whether frames are being taken; here it is the other way
+        // round.
         self.ring.taking.store(true, Ordering::SeqCst);
         if self.ring.halted.load(Ordering::SeqCst) {
             return Ok(());
@@ -285,7 +286,7 @@ impl RxQueue for FrameQueue {
     }
 
     fn set_signalled(&mut self, on: bool) {
-        // The worker looks at the ring after this, whatever was rung before.
+        // The worker checks the ring after this, so an earlier ring of the bell is not lost.
         let _ = if on { self.ring.frames.arm() } else { self.ring.frames.disarm() };
     }
 
@@ -299,10 +300,10 @@ impl RxQueue for FrameQueue {
 }
 
 impl Drop for FrameQueue {
-    /// What was not delivered stays for the next queue.
+    /// Leaves undelivered frames for the next queue.
     fn drop(&mut self) {
         self.give_back();
-        *self.ring.left.lock().unwrap_or_else(PoisonError::into_inner) = self.begun.take();
+        *self.ring.leftover.lock().unwrap_or_else(PoisonError::into_inner) = self.begun.take();
         self.ring.taking.store(false, Ordering::Release);
     }
 }
@@ -324,7 +325,7 @@ mod tests {
         Tools::new(fabric::notifier::Notifier::new().unwrap())
     }
 
-    /// Takes one batch, and returns how many frames it had.
+    /// Takes one batch, and returns its number of frames.
     fn take(queue: &mut FrameQueue, batch: &mut RxBatch) -> usize {
         batch.clear();
         queue.receive(batch).unwrap();
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_go_round() {
+    fn pages_circulate() {
         let ring = Arc::new(FrameRing::new(false).unwrap());
         let (mut queue, mut batch) = (FrameQueue::new(ring.clone()), batch());
         for _ in 0..10 * PAGES {
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_takes_what_fits() {
+    fn a_page_takes_frames_that_fit() {
         let mut page = Page::new();
         assert!(page.push(&[7; MAX_PACKET as usize]) && page.push(&[8; 65_472]));
         assert!(!page.push(&[9; 65]), "64 bytes are left");
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_or_too_long_is_left_out() {
+    fn frames_that_are_too_short_or_too_long_are_left_out() {
         let ring = Arc::new(FrameRing::new(false).unwrap());
         let (mut queue, mut batch) = (FrameQueue::new(ring.clone()), batch());
         let mut page = ring.empty_page().unwrap();
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_halted_belt_lets_nothing_through() {
+    fn a_halted_ring_lets_nothing_through() {
         let ring = Arc::new(FrameRing::new(true).unwrap());
         let (mut queue, mut batch) = (FrameQueue::new(ring.clone()), batch());
         put(&ring, 3);
@@ -398,7 +399,7 @@ mod tests {
         ring.resume();
         assert!(is_signalled(&queue));
         assert_eq!((take(&mut queue, &mut batch), ring.resumed()), (3, 1));
-        // Nobody is told that it is halted while frames are on their way.
+        // Halting returns only after the frames in flight are delivered.
         put(&ring, 3);
         batch.clear();
         queue.receive(&mut batch).unwrap();
@@ -412,7 +413,7 @@ mod tests {
         assert!(!halting.is_finished());
         queue.complete(&mut tools()).unwrap();
         assert!(halting.join().unwrap());
-        // A worker that does not end its batch is not waited for.
+        // Halting does not wait for a worker that does not end its batch.
         ring.resume();
         queue.receive(&mut batch).unwrap();
         assert!(!ring.halt());
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_taken_away_leaves_its_frames_to_the_next() {
+    fn a_detached_queue_leaves_its_frames_to_the_next() {
         let ring = Arc::new(FrameRing::new(false).unwrap());
         let (mut first, mut batch) = (FrameQueue::new(ring.clone()), batch());
         put(&ring, 100);
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_asked_is_signalled() {
+    fn a_worker_is_signalled_only_on_request() {
         let ring = Arc::new(FrameRing::new(false).unwrap());
         let mut queue = FrameQueue::new(ring.clone());
         put(&ring, 1);
@@ -442,7 +443,7 @@ mod tests {
         put(&ring, 1);
         assert!(is_signalled(&queue));
         put(&ring, 1);
-        assert!(!is_signalled(&queue), "the request was met");
+        assert!(!is_signalled(&queue), "the request was served");
         queue.set_signalled(true);
         put(&ring, 1);
         assert!(is_signalled(&queue));
@@ -452,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_waits_for_room_and_ends_when_it_is_told() {
+    fn a_reader_waits_for_room_and_ends_when_stopped() {
         let ring = Arc::new(FrameRing::new(false).unwrap());
         let (mut queue, mut batch) = (FrameQueue::new(ring.clone()), batch());
         let reader = std::thread::spawn({

@@ -1,15 +1,15 @@
-//! pcap ports: a file that speaks, and one that listens.
+//! pcap ports: they replay one file and record to another.
 //!
-//! A port replays a capture file into the switch, records what it is sent to another, or both. Files are read and
-//! written by threads of the port's own; workers meet memory only:
+//! A port replays a capture file into the switch, records the frames sent to it in another, or both. Threads of the
+//! port read and write the files; workers access memory only:
 //!
-//! - [`reader`] reads capture files, `pace` says when a frame is due, `replay` is the thread that does both, and puts
-//!   frames on the `frame_ring`, the worker's receive queue;
+//! - [`reader`] reads capture files, `pace` computes when a frame is due, `replay` is the thread that uses both and
+//!   puts frames on the `frame_ring`, the worker's receive queue;
 //! - `slots` is the ring that workers fill, `record` the thread that empties it to a file of [`pcapng`].
 //!
-//! Invariants: the port is attached unless one of its files is in trouble; it attaches itself again when that is over.
-//! Nothing of it is left when [`Port::close`] returns, and what it was sent until then is in the file, unless a file does
-//! not answer: then a thread is left with it.
+//! Invariants: the port is attached unless one of its files has failed; it attaches itself again when the file
+//! recovers. Nothing of the port is left when [`Port::close`] returns, and all frames sent to it until then are in the
+//! file, unless a file does not respond: then a thread is left with it.
 
 mod frame_ring;
 mod options;
@@ -41,7 +41,8 @@ use replay::{Capture, Progress, Replay};
 use slots::{Filling, Slots};
 pub use speed::{Rounds, Speed};
 
-/// Opens a pcap port. A file that cannot be replayed or recorded to is refused; one that breaks later takes the port down.
+/// Opens a pcap port. A file that cannot be replayed or recorded to is refused; one that fails later takes the port
+/// down.
 pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
     options.check()?;
     let settings = env.switch.settings(at).map_err(|error| OpenError(error.to_string()))?;
@@ -58,7 +59,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         None => None,
         Some(path) => {
             let slots = Slots::new().map_err(|error| failed("a recording's queue", error))?;
-            // Measured now, once, not while frames wait.
+            // Measured once, now, not while frames wait.
             clock::frequency();
             Some((Recording::open(path, options, &settings.name).map_err(OpenError)?, slots))
         }
@@ -110,13 +111,13 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
     Ok(Box::new(port))
 }
 
-/// Time for a thread to end before it is left alone: it reads or writes a file, which may be on a network's disk.
+/// Time for a thread to end before it is left alone: its file may be on a network file system.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// A thread that is told to end, and waited for.
+/// A thread of a port.
 struct Worker {
     name: &'static str,
-    /// Nothing is ever sent: the sender goes with the thread.
+    /// Closed when the thread ends; nothing is ever sent.
     ended: Receiver<()>,
 }
 
@@ -131,40 +132,40 @@ impl Worker {
         Ok(Self { name, ended })
     }
 
-    /// Waits for its end. One whose file does not answer ends later, and then touches nothing of the port's.
+    /// Waits for its end. A thread whose file does not respond ends later, and then touches nothing of the port's.
     fn end(self, port: &str) {
         if self.ended.recv_timeout(ENDING) == Err(RecvTimeoutError::Timeout) {
             let after = ENDING.as_secs();
             tracing::warn!(
                 port,
                 thread = self.name,
-                "the port's file does not answer within {after} s; it is closed without"
+                "the port's file does not respond within {after} s; closing the port without it"
             );
         }
     }
 }
 
-/// Why a file cannot be opened, in words that say what to do.
+/// Describes the failure to open a file, with the remedy.
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
     let path = path.display();
     match error.kind() {
-        std::io::ErrorKind::NotFound => format!("cannot {what} {path}: there is no such file"),
+        std::io::ErrorKind::NotFound => format!("cannot {what} {path}: no such file"),
         std::io::ErrorKind::PermissionDenied => {
             let user = rustix::process::geteuid().as_raw();
-            format!("cannot {what} {path}: {error}; the daemon runs as user {user}, who must be allowed to")
+            format!("cannot {what} {path}: {error}; allow it for user {user}, which the daemon runs as")
         }
         _ => format!("cannot {what} {path}: {error}"),
     }
 }
 
-/// Which of a port's files.
+/// One of a port's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Replay,
     Record,
 }
 
-/// A port as its threads and the switch share it.
+/// State of a port, shared by its threads and the switch.
 struct PortState {
     switch: Arc<Switch>,
     runtime: tokio::runtime::Handle,
@@ -174,7 +175,7 @@ struct PortState {
     egress: Option<Arc<TxRing<Filling>>>,
     /// The lock is held while attaching and detaching, so workers must not take it.
     health: Mutex<Health>,
-    /// What a worker said that ended it.
+    /// Fault that a worker reported, which ended the port.
     fault: OnceLock<Fault>,
     log: LogLimit,
 }
@@ -183,14 +184,14 @@ struct PortState {
 struct Health {
     replay: Option<String>,
     record: Option<String>,
-    /// Why the switch did not take it.
+    /// Error with which the switch refused the port.
     refused: Option<String>,
     attached: bool,
     closed: bool,
 }
 
 impl Health {
-    /// Why traffic cannot pass.
+    /// Returns the reason why traffic cannot pass.
     fn reason(&self) -> Option<String> {
         if self.closed {
             return Some("the port is closed".into());
@@ -215,8 +216,8 @@ impl PortState {
         if !well {
             health.attached = false;
             if let Err(error) = self.switch.detach(self.at) {
-                // The port was removed from the switch, which has detached it.
-                tracing::debug!(port = self.name, %error, "pcap port had no port to be detached from");
+                // The port was removed from the switch, and thus detached.
+                tracing::debug!(port = self.name, %error, "pcap port was detached already");
             }
             return;
         }
@@ -229,17 +230,17 @@ impl PortState {
         Attachment {
             rx: rx.collect(),
             tx: self.egress.iter().map(|egress| egress.clone() as Arc<dyn Egress>).collect(),
-            // What is recorded is as it would be on a wire.
+            // Frames are recorded as they would be on a wire.
             caps: Caps::default(),
             mtu: MAX_PACKET,
             on_fault: self.on_fault(),
         }
     }
 
-    /// What workers call when a queue cannot go on. They are not kept waiting: the detaching, which waits for them, is done
-    /// elsewhere.
+    /// Returns the handler that workers call when a queue fails. It does not block them: the detaching, which waits for
+    /// workers, happens on another thread.
     fn on_fault(self: &Arc<Self>) -> OnFault {
-        // The switch keeps this as long as the port is attached; the port must not keep itself alive through it.
+        // The switch keeps this while the port is attached; it must not keep the port alive.
         let state = Arc::downgrade(self);
         Arc::new(move |fault| {
             let Some(state) = state.upgrade() else { return };
@@ -256,23 +257,23 @@ impl PortState {
         self.settle(&mut health);
     }
 
-    /// What is wrong with a file; `None`: nothing any more. Returns when the port has followed.
-    fn tell(self: &Arc<Self>, side: Side, trouble: Option<String>) {
+    /// Reports that a file has failed, or with `None` that it recovered. Returns when the port has followed.
+    fn report(self: &Arc<Self>, side: Side, problem: Option<String>) {
         let mut health = self.health();
         let known = match side {
             Side::Replay => &mut health.replay,
             Side::Record => &mut health.record,
         };
-        if *known == trouble {
+        if *known == problem {
             return;
         }
         if let Some(Admitted { suppressed }) = self.log.admit() {
-            match &trouble {
+            match &problem {
                 Some(reason) => tracing::warn!(port = self.name, reason, suppressed, "pcap port is down"),
-                None => tracing::info!(port = self.name, suppressed, "pcap port goes on"),
+                None => tracing::info!(port = self.name, suppressed, "pcap port is up again"),
             }
         }
-        *known = trouble;
+        *known = problem;
         self.settle(&mut health);
     }
 }
@@ -289,7 +290,7 @@ struct PcapPort {
     progress: Arc<Progress>,
     recorded: Arc<Recorded>,
     recorder: Option<Arc<Slots>>,
-    /// Nothing more comes for the recorder.
+    /// Whether the recorder gets no more frames.
     stopped: Arc<AtomicBool>,
     threads: Mutex<Threads>,
 }
@@ -340,7 +341,7 @@ impl Port for PcapPort {
         if up {
             ring.resume();
         } else if !ring.halt() {
-            let why = "frames are still under way; they are dropped if they come too late";
+            let why = "frames are still in flight; those that come too late are dropped";
             tracing::warn!(port = self.state.name, "{why}");
         }
     }

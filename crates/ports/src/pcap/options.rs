@@ -1,4 +1,4 @@
-//! What a user can say about a pcap port, and whether it makes sense.
+//! Options of a pcap port, and their checks.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use super::speed::{Rounds, Speed};
 use crate::{Access, OpenError};
 
-/// Options of a pcap port: `read`, `write` or both must be there. Their paths are absolute: the daemon's directory is
-/// not that of who asks.
+/// Options of a pcap port, at least one of `read` and `write`. Their paths are absolute: the daemon's working directory
+/// is not the client's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Options {
     /// File to replay into the switch, pcap or pcapng, of Ethernet frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<PathBuf>,
-    /// How fast: `recorded`, a multiple of that such as `2x`, `full`, frames a second such as `10000pps`, or bits a
-    /// second such as `100Mbit`.
+    /// Speed: `recorded`, a multiple of that such as `2x`, `full`, frames a second such as `10000pps`, or bits a second
+    /// such as `100Mbit`.
     #[schemars(with = "String")]
     pub speed: Speed,
-    /// How often: a number, or `forever`.
+    /// Number of rounds, or `forever`.
     #[serde(rename = "loop")]
     #[schemars(with = "String")]
     pub rounds: Rounds,
-    /// File to record to what the port is sent, pcapng. One that is there is continued.
+    /// File in which to record the frames sent to the port, pcapng. An existing file is continued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<PathBuf>,
     /// Bytes of each frame to record, 14 to 65535; all if not given.
@@ -42,7 +42,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Checks everything that can be known without opening a file.
+    /// Checks everything that can be checked without opening a file.
     pub fn check(&self) -> Result<(), OpenError> {
         let refused = |message: String| Err(OpenError(message));
         if self.read.is_none() && self.write.is_none() {
@@ -60,7 +60,7 @@ impl Options {
         if let Some(write) = &self.write {
             if self.read.as_ref() == Some(write) {
                 let path = write.display();
-                return refused(format!("write: {path} is the file that is read; record to another"));
+                return refused(format!("write: {path} is also the file to replay; record to another file"));
             }
             check_directory(write)?;
         }
@@ -70,14 +70,14 @@ impl Options {
         self.access().map(drop)
     }
 
-    /// Mode, user and group of the recorded file, as far as they are set.
+    /// Returns mode, user and group of the recorded file, as far as they are set.
     pub(super) fn access(&self) -> Result<Access, OpenError> {
         Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
 }
 
 fn check_directory(file: &Path) -> Result<(), OpenError> {
-    // Only the root has no parent, and is one.
+    // Only the root directory has no parent.
     let directory = file.parent().unwrap_or(file);
     if directory.is_dir() {
         return Ok(());
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_option_and_the_remedy() {
         for (text, expected) in [
             ("", "read: neither `read` nor `write` is set; name the file to replay"),
             ("read = \"\"", "read: `` is not an absolute path, which the daemon needs"),
             ("write = \"a.pcapng\"", "write: `a.pcapng` is not an absolute path, which the daemon needs"),
             (
                 "read = \"/tmp/a\"\nwrite = \"/tmp/a\"",
-                "write: /tmp/a is the file that is read; record to another",
+                "write: /tmp/a is also the file to replay; record to another file",
             ),
             ("write = \"/no/such/a\"", "write: /no/such is not a directory; create it first"),
             ("write = \"/tmp/a\"\nsnaplen = 13", "snaplen: 13 is out of range, must be 14 to 65535 bytes"),
@@ -130,8 +130,8 @@ mod tests {
             ("write = \"/tmp/a\"\nmode = \"rw\"", "mode: \"rw\" is not an octal mode"),
             ("write = \"/tmp/a\"\nowner = \"nobody-here\"", "owner: there is no user \"nobody-here\""),
             ("speed = \"fast\"", "`fast` is not a speed; expected `recorded`"),
-            ("loop = 0", "invalid value: integer `0`, expected how often, 1 to 4294967295, or `forever`"),
-            ("loop = \"ever\"", "invalid value: string \"ever\", expected how often"),
+            ("loop = 0", "invalid value: integer `0`, expected 1 to 4294967295 rounds, or `forever`"),
+            ("loop = \"ever\"", "invalid value: string \"ever\", expected 1 to"),
             ("path = \"/tmp/a\"", "unknown field `path`, expected one of `read`, `speed`, `loop`"),
         ] {
             let error = error(text);

@@ -1,23 +1,23 @@
-//! When a frame is due, counted from the start of a replay. Times only: no clock, no waiting.
+//! Due times of frames, counted from the start of a replay. Times only: no clock, no waiting.
 //!
-//! Invariant: no frame is due before one in front of it, whatever the file's times say.
+//! Invariant: no frame is due before an earlier one, whatever the file's times say.
 
 use std::time::Duration;
 
 use super::speed::Speed;
 
-/// The pause before the next round of a file whose times say nothing of how far apart its frames were.
+/// Pause before the next round of a file whose timestamps give no distance between its frames.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Computes due times. See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Pacer {
     speed: Speed,
-    /// When the round began.
+    /// Time at which the round began.
     begin: Duration,
     /// Time of the round's first frame, in nanoseconds.
     first: Option<u64>,
-    /// When the last frame was due.
+    /// Time at which the last frame was due.
     last: Duration,
     /// Frames of the round.
     in_round: u64,
@@ -32,8 +32,8 @@ impl Pacer {
         Self { speed, begin, first: None, last, in_round: 0, frames: 0, bits: 0 }
     }
 
-    /// When the next frame is due, which has this time (nanoseconds since some day; without one it follows the frame
-    /// in front) and this many bytes. `None`: at once.
+    /// Returns the time at which the next frame is due, given its time (nanoseconds since any epoch; without one it
+    /// follows the frame before) and its length in bytes. `None`: at once.
     pub(super) fn due(&mut self, at: Option<u64>, len: u32) -> Option<Duration> {
         let due = match self.speed {
             Speed::Full => return None,
@@ -52,7 +52,7 @@ impl Pacer {
         Some(self.last)
     }
 
-    /// The file begins again: at the recorded speed after the mean pause between its frames.
+    /// Begins another round of the file: at the recorded speed after the mean pause between its frames.
     pub(super) fn next_round(&mut self) {
         let span = self.last.saturating_sub(self.begin);
         let pauses = u32::try_from(self.in_round.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -63,7 +63,7 @@ impl Pacer {
     }
 }
 
-/// How long `count` things take at `rate` a second, in nanoseconds.
+/// Returns the nanoseconds that `count` items take at `rate` a second.
 fn per_second(count: u64, rate: u64) -> u128 {
     u128::from(count) * 1_000_000_000 / u128::from(rate.max(1))
 }
@@ -95,7 +95,7 @@ mod tests {
         let mut some = pacer("recorded");
         assert_eq!(some.due(None, 60), Some(Duration::ZERO));
         due(&mut some, &times);
-        assert_eq!(some.due(None, 60), Some(Duration::from_millis(30)), "with the one in front of it");
+        assert_eq!(some.due(None, 60), Some(Duration::from_millis(30)), "with the frame before");
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(due(&mut three, &times), [0, MS, 20 * MS]);
         three.next_round();
         assert_eq!(due(&mut three, &times), [30 * MS, 31 * MS, 50 * MS]);
-        // No pause to take the mean of: a single frame would be sent as fast as can be.
+        // Without a pause to average, a single frame would be sent as fast as possible.
         for times in [&[(7, 60)][..], &[(7, 60), (7, 60)]] {
             let mut pacer = pacer("recorded");
             due(&mut pacer, times);

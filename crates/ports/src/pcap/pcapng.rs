@@ -1,8 +1,8 @@
 //! The pcapng file format, as far as recordings and captures write it (draft-ietf-opsawg-pcapng).
 //!
-//! A file is a row of blocks: a section header, one interface description for each port, then packets as they come
-//! (enhanced packet blocks), at the end the interfaces' statistics. Every block is padded to 32 bits and has its length at
-//! both ends. Numbers are written little-endian, times in nanoseconds.
+//! A file is a sequence of blocks: a section header, one interface description for each port, then packets as they come
+//! (enhanced packet blocks), at the end the interfaces' statistics. Every block is padded to 32 bits and has its length
+//! at both ends. Numbers are written little-endian, times in nanoseconds.
 
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -12,7 +12,7 @@ const ENHANCED_PACKET: u32 = 6;
 /// Ethernet.
 const LINKTYPE: u16 = 1;
 
-// Options; a number means something else in each kind of block.
+// Options; the meaning of a number depends on the kind of block.
 const END_OF_OPTIONS: u16 = 0;
 const COMMENT: u16 = 1;
 const SECTION_APPLICATION: u16 = 4;
@@ -33,41 +33,41 @@ pub struct Packet<'a> {
     pub interface: u32,
     /// Nanoseconds since 1970-01-01 00:00:00 UTC.
     pub at: u64,
-    /// Whether it was leaving the switch.
+    /// Whether the switch sent it.
     pub outbound: bool,
-    /// Bytes that it had.
+    /// Original length, bytes.
     pub length: u32,
-    /// Bytes of it that there are.
+    /// Bytes captured.
     pub data: &'a [u8],
-    /// For whoever reads; empty: none.
+    /// Comment for the reader; empty for none.
     pub comment: &'a str,
 }
 
-/// What an interface has seen.
+/// Statistics of an interface.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Statistics {
     /// Packets at the interface.
     pub received: u64,
-    /// Packets that the filter kept.
+    /// Packets that the filter accepted.
     pub accepted: u64,
-    /// Of those, packets that are missing.
+    /// Accepted packets that are missing.
     pub dropped: u64,
     /// Packets written.
     pub delivered: u64,
 }
 
-/// Appends a section header: what comes after it has interfaces of its own.
+/// Appends a section header; interfaces that follow it are numbered from 0 again.
 pub fn section(out: &mut Vec<u8>, application: &str) {
     block(out, SECTION_HEADER, |body| {
         body.extend(0x1a2b_3c4d_u32.to_le_bytes());
         body.extend([1, 0, 0, 0]); // version 1.0
-        body.extend(u64::MAX.to_le_bytes()); // as long as it gets
+        body.extend(u64::MAX.to_le_bytes()); // length unknown
         option(body, SECTION_APPLICATION, application.as_bytes());
         option(body, END_OF_OPTIONS, &[]);
     });
 }
 
-/// Appends the description of the next interface. A `snaplen` of 0: packets are whole.
+/// Appends the description of the next interface. A `snaplen` of 0 records whole packets.
 pub fn interface(out: &mut Vec<u8>, name: &str, about: &str, snaplen: u32, filter: Option<&str>) {
     block(out, INTERFACE_DESCRIPTION, |body| {
         body.extend(LINKTYPE.to_le_bytes());
@@ -131,7 +131,7 @@ fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// The upper half first, whatever the byte order.
+/// Appends a time, its upper half first whatever the byte order.
 fn time(body: &mut Vec<u8>, at: u64) {
     body.extend(((at >> 32) as u32).to_le_bytes());
     body.extend((at as u32).to_le_bytes());
@@ -157,7 +157,7 @@ mod tests {
         u32::from_le_bytes(*bytes[at..].first_chunk().unwrap())
     }
 
-    /// Kind and body of each block; lengths are right at both ends.
+    /// Splits into kind and body of each block, and checks the lengths at both ends.
     fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
         let mut blocks = Vec::new();
         while !bytes.is_empty() {

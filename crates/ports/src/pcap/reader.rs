@@ -1,8 +1,8 @@
-//! Capture files, read frame by frame: pcap and pcapng, of any size, whatever they hold.
+//! Reads capture files frame by frame: pcap and pcapng, of any size and content.
 //!
-//! Files are somebody else's: every length is checked before it is believed, what is not needed is skipped without
-//! being stored, and a file that breaks the format ends with a [`Broken`] that says where. Nothing here panics, and no
-//! file makes it use more memory than its interfaces need, of which there may be 65,536 in a section.
+//! Files are untrusted: every length is checked before use, content that is not needed is skipped without being stored,
+//! and a file that breaks the format ends with a [`ReadError`] that names the place. Nothing here panics, and no file
+//! makes it use more memory than its interfaces need, at most 65,536 in a section.
 
 mod classic;
 mod ng;
@@ -14,22 +14,22 @@ use std::io::Read;
 
 use fabric::rx::MAX_PACKET;
 
-use source::{Source, Trouble};
+use source::{Problem, Source};
 
 /// The link type of Ethernet, in both formats.
 const ETHERNET: u16 = 1;
-/// The most bytes of a frame that libpcap captures (`MAXIMUM_SNAPLEN`); a length beyond is none.
+/// Longest frame that libpcap captures, bytes (`MAXIMUM_SNAPLEN`); a larger length is invalid.
 const MAX_CAPTURED: u32 = 262_144;
-/// Most interfaces of a section.
+/// Largest number of interfaces in a section.
 const MAX_INTERFACES: usize = 65_536;
 
-/// What is wrong with a file, and where.
+/// Error in a file, and its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("frame {frame}, at byte {offset} of the file: {problem}")]
-pub struct Broken {
-    /// The frame that was to be read, from 1.
+pub struct ReadError {
+    /// Number of the frame to be read, from 1.
     frame: u64,
-    /// Where what is wrong begins.
+    /// Offset of the error.
     offset: u64,
     problem: String,
 }
@@ -37,11 +37,11 @@ pub struct Broken {
 /// A frame of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// When it was captured, nanoseconds since 1970-01-01 00:00:00 UTC; some have no time.
+    /// Time of capture, nanoseconds since 1970-01-01 00:00:00 UTC; some frames have none.
     pub at: Option<u64>,
-    /// Bytes that were captured.
+    /// Captured length, bytes.
     pub len: u32,
-    /// Bytes that it had.
+    /// Original length, bytes.
     pub original: u32,
 }
 
@@ -59,23 +59,26 @@ pub struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// Reads the head of a file.
-    pub fn new(file: R) -> Result<Self, Broken> {
+    pub fn new(file: R) -> Result<Self, ReadError> {
         let mut source = Source::new(file);
-        let format =
-            Self::head(&mut source).map_err(|problem| Broken { frame: 1, offset: 0, problem: problem.0 })?;
+        let format = Self::head(&mut source).map_err(|problem| ReadError {
+            frame: 1,
+            offset: 0,
+            problem: problem.0,
+        })?;
         Ok(Self { source, format, frames: 0 })
     }
 
-    fn head(source: &mut Source<R>) -> Result<Format, Trouble> {
+    fn head(source: &mut Source<R>) -> Result<Format, Problem> {
         let mut magic = [0; 4];
         source.exact(&mut magic, "the file's head")?;
         Ok(match magic {
             ng::SECTION_HEADER => Format::Ng(ng::Ng::new(source)?),
             [0x1f, 0x8b, ..] => {
-                return Err(Trouble("the file is compressed; unpack it with `gunzip`".into()));
+                return Err(Problem("the file is compressed; unpack it with `gunzip`".into()));
             }
             [0x28, 0xb5, 0x2f, 0xfd] => {
-                return Err(Trouble("the file is compressed; unpack it with `unzstd`".into()));
+                return Err(Problem("the file is compressed; unpack it with `unzstd`".into()));
             }
             magic => Format::Classic(classic::Classic::new(magic, source)?),
         })
@@ -83,7 +86,7 @@ impl<R: Read> Reader<R> {
 
     /// Reads the next frame, its bytes into `data`; `None` at the end of the file. One that is longer than the fabric
     /// moves is counted, but `data` stays empty.
-    pub fn next(&mut self, data: &mut Vec<u8>) -> Result<Option<Frame>, Broken> {
+    pub fn next(&mut self, data: &mut Vec<u8>) -> Result<Option<Frame>, ReadError> {
         let mut offset = self.source.offset();
         let read = match &mut self.format {
             Format::Classic(classic) => classic.next(&mut self.source, data),
@@ -96,12 +99,12 @@ impl<R: Read> Reader<R> {
                 Ok(Some(found))
             }
             Ok(None) => Ok(None),
-            Err(problem) => Err(Broken { frame, offset, problem: problem.0 }),
+            Err(problem) => Err(ReadError { frame, offset, problem: problem.0 }),
         }
     }
 }
 
-/// How a file writes numbers.
+/// Byte order of a file's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Little,
@@ -131,12 +134,12 @@ impl Order {
     }
 }
 
-/// Reads the `len` bytes of a frame, or leaves them out if the fabric cannot move them.
-fn body<R: Read>(source: &mut Source<R>, len: u32, data: &mut Vec<u8>) -> Result<(), Trouble> {
+/// Reads the `len` bytes of a frame, or skips them if the fabric cannot move the frame.
+fn body<R: Read>(source: &mut Source<R>, len: u32, data: &mut Vec<u8>) -> Result<(), Problem> {
     data.clear();
     if len > MAX_CAPTURED {
-        return Err(Trouble(format!(
-            "the frame claims to have {len} bytes, and none has more than {MAX_CAPTURED}; the file is damaged"
+        return Err(Problem(format!(
+            "the frame's length is {len} bytes, above the maximum of {MAX_CAPTURED}; the file is damaged"
         )));
     }
     if len > MAX_PACKET {
@@ -146,8 +149,8 @@ fn body<R: Read>(source: &mut Source<R>, len: u32, data: &mut Vec<u8>) -> Result
     source.exact(data, "the frame")
 }
 
-/// Refuses what is not Ethernet.
-fn check_link_type(link_type: u16) -> Result<(), Trouble> {
+/// Refuses link types other than Ethernet.
+fn check_link_type(link_type: u16) -> Result<(), Problem> {
     let name = match link_type {
         ETHERNET => return Ok(()),
         0 | 108 => " (loopback)",
@@ -157,5 +160,5 @@ fn check_link_type(link_type: u16) -> Result<(), Trouble> {
         189 | 220 => " (USB)",
         _ => "",
     };
-    Err(Trouble(format!("the frame's link type is {link_type}{name}; only Ethernet (1) can be replayed")))
+    Err(Problem(format!("the frame's link type is {link_type}{name}; only Ethernet (1) can be replayed")))
 }

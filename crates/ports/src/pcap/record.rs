@@ -1,8 +1,8 @@
-//! The thread that writes what a port is sent to a pcapng file.
+//! The thread that writes the frames sent to a port to a pcapng file.
 //!
-//! It writes whole blocks, many at once under load, and all that there is before it sleeps, so that who follows the file
-//! sees every frame. A file that is there is continued with another section, never overwritten. What cannot be written
-//! (the disk is full, say) is kept and tried again; meanwhile the port is down.
+//! It writes whole blocks, many at once under load, and all available ones before it sleeps, so that a reader that
+//! follows the file sees every frame. An existing file is continued with another section, never overwritten. Blocks
+//! that cannot be written (the disk is full, say) are kept and retried; meanwhile the port is down.
 
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
@@ -21,11 +21,11 @@ use super::pcapng::{self, Packet};
 use super::slots::Slots;
 use super::{PortState, Side};
 
-/// Bytes that are written at once, about.
+/// Bytes written at once, about.
 const CHUNK: usize = 256 << 10;
-/// Before a write that failed is tried again.
+/// Pause before a failed write is retried.
 const RETRY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Who may read a new file: packets are not everybody's business.
+/// Mode of a new file: only its owner and group may read the packets.
 const MODE: u32 = 0o640;
 /// The shortest block of pcapng.
 const SHORTEST_BLOCK: u64 = 12;
@@ -35,7 +35,7 @@ pub(super) struct Recording {
     file: File,
     path: PathBuf,
     snaplen: u32,
-    /// Where its last whole block ends.
+    /// End of its last whole block.
     whole: u64,
 }
 
@@ -44,7 +44,7 @@ impl Recording {
     pub(super) fn open(path: &Path, options: &Options, name: &str) -> Result<Self, String> {
         let shown = path.display();
         let failed = |error: std::io::Error| super::cannot("write", path, &error);
-        // Not to wait for a pipe's reader: what is no file is refused below.
+        // Non-blocking, so that opening a pipe does not wait for a reader; only regular files pass the check below.
         let opened = File::options()
             .read(true)
             .write(true)
@@ -55,11 +55,11 @@ impl Recording {
             .open(path);
         let mut file = opened.map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
-            return Err(format!("{shown} is not a regular file; only such can be recorded to"));
+            return Err(format!("{shown} is not a regular file; only regular files can be recorded to"));
         }
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             Errno::WOULDBLOCK => {
-                format!("{shown} is being written by another port or process; record to another")
+                format!("{shown} is being written by another port or process; record to another file")
             }
             error => failed(error.into()),
         })?;
@@ -67,7 +67,7 @@ impl Recording {
         if len > 0 && !ends_whole(&file, len).map_err(failed)? {
             return Err(format!(
                 "{shown} exists and is not a whole pcapng file, so it is not continued; move it away, or record to \
-                 another"
+                 another file"
             ));
         }
         let access = options.access().map_err(|error| error.0)?;
@@ -76,9 +76,9 @@ impl Recording {
         let snaplen = options.snaplen.unwrap_or(0);
         let mut head = Vec::new();
         pcapng::section(&mut head, concat!("mswitch ", env!("CARGO_PKG_VERSION")));
-        pcapng::interface(&mut head, name, "what the port is sent", snaplen, None);
+        pcapng::interface(&mut head, name, "frames sent to the port", snaplen, None);
         if let Err(error) = file.write_all(&head) {
-            // Half a head would make the file unreadable; if it stays, the next one to open it says so.
+            // Half a header would make the file unreadable; if it stays, the next attempt to open the file reports it.
             let _ = file.set_len(len);
             return Err(failed(error));
         }
@@ -86,7 +86,7 @@ impl Recording {
     }
 }
 
-/// Whether a file begins as pcapng and its last block is whole.
+/// Returns whether a file begins as pcapng and its last block is whole.
 fn ends_whole(file: &File, len: u64) -> std::io::Result<bool> {
     let word = |at: u64| -> std::io::Result<[u8; 4]> {
         let mut bytes = [0; 4];
@@ -109,7 +109,7 @@ fn ends_whole(file: &File, len: u64) -> std::io::Result<bool> {
     Ok(false)
 }
 
-/// What was recorded, for whoever asks.
+/// Recording statistics.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     frames: AtomicU64,
@@ -117,21 +117,21 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// In words, for `port show`.
+    /// Describes them for `port show`.
     pub(super) fn describe(&self) -> (String, String) {
         let (frames, bytes) = (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
         ("recorded".to_owned(), format!("{frames} frames, {bytes} bytes"))
     }
 }
 
-/// See the module.
+/// The recording thread. See the module's documentation.
 pub(super) struct Recorder {
     pub(super) recording: Recording,
     pub(super) slots: Arc<Slots>,
     pub(super) recorded: Arc<Recorded>,
-    /// Set, and `slots` woken, when nothing will come any more.
+    /// Set, and `slots` woken, when no more frames will come.
     pub(super) stopped: Arc<AtomicBool>,
-    /// Told of what keeps frames from being written, and that nothing does any more.
+    /// Hears of an error that keeps frames from being written, and of its end.
     pub(super) port: Arc<PortState>,
 }
 
@@ -139,14 +139,14 @@ pub(super) struct Recorder {
 #[derive(Default)]
 struct Pending {
     blocks: Vec<u8>,
-    /// How much of them is in the file.
+    /// Bytes of them that are in the file already.
     written: usize,
     frames: u64,
     bytes: u64,
 }
 
 impl Recorder {
-    /// Writes frames until it is stopped and there are no more.
+    /// Writes frames until it is stopped and none are left.
     pub(super) fn run(mut self) {
         let (mut pending, mut frame, mut last) = (Pending::default(), Vec::new(), 0);
         let mut failing = false;
@@ -158,7 +158,7 @@ impl Recorder {
             match self.write(&mut pending) {
                 Ok(false) => {
                     if std::mem::take(&mut failing) {
-                        self.port.tell(Side::Record, None);
+                        self.port.report(Side::Record, None);
                     }
                     if stopped {
                         return;
@@ -172,27 +172,27 @@ impl Recorder {
                     let path = self.recording.path.display();
                     if stopped {
                         let lost = pending.frames;
-                        tracing::warn!("cannot write {path}: {error}; {lost} frames are not recorded");
-                        // The file stays readable as far as it goes.
+                        tracing::warn!("cannot write {path}: {error}; {lost} frames are lost");
+                        // The file stays readable up to its last whole block.
                         let _ = self.recording.file.set_len(self.recording.whole);
                         return;
                     }
                     failing = true;
-                    self.port.tell(Side::Record, Some(format!("cannot write {path}: {error}")));
+                    self.port.report(Side::Record, Some(format!("cannot write {path}: {error}")));
                     self.sleep(Some(&RETRY));
                 }
             }
         }
     }
 
-    /// Makes blocks of the frames that there are.
+    /// Makes blocks from the available frames.
     fn gather(&self, pending: &mut Pending, frame: &mut Vec<u8>, last: &mut u64) {
         let (cycles, now) = (clock::cycles(), clock::since_epoch());
         while pending.blocks.len() < CHUNK {
             let Some((came, entries)) = self.slots.peek(frame) else { return };
             self.slots.release(entries);
             let mut at = time(came, cycles, now);
-            // Two readings of the clock may differ by less than a frame takes; frames are in order all the same.
+            // Two clock readings may differ by less than a frame takes; frames stay in order all the same.
             if at < *last && *last - at < 1_000_000 {
                 at = *last;
             }
@@ -210,7 +210,7 @@ impl Recorder {
         }
     }
 
-    /// Writes what is pending; returns whether there was anything.
+    /// Writes the pending blocks; returns whether there were any.
     fn write(&mut self, pending: &mut Pending) -> std::io::Result<bool> {
         if pending.blocks.is_empty() {
             return Ok(false);
@@ -231,24 +231,24 @@ impl Recorder {
         Ok(true)
     }
 
-    /// Sleeps until there are frames, somebody wakes it, or so long.
+    /// Sleeps until frames are available, a wake-up comes, or `limit` has passed.
     fn sleep(&self, limit: Option<&Timespec>) {
         let signal = self.slots.signal();
         let mut ready = [PollFd::new(&signal, PollFlags::IN)];
-        // An interruption is as good as a signal: everything is looked at again.
+        // An interruption is as good as a signal: the caller checks everything again.
         let _ = poll(&mut ready, limit);
         let mut count = [0; 8];
         let _ = rustix::io::read(signal, &mut count);
     }
 }
 
-/// The time of day when the cycle counter was `came`, given that it is `now` at `cycles`.
+/// Returns the time of day at which the cycle counter was `came`, given that it is `now` at `cycles`.
 fn time(came: u64, cycles: u64, now: u64) -> u64 {
     let apart = |a: u64, b: u64| {
         let nanoseconds = u128::from(a.wrapping_sub(b)) * 1_000_000_000 / u128::from(clock::frequency());
         u64::try_from(nanoseconds).unwrap_or(0)
     };
-    // It may have come since.
+    // The frame may have come after `cycles` was read.
     if came.wrapping_sub(cycles) < 1 << 63 {
         now.saturating_add(apart(came, cycles))
     } else {
@@ -274,7 +274,7 @@ mod tests {
         let both = std::fs::read(&path).unwrap();
         assert_eq!(both, [first.clone(), first.clone()].concat());
 
-        // Cut anywhere but behind a block; one whose last length leads nowhere; a file that begins as another.
+        // Cut anywhere but after a block; last length invalid; first bytes of another format.
         let section = u32::from_le_bytes(*first[4..].first_chunk().unwrap()) as usize;
         for len in (1..first.len()).filter(|len| *len != section) {
             std::fs::write(&path, &first[..len]).unwrap();
@@ -302,7 +302,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let first = open(file.path()).unwrap();
         let error = open(file.path()).err().unwrap();
-        assert!(error.ends_with("is being written by another port or process; record to another"), "{error}");
+        assert!(
+            error.ends_with("is being written by another port or process; record to another file"),
+            "{error}"
+        );
         drop(first);
         assert!(open(file.path()).is_ok());
     }

@@ -1,8 +1,8 @@
-//! The thread that reads a file and puts its frames on the [`FrameRing`] when they are due.
+//! The thread that reads a file and puts its frames in the [`FrameRing`] when they are due.
 //!
-//! It sleeps until the next frame is due, until there is room, or until somebody wants something; it never spins. A
-//! replay that is over costs nothing until it is started again. A file that turns out to be broken is looked at now and
-//! then, and replayed from its beginning once it has changed.
+//! It sleeps until the next frame is due, a page is free, or a control call wakes it; it never spins. A finished replay
+//! costs nothing until it is started again. A broken file is checked periodically, and replayed from its beginning once
+//! it has changed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -20,20 +20,20 @@ use super::reader::{Frame, Reader};
 use super::speed::{Rounds, Speed};
 use super::{PortState, Side};
 
-/// How far into a file its first frame is looked for before it is opened.
+/// Bytes of a file searched for its first frame when it is opened.
 const FIRST: u64 = 16 << 20;
-/// Between looks at a broken file.
+/// Interval of checks of a broken file.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between looks whether the last frames are delivered.
+/// Interval of checks whether the last frames are delivered.
 const DELIVERY: Duration = Duration::from_millis(1);
 
-/// A capture file that begins as one.
+/// An open capture file with a valid beginning.
 pub(super) struct Capture {
     file: File,
     stamp: Stamp,
 }
 
-/// What changes when a file does: device, inode, size, and times of change.
+/// Identity of a file's contents: device, inode, size, and times of change.
 type Stamp = Option<(u64, u64, u64, [i64; 4])>;
 
 fn stamp(metadata: io::Result<std::fs::Metadata>) -> Stamp {
@@ -43,27 +43,27 @@ fn stamp(metadata: io::Result<std::fs::Metadata>) -> Stamp {
 }
 
 impl Capture {
-    /// Opens a file and reads up to its first frame, so that what is no capture of Ethernet is refused at once.
+    /// Opens a file and reads up to its first frame, so that a file that is no Ethernet capture is refused at once.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let name = path.display();
-        // Not to wait for a pipe's writer: what is no file is refused below.
+        // Non-blocking, so that opening a pipe does not wait for a writer; only regular files pass the check below.
         let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
         let file = file.map_err(|error| super::cannot("read", path, &error))?;
         let metadata = file.metadata().map_err(|error| format!("cannot read {name}: {error}"))?;
         if !metadata.is_file() {
-            return Err(format!("{name} is not a regular file; only such can be replayed"));
+            return Err(format!("{name} is not a regular file; only regular files can be replayed"));
         }
         let mut head = (&file).take(FIRST);
         let first = Reader::new(&mut head).and_then(|mut reader| reader.next(&mut Vec::new()));
         match first {
-            // Behind what was looked at it may go on well.
+            // After the searched part the file may be valid.
             Err(error) if head.limit() > 0 => Err(format!("{name}: {error}")),
             _ => Ok(Self { file, stamp: stamp(Ok(metadata)) }),
         }
     }
 }
 
-/// How far a replay is, for whoever asks.
+/// Progress of a replay.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     phase: Mutex<Phase>,
@@ -86,19 +86,19 @@ impl Progress {
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 
-    /// In words, for `port show`.
+    /// Describes it for `port show`.
     pub(super) fn describe(&self, rounds: Rounds, halted: bool) -> Vec<(String, String)> {
         let paused = if halted { ", paused" } else { "" };
         let phase = match *self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
-            Phase::Waiting => format!("not begun{paused}"),
+            Phase::Waiting => format!("not started{paused}"),
             Phase::Round(round) => match rounds {
-                Rounds::Forever => format!("round {round}, for ever{paused}"),
-                Rounds::Times(1) => format!("under way{paused}"),
+                Rounds::Forever => format!("round {round}, forever{paused}"),
+                Rounds::Times(1) => format!("running{paused}"),
                 Rounds::Times(times) => format!("round {round} of {times}{paused}"),
             },
             Phase::Finished(1) => "finished".into(),
             Phase::Finished(rounds) => format!("finished, {rounds} rounds"),
-            Phase::Broken => "ended by an error".into(),
+            Phase::Broken => "failed".into(),
         };
         let mut details = vec![
             ("replay".to_owned(), phase),
@@ -112,33 +112,33 @@ impl Progress {
         }
         let cut = self.cut.load(Relaxed);
         if cut > 0 {
-            details.push(("cut".to_owned(), format!("{cut} frames, when they were captured")));
+            details.push(("cut".to_owned(), format!("{cut} frames, at capture")));
         }
         details
     }
 }
 
-/// See the module.
+/// The replaying thread. See the module's documentation.
 pub(super) struct Replay {
     pub(super) path: PathBuf,
     pub(super) speed: Speed,
     pub(super) rounds: Rounds,
     pub(super) ring: Arc<FrameRing>,
     pub(super) progress: Arc<Progress>,
-    /// Told of what keeps the file from being replayed, and that nothing does any more.
+    /// Hears of an error that keeps the file from being replayed, and of its end.
     pub(super) port: Arc<PortState>,
 }
 
-/// How a replay ended.
+/// End of a replay.
 enum End {
-    /// With how often the ring had been set going by then.
+    /// With the number of times that the ring had been resumed by then.
     Finished(u64),
     Stopped,
     Broken(String),
 }
 
 impl Replay {
-    /// Replays the file, and again when the ring is set going after that, until the ring is stopped.
+    /// Replays the file, and again each time the ring is resumed after that, until the ring is stopped.
     pub(super) fn run(self, first: Capture) {
         self.ring.begin_reading();
         let mut capture = first;
@@ -156,7 +156,7 @@ impl Replay {
         }
     }
 
-    /// Waits until the port is set going again, after so many times, and opens the file. `None`: the ring was stopped.
+    /// Waits until the ring has been resumed more than `seen` times, and opens the file. `None`: the ring was stopped.
     fn wait_for_start(&self, seen: u64) -> Option<Capture> {
         while self.ring.resumed() == seen {
             if self.ring.is_stopped() {
@@ -171,10 +171,10 @@ impl Replay {
         }
     }
 
-    /// Tells what is wrong with the file, and waits until it can be opened in another form than the one seen.
+    /// Reports the error, and waits until a version of the file other than the one seen can be opened.
     fn wait_for_change(&self, mut seen: Stamp, why: String) -> Option<Capture> {
         self.progress.set(Phase::Broken);
-        self.port.tell(Side::Replay, Some(why));
+        self.port.report(Side::Replay, Some(why));
         loop {
             if self.ring.is_stopped() {
                 return None;
@@ -187,10 +187,10 @@ impl Replay {
             seen = now;
             match Capture::open(&self.path) {
                 Ok(capture) => {
-                    self.port.tell(Side::Replay, None);
+                    self.port.report(Side::Replay, None);
                     return Some(capture);
                 }
-                Err(why) => self.port.tell(Side::Replay, Some(why)),
+                Err(why) => self.port.report(Side::Replay, Some(why)),
             }
         }
     }
@@ -207,7 +207,7 @@ impl Replay {
                         Rounds::Forever => true,
                         Rounds::Times(times) => round < u64::from(times),
                     };
-                    // A file without frames would be read for ever, and fast.
+                    // A file without frames would be read in a busy loop.
                     if !more || frames == 0 {
                         break None;
                     }
@@ -217,7 +217,7 @@ impl Replay {
                 Err(why) => break Some(why),
             }
         };
-        // What was read is delivered before anybody hears that it is over.
+        // Frames read so far are delivered before the end is reported.
         feeder.flush();
         if !feeder.wait_for_delivery() {
             return End::Stopped;
@@ -225,7 +225,7 @@ impl Replay {
         match broken {
             Some(why) => End::Broken(format!("{}: {why}", self.path.display())),
             None => {
-                // Who is told that it is over may set it going at once.
+                // An observer of the end may resume the ring at once.
                 let resumed = self.ring.resumed();
                 self.progress.set(Phase::Finished(round));
                 End::Finished(resumed)
@@ -233,7 +233,7 @@ impl Replay {
         }
     }
 
-    /// Replays the file once; returns how many frames it has, `None` if the ring was stopped.
+    /// Replays the file once; returns its number of frames, `None` if the ring was stopped.
     fn round(
         &self,
         round: u64,
@@ -262,7 +262,7 @@ impl Replay {
     }
 }
 
-/// A file until the ring is stopped: what lies between two frames may be long.
+/// A file that is readable until the ring is stopped: skipping to the next frame may take long.
 struct Stoppable<'a> {
     file: &'a File,
     ring: &'a FrameRing,
@@ -282,12 +282,12 @@ struct Feeder<'a> {
     ring: &'a FrameRing,
     progress: &'a Progress,
     page: Option<Page>,
-    /// When the first frame was due, later by as long as the ring was halted since.
+    /// Time at which the first frame was due, moved on by the time that the ring was halted since.
     origin: Option<Instant>,
 }
 
 impl Feeder<'_> {
-    /// Waits until a frame is due and the ring goes. Returns false when it was stopped.
+    /// Waits until a frame is due and the ring is not halted. Returns false if it was stopped.
     fn wait(&mut self, due: Option<Duration>) -> bool {
         loop {
             if self.ring.is_stopped() {
@@ -309,13 +309,13 @@ impl Feeder<'_> {
             if early.is_zero() {
                 return true;
             }
-            // Those in front were due before.
+            // Earlier frames are due already.
             self.flush();
             std::thread::park_timeout(early);
         }
     }
 
-    /// Adds a frame. Returns false when the ring was stopped.
+    /// Adds a frame. Returns false if the ring was stopped.
     fn push(&mut self, frame: Frame, data: &[u8]) -> bool {
         let skipped = frame.len < MIN_PACKET || frame.len > MAX_PACKET;
         let counter = if skipped { &self.progress.skipped } else { &self.progress.replayed };
@@ -336,14 +336,14 @@ impl Feeder<'_> {
         }
     }
 
-    /// Puts what there is in the ring.
+    /// Puts the frames of the current page in the ring.
     fn flush(&mut self) {
         if let Some(page) = self.page.take_if(|page| page.len() > 0) {
             self.ring.put(page);
         }
     }
 
-    /// Waits until all that was put in the ring is delivered. Returns false when the ring was stopped.
+    /// Waits until all frames in the ring are delivered. Returns false if the ring was stopped.
     fn wait_for_delivery(&mut self) -> bool {
         while !self.ring.is_delivered(usize::from(self.page.is_some())) {
             if self.ring.is_stopped() {
@@ -364,8 +364,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_between_frames_does_not_keep_the_port() {
-        // Blocks of 4 GiB that hold no frame, in a file without disk blocks: hours to read.
+    fn long_gaps_between_frames_do_not_keep_the_port_open() {
+        // Blocks of 4 GiB without frames, in a sparse file: hours to read.
         let file = tempfile::NamedTempFile::new().unwrap();
         let section: [&[u8]; 5] = [
             b"\x0a\x0d\x0d\x0a",

@@ -1,10 +1,12 @@
-//! Frames on their way from the workers to the thread that records them: a ring in the switch's own memory.
+//! Frames on their way from the workers to the recording thread: a ring in the switch's own memory.
 //!
-//! To the fabric it is a ring like a client's, filled by [`fabric::TxRing`]: several workers at once, one copy, in order,
-//! never waiting; what does not fit is dropped and counted as `ring-full`. Here is the memory, and the other end.
+//! To the fabric it is a ring like a client's, filled by [`fabric::TxRing`]: several workers at once, one copy, in
+//! order, never waiting; frames that do not fit are dropped and counted as `ring-full`. This module has the memory and
+//! the receiving end.
 //!
 //! Invariants: entries before `taken` and after `published` belong to the workers, those between to the recorder.
-//! `published` is stored after what it publishes and loaded before it is read, `taken` the other way round.
+//! `published` is stored after the entries that it publishes and loaded before they are read, `taken` the other way
+//! round.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
@@ -16,27 +18,27 @@ use fabric::{Buffer, Fault, RingBacking, Slab, clock};
 
 /// Entries of the ring, a power of two.
 const SLOTS: u32 = 4096;
-/// Bytes of an entry; a longer frame takes several.
+/// Bytes in an entry; a longer frame takes several.
 const SLOT_BYTES: u32 = 2048;
 
-/// What an entry holds.
+/// Metadata of an entry.
 #[derive(Default)]
 struct Entry {
-    /// Bytes, and in the highest bit whether the frame goes on in the next entry.
+    /// Length in bytes; the highest bit is set if the frame continues in the next entry.
     len: AtomicU32,
-    /// The cycle counter when it was filled.
+    /// Cycle counter when it was filled.
     at: AtomicU64,
 }
 
 const MORE: u32 = 1 << 31;
 
-/// The ring. See the module.
+/// The ring. See the module's documentation.
 pub(super) struct Slots {
     memory: Slab,
     entries: Box<[Entry]>,
     published: AtomicU32,
     taken: AtomicU32,
-    /// Rung for the recorder: there are frames.
+    /// Rung for the recorder: frames are available.
     doorbell: Doorbell<EventBell>,
 }
 
@@ -51,7 +53,7 @@ impl Slots {
         }))
     }
 
-    /// Where entry `seq` begins.
+    /// Returns the beginning of entry `seq`.
     fn slot(&self, seq: u32) -> NonNull<u8> {
         let at = (seq % SLOTS) as usize * SLOT_BYTES as usize;
         // SAFETY: `at` is less than SLOTS * SLOT_BYTES, which is the slab's length.
@@ -62,8 +64,8 @@ impl Slots {
         self.entries.get((seq % SLOTS) as usize)
     }
 
-    /// Appends the next frame to `frame`, which is emptied first. Returns the cycle counter when it came, and how many
-    /// entries it takes; `None` when there is none. Only the recorder may call this; the frame stays until
+    /// Copies the next frame to `frame`, which is emptied first. Returns the cycle counter at its arrival, and its
+    /// number of entries; `None` if no frame is available. Only the recorder may call this; the frame stays until
     /// [`Slots::release`].
     pub(super) fn peek(&self, frame: &mut Vec<u8>) -> Option<(u64, u32)> {
         frame.clear();
@@ -78,7 +80,7 @@ impl Slots {
             frame.resize(room + len, 0);
             if let Some(to) = frame.get_mut(room..) {
                 // SAFETY: `len` bytes at `from` are within the entry, which lies between `taken` and `published`: no
-                // worker writes to it. `to` is `len` bytes of ours.
+                // worker writes to it. `to` is `len` bytes of this side's own.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), len) };
             }
             seq = seq.wrapping_add(1);
@@ -89,13 +91,13 @@ impl Slots {
         None
     }
 
-    /// Gives so many entries back to the workers.
+    /// Gives this many entries back to the workers.
     pub(super) fn release(&self, entries: u32) {
         let taken = self.taken.load(Ordering::Relaxed).wrapping_add(entries);
         self.taken.store(taken, Ordering::Release);
     }
 
-    /// Asks the workers to tell of frames from now on. Returns false if there are some already.
+    /// Has the workers ring the doorbell for frames from now on. Returns false if frames are available already.
     pub(super) fn arm(&self) -> bool {
         self.doorbell.arm();
         let idle = self.published.load(Ordering::Relaxed) == self.taken.load(Ordering::Relaxed);
@@ -105,22 +107,22 @@ impl Slots {
         idle
     }
 
-    /// What becomes readable when there are frames, or somebody calls [`Slots::wake`].
+    /// Returns the descriptor that becomes readable when frames are available, or [`Slots::wake`] is called.
     pub(super) fn signal(&self) -> BorrowedFd<'_> {
         self.doorbell.bell().as_fd()
     }
 
-    /// Wakes the recorder, also where it does not wait for frames.
+    /// Wakes the recorder, even if it does not wait for frames.
     pub(super) fn wake(&self) {
         self.doorbell.bell().wake();
     }
 }
 
-/// The workers' end.
+/// The workers' end of the ring.
 pub(super) struct Filling(pub(super) Arc<Slots>);
 
-// SAFETY: `buffer` gives an entry of the ring's own memory, which lives as long as the ring, has SLOT_BYTES bytes, and is
-// only accessed through pointers.
+// SAFETY: `buffer` returns an entry of the ring's own memory, which lives as long as the ring, has SLOT_BYTES bytes,
+// and is only accessed through pointers.
 unsafe impl RingBacking for Filling {
     type Own = ();
     type Entry = ();

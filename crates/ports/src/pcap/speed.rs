@@ -1,11 +1,11 @@
-//! How fast a file is replayed, and how often, as people write it.
+//! Speed and number of rounds of a replay, as users write them.
 //!
 //! ```text
-//! recorded                 as the frames' times say
-//! 2x, 0.5x                 the same, so many times as fast
-//! full                     as fast as the switch takes them
-//! 10000pps, 10kpps         so many frames a second
-//! 100Mbit                  so many bits a second, counted as `port stats` counts bytes
+//! recorded                 by the frames' times
+//! 2x, 0.5x                 a multiple of that
+//! full                     as fast as the switch takes frames
+//! 10000pps, 10kpps         frames a second
+//! 100Mbit                  bits a second, counted as `port stats` counts bytes
 //! ```
 
 use std::fmt;
@@ -16,10 +16,10 @@ use serde::{Serialize, Serializer};
 
 use crate::OpenError;
 
-/// How fast a file is replayed. See the module.
+/// Speed of a replay. See the module's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speed {
-    /// As recorded, so many thousandths as fast: 1,000 is the recorded speed.
+    /// A multiple of the recorded speed, in thousandths: 1,000 is the recorded speed.
     Recorded {
         /// 1 to 1,000,000.
         thousandths: u32,
@@ -41,11 +41,11 @@ impl Default for Speed {
 const FRAMES: &[(&str, u64)] = &[("Mpps", 1_000_000), ("kpps", 1_000), ("pps", 1)];
 const BITS: &[(&str, u64)] = &[("Gbit", 1_000_000_000), ("Mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
 
-/// Fastest and slowest, frames a second.
+/// Range of speeds in frames a second.
 const FRAME_RATES: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
-/// The same in bits.
+/// Range of speeds in bits a second.
 const BIT_RATES: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000;
-/// The same as a multiple of the recorded speed, in thousandths.
+/// Range of multiples of the recorded speed, in thousandths.
 const MULTIPLES: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 
 impl FromStr for Speed {
@@ -76,7 +76,7 @@ impl FromStr for Speed {
             units.iter().find_map(|(unit, factor)| {
                 let at = rate.len().checked_sub(unit.len())?;
                 let (number, name) = rate.split_at_checked(at)?;
-                // `pps` is the end of `kpps`, so what is in front must be a number.
+                // `pps` also ends `kpps`, so a number must be in front of it.
                 name.eq_ignore_ascii_case(unit).then(|| scaled(number, *factor)).flatten()
             })
         };
@@ -92,7 +92,7 @@ impl FromStr for Speed {
     }
 }
 
-/// `number * factor`, if it is a decimal number and the product a whole one.
+/// Returns `number * factor`, if `number` is decimal and the product whole.
 fn scaled(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| {
@@ -133,12 +133,12 @@ impl<'de> Deserialize<'de> for Speed {
     }
 }
 
-/// How often a file is replayed.
+/// Number of times that a file is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounds {
-    /// So many times, at least once.
+    /// This many times, at least once.
     Times(u32),
-    /// Again and again.
+    /// Without end.
     Forever,
 }
 
@@ -178,14 +178,14 @@ impl<'de> Deserialize<'de> for Rounds {
     }
 }
 
-/// A number or a text: the configuration file has both, the command line only text.
+/// Reads a number or a text: the configuration file has both, the command line only text.
 struct RoundsVisitor;
 
 impl Visitor<'_> for RoundsVisitor {
     type Value = Rounds;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("how often, 1 to 4294967295, or `forever`")
+        out.write_str("1 to 4294967295 rounds, or `forever`")
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<Rounds, E> {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_speed_is_refused_with_what_is() {
+    fn invalid_speeds_are_refused_with_valid_examples() {
         for text in
             ["", "x", "fast", "-1x", "1e3x", "1.x", ".5x", "0.0001x", "10", "10 pps", "1.5pps", "é", "9bits"]
         {

@@ -1,8 +1,7 @@
-//! The TAP device: opening its queues, and what can be asked of it through them.
+//! The TAP device: its queues, and queries through them.
 //!
-//! Invariants: every queue speaks in frames behind a little-endian `virtio_net_hdr` of 12 bytes and never
-//! blocks. The interface lives as long as one of its file descriptors is open, no longer: however the process
-//! ends, nothing remains.
+//! Invariants: frames in every queue follow a little-endian `virtio_net_hdr` of 12 bytes, and no queue ever blocks. The
+//! interface lives exactly as long as one of its file descriptors is open: however the process ends, nothing remains.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,7 +17,7 @@ use crate::OpenError;
 
 const TUN: &str = "/dev/net/tun";
 
-/// Jobs that the host may leave to us, from most to least; kernels before 6.2 have no USO.
+/// Offloads that the host may leave to the switch, from most to least; kernels before 6.2 have no USO.
 const OFFLOADS: [(c_uint, Caps); 4] = [
     (
         CSUM | TSO | libc::TUN_F_USO4 | libc::TUN_F_USO6,
@@ -31,29 +30,29 @@ const OFFLOADS: [(c_uint, Caps); 4] = [
 const CSUM: c_uint = libc::TUN_F_CSUM;
 const TSO: c_uint = libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
-/// An interface that exists and its queues.
+/// An existing interface and its queues.
 pub(super) struct Device {
     /// One file for each queue, for both directions.
     pub(super) queues: Vec<Arc<OwnedFd>>,
-    /// What crosses in both directions. What may be written to the device depends on the kernel's version
-    /// alone, and the version that cuts UDP for us is the one that offers to leave it to us.
+    /// Offloads in both directions. Those of writes to the device depend on the kernel's version alone, and exactly the
+    /// versions that cut UDP for the switch also offer to leave it to the switch.
     pub(super) caps: Caps,
-    /// A socket in the interface's namespace, to ask about it from any other.
+    /// A socket in the interface's namespace, for queries from any other.
     socket: OwnedFd,
 }
 
-/// What an interface is doing.
+/// State of an interface.
 pub(super) enum State {
-    /// It exists and may be used; its name now.
+    /// It exists and is up; its present name.
     Up(String),
-    /// It exists and is not to be used.
+    /// It exists and is administratively down; its present name.
     AdminDown(String),
-    /// It does not exist any more.
+    /// It no longer exists.
     Gone,
 }
 
 impl Device {
-    /// Makes interface `name` with so many queues, in the calling thread's network namespace.
+    /// Makes interface `name` with this many queues, in the calling thread's network namespace.
     pub(super) fn create(name: &str, queues: u16, offloads: bool) -> Result<Self, OpenError> {
         let socket =
             rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -69,14 +68,14 @@ impl Device {
         Ok(device)
     }
 
-    /// Its index in its namespace.
+    /// Returns its index in its namespace.
     pub(super) fn index(&self, name: &str) -> Result<u32, OpenError> {
         rustix::net::netdevice::name_to_index(&self.socket, name)
             .map_err(|error| OpenError(format!("interface `{name}` vanished while it was made: {error}")))
     }
 
-    /// How it is now. It may have been renamed, or moved to a namespace that we cannot look into; that it is
-    /// not to be used is not known then.
+    /// Returns its state. It may have been renamed, or moved to a namespace that this process cannot look into; then
+    /// its administrative state is unknown.
     pub(super) fn state(&self) -> State {
         let Some(queue) = self.queues.first() else { return State::Gone };
         let mut request = request("");
@@ -93,7 +92,7 @@ impl Device {
     }
 }
 
-/// What offloads are called where people read.
+/// Lists offloads by name, for users.
 pub(super) fn offload_names(caps: &Caps) -> String {
     let names = [(caps.csum, "csum"), (caps.tso4, "tso4"), (caps.tso6, "tso6"), (caps.uso, "uso")];
     let on: Vec<_> = names.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
@@ -104,8 +103,8 @@ fn open_queue(name: &str, queue: u16, queues: u16) -> Result<OwnedFd, OpenError>
     let fd = rustix::fs::open(TUN, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(
         |error| match error {
             Errno::NOENT | Errno::NODEV | Errno::NXIO => OpenError(format!(
-                "interface `{name}`: there is no {TUN}, which TAP interfaces come from; `modprobe tun` on the \
-                 host, and the device must be given to a container that the switch runs in"
+                "interface `{name}`: {TUN} does not exist; load the driver with `modprobe tun` on the host, and if the \
+                 switch runs in a container, give the container this device"
             )),
             error => OpenError(format!("interface `{name}`: cannot open {TUN}: {error}")),
         },
@@ -115,7 +114,7 @@ fn open_queue(name: &str, queue: u16, queues: u16) -> Result<OwnedFd, OpenError>
         flags |= libc::IFF_MULTI_QUEUE;
     }
     if queue == 0 {
-        // Else the kernel would give us somebody's persistent interface of that name.
+        // Otherwise the kernel would return an existing persistent interface of that name.
         flags |= libc::IFF_TUN_EXCL;
     }
     let mut request = request(name);
@@ -124,7 +123,7 @@ fn open_queue(name: &str, queue: u16, queues: u16) -> Result<OwnedFd, OpenError>
     unsafe { ioctl(fd.as_fd(), libc::TUNSETIFF, &raw mut request) }.map_err(|error| match error {
         Errno::BUSY | Errno::EXIST => OpenError(match holder::of(name) {
             Some(holder) => {
-                format!("interface `{name}` exists already: {holder} has it; choose another name")
+                format!("interface `{name}` exists already, held by {holder}; choose another name")
             }
             None => format!("interface `{name}` exists already; choose another name"),
         }),
@@ -132,12 +131,12 @@ fn open_queue(name: &str, queue: u16, queues: u16) -> Result<OwnedFd, OpenError>
             OpenError(format!("interface `{name}`: making a TAP interface needs CAP_NET_ADMIN"))
         }
         error if queue > 0 => OpenError(format!("interface `{name}`: cannot make queue {queue}: {error}")),
-        error => OpenError(format!("interface `{name}`: the kernel refused to make it: {error}")),
+        error => OpenError(format!("interface `{name}`: the kernel refused to create it: {error}")),
     })?;
     Ok(fd)
 }
 
-/// Agrees on the header in front of frames and on offloads; both are the interface's, whatever the queue.
+/// Sets the header in front of frames and the offloads; both apply to the whole interface, whatever the queue.
 fn set_up(queue: &OwnedFd, offloads: bool) -> Result<Caps, Errno> {
     let mut header_len = packet::virtio_net::HEADER_LEN as c_int;
     // SAFETY: TUNSETVNETHDRSZ reads an `int`.
@@ -156,11 +155,11 @@ fn set_up(queue: &OwnedFd, offloads: bool) -> Result<Caps, Errno> {
     Err(refused)
 }
 
-/// A request about interface `name`, or about one that need not be named.
+/// Makes a request about interface `name`, or with an empty name about the queue's own.
 fn request(name: &str) -> libc::ifreq {
     // SAFETY: an `ifreq` is bytes, integers and a pointer; all zeroes is one.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // One byte stays zero behind the longest name.
+    // The longest name is followed by a zero byte.
     for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
         *to = from as libc::c_char;
     }

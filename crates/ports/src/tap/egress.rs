@@ -1,10 +1,10 @@
 //! From the switch into the host's stack: one queue of the TAP device as a destination.
 //!
-//! The call contract: each output is one `writev` of header, private bytes and the payload where its sender
-//! has it. The kernel copies and runs its stack within the call. Invariants: nothing waits, allocates or
-//! locks; payload is never looked at here. If its memory is gone (a truncated file) or not there yet (nobody
-//! has touched that page of the file), the kernel says `EFAULT` where a copy of ours would meet SIGBUS. Then it
-//! is touched as a copy would, which gives the sender what it deserves, and the frame is written again, once.
+//! The call contract: each output is one `writev` of header, private bytes and the payload in its sender's memory. The
+//! kernel copies and runs its stack within the call. Invariants: nothing waits, allocates or locks; the payload is
+//! never read here. If its memory is gone (a truncated file) or not there yet (an untouched page of the file), the
+//! kernel returns `EFAULT` where a copy by the switch would meet SIGBUS. Then the memory is touched as a copy would,
+//! with the same consequence for the sender, and the frame is written again, once.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,10 +18,10 @@ use rustix::io::Errno;
 
 /// The smallest page that a Linux system has.
 const PAGE: usize = 4096;
-/// The `virtio_net_hdr`, the private header, the payload's pieces.
+/// Largest number of pieces: the `virtio_net_hdr`, the private header, the payload's pieces.
 const PIECES: usize = 2 + MAX_SEGMENTS;
 
-/// One queue of a TAP device, written.
+/// Writing end of one queue of a TAP device.
 pub(super) struct TapEgress(pub(super) Arc<OwnedFd>);
 
 impl Egress for TapEgress {
@@ -45,7 +45,7 @@ impl Egress for TapEgress {
                         return Ok(());
                     }
                     Err(Errno::AGAIN) => DropReason::RingFull,
-                    // Administratively down, or gone: it will be so for the rest of the list.
+                    // Administratively down, or gone: the rest of the list would fail too.
                     Err(error @ (Errno::IO | Errno::BADFD)) => {
                         down = Some(error);
                         DropReason::PortDown
@@ -82,7 +82,8 @@ impl TapEgress {
         push(output.header().as_ptr(), output.header().len());
         output.for_each_payload(push);
         let vector = vector.0.get(..pieces).unwrap_or_default();
-        // SAFETY: the entries were set above, and name `head` and the private header, which outlive the call, and payload.
+        // SAFETY: the entries were set above, and name `head` and the private header, which outlive the call, and
+        // payload.
         match unsafe { self.writev(vector) } {
             Err(Errno::FAULT) => {
                 output.for_each_payload(touch);
@@ -94,11 +95,12 @@ impl TapEgress {
     }
 
     /// # Safety
-    /// What the entries name is memory that stays mapped during the call. It may be gone: the kernel answers that with
+    /// The memory that the entries name stays mapped during the call. It may be gone: the kernel answers that with
     /// EFAULT.
     #[inline]
     unsafe fn writev(&self, vector: &[libc::iovec]) -> Result<(), Errno> {
-        // SAFETY: so many entries are there; the kernel only reads what they name, which may be read by the caller's promise.
+        // SAFETY: the length is that of the slice; the kernel only reads the memory that the entries name, which is
+        // valid by the caller's promise.
         let written =
             unsafe { libc::writev(self.0.as_raw_fd(), vector.as_ptr(), vector.len() as libc::c_int) };
         if written < 0 {
@@ -114,11 +116,12 @@ fn touch(at: *const u8, len: usize) {
     let last = at.addr() + len.saturating_sub(1);
     let mut next = at;
     while len > 0 && next.addr() <= last {
-        // SAFETY: the byte lies within the piece, which its port keeps mapped for the batch, and whose faults it catches.
+        // SAFETY: the byte lies within the piece, which its port keeps mapped for the batch, and whose faults it
+        // catches.
         let _ = unsafe { next.read_volatile() };
         next = next.wrapping_add(PAGE - next.addr() % PAGE);
     }
 }
 
-/// Room for what one `writev` gathers, used for all outputs of a list.
+/// Room for the pieces of one `writev`, reused for all outputs of a list.
 struct Vector([libc::iovec; PIECES]);

@@ -1,16 +1,16 @@
-//! Who has a TUN/TAP interface open, for the error message when its name is taken.
+//! The holder of a TUN/TAP interface, for the error message when its name is taken.
 
 use std::fs;
 use std::path::Path;
 
-/// The process that holds a TUN/TAP interface of this name, in whatever namespace, in words.
+/// Describes the process that holds the TUN/TAP interface `name`, in any namespace.
 pub(super) fn of(name: &str) -> Option<String> {
     let line = format!("iff:\t{name}");
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|pid| pid.parse::<u32>().ok()) else {
             continue;
         };
-        // What other users' processes have open is not for everyone to see.
+        // Other users' open files may be hidden.
         let Ok(open) = fs::read_dir(process.path().join("fd")) else { continue };
         for fd in open.flatten() {
             if fs::read_link(fd.path()).is_ok_and(|to| to == Path::new("/dev/net/tun"))

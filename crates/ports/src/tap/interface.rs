@@ -1,5 +1,5 @@
-//! The interface as the host sees it: MAC address, MTU, addresses, up. Set by netlink, in the namespace of the
-//! calling thread.
+//! The interface in the host's view: MAC address, MTU, addresses, up. Set by netlink, in the namespace of the calling
+//! thread.
 
 use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::link::LinkAttribute;
@@ -8,16 +8,16 @@ use rtnetlink::{Handle, LinkUnspec};
 use super::options::Options;
 use crate::OpenError;
 
-/// The host's stack makes GSO frames shorter than this, Ethernet header included, so that none is longer than
-/// the fabric takes ([`fabric::rx::MAX_PACKET`]); the kernel's own default would let them be 14 bytes longer.
+/// Limit on the host's GSO frames, Ethernet header included, so that none is longer than the fabric takes
+/// ([`fabric::rx::MAX_PACKET`]); the kernel's own default would let them be 14 bytes longer.
 const GSO_MAX_SIZE: u32 = fabric::rx::MAX_PACKET;
 
-/// Configures interface `name`, whose index is `index`, and sets it up.
+/// Configures interface `name` with this index, and sets it up.
 pub(super) fn configure(name: &str, index: u32, options: &Options) -> Result<(), OpenError> {
     ask(name, async |handle| configure_with(&handle, name, index, options).await)
 }
 
-/// Gives interface `name`, whose index is `index`, another MTU.
+/// Changes the MTU of interface `name` with this index.
 pub(super) fn set_mtu(name: &str, index: u32, mtu: u32) -> Result<(), OpenError> {
     ask(name, async |handle| {
         let set = LinkUnspec::new_with_index(index).mtu(mtu).build();
@@ -58,7 +58,7 @@ async fn configure_with(handle: &Handle, name: &str, index: u32, options: &Optio
     handle.link().set(set).execute().await.map_err(|e| refused("limit its segments".to_owned(), e))?;
     for address in &options.addresses {
         let mut add = handle.address().add(index, address.ip(), address.prefix());
-        // The address is ours to give: nobody waits a second for duplicate address detection (RFC 4862 §5.4).
+        // The operator assigned the address, so duplicate address detection (RFC 4862 §5.4) would only cost a second.
         if address.ip().is_ipv6() {
             add.message_mut().header.flags |= AddressHeaderFlags::Nodad;
         }

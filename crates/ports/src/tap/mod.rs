@@ -1,12 +1,11 @@
 //! TAP ports: an interface of the host's stack, in any network namespace.
 //!
-//! The interface is made when the port opens and vanishes when the port is closed or the process ends: it
-//! belongs to the file descriptors that are its queues. Frames cross behind a `virtio_net_hdr`, so that 64 KiB
-//! segments and unfinished checksums pass uncut in both directions as far as the kernel takes part.
+//! The interface is made when the port opens and vanishes when the port is closed or the process ends: it belongs to
+//! the file descriptors that are its queues. Frames cross after a `virtio_net_hdr`, so that 64 KiB segments and partial
+//! checksums pass uncut in both directions as far as the kernel supports it.
 //!
-//! Invariants: a port is attached from its opening until it is closed or its interface is deleted by somebody
-//! else; after that nothing of it remains in the switch. No file descriptor of the interface outlives
-//! [`Port::close`].
+//! Invariants: a port is attached from its opening until it is closed or its interface is deleted from outside; after
+//! that nothing of it remains in the switch. No file descriptor of the interface outlives [`Port::close`].
 
 mod device;
 mod egress;
@@ -61,14 +60,14 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
     Ok(Box::new(TapPort(port)))
 }
 
-/// What workers call when the interface is gone. They are not kept waiting: the detaching, which waits for
-/// them, is done elsewhere.
+/// Returns the handler that workers call when the interface is gone. It does not block them: the detaching, which waits
+/// for workers, happens on another thread.
 fn on_fault(port: &Arc<Inner>, runtime: tokio::runtime::Handle) -> OnFault {
-    // The switch keeps this as long as the port is attached; the port must not keep itself alive through it.
+    // The switch keeps this while the port is attached; it must not keep the port alive.
     let port = Arc::downgrade(port);
     Arc::new(move |fault| {
         let Some(port) = port.upgrade() else { return };
-        // Every queue may say so; the first is enough.
+        // Every queue may report it; the first is enough.
         if port.fault.set(fault).is_ok() {
             runtime.spawn(async move { tokio::task::spawn_blocking(move || port.detach()).await });
         }
@@ -82,9 +81,9 @@ struct Inner {
     name: String,
     options: Mutex<Options>,
     caps: Caps,
-    /// What ended it.
+    /// Fault that ended the port.
     fault: OnceLock<Fault>,
-    /// Nobody has it once the port is detached. The lock is held while detaching, so workers must not take it.
+    /// `None` once the port is detached. The lock is held while detaching, so workers must not take it.
     device: Mutex<Option<Device>>,
 }
 
@@ -97,11 +96,11 @@ impl Inner {
         self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the interface another MTU, and the switch with it: first the one that will take more.
+    /// Changes the MTU of the interface and of the switch: first of the side that has to accept larger frames.
     fn set_mtu(&self, mtu: u32) -> Result<(), OpenError> {
         let mut options = self.options();
         let held = self.device();
-        // Where the interface was moved to, nobody knows; it is looked for where it was made.
+        // An interface that was moved is still looked up in its original namespace: the new one is unknown.
         let Some(device) = held.as_ref() else {
             return Err(OpenError(format!("interface `{}` is gone", self.name)));
         };
@@ -120,15 +119,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes the queues from the switch and closes them, once: later another port may be attached there.
+    /// Removes the queues from the switch and closes them, once: later another port may be attached there.
     fn detach(&self) {
         let mut held = self.device();
         if let Some(device) = held.take() {
             if let Err(error) = self.switch.detach(self.at) {
-                // The port was removed from the switch, which has detached it.
-                tracing::debug!(interface = self.name, %error, "TAP port had no port to be detached from");
+                // The port was removed from the switch, and thus detached.
+                tracing::debug!(interface = self.name, %error, "TAP port was detached already");
             }
-            // The kernel waits until nobody refers to the interface any more: others, in its namespace, may for long.
+            // The kernel waits until the interface is unreferenced, and processes in its namespace may hold references
+            // for long.
             if let Err(error) = within(CLOSING, "mswitch-tap", move || drop(device)) {
                 tracing::warn!(interface = self.name, "removing the TAP interface: {error}");
             }
@@ -139,7 +139,7 @@ impl Inner {
         Link::Down(format!("interface `{name}` was deleted"))
     }
 
-    /// Whether traffic can pass, and the interface's name now.
+    /// Returns whether traffic can pass, and the interface's present name.
     fn link(&self) -> (Link, String) {
         let held = self.device();
         let name = self.name.clone();
@@ -152,7 +152,7 @@ impl Inner {
                 State::AdminDown(name) => {
                     (Link::Down(format!("interface `{name}` is administratively down")), name)
                 }
-                // No packet has come to tell a worker yet.
+                // No packet has come yet that would show it to a worker.
                 State::Gone => (Self::deleted(&name), name),
             },
         }

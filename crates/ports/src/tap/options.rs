@@ -1,7 +1,7 @@
-//! What a user can say about a TAP port, and whether it makes sense.
+//! Options of a TAP port, and their checks.
 //!
-//! Invariant: [`Netns`] and [`Address`] hold only what their text forms allow; the rest is checked by
-//! [`Options::check`] before anything is made.
+//! Invariant: [`Netns`] and [`Address`] hold only values that their text forms allow; [`Options::check`] checks the
+//! rest before anything is made.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::OpenError;
 
-/// Queues of one interface that the kernel allows (`MAX_TAP_QUEUES`).
+/// Largest number of queues of an interface (the kernel's `MAX_TAP_QUEUES`).
 const MAX_QUEUES: u16 = 256;
-/// The kernel's least for Ethernet (`ETH_MIN_MTU`); it is IPv4's too (RFC 791 §3.2).
+/// Smallest MTU of the kernel for Ethernet (`ETH_MIN_MTU`), and of IPv4 (RFC 791 §3.2).
 const MIN_MTU: u32 = 68;
-/// With the Ethernet header this makes the longest packet of the fabric.
+/// Largest MTU: with the Ethernet header it makes the longest packet of the fabric.
 const MAX_MTU: u32 = fabric::rx::MAX_PACKET - 14;
-/// Below this an interface has no IPv6 (RFC 8200 §5).
+/// Smallest MTU with IPv6 (RFC 8200 §5).
 const MIN_MTU_IPV6: u32 = 1280;
-/// Bytes of an interface's name (`IFNAMSIZ` less its terminating zero).
+/// Longest name of an interface, bytes (`IFNAMSIZ` less its terminating zero).
 const MAX_NAME: usize = libc::IFNAMSIZ - 1;
 
 /// Options of a TAP port.
@@ -36,22 +36,22 @@ pub struct Options {
     pub queues: u16,
     /// Largest packet without its Ethernet header, 68 to 65521 bytes.
     pub mtu: u32,
-    /// Address of the host's end; the kernel picks one at random if not given.
+    /// MAC address of the host's end; the kernel picks one at random if not given.
     #[serde(with = "mac_text", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub mac: Option<MacAddr>,
-    /// Network namespace to put the interface into; the switch's own if not given. As long as the port is open
-    /// the namespace stays, even if its last process ends.
+    /// Network namespace of the interface; the switch's own if not given. The namespace stays while the port is open,
+    /// even if its last process ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub netns: Option<Netns>,
-    /// Addresses of the host's end, such as `10.0.0.1/24`. IPv6 ones are usable at once: duplicates are not
-    /// looked for.
+    /// Addresses of the host's end, such as `10.0.0.1/24`. IPv6 addresses are usable at once, without duplicate address
+    /// detection.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub addresses: Vec<Address>,
-    /// Whether packets with checksums to complete or segments to cut may cross. Without, host and switch do that
-    /// work for each packet.
+    /// Whether packets may cross with partial checksums or uncut segments. Without, host and switch complete and cut
+    /// each packet.
     pub offloads: bool,
 }
 
@@ -104,7 +104,7 @@ impl Options {
         Ok(())
     }
 
-    /// The interface's name on a port called `port`.
+    /// Returns the interface's name for a port called `port`.
     pub(super) fn interface_name(&self, port: &str) -> Result<String, OpenError> {
         if let Some(name) = &self.interface {
             return Ok(name.clone());
@@ -118,7 +118,7 @@ impl Options {
     }
 }
 
-/// What the kernel refuses (`dev_valid_name`), and `%`, which it takes for a template.
+/// Refuses names that the kernel refuses (`dev_valid_name`), and `%`, which it reads as a template.
 fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err(format!("1 to {MAX_NAME} bytes are expected"));
@@ -139,16 +139,16 @@ fn check_name(name: &str) -> Result<(), String> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Netns {
-    /// One that `ip netns add` made, by its name under /run/netns.
+    /// A namespace made by `ip netns add`, by its name under /run/netns.
     Name(String),
-    /// A file that stands for one, by its absolute path.
+    /// A namespace by the absolute path of its file.
     Path(PathBuf),
-    /// The one of a process.
+    /// The namespace of a process.
     Pid(u32),
 }
 
 impl Netns {
-    /// The file that stands for it.
+    /// Returns the path of its file.
     pub fn path(&self) -> PathBuf {
         match self {
             Netns::Name(name) => PathBuf::from("/run/netns").join(name),
@@ -208,7 +208,7 @@ impl From<Netns> for String {
     }
 }
 
-/// An address of an interface and how many of its leading bits are its network's.
+/// An address of an interface, with the length of its network prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
@@ -217,12 +217,12 @@ pub struct Address {
 }
 
 impl Address {
-    /// The address.
+    /// Returns the address.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// Leading bits that are its network's.
+    /// Returns the length of its network prefix, bits.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
@@ -234,20 +234,19 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, OpenError> {
         let refused = |why: &str| {
             OpenError(format!(
-                "`{text}` is not an interface's address: {why}; 10.0.0.1/24 or fd00::1/64 would be one"
+                "`{text}` is not an interface's address: {why}; expected an address such as 10.0.0.1/24 or fd00::1/64"
             ))
         };
-        let (ip, prefix) =
-            text.split_once('/').ok_or_else(|| refused("the length of its network part is missing"))?;
-        let ip: IpAddr = ip.parse().map_err(|_| refused("no IP address is in front of the `/`"))?;
+        let (ip, prefix) = text.split_once('/').ok_or_else(|| refused("the prefix length is missing"))?;
+        let ip: IpAddr = ip.parse().map_err(|_| refused("the part before the `/` is no IP address"))?;
         let (bits, version) = if ip.is_ipv4() { (32, "IPv4") } else { (128, "IPv6") };
         let prefix = prefix
             .parse()
             .ok()
             .filter(|prefix| *prefix <= bits)
-            .ok_or_else(|| refused(&format!("the network part of {version} has 0 to {bits} bits")))?;
+            .ok_or_else(|| refused(&format!("the prefix length of {version} is 0 to {bits}")))?;
         if ip.is_multicast() || ip.is_unspecified() {
-            return Err(refused("nobody can have that address"));
+            return Err(refused("no interface can have that address"));
         }
         Ok(Self { ip, prefix })
     }

@@ -1,7 +1,7 @@
 //! From the host's stack into the switch: one queue of the TAP device as a receive queue.
 //!
-//! A read takes one frame, into the batch's own memory, so that nothing needs to be given back. Invariant: a
-//! queue is read until it is dry or the batch is full, because its signal tells only of what comes later.
+//! A read takes one frame, into the batch's own memory, so nothing needs to be given back. Invariant: a queue is read
+//! until it is dry or the batch is full, because its signal announces only later frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::offload_header;
 
-/// One queue of a TAP device, read.
+/// Reading end of one queue of a TAP device.
 pub(super) struct TapQueue(pub(super) Arc<OwnedFd>);
 
 impl RxQueue for TapQueue {
@@ -22,7 +22,7 @@ impl RxQueue for TapQueue {
             let len = match rustix::io::read(&*self.0, &mut *room) {
                 Ok(len) => len,
                 Err(Errno::INTR) => continue,
-                // Dry, or administratively down, which is not for us to judge.
+                // Dry, or administratively down: no fault.
                 Err(Errno::AGAIN | Errno::IO | Errno::NETDOWN) => return Ok(()),
                 Err(error) => return Err(Fault::Device(error)),
             };

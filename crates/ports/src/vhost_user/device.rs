@@ -1,7 +1,7 @@
-//! The rings that a front-end has started, plugged into the switch.
+//! The rings that a front-end has started, attached to the switch.
 //!
-//! Ring 2 × pair carries packets to the driver, the one after it packets from the driver. All of a device is attached
-//! at once; when anything of it changes it is detached, and attached anew.
+//! Ring 2 × pair carries packets to the driver, the ring after it packets from the driver. All rings of a device are
+//! attached at once; after any change they are detached and attached again.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,22 +22,22 @@ use super::tx;
 use crate::first_touch::FirstTouchLimit;
 use crate::guard::attach;
 
-/// Where a device meets its port of the switch.
+/// Connection of a device to its port of the switch.
 pub(super) struct Plug {
     switch: Arc<Switch>,
     at: PortRef,
     report: mpsc::Sender<Fault>,
     closing: watch::Receiver<bool>,
-    blame: Arc<Blame>,
+    fault_reason: Arc<FaultReason>,
     first_touch: Arc<FirstTouchLimit>,
     plugged: Option<Plugged>,
-    /// Rings were stopped, and the link is kept up in case that they start again.
+    /// Whether rings were stopped and the link is kept up in case they start again.
     suspended: bool,
-    /// How often rings were started or stopped since this was last asked.
+    /// Starts and stops of rings since the last [`Plug::take_changes`].
     changes: u32,
 }
 
-/// What a driver shares.
+/// Memory that a driver shares.
 struct Memory {
     guest: Option<Arc<GuestMemory>>,
     log: Option<Arc<DirtyLog>>,
@@ -62,31 +62,31 @@ struct Plugged {
     log: Option<Arc<DirtyLog>>,
 }
 
-/// What a driver did wrong, in words; the fabric's [`Fault`] has no room for them.
+/// Description of a driver's fault; the fabric's [`Fault`] has no room for it.
 #[derive(Debug, Default)]
-pub(super) struct Blame(OnceLock<String>);
+pub(super) struct FaultReason(OnceLock<String>);
 
-impl Blame {
-    /// Notes what broke the rules. The first is the reason; more say nothing new.
+impl FaultReason {
+    /// Records a violation, and returns the fault. The first violation is the reason; later ones are ignored.
     #[cold]
-    pub(super) fn put(&self, ring: usize, what: impl std::fmt::Display) -> Fault {
+    pub(super) fn set(&self, ring: usize, what: impl std::fmt::Display) -> Fault {
         let _ = self.0.set(format!("ring {ring}: {what}"));
         Fault::Protocol
     }
 }
 
-/// How packets travel in the rings of a device.
+/// Format of packets in the rings of a device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
-    /// Bytes of the header in front of each packet.
+    /// Length of the header in front of each packet.
     pub(super) header: u32,
-    /// A packet to the driver may take several buffers.
+    /// Whether a packet to the driver may take several buffers.
     pub(super) mergeable: bool,
-    /// What the driver says about packets is to be listened to.
-    pub(super) claims: bool,
-    /// The driver wants to know that checksums are right.
+    /// Whether the driver's offload metadata is read.
+    pub(super) reads_metadata: bool,
+    /// Whether the driver is told that checksums are right.
     pub(super) verified: bool,
-    /// The driver takes large packets with CWR set as such.
+    /// Whether the driver takes large packets with CWR set as such.
     pub(super) ecn: bool,
 }
 
@@ -97,14 +97,14 @@ impl Form {
             // Legacy devices without mergeable buffers leave out the number of buffers (virtio 1.2 §5.1.6.1).
             header: if has(device::VERSION_1 | device::MRG_RXBUF) { 12 } else { 10 },
             mergeable: has(device::MRG_RXBUF),
-            claims: has(device::CSUM),
+            reads_metadata: has(device::CSUM),
             verified: has(device::GUEST_CSUM),
             ecn: has(device::GUEST_ECN),
         }
     }
 }
 
-/// What a ring's driver waits for: a descriptor that can change while workers use it.
+/// The descriptor that signals a ring's driver; it can change while workers use it.
 #[derive(Debug)]
 pub(super) struct Call(AtomicI32);
 
@@ -113,14 +113,14 @@ impl Call {
         Self(AtomicI32::new(fd.map_or(-1, OwnedFd::as_raw_fd)))
     }
 
-    /// The descriptor, for use until the batch ends: whoever puts another one here closes this one only after that.
+    /// Returns the descriptor, for use until the batch ends: after replacing it, the old one is closed only then.
     #[inline]
     pub(super) fn fd(&self) -> Option<RawFd> {
         let fd = self.0.load(Ordering::Acquire);
         (fd >= 0).then_some(fd)
     }
 
-    /// Has the driver told after the batch.
+    /// Has the driver signalled after the batch.
     #[inline]
     pub(super) fn tell(&self, tools: &mut Tools) {
         if let Some(fd) = self.fd() {
@@ -137,13 +137,13 @@ impl Plug {
         closing: watch::Receiver<bool>,
         first_touch: Arc<FirstTouchLimit>,
     ) -> Self {
-        let (blame, plugged, suspended, changes) = Default::default();
-        Self { switch, at, report, closing, blame, first_touch, plugged, suspended, changes }
+        let (fault_reason, plugged, suspended, changes) = Default::default();
+        Self { switch, at, report, closing, fault_reason, first_touch, plugged, suspended, changes }
     }
 
-    /// A fault in words.
-    pub(super) fn blame(&self, fault: Fault) -> String {
-        match (fault, self.blame.0.get()) {
+    /// Describes a fault.
+    pub(super) fn describe_fault(&self, fault: Fault) -> String {
+        match (fault, self.fault_reason.0.get()) {
             (Fault::Protocol, Some(what)) => what.clone(),
             (Fault::Memory, _) if let Some(reason) = self.first_touch.reason() => reason,
             (Fault::Memory, _) if self.log().is_some_and(DirtyLog::faulted) => {
@@ -157,13 +157,13 @@ impl Plug {
         self.plugged.as_ref()?.log.as_deref()
     }
 
-    /// How often rings were started or stopped since the last call.
+    /// Returns the number of starts and stops of rings since the last call.
     pub(super) fn take_changes(&mut self) -> u32 {
         std::mem::take(&mut self.changes)
     }
 
-    /// Nothing more comes of the front-end's last message: if its rings were stopped and not started again, the link goes
-    /// down now.
+    /// Ends the handling of a front-end's message: if its rings were stopped and not started again, the link goes down
+    /// now.
     pub(super) fn conclude(&mut self) {
         if std::mem::take(&mut self.suspended) && self.plugged.is_none() {
             // Fails only if the port is gone.
@@ -171,7 +171,7 @@ impl Plug {
         }
     }
 
-    /// What is to be said of the rings that run; `None` if there are none.
+    /// Returns the details of the running rings; `None` if none run.
     pub(super) fn facts(&self) -> Option<Vec<(String, String)>> {
         Some(self.plugged.as_ref()?.facts.clone())
     }
@@ -188,7 +188,7 @@ impl Rings for Plug {
         let sizes = rings.iter().filter(|ring| ring.enabled).map(|ring| (ring.ring, ring.size));
         let mut facts = facts(&sizes.collect::<Vec<_>>(), regions, mtu);
         facts.extend(
-            log.as_ref().map(|_| ("migration".to_owned(), "under way: what is written is logged".to_owned())),
+            log.as_ref().map(|_| ("migration".to_owned(), "in progress: writes are logged".to_owned())),
         );
         for running in rings {
             let Running { ring, size, queue, kick, call, enabled } = running;
@@ -196,15 +196,15 @@ impl Rings for Plug {
             positions.push((ring, position.clone()));
             let told = Arc::new(Call::new(call.as_deref()));
             calls.insert(ring, (told.clone(), call));
-            let blame = self.blame.clone();
+            let fault_reason = self.fault_reason.clone();
             if ring % 2 == 0 {
-                // A ring that is not enabled is left alone: that nothing is delivered is all that shows.
+                // A ring that is not enabled is ignored: the only visible effect is that it gets no packets.
                 if enabled {
-                    egresses.push(tx::egress(ring, size, queue, form, told, position, blame));
+                    egresses.push(tx::egress(ring, size, queue, form, told, position, fault_reason));
                 }
             } else if let Some(kick) = kick {
                 let announce = if enabled { announce.take() } else { None };
-                let queue = Rx::new(ring, queue, kick, told, form, enabled, announce, position, blame);
+                let queue = Rx::new(ring, queue, kick, told, form, enabled, announce, position, fault_reason);
                 rx_queues.push(Box::new(queue));
             }
         }
@@ -217,7 +217,7 @@ impl Rings for Plug {
         };
         let report = self.report.clone();
         let on_fault = Arc::new(move |fault| {
-            // The first fault is the reason; more say nothing new.
+            // The first fault is the reason; later ones are ignored.
             let _ = report.try_send(fault);
         });
         let mtu = mtu.map_or(MAX_PACKET, u32::from);
@@ -232,11 +232,11 @@ impl Rings for Plug {
     fn stop(&mut self) -> Vec<(usize, u32)> {
         let Some(plugged) = self.plugged.take() else { return Vec::new() };
         self.changes += 1;
-        // Most often they start again at once, in another way. Fails only if the port is gone, which has detached it.
+        // Most often they start again at once, in another form. Fails only if the port is gone, and thus detached.
         let _ = self.switch.suspend(self.at);
         self.suspended = true;
         self.switch.retire(plugged.calls);
-        // Queues have said where they stand when they were dropped or closed.
+        // Queues stored their positions when they were dropped or closed.
         let place = |(ring, position): (usize, Arc<AtomicU32>)| (ring, position.load(Ordering::Acquire));
         plugged.positions.into_iter().map(place).collect()
     }

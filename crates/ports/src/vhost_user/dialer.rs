@@ -1,4 +1,4 @@
-//! The client role: the switch connects to a front-end that listens, and again whenever it is gone.
+//! The client role: the switch connects to a listening front-end, and reconnects when it is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use vhost_user::socket::dial;
 use super::link::PortState;
 use crate::watch::watch;
 
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(port: Arc<PortState>) {

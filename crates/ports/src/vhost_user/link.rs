@@ -1,4 +1,4 @@
-//! A front-end that is connected: hear what it says, watch over its rings, take it down.
+//! A connected front-end: handling its messages, watching its rings, taking it down.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -23,10 +23,10 @@ use crate::log_limit::{Admitted, LogLimit};
 use crate::pace::{CHANGE, MESSAGE};
 use crate::{Link, Status, StatusCell};
 
-/// How long the rest of a message may take.
+/// Longest time for the rest of a message.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A vhost-user port, whether or not anyone is connected.
+/// State of a vhost-user port, with or without a front-end.
 pub(super) struct PortState {
     pub(super) at: PortRef,
     pub(super) options: Options,
@@ -42,7 +42,7 @@ pub(super) struct PortState {
     admin_up: watch::Sender<bool>,
 }
 
-/// A session and the rings that it runs: what only one thread at a time may have.
+/// A session and the rings that it runs, used by one thread at a time.
 struct Served {
     session: Session,
     plug: Plug,
@@ -68,7 +68,7 @@ impl PortState {
         status
     }
 
-    /// The port's name, for logs.
+    /// Returns the port's name, for logs.
     pub(super) fn name(&self) -> String {
         self.switch.settings(self.at).map(|s| s.name).unwrap_or_default()
     }
@@ -78,7 +78,7 @@ impl PortState {
         self.admin_up.send_replace(up);
     }
 
-    /// Ends what goes on at this port. Returns since when it ends.
+    /// Ends this port's connection. Returns the time at which this began.
     pub(super) fn begin_close(&self) -> Instant {
         self.closing.send_replace(true);
         *self.closing_since.get_or_init(Instant::now)
@@ -98,7 +98,7 @@ impl PortState {
         vec![("socket".into(), self.options.socket.display().to_string())]
     }
 
-    /// Serves a front-end until it ends or is thrown out. Returns when no worker uses its memory any more.
+    /// Serves a front-end until it leaves or is disconnected. Returns when no worker uses its memory any more.
     pub(super) async fn serve(&self, control: AsyncFd<ClientFd>) {
         let client = client(control.get_ref(), "");
         let Guard { pace, closer, faults: record } = &self.guard;
@@ -116,14 +116,14 @@ impl PortState {
         }
         let mut receiver = Receiver::new(closer.clone());
         let mut admin_up = self.admin_up.subscribe();
-        // Whoever connects to a port that is down is to be paused first of all.
+        // A front-end that connects to a port that is down is paused first.
         admin_up.mark_changed();
         let reason = loop {
             let received = tokio::select! {
                 biased;
                 fault = faults.recv() => {
                     let fault = fault.unwrap_or(Fault::Protocol);
-                    let reason = served.plug.blame(fault);
+                    let reason = served.plug.describe_fault(fault);
                     record.found(&client, fault, &reason, self.first_touch.reached());
                     break reason;
                 }
@@ -156,7 +156,7 @@ impl PortState {
                 }
             };
             let (code, asks) = (received.header.code, received.header.need_reply);
-            // Mapping memory takes its time, and stopping rings waits for workers: not on a thread that other ports'
+            // Mapping memory takes time, and stopping rings waits for workers: not on a thread that other ports'
             // sockets need.
             let handled = self.work(served, move |session, plug| session.handle(received, plug)).await;
             let Some((back, outcome)) = handled else { return self.set_down("the port was removed".into()) };
@@ -169,13 +169,13 @@ impl PortState {
                     if !*self.closing.borrow() {
                         record.refused(&client, &reason);
                     }
-                    // Who asked is told that it went wrong; what did is for the switch's owner.
+                    // The front-end learns only that its request failed; the reason is for the switch's operator.
                     let asked = asks && served.session.answers_all();
                     (asked.then(|| vhost_user::message::Answer::Number(1).encode(code)), Some(reason))
                 }
             };
             if failure.is_none() {
-                // Before the answer: who has it can see what it did.
+                // Before the answer: a front-end that has the answer can see the effect.
                 self.show(&served, &client);
             }
             if let Some(answer) = answer
@@ -191,7 +191,7 @@ impl PortState {
                 break reason;
             }
         };
-        // As above: it waits for workers.
+        // As above: this waits for workers.
         let _ = self.work(served, |session, plug| session.close(plug)).await;
         pace.spend(CHANGE);
         if let Some(Admitted { suppressed }) = self.log.admit() {
@@ -200,8 +200,8 @@ impl PortState {
         self.set_down(reason);
     }
 
-    /// Has something done with a session, on a thread for it. `None`: the port closes, and the client or a worker holds it
-    /// up; what is left to do is done by that thread.
+    /// Works on a session, on a thread of its own. Returns `None` if the port closes while the client or a worker
+    /// blocks the work; that thread then does the rest.
     async fn work<T: Send + 'static>(
         &self,
         mut served: Box<Served>,
@@ -219,18 +219,18 @@ impl PortState {
         done.await
     }
 
-    /// Records what a front-end sent that is no message.
+    /// Records a malformed message of a front-end.
     fn bad_message(&self, client: &str, error: &ReceiveError) {
         let Guard { closer, faults, .. } = &self.guard;
         match error {
             ReceiveError::Unclosed(_) => faults.unclosed(client, closer, &error.to_string()),
-            // Not its doing, or its death.
+            // Not its fault, or its death.
             ReceiveError::Io(_) | ReceiveError::NoRoom | ReceiveError::Cut => {}
             _ => faults.refused(client, &error.to_string()),
         }
     }
 
-    /// Says how it is.
+    /// Updates the port's status.
     fn show(&self, served: &Served, client: &str) {
         let mut details = self.facts();
         details.push(("client".into(), client.into()));
@@ -252,10 +252,10 @@ impl PortState {
     }
 }
 
-/// Why an answer cannot be sent.
+/// Describes the failure to send an answer.
 fn unanswered(error: &std::io::Error) -> String {
     match error.kind() {
-        ErrorKind::WouldBlock => "the front-end does not read the answers that it asks for".into(),
+        ErrorKind::WouldBlock => "the front-end does not read the replies that it requests".into(),
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => "the front-end closed the connection".into(),
         _ => format!("cannot answer on the control socket: {error}"),
     }

@@ -17,9 +17,9 @@ use crate::pace::CONNECTION;
 use crate::watch::watch;
 use crate::{Access, Environment, OpenError};
 
-/// How long a connection waits for the one that has the port to end, before it is turned away.
+/// Time for which a connection waits for the present front-end to leave, before it is refused.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After a failure to accept, for want of descriptors or memory that others must free.
+/// Pause after a failure to accept, for lack of descriptors or memory that other code must free.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Makes the socket and waits for front-ends.
@@ -57,7 +57,7 @@ async fn run(listener: AsyncFd<Listener>, port: Arc<PortState>) {
         }
         tokio::select! {
             () = port.serve(control) => {}
-            never = turn_away(&listener, &port) => match never {},
+            never = refuse_others(&listener, &port) => match never {},
         }
     }
 }
@@ -86,28 +86,29 @@ async fn accept(listener: &AsyncFd<Listener>, port: &PortState) -> AsyncFd<Clien
     }
 }
 
-/// Ends connections that come while another has the port. One that follows it at once finds it gone in time.
-async fn turn_away(listener: &AsyncFd<Listener>, port: &PortState) -> std::convert::Infallible {
+/// Refuses connections that come while a front-end has the port. One that comes as the present one leaves is served in
+/// time.
+async fn refuse_others(listener: &AsyncFd<Listener>, port: &PortState) -> std::convert::Infallible {
     loop {
         let Ok(mut ready) = listener.readable().await else {
             return std::future::pending().await;
         };
-        // That a connection came which has been served since says nothing of another.
+        // The connection that was announced may have been served since.
         if !is_waiting(listener.get_ref().as_fd()) {
             ready.clear_ready();
             continue;
         }
-        // Nothing is taken from the queue before the time is over: whoever waits in it may still be served.
+        // Nothing is taken from the backlog before the time is over: a connection that waits there may still be served.
         tokio::time::sleep(PATIENCE).await;
         drop(accept(listener, port).await);
         if let Some(Admitted { suppressed }) = port.log.admit() {
-            let reason = "another one is connected";
+            let reason = "another front-end is connected";
             tracing::info!(port = port.name(), reason, suppressed, "vhost-user front-end refused");
         }
     }
 }
 
-/// Whether a connection waits to be accepted.
+/// Returns whether a connection waits to be accepted.
 fn is_waiting(listener: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::from_borrowed_fd(listener, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)

@@ -1,16 +1,16 @@
-//! vhost-user ports: network devices of virtual machines, and of programs that play one (DPDK's virtio-user).
+//! vhost-user ports: network devices of virtual machines, and of programs in their place (DPDK's virtio-user).
 //!
-//! `options` says what a user can set, `listener` waits for front-ends and `dialer` connects to them, `link` serves one,
-//! `device` plugs the rings that it starts into the switch, `rx` and `tx` are what the data plane sees,
-//! `further` is what `tx` keeps of long chains.
+//! `options` holds the user's options, `listener` waits for front-ends and `dialer` connects to them, `link` serves
+//! one, `device` attaches the rings that it starts to the switch, `rx` and `tx` are the queues of the data plane,
+//! `segment_arena` stores the further segments of long chains for `tx`.
 
 mod device;
 mod dialer;
-mod further;
 mod link;
 mod listener;
 mod options;
 mod rx;
+mod segment_arena;
 mod tx;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,7 +62,7 @@ impl Port for VhostUserPort {
     fn close(&self) {
         let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let since = self.port.begin_close();
-        // It ends as soon as it sees that the port closes, its front-end detached and its socket removed.
+        // It ends once it sees that the port closes, with its front-end detached and its socket removed.
         let _ = await_closed(&self.env.runtime, since, task);
     }
 }

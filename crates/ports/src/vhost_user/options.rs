@@ -1,4 +1,4 @@
-//! What a user can set on a vhost-user port, and the checks of it.
+//! Options of a vhost-user port, and their checks.
 
 use std::path::PathBuf;
 
@@ -13,14 +13,14 @@ use crate::{OpenError, Size};
 /// Longest path of a Unix socket (`sun_path` of unix(7), without the zero at its end).
 const MAX_PATH: usize = 107;
 
-/// Which side makes the socket.
+/// Side that makes the socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The switch listens; the front-end connects.
     #[default]
     Server,
-    /// The front-end listens; the switch connects, and again when it is gone.
+    /// The front-end listens; the switch connects, and reconnects when it is gone.
     Client,
 }
 
@@ -33,37 +33,37 @@ pub struct Options {
     /// Server listens, client connects. The front-end (QEMU, virtio-user) takes the other role.
     #[serde(default)]
     pub role: Role,
-    /// Most queue pairs that a front-end may use, 1 to 64.
+    /// Largest number of queue pairs that a front-end may use, 1 to 64.
     #[serde(default = "default_queues")]
     pub queues: u16,
-    /// Most memory regions that a front-end may share, 1 to 509: a guest to which memory is plugged in while it runs takes
-    /// one for each piece.
+    /// Largest number of memory regions that a front-end may share, 1 to 509: a guest with hot-plugged memory takes one
+    /// for each piece.
     #[serde(default = "default_memory_slots")]
     pub memory_slots: u16,
-    /// Whether packed rings are offered beside split ones.
+    /// Whether packed rings are offered in addition to split ones.
     #[serde(default = "yes")]
     pub packed: bool,
     /// Whether a packet may take several of the front-end's receive buffers.
     #[serde(default = "yes")]
     pub mergeable: bool,
-    /// Whether packets with checksums to complete or segments to cut may cross. Without, guest and switch do that work
-    /// for each packet.
+    /// Whether packets may cross with partial checksums or uncut segments. Without, guest and switch complete and cut
+    /// each packet.
     #[serde(default = "yes")]
     pub offloads: bool,
-    /// Messages of clients a second that are served, 10 to 1000000; starting or stopping rings counts as 8, a connection as
-    /// 16. A client may be ten seconds of them ahead. One that sends more is served no faster.
+    /// Largest number of client messages served per second, 10 to 1000000; starting or stopping rings counts as 8, a
+    /// connection as 16. A client may use ten seconds' worth in advance; messages beyond that wait.
     #[serde(default = "default_message_rate")]
     pub message_rate: u32,
-    /// Descriptors of clients that may wait to be closed because somebody delays it, 1 to 65536; while there are as many, the
-    /// port takes no more.
+    /// Largest number of client descriptors that may wait to be closed while another process delays it, 1 to 65536; at
+    /// that number the port accepts no more.
     #[serde(default = "default_unclosed_descriptors")]
     pub unclosed_descriptors: u32,
-    /// Seconds for which the port lets nobody in, at most, after clients that broke it again and again, 0 to 3600. The first
-    /// fault costs 0.1 s; a minute without one, or `mswitch port set`, ends it.
+    /// Longest time for which the port admits no client after repeated faults, 0 to 3600 seconds. The first fault costs
+    /// 0.1 s; a minute without faults, or `mswitch port set`, resets it.
     #[serde(default = "default_hold_off")]
     pub hold_off: u32,
-    /// Memory of a front-end that the switch may allocate by touching it first, such as `256MiB`; a quarter of the memory
-    /// that the switch may have (its memory cgroup's limit, or the machine's) if not given.
+    /// Memory of a front-end that the switch may allocate by touching it first, such as `256MiB`; by default a quarter
+    /// of the memory available to the switch (its memory cgroup's limit, or the machine's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub first_touch_limit: Option<Size>,
@@ -90,7 +90,7 @@ fn yes() -> bool {
     true
 }
 
-/// Features that ask for work on packets, or spare it.
+/// Features that leave work on packets to the other side.
 const OFFLOADS: u64 = device::CSUM
     | device::HOST_TSO4
     | device::HOST_TSO6
@@ -104,12 +104,12 @@ const OFFLOADS: u64 = device::CSUM
     | device::GUEST_USO6;
 
 impl Options {
-    /// Checks everything that can be known without opening anything.
+    /// Checks everything that can be checked without opening anything.
     pub fn check(&self) -> Result<(), OpenError> {
         self.checked().map(drop)
     }
 
-    /// The same, and who may reach the socket file.
+    /// Checks the options, and returns the access to the socket file.
     pub(super) fn checked(&self) -> Result<Access, OpenError> {
         let length = self.socket.as_os_str().len();
         if length == 0 || length > MAX_PATH {
@@ -128,7 +128,7 @@ impl Options {
         Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
 
-    /// The features that front-ends are offered.
+    /// Returns the features that front-ends are offered.
     pub(super) fn features(&self) -> u64 {
         let without = [
             (self.packed, device::RING_PACKED),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_option_and_its_range() {
         let error = |more: &str| options(more).check().unwrap_err().0;
         assert_eq!(error("queues = 0"), "queues: 0 is out of range, must be 1 to 64");
         assert_eq!(error("queues = 65"), "queues: 65 is out of range, must be 1 to 64");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_is_not_offered() {
+    fn disabled_features_are_not_offered() {
         assert_eq!(options("").features(), device::OFFERED);
         let plain = options("packed = false\nmergeable = false\noffloads = false").features();
         assert_eq!(plain & (device::RING_PACKED | device::MRG_RXBUF | OFFLOADS), 0);

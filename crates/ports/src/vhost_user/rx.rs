@@ -1,7 +1,6 @@
 //! Packets from the driver: one ring as a receive queue of the fabric.
 //!
-//! Invariant: a chain that was taken is given back when its batch is complete, and not before; the fabric reads packets
-//! where the driver put them.
+//! Invariant: a chain is given back when its batch is complete, and not before; the fabric reads packets in place.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,12 +13,12 @@ use packet::virtio_net::HEADER_LEN;
 use vhost_user::session::GuestQueue;
 use vhost_user::{Chain, Segment};
 
-use super::device::{Blame, Call, Form};
+use super::device::{Call, FaultReason, Form};
 use crate::offload_header;
 
 /// The shortest Ethernet frame, without its checksum.
 const ANNOUNCEMENT: usize = 60;
-/// Most packets that are forgotten in one look at a ring that is not enabled.
+/// Largest number of packets discarded in one look at a ring that is not enabled.
 const MOST_DISCARDED: u32 = 1024;
 
 pub(super) struct Rx {
@@ -28,22 +27,22 @@ pub(super) struct Rx {
     kick: Arc<OwnedFd>,
     call: Arc<Call>,
     form: Form,
-    /// Whether packets pass. If not they are taken and forgotten.
+    /// Whether packets pass. If not they are discarded.
     enabled: bool,
-    /// A station to be announced before anything else.
+    /// A station to be announced first.
     announce: Option<[u8; 6]>,
     chain: Box<Chain>,
     /// Chains of the batch, by id and slots: the first `held` are to be given back.
     taken: Box<[(u16, u16); MAX_BATCH]>,
     held: usize,
-    /// Headers of packets that were not read yet: of so many packets in one piece, from a number on, right in front of
-    /// each;
+    /// Headers not read yet, of packets in one piece: the first packet's number and the number of packets; each header
+    /// is right in front of its packet.
     plain: Vec<(usize, usize)>,
-    /// of others where they are, by the packet's number.
+    /// Headers not read yet, of other packets: the packet's number and the header's place.
     heads: Vec<(usize, Segment)>,
-    /// Told where the ring stands, in the end.
+    /// Set to the ring's position in the end.
     position: Arc<AtomicU32>,
-    blame: Arc<Blame>,
+    fault_reason: Arc<FaultReason>,
 }
 
 impl Rx {
@@ -57,7 +56,7 @@ impl Rx {
         enabled: bool,
         announce: Option<[u8; 6]>,
         position: Arc<AtomicU32>,
-        blame: Arc<Blame>,
+        fault_reason: Arc<FaultReason>,
     ) -> Self {
         let (chain, taken) = (Box::default(), Box::new([(0, 0); MAX_BATCH]));
         let (plain, heads) = (Vec::with_capacity(MAX_BATCH), Vec::with_capacity(MAX_BATCH));
@@ -75,14 +74,14 @@ impl Rx {
             plain,
             heads,
             position,
-            blame,
+            fault_reason,
         }
     }
 
     /// Memory that was taken away reads as zeros, which looks like any other fault.
     #[cold]
     fn fault(&self, what: impl std::fmt::Display) -> Fault {
-        if self.queue.faulted() { Fault::Memory } else { self.blame.put(self.ring, what) }
+        if self.queue.faulted() { Fault::Memory } else { self.fault_reason.set(self.ring, what) }
     }
 
     #[inline]
@@ -93,7 +92,7 @@ impl Rx {
         while batch.has_room() && self.held < MAX_BATCH {
             let number = batch.len();
             let plain = self.take_plain(batch);
-            if plain > 0 && self.form.claims {
+            if plain > 0 && self.form.reads_metadata {
                 self.plain.push((number, plain));
             }
             if batch.has_room() && self.held < MAX_BATCH && !self.take_chain(batch)? {
@@ -103,7 +102,7 @@ impl Rx {
         Ok(())
     }
 
-    /// Takes chains of one piece, up to the first that is none. Returns their number.
+    /// Takes chains of one piece, up to the first other. Returns their number.
     #[inline(always)]
     fn take_plain(&mut self, batch: &mut RxBatch) -> usize {
         let (queue, header) = (&mut self.queue, self.form.header);
@@ -117,15 +116,15 @@ impl Rx {
             // SAFETY: `header` <= the segment's length.
             Some((unsafe { segment.at.add(header as usize) }, len))
         };
-        // SAFETY: a segment stays mapped as long as `queue` is there, which is dropped only when no worker uses this queue
-        // any more; faults on it are caught.
+        // SAFETY: a segment stays mapped as long as `queue` exists, which is dropped only when no worker uses this
+        // queue any more; faults on it are caught.
         let added = unsafe { batch.add_plain(most, piece) };
         self.queue.take_plain(added as u16);
         self.held += added;
         added
     }
 
-    /// Takes the next chain, of any form. False where there is none.
+    /// Takes the next chain, of any form. Returns false if none is available.
     fn take_chain(&mut self, batch: &mut RxBatch) -> Result<bool, Fault> {
         if !self.queue.take(&mut self.chain).map_err(|error| self.fault(error))? {
             return Ok(false);
@@ -145,19 +144,20 @@ impl Rx {
             let skipped = skip.min(segment.len);
             skip -= skipped;
             if segment.len > skipped {
-                // SAFETY: `skipped` < the segment's length, so the address is within it; it stays mapped as in `take_plain`.
+                // SAFETY: `skipped` < the segment's length, so the address is within it; it stays mapped as in
+                // `take_plain`.
                 unsafe { batch.add_segment(segment.at.add(skipped as usize), segment.len - skipped)? };
             }
         }
         batch.end_packet(Offload::NONE);
-        if self.form.claims && batch.len() > number {
+        if self.form.reads_metadata && batch.len() > number {
             self.note_header(batch, number);
         }
         Ok(true)
     }
 
-    /// Reads what the driver says about the packet of the present chain, or remembers where that is until the batch is
-    /// complete and its memory has come near.
+    /// Reads the driver's metadata for the packet of the current chain, or remembers its place until the batch is
+    /// complete and the memory is in the cache.
     #[inline]
     fn note_header(&mut self, batch: &mut RxBatch, number: usize) {
         match self.chain.readable() {
@@ -190,9 +190,10 @@ impl Rx {
         }
     }
 
-    /// Takes what is there and gives it back.
+    /// Takes the available packets and gives them back.
     fn discard(&mut self) -> Result<(), Fault> {
-        // Other ports wait meanwhile. What is left of a longer ring comes at the next look: after a kick, or once it is enabled.
+        // Other ports wait meanwhile. The rest of a longer ring comes at the next look: after a kick, or once it is
+        // enabled.
         for _ in 0..MOST_DISCARDED {
             if !self.queue.take(&mut self.chain).map_err(|error| self.fault(error))? {
                 break;
@@ -203,8 +204,8 @@ impl Rx {
         Ok(())
     }
 
-    /// Puts a request of the reverse ARP (RFC 903) with the station's address into the batch: bridges learn from it where
-    /// the station is now.
+    /// Adds a reverse ARP request (RFC 903) with the station's address to the batch: bridges learn from it where the
+    /// station is now.
     #[cold]
     fn announce(&mut self, batch: &mut RxBatch, station: [u8; 6]) -> Result<(), Fault> {
         let Some(room) = batch.landing().and_then(|room| room.get_mut(..ANNOUNCEMENT)) else { return Ok(()) };
@@ -226,7 +227,7 @@ impl Rx {
     }
 }
 
-/// What a driver says about a packet in the header at the start of a chain, which has the bytes. What it may not say: that
+/// Reads a driver's metadata from the header at the start of a chain, which is long enough. A driver may not claim that
 /// checksums are right (virtio 1.2 §5.1.6.2.1).
 #[inline]
 fn read(segments: &[Segment], form: Form) -> Offload {
@@ -234,8 +235,8 @@ fn read(segments: &[Segment], form: Form) -> Offload {
     for segment in segments {
         let left = header.get_mut(done..form.header as usize).unwrap_or_default();
         let n = left.len().min(segment.len as usize);
-        // SAFETY: the segment was translated and its memory is kept; `n` bytes are within it and within `left`, which is
-        // memory of ours.
+        // SAFETY: the segment was translated and its memory is kept mapped; `n` bytes are within it and within `left`,
+        // which is private memory.
         unsafe { std::ptr::copy_nonoverlapping(segment.at.as_ptr(), left.as_mut_ptr(), n) };
         done += n;
         if n == left.len() {
@@ -258,7 +259,7 @@ impl RxQueue for Rx {
         if self.held > 0 {
             self.queue.expect_publish(self.held as u16);
         }
-        // Also after a fault: what came before it goes out, with all that was said of it.
+        // Also after a fault: the packets before it go out, with their metadata.
         self.read_headers(batch);
         outcome
     }
@@ -279,7 +280,8 @@ impl RxQueue for Rx {
     fn set_signalled(&mut self, on: bool) {
         self.queue.set_kicks(on);
         if on {
-            // The driver publishes and then looks whether to kick; we ask it to and then look for what is published.
+            // The driver publishes and then checks whether to kick; this side requests kicks and then checks for
+            // published chains.
             fence(Ordering::SeqCst);
         }
     }

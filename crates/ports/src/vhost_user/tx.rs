@@ -1,12 +1,12 @@
 //! Packets to the driver: one ring as a destination of the fabric, by [`fabric::TxRing`].
 //!
-//! An entry of the fabric is a chain of the driver's, taken ahead of use. A packet goes behind its header into one chain,
+//! An entry of the fabric is a chain of the driver's, taken in advance. A packet goes after its header into one chain,
 //! or, where buffers may be merged, into as many as it takes.
 //!
 //! Invariants:
-//! - A chain is given back with a packet in it, in the order in which chains were taken. Those that no packet went into
-//!   are put back when the ring stops.
-//! - Nothing is written but within the segments of chains that were taken.
+//! - A chain is given back with a packet in it, in the order in which chains were taken. Unused chains are put back
+//!   when the ring stops.
+//! - Writes stay within the segments of chains that were taken.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -19,38 +19,38 @@ use vhost_user::dirty_log::DirtyLog;
 use vhost_user::session::GuestQueue;
 use vhost_user::{Chain, GuestMemory, Segment};
 
-use super::device::{Blame, Call, Form};
-use super::further::{Further, InUse, Place};
+use super::device::{Call, FaultReason, Form};
+use super::segment_arena::{InUse, Place, SegmentArena};
 
-/// A ring as the fabric sees it; packets have a header of so many bytes in front.
+/// Backing of a ring for the fabric; packets have a header of `HEADER` bytes in front.
 struct Tx<const HEADER: usize> {
     ring: usize,
     form: Form,
     size: u16,
     call: Arc<Call>,
-    /// Whether the driver waits for a signal that nobody has given yet.
+    /// Whether the driver waits for a signal that no worker has sent yet.
     wanted: AtomicBool,
     memory: Arc<GuestMemory>,
-    /// What chains have beside their first segments.
-    further: Further,
-    /// Where what is written is logged, while a migration is under way.
+    /// Further segments of chains.
+    further: SegmentArena,
+    /// Log of writes during a migration.
     log: Option<Arc<DirtyLog>>,
-    blame: Arc<Blame>,
+    fault_reason: Arc<FaultReason>,
 }
 
-/// What one worker at a time may use.
+/// State that one worker at a time may use.
 struct Own {
     queue: GuestQueue,
     chain: Box<Chain>,
-    /// Chains that were taken and not given back, and the slots of the ring that they have.
+    /// Chains taken and not given back, and their slots in the ring.
     taken: u32,
     slots: u16,
-    /// Of the arena of further segments.
+    /// Cells of the arena in use.
     further: InUse,
     position: Arc<AtomicU32>,
 }
 
-/// What is known of a chain beside its first segment.
+/// Data of a chain in addition to its first segment.
 #[derive(Default)]
 struct Entry {
     id: u16,
@@ -59,11 +59,11 @@ struct Entry {
     written: u32,
     /// Its further segments; most have none.
     further: Place,
-    /// Bytes of the whole chain, if it has further segments.
+    /// Length of the whole chain in bytes, if it has further segments.
     capacity: u32,
 }
 
-/// A ring to deliver to. `size` are its entries.
+/// Makes the destination for a ring of `size` entries.
 pub(super) fn egress(
     ring: usize,
     size: u16,
@@ -71,29 +71,29 @@ pub(super) fn egress(
     form: Form,
     call: Arc<Call>,
     position: Arc<AtomicU32>,
-    blame: Arc<Blame>,
+    fault_reason: Arc<FaultReason>,
 ) -> Arc<dyn Egress> {
     fn with<const HEADER: usize>(tx: Tx<HEADER>, own: Own) -> Arc<dyn Egress> {
         Arc::new(TxRing::new(tx, own, 0))
     }
-    // Buffers are looked for when there is a packet: that there are more is no news.
+    // Buffers are checked when there is a packet, so the driver need not signal new ones.
     queue.set_kicks(false);
     let (memory, log, wanted) = (queue.memory().clone(), queue.log().cloned(), AtomicBool::new(false));
-    let (further, in_use) = Further::new(size.into());
+    let (further, in_use) = SegmentArena::new(size.into());
     let own = Own { queue, chain: Box::default(), taken: 0, slots: 0, further: in_use, position };
     match form.header {
-        10 => with(Tx::<10> { ring, form, size, call, wanted, memory, further, log, blame }, own),
-        _ => with(Tx::<12> { ring, form, size, call, wanted, memory, further, log, blame }, own),
+        10 => with(Tx::<10> { ring, form, size, call, wanted, memory, further, log, fault_reason }, own),
+        _ => with(Tx::<12> { ring, form, size, call, wanted, memory, further, log, fault_reason }, own),
     }
 }
 
 impl<const HEADER: usize> Tx<HEADER> {
-    /// What a driver is told of a packet: no more than it has agreed to hear.
+    /// Limits the metadata of a packet to the features that the driver negotiated.
     #[inline]
-    fn claims(&self, offload: &Offload) -> Offload {
+    fn negotiated(&self, offload: &Offload) -> Offload {
         Offload {
             csum_valid: offload.csum_valid && self.form.verified,
-            // Who does not know of it would at worst repeat CWR in each segment that it cuts itself.
+            // A driver without this feature would at worst repeat CWR in each segment that it cuts itself.
             ecn: offload.ecn && self.form.ecn && offload.gso != Gso::None,
             ..*offload
         }
@@ -117,8 +117,8 @@ impl<const HEADER: usize> Tx<HEADER> {
     }
 }
 
-// SAFETY: a buffer is a segment that was translated in the memory that `self.memory` keeps mapped; faults there are caught,
-// and guest memory is never referred to, only copied to.
+// SAFETY: a buffer is a segment that was translated in the memory that `self.memory` keeps mapped; faults there are
+// caught, and guest memory is never referred to, only copied to.
 unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
     type Own = Own;
     type Entry = Entry;
@@ -135,7 +135,7 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
 
     #[inline]
     fn posted(&self, own: &mut Own, published: u32) -> Result<u32, Fault> {
-        let available = own.queue.available().map_err(|error| self.blame.put(self.ring, error))?;
+        let available = own.queue.available().map_err(|error| self.fault_reason.set(self.ring, error))?;
         let available = available.min(self.further.room(&mut own.further, published));
         Ok(published.wrapping_add(own.taken).wrapping_add(available.into()))
     }
@@ -151,9 +151,9 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
             (entry.id, entry.slots, entry.further) = (id, 1, Place::default());
             return Ok(Buffer { at: segment.at, capacity: segment.len });
         }
-        // What was available a moment ago is not any more: that is no driver that means well.
-        if !queue.take(chain).map_err(|error| self.blame.put(self.ring, error))? {
-            return Err(self.blame.put(self.ring, "a chain that was available is not any more"));
+        // A chain that was available before is gone: only a misbehaving driver does this.
+        if !queue.take(chain).map_err(|error| self.fault_reason.set(self.ring, error))? {
+            return Err(self.fault_reason.set(self.ring, "a chain that was available has disappeared"));
         }
         *taken += 1;
         *slots += chain.slots();
@@ -162,17 +162,17 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
         match chain.writable() {
             [first, rest @ ..] if room >= HEADER as u32 => {
                 if !rest.is_empty() {
-                    let kept = self.further.keep(further, seq, rest);
+                    let stored = self.further.store(further, seq, rest);
                     // `posted` offers no more chains than fit.
-                    entry.further =
-                        kept.ok_or_else(|| self.blame.put(self.ring, "more chains than were offered"))?;
+                    entry.further = stored
+                        .ok_or_else(|| self.fault_reason.set(self.ring, "more chains than were offered"))?;
                     entry.capacity = room;
                 }
                 Ok(Buffer { at: first.at, capacity: first.len })
             }
             _ => {
                 let what = format_args!("receive buffer of {room} bytes, less than a header of {HEADER}");
-                Err(self.blame.put(self.ring, what))
+                Err(self.fault_reason.set(self.ring, what))
             }
         }
     }
@@ -184,7 +184,7 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
 
     #[inline]
     fn next_buffer(&self, entry: &Entry, i: usize) -> Option<Buffer> {
-        // SAFETY: `buffer` has set the place, and the fabric asks of no entry that was handed over.
+        // SAFETY: `buffer` has set the place, and the fabric asks only about entries that are not handed over.
         let segment = unsafe { self.further.get(entry.further, i.checked_sub(1)?) }?;
         Some(Buffer { at: segment.at, capacity: segment.len })
     }
@@ -203,7 +203,7 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
     fn prefix(&self, output: &Output<'_>, entries: u16, to: &mut [u8]) {
         let header = match output.is_plain() {
             true => virtio_net::encode(&Offload::NONE, entries),
-            false => virtio_net::encode(&self.claims(&output.offload()), entries),
+            false => virtio_net::encode(&self.negotiated(&output.offload()), entries),
         };
         if let (Some(to), Some(header)) = (to.get_mut(..HEADER), header.get(..HEADER)) {
             to.copy_from_slice(header);
@@ -239,7 +239,7 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
 
     #[inline]
     fn notify(&self) -> Option<RawFd> {
-        // Several workers may have published: one of them tells.
+        // Several workers may have published: one of them signals.
         let wanted = self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed);
         if wanted { self.call.fd() } else { None }
     }
@@ -251,7 +251,7 @@ unsafe impl<const HEADER: usize> RingBacking for Tx<HEADER> {
 }
 
 impl Own {
-    /// Undoes what was taken and not given back, and says where the ring stands.
+    /// Undoes the chains taken and not given back, and stores the ring's position.
     fn settle(&mut self) {
         // In a packed ring the first of these undoes all.
         for _ in 0..std::mem::take(&mut self.taken) {

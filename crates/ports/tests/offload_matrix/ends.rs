@@ -1,4 +1,4 @@
-//! The ends of the matrix: what sends and what receives, each with what it has agreed on.
+//! The ends of the matrix: senders and receivers, each with the offloads that it negotiated.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,10 +14,10 @@ use vhost_user::frontend::NetDevice;
 use crate::shape::{DESTINATION, Job, Kind, Metadata, Packet, Shape};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// Length of the header in front of what a packet socket sends and receives.
+/// Length of the header in front of frames at a packet socket.
 const SOCKET_HEADER: usize = 10;
 
-/// What an end leaves to the switch, or takes from it.
+/// Work that an end leaves to the switch, or accepts from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Offloads {
     pub(crate) checksum: bool,
@@ -31,7 +31,7 @@ impl Offloads {
     pub(crate) const ALL: Offloads =
         Offloads { checksum: true, tcp4: true, tcp6: true, udp: true, ecn: true };
 
-    /// Those of a driver that may leave work to the switch.
+    /// Returns the offloads of a driver that may leave work to the switch.
     pub(crate) fn of_sender(features: u64) -> Offloads {
         let has = |bit| features & bit != 0;
         Offloads {
@@ -43,8 +43,8 @@ impl Offloads {
         }
     }
 
-    /// Those of a driver that the switch may leave work to. Without checksums there is nothing else (virtio 1.2
-    /// §5.1.3.1), and the switch knows large UDP packets of both families or of none.
+    /// Returns the offloads of a driver that the switch may leave work to. Without checksums there are no others
+    /// (virtio 1.2 §5.1.3.1), and the switch knows large UDP packets of both families or of none.
     pub(crate) fn of_receiver(features: u64) -> Offloads {
         let has = |bit| features & bit == bit;
         if !has(device::GUEST_CSUM) {
@@ -67,7 +67,7 @@ impl Offloads {
         }
     }
 
-    /// Whether a packet of this shape may cross as it is.
+    /// Returns whether a packet of this shape may cross unchanged.
     pub(crate) fn take(&self, shape: &Shape) -> bool {
         match shape.job {
             Job::None => true,
@@ -77,7 +77,7 @@ impl Offloads {
         }
     }
 
-    /// Whether a packet of this shape arrives uncut.
+    /// Returns whether a packet of this shape arrives uncut.
     pub(crate) fn uncut(&self, shape: &Shape) -> bool {
         self.checksum && self.cuts(shape.kind)
     }
@@ -115,7 +115,7 @@ impl End {
         }
     }
 
-    /// The next packet that is one of ours; `None` if none comes.
+    /// Returns the next test packet; `None` if none comes in time.
     pub(crate) fn receive(&mut self) -> Option<Packet> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -128,7 +128,7 @@ impl End {
         None
     }
 
-    /// A packet that is there.
+    /// Returns a packet that has arrived, if any.
     pub(crate) fn try_receive(&mut self) -> Option<Packet> {
         match &mut self.client {
             Plug::VhostUser(device) => {
@@ -145,7 +145,8 @@ impl End {
         }
     }
 
-    /// Whether what is said of the length of headers means anything: packet sockets tell how the kernel lays a packet out.
+    /// Returns whether the length of headers in the metadata means anything: packet sockets report the kernel's own
+    /// layout.
     pub(crate) fn tells_header_len(&self) -> bool {
         matches!(self.client, Plug::VhostUser(_))
     }
@@ -155,7 +156,7 @@ pub(crate) fn memif_client(config: &ClientConfig) -> Plug {
     Plug::Memif(Box::new(Client::connect(config).unwrap()))
 }
 
-/// A packet socket at the kernel's end of a TAP interface: frames behind the header that says what is left to do.
+/// A packet socket at the kernel's end of a TAP interface: frames after a header with their offload metadata.
 pub(crate) struct PacketSocket(OwnedFd);
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -163,7 +164,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 impl PacketSocket {
-    /// A socket at an interface of a namespace.
+    /// Opens a socket at an interface of a namespace.
     pub(crate) fn open(netns: &Netns, interface: &str) -> PacketSocket {
         let file = std::fs::File::open(format!("/run/netns/{}", netns.0)).unwrap();
         std::thread::scope(|scope| {
@@ -182,7 +183,7 @@ impl PacketSocket {
         let fd = check(unsafe {
             libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
         })?;
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let socket = PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) });
         socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
@@ -220,7 +221,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// The next frame from the switch. The kernel takes a tag out of it and says so; it is put back.
+    /// Returns the next frame from the switch. The kernel reports a tag apart from the frame; it is put back.
     fn receive(&self) -> io::Result<Option<Packet>> {
         loop {
             let mut bytes = vec![0u8; 65_600];
@@ -235,7 +236,7 @@ impl PacketSocket {
             message.msg_iovlen = 1;
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = size_of_val(&control);
-            // SAFETY: all that `message` names is ours and outlives the call.
+            // SAFETY: everything that `message` names is local and outlives the call.
             let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0) };
             if len < 0 {
                 let error = io::Error::last_os_error();
@@ -250,7 +251,7 @@ impl PacketSocket {
             // SAFETY: the kernel has filled the control messages in, and `message` says how many bytes.
             let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
             assert!(!header.is_null(), "no auxiliary data");
-            // SAFETY: PACKET_AUXDATA is all that was asked for; its data is a `tpacket_auxdata`.
+            // SAFETY: PACKET_AUXDATA is the only option enabled; its data is a `tpacket_auxdata`.
             let facts = unsafe { libc::CMSG_DATA(header).cast::<libc::tpacket_auxdata>().read_unaligned() };
             if facts.tp_status & libc::TP_STATUS_VLAN_VALID != 0 {
                 let tag = [facts.tp_vlan_tpid.to_be_bytes(), facts.tp_vlan_tci.to_be_bytes()].concat();
@@ -262,7 +263,7 @@ impl PacketSocket {
     }
 }
 
-/// A network namespace without IPv6, whose interfaces thus say nothing by themselves. Removed with the value.
+/// A network namespace without IPv6, whose interfaces thus send nothing by themselves. Removed with the value.
 pub(crate) struct Netns(pub(crate) String);
 
 impl Netns {

@@ -1,9 +1,8 @@
-//! vhost-user, memif and TAP to each other and to themselves, with every combination of offloads that a receiver can have
-//! agreed on: what was left to do is done where the receiver cannot, and passes as it is where it can.
-//!
-//! Every byte is compared with packets that were built without the switch ([`shape`]). TAP interfaces are read and
-//! written at the kernel's end, by packet sockets that see the kernel's idea of what is left to do ([`ends`]). Needs
-//! root.
+//! vhost-user, memif and TAP, each to each, with every combination of offloads that a receiver can negotiate:
+//! unfinished work is done where the receiver cannot do it, and left to the receiver where it can. Every byte is
+//! compared with packets that were built without the switch ([`shape`]). TAP interfaces are read and Every byte is
+//! compared with packets that were built without the switch ([`shape`]). TAP interfaces are read and written at the
+//! kernel's end, by packet sockets that see the kernel's view of the unfinished work ([`ends`]). Needs root.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod ends;
@@ -24,10 +23,10 @@ use vhost_user::features::device::*;
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
 
 const BASIC: u64 = VERSION_1 | PROTOCOL_FEATURES;
-/// No MTU is in the way of packets that are long and not to be cut.
+/// Largest MTU, so that it stops no long uncut packet.
 const LONGEST_MTU: u32 = 65_521;
 
-/// All packets go to one port.
+/// Sends all packets to one port.
 #[derive(Default)]
 struct ToOne(AtomicU32);
 
@@ -61,7 +60,7 @@ impl Lab {
         Lab { dir, env, bridge, logic, netns: Netns::new(), _runtime: runtime }
     }
 
-    /// What the switch dropped, for whoever misses something.
+    /// Lists the switch's drops, for failure messages.
     fn drops(&self) -> String {
         let mut found = String::new();
         for port in self.env.switch.ports(self.bridge).unwrap() {
@@ -90,12 +89,12 @@ impl Lab {
         End { name, client, offloads, port }
     }
 
-    /// A device with these features beside those that every device has.
+    /// Opens a port with a device of these features in addition to those of every device.
     fn vhost_user(&self, number: usize, features: u64, offloads: Offloads) -> (End, PortIndex) {
         let socket = self.dir.path().join(format!("v{number}"));
         let options: vhost_user_port::Options = toml::from_str(&format!("socket = {socket:?}")).unwrap();
         let (port, at) = self.open(&format!("v{number}"), &Spec::VhostUser(options));
-        // How rings and buffers are made is another matter: each kind takes part in turn.
+        // The layout of rings and buffers does not matter here: each kind takes its turn.
         let other = [(RING_PACKED, 1), (MRG_RXBUF, 2), (INDIRECT_DESC, 4), (EVENT_IDX, 3)];
         let other = other.iter().filter(|(_, mask)| number & mask != 0).fold(0, |bits, (bit, _)| bits | bit);
         let config = DeviceConfig {
@@ -147,7 +146,7 @@ impl Lab {
     }
 }
 
-/// All features that leave work to who receives, in every combination that makes sense and one that does not.
+/// Returns all features that leave work to the receiver, in every sensible combination and one that is not.
 fn receivers() -> Vec<u64> {
     let parts = [GUEST_TSO4, GUEST_TSO6, GUEST_USO4, GUEST_USO6];
     let mut sets = vec![0, GUEST_TSO4 | GUEST_TSO6 | GUEST_USO4 | GUEST_USO6];
@@ -172,7 +171,7 @@ const SENDERS: [u64; 6] = [
 ];
 
 #[test]
-fn every_pair_of_ports_agrees_on_what_is_left_to_do() {
+fn every_pair_of_ports_agrees_on_the_unfinished_work() {
     let lab = Lab::new();
     let packets: Vec<Built> = Shape::all().into_iter().map(Shape::build).collect();
     let mut senders = Vec::new();
@@ -209,8 +208,8 @@ fn every_pair_of_ports_agrees_on_what_is_left_to_do() {
     assert!(uncut > 500 && checked > 10 * uncut, "{checked} packets, {uncut} of which arrived uncut");
 }
 
-/// Whether a sender may send it. The kernel does itself what a TAP interface does not take, and always cuts the longest
-/// packets (`gso_max_size`); it drops those that are to be cut and need not be.
+/// Returns whether a sender may send a packet. The kernel does the work that a TAP interface does not accept, and
+/// always cuts the longest packets (`gso_max_size`); it drops packets marked for cutting that are short enough already.
 fn can_send(sender: &End, built: &Built) -> bool {
     match sender.client {
         Plug::Tap(_) if built.shape.is_cut() => built.sent.bytes.len() < 65_535,
@@ -219,12 +218,12 @@ fn can_send(sender: &End, built: &Built) -> bool {
     }
 }
 
-/// Whether what arrives is what was sent, uncut with the work that the receiver has agreed to do, or done with it.
-/// Returns whether it was a packet to be cut that arrived uncut.
+/// Checks that the packet arrives as sent, uncut with the work that the receiver accepts, or finished. Returns whether
+/// it was to be cut and arrived uncut.
 fn verify(lab: &Lab, sender: &End, receiver: &mut End, built: &Built) -> bool {
     let shape = built.shape;
     let what = format!("{shape:?} from {} to {}", sender.name, receiver.name);
-    // The kernel does what its interface does not take.
+    // The kernel does the work that its interface does not accept.
     let left = sender.offloads.take(&shape);
     let uncut = shape.is_cut() && left && receiver.offloads.uncut(&shape);
     let partial = built.sent.metadata.flags & NEEDS_CSUM != 0

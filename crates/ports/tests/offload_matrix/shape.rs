@@ -1,7 +1,7 @@
-//! What is sent, and what may arrive of it: packets built field by field, with checksums added up here.
+//! Packets to send and their expected forms on arrival, built field by field, with checksums computed here.
 //!
-//! Nothing of the switch is used: a segment is not cut out of a packet but built anew, as a sender would have built it
-//! that cuts itself.
+//! They use no code of the switch: a segment is not cut out of a packet but built anew, as a sender that cuts by itself
+//! would build it.
 
 use std::ops::Range;
 
@@ -17,18 +17,18 @@ const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 const CWR: u8 = 0x80;
 
-/// What a sender leaves to those behind it.
+/// Work that a sender leaves to the switch or the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Nothing.
     None,
     /// The checksum.
     Checksum,
-    /// The checksum and cutting, of a packet that needs none.
+    /// The checksum and cutting, of a packet short enough already.
     Short,
     /// The checksum and cutting.
     Cut,
-    /// The same of a packet with CWR set, which its metadata tells.
+    /// The checksum and cutting, of a packet with CWR set, as its metadata says.
     CutEcn,
 }
 
@@ -85,25 +85,25 @@ impl Metadata {
     }
 }
 
-/// A packet and what is said about it.
+/// A packet and its metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) metadata: Metadata,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A shape, built: as it is sent, and what may become of it.
+/// A built shape: the packet as sent, and its possible forms on arrival.
 pub(crate) struct Built {
     pub(crate) shape: Shape,
     pub(crate) sent: Packet,
-    /// With its checksum to be completed, uncut, whether it is to be cut or not.
+    /// With a partial checksum, uncut, whether it is to be cut or not.
     pub(crate) partial: Packet,
     /// As segments, or whole if it is not to be cut; with all checksums.
     pub(crate) plain: Vec<Packet>,
 }
 
 impl Shape {
-    /// All that senders can send.
+    /// Returns all shapes that senders can send.
     pub(crate) fn all() -> Vec<Shape> {
         let mut shapes = Vec::new();
         for kind in [Kind::Tcp4, Kind::Tcp6, Kind::Udp4, Kind::Udp6] {
@@ -176,7 +176,7 @@ impl Shape {
         Built { shape: self, sent, partial: Packet { metadata, bytes: partial }, plain }
     }
 
-    /// The packet that carries these bytes of the payload. With a partial checksum: what of it only the whole has.
+    /// Returns the packet with these bytes of the payload; with `partial`, with the checksum of the pseudo-header only.
     fn frame(&self, range: Range<usize>, partial: bool) -> Vec<u8> {
         let number = (range.start / SEGMENT) as u16;
         let (first, last) = (range.start == 0, range.end == self.payload);
@@ -206,7 +206,7 @@ impl Shape {
         }
         bytes.extend([0x30, 0x39, 0x01, 0xbb]);
         let checksum = if self.kind.is_tcp() {
-            // So does the sequence number.
+            // The sequence number wraps too.
             let sequence = 0xffff_f000_u32.wrapping_add(range.start as u32);
             bytes.extend(sequence.to_be_bytes());
             let mut flags = ACK;
@@ -226,7 +226,7 @@ impl Shape {
         let sum = if partial {
             pseudo
         } else {
-            // Zero would say that there is none (RFC 768).
+            // Zero would mean that there is none (RFC 768).
             match !add_up(&[&pseudo.to_be_bytes(), &bytes[l4..]].concat()) {
                 0 => 0xffff,
                 sum => sum,
@@ -255,7 +255,7 @@ impl Kind {
     }
 }
 
-/// The sum of words in one's complement (RFC 1071).
+/// Returns the one's complement sum of 16-bit words (RFC 1071).
 fn add_up(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0)));
     let mut sum: u64 = words.sum();

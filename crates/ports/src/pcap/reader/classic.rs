@@ -1,28 +1,28 @@
-//! The classic format (draft-ietf-opsawg-pcap): a head, then frames, each with time and lengths in front.
+//! The classic format (draft-ietf-opsawg-pcap): a file header, then frames, each after its time and lengths.
 
 use std::io::Read;
 
-use super::source::{Source, Trouble};
+use super::source::{Problem, Source};
 use super::{Frame, Order, body, check_link_type};
 
-/// What the head said.
+/// Contents of the file header.
 pub(super) struct Classic {
     order: Order,
-    /// Nanoseconds in the unit of the fraction.
+    /// Unit of the fraction, nanoseconds.
     unit: u64,
 }
 
 impl Classic {
-    /// Reads the rest of the head.
-    pub(super) fn new<R: Read>(magic: [u8; 4], source: &mut Source<R>) -> Result<Self, Trouble> {
+    /// Reads the rest of the file header.
+    pub(super) fn new<R: Read>(magic: [u8; 4], source: &mut Source<R>) -> Result<Self, Problem> {
         let (order, unit) = match magic {
             [0xd4, 0xc3, 0xb2, 0xa1] => (Order::Little, 1_000),
             [0xa1, 0xb2, 0xc3, 0xd4] => (Order::Big, 1_000),
             [0x4d, 0x3c, 0xb2, 0xa1] => (Order::Little, 1),
             [0xa1, 0xb2, 0x3c, 0x4d] => (Order::Big, 1),
             [a, b, c, d] => {
-                return Err(Trouble(format!(
-                    "the file begins with {a:02x} {b:02x} {c:02x} {d:02x}, as neither pcap nor pcapng does"
+                return Err(Problem(format!(
+                    "the file begins with {a:02x} {b:02x} {c:02x} {d:02x}, so it is neither pcap nor pcapng"
                 )));
             }
         };
@@ -30,11 +30,11 @@ impl Classic {
         let major = order.u16(source.bytes(what)?);
         let minor = order.u16(source.bytes(what)?);
         if major != 2 {
-            return Err(Trouble(format!("the file is of version {major}.{minor} of pcap; 2.4 is known")));
+            return Err(Problem(format!("unsupported pcap version {major}.{minor}; expected 2.4")));
         }
-        // Time zone, accuracy and longest frame: nobody sets the first two, and frames have their own lengths.
+        // Time zone, accuracy and longest frame: the first two are always zero, and frames have their own lengths.
         source.skip(12, what)?;
-        // Above the type are notes about the frame check sequence.
+        // The bits above the type describe the frame check sequence.
         check_link_type(order.u32(source.bytes(what)?) as u16)?;
         Ok(Self { order, unit })
     }
@@ -43,7 +43,7 @@ impl Classic {
         &mut self,
         source: &mut Source<R>,
         data: &mut Vec<u8>,
-    ) -> Result<Option<Frame>, Trouble> {
+    ) -> Result<Option<Frame>, Problem> {
         if source.at_end()? {
             return Ok(None);
         }

@@ -1,14 +1,14 @@
-//! The next generation's format (draft-ietf-opsawg-pcapng): sections of blocks.
+//! The pcapng format (draft-ietf-opsawg-pcapng): sections of blocks.
 //!
-//! Each section has its own byte order and interfaces, each interface its link type and unit of time. Blocks that hold
-//! no frame are passed over by their length.
+//! Each section has its own byte order and interfaces, each interface its link type and unit of time. Blocks without a
+//! frame are skipped by their length.
 
 use std::io::Read;
 
-use super::source::{Source, Trouble};
+use super::source::{Problem, Source};
 use super::{Frame, MAX_INTERFACES, Order, body, check_link_type};
 
-/// How every section begins, in either byte order.
+/// First bytes of every section, in either byte order.
 pub(super) const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -20,7 +20,7 @@ const OPTION_END: u16 = 0;
 const OPTION_RESOLUTION: u16 = 9;
 const OPTION_OFFSET: u16 = 14;
 
-/// Kind and length in front, length behind.
+/// Bytes around a block's body: kind and length before it, length after it.
 const FRAMING: u32 = 12;
 
 const BLOCK: &str = "a block";
@@ -28,16 +28,16 @@ const BLOCK: &str = "a block";
 /// An interface of a section.
 struct Interface {
     link_type: u16,
-    /// Most bytes of a frame in a simple packet block; 0: all.
+    /// Largest number of bytes of a frame in a simple packet block; 0: all.
     snaplen: u32,
-    /// As in the option: a power of ten, or with the highest bit of two, by which a second is divided.
+    /// Time resolution as in the option: a power of ten, or of two if the highest bit is set, that divides a second.
     resolution: u8,
     /// Seconds to add.
     offset: i64,
 }
 
 impl Interface {
-    /// A time in units of the interface, in nanoseconds.
+    /// Converts a time in units of the interface to nanoseconds.
     fn nanoseconds(&self, time: u64) -> u64 {
         const SECOND: u128 = 1_000_000_000;
         let exponent = u32::from(self.resolution & 0x7f);
@@ -54,13 +54,13 @@ impl Interface {
     }
 }
 
-/// Where one is in a file: the section.
+/// State of reading: the current section.
 pub(super) struct Ng {
     order: Order,
     interfaces: Vec<Interface>,
 }
 
-/// What is left of a block.
+/// The rest of a block.
 struct Block<'a, R> {
     source: &'a mut Source<R>,
     order: Order,
@@ -68,72 +68,70 @@ struct Block<'a, R> {
 }
 
 impl<R: Read> Block<'_, R> {
-    fn take(&mut self, n: u32) -> Result<(), Trouble> {
+    fn take(&mut self, n: u32) -> Result<(), Problem> {
         self.left = self
             .left
             .checked_sub(n)
-            .ok_or_else(|| Trouble("what a block holds is longer than the block".into()))?;
+            .ok_or_else(|| Problem("a block's contents are longer than the block".into()))?;
         Ok(())
     }
 
-    fn u16(&mut self) -> Result<u16, Trouble> {
+    fn u16(&mut self) -> Result<u16, Problem> {
         self.take(2)?;
         Ok(self.order.u16(self.source.bytes(BLOCK)?))
     }
 
-    fn u32(&mut self) -> Result<u32, Trouble> {
+    fn u32(&mut self) -> Result<u32, Problem> {
         self.take(4)?;
         Ok(self.order.u32(self.source.bytes(BLOCK)?))
     }
 
-    fn skip(&mut self, n: u32) -> Result<(), Trouble> {
+    fn skip(&mut self, n: u32) -> Result<(), Problem> {
         self.take(n)?;
         self.source.skip(u64::from(n), BLOCK)
     }
 
-    fn frame(&mut self, len: u32, data: &mut Vec<u8>) -> Result<(), Trouble> {
+    fn frame(&mut self, len: u32, data: &mut Vec<u8>) -> Result<(), Problem> {
         self.take(len)?;
         body(self.source, len, data)
     }
 
-    /// Passes over the rest, and compares the length behind with `total`, the one in front.
-    fn end(&mut self, total: u32) -> Result<(), Trouble> {
+    /// Skips the rest, and compares the length at the end with `total`, the one at the start.
+    fn end(&mut self, total: u32) -> Result<(), Problem> {
         self.skip(self.left)?;
         let behind = self.order.u32(self.source.bytes(BLOCK)?);
         if behind != total {
-            return Err(Trouble(format!(
-                "a block's length is {total} in front and {behind} behind; the file is damaged"
+            return Err(Problem(format!(
+                "a block's length is {total} at its start and {behind} at its end; the file is damaged"
             )));
         }
         Ok(())
     }
 }
 
-fn check_length(total: u32) -> Result<u32, Trouble> {
+fn check_length(total: u32) -> Result<u32, Problem> {
     total.checked_sub(FRAMING).filter(|_| total.is_multiple_of(4)).ok_or_else(|| {
-        Trouble(format!(
-            "a block claims to have {total} bytes; it must be a multiple of 4, and {FRAMING} or more"
-        ))
+        Problem(format!("a block's length is {total} bytes; expected a multiple of 4, at least {FRAMING}"))
     })
 }
 
 impl Ng {
     /// Reads the rest of the first section's header.
-    pub(super) fn new<R: Read>(source: &mut Source<R>) -> Result<Self, Trouble> {
+    pub(super) fn new<R: Read>(source: &mut Source<R>) -> Result<Self, Problem> {
         let mut ng = Self { order: Order::Little, interfaces: Vec::new() };
         ng.section(source)?;
         Ok(ng)
     }
 
-    /// Reads a section header behind its kind.
-    fn section<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), Trouble> {
+    /// Reads a section header after its kind.
+    fn section<R: Read>(&mut self, source: &mut Source<R>) -> Result<(), Problem> {
         let total: [u8; 4] = source.bytes(BLOCK)?;
         self.order = match source.bytes(BLOCK)? {
             [0x4d, 0x3c, 0x2b, 0x1a] => Order::Little,
             [0x1a, 0x2b, 0x3c, 0x4d] => Order::Big,
             [a, b, c, d] => {
-                return Err(Trouble(format!(
-                    "a section's byte order is given as {a:02x} {b:02x} {c:02x} {d:02x}, which is none"
+                return Err(Problem(format!(
+                    "a section's byte-order magic is {a:02x} {b:02x} {c:02x} {d:02x}; expected 1a 2b 3c 4d in either order"
                 )));
             }
         };
@@ -143,18 +141,18 @@ impl Ng {
         block.take(4)?; // The byte order, which was read above.
         let (major, minor) = (block.u16()?, block.u16()?);
         if major != 1 {
-            return Err(Trouble(format!("a section is of version {major}.{minor} of pcapng; 1.0 is known")));
+            return Err(Problem(format!("unsupported pcapng version {major}.{minor}; expected 1.0")));
         }
         block.end(total)
     }
 
-    /// Reads on to the next frame; `offset` becomes where the last block begins that was looked at.
+    /// Reads on to the next frame; `offset` becomes the beginning of the last block read.
     pub(super) fn next<R: Read>(
         &mut self,
         source: &mut Source<R>,
         data: &mut Vec<u8>,
         offset: &mut u64,
-    ) -> Result<Option<Frame>, Trouble> {
+    ) -> Result<Option<Frame>, Problem> {
         loop {
             *offset = source.offset();
             if source.at_end()? {
@@ -172,7 +170,7 @@ impl Ng {
                 INTERFACE_DESCRIPTION => {
                     let interface = interface(&mut block)?;
                     if self.interfaces.len() == MAX_INTERFACES {
-                        return Err(Trouble(format!("a section has more than {MAX_INTERFACES} interfaces")));
+                        return Err(Problem(format!("a section has more than {MAX_INTERFACES} interfaces")));
                     }
                     self.interfaces.push(interface);
                     None
@@ -183,7 +181,7 @@ impl Ng {
                 }
                 OBSOLETE_PACKET => {
                     let interface = block.u16()?;
-                    block.u16()?; // How many were lost.
+                    block.u16()?; // Number of packets lost.
                     Some(self.packet(interface.into(), &mut block, data)?)
                 }
                 SIMPLE_PACKET => Some(self.simple(&mut block, data)?),
@@ -196,31 +194,31 @@ impl Ng {
         }
     }
 
-    fn interface(&self, number: u32) -> Result<&Interface, Trouble> {
+    fn interface(&self, number: u32) -> Result<&Interface, Problem> {
         let found = usize::try_from(number).ok().and_then(|number| self.interfaces.get(number));
         let found = found.ok_or_else(|| {
             let count = self.interfaces.len();
-            Trouble(format!("the frame is of interface {number}, and {count} have been described"))
+            Problem(format!("the frame is of interface {number}, but only {count} are described"))
         })?;
         check_link_type(found.link_type)?;
         Ok(found)
     }
 
-    /// A packet with time and lengths.
+    /// Reads a packet with time and lengths.
     fn packet<R: Read>(
         &self,
         interface: u32,
         block: &mut Block<'_, R>,
         data: &mut Vec<u8>,
-    ) -> Result<Frame, Trouble> {
+    ) -> Result<Frame, Problem> {
         let (high, low, len, original) = (block.u32()?, block.u32()?, block.u32()?, block.u32()?);
         let at = self.interface(interface)?.nanoseconds(u64::from(high) << 32 | u64::from(low));
         block.frame(len, data)?;
         Ok(Frame { at: Some(at), len, original })
     }
 
-    /// A packet of the first interface with nothing but its original length.
-    fn simple<R: Read>(&self, block: &mut Block<'_, R>, data: &mut Vec<u8>) -> Result<Frame, Trouble> {
+    /// Reads a packet of the first interface that has only its original length.
+    fn simple<R: Read>(&self, block: &mut Block<'_, R>, data: &mut Vec<u8>) -> Result<Frame, Problem> {
         let original = block.u32()?;
         let snaplen = match self.interface(0)?.snaplen {
             0 => u32::MAX,
@@ -232,8 +230,8 @@ impl Ng {
     }
 }
 
-/// An interface description.
-fn interface<R: Read>(block: &mut Block<'_, R>) -> Result<Interface, Trouble> {
+/// Reads an interface description.
+fn interface<R: Read>(block: &mut Block<'_, R>) -> Result<Interface, Problem> {
     let link_type = block.u16()?;
     block.u16()?;
     let snaplen = block.u32()?;

@@ -1,13 +1,13 @@
-//! Bytes of a file in order, and where one is.
+//! Sequential bytes of a file, with the current offset.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 
-/// Read at once; a frame may be longer.
+/// Bytes read at once; a frame may be longer.
 const BUFFER: usize = 256 << 10;
 
-/// What is wrong at some place of a file.
+/// Error at some place in a file.
 #[derive(Debug)]
-pub(super) struct Trouble(pub(super) String);
+pub(super) struct Problem(pub(super) String);
 
 pub(super) struct Source<R> {
     inner: BufReader<R>,
@@ -19,30 +19,30 @@ impl<R: Read> Source<R> {
         Self { inner: BufReader::with_capacity(BUFFER, inner), offset: 0 }
     }
 
-    /// Bytes read and skipped so far.
+    /// Returns the number of bytes read and skipped so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether all has been read.
-    pub(super) fn at_end(&mut self) -> Result<bool, Trouble> {
+    /// Returns whether the end is reached.
+    pub(super) fn at_end(&mut self) -> Result<bool, Problem> {
         self.available().map(<[u8]>::is_empty)
     }
 
-    fn available(&mut self) -> Result<&[u8], Trouble> {
+    fn available(&mut self) -> Result<&[u8], Problem> {
         loop {
             match self.inner.fill_buf() {
-                // Asked again below: what was returned here could not be returned from within a loop.
+                // Asked again below: a borrow cannot be returned from within the loop.
                 Ok(_) => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Trouble(format!("cannot read it: {error}"))),
+                Err(error) => return Err(Problem(format!("read error: {error}"))),
             }
         }
         Ok(self.inner.buffer())
     }
 
-    /// Fills `out`; `what` is what the bytes belong to.
-    pub(super) fn exact(&mut self, out: &mut [u8], what: &str) -> Result<(), Trouble> {
+    /// Fills `out` with bytes of `what`.
+    pub(super) fn exact(&mut self, out: &mut [u8], what: &str) -> Result<(), Problem> {
         let mut done = 0;
         while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let there = self.available()?;
@@ -56,8 +56,8 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Passes over `count` bytes, which belong to `what`.
-    pub(super) fn skip(&mut self, count: u64, what: &str) -> Result<(), Trouble> {
+    /// Skips `count` bytes of `what`.
+    pub(super) fn skip(&mut self, count: u64, what: &str) -> Result<(), Problem> {
         let mut left = count;
         while left > 0 {
             let there = self.available()?.len();
@@ -68,17 +68,17 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    fn consume(&mut self, n: usize, what: &str) -> Result<(), Trouble> {
+    fn consume(&mut self, n: usize, what: &str) -> Result<(), Problem> {
         if n == 0 {
-            return Err(Trouble(format!("the file ends in the middle of {what}")));
+            return Err(Problem(format!("the file ends in the middle of {what}")));
         }
         self.inner.consume(n);
         self.offset += n as u64;
         Ok(())
     }
 
-    /// The next `N` bytes.
-    pub(super) fn bytes<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Trouble> {
+    /// Returns the next `N` bytes.
+    pub(super) fn bytes<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Problem> {
         let mut bytes = [0; N];
         self.exact(&mut bytes, what)?;
         Ok(bytes)

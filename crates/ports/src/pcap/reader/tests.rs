@@ -1,8 +1,8 @@
-//! Files of both formats, as they should be, cut short at every byte, and changed at random.
+//! Files of both formats: valid, cut short at every byte, and changed at random.
 
 use super::*;
 
-/// A frame that is written, and what should be read of it.
+/// A frame to write, and its bytes.
 type Written = (Frame, Vec<u8>);
 
 fn frames() -> Vec<Written> {
@@ -39,7 +39,7 @@ fn classic(order: Order, nano: bool, link_type: u32, frames: &[Written]) -> Vec<
     file
 }
 
-/// A block with its framing.
+/// Makes a block with its framing.
 fn block(order: Order, kind: u32, body: &[u8]) -> Vec<u8> {
     let padded = body.len().next_multiple_of(4);
     let total = u32_of(order, padded as u32 + 12);
@@ -67,12 +67,12 @@ fn enhanced(order: Order, interface: u32, time: u64, frame: &Frame, data: &[u8])
     let mut body = fields.map(|n| u32_of(order, n)).concat();
     body.extend(data);
     body.resize(body.len().next_multiple_of(4), 0);
-    // A comment behind the frame.
+    // A comment after the frame.
     body.extend([&u16_of(order, 1)[..], &u16_of(order, 3), b"abc\0", &[0; 4]].concat());
     block(order, 6, &body)
 }
 
-/// Two sections of different byte order with two interfaces of different units each, and blocks that hold no frames.
+/// Makes two sections of different byte order with interfaces of different units each, and blocks without frames.
 fn ng(frames: &[Written]) -> Vec<u8> {
     let mut file = Vec::new();
     for (order, half) in
@@ -96,8 +96,8 @@ fn ng(frames: &[Written]) -> Vec<u8> {
     file
 }
 
-/// All frames of a file, and how it ends.
-fn read(file: &[u8]) -> (Vec<Written>, Option<Broken>) {
+/// Reads all frames of a file, and the error at its end.
+fn read(file: &[u8]) -> (Vec<Written>, Option<ReadError>) {
     let mut reader = match Reader::new(file) {
         Ok(reader) => reader,
         Err(broken) => return (Vec::new(), Some(broken)),
@@ -145,13 +145,13 @@ fn a_file_cut_short_anywhere_ends_with_an_error_or_between_frames() {
                 }
             }
         }
-        // Behind each of them, or each block, the file might as well have ended.
+        // The file might end validly after each frame or block.
         assert!((5..=16).contains(&whole), "{whole}");
     }
 }
 
 #[test]
-fn whatever_a_file_holds_nothing_panics() {
+fn no_content_causes_a_panic() {
     let mut rng = fastrand::Rng::with_seed(7);
     let some: Vec<_> = frames().into_iter().take(5).collect();
     let files = all_forms(&some);
@@ -168,7 +168,7 @@ fn whatever_a_file_holds_nothing_panics() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_place() {
+fn errors_name_their_place() {
     let some = &frames()[..2];
     let order = Order::Little;
     let ng_with = |rest: Vec<u8>| [section(order), interface(order, 1, 0, &[]), rest].concat();
@@ -194,10 +194,10 @@ fn what_is_wrong_is_said_with_its_place() {
         (Vec::new(), "frame 1, at byte 0 of the file: the file ends in the middle of the file's head"),
         (b"\x1f\x8b\x08\0".to_vec(), "the file is compressed; unpack it with `gunzip`"),
         (b"\x28\xb5\x2f\xfd".to_vec(), "the file is compressed; unpack it with `unzstd`"),
-        (b"hello".to_vec(), "the file begins with 68 65 6c 6c, as neither pcap nor pcapng does"),
-        (version, "the file is of version 3.4 of pcap; 2.4 is known"),
-        (ng_version, "a section is of version 2.0 of pcapng; 1.0 is known"),
-        (byte_order, "a section's byte order is given as 07 3c 2b 1a, which is none"),
+        (b"hello".to_vec(), "the file begins with 68 65 6c 6c, so it is neither pcap nor pcapng"),
+        (version, "unsupported pcap version 3.4; expected 2.4"),
+        (ng_version, "unsupported pcapng version 2.0; expected 1.0"),
+        (byte_order, "a section's byte-order magic is 07 3c 2b 1a; expected"),
         (
             classic(order, true, 101, some),
             "the frame's link type is 101 (IP without link header); only Ethernet",
@@ -205,29 +205,29 @@ fn what_is_wrong_is_said_with_its_place() {
         (classic(order, true, 147, some), "the frame's link type is 147; only Ethernet (1) can be replayed"),
         (
             too_long,
-            "frame 2, at byte 100 of the file: the frame claims to have 262145 bytes, and none has more than",
+            "frame 2, at byte 100 of the file: the frame's length is 262145 bytes, above the maximum of 262144",
         ),
         (
             ng_with(long_in_front),
-            "frame 1, at byte 48 of the file: a block claims to have 105 bytes; it must be a",
+            "frame 1, at byte 48 of the file: a block's length is 105 bytes; expected a multiple of 4, at least 12",
         ),
         (
             ng_with([good.clone(), other_behind].concat()),
-            "frame 2, at byte 152 of the file: a block's length is 104",
+            "frame 2, at byte 152 of the file: a block's length is 104 at its start and",
         ),
         (
             ng_with(beyond_block),
-            "frame 1, at byte 48 of the file: what a block holds is longer than the block",
+            "frame 1, at byte 48 of the file: a block's contents are longer than the block",
         ),
         (
             ng_with(enhanced(order, 1, 0, frame, data)),
-            "the frame is of interface 1, and 1 have been described",
+            "the frame is of interface 1, but only 1 are described",
         ),
         (
             [section(order), interface(order, 113, 0, &[]), good.clone()].concat(),
             "frame 1, at byte 48 of the file: the frame's link type is 113 (Linux cooked capture); only Ethernet",
         ),
-        ([section(order), option].concat(), "frame 1, at byte 28 of the file: what a block holds is longer"),
+        ([section(order), option].concat(), "frame 1, at byte 28 of the file: a block's contents are longer"),
     ] {
         let broken = read(&file).1.unwrap_or_else(|| panic!("nothing is wrong; expected: {expected}"));
         assert!(broken.to_string().contains(expected), "{broken}\n{expected}");
@@ -241,7 +241,7 @@ fn obsolete_and_simple_packets_are_read() {
     let head = [&u16_of(order, 0)[..], &u16_of(order, 9)].concat();
     let fields = [0, 5_000_000, 60, 61].map(|n| u32_of(order, n)).concat();
     let obsolete = block(order, 2, &[&head[..], &fields, &data].concat());
-    // The interface keeps 40 bytes of each.
+    // The interface keeps 40 bytes of each frame.
     let simple = block(order, 3, &[&u32_of(order, 60)[..], &data[..40]].concat());
     let file = [section(order), interface(order, 1, 40, &[]), obsolete, simple].concat();
     let (found, broken) = read(&file);
@@ -280,7 +280,7 @@ fn times_of_any_unit_become_nanoseconds() {
 }
 
 #[test]
-fn frames_that_are_too_long_are_passed_over() {
+fn frames_that_are_too_long_are_skipped() {
     let long = |len: u32| (Frame { at: Some(0), len, original: len }, vec![1; len as usize]);
     let written = [long(65_535), long(65_536), long(262_144), long(60)];
     for file in [classic(Order::Big, true, 1, &written), {

@@ -1,13 +1,13 @@
-//! Room for new stations: the limit of a port, and whose station leaves a table that is full.
+//! Eviction: the limit of a port, and the choice of the station that leaves a full table.
 //!
-//! A port that floods source addresses pays for them itself. At its limit each new station replaces one of its own; below
-//! it, one of the port that holds most stations, never one of a port that holds fewer than the newcomer's.
+//! A port that floods source addresses pays for them itself. At its limit each new station replaces one of its own;
+//! below it, one of the port with most stations, never one of a port with fewer stations than the newcomer's.
 //!
 //! The limit bounds the room that a port takes, so a station that moves to a port at its limit still moves: it needs no
 //! further slot, and a guest that migrated must be found. Counts are read relaxed, so workers that learn at once may
 //! misjudge a port by as many stations as there are workers.
 //!
-//! Invariant: [`Fdb::foresee`] and [`Fdb::learn`] ask the same function, [`Fdb::victim`].
+//! Invariant: [`Fdb::foresee`] and [`Fdb::learn`] both ask [`Fdb::victim`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ use super::word::{self, Place, STATIC};
 use super::{Fdb, FdbChange, Slot, age, count};
 use crate::MacTable;
 
-/// Buckets searched for a station to evict when a new one's own buckets have none.
+/// Buckets searched for a station to evict if a new station's own buckets have none.
 pub(super) const SWEEP: usize = 32;
 
 /// A station that is about to be learned.
@@ -28,17 +28,17 @@ pub(super) struct Newcomer {
     pub(super) port: PortIndex,
     /// Stations at its port, this one included.
     pub(super) stations: u32,
-    /// Stations that the port may have.
+    /// Largest number of stations of its port.
     pub(super) limit: u32,
 }
 
 impl Newcomer {
-    /// A station set by hand, for which a learned one of any port makes room.
+    /// Makes a station set by hand, for which a learned one of any port makes room.
     pub(super) fn by_hand() -> Self {
         Self { port: PortIndex::NONE, stations: 0, limit: u32::MAX }
     }
 
-    /// Whether only a station of its own port may make room for it.
+    /// Returns whether only a station of its own port may make room for it.
     pub(super) fn exceeds_limit(self) -> bool {
         self.stations > self.limit
     }
@@ -51,7 +51,7 @@ pub(super) struct Victim<'a> {
     pub(super) word: u64,
     /// The new station's place, if the victim's slot is one of its candidates.
     pub(super) place: Option<Place>,
-    /// Stations at the victim's port, and seconds since the victim was heard: the larger leaves.
+    /// Stations at the victim's port, and seconds since the victim was heard: the largest is evicted.
     rank: (u32, u32),
 }
 
@@ -62,18 +62,19 @@ impl Fdb {
         self
     }
 
-    /// Returns the number of stations that can be learned at one port.
+    /// Returns the largest number of stations learned at one port.
     pub fn port_limit(&self) -> u32 {
         self.port_limit
     }
 
-    /// Returns the limit of a port with a setting of its own, which turns stations away instead of replacing them.
+    /// Returns the table's limit for a port with its own limit of `most`, which refuses stations instead of replacing
+    /// them.
     pub(super) fn limit_beside(&self, most: u32) -> u32 {
         if most == u32::MAX { self.port_limit } else { u32::MAX }
     }
 
-    /// Has ports that are well below their limit noted again when they next reach it. A port around its limit is so
-    /// noted once.
+    /// Lets ports that are well below their limit be noted again. A port that stays close to its limit is so noted
+    /// once.
     pub fn rearm(&self) {
         let enough = self.port_limit - self.port_limit / 8;
         for port in self.at_limit.ports() {
@@ -88,8 +89,8 @@ impl Fdb {
         self.at_limit.ports().collect()
     }
 
-    /// Finds a station to make room for a new one. Slots other than the new one's candidates are searched, `sweep` buckets
-    /// from `hand()` on, if emptying one of them would help and the candidates do not have the answer.
+    /// Finds a station to make room for a new one. Searches slots other than the new one's candidates, in `sweep`
+    /// buckets from `hand()` on, if emptying one of them would help and the candidates do not settle it.
     pub(super) fn victim(
         &self,
         first: Place,
@@ -106,7 +107,7 @@ impl Fdb {
             best = larger(best, self.judge(new, place.bucket, slot, word, now, Some(place)));
         }
         // Without a free slot among the candidates, an empty one elsewhere is no use. A port with half of all stations
-        // is the largest.
+        // has most.
         let settled = |victim: &Victim<'_>| new.exceeds_limit() || victim.rank.0 as usize >= self.len() / 2;
         if !free || !(new.exceeds_limit() || self.is_full()) || best.as_ref().is_some_and(settled) {
             return best;
@@ -122,7 +123,7 @@ impl Fdb {
         best
     }
 
-    /// Ranks the station of a slot; `None` for one that stays.
+    /// Ranks the station of a slot; `None` for one that cannot be evicted.
     #[inline]
     fn judge<'a>(
         &self,
@@ -154,7 +155,7 @@ impl Fdb {
     }
 }
 
-/// The station that leaves; the first of equals.
+/// Returns the station to evict; the first of equals.
 fn larger<'a>(best: Option<Victim<'a>>, other: Option<Victim<'a>>) -> Option<Victim<'a>> {
     match (best, other) {
         (Some(best), Some(other)) if other.rank > best.rank => Some(other),

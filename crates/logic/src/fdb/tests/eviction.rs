@@ -1,8 +1,8 @@
-//! Limits of ports, who makes room for whom, and counts that do not drift.
+//! Limits of ports, choice of victims, and counts that do not drift.
 
 use super::*;
 
-/// Stations by port, counted one by one.
+/// Counts the stations by port, one by one.
 fn recount(fdb: &Fdb) -> HashMap<PortIndex, u32> {
     let mut counts = HashMap::new();
     fdb.entries().iter().for_each(|entry| *counts.entry(entry.port).or_insert(0) += 1);
@@ -15,7 +15,7 @@ fn learned(port: PortIndex, n: u64, seen: u32) -> Station {
 
 #[test]
 fn a_flood_evicts_only_stations_of_the_flooding_port() {
-    // With a limit, and when only the table's own is met.
+    // With a limit for each port, and with the table's capacity as the only limit.
     for limit in [75, 100] {
         let fdb = Fdb::new(4096).with_port_limit(4096 * limit / 100);
         (0..10).for_each(|n| _ = fdb.learn(key(n), B, 0));
@@ -61,19 +61,19 @@ fn a_station_moves_to_a_port_at_its_limit() {
     fdb.learn(key(3), B, 0);
     assert!(fdb.learn(key(3), A, 1));
     assert_eq!((fdb.lookup(key(3)), fdb.stations_at(A)), (Some(A), 3));
-    // What is set by hand is not limited either, and counts.
+    // Static entries are not limited either, and count.
     fdb.add_static(1, mac(4), A).unwrap();
     assert_eq!((fdb.stations_at(A), fdb.stats().evicted), (4, 0));
 }
 
 #[test]
-fn a_setting_of_the_port_takes_the_place_of_the_limit() {
+fn a_ports_own_setting_replaces_the_limit() {
     let fdb = Fdb::new(4096).with_port_limit(10);
     for n in 0..50 {
         assert_eq!(fdb.learn_within(key(n), A, 0, 50, false), Admission::Learned);
     }
     assert_eq!(fdb.learn_within(key(50), A, 0, 50, false), Admission::Refused);
-    // Without a number of its own, the limit holds, and nothing that stays makes room.
+    // Without a number of its own, the limit holds, and sticky stations make no room.
     for n in 100..110 {
         assert_eq!(fdb.learn_within(key(n), B, 0, u32::MAX, true), Admission::Learned);
     }
@@ -132,7 +132,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let (n, p) = (0u64..60, 0u16..4);
     prop_oneof![
-        // Ports differ in how much is heard there.
+        // Ports differ in the number of stations heard.
         12 => (n.clone(), prop_oneof![6 => Just(0u16), 1 => p.clone()]).prop_map(|(n, p)| Op::Learn(n, p)),
         3 => (n.clone(), p.clone(), prop_oneof![1u32..6, Just(u32::MAX)], any::<bool>())
             .prop_map(|(n, p, most, sticky)| Op::Within(n, p, most, sticky)),
@@ -148,7 +148,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Does `op` to a table.
+/// Applies `op` to a table.
 fn apply(fdb: &Fdb, now: u32, op: &Op) {
     match *op {
         Op::Learn(n, port) => _ = fdb.learn(key(n), PortIndex(port), now),
@@ -201,7 +201,7 @@ proptest! {
             prop_assert!(fdb.len() <= fdb.capacity());
             let events = fdb.drain_events().0;
             let Some((port, limit)) = newcomer else { continue };
-            // Its port has no more than it may, unless it had before.
+            // Its port has at most its limit, unless it had more before.
             prop_assert!(fdb.stations_at(port) <= limit.max(at(port)), "{:?}", op);
             for evicted in events.iter().filter(|event| event.change == FdbChange::Evicted) {
                 prop_assert!(evicted.port == port || at(evicted.port) > at(port), "{:?}: {:?}", op, evicted);
@@ -213,7 +213,7 @@ proptest! {
 }
 
 #[test]
-fn counts_agree_after_workers_have_fought() {
+fn counts_agree_after_workers_contended() {
     // Fewer slots than stations, and one port that hears most of them.
     let fdb = Fdb::new(512).with_port_limit(256);
     let start = Barrier::new(5);
