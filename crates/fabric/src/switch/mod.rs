@@ -38,6 +38,7 @@ use crate::protect::policing::Guards;
 use crate::rx::BatchLimits;
 use crate::worker::crew::{Crew, Reserve, STAND_INS};
 use crate::worker::handle::WorkerHandle;
+use crate::worker::overrun::{Overrun, OverrunListener};
 use crate::worker::post::Post;
 use crate::worker::run::Pace;
 use crate::worker::start;
@@ -223,6 +224,16 @@ impl Switch {
     /// Names who is told when ports go up and down; only the first one named is.
     pub fn on_link(&self, listener: LinkListener) {
         let _ = self.link_listener.set(listener);
+    }
+
+    /// Names who is told when batches begin and cease to overrun; only the first call has an effect.
+    pub fn on_overrun(&self, listener: OverrunListener) {
+        self.crew.overruns.listen(listener);
+    }
+
+    /// Batches that have kept their thread for more than a second, as one in a logic that loops does.
+    pub fn overruns(&self) -> Vec<Overrun> {
+        self.crew.overruns.list()
     }
 
     fn tell(&self, bridge: &Bridge, at: PortIndex, was_up: bool) {

@@ -14,6 +14,7 @@ use crate::wake::hush::Hush;
 use crate::worker::duty::Duty;
 use crate::worker::handle::Ended;
 use crate::worker::janitor::Janitor;
+use crate::worker::overrun::Overruns;
 use crate::worker::post::Post;
 use crate::worker::probe::Probers;
 use crate::worker::run::{End, Hand, bring_back};
@@ -31,6 +32,7 @@ pub(crate) struct Crew {
     /// Rung by threads that wake.
     pub(crate) doorbell: Arc<Doorbell<ThreadBell>>,
     pub(crate) stopped: AtomicBool,
+    pub(crate) overruns: Overruns,
     /// Those that stand in for nobody, by their places.
     idle: Mutex<Vec<usize>>,
 }
@@ -38,8 +40,8 @@ pub(crate) struct Crew {
 impl Crew {
     pub(crate) fn new(reclaim: Arc<Reclaim>) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(STAND_INS));
-        let (clients, hush, doorbell, stopped) = Default::default();
-        Arc::new(Self { reclaim, clients, hush, doorbell, stopped, idle })
+        let (clients, hush, doorbell, stopped, overruns) = Default::default();
+        Arc::new(Self { reclaim, clients, hush, doorbell, stopped, overruns, idle })
     }
 
     /// A thread of the crew, which has this post.

@@ -3,6 +3,7 @@
 //! - `run.rs`: a worker's thread: rounds of tasks, polling, watching and sleeping;
 //! - `duty.rs`: what it owns, which another thread can go on with;
 //! - `watchdog.rs`: notices that a client holds a worker up, and has another thread stand in;
+//! - `overrun.rs`: batches that a logic does not finish in time;
 //! - `probe.rs`, `janitor.rs`: its helpers, who find out whose memory it is, and who do what it must not wait for;
 //! - `desk.rs`, `post.rs`, `site.rs`: where a thread leaves its duty meanwhile, and what the watchdog sees of it;
 //! - `crew.rs`, `start.rs`: starting all of these threads;
@@ -14,6 +15,7 @@ pub(crate) mod desk;
 pub(crate) mod duty;
 pub(crate) mod handle;
 pub(crate) mod janitor;
+pub(crate) mod overrun;
 pub(crate) mod post;
 pub(crate) mod probe;
 pub(crate) mod run;
@@ -22,4 +24,5 @@ pub(crate) mod start;
 pub(crate) mod tasks;
 pub(crate) mod watchdog;
 
+pub use overrun::{Overrun, OverrunListener};
 pub use run::Pace;

@@ -39,6 +39,7 @@ use crate::worker::crew::Crew;
 use crate::worker::duty::Duty;
 use crate::worker::handle::{Command, Commands};
 use crate::worker::janitor::Janitor;
+use crate::worker::overrun::{self, Overrun};
 use crate::worker::post::{Post, Sleep, Work};
 use crate::worker::probe::{Probe, Probers};
 
@@ -66,6 +67,12 @@ struct Seen {
     cpu_time: Duration,
     /// How it is stuck, from when that was noticed until it comes out.
     stuck: Option<Stuck>,
+    /// When its batch was first seen.
+    since: Option<Instant>,
+    /// CPU time and sleep of its batch, page faults and signals aside.
+    spent: Duration,
+    /// Its batch [overruns](crate::worker::overrun).
+    overruns: bool,
 }
 
 /// A thread that a client holds up.
@@ -176,18 +183,20 @@ impl Watch {
         let Some((earlier, work)) = still else {
             // What it had when this began, or a little later.
             seen.cpu_time = seen.work.map_or(Duration::ZERO, |_| post.cpu_time());
+            (seen.since, seen.spent) = (Some(Instant::now()), Duration::ZERO);
             return;
         };
         let state = seen.state(post, work);
-        if state == State::Running {
+        if state == State::Running && seen.spent < overrun::LIMIT {
             return;
         }
         self.crew.reclaim.quiescence.set_stuck(post.number, true);
         let (suspects, probes) = Default::default();
         seen.stuck = Some(Stuck { work, looks: 1, suspects, probes, proven: false, relieved: None });
-        if earlier == work {
+        if earlier == work && state != State::Running {
             self.name(i, state);
         }
+        self.note_overrun(i);
         self.relieve(i);
     }
 
@@ -201,14 +210,21 @@ impl Watch {
             (stuck.work.at, stuck.looks, stuck.proven) = (at, 0, false);
             let past = (std::mem::take(&mut stuck.suspects), std::mem::take(&mut stuck.probes));
             let relieved = stuck.relieved.clone();
+            self.end_overrun(i);
             past.0.iter().for_each(|client| self.decide(client));
             self.janitor.give(move || drop(past));
             return self.make_up(i, relieved.as_deref());
         }
         let work = stuck.work;
         let state = seen.state(post, work);
+        self.note_overrun(i);
+        let Some(seen) = self.seen.get_mut(i) else { return };
         // Whoever sleeps while it signals waits for something else.
-        let counts = if work.at.ringing { state == State::Signalling } else { state != State::Running };
+        let counts = if work.at.ringing {
+            state == State::Signalling
+        } else {
+            state != State::Running && !seen.overruns
+        };
         if counts {
             if let Some(stuck) = &mut seen.stuck {
                 stuck.looks += 1;
@@ -316,6 +332,8 @@ impl Watch {
         let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
         let Some(stuck) = seen.stuck.take() else { return };
         seen.work = None;
+        self.end_overrun(i);
+        let Some(post) = self.posts.get(i) else { return };
         if stuck.relieved.is_none() {
             // Else it has said so itself.
             self.crew.reclaim.quiescence.set_stuck(post.number, false);
@@ -323,6 +341,25 @@ impl Watch {
         stuck.suspects.iter().for_each(|client| self.decide(client));
         self.janitor.give(move || drop((stuck.suspects, stuck.probes)));
         self.make_up(i, stuck.relieved.as_deref());
+    }
+
+    /// Reports the batch of thread `i` if it overruns.
+    fn note_overrun(&mut self, i: usize) {
+        let Some(seen) = self.seen.get_mut(i) else { return };
+        if seen.spent >= overrun::LIMIT && !seen.overruns {
+            seen.overruns = true;
+            let since = seen.since.unwrap_or_else(Instant::now);
+            self.crew.overruns.begin(Overrun { thread: i, since });
+        }
+    }
+
+    /// The batch of thread `i` has ended, or is past the logic.
+    fn end_overrun(&mut self, i: usize) {
+        let Some(seen) = self.seen.get_mut(i) else { return };
+        seen.spent = Duration::ZERO;
+        if std::mem::take(&mut seen.overruns) {
+            self.crew.overruns.end(i);
+        }
     }
 
     /// Has the receivers signalled that were left out because of thread `i`.
@@ -372,11 +409,17 @@ impl Seen {
     fn state(&mut self, post: &Post, work: Work) -> State {
         let cpu_time = post.cpu_time();
         let had = cpu_time.saturating_sub(std::mem::replace(&mut self.cpu_time, cpu_time));
-        match post.sleep() {
+        let state = match post.sleep() {
             Sleep::Uninterruptible if had < PERIOD / 16 => State::Faulting,
             Sleep::Interruptible if had < PERIOD / 16 => State::Asleep,
             _ if work.at.ringing && had >= PERIOD / 2 => State::Signalling,
             _ => State::Running,
-        }
+        };
+        self.spent += match state {
+            State::Asleep if !work.at.ringing => PERIOD,
+            State::Running if !work.at.ringing => had,
+            _ => Duration::ZERO,
+        };
+        state
     }
 }
