@@ -83,6 +83,7 @@ struct msw_host {
     int32_t (*release)(struct msw_batch *, uint32_t kept);
     void (*remark)(struct msw_batch *, uint32_t packet, const char *text, uint32_t len, uint32_t kind, uint64_t value);
     void (*log)(struct msw_batch *, const char *text, uint32_t len);
+    int32_t (*port_index)(struct msw_batch *, const char *name, uint32_t len);
 };
 
 /* The packets that came from one queue in one go. */
@@ -106,7 +107,8 @@ struct msw_batch {
     uint64_t tables[8]; /* Where the tables are: mswitch_table.h. */
     uint64_t host;
     uint32_t set_at;
-    uint32_t explain; /* Somebody wants to know why packets go where they go: msw_explain. */
+    uint32_t explain;       /* Somebody wants to know why packets go where they go: msw_explain. */
+    uint64_t ports_version; /* Changes whenever ports come or go: msw_port_of. */
 };
 
 static inline struct msw_packet *msw_packets(struct msw_batch *batch) {
@@ -226,6 +228,39 @@ static inline void msw_remark(struct msw_batch *batch, uint32_t packet, const ch
     ((const struct msw_host *)(uintptr_t)batch->host)->remark(batch, packet, text, len, kind, value);
 }
 #endif
+
+/* The index of the port with this name; -1: the bridge has none; -2: the ports are changing at the moment, ask again. Use msw_port_of. */
+#ifdef __wasm__
+MSW_IMPORT(msw_port_index) int32_t msw_port_index(struct msw_batch *batch, const char *name, uint32_t len);
+#else
+static inline int32_t msw_port_index(struct msw_batch *batch, const char *name, uint32_t len) {
+    return ((const struct msw_host *)(uintptr_t)batch->host)->port_index(batch, name, len);
+}
+#endif
+
+/* A port by name, whose index is looked up again whenever ports come or go. Each worker needs its own: in msw_state. */
+struct msw_port_name {
+    uint64_t version; /* That of the ports when the index was looked up. */
+    int32_t index;
+    uint32_t len;
+    char name[64];
+};
+
+/* Sets the name; returns 0 if no port can have it. */
+static inline int msw_port_name(struct msw_port_name *port, const char *name, size_t len) {
+    if (len == 0 || len > sizeof port->name) return 0;
+    port->version = 0, port->index = -1, port->len = (uint32_t)len;
+    __builtin_memmove(port->name, name, len);
+    return 1;
+}
+
+/* The port's index; -1 while the bridge has no such port. */
+static inline int32_t msw_port_of(struct msw_batch *batch, struct msw_port_name *port) {
+    if (port->version == batch->ports_version) return port->index;
+    int32_t index = msw_port_index(batch, port->name, port->len);
+    if (index != -2) port->index = index, port->version = batch->ports_version;
+    return port->index;
+}
 
 /* What the value is. */
 #define MSW_NUMBER 0

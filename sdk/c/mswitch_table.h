@@ -24,7 +24,8 @@ struct msw_table {
     uint32_t slot_len;    /* Bytes. */
     uint32_t key_words;   /* 8 bytes each. */
     uint32_t value_words;
-    uint64_t reserved[5];
+    uint64_t prefixes[3]; /* A bit for each length of a prefix that is or was in the table: mswitch_lpm.h. */
+    uint64_t reserved[2];
 };
 
 /* Table number so and so of the description. */

@@ -71,6 +71,8 @@ reasons! {
     Logic = "logic",
     /// The logic failed.
     LogicFault = "logic-fault",
+    /// The logic sent it to a port that the bridge does not have.
+    NoPort = "no-port",
     /// It crossed from bridge to bridge more often than packets may: their patch ports form a loop.
     Loop = "loop",
 }

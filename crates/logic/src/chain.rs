@@ -227,6 +227,11 @@ impl Logic for Chain {
         self.logics().fold(Views::default(), |views, logic| views.or(logic.views()))
     }
 
+    fn called_on(&self, thread: usize) -> Option<String> {
+        self.stages()
+            .find_map(|(number, stage)| Some(format!("stage {number}, {}", stage.logic.called_on(thread)?)))
+    }
+
     fn is_outdated(&self) -> bool {
         self.logics().any(|logic| logic.is_outdated())
     }
@@ -280,8 +285,8 @@ impl Logic for Chain {
         }
     }
 
-    /// What the stages know, one after the other, each behind a mark with its number and name: another chain gives it to the
-    /// same stages, and other logics take what they understand, whose ever it is.
+    /// What the stages know, one after the other, each behind a mark with its number and name: another chain gives it to their
+    /// [successors](predecessors), and other logics take what they understand, whose ever it is.
     fn hand_over(&self) -> Vec<State> {
         let of = |(number, stage): (usize, &Stage)| {
             let states = stage.logic.hand_over();
@@ -295,12 +300,12 @@ impl Logic for Chain {
         if !states.iter().any(|state| state.name == MARK) {
             return self.logics().for_each(|logic| logic.take_over(states));
         }
-        for (number, stage) in self.stages() {
-            let own = mark(number, stage.logic.name());
-            let Some(at) = states.iter().position(|state| *state == own) else { continue };
-            let own = states.get(at + 1..).unwrap_or_default();
-            let end = own.iter().position(|state| state.name == MARK).unwrap_or(own.len());
-            stage.logic.take_over(own.get(..end).unwrap_or_default());
+        let before = stages_of(states);
+        let names: Vec<_> = self.logics().map(|logic| logic.name()).collect();
+        for (stage, old) in self.logics().zip(predecessors(&names, &before)) {
+            if let Some((.., states)) = old.and_then(|old| before.get(old)) {
+                stage.take_over(states);
+            }
         }
     }
 
@@ -311,6 +316,50 @@ impl Logic for Chain {
 
 fn named(number: usize, name: &str) -> String {
     format!("stage{number}_{name}")
+}
+
+/// A stage that hands over: its number, its logic's name, and its states.
+type Old<'a> = (usize, &'a str, &'a [State]);
+
+/// The stages that hand something over.
+fn stages_of(states: &[State]) -> Vec<Old<'_>> {
+    let mut stages = Vec::new();
+    let mut rest = states;
+    while let Some(at) = rest.iter().position(|state| state.name == MARK) {
+        let Some((mark, own)) = rest.get(at..).and_then(<[State]>::split_first) else { break };
+        let end = own.iter().position(|state| state.name == MARK).unwrap_or(own.len());
+        let (own, later) = own.split_at(end);
+        let name = std::str::from_utf8(&mark.entries).ok().and_then(|text| text.split_once(' '));
+        if let Some((number, name)) = name.and_then(|(number, name)| Some((number.parse().ok()?, name))) {
+            stages.push((number, name, own));
+        }
+        rest = later;
+    }
+    stages
+}
+
+/// The stage before, by its place in `before`, that each of the stages with these logics inherits from: the one with the same number
+/// and logic, else one with the same logic, else the one with the same number whose logic is gone. Each hands over to one stage.
+fn predecessors(names: &[&str], before: &[Old<'_>]) -> Vec<Option<usize>> {
+    let mut found = vec![None; names.len()];
+    let passes: [fn(usize, &str, &Old<'_>) -> bool; 3] = [
+        |number, name, old| old.0 == number && old.1 == name,
+        |_, name, old| old.1 == name,
+        |number, _, old| old.0 == number,
+    ];
+    for suits in passes {
+        for (i, name) in names.iter().enumerate() {
+            let free = |old: &usize| !found.contains(&Some(*old));
+            let mut olds = before.iter().enumerate().filter(|(_, old)| suits(i + 1, name, old));
+            let old = olds.find_map(|(old, _)| Some(old).filter(free));
+            if let Some(place) = found.get_mut(i)
+                && place.is_none()
+            {
+                *place = old;
+            }
+        }
+    }
+    found
 }
 
 fn mark(number: usize, name: &str) -> State {

@@ -62,6 +62,12 @@ pub trait Logic: fabric::SwitchLogic {
         Vec::new()
     }
 
+    /// The module of this logic that a thread is calling at the moment; the thread's number is that of
+    /// [`fabric::worker::Overrun`].
+    fn called_on(&self, _thread: usize) -> Option<String> {
+        None
+    }
+
     /// Whether the files that it was made of have changed since.
     fn is_outdated(&self) -> bool {
         false

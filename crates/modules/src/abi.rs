@@ -92,6 +92,8 @@ pub(crate) struct BatchHead {
     pub(crate) set_at: u32,
     /// Other than 0: somebody wants to know why packets go where they go.
     pub(crate) explain: u32,
+    /// Changes whenever ports come and go.
+    pub(crate) ports: u64,
 }
 
 /// `struct msw_packet`.
@@ -198,4 +200,11 @@ pub(crate) struct HostFunctions {
     pub(crate) remark: unsafe extern "C" fn(*mut BatchHead, u32, *const u8, u32, u32, u64),
     /// Has a line written to the log.
     pub(crate) log: unsafe extern "C" fn(*mut BatchHead, *const u8, u32),
+    /// The index of the port of this name, [`NO_PORT`], or [`ASK_AGAIN`].
+    pub(crate) port: unsafe extern "C" fn(*mut BatchHead, *const u8, u32) -> i32,
 }
+
+/// The bridge has no port of this name.
+pub(crate) const NO_PORT: i32 = -1;
+/// The ports are changing at the moment.
+pub(crate) const ASK_AGAIN: i32 = -2;

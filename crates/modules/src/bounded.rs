@@ -145,12 +145,13 @@ impl Runner for Bounded {
                 }
             }
         }
-        let (outputs, runner) = result.recv().map_err(|_| "it failed; this is a bug in mswitch".to_owned())?;
+        let (outputs, runner) =
+            result.recv().map_err(|_| "it failed; this is a bug in mswitch".to_owned())?;
         self.runner = Some(runner);
         outputs
     }
 
-    fn command(&mut self, _: u32) -> Result<i32, String> {
+    fn command(&mut self, _: u32, _: &mut dyn Host) -> Result<i32, String> {
         Err("this instance takes no commands".into())
     }
 }

@@ -12,29 +12,49 @@ use packet::offload::{Gso, Offload};
 
 use crate::abi::{Packet, flag, kind, verb};
 use crate::held_packets::HeldPackets;
+use crate::ports::PortNames;
 use crate::window::{SPARE, Window};
+
+/// Bytes of an Ethernet header, which a packet keeps whatever is taken from its front.
+const ETHERNET: u32 = 14;
 
 /// Deliveries that a module can ask for in one batch: each packet of a usual batch to two thousand ports.
 pub(crate) const MAX_DELIVERIES: usize = 128 << 10;
 
-/// What an instance can ask for while it decides.
+/// Functions of the switch that a module can call. Without a batch, as at a module's start, most do nothing.
 pub(crate) trait Host {
     /// Brings so many bytes of a packet into its header; returns how many are there.
-    fn pull(&mut self, packet: u32, bytes: u32) -> u32;
+    fn pull(&mut self, _packet: u32, _bytes: u32) -> u32 {
+        0
+    }
     /// Makes a copy of a packet; returns its number, or -1.
-    fn copy(&mut self, packet: u32) -> i32;
+    fn copy(&mut self, _packet: u32) -> i32 {
+        -1
+    }
     /// Whether a port is there and up.
-    fn is_up(&mut self, port: u32) -> bool;
+    fn is_up(&mut self, _port: u32) -> bool {
+        false
+    }
     /// Makes a packet of these bytes; returns its number, or -1.
-    fn originate(&mut self, bytes: &[u8]) -> i32;
+    fn originate(&mut self, _bytes: &[u8]) -> i32 {
+        -1
+    }
     /// Copies bytes of a packet, from one of them on; returns how many.
-    fn read(&mut self, packet: u32, from: u32, out: &mut [u8]) -> u32;
+    fn read(&mut self, _packet: u32, _from: u32, _out: &mut [u8]) -> u32 {
+        0
+    }
     /// Keeps a packet beyond this batch; returns a number for it, or -1.
-    fn retain(&mut self, packet: u32) -> i32;
+    fn retain(&mut self, _packet: u32) -> i32 {
+        -1
+    }
     /// Returns a held packet to the batch; returns its number there, or -1.
-    fn release(&mut self, held: u32) -> i32;
+    fn release(&mut self, _held: u32) -> i32 {
+        -1
+    }
     /// Says something about a packet, with a value of a [`kind`] in the place of `{}`.
-    fn remark(&mut self, packet: u32, text: &[u8], kind: u32, value: u64);
+    fn remark(&mut self, _packet: u32, _text: &[u8], _kind: u32, _value: u64) {}
+    /// Returns the index of the port of this name, [`NO_PORT`](crate::abi::NO_PORT) or [`ASK_AGAIN`](crate::abi::ASK_AGAIN).
+    fn port(&mut self, name: &[u8]) -> i32;
 }
 
 /// What an entry of a window's list of packets stands for.
@@ -66,6 +86,8 @@ pub(crate) struct Call<'c, 'b> {
     pub(crate) held: &'c mut HeldPackets,
     /// Room for the ports of a set.
     pub(crate) ports: &'c mut Vec<PortIndex>,
+    /// The bridge's ports.
+    pub(crate) names: &'c PortNames,
     /// How many of the list are there.
     pub(crate) versions: usize,
     /// Deliveries that it may still ask for.
@@ -103,22 +125,30 @@ impl Call<'_, '_> {
 
     /// Does to the fabric's version what the module did to entry `i` of the list.
     #[inline(always)]
-    pub(crate) fn follow(&mut self, i: usize) {
-        let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else { return };
+    pub(crate) fn follow(&mut self, i: usize) -> Result<(), String> {
+        let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else {
+            return Ok(());
+        };
         let plain = packet.header == shadow.header && packet.vlan == shadow.vlan && !shadow.open;
         if !plain || !self.in_place {
-            self.follow_changes(i, packet, shadow);
+            self.follow_changes(i, packet, shadow)?;
         }
+        Ok(())
     }
 
-    fn follow_changes(&mut self, i: usize, packet: Packet, mut shadow: Shadow) {
+    fn follow_changes(&mut self, i: usize, packet: Packet, mut shadow: Shadow) -> Result<(), String> {
         if shadow.gone {
-            return;
+            return Ok(());
         }
         let v = shadow.frame.version();
         if packet.header != shadow.header {
-            let start = packet.header.checked_sub(shadow.slot).map_or(usize::MAX, |start| start as usize);
-            shadow.gone = !self.batch.set_start(v, start);
+            let end = shadow.header + self.batch.header(v).len() as u32;
+            let last = end.saturating_sub(ETHERNET);
+            if !(shadow.slot..=last).contains(&packet.header) {
+                let (found, first) = (packet.header, shadow.slot);
+                return Err(format!("packet {i}: `header` is {found}, expected {first} to {last}"));
+            }
+            shadow.gone = !self.batch.set_start(v, (packet.header - shadow.slot) as usize);
             shadow.header = packet.header;
         }
         if !self.in_place && !shadow.gone {
@@ -137,6 +167,7 @@ impl Call<'_, '_> {
         if let Some(slot) = self.shadows.get_mut(i) {
             *slot = shadow;
         }
+        Ok(())
     }
 
     /// Carries out output `i`.
@@ -146,7 +177,7 @@ impl Call<'_, '_> {
         let at = usize::from(output.packet);
         let shadow = match self.shadows.get(at) {
             Some(shadow) if at < self.versions => *shadow,
-            _ => return Err(format!("output {i} names packet {at} of {}", self.versions)),
+            _ => return Err(format!("output {i}: there is no packet {at}, the batch has {}", self.versions)),
         };
         if shadow.gone {
             return Ok(());
@@ -172,7 +203,13 @@ impl Call<'_, '_> {
                 shadow.frame.flood_among(self.batch, self.ports);
             }
             verb::CONSUME => self.batch.consume(v),
-            other => return Err(format!("output {i} has verb {other}, which there is not")),
+            other => {
+                return Err(format!(
+                    "output {i}: unknown verb {other}, expected {} to {}",
+                    verb::SEND,
+                    verb::CONSUME
+                ));
+            }
         }
         Ok(())
     }
@@ -180,8 +217,7 @@ impl Call<'_, '_> {
     /// Takes so many deliveries off what a batch may have; one to a single port is no matter, outputs being few.
     fn spend(&mut self, deliveries: usize) -> Result<(), String> {
         let left = self.budget.checked_sub(deliveries);
-        self.budget =
-            left.ok_or_else(|| format!("it asks for more than {MAX_DELIVERIES} deliveries of a batch"))?;
+        self.budget = left.ok_or_else(|| format!("more than {MAX_DELIVERIES} deliveries of one batch"))?;
         Ok(())
     }
 
@@ -191,7 +227,8 @@ impl Call<'_, '_> {
         if at >= self.versions {
             return None;
         }
-        self.follow(at);
+        // A header that cannot be is reported when the module has returned.
+        self.follow(at).ok()?;
         self.shadows.get(at).copied().filter(|shadow| !shadow.gone)
     }
 
@@ -306,5 +343,9 @@ impl Host for Call<'_, '_> {
                 self.batch.remark(v, "{}{}{}{}", &parts);
             }
         }
+    }
+
+    fn port(&mut self, name: &[u8]) -> i32 {
+        self.names.look(name)
     }
 }

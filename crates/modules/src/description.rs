@@ -115,6 +115,13 @@ struct RawTable {
     capacity: u32,
     /// The parameter that says after how many seconds entries go whose column of type `seconds` was not set anew.
     expires: Option<String>,
+    /// Whether the module's successor gets the entries.
+    #[serde(default = "yes")]
+    hand_over: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -149,12 +156,14 @@ pub(crate) enum Type {
     Port,
     /// When it was, in seconds of the switch's clock (4 bytes).
     Seconds,
+    /// The length of a prefix (1 byte), behind the address that it belongs to: a longest match tries the lengths in use.
+    Prefix,
 }
 
 impl Type {
     fn len(self) -> usize {
         match self {
-            Type::U8 => 1,
+            Type::U8 | Type::Prefix => 1,
             Type::U16 | Type::Port => 2,
             Type::U32 | Type::Ipv4 | Type::Seconds => 4,
             Type::Mac => 6,
@@ -171,7 +180,7 @@ impl Type {
         }
         let number = u64::from_le_bytes(wide);
         match self {
-            Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Port => number.to_string(),
+            Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Port | Type::Prefix => number.to_string(),
             Type::Seconds => format!("{} s ago", now.wrapping_sub(number as u32)),
             Type::Mac => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
             Type::Ipv4 => <[u8; 4]>::try_from(bytes)
@@ -209,6 +218,7 @@ pub(crate) struct TableInfo {
     pub(crate) value_len: usize,
     pub(crate) capacity: u32,
     pub(crate) expires: Option<String>,
+    pub(crate) hand_over: bool,
 }
 
 impl TableInfo {
@@ -375,6 +385,7 @@ fn table(raw: RawTable, logic: &LogicDescription) -> Result<TableInfo, String> {
         value_len,
         capacity: raw.capacity,
         expires: raw.expires,
+        hand_over: raw.hand_over,
     };
     if let Some(param) = &table.expires {
         let numeric = logic.params.iter().any(|p| {

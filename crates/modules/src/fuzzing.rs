@@ -46,7 +46,7 @@ impl Source for Scripted {
         &self.description
     }
 
-    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
+    fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
         let layout = Layout::new(self.description.state);
         // Zeroes from the system are not touched until they are used.
         let mut memory = vec![0u8; layout.len + 64];
@@ -108,7 +108,7 @@ impl Runner for Follower {
         }
     }
 
-    fn command(&mut self, _: u32) -> Result<i32, String> {
+    fn command(&mut self, _: u32, _: &mut dyn Host) -> Result<i32, String> {
         Ok(0)
     }
 }

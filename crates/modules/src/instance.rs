@@ -21,6 +21,7 @@ const READY: u8 = 0;
 const BUSY: u8 = 1;
 const FAILED: u8 = 2;
 const RESTARTING: u8 = 3;
+const WITHDRAWN: u8 = 4;
 
 /// Back-off after the first failure; it doubles with each.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
@@ -101,6 +102,17 @@ impl InstanceSlot {
             Err(message) => self.fail(message),
         }
         Some(done)
+    }
+
+    /// Whether a thread uses the instance at the moment.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == BUSY
+    }
+
+    /// Takes the instance out of use while another one of the module is stuck, or puts it back.
+    pub(crate) fn withdraw(&self, stuck: bool) {
+        let (from, to) = if stuck { (READY, WITHDRAWN) } else { (WITHDRAWN, READY) };
+        let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     #[cold]

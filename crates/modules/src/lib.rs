@@ -7,7 +7,9 @@
 //! - `module.rs`: what the switch sees, the same for both kinds; `instance.rs`: one worker's instance, and its failures;
 //! - `call.rs`: a batch while a module has it; `held_packets.rs`: packets that it holds; `log.rs`: its lines in the daemon's log;
 //! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `compiled.rs`: WebAssembly compiled, on disk too;
-//! - `watchdog.rs`: interrupts modules that run too long, and restarts those that failed;
+//! - `watchdog.rs`: interrupts modules that run too long, restarts those that failed, and withdraws those that are stuck;
+//! - `bounded.rs`: calls outside of workers, which must return in time; `crash.rs`: names a native module that crashes;
+//! - `ports.rs`: the names of a bridge's ports;
 //! - `description.rs`: what a module says about itself.
 //!
 //! Invariants: nothing that a module leaves in the window is believed: each number is read once, after the module returned,
@@ -19,9 +21,12 @@
 #![cfg_attr(not(any(feature = "wasm", feature = "native")), allow(dead_code))]
 
 mod abi;
+mod bounded;
 mod call;
 #[cfg(feature = "wasm")]
 mod compiled;
+#[cfg(feature = "native")]
+mod crash;
 mod description;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -31,6 +36,7 @@ mod log;
 mod module;
 #[cfg(feature = "native")]
 mod native;
+mod ports;
 mod table;
 #[cfg(feature = "wasm")]
 mod wasm;
@@ -38,6 +44,7 @@ mod watchdog;
 mod window;
 
 use logic::Kind;
+pub use watchdog::overran;
 
 /// `wasm:FILE`.
 #[cfg(feature = "wasm")]

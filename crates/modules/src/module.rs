@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Text, VersionId, clock};
 use logic::params::{self, ParamValue};
@@ -20,11 +20,13 @@ use logic::vlan::Vlans;
 use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, TableSize, Values};
 
 use crate::abi::{self, BatchHead, MAX_TABLES, Value};
+use crate::bounded::{self, Bounded};
 use crate::call::{Call, Host, MAX_DELIVERIES, Shadow};
 use crate::description::{Description, TableInfo, Timer, Type};
 use crate::held_packets::HeldPackets;
 use crate::instance::{Instance, InstanceSlot};
 use crate::log;
+use crate::ports::PortNames;
 use crate::table::SharedTable;
 use crate::watchdog;
 use crate::window::Window;
@@ -48,22 +50,25 @@ pub(crate) trait Source: Send + Sync {
     fn description(&self) -> &Description;
 
     /// Makes an instance and starts it.
-    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String>;
+    fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String>;
 
     /// The same of an instance that shares nothing with others.
-    fn instance_apart(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
+    fn instance_apart(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
         self.instance(setup)
     }
 }
 
 /// What an instance is made with.
-pub(crate) struct Setup<'a> {
-    /// Who it is in the log.
-    pub(crate) name: &'a Arc<str>,
+#[derive(Clone)]
+pub(crate) struct Setup {
+    /// Its name in the log.
+    pub(crate) name: Arc<str>,
     /// The tables that it sees.
-    pub(crate) tables: &'a [SharedTable],
+    pub(crate) tables: Arc<[SharedTable]>,
     /// The values of its parameters.
-    pub(crate) values: &'a Values,
+    pub(crate) values: Arc<Values>,
+    /// The bridge's ports.
+    pub(crate) ports: Arc<PortNames>,
     /// The worker that it is for.
     pub(crate) worker: usize,
 }
@@ -75,6 +80,16 @@ pub(crate) enum Because {
     OfPackets,
     /// Its time has come.
     OfTime,
+}
+
+impl Because {
+    /// The function that is called.
+    pub(crate) fn function(self) -> &'static str {
+        match self {
+            Because::OfPackets => abi::export::FORWARD,
+            Because::OfTime => abi::export::TIMER,
+        }
+    }
 }
 
 /// An instance.
@@ -89,7 +104,7 @@ pub(crate) trait Runner: Send {
     fn decide(&mut self, because: Because, host: &mut dyn Host) -> Result<u32, String>;
 
     /// Lets it carry out a command; returns what it returns.
-    fn command(&mut self, number: u32) -> Result<i32, String>;
+    fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String>;
 }
 
 /// See the module.
@@ -101,11 +116,13 @@ pub(crate) struct Inner {
     /// The file that it was read from, and what that was then.
     origin: Option<(PathBuf, Option<Stamp>)>,
     source: Box<dyn Source>,
-    values: Values,
-    tables: Vec<SharedTable>,
+    values: Arc<Values>,
+    tables: Arc<[SharedTable]>,
     /// One for each worker, and one for commands.
     slots: OnceLock<Box<[InstanceSlot]>>,
-    ports: Mutex<Vec<(u16, String)>>,
+    ports: Arc<PortNames>,
+    /// The command that is being carried out, and since when.
+    command: Mutex<Option<(String, Instant)>>,
 }
 
 /// A module's file, whole.
@@ -126,7 +143,7 @@ pub(crate) fn check_version(version: u32) -> Result<(), String> {
     match version == abi::VERSION {
         true => Ok(()),
         false => Err(format!(
-            "it speaks version {version} of the interface, and this switch version {}",
+            "built for version {version} of the interface; this switch supports version {}",
             abi::VERSION
         )),
     }
@@ -211,14 +228,18 @@ impl Inner {
     }
 
     fn instance(&self, worker: usize) -> Result<Instance, String> {
-        let setup = Setup { name: &self.name, tables: &self.tables, values: &self.values, worker };
-        Ok(self.ready(self.source.instance(&setup)?))
+        Ok(self.ready(self.source.instance(&self.setup(self.tables.clone(), worker))?))
+    }
+
+    fn setup(&self, tables: Arc<[SharedTable]>, worker: usize) -> Setup {
+        let (name, values, ports) = (self.name.clone(), self.values.clone(), self.ports.clone());
+        Setup { name, tables, values, ports, worker }
     }
 
     /// An instance that can do nothing to others, with tables (these) of its own.
-    fn instance_apart(&self, tables: &[SharedTable], worker: usize) -> Result<Instance, String> {
-        let setup = Setup { name: &self.name, tables, values: &self.values, worker };
-        Ok(self.ready(self.source.instance_apart(&setup)?))
+    fn instance_apart(&self, tables: Arc<[SharedTable]>, worker: usize) -> Result<Instance, String> {
+        let runner = self.source.instance_apart(&self.setup(tables.clone(), worker))?;
+        Ok(self.ready(Box::new(Bounded::new(runner, tables))))
     }
 
     fn ready(&self, runner: Box<dyn Runner>) -> Instance {
@@ -269,14 +290,62 @@ impl Inner {
         })
     }
 
-    fn port_number(&self, name: &str) -> u64 {
-        let ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        ports.iter().find(|(_, there)| there == name).map_or(abi::NOTHING, |(at, _)| u64::from(*at))
-    }
-
     fn name_ports(&self, window: &Window) {
         for (i, name) in self.port_params() {
-            window.set_value_number(i, self.port_number(name));
+            window.set_value_number(i, self.ports.value(name));
+        }
+    }
+
+    /// The slots of workers.
+    fn workers(&self) -> &[InstanceSlot] {
+        // The last one is for commands.
+        self.slots().split_last().map_or(&[], |(_, workers)| workers)
+    }
+
+    /// See [`watchdog::overran`].
+    pub(crate) fn overran(&self, threads: &[usize]) {
+        let is_stuck = |thread: &usize| self.workers().get(*thread).is_some_and(InstanceSlot::is_busy);
+        let stuck = threads.iter().any(is_stuck);
+        self.workers().iter().for_each(|slot| slot.withdraw(stuck));
+    }
+
+    /// Carries out command `number`, called `name`. Returns whether it succeeded, and its answer.
+    fn command(&self, number: usize, name: &str, arguments: &str) -> Result<(bool, String), String> {
+        let begun = || self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = self.slots().last() else { return Err("the module does not run".into()) };
+        let answered = slot.with(|instance| {
+            *begun() = Some((name.to_owned(), Instant::now()));
+            let window = instance.runner.window();
+            let head = BatchHead {
+                text_len: arguments.len() as u32,
+                now: clock::nanoseconds(),
+                ports: self.ports.version(),
+                ..*instance.runner.head()
+            };
+            window.set_head(&head);
+            window.write(window.layout().text, arguments.as_bytes());
+            let mut host = &*self.ports;
+            let returned = watchdog::during(|| instance.runner.command(number as u32, &mut host))?;
+            let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
+            if len > abi::TEXT_LEN {
+                return Err(format!("its answer has {len} bytes, more than {}", abi::TEXT_LEN));
+            }
+            let mut answer = vec![0; len];
+            window.read(window.layout().text, &mut answer);
+            Ok((returned >= 0, String::from_utf8_lossy(&answer).into_owned()))
+        });
+        match (answered, &*begun()) {
+            (Some(Ok(answer)), _) => Ok(answer),
+            (Some(Err(message)), _) => {
+                self.failed(self.workers().len(), &message);
+                Err(message)
+            }
+            (None, Some((other, since))) if slot.is_busy() => Err(format!(
+                "command `{other}` has been running for {} s, and the module carries out one at a time; try again later, or set \
+                 the logic again",
+                since.elapsed().as_secs()
+            )),
+            (None, _) => Err("the module has failed and is being restarted; try again in a moment".into()),
         }
     }
 
@@ -365,10 +434,11 @@ impl Module {
         source: Box<dyn Source>,
         values: Values,
     ) -> std::io::Result<Module> {
-        let tables: std::io::Result<Vec<_>> =
+        let tables: std::io::Result<Arc<[_]>> =
             source.description().tables.iter().map(SharedTable::new).collect();
-        let (tables, slots, ports, name) = (tables?, OnceLock::new(), Mutex::default(), name.into());
-        Ok(Module(Arc::new(Inner { name, origin, source, values, tables, slots, ports })))
+        let (tables, values, name) = (tables?, Arc::new(values), name.into());
+        let (slots, ports, command) = Default::default();
+        Ok(Module(Arc::new(Inner { name, origin, source, values, tables, slots, ports, command })))
     }
 
     fn switch(
@@ -383,8 +453,8 @@ impl Module {
         let in_place = arena.is_some_and(|arena| batch.is_in(arena) && arena.at() == window.slots());
         let (vlans, security) = (Vlans::of(batch), batch.security());
         let (ingress, queue) = (batch.ingress().0, batch.ingress_queue());
-        let budget = MAX_DELIVERIES;
-        let mut call = Call { batch, window, shadows, held, ports, versions: 0, budget, in_place };
+        let (budget, names) = (MAX_DELIVERIES, &*self.0.ports);
+        let mut call = Call { batch, window, shadows, held, ports, names, versions: 0, budget, in_place };
         for v in call.batch.packets() {
             if let Some(security) = security
                 && !logic::admits(security, call.batch, v)
@@ -407,15 +477,16 @@ impl Module {
             queue,
             now: clock::nanoseconds(),
             explain: u32::from(call.batch.is_explained()),
+            ports: names.version(),
             ..*runner.head()
         };
         window.set_head(&head);
         let outputs = runner.decide(because, &mut call)? as usize;
         if outputs > abi::MAX_OUTPUTS {
-            return Err(format!("it says that there are {outputs} outputs; {} fit", abi::MAX_OUTPUTS));
+            return Err(format!("{outputs} outputs, more than {}", abi::MAX_OUTPUTS));
         }
         for i in 0..call.versions {
-            call.follow(i);
+            call.follow(i)?;
         }
         for i in 0..outputs {
             call.carry_out(i)?;
@@ -448,9 +519,9 @@ impl Module {
 
     /// Lets an instance decide that was made for this batch.
     fn rehearse(&self, batch: &mut Batch<'_>) -> Result<(), String> {
-        let tables: std::io::Result<Vec<_>> = self.0.tables.iter().map(SharedTable::copied).collect();
+        let tables: std::io::Result<Arc<[_]>> = self.0.tables.iter().map(SharedTable::copied).collect();
         let tables = tables.map_err(|error| format!("no memory for a copy of its tables: {error}"))?;
-        let mut instance = self.0.instance_apart(&tables, batch.worker())?;
+        let mut instance = self.0.instance_apart(tables, batch.worker())?;
         self.switch(batch, &mut instance, None, Because::OfPackets)
     }
 }
@@ -494,16 +565,13 @@ impl SwitchLogic for Module {
     }
 
     fn arena(&self, worker: usize) -> Option<Arena> {
-        // The last one is for commands.
-        let (_, slots) = self.0.slots().split_last()?;
-        slots.get(worker).map(InstanceSlot::arena)
+        self.0.workers().get(worker).map(InstanceSlot::arena)
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
-        let named = ports.iter().map(|(at, settings)| (at.0, settings.name.clone())).collect();
-        *self.0.ports.lock().unwrap_or_else(PoisonError::into_inner) = named;
+        self.0.ports.set(ports.iter().map(|(at, settings)| (at.0, settings.name.clone())).collect());
         for (i, name) in self.0.port_params() {
-            let number = self.0.port_number(name);
+            let number = self.0.ports.value(name);
             self.0.slots().iter().for_each(|slot| slot.set_value(i, number));
         }
     }
@@ -528,6 +596,10 @@ impl Logic for Module {
 
     fn named_ports(&self) -> Vec<String> {
         self.0.port_params().map(|(_, name)| name.to_owned()).collect()
+    }
+
+    fn called_on(&self, thread: usize) -> Option<String> {
+        self.0.workers().get(thread)?.is_busy().then(|| self.0.name.to_string())
     }
 
     fn is_outdated(&self) -> bool {
@@ -593,35 +665,11 @@ impl Logic for Module {
         if text.len() > abi::TEXT_LEN {
             return Err(refused(format!("its arguments have more than {} bytes", abi::TEXT_LEN)));
         }
-        let Some(slot) = self.0.slots().last() else { return Err(refused("the module does not run".into())) };
-        let answered = slot.with(|instance| {
-            let window = instance.runner.window();
-            let head = BatchHead {
-                text_len: text.len() as u32,
-                now: clock::nanoseconds(),
-                ..*instance.runner.head()
-            };
-            window.set_head(&head);
-            window.write(window.layout().text, text.as_bytes());
-            let returned = watchdog::during(|| instance.runner.command(number as u32))?;
-            let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
-            if len > abi::TEXT_LEN {
-                return Err(format!("it says that its answer has {len} bytes; {} fit", abi::TEXT_LEN));
-            }
-            let mut answer = vec![0; len];
-            window.read(window.layout().text, &mut answer);
-            Ok((returned >= 0, String::from_utf8_lossy(&answer).into_owned()))
-        });
-        match answered {
-            Some(Ok((true, text))) => Ok(text),
-            Some(Ok((false, text))) => Err(refused(text)),
-            Some(Err(message)) => {
-                self.0.failed(self.0.slots().len() - 1, &message);
-                Err(refused(message))
-            }
-            None => {
-                Err(refused("the module has failed and is being made anew; try again in a moment".into()))
-            }
+        let (inner, name) = (self.0.clone(), name.clone());
+        let answered = bounded::within(abi::export::COMMAND, move || inner.command(number, &name, &text));
+        match answered.flatten() {
+            Ok((true, text)) => Ok(text),
+            Ok((false, message)) | Err(message) => Err(refused(message)),
         }
     }
 
@@ -632,13 +680,15 @@ impl Logic for Module {
             value_len: info.value_len as u32,
             entries: table.entries().flat_map(|(_, entry)| entry).collect(),
         };
-        self.0.tables.iter().zip(&self.0.description().tables).map(state).collect()
+        let handed = |(_, info): &(&SharedTable, &TableInfo)| info.hand_over;
+        self.0.tables.iter().zip(&self.0.description().tables).filter(handed).map(state).collect()
     }
 
     fn take_over(&self, states: &[State]) {
         for (table, info) in self.0.tables.iter().zip(&self.0.description().tables) {
             let fits = |state: &&State| {
-                state.name == info.name
+                info.hand_over
+                    && state.name == info.name
                     && state.key_len as usize == table.key_len()
                     && state.value_len as usize == table.value_len()
             };

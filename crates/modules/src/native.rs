@@ -15,7 +15,9 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::abi::{BatchHead, HostFunctions, MAX_TABLES, export};
+use crate::bounded;
 use crate::call::Host;
+use crate::crash::{self, calling, paused};
 use crate::description::{self, Description};
 use crate::log;
 use crate::module::{
@@ -43,23 +45,33 @@ struct Object {
 
 struct Code {
     object: Arc<Object>,
-    description: Description,
-    file: Vec<u8>,
+    description: Arc<Description>,
+    path: Arc<Path>,
+    file: Arc<[u8]>,
 }
 
 fn load(path: &Path) -> Result<Box<dyn Source>, String> {
-    Ok(Box::new(open(read(path)?)?))
+    Ok(Box::new(open(path.into(), read(path)?.into())?))
 }
 
 /// Loads a shared object, variables and all, once more than it was loaded before.
-fn open(bytes: Vec<u8>) -> Result<Code, String> {
-    if !bytes.starts_with(b"\x7fELF") {
+fn open(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
+    if !file.starts_with(b"\x7fELF") {
         return Err("it is no shared object; link it with -shared".into());
     }
+    crash::install();
+    bounded::within(export::DESCRIBE, move || {
+        let name = format!("native:{}", path.display());
+        calling(&name, export::DESCRIBE, || load_object(path, file))
+    })?
+}
+
+/// The module's own code runs in here: what initializes it, and what describes it.
+fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     let copied = |error: std::io::Error| format!("it cannot be copied to memory: {error}");
     let memory = memfd_create("mswitch-module", MemfdFlags::CLOEXEC).map_err(|error| copied(error.into()))?;
     let mut copy = std::fs::File::from(memory);
-    copy.write_all(&bytes).map_err(copied)?;
+    copy.write_all(&file).map_err(copied)?;
     let name = format!("/proc/self/fd/{}", copy.as_raw_fd());
     // SAFETY: native modules are trusted: whoever configures one has their code run here.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
@@ -90,12 +102,12 @@ fn open(bytes: Vec<u8>) -> Result<Code, String> {
     if text.len() > description::MAX_LEN {
         return Err(format!("its description has more than {} bytes", description::MAX_LEN));
     }
-    let description = description::parse(&text)?;
+    let description = Arc::new(description::parse(&text)?);
     if description.timer.is_some() && timer.is_none() {
         return Err(format!("it exports no function `{}`", export::TIMER));
     }
     let object = Arc::new(Object { start, forward, timer, command, _library: library });
-    Ok(Code { object, description, file: bytes })
+    Ok(Code { object, description, path, file })
 }
 
 /// The function of this name.
@@ -130,6 +142,7 @@ static FUNCTIONS: HostFunctions = HostFunctions {
     release: msw_release,
     remark: msw_remark,
     log: msw_log,
+    port: msw_port,
 };
 
 /// Calls the batch that a module has; nothing where it has none.
@@ -140,7 +153,7 @@ unsafe fn ask<T: Default>(batch: *mut BatchHead, ask: impl FnOnce(&mut dyn Host)
     // SAFETY: the caller's promise.
     match unsafe { front_of(batch) }.host {
         // SAFETY: it was set by `decide`, which waits for the module and uses it not meanwhile.
-        Some(mut host) => ask(unsafe { host.as_mut() }),
+        Some(mut host) => paused(|| ask(unsafe { host.as_mut() })),
         None => T::default(),
     }
 }
@@ -243,6 +256,13 @@ unsafe extern "C" fn msw_log(batch: *mut BatchHead, text: *const u8, len: u32) {
     log::post(name, worker as usize, &text, false);
 }
 
+unsafe extern "C" fn msw_port(batch: *mut BatchHead, name: *const u8, len: u32) -> i32 {
+    // SAFETY: as above.
+    let name = unsafe { copied(name, len) };
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| Number(host.port(&name))) }.0
+}
+
 /// The number of a packet, where there is none: -1.
 struct Number(i32);
 
@@ -258,13 +278,22 @@ impl Source for Code {
     }
 
     /// One with variables of its own.
-    fn instance_apart(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
-        open(self.file.clone())?.instance(setup)
+    fn instance_apart(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
+        open(self.path.clone(), self.file.clone())?.instance(setup)
     }
 
-    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
-        let Setup { tables, values, worker, .. } = *setup;
-        let layout = Layout::new(self.description.state);
+    fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
+        let (object, description, setup) = (self.object.clone(), self.description.clone(), setup.clone());
+        let made = move || NativeRunner::start(object, &description, &setup);
+        Ok(Box::new(bounded::within(export::START, made)??))
+    }
+}
+
+impl NativeRunner {
+    /// Makes an instance and starts it.
+    fn start(object: Arc<Object>, description: &Description, setup: &Setup) -> Result<Self, String> {
+        let Setup { tables, values, worker, .. } = setup;
+        let layout = Layout::new(description.state);
         let name = Box::new(setup.name.clone());
         let memory = Memory::from_size_align(FRONT + layout.len, 64).map_err(|error| error.to_string())?;
         // SAFETY: the size is not zero.
@@ -275,21 +304,43 @@ impl Source for Code {
         // SAFETY: the front is there, aligned, and nobody else's.
         unsafe { front.cast::<Front>().write(Front { host: None, name: &raw const *name }) };
         let mut addresses = [0; MAX_TABLES];
-        for (address, table) in addresses.iter_mut().zip(tables) {
+        for (address, table) in addresses.iter_mut().zip(tables.iter()) {
             *address = table.at().as_ptr().expose_provenance() as u64;
         }
-        let head = head_of(&window, worker, addresses, (&raw const FUNCTIONS).expose_provenance() as u64);
-        let runner = NativeRunner { object: self.object.clone(), front, memory, window, head, _name: name };
-        write_values(&window, &self.description, values)?;
-        window.set_head(&BatchHead { now: fabric::clock::nanoseconds(), ..head });
-        if let Some(start) = self.object.start {
+        let head = head_of(&window, *worker, addresses, (&raw const FUNCTIONS).expose_provenance() as u64);
+        let mut runner = NativeRunner { object, front, memory, window, head, name };
+        write_values(&window, description, values)?;
+        let (now, ports) = (fabric::clock::nanoseconds(), setup.ports.version());
+        window.set_head(&BatchHead { now, ports, ..head });
+        if let Some(start) = runner.object.start {
             // SAFETY: native modules are trusted; the window is as the interface says.
-            let refused = unsafe { start(window.base().as_ptr().cast()) };
+            let call = |batch| unsafe { start(batch) };
+            let refused = runner.call(export::START, &mut &*setup.ports, call);
             if refused != 0 {
                 return Err(refusal(&window, refused));
             }
         }
-        Ok(Box::new(runner))
+        Ok(runner)
+    }
+
+    /// Calls a function of the module, which may call `host` meanwhile.
+    #[inline]
+    fn call<T>(
+        &mut self,
+        function: &'static str,
+        host: &mut dyn Host,
+        call: impl FnOnce(*mut BatchHead) -> T,
+    ) -> T {
+        // SAFETY: it is taken away again below.
+        let host = unsafe { lasting(host) };
+        let front = self.front.cast::<Front>();
+        // SAFETY: the front is the runner's own.
+        unsafe { (*front.as_ptr()).host = Some(host) };
+        let batch = self.window.base().as_ptr().cast();
+        let returned = calling(&self.name, function, || call(batch));
+        // SAFETY: as above.
+        unsafe { (*front.as_ptr()).host = None };
+        returned
     }
 }
 
@@ -299,8 +350,8 @@ struct NativeRunner {
     memory: Memory,
     window: Window,
     head: BatchHead,
-    // The front refers to it.
-    _name: Box<Arc<str>>,
+    /// The front refers to it.
+    name: Box<Arc<str>>,
 }
 
 // SAFETY: the memory is the runner's own.
@@ -329,24 +380,16 @@ impl Runner for NativeRunner {
             (Because::OfTime, Some(timer)) => timer,
             (Because::OfTime, None) => return Ok(0),
         };
-        // SAFETY: it is taken away again below.
-        let host = unsafe { lasting(host) };
-        let front = self.front.cast::<Front>();
-        // SAFETY: the front is the runner's own.
-        unsafe { (*front.as_ptr()).host = Some(host) };
         // SAFETY: native modules are trusted; the window is as the interface says.
-        let outputs = unsafe { function(self.window.base().as_ptr().cast()) };
-        // SAFETY: as above.
-        unsafe { (*front.as_ptr()).host = None };
-        Ok(outputs)
+        Ok(self.call(because.function(), host, |batch| unsafe { function(batch) }))
     }
 
-    fn command(&mut self, number: u32) -> Result<i32, String> {
+    fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String> {
         let Some(command) = self.object.command else {
             return Err(format!("it exports no function `{}`", export::COMMAND));
         };
-        // SAFETY: as in `forward`.
-        Ok(unsafe { command(self.window.base().as_ptr().cast(), number) })
+        // SAFETY: as in `decide`.
+        Ok(self.call(export::COMMAND, host, |batch| unsafe { command(batch, number) }))
     }
 }
 
@@ -360,15 +403,6 @@ mod tests {
     struct OnePacket(Vec<u8>);
 
     impl Host for OnePacket {
-        fn pull(&mut self, _: u32, _: u32) -> u32 {
-            0
-        }
-        fn copy(&mut self, _: u32) -> i32 {
-            -1
-        }
-        fn is_up(&mut self, _: u32) -> bool {
-            false
-        }
         fn originate(&mut self, bytes: &[u8]) -> i32 {
             bytes.len() as i32
         }
@@ -378,13 +412,9 @@ mod tests {
             out[..n].copy_from_slice(&bytes[..n]);
             n as u32
         }
-        fn retain(&mut self, _: u32) -> i32 {
+        fn port(&mut self, _: &[u8]) -> i32 {
             -1
         }
-        fn release(&mut self, _: u32) -> i32 {
-            -1
-        }
-        fn remark(&mut self, _: u32, _: &[u8], _: u32, _: u64) {}
     }
 
     /// A front, and room for what a window starts with.

@@ -17,12 +17,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::description::TableInfo;
+use crate::description::{TableInfo, Type};
 
 /// Slots that a key may be in.
 const PROBE: usize = 32;
 /// Bytes before the first slot.
 const HEADER: usize = 64;
+/// The first of the header's words with a bit for each length of a prefix that is or was in the table,
+const PREFIXES: usize = 3;
+/// and how many of these words there are: lengths from 0 to 128.
+const PREFIX_WORDS: usize = 3;
 /// A page of WebAssembly, and at least one of the machine's.
 pub(crate) const PAGE: usize = 64 << 10;
 
@@ -41,6 +45,8 @@ pub(crate) struct SharedTable {
     mask: usize,
     key_words: usize,
     value_words: usize,
+    /// The byte of a key that has the length of a prefix.
+    prefix_at: Option<usize>,
 }
 
 // SAFETY: the mapping belongs to the table and is used by atomics only.
@@ -76,6 +82,7 @@ impl SharedTable {
         mask: usize,
         key_words: usize,
         value_words: usize,
+        prefix_at: Option<usize>,
     ) -> io::Result<SharedTable> {
         let memory = memfd_create("mswitch-table", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, len as u64)?;
@@ -84,7 +91,7 @@ impl SharedTable {
             mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memory, 0)?
         };
         let at = NonNull::new(at.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let table = SharedTable { memory, at, len, seed, mask, key_words, value_words };
+        let table = SharedTable { memory, at, len, seed, mask, key_words, value_words, prefix_at };
         let slot_len = (table.words_of_slot() * 8) as u64;
         let numbers = [seed, mask as u64 | slot_len << 32, key_words as u64 | (value_words as u64) << 32];
         for (i, number) in numbers.into_iter().enumerate() {
@@ -97,13 +104,16 @@ impl SharedTable {
     pub(crate) fn new(info: &TableInfo) -> io::Result<SharedTable> {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         let (mask, key_words, value_words) = (Self::slots(info) - 1, info.key_len / 8, info.value_len / 8);
-        Self::with_memory(Self::bytes(info), seed, mask, key_words, value_words)
+        let prefix = info.key.iter().find(|column| column.kind == Type::Prefix);
+        let prefix_at = prefix.map(|column| column.at);
+        Self::with_memory(Self::bytes(info), seed, mask, key_words, value_words, prefix_at)
     }
 
     /// Another one with the same entries, as far as nobody changes them meanwhile.
     pub(crate) fn copied(&self) -> io::Result<SharedTable> {
-        let copy = Self::with_memory(self.len, self.seed, self.mask, self.key_words, self.value_words)?;
-        for i in HEADER / 8..self.len / 8 {
+        let Self { len, seed, mask, key_words, value_words, prefix_at, .. } = *self;
+        let copy = Self::with_memory(len, seed, mask, key_words, value_words, prefix_at)?;
+        for i in (PREFIXES..PREFIXES + PREFIX_WORDS).chain(HEADER / 8..self.len / 8) {
             copy.word(i).store(self.word(i).load(Ordering::Relaxed), Ordering::Relaxed);
         }
         copy.repair();
@@ -156,6 +166,10 @@ impl SharedTable {
 
     /// Adds an entry, unless the key is there. Returns whether it was added.
     pub(crate) fn insert(&self, key: &[u8], value: &[u8]) -> bool {
+        if let Some(length) = self.prefix_at.and_then(|at| key.get(at)) {
+            let word = usize::from(length / 64).min(PREFIX_WORDS - 1);
+            self.word(PREFIXES + word).fetch_or(1 << (length % 64), Ordering::Relaxed);
+        }
         let (key, value) = (words(key, self.key_words), words(value, self.value_words));
         let first = self.hash(&key);
         let slots = || (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
@@ -275,8 +289,16 @@ mod tests {
     fn table(capacity: u32) -> SharedTable {
         let column = |name: &str| Column { name: name.into(), kind: Type::U64, at: 0 };
         let (key, value) = (vec![column("k")], vec![column("v")]);
-        let info =
-            TableInfo { name: "t".into(), key, value, key_len: 8, value_len: 8, capacity, expires: None };
+        let info = TableInfo {
+            name: "t".into(),
+            key,
+            value,
+            key_len: 8,
+            value_len: 8,
+            capacity,
+            expires: None,
+            hand_over: true,
+        };
         SharedTable::new(&info).unwrap()
     }
 

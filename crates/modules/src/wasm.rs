@@ -16,10 +16,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{
     Caller, Config, Engine, Instance, Linker, Memory, Module, Store, StoreLimits, StoreLimitsBuilder, Trap,
-    TypedFunc, UpdateDeadline,
+    TypedFunc, UpdateDeadline, WasmBacktrace,
 };
 
-use crate::abi::{BatchHead, MAX_TABLES, export};
+use crate::abi::{BatchHead, MAX_TABLES, NO_PORT, export};
 use crate::call::Host;
 use crate::compiled;
 use crate::description::{self, Description};
@@ -86,12 +86,25 @@ fn tick() {
     }
 }
 
-/// An error with its causes, in a line.
+/// Functions that a trap names.
+const NAMED: usize = 4;
+
+/// An error with its causes, in a line; a trap with the functions that it happened in, the innermost first.
 fn text(error: wasmtime::Error) -> String {
-    match error.downcast_ref::<Trap>() {
-        Some(Trap::Interrupt) => "it ran for too long and was stopped".into(),
+    let trap = match error.downcast_ref::<Trap>() {
+        Some(Trap::Interrupt) => "it ran for too long and was stopped".to_owned(),
         Some(trap) => trap.to_string(),
-        None => format!("{error:#}").replace('\n', " "),
+        None => return format!("{error:#}").replace('\n', " "),
+    };
+    let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
+    let name = |frame: &wasmtime::FrameInfo| match frame.func_name() {
+        Some(name) => format!("`{}`", name.escape_debug()),
+        None => format!("function {}", frame.func_index()),
+    };
+    let names: Vec<_> = frames.iter().take(NAMED).map(name).collect();
+    match names.is_empty() {
+        true => trap,
+        false => format!("{trap}, in {}", names.join(", called by ")),
     }
 }
 
@@ -217,6 +230,13 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
     )?;
     linker.func_wrap(
         IMPORTS,
+        "msw_port_index",
+        |mut caller: Caller<'_, Reach>, _batch: u32, name: u32, len: u32| {
+            taken(&mut caller, name, len, |host, name| host.port(name)).unwrap_or(NO_PORT)
+        },
+    )?;
+    linker.func_wrap(
+        IMPORTS,
         "msw_log",
         |mut caller: Caller<'_, Reach>, _batch: u32, text: u32, len: u32| {
             let (name, worker) = (caller.data().name.clone(), caller.data().worker);
@@ -289,9 +309,9 @@ impl Raw {
         if self.instance.get_func(&mut self.store, name).is_none() {
             return Err(format!("it exports no function `{name}`"));
         }
-        self.instance.get_typed_func(&mut self.store, name).map_err(|error| {
-            format!("its function `{name}` has not the type that it must have: {}", text(error))
-        })
+        self.instance
+            .get_typed_func(&mut self.store, name)
+            .map_err(|error| format!("wrong type of its function `{name}`: {}", text(error)))
     }
 
     fn call<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
@@ -304,6 +324,20 @@ impl Raw {
         self.store.data_mut().suspected = None;
         watchdog::during(|| function.call(&mut self.store, params))
             .map_err(|error| format!("`{name}`: {}", text(error)))
+    }
+
+    /// The same of a function that may call `host`.
+    fn call_with<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
+        &mut self,
+        name: &str,
+        params: P,
+        host: &mut dyn Host,
+    ) -> Result<R, String> {
+        // SAFETY: it is taken away again below.
+        self.store.data_mut().host = Some(unsafe { lasting(host) });
+        let returned = self.call(name, params);
+        self.store.data_mut().host = None;
+        returned
     }
 }
 
@@ -326,15 +360,16 @@ impl Source for Code {
         &self.description
     }
 
-    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
-        let Setup { name, tables, values, worker } = *setup;
+    fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
+        let Setup { name, tables, values, ports, worker } = setup;
+        let worker = *worker;
         let layout = Layout::new(self.description.state);
         let room =
             layout.len.next_multiple_of(PAGE) + tables.iter().map(|table| table.memory().1).sum::<usize>();
         let mut raw = instantiate(engine()?, &self.module, name.clone(), worker, room)?;
         let base = append(&mut raw, layout.len)?;
         let mut addresses = [0; MAX_TABLES];
-        for (address, table) in addresses.iter_mut().zip(tables) {
+        for (address, table) in addresses.iter_mut().zip(tables.iter()) {
             let (file, len) = table.memory();
             let at = append(&mut raw, len)?;
             let to = raw.memory.data_ptr(&raw.store).wrapping_add(at);
@@ -360,9 +395,10 @@ impl Source for Code {
         let window = unsafe { Window::new(at, layout) };
         write_values(&window, &self.description, values)?;
         let head = head_of(&window, worker, addresses, 0);
-        window.set_head(&BatchHead { now: fabric::clock::nanoseconds(), ..head });
+        let now = fabric::clock::nanoseconds();
+        window.set_head(&BatchHead { now, ports: ports.version(), ..head });
         if raw.instance.get_func(&mut raw.store, export::START).is_some() {
-            let refused: i32 = raw.call(export::START, base as u32)?;
+            let refused: i32 = raw.call_with(export::START, base as u32, &mut &**ports)?;
             if refused != 0 {
                 return Err(refusal(&window, refused));
             }
@@ -419,7 +455,7 @@ impl Runner for WasmRunner {
         outputs.map_err(text)
     }
 
-    fn command(&mut self, number: u32) -> Result<i32, String> {
-        self.raw.call(export::COMMAND, (self.base, number))
+    fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String> {
+        self.raw.call_with(export::COMMAND, (self.base, number), host)
     }
 }

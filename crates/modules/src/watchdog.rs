@@ -99,6 +99,16 @@ pub(crate) fn failed() {
     called();
 }
 
+/// Takes note of the threads whose batches keep them for too long: a module that one of them is in serves no other batch until it
+/// returns. Returns at once.
+pub fn overran(threads: &[usize]) {
+    let logics: Vec<_> = {
+        let logics = WATCHDOG.logics.lock().unwrap_or_else(PoisonError::into_inner);
+        logics.iter().filter_map(Weak::upgrade).collect()
+    };
+    logics.iter().for_each(|logic| logic.overran(threads));
+}
+
 /// Wakes the supervisor.
 pub(crate) fn called() {
     WATCHDOG.supervisor.ring();

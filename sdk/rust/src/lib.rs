@@ -21,8 +21,13 @@
 #![no_std]
 #![warn(missing_docs)]
 
+pub mod address;
+pub mod checksum;
+mod ports;
 mod table;
 
+pub use address::{Mac, Prefix};
+pub use ports::PortName;
 pub use table::Table;
 
 use core::slice;
@@ -54,6 +59,7 @@ pub struct Head {
     host: u64,
     set_at: u32,
     explain: u32,
+    ports_version: u64,
 }
 
 /// What is known of a packet: `struct msw_packet`.
@@ -120,6 +126,7 @@ mod host {
             value: u64,
         );
         pub(crate) fn msw_log(batch: *mut Head, text: *const u8, len: u32);
+        pub(crate) fn msw_port_index(batch: *mut Head, name: *const u8, len: u32) -> i32;
     }
 }
 
@@ -138,6 +145,7 @@ mod host {
         release: unsafe extern "C" fn(*mut Head, u32) -> i32,
         remark: unsafe extern "C" fn(*mut Head, u32, *const u8, u32, u32, u64),
         log: unsafe extern "C" fn(*mut Head, *const u8, u32),
+        port_index: unsafe extern "C" fn(*mut Head, *const u8, u32) -> i32,
     }
 
     unsafe fn functions<'a>(batch: *mut Head) -> &'a Functions {
@@ -185,6 +193,10 @@ mod host {
 
     pub(crate) unsafe fn msw_log(batch: *mut Head, text: *const u8, len: u32) {
         (functions(batch).log)(batch, text, len)
+    }
+
+    pub(crate) unsafe fn msw_port_index(batch: *mut Head, name: *const u8, len: u32) -> i32 {
+        (functions(batch).port_index)(batch, name, len)
     }
 }
 
@@ -499,6 +511,15 @@ impl Batch {
         unsafe { slice::from_raw_parts_mut(self.at(self.head().state_at), self.head().state_len as usize) }
     }
 
+    /// The same as a value, at first of zero bytes. The description's `state` has at least `size_of::<T>()` bytes.
+    pub fn state_of<T: Plain>(&mut self) -> &mut T {
+        let (at, len) = (self.head().state_at, self.head().state_len as usize);
+        assert!(core::mem::size_of::<T>() <= len, "the description's `state` is too small");
+        assert!(core::mem::align_of::<T>() <= 64, "the state is aligned to 64 bytes");
+        // SAFETY: so many bytes are there, aligned to 64, this worker's own; any are a value of the type.
+        unsafe { &mut *self.at(at) }
+    }
+
     /// A table, by its place in the description. It is there for as long as the module.
     pub fn table(&self, table: usize) -> Table<'static> {
         let at = self.head().tables.get(table).copied().unwrap_or(0);
@@ -528,6 +549,23 @@ impl Batch {
         unsafe { slice::from_raw_parts_mut(self.at(self.head().text_at), self.head().text_room as usize) }
     }
 }
+
+/// A type of which any bytes are a value, zeroes among them: for [`Batch::state_of`].
+///
+/// # Safety
+/// That is so: it has no references, no `bool`, no `enum`.
+pub unsafe trait Plain {}
+
+// SAFETY: numbers.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: its elements are such.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// Text in bytes that are there already; what finds no room is left out.
 struct Line<'a>(&'a mut [u8], usize);

@@ -1,10 +1,13 @@
 //! Tables, shared by all workers. The layout is that of `sdk/c/mswitch_table.h`.
 
+use crate::address::Prefix;
 use core::marker::PhantomData;
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 
 const PROBE: u64 = 32;
 const HEADER_WORDS: usize = 8;
+/// The first of the header's words with a bit for each length of a prefix that is or was in the table.
+const PREFIXES: usize = 3;
 
 /// A table of keys and values, both of a fixed number of words of 8 bytes. Values of one word are read and written in one
 /// piece, whatever other workers do. An entry that somebody else removes meanwhile may be found once more.
@@ -144,6 +147,52 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// The value of a prefix, of zeroes if the prefix is new; `None` if there is no room. The table's key is a network and the length of
+    /// its prefix: `[["network", "ipv4"], ["length", "prefix"]]`, or `ipv6`.
+    pub fn insert_prefix(&self, prefix: &Prefix, value: &[u64]) -> Option<&'a [AtomicU64]> {
+        let (key, words) = key_of(prefix);
+        let length = usize::from(prefix.length());
+        self.lengths(length / 64).fetch_or(1 << (length % 64), Ordering::Relaxed);
+        self.insert_with(&key[..words], value)
+    }
+
+    /// The value of this very prefix; `None` if there is no entry.
+    pub fn find_prefix(&self, prefix: &Prefix) -> Option<&'a [AtomicU64]> {
+        let (key, words) = key_of(prefix);
+        self.find(&key[..words])
+    }
+
+    /// Removes a prefix; returns whether it was there.
+    pub fn remove_prefix(&self, prefix: &Prefix) -> bool {
+        let (key, words) = key_of(prefix);
+        self.remove(&key[..words])
+    }
+
+    /// The longest prefix in the table that contains an address, and its value. Tries each length that was ever used.
+    pub fn find_longest(&self, address: &Prefix) -> Option<(Prefix, &'a [AtomicU64])> {
+        (0..=usize::from(address.length()) / 64).rev().find_map(|word| {
+            let mut lengths = self.lengths(word).load(Ordering::Relaxed);
+            while lengths != 0 {
+                let bit = 63 - lengths.leading_zeros() as usize;
+                lengths &= !(1 << bit);
+                let length = word * 64 + bit;
+                if length <= address.length().into() {
+                    let prefix = address.shortened(length as u8);
+                    if let Some(value) = self.find_prefix(&prefix) {
+                        return Some((prefix, value));
+                    }
+                }
+            }
+            None
+        })
+    }
+
+    /// Bits of the lengths from 64 times `word` on.
+    fn lengths(&self, word: usize) -> &'a AtomicU64 {
+        // SAFETY: the header has three such words; a prefix has up to 128 bits.
+        unsafe { &*self.at.wrapping_add(PREFIXES + word.min(2)) }
+    }
+
     /// Keys and values, in no order; what other workers add or remove meanwhile may be among them or not.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [AtomicU64], &'a [AtomicU64])> + '_ {
         (0..=self.mask).filter_map(move |i| {
@@ -175,6 +224,85 @@ impl<'a> Table<'a> {
             if sequence & 3 == 2 {
                 Self::remove_at(slot, sequence);
             }
+        }
+    }
+}
+
+/// A prefix as a key, and its words.
+fn key_of(prefix: &Prefix) -> ([u64; 3], usize) {
+    let mut bytes = [0; 24];
+    let address = prefix.address();
+    bytes[..address.len()].copy_from_slice(address);
+    bytes[address.len()] = prefix.length();
+    let mut key = [0; 3];
+    for (word, bytes) in key.iter_mut().zip(bytes.chunks_exact(8)) {
+        let mut wide = [0; 8];
+        wide.copy_from_slice(bytes);
+        *word = u64::from_le_bytes(wide);
+    }
+    (key, if address.len() == 4 { 1 } else { 3 })
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// The memory of a table with 256 slots, as the switch makes it.
+    fn memory(key_words: u64) -> Vec<u64> {
+        let slot = 8 * (2 + key_words);
+        let mut memory = vec![0; HEADER_WORDS + 256 * slot as usize / 8];
+        memory[..3].copy_from_slice(&[7, 255 | slot << 32, key_words | 1 << 32]);
+        memory
+    }
+
+    #[test]
+    fn the_longest_prefix_wins() {
+        for (prefixes, key_words, finds) in [
+            (
+                ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3"],
+                1,
+                [
+                    ("10.1.2.3", Some(3)),
+                    ("10.1.2.4", Some(2)),
+                    ("10.2.0.0", Some(1)),
+                    ("11.0.0.1", Some(0)),
+                    ("10.0.0.0/7", Some(0)),
+                ],
+            ),
+            (
+                ["2001:db8::/32", "2001:db8::/64", "2001:db8::1", "fe80::/10"],
+                3,
+                [
+                    ("2001:db8::1", Some(2)),
+                    ("2001:db8::2", Some(1)),
+                    ("2001:db8:0:1::", Some(0)),
+                    ("febf::1", Some(3)),
+                    ("2002::", None),
+                ],
+            ),
+        ] {
+            let memory = memory(key_words);
+            // SAFETY: it has the layout of a table and lives as long.
+            let table = unsafe { Table::new(memory.as_ptr()) };
+            let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+            for (number, text) in (0..).zip(prefixes) {
+                assert!(table.insert_prefix(&prefix(text), &[number]).is_some());
+            }
+            for (address, found) in finds {
+                let value = |value: &[AtomicU64]| value[0].load(Ordering::Relaxed);
+                let longest = table.find_longest(&prefix(address));
+                assert_eq!(longest.map(|(_, found)| value(found)), found, "{}", address);
+                if let Some((prefix, _)) = longest {
+                    assert!(prefix == prefixes[found.unwrap() as usize].parse().unwrap());
+                }
+            }
+            assert!(table.remove_prefix(&prefix(prefixes[1])) && !table.remove_prefix(&prefix(prefixes[1])));
+            assert!(table.find_prefix(&prefix(prefixes[1])).is_none());
         }
     }
 }

@@ -329,7 +329,7 @@ impl Watch {
 
     /// Thread `i` is not stuck any more.
     fn came_out(&mut self, i: usize) {
-        let (Some(post), Some(seen)) = (self.posts.get(i), self.seen.get_mut(i)) else { return };
+        let Some(seen) = self.seen.get_mut(i) else { return };
         let Some(stuck) = seen.stuck.take() else { return };
         seen.work = None;
         self.end_overrun(i);
