@@ -105,7 +105,8 @@ lint: ## formatting, clippy and documentation, without a warning
 	@$(call install-packages,$(BUILD_PACKAGES))
 	$(CARGO) fmt --all --check
 	cd fuzz && $(CARGO) fmt --check
-	cd sdk/rust && $(CARGO) fmt --check && $(CARGO) clippy --target-dir ../../target/sdk -- -D warnings
+	cd sdk/rust && $(CARGO) fmt --check && $(CARGO) clippy --all-targets --target-dir ../../target/sdk -- -D warnings
+	cd sdk/rust && $(CARGO) test --locked --target-dir ../../target/sdk
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
