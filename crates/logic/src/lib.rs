@@ -68,7 +68,7 @@ pub trait Logic: fabric::SwitchLogic {
         None
     }
 
-    /// Whether the files that it was made of have changed since.
+    /// Whether the files that it was made of have changed since, or it is better replaced by a new one for another reason.
     fn is_outdated(&self) -> bool {
         false
     }

@@ -101,6 +101,8 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
             // SAFETY: faults fill si_addr; for the other signal the value is not used.
             let address = unsafe { (*info).si_addr() } as usize;
             report(call, signal, (signal != libc::SIGABRT).then_some(address));
+            // The signal stack may have no room for another handler when the previous action aborts.
+            reset(libc::SIGABRT);
         }
     }
     chain(signal, code, info, context);
@@ -149,6 +151,15 @@ impl Line {
     }
 }
 
+/// Restores the default action.
+fn reset(signal: c_int) {
+    // SAFETY: plain data, all zeros is the default action; sigaction is async-signal-safe.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+    }
+}
+
 /// Does what would have happened without this handler.
 fn chain(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let place = SIGNALS.iter().position(|(number, _)| *number == signal);
@@ -158,13 +169,9 @@ fn chain(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c
         // An ignored signal that somebody sent is ignored. A fault cannot be: the access would repeat for ever.
         libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: plain data, all zeros is the default action; both calls are async-signal-safe. The signal is blocked while
-            // its handler runs, so raise() takes effect on return.
-            unsafe {
-                let default: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(signal, &raw const default, std::ptr::null_mut());
-                libc::raise(signal);
-            }
+            reset(signal);
+            // SAFETY: async-signal-safe. The signal is blocked while its handler runs, so this takes effect on return.
+            unsafe { libc::raise(signal) };
         }
         handler if flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: the kernel accepted this address as a handler with three arguments (SA_SIGINFO is set).

@@ -309,6 +309,13 @@ impl Inner {
         self.workers().iter().for_each(|slot| slot.withdraw(stuck));
     }
 
+    /// Whether a command has not returned in time: a new instance can take others.
+    fn has_hung_command(&self) -> bool {
+        let command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_late = command.as_ref().is_some_and(|(_, since)| since.elapsed() >= bounded::LIMIT);
+        is_late && self.slots().last().is_some_and(InstanceSlot::is_busy)
+    }
+
     /// Carries out command `number`, called `name`. Returns whether it succeeded, and its answer.
     fn command(&self, number: usize, name: &str, arguments: &str) -> Result<(bool, String), String> {
         let begun = || self.command.lock().unwrap_or_else(PoisonError::into_inner);
@@ -603,7 +610,10 @@ impl Logic for Module {
     }
 
     fn is_outdated(&self) -> bool {
-        // One that is not there any more is no newer one.
+        if self.0.has_hung_command() {
+            return true;
+        }
+        // A file that was deleted is not a newer one.
         let Some((file, before)) = &self.0.origin else { return false };
         stamp(file).is_some_and(|stamp| Some(stamp) != *before)
     }

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -72,7 +73,12 @@ fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     let memory = memfd_create("mswitch-module", MemfdFlags::CLOEXEC).map_err(|error| copied(error.into()))?;
     let mut copy = std::fs::File::from(memory);
     copy.write_all(&file).map_err(copied)?;
-    let name = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    // The loader takes two files of one name for one, even if the first is closed: each name is new, by the number of slashes.
+    static LOADED: AtomicU64 = AtomicU64::new(0);
+    let number = LOADED.fetch_add(1, Ordering::Relaxed);
+    let slashes: String =
+        (0..u64::BITS).map(|bit| if number >> bit & 1 == 0 { "./" } else { ".//" }).collect();
+    let name = format!("/proc/self/fd/{slashes}{}", copy.as_raw_fd());
     // SAFETY: native modules are trusted: whoever configures one has their code run here.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| format!("it cannot be loaded: {error}"))?;
