@@ -1,5 +1,6 @@
-/* A router of sorts: the longest prefix that has a packet's destination names the port that it goes to. Prefixes and ports are a parameter,
- * such as routes="10.0.0.0/8=vm1 2001:db8::/32=uplink". Ports may come and go: their names are followed. The TTL or hop limit counts down. */
+/* A router of sorts: the longest prefix that has a packet's destination names the port that it goes to. Prefixes and
+ * ports are a parameter, such as routes="10.0.0.0/8=vm1 2001:db8::/32=uplink". Ports may come and go: their names are
+ * followed. The TTL or hop limit counts down. */
 #include "mswitch_checksum.h"
 #include "mswitch_lpm.h"
 

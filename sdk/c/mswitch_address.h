@@ -1,6 +1,6 @@
 /*
- * Text of modules for mswitch: parameters and arguments of commands are parsed, answers are printed. Numbers, MAC addresses, IPv4 and
- * IPv6 addresses and prefixes.
+ * Text of modules for mswitch: parameters and arguments of commands are parsed, answers are printed. Numbers, MAC
+ * addresses, IPv4 and IPv6 addresses and prefixes.
  *
  * A parser takes a whole text and returns whether it is what was expected; only then its result is set.
  */

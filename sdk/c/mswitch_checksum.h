@@ -1,5 +1,6 @@
 /*
- * Internet checksums for modules for mswitch: whole ones (RFC 1071), and those of packets in which bytes are replaced (RFC 1624).
+ * Internet checksums for modules for mswitch: whole ones (RFC 1071), and those of packets in which bytes are replaced
+ * (RFC 1624).
  */
 #ifndef MSWITCH_CHECKSUM_H
 #define MSWITCH_CHECKSUM_H
@@ -37,7 +38,8 @@ static inline uint16_t msw_difference(const uint8_t *from, const uint8_t *to, ui
     return msw_fold(sum);
 }
 
-/* Replaces bytes of an IPv4 header, and updates its checksum. The bytes begin at an even offset of the header, and have an even length. */
+/* Replaces bytes of an IPv4 header, and updates its checksum. The bytes begin at an even offset of the header, and
+ * have an even length. */
 static inline void msw_ipv4_replace(uint8_t *ip, uint32_t offset, const void *bytes, uint32_t len) {
     uint16_t difference = msw_difference(ip + offset, (const uint8_t *)bytes, len);
     msw_move(ip + offset, bytes, len);
@@ -48,8 +50,8 @@ static inline void msw_ipv4_replace(uint8_t *ip, uint32_t offset, const void *by
 #define MSW_PSEUDO 1 /* They are addresses, which belong to the pseudo-header. */
 #define MSW_UDP 2    /* The checksum is UDP's: 0 means that there is none. */
 
-/* Updates a TCP or UDP checksum for bytes that are or will be replaced: an even number, at an even offset. A checksum that is completed where
- * the packet leaves (MSW_CHECKSUM) is the sum of the pseudo-header until then. */
+/* Updates a TCP or UDP checksum for bytes that are or will be replaced: an even number, at an even offset. A checksum
+ * that is completed where the packet leaves (MSW_CHECKSUM) is the sum of the pseudo-header until then. */
 static inline void msw_l4_update(const struct msw_packet *packet, uint8_t *checksum, const void *from, const void *to, uint32_t len,
                                  uint32_t what) {
     uint16_t before = msw_be16(checksum), difference = msw_difference((const uint8_t *)from, (const uint8_t *)to, len);

@@ -1,5 +1,5 @@
-/* Native modules that break what a native module promises, one for each name that is defined when this is compiled. They do it when a packet of
- * type 0x88b5 comes; other packets are repeated. */
+/* Native modules that break what a native module promises, one for each name that is defined when this is compiled.
+ * They do it when a packet of type 0x88b5 comes; other packets are repeated. */
 #include "mswitch.h"
 
 void abort(void);

@@ -1,4 +1,5 @@
-/* The SDK's helpers as a program: each line of standard input names one and its arguments, each line of output is what it returned. */
+/* The SDK's helpers as a program: each line of standard input names one and its arguments, each line of output is
+ * what it returned. */
 #include <stdio.h>
 #include <string.h>
 

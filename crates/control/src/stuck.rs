@@ -1,7 +1,7 @@
 //! Modules that do not return from a batch: which bridge they belong to, and since when a thread waits for them.
 //!
-//! The fabric reports threads ([`fabric::worker::Overrun`]), logics know which module a thread is in. A module that was replaced can
-//! still be stuck, so logics are remembered for as long as anything uses them.
+//! The fabric reports threads ([`fabric::worker::Overrun`]), logics know which module a thread is in. A module that
+//! was replaced can still be stuck, so logics are remembered for as long as anything uses them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

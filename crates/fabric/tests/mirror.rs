@@ -317,7 +317,7 @@ fn what_a_logic_originates_is_delivered_mirrored_and_seen() {
         wait_until("copies have come", || rig.take(3).iter().any(|copy| *copy == frame(9, len)));
         let lost = || rig.switch.originated(rig.bridge).unwrap().drops;
         wait_until("what went nowhere is counted", || {
-            lost()[DropReason::PortDown as usize] > 0 && lost()[DropReason::BatchLimit as usize] > 0
+            lost()[DropReason::NoPort as usize] > 0 && lost()[DropReason::BatchLimit as usize] > 0
         });
         // Another one in its place is not woken, nor is this one.
         rig.switch.set_logic(rig.bridge, Arc::new(Hub)).unwrap();

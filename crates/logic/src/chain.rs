@@ -1,14 +1,16 @@
 //! `chain`: several logics in a row. Each sees the packets that no earlier one has said anything about.
 //!
-//! A stage has said something about a packet when it has sent, broadcast or dropped it; what it leaves goes on to the next one,
-//! with the headers as the stage left them. What the last one leaves has no destination, as ever.
+//! A stage has said something about a packet when it has sent, broadcast or dropped it; what it leaves goes on to the
+//! next one, with the headers as the stage left them. What the last one leaves has no destination, as ever.
 //!
 //! To each port they go in the order in which they came, whichever stage sent them.
 //!
-//! Each parameter is a stage: its number, and a line of words quoted as in a shell: the logic's name, then `KEY=VALUE` for
-//! each of the logic's own parameters. A chain is no stage of a chain, so a packet meets each stage at most once.
+//! Each parameter is a stage: its number, and a line of words quoted as in a shell: the logic's name, then
+//! `KEY=VALUE` for each of the logic's own parameters. A chain is no stage of a chain, so a packet meets each stage
+//! at most once.
 //!
-//! Towards the control plane the stages stay apart: counters and tables begin with `stageN_`, commands with the stage's number.
+//! Towards the control plane the stages stay apart: counters and tables begin with `stageN_`, commands with the
+//! stage's number.
 //!
 //! Invariant: there is at least one stage.
 
@@ -192,7 +194,8 @@ impl SwitchLogic for Chain {
         }
     }
 
-    /// That of the first stage, if it has one. A later one could reach headers of packets there that earlier ones have sent.
+    /// That of the first stage, if it has one. A later one could reach headers of packets there that earlier ones
+    /// have sent.
     fn arena(&self, worker: usize) -> Option<Arena> {
         self.logics().next()?.arena(worker)
     }
@@ -285,8 +288,8 @@ impl Logic for Chain {
         }
     }
 
-    /// What the stages know, one after the other, each behind a mark with its number and name: another chain gives it to their
-    /// [successors](predecessors), and other logics take what they understand, whose ever it is.
+    /// The states of all stages in order, each stage's behind a mark with its number and name. In another chain each
+    /// stage inherits from one of them (`predecessors`); another logic takes the states that it understands.
     fn hand_over(&self) -> Vec<State> {
         let of = |(number, stage): (usize, &Stage)| {
             let states = stage.logic.hand_over();
@@ -338,8 +341,9 @@ fn stages_of(states: &[State]) -> Vec<Old<'_>> {
     stages
 }
 
-/// The stage before, by its place in `before`, that each of the stages with these logics inherits from: the one with the same number
-/// and logic, else one with the same logic, else the one with the same number whose logic is gone. Each hands over to one stage.
+/// The stage before, by its place in `before`, that each of the stages with these logics inherits from: the one with
+/// the same number and logic, else one with the same logic, else the one with the same number whose logic is gone.
+/// Each hands over to one stage.
 fn predecessors(names: &[&str], before: &[Old<'_>]) -> Vec<Option<usize>> {
     let mut found = vec![None; names.len()];
     let passes: [fn(usize, &str, &Old<'_>) -> bool; 3] = [

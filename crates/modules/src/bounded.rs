@@ -1,7 +1,7 @@
 //! Calls of modules outside of workers: each runs on a thread of its own, and the caller waits for a limited time.
 //!
-//! WebAssembly is interrupted anyway. Native code cannot be stopped: a call that does not return keeps its thread, and what it uses,
-//! until the process ends.
+//! WebAssembly is interrupted anyway. Native code cannot be stopped: a call that does not return keeps its thread,
+//! and what it uses, until the process ends.
 //!
 //! Invariant: at most [`MOST_LATE`] threads are left behind. While there are so many, further calls are refused.
 
@@ -34,7 +34,8 @@ impl Lateness {
         self.end();
     }
 
-    /// The second of both parties to call this takes the call off the count: the caller that gives up, and the call that returns.
+    /// The second of both parties to call this takes the call off the count: the caller that gives up, and the call
+    /// that returns.
     fn end(&self) {
         if self.0.swap(true, Ordering::AcqRel) {
             LATE.fetch_sub(1, Ordering::AcqRel);
@@ -92,7 +93,8 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Result<(), String> {
 /// What a module asks of its batch.
 type Request = Box<dyn FnOnce(&mut dyn Host) + Send>;
 
-/// An instance for one batch, which decides on a thread of its own while the caller answers what it asks of the batch.
+/// An instance for one batch, which decides on a thread of its own while the caller answers what it asks of the
+/// batch.
 pub(crate) struct Bounded {
     runner: Option<Box<dyn Runner>>,
     /// Outlives the runner, wherever that is.
@@ -117,8 +119,8 @@ impl Runner for Bounded {
         &self.head
     }
 
-    /// The window is used by one side at a time: by the module, or, while that waits for an answer, by the host. After an error
-    /// it is not used here any more.
+    /// The window is used by one side at a time: by the module, or, while that waits for an answer, by the host.
+    /// After an error it is not used here any more.
     fn decide(&mut self, because: Because, host: &mut dyn Host) -> Result<u32, String> {
         let function = because.function();
         refused(function)?;

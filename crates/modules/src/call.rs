@@ -1,8 +1,8 @@
-//! A batch while a module has it: the list of packets in the window, what the module may ask for meanwhile, and how what it left
-//! there becomes what the fabric does.
+//! A batch during a module's call: the list of packets in the window, the functions that the module calls meanwhile,
+//! and the translation of its outputs to the fabric's verbs.
 //!
-//! Invariants: which packet, slot and VLAN an entry of the list stands for is remembered in [`Shadow`]s, which a module cannot reach;
-//! it names packets by their place in the list only.
+//! Invariants: which packet, slot and VLAN an entry of the list stands for is remembered in [`Shadow`]s, which a
+//! module cannot reach; it names packets by their place in the list only.
 
 use fabric::arena::SLOT_LEN;
 use fabric::{Batch, DropReason, PortIndex, Text, Value};
@@ -18,20 +18,20 @@ use crate::window::{SPARE, Window};
 /// Bytes of an Ethernet header, which a packet keeps whatever is taken from its front.
 const ETHERNET: u32 = 14;
 
-/// Deliveries that a module can ask for in one batch: each packet of a usual batch to two thousand ports.
+/// Most deliveries of a batch: each packet of a usual batch to two thousand ports.
 pub(crate) const MAX_DELIVERIES: usize = 128 << 10;
 
 /// Functions of the switch that a module can call. Without a batch, as at a module's start, most do nothing.
 pub(crate) trait Host {
-    /// Brings so many bytes of a packet into its header; returns how many are there.
+    /// Makes the first bytes of a packet visible; returns their number.
     fn pull(&mut self, _packet: u32, _bytes: u32) -> u32 {
         0
     }
-    /// Makes a copy of a packet; returns its number, or -1.
+    /// Copies a packet; returns the copy's number, or -1.
     fn copy(&mut self, _packet: u32) -> i32 {
         -1
     }
-    /// Whether a port is there and up.
+    /// Whether the bridge has a port and it is up.
     fn is_up(&mut self, _port: u32) -> bool {
         false
     }
@@ -39,11 +39,11 @@ pub(crate) trait Host {
     fn originate(&mut self, _bytes: &[u8]) -> i32 {
         -1
     }
-    /// Copies bytes of a packet, from one of them on; returns how many.
+    /// Copies bytes of a packet from an offset on; returns their number.
     fn read(&mut self, _packet: u32, _from: u32, _out: &mut [u8]) -> u32 {
         0
     }
-    /// Keeps a packet beyond this batch; returns a number for it, or -1.
+    /// Keeps a packet beyond this batch; returns its number there, or -1.
     fn retain(&mut self, _packet: u32) -> i32 {
         -1
     }
@@ -51,28 +51,29 @@ pub(crate) trait Host {
     fn release(&mut self, _held: u32) -> i32 {
         -1
     }
-    /// Says something about a packet, with a value of a [`kind`] in the place of `{}`.
+    /// Adds a remark to a packet, with a value of a [`kind`] in the place of `{}`.
     fn remark(&mut self, _packet: u32, _text: &[u8], _kind: u32, _value: u64) {}
-    /// Returns the index of the port of this name, [`NO_PORT`](crate::abi::NO_PORT) or [`ASK_AGAIN`](crate::abi::ASK_AGAIN).
+    /// Returns the index of the port of this name, [`NO_PORT`](crate::abi::NO_PORT) or
+    /// [`ASK_AGAIN`](crate::abi::ASK_AGAIN).
     fn port(&mut self, name: &[u8]) -> i32;
 }
 
-/// What an entry of a window's list of packets stands for.
+/// The switch's record of an entry in a window's list of packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Shadow {
     frame: Frame,
-    /// Where the module was told that the header starts, and where its slot does.
+    /// Offsets of the header, as the module was told, and of its slot.
     header: u32,
     slot: u32,
     vlan: u16,
-    /// Whether something remains to be done on it, which has to be true of whatever its header is made.
+    /// Whether it has pending offloads, which its header must continue to fit.
     open: bool,
-    /// It was dropped and counted already.
+    /// Dropped and counted already.
     gone: bool,
 }
 
 impl Shadow {
-    /// That of no packet.
+    /// The record of no packet.
     pub(crate) const NONE: Shadow =
         Shadow { frame: Frame::NONE, header: 0, slot: 0, vlan: 0, open: false, gone: true };
 }
@@ -88,16 +89,17 @@ pub(crate) struct Call<'c, 'b> {
     pub(crate) ports: &'c mut Vec<PortIndex>,
     /// The bridge's ports.
     pub(crate) names: &'c PortNames,
-    /// How many of the list are there.
+    /// Packets in the list.
     pub(crate) versions: usize,
-    /// Deliveries that it may still ask for.
+    /// Deliveries left to it.
     pub(crate) budget: usize,
-    /// Whether the fabric keeps the headers in the window's slots; if not, they are copied to and from its spare ones.
+    /// Whether the fabric keeps the headers in the window's slots; if not, they are copied to and from its spare
+    /// ones.
     pub(crate) in_place: bool,
 }
 
 impl Call<'_, '_> {
-    /// Lists a packet. False where there is no room.
+    /// Adds a packet to the list; false if there is no room.
     #[inline(always)]
     pub(crate) fn list(&mut self, frame: Frame) -> bool {
         let (i, v) = (self.versions, frame.version());
@@ -123,7 +125,7 @@ impl Call<'_, '_> {
         true
     }
 
-    /// Does to the fabric's version what the module did to entry `i` of the list.
+    /// Applies the module's changes of entry `i` to the fabric's version.
     #[inline(always)]
     pub(crate) fn follow(&mut self, i: usize) -> Result<(), String> {
         let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else {
@@ -214,14 +216,15 @@ impl Call<'_, '_> {
         Ok(())
     }
 
-    /// Takes so many deliveries off what a batch may have; one to a single port is no matter, outputs being few.
+    /// Takes deliveries off the budget. Deliveries to single ports are limited by the number of outputs.
     fn spend(&mut self, deliveries: usize) -> Result<(), String> {
         let left = self.budget.checked_sub(deliveries);
         self.budget = left.ok_or_else(|| format!("more than {MAX_DELIVERIES} deliveries of one batch"))?;
         Ok(())
     }
 
-    /// What an entry of the list stands for, as the module has left it. `None` if there is no such packet (any more).
+    /// The record of an entry with the module's changes applied; `None` for packets that do not exist or were
+    /// dropped.
     fn current(&mut self, packet: u32) -> Option<Shadow> {
         let at = packet as usize;
         if at >= self.versions {
@@ -232,7 +235,7 @@ impl Call<'_, '_> {
         self.shadows.get(at).copied().filter(|shadow| !shadow.gone)
     }
 
-    /// Lists a packet that was not among those received; returns its number, or -1.
+    /// Adds a packet to the list that was not received; returns its number, or -1.
     fn list_more(&mut self, frame: Frame) -> i32 {
         let number = self.versions;
         if !self.list(frame) {
@@ -249,7 +252,7 @@ fn flags_of(offload: &Offload) -> u16 {
     checksum | if offload.gso == Gso::None { 0 } else { flag::SEGMENTS }
 }
 
-/// A number as what a module says that it is.
+/// Converts a number to a value of the kind that the module names.
 fn shown(as_what: u32, value: u64) -> Value {
     match as_what {
         kind::PORT => Value::Port(PortIndex(value as u16)),

@@ -4,8 +4,9 @@
 //!
 //! Invariants:
 //! - the handler uses thread-local memory, its stack and system calls only;
-//! - a signal always goes on to the action that was installed before, whoever it is about: `clientmem` and wasmtime have handlers of
-//!   their own for faults that they repair, which occur outside of native modules or while a [host function](paused) runs.
+//! - a signal always goes on to the action that was installed before, whoever it is about: `clientmem` and wasmtime
+//!   have handlers of their own for faults that they repair, which occur outside of native modules or while a [host
+//!   function](paused) runs.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -79,7 +80,8 @@ pub(crate) fn install() {
             action.sa_sigaction = entry as usize;
             // On the thread's signal stack, because a stack that overflowed has no room.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-            // SAFETY: `action` is complete and `on_signal` is async-signal-safe. The signals are valid, so the calls cannot fail.
+            // SAFETY: `action` is complete and `on_signal` is async-signal-safe. The signals are valid, so the calls
+            // cannot fail.
             unsafe {
                 libc::sigemptyset(&raw mut action.sa_mask);
                 libc::sigaction(*signal, &raw const action, std::ptr::null_mut());
@@ -170,7 +172,8 @@ fn chain(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c
         libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             reset(signal);
-            // SAFETY: async-signal-safe. The signal is blocked while its handler runs, so this takes effect on return.
+            // SAFETY: async-signal-safe. The signal is blocked while its handler runs, so this takes effect on
+            // return.
             unsafe { libc::raise(signal) };
         }
         handler if flags & libc::SA_SIGINFO != 0 => {

@@ -1,4 +1,4 @@
-//! A module that does whatever its script says (feature `fuzzing`): what fuzz targets put in a bridge.
+//! A module that follows a script (feature `fuzzing`), for bridges of fuzz targets.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::description::{self, Description};
 use crate::module::{Because, Module, Runner, Setup, Source, head_of};
 use crate::window::{Layout, Window};
 
-/// What modules will do: each takes its bytes from here, and does nothing when there are none left.
+/// The modules' actions: each takes its bytes from here, and does nothing when none are left.
 pub type Script = Arc<Mutex<Vec<u8>>>;
 
 /// A module that follows a script.
@@ -82,7 +82,7 @@ impl Runner for Follower {
                 1 => self.window.set_packet(i, Packet { header: number, ..near }),
                 2 => self.window.set_packet(i, Packet { vlan: number as u16, ..near }),
                 3 => self.window.set_packet(i, Packet { vlan: number as u16 % 8, ..near }),
-                // An output, and what lies behind.
+                // An output, and the bytes behind it.
                 4 => self
                     .window
                     .write(layout.outputs + i * 8, &[next(), next() % 2, next() % 4, 0, next() % 8, 0]),

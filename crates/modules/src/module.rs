@@ -1,12 +1,13 @@
-//! A module as a logic: what the switch sees of it, whichever kind it is.
+//! A module as a logic: its view for the switch, common to both kinds.
 //!
-//! A batch's way: its packets are listed in the worker's window (their headers are there already, because the fabric keeps them in
-//! the window's slots); the module is called; what it did to the packets in the list (a header that starts elsewhere, another
-//! VLAN) is done to the fabric's versions, and then its outputs are carried out one by one.
+//! A batch's way: its packets are listed in the worker's window (their headers are there already, because the fabric
+//! keeps them in the window's slots); the module is called; what it did to the packets in the list (a header that
+//! starts elsewhere, another VLAN) is done to the fabric's versions, and then its outputs are carried out one by one.
 //!
 //! A packet that is only traced goes through an instance that was made for it, with a copy of the tables.
 //!
-//! Invariant: a batch that a module fails on is dropped and counted as `logic-fault`, except for packets that it had sent already.
+//! Invariant: a batch that a module fails on is dropped and counted as `logic-fault`, except for packets that it had
+//! sent already.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ pub(crate) struct Loader {
 
 /// A module's code, of which instances are made.
 pub(crate) trait Source: Send + Sync {
-    /// What it says about itself.
+    /// Its description.
     fn description(&self) -> &Description;
 
     /// Makes an instance and starts it.
@@ -58,32 +59,32 @@ pub(crate) trait Source: Send + Sync {
     }
 }
 
-/// What an instance is made with.
+/// Setup of an instance.
 #[derive(Clone)]
 pub(crate) struct Setup {
     /// Its name in the log.
     pub(crate) name: Arc<str>,
-    /// The tables that it sees.
+    /// Its tables.
     pub(crate) tables: Arc<[SharedTable]>,
     /// The values of its parameters.
     pub(crate) values: Arc<Values>,
     /// The bridge's ports.
     pub(crate) ports: Arc<PortNames>,
-    /// The worker that it is for.
+    /// Its worker.
     pub(crate) worker: usize,
 }
 
-/// Why a module is called with a batch.
+/// Reason for calling a module with a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Because {
-    /// Packets have come.
+    /// Packets were received.
     OfPackets,
-    /// Its time has come.
+    /// The timer's interval is over.
     OfTime,
 }
 
 impl Because {
-    /// The function that is called.
+    /// Name of the function that is called.
     pub(crate) fn function(self) -> &'static str {
         match self {
             Because::OfPackets => abi::export::FORWARD,
@@ -97,13 +98,13 @@ pub(crate) trait Runner: Send {
     /// The window that it shares with its worker.
     fn window(&self) -> Window;
 
-    /// What does not change from batch to batch of what it is told.
+    /// The part of the batch's head that is the same for all batches.
     fn head(&self) -> &BatchHead;
 
-    /// Lets it decide for the batch in its window; returns how many outputs it says that there are.
+    /// Calls the module with the batch in its window; returns the number of outputs that it reports.
     fn decide(&mut self, because: Because, host: &mut dyn Host) -> Result<u32, String>;
 
-    /// Lets it carry out a command; returns what it returns.
+    /// Carries out a command; returns the function's value.
     fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String>;
 }
 
@@ -113,7 +114,7 @@ pub(crate) struct Module(Arc<Inner>);
 /// The part of a module that the watchdog knows.
 pub(crate) struct Inner {
     name: Arc<str>,
-    /// The file that it was read from, and what that was then.
+    /// The file that it was read from, and its state then.
     origin: Option<(PathBuf, Option<Stamp>)>,
     source: Box<dyn Source>,
     values: Arc<Values>,
@@ -128,17 +129,17 @@ pub(crate) struct Inner {
 /// A module's file, whole.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     let is = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    // Others may have no end, or keep whoever reads them waiting.
+    // Other files may have no end, or block the reader.
     if !is.is_file() {
-        return Err("it is no regular file".into());
+        return Err("not a regular file".into());
     }
     if is.len() > MAX_FILE {
-        return Err(format!("it has {} bytes; a module has up to {MAX_FILE}", is.len()));
+        return Err(format!("the file has {} bytes, more than {MAX_FILE}", is.len()));
     }
     std::fs::read(path).map_err(|error| error.to_string())
 }
 
-/// Whether a module speaks this switch's version of the interface.
+/// Checks that a module was built for this switch's version of the interface.
 pub(crate) fn check_version(version: u32) -> Result<(), String> {
     match version == abi::VERSION {
         true => Ok(()),
@@ -159,7 +160,7 @@ pub(crate) unsafe fn lasting(host: &mut dyn Host) -> NonNull<dyn Host> {
     unsafe { std::mem::transmute(host) }
 }
 
-/// Why a module does not start that returned this.
+/// The error for a module whose start returned this value.
 pub(crate) fn refusal(window: &Window, returned: i32) -> String {
     let mut reason =
         vec![0; usize::try_from(returned.unsigned_abs()).map_or(0, |len| len.min(abi::TEXT_LEN))];
@@ -170,7 +171,7 @@ pub(crate) fn refusal(window: &Window, returned: i32) -> String {
     }
 }
 
-/// Tells a file from what it was before: device, inode, size, and when it was changed.
+/// State of a file: device, inode, size, and time of modification.
 pub(crate) type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(file: &Path) -> Option<Stamp> {
@@ -189,18 +190,18 @@ fn load(loader: &Loader, file: &str) -> Result<Box<dyn Source>, LogicError> {
     (loader.load)(Path::new(file)).map_err(|message| error(loader.prefix, file, message))
 }
 
-/// What the module in this file says about itself.
+/// Describes the module in a file.
 pub(crate) fn describe(loader: &Loader, file: &str) -> Result<LogicDescription, LogicError> {
     let source = load(loader, file)?;
     Ok(named(loader, file, source.description()))
 }
 
-/// The description by the name that the logic has here.
+/// The description under the logic's name.
 fn named(loader: &Loader, file: &str, description: &Description) -> LogicDescription {
     LogicDescription { name: format!("{}:{file}", loader.prefix), ..description.logic.clone() }
 }
 
-/// The module in this file as a logic.
+/// Makes the module in a file a logic.
 pub(crate) fn build(
     loader: &Loader,
     file: &str,
@@ -236,7 +237,7 @@ impl Inner {
         Setup { name, tables, values, ports, worker }
     }
 
-    /// An instance that can do nothing to others, with tables (these) of its own.
+    /// Makes an instance that shares nothing with others, with these tables.
     fn instance_apart(&self, tables: Arc<[SharedTable]>, worker: usize) -> Result<Instance, String> {
         let runner = self.source.instance_apart(&self.setup(tables.clone(), worker))?;
         Ok(self.ready(Box::new(Bounded::new(runner, tables))))
@@ -252,7 +253,7 @@ impl Inner {
         }
     }
 
-    /// How often it is to be called because of time.
+    /// The timer's interval.
     fn period(&self) -> Option<Duration> {
         let time = match self.description().timer.as_ref()? {
             Timer::Every(time) => *time,
@@ -264,7 +265,7 @@ impl Inner {
         Some(Duration::from_millis(time.clamp(*abi::PERIODS.start(), *abi::PERIODS.end())))
     }
 
-    /// Makes anew what failed, if its time has come. Returns whether something is left to do.
+    /// Restarts failed instances whose back-off is over. Returns whether others remain.
     pub(crate) fn restart(&self) -> bool {
         let Some(slots) = self.slots.get() else { return false };
         let mut left = false;
@@ -281,7 +282,7 @@ impl Inner {
         self.slots.get().map_or(&[], |slots| slots)
     }
 
-    /// The parameters that name a port: their place, and the name.
+    /// The parameters that name a port: their places and the names.
     fn port_params(&self) -> impl Iterator<Item = (usize, &str)> {
         let params = self.description().logic.params.iter().enumerate();
         params.filter_map(|(i, param)| match self.values.get(&param.name) {
@@ -365,7 +366,7 @@ impl Inner {
     }
 }
 
-/// What an entry, key and value, has in a column of its value.
+/// Returns a column of an entry's value.
 fn value_of(info: &TableInfo, entry: &[u8], column: &crate::description::Column) -> u64 {
     let mut wide = [0; 8];
     for (to, from) in wide.iter_mut().zip(column.of(entry.get(info.key_len..).unwrap_or_default())) {
@@ -374,7 +375,7 @@ fn value_of(info: &TableInfo, entry: &[u8], column: &crate::description::Column)
     u64::from_le_bytes(wide)
 }
 
-/// What the module is told about its parameters: values, with the texts behind them.
+/// Writes the parameters' values and texts to a window.
 pub(crate) fn write_values(
     window: &Window,
     description: &Description,
@@ -403,7 +404,7 @@ pub(crate) fn write_values(
         };
         let text = value.to_string();
         if text_at + text.len() > end {
-            return Err(format!("its parameters' values have more than {} bytes together", abi::TEXT_LEN));
+            return Err(format!("its parameters' values have more than {} bytes in total", abi::TEXT_LEN));
         }
         window.write(text_at, text.as_bytes());
         window.set_value(i, Value { number, text: text_at as u32, text_len: text.len() as u32 });
@@ -412,7 +413,7 @@ pub(crate) fn write_values(
     Ok(())
 }
 
-/// What a module at these addresses is told in every batch.
+/// The batch's head for a module with these addresses.
 pub(crate) fn head_of(window: &Window, worker: usize, tables: [u64; MAX_TABLES], host: u64) -> BatchHead {
     let layout = window.layout();
     BatchHead {
@@ -501,7 +502,7 @@ impl Module {
         Ok(())
     }
 
-    /// Drops what nothing was said about.
+    /// Drops the packets that have no decision.
     #[cold]
     fn give_up(batch: &mut Batch<'_>) {
         let packets: Vec<VersionId> = batch.packets().filter(|v| batch.is_open(*v)).collect();
@@ -510,7 +511,7 @@ impl Module {
         }
     }
 
-    /// Lets the worker's instance decide.
+    /// Calls the worker's instance.
     #[inline]
     fn decide(&self, batch: &mut Batch<'_>, because: Because) {
         let Some(slot) = self.0.slots().get(batch.worker()) else { return Self::give_up(batch) };
@@ -524,7 +525,7 @@ impl Module {
         }
     }
 
-    /// Lets an instance decide that was made for this batch.
+    /// Calls an instance made for this batch.
     fn rehearse(&self, batch: &mut Batch<'_>) -> Result<(), String> {
         let tables: std::io::Result<Arc<[_]>> = self.0.tables.iter().map(SharedTable::copied).collect();
         let tables = tables.map_err(|error| format!("no memory for a copy of its tables: {error}"))?;
@@ -628,8 +629,8 @@ impl Logic for Module {
         let mut counters: Vec<_> = self.0.description().counters.iter().enumerate().map(counter).collect();
         let failures = slots.iter().map(|slot| u64::from(slot.failures().0)).sum();
         let help = match slots.iter().find_map(|slot| slot.failures().1) {
-            None => "times that the module failed".to_owned(),
-            Some(message) => format!("times that the module failed; the last time: {message}"),
+            None => "failures of the module".to_owned(),
+            Some(message) => format!("failures of the module; the last one: {message}"),
         };
         counters.push(Counter { name: "faults".into(), help, value: failures });
         counters
@@ -727,7 +728,7 @@ impl Logic for Module {
                     return false;
                 }
                 let heard = value_of(info, entry, column) as u32;
-                // One that was heard meanwhile was heard in the future; one that was added just now may not say yet when.
+                // An entry heard meanwhile has a time in the future; one just added may not have a time yet.
                 let age = now_seconds.wrapping_sub(heard);
                 heard != 0 && age < 1 << 31 && u64::from(age) >= after
             });

@@ -1,7 +1,8 @@
 //! Native modules: shared objects with the functions that WebAssembly modules export, called directly.
 //!
-//! Each logic loads a copy of the file of its own, so that two bridges with the same module share no variables, and a file that is
-//! replaced changes nothing under a bridge's feet. Workers share a module's variables; what is for one worker alone is in its window.
+//! Each logic loads a copy of the file of its own, so that two bridges with the same module share no variables, and a
+//! file that is replaced changes nothing under a bridge's feet. Workers share a module's variables; what is for one
+//! worker alone is in its window.
 
 use std::alloc::{Layout as Memory, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char};
@@ -34,7 +35,7 @@ type Start = unsafe extern "C" fn(*mut BatchHead) -> i32;
 type Forward = unsafe extern "C" fn(*mut BatchHead) -> u32;
 type Command = unsafe extern "C" fn(*mut BatchHead, u32) -> i32;
 
-/// A file's functions.
+/// Functions of a shared object.
 struct Object {
     start: Option<Start>,
     forward: Forward,
@@ -55,10 +56,10 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     Ok(Box::new(open(path.into(), read(path)?.into())?))
 }
 
-/// Loads a shared object, variables and all, once more than it was loaded before.
+/// Loads a shared object with variables of its own, however often it is loaded already.
 fn open(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     if !file.starts_with(b"\x7fELF") {
-        return Err("it is no shared object; link it with -shared".into());
+        return Err("not a shared object; link it with -shared".into());
     }
     crash::install();
     bounded::within(export::DESCRIBE, move || {
@@ -67,13 +68,14 @@ fn open(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     })?
 }
 
-/// The module's own code runs in here: what initializes it, and what describes it.
+/// Runs the module's code: its initializers and its description.
 fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
-    let copied = |error: std::io::Error| format!("it cannot be copied to memory: {error}");
+    let copied = |error: std::io::Error| format!("cannot copy it to memory: {error}");
     let memory = memfd_create("mswitch-module", MemfdFlags::CLOEXEC).map_err(|error| copied(error.into()))?;
     let mut copy = std::fs::File::from(memory);
     copy.write_all(&file).map_err(copied)?;
-    // The loader takes two files of one name for one, even if the first is closed: each name is new, by the number of slashes.
+    // The loader takes two files of one name for one, even if the first is closed: each name is new, by the number of
+    // slashes.
     static LOADED: AtomicU64 = AtomicU64::new(0);
     let number = LOADED.fetch_add(1, Ordering::Relaxed);
     let slashes: String =
@@ -81,7 +83,7 @@ fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     let name = format!("/proc/self/fd/{slashes}{}", copy.as_raw_fd());
     // SAFETY: native modules are trusted: whoever configures one has their code run here.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| format!("it cannot be loaded: {error}"))?;
+        .map_err(|error| format!("cannot load it: {error}"))?;
     // SAFETY: as above; the names say what the types are.
     let (version, describe) = unsafe {
         (function::<Abi>(&library, export::ABI)?, function::<Describe>(&library, export::DESCRIBE)?)
@@ -101,7 +103,7 @@ fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     let text = unsafe {
         let text = describe();
         if text.is_null() {
-            return Err("it does not describe itself".into());
+            return Err("`msw_describe` returned no text".into());
         }
         CStr::from_ptr(text).to_bytes().to_vec()
     };
@@ -116,7 +118,7 @@ fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     Ok(Code { object, description, path, file })
 }
 
-/// The function of this name.
+/// Looks up a function.
 ///
 /// # Safety
 /// `T` is a pointer to a function of the type that it has.
@@ -127,11 +129,11 @@ unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, String> 
     Ok(*symbol)
 }
 
-/// What lies in front of a native module's window, where its functions find their batch.
+/// Front of a native module's window, through which host functions find the batch.
 #[repr(C, align(64))]
 struct Front {
     host: Option<NonNull<dyn Host>>,
-    /// Who it is in the log, which outlives the front.
+    /// Its name in the log, which outlives the front.
     name: *const Arc<str>,
 }
 
@@ -164,7 +166,7 @@ unsafe fn ask<T: Default>(batch: *mut BatchHead, ask: impl FnOnce(&mut dyn Host)
     }
 }
 
-/// What lies in front of a window.
+/// Returns the front of a window.
 ///
 /// # Safety
 /// As for [`ask`].
@@ -173,8 +175,8 @@ unsafe fn front_of<'a>(batch: *mut BatchHead) -> &'a Front {
     unsafe { &*batch.cast::<u8>().sub(FRONT).cast::<Front>() }
 }
 
-/// A copy of what a module names: it may lie where the fabric writes meanwhile, so there must be no reference to it. Calls that
-/// need one are none that are made for every packet.
+/// Copies bytes that a module names: the fabric may write there meanwhile, so no reference to them may exist. No call
+/// that needs this is made for every packet.
 ///
 /// # Safety
 /// `len` bytes at `at` are readable.
@@ -207,11 +209,12 @@ unsafe extern "C" fn msw_new(batch: *mut BatchHead, at: *const u8, len: u32) -> 
     unsafe { ask(batch, |host| Number(host.originate(&bytes))) }.0
 }
 
-/// Bytes that [`msw_read`] moves at once: more than a private header has, so what a module reads over a header is read before.
+/// Bytes that [`msw_read`] moves at once: more than a private header has, so what a module reads over a header is
+/// read before.
 const READ: usize = 1024;
 
-/// The module's room may be the header of the very packet that is read, or not be initialized: no reference to it is made. So
-/// bytes go through a buffer that is ours, and are written when the batch is not borrowed any more.
+/// The module's room may be the header of the very packet that is read, or not be initialized: no reference to it is
+/// made. So bytes go through a buffer that is ours, and are written when the batch is not borrowed any more.
 unsafe extern "C" fn msw_read(batch: *mut BatchHead, packet: u32, from: u32, to: *mut u8, len: u32) -> u32 {
     let (mut part, mut done) = ([0; READ], 0u32);
     while done < len {
@@ -269,7 +272,7 @@ unsafe extern "C" fn msw_port(batch: *mut BatchHead, name: *const u8, len: u32) 
     unsafe { ask(batch, |host| Number(host.port(&name))) }.0
 }
 
-/// The number of a packet, where there is none: -1.
+/// A packet's number; -1 by default.
 struct Number(i32);
 
 impl Default for Number {
@@ -283,7 +286,7 @@ impl Source for Code {
         &self.description
     }
 
-    /// One with variables of its own.
+    /// Makes an instance with variables of its own.
     fn instance_apart(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
         open(self.path.clone(), self.file.clone())?.instance(setup)
     }
@@ -304,7 +307,7 @@ impl NativeRunner {
         let memory = Memory::from_size_align(FRONT + layout.len, 64).map_err(|error| error.to_string())?;
         // SAFETY: the size is not zero.
         let front = NonNull::new(unsafe { alloc_zeroed(memory) })
-            .ok_or("no memory for what it shares with the switch")?;
+            .ok_or("no memory for the window that it shares with the switch")?;
         // SAFETY: the bytes behind the front are there, zeroes, aligned, and the runner's own until it is dropped.
         let window = unsafe { Window::new(front.add(FRONT), layout) };
         // SAFETY: the front is there, aligned, and nobody else's.

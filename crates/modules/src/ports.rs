@@ -1,6 +1,7 @@
 //! The names of a bridge's ports, for modules that look them up.
 //!
-//! Invariant: a worker that looks a name up does not wait for the control plane, which changes the names: it is told to ask again.
+//! Invariant: a worker that looks a name up does not wait for the control plane, which changes the names: it is told
+//! to ask again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};

@@ -1,13 +1,14 @@
 //! Tables that the workers of a module share, and the switch beside them: an open hash table in memory of its own.
 //!
-//! Layout (`sdk/c/mswitch_table.h` has the same): a header of 64 bytes, then slots. A slot is a sequence number, a key and a
-//! value; bit 0 of the number says that somebody is writing the slot, bit 1 that it has an entry, the rest counts changes.
-//! A key lies in one of [`PROBE`] slots from where its hash points to. Values of 8 bytes are read and written in one piece;
-//! longer ones may be torn between workers that write at once. Who adds a key looks once more when it is there: of two that were
-//! added at the same moment, the entry in the first slot stays, and whoever sees both removes the other.
+//! Layout (`sdk/c/mswitch_table.h` has the same): a header of 64 bytes, then slots. A slot is a sequence number, a
+//! key and a value; bit 0 of the number says that the slot is being written, bit 1 that it has an entry, the rest
+//! counts changes. A key lies in one of [`PROBE`] slots from where its hash points to. Values of 8 bytes are read and
+//! written in one piece; longer ones may be torn between workers that write at once. After adding a key, a worker
+//! looks again: of two entries added at the same moment, the one in the first slot stays, and a worker that sees both
+//! removes the other.
 //!
-//! Invariants: the switch relies on nothing that it finds there but its own numbers, since a module can write anything; every
-//! loop is bounded by them; all accesses are by atomics.
+//! Invariants: the switch relies on nothing that it finds there but its own numbers, since a module can write
+//! anything; every loop is bounded by them; all accesses are by atomics.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -71,7 +72,7 @@ impl SharedTable {
         8 + info.key_len + info.value_len
     }
 
-    /// The memory that one would have, bytes.
+    /// Memory of a table with this description, bytes.
     pub(crate) fn bytes(info: &TableInfo) -> usize {
         (HEADER + Self::slots(info) * Self::slot_len(info)).next_multiple_of(PAGE)
     }
@@ -100,7 +101,7 @@ impl SharedTable {
         Ok(table)
     }
 
-    /// An empty one.
+    /// Makes an empty table.
     pub(crate) fn new(info: &TableInfo) -> io::Result<SharedTable> {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         let (mask, key_words, value_words) = (Self::slots(info) - 1, info.key_len / 8, info.value_len / 8);
@@ -109,7 +110,7 @@ impl SharedTable {
         Self::with_memory(Self::bytes(info), seed, mask, key_words, value_words, prefix_at)
     }
 
-    /// Another one with the same entries, as far as nobody changes them meanwhile.
+    /// Copies the table; entries that change meanwhile may be missing.
     pub(crate) fn copied(&self) -> io::Result<SharedTable> {
         let Self { len, seed, mask, key_words, value_words, prefix_at, .. } = *self;
         let copy = Self::with_memory(len, seed, mask, key_words, value_words, prefix_at)?;
@@ -120,12 +121,12 @@ impl SharedTable {
         Ok(copy)
     }
 
-    /// Its memory, to be mapped where a module can see it.
+    /// The memory, for mapping into a module's.
     pub(crate) fn memory(&self) -> (&OwnedFd, usize) {
         (&self.memory, self.len)
     }
 
-    /// Where the switch has it.
+    /// The switch's mapping.
     pub(crate) fn at(&self) -> NonNull<u8> {
         self.at
     }
@@ -152,7 +153,8 @@ impl SharedTable {
             let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             hash ^ hash >> 32
         };
-        // Keys may differ in few bits, the last ones or the first: these must reach the low bits, which choose the slot.
+        // Keys may differ in few bits, the last ones or the first: these must reach the low bits, which choose the
+        // slot.
         let hash = key.iter().fold(self.seed, mix).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (hash ^ hash >> 32) as usize
     }
@@ -202,7 +204,7 @@ impl SharedTable {
         false
     }
 
-    /// Key and value of each entry, as far as nobody changes it meanwhile, and where it is.
+    /// Iterates over the places, keys and values of entries; those that change meanwhile may be missing.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, Vec<u8>)> {
         (0..=self.mask).filter_map(|i| {
             let slot = self.slot(i);
@@ -218,7 +220,7 @@ impl SharedTable {
         })
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn len(&self) -> u64 {
         let there = |i: &usize| self.word(self.slot(*i)).load(Ordering::Relaxed) & PRESENT != 0;
         (0..=self.mask).filter(there).count() as u64
@@ -236,9 +238,9 @@ impl SharedTable {
             && self.word(slot).compare_exchange(sequence, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Frees the slots that somebody began to write and never finished, as a module does that is stopped. Writing takes some
-    /// nanoseconds: who writes for longer than a look at the whole table has been stopped. Should a worker have been interrupted
-    /// just there, its entry may be lost or torn.
+    /// Frees slots whose writer was interrupted. Writing takes nanoseconds, so a slot that is being written
+    /// throughout a pass over the table has lost its writer. The entry of a worker that merely lost its CPU there may
+    /// be lost or torn.
     pub(crate) fn repair(&self) {
         let writing = |slot: &usize| self.word(*slot).load(Ordering::Relaxed) & WRITING != 0;
         let began: Vec<_> = (0..=self.mask).map(|i| self.slot(i)).filter(writing).collect();
@@ -264,7 +266,7 @@ impl SharedTable {
     }
 }
 
-/// Bytes as so many words; what is missing is zero.
+/// Converts bytes to words, padded with zeroes.
 fn words(bytes: &[u8], count: usize) -> Vec<u64> {
     let mut chunks = bytes.chunks(8);
     let mut word = || {
@@ -350,7 +352,7 @@ mod tests {
             let workers: Vec<_> = (0..4).map(|_| scope.spawn(add)).collect();
             workers.into_iter().map(|worker| worker.join().unwrap()).sum()
         });
-        // Who adds a key that another one adds at the same moment may take it for the first, and lose it to that.
+        // A worker that adds a key at the same moment as another may count it as new and lose it to the other.
         assert!(added >= 4000, "{added}");
         assert_eq!(contents(&table).len(), 4000);
         assert_eq!(table.entries().count(), 4000, "each key once");

@@ -1,10 +1,11 @@
-//! WebAssembly modules: compiled once for each file, one instance for each worker, with the window and the tables in its memory.
+//! WebAssembly modules: compiled once for each file, one instance for each worker, with the window and the tables in
+//! its memory.
 //!
-//! The window lies in pages that the switch adds to an instance's memory, so that a module sees it by ordinary loads and stores. Of
-//! the pages of a table each instance has the same, those of the table's memory file.
+//! The window lies in pages that the switch adds to an instance's memory, so that a module sees it by ordinary loads
+//! and stores. Of the pages of a table each instance has the same, those of the table's memory file.
 //!
-//! Invariants: a module imports the functions of [`IMPORTS`] and nothing else; an instance has [`OWN_MEMORY`] bytes beside
-//! window and tables; memory never moves, so addresses into it hold for as long as the instance.
+//! Invariants: a module imports the functions of [`IMPORTS`] and nothing else; an instance has [`OWN_MEMORY`] bytes
+//! beside window and tables; memory never moves, so addresses into it hold for as long as the instance.
 
 use std::path::Path;
 use std::ptr::NonNull;
@@ -39,16 +40,16 @@ const IMPORTS: &str = "mswitch";
 const TICKS: u64 = 2;
 /// Ticks for everything else: a module's start, its description, a command.
 const PATIENT_TICKS: u64 = 400;
-/// Memory of an instance beside what the switch gives it, bytes.
+/// An instance's own memory, beside window and tables, bytes.
 const OWN_MEMORY: usize = 16 << 20;
 /// CPU time that a module has after its ticks.
 const PATIENCE: Duration = Duration::from_micros(400);
 
-/// What functions that a module calls can reach.
+/// State for functions that a module calls.
 struct Reach {
     limits: StoreLimits,
     host: Option<NonNull<dyn Host>>,
-    /// Who it is in the log.
+    /// Its name in the log.
     name: Arc<str>,
     worker: usize,
     memory: Option<Memory>,
@@ -79,7 +80,7 @@ fn engine() -> Result<&'static Engine, String> {
     made.as_ref().map_err(Clone::clone)
 }
 
-/// Lets instances see that time passes.
+/// Advances the instances' epoch.
 fn tick() {
     if let Ok(engine) = engine() {
         engine.increment_epoch();
@@ -112,15 +113,15 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     let engine = engine()?;
     let bytes = read(path)?;
     if !bytes.starts_with(b"\0asm") {
-        return Err("it is no WebAssembly module; compile it for wasm32".into());
+        return Err("not a WebAssembly module; compile it for wasm32".into());
     }
     let module = compiled::module(engine, &bytes)
-        .map_err(|error| format!("it is no valid WebAssembly module: {}", text(error)))?;
+        .map_err(|error| format!("not a valid WebAssembly module: {}", text(error)))?;
     let described = describe(engine, &module)?;
     Ok(Box::new(Code { module, description: description::parse(&described)? }))
 }
 
-/// An instance that was not started yet.
+/// An instance that is not started yet.
 struct Raw {
     store: Store<Reach>,
     instance: Instance,
@@ -164,8 +165,9 @@ fn instantiate(
     Ok(Raw { store, instance, memory })
 }
 
-/// Called on the module's thread when its ticks are over. Those may have passed while the thread had to wait for a CPU, which is not
-/// the module's fault: it is stopped when the thread itself has run for [`PATIENCE`] since the first call.
+/// Called on the module's thread when its ticks are over. Those may have passed while the thread had to wait for a
+/// CPU, which is not the module's fault: it is stopped when the thread itself has run for [`PATIENCE`] since the
+/// first call.
 fn judge(reach: &mut Reach) -> wasmtime::Result<UpdateDeadline> {
     // However long the thread had to wait, there will be a next tick.
     watchdog::runs();
@@ -254,7 +256,7 @@ fn known<T>(caller: &mut Caller<'_, Reach>, ask: impl FnOnce(&mut dyn Host) -> T
     caller.data().host.map(|mut host| ask(unsafe { host.as_mut() }))
 }
 
-/// Takes bytes of the module's memory out of it.
+/// Copies bytes out of the module's memory.
 fn pass<'a>(caller: &'a mut Caller<'_, Reach>, at: u32, len: u32) -> Option<&'a [u8]> {
     let memory = caller.data().memory?;
     let (from, size) = (memory.data_ptr(&*caller).wrapping_add(at as usize), memory.data_size(&*caller));
@@ -262,13 +264,14 @@ fn pass<'a>(caller: &'a mut Caller<'_, Reach>, at: u32, len: u32) -> Option<&'a 
     if at as usize + to.len() > size {
         return None;
     }
-    // SAFETY: so many bytes lie inside the module's memory, which does not move. No reference is made to them: other workers may be
-    // writing there, where it is a table's.
+    // SAFETY: so many bytes lie inside the module's memory, which does not move. No reference is made to them: other
+    // workers may be writing there, where it is a table's.
     unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     Some(to)
 }
 
-/// Lets the batch that the module has take bytes of its memory. `None` where it has none, or these are not there or too many.
+/// Lets the batch that the module has take bytes of its memory. `None` where it has none, or these are not there or
+/// too many.
 fn taken<T>(
     caller: &mut Caller<'_, Reach>,
     at: u32,
@@ -296,7 +299,8 @@ fn given(
     let len = give(unsafe { host.as_mut() }, &mut passing[..room]) as usize;
     let to = memory.data_ptr(&*caller).wrapping_add(to as usize);
     let from = caller.data().passing.get(..len.min(room)).unwrap_or_default();
-    // SAFETY: `room` was what there is in the module's memory from there on. As in `pass`, no reference is made to it.
+    // SAFETY: `room` was what there is in the module's memory from there on. As in `pass`, no reference is made to
+    // it.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     from.len() as u32
 }
@@ -341,7 +345,7 @@ impl Raw {
     }
 }
 
-/// The description's text.
+/// Returns the description's text.
 fn describe(engine: &Engine, module: &Module) -> Result<Vec<u8>, String> {
     let mut raw = instantiate(engine, module, "".into(), 0, 0)?;
     check_version(raw.call(export::ABI, ())?)?;
@@ -373,8 +377,9 @@ impl Source for Code {
             let (file, len) = table.memory();
             let at = append(&mut raw, len)?;
             let to = raw.memory.data_ptr(&raw.store).wrapping_add(at);
-            // SAFETY: `append` just added these whole pages to the instance's memory, which nobody uses but us, and which never
-            // moves; they are replaced with others that can be read and written alike, and unmapped with the rest of it.
+            // SAFETY: `append` just added these whole pages to the instance's memory, which nobody uses but us, and
+            // which never moves; they are replaced with others that can be read and written alike, and unmapped with
+            // the rest of it.
             unsafe {
                 mmap(
                     to.cast(),
@@ -390,8 +395,8 @@ impl Source for Code {
         }
         let at =
             NonNull::new(raw.memory.data_ptr(&raw.store).wrapping_add(base)).ok_or("it has no memory")?;
-        // SAFETY: `append` added these bytes, initialised with zeroes, on a page of their own; they stay where they are for as long as
-        // the store, which the runner keeps, and the module runs only when the runner is called.
+        // SAFETY: `append` added these bytes, initialised with zeroes, on a page of their own; they stay where they
+        // are for as long as the store, which the runner keeps, and the module runs only when the runner is called.
         let window = unsafe { Window::new(at, layout) };
         write_values(&window, &self.description, values)?;
         let head = head_of(&window, worker, addresses, 0);
@@ -412,10 +417,9 @@ impl Source for Code {
 /// Adds pages to an instance's memory; returns where they begin.
 fn append(raw: &mut Raw, len: usize) -> Result<usize, String> {
     let pages = len.div_ceil(PAGE) as u64;
-    let before = raw
-        .memory
-        .grow(&mut raw.store, pages)
-        .map_err(|error| format!("no memory for what it shares with the switch: {}", text(error)))?;
+    let before = raw.memory.grow(&mut raw.store, pages).map_err(|error| {
+        format!("no memory for the window that it shares with the switch: {}", text(error))
+    })?;
     Ok(before as usize * PAGE)
 }
 

@@ -51,7 +51,8 @@ impl fmt::Display for Mac {
     }
 }
 
-/// An IPv4 or IPv6 prefix, such as `192.0.2.0/24`, or an address, which is a prefix of full length. Bits behind the prefix are zero.
+/// An IPv4 or IPv6 prefix, such as `192.0.2.0/24`, or an address, which is a prefix of full length. Bits behind the
+/// prefix are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
     address: [u8; 16],

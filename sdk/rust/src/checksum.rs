@@ -33,7 +33,8 @@ fn difference(from: &[u8], to: &[u8]) -> u16 {
     })
 }
 
-/// Replaces bytes of an IPv4 header, and updates its checksum. Offset and length are even; the header has them and the checksum.
+/// Replaces bytes of an IPv4 header, and updates its checksum. Offset and length are even; the header has them and
+/// the checksum.
 pub fn replace_in_ipv4(header: &mut [u8], offset: usize, bytes: &[u8]) {
     assert!(offset % 2 == 0, "replaced bytes begin at an even offset");
     let place = &mut header[offset..offset + bytes.len()];
@@ -47,8 +48,8 @@ pub fn replace_in_ipv4(header: &mut [u8], offset: usize, bytes: &[u8]) {
 /// What is replaced of a TCP or UDP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layer4 {
-    /// [`Batch::has_open_checksum`](crate::Batch::has_open_checksum) of the packet: its checksum is the sum of the pseudo-header until
-    /// it leaves.
+    /// [`Batch::has_open_checksum`](crate::Batch::has_open_checksum) of the packet: its checksum is the sum of the
+    /// pseudo-header until it leaves.
     pub open: bool,
     /// The bytes are addresses, which belong to the pseudo-header.
     pub pseudo: bool,

@@ -9,8 +9,8 @@ const HEADER_WORDS: usize = 8;
 /// The first of the header's words with a bit for each length of a prefix that is or was in the table.
 const PREFIXES: usize = 3;
 
-/// A table of keys and values, both of a fixed number of words of 8 bytes. Values of one word are read and written in one
-/// piece, whatever other workers do. An entry that somebody else removes meanwhile may be found once more.
+/// A table of keys and values, both of a fixed number of words of 8 bytes. Words are read and written atomically. A
+/// lookup may find an entry that another worker is removing.
 pub struct Table<'a> {
     at: *const AtomicU64,
     seed: u64,
@@ -66,7 +66,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The value of a key; `None` if there is no entry.
+    /// Finds the value of a key.
     pub fn find(&self, key: &[u64]) -> Option<&'a [AtomicU64]> {
         assert!(key.len() == self.key_words, "keys of this table have another length");
         let first = self.first(key);
@@ -82,12 +82,13 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// The value of a key, of zeroes if the key is new; `None` if there is no room.
+    /// Finds or adds a key and returns its value, zero if the key is new; `None` if there is no room.
     pub fn insert(&self, key: &[u64]) -> Option<&'a [AtomicU64]> {
         self.insert_with(key, &[])
     }
 
-    /// The value of a key; if the key is new, with these words first. `None` if there is no room. Count in it with `fetch_add`.
+    /// Finds or adds a key and returns its value, which begins with these words if the key is new; `None` if there is
+    /// no room. Count with `fetch_add`.
     pub fn insert_with(&self, key: &[u64], value: &[u64]) -> Option<&'a [AtomicU64]> {
         if let Some(value) = self.find(key) {
             return Some(value);
@@ -118,9 +119,9 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Once a key was added: should others have added it too, the first one stays, which is returned, and the later ones go.
+    /// After a key was added: of several entries of the key, the first stays and is returned; the others are removed.
     fn settle(&self, first: u64, key: &[u64]) -> Option<&'a [AtomicU64]> {
-        // Of two that write and then look, one at least sees the other's.
+        // Of two workers that write and then look, at least one sees the other's entry.
         fence(Ordering::SeqCst);
         let slots = (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
         let slots = slots.take_while(|slot| slot[0].load(Ordering::Acquire) != 0);
@@ -137,7 +138,7 @@ impl<'a> Table<'a> {
         slot[0].compare_exchange(sequence, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Removes an entry; returns whether there was one.
+    /// Removes an entry; returns whether it existed.
     pub fn remove(&self, key: &[u64]) -> bool {
         let first = self.first(key);
         let mut slots = (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
@@ -147,8 +148,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The value of a prefix, of zeroes if the prefix is new; `None` if there is no room. The table's key is a network and the length of
-    /// its prefix: `[["network", "ipv4"], ["length", "prefix"]]`, or `ipv6`.
+    /// Finds or adds a prefix and returns its value, which begins with these words if the prefix is new; `None` if
+    /// there is no room. The table's key is `[["network", "ipv4"], ["length", "prefix"]]`, or `ipv6`.
     pub fn insert_prefix(&self, prefix: &Prefix, value: &[u64]) -> Option<&'a [AtomicU64]> {
         let (key, words) = key_of(prefix);
         let length = usize::from(prefix.length());
@@ -156,19 +157,19 @@ impl<'a> Table<'a> {
         self.insert_with(&key[..words], value)
     }
 
-    /// The value of this very prefix; `None` if there is no entry.
+    /// Finds the value of exactly this prefix.
     pub fn find_prefix(&self, prefix: &Prefix) -> Option<&'a [AtomicU64]> {
         let (key, words) = key_of(prefix);
         self.find(&key[..words])
     }
 
-    /// Removes a prefix; returns whether it was there.
+    /// Removes a prefix; returns whether it existed.
     pub fn remove_prefix(&self, prefix: &Prefix) -> bool {
         let (key, words) = key_of(prefix);
         self.remove(&key[..words])
     }
 
-    /// The longest prefix in the table that contains an address, and its value. Tries each length that was ever used.
+    /// Finds the longest prefix that contains an address, and its value. Tries each length that was ever used.
     pub fn find_longest(&self, address: &Prefix) -> Option<(Prefix, &'a [AtomicU64])> {
         (0..=usize::from(address.length()) / 64).rev().find_map(|word| {
             let mut lengths = self.lengths(word).load(Ordering::Relaxed);
@@ -193,7 +194,8 @@ impl<'a> Table<'a> {
         unsafe { &*self.at.wrapping_add(PREFIXES + word.min(2)) }
     }
 
-    /// Keys and values, in no order; what other workers add or remove meanwhile may be among them or not.
+    /// Iterates over keys and values in no particular order. Entries that other workers add or remove meanwhile may
+    /// be missing.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [AtomicU64], &'a [AtomicU64])> + '_ {
         (0..=self.mask).filter_map(move |i| {
             let slot = self.slot(i);
@@ -206,12 +208,12 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// Whether there are none.
+    /// Whether the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }

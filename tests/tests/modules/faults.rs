@@ -118,19 +118,19 @@ fn what_is_no_module_is_refused_with_what_is_wrong() {
         assert_eq!(daemon.json(&["logic", "show", "evil"]).unwrap()["name"], "static");
     };
     refused(&format!("wasm:{}", path("none.wasm")), &[], "No such file");
-    refused(&format!("wasm:{}", path("text.wasm")), &[], "no WebAssembly module");
-    refused(&format!("wasm:{}", path("cut.wasm")), &[], "no valid WebAssembly module");
-    refused(&format!("native:{}", path("text.so")), &[], "no shared object");
+    refused(&format!("wasm:{}", path("text.wasm")), &[], "not a WebAssembly module");
+    refused(&format!("wasm:{}", path("cut.wasm")), &[], "not a valid WebAssembly module");
+    refused(&format!("native:{}", path("text.so")), &[], "not a shared object");
     refused(&format!("native:{}", path("none.so")), &[], "No such file");
     // Nobody would ever write to it.
     assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
-    refused(&format!("wasm:{}", path("fifo")), &[], "no regular file");
+    refused(&format!("wasm:{}", path("fifo")), &[], "not a regular file");
     for (fault, said) in [
         ("OLD", "built for version 0 of the interface; this switch supports version 1"),
         ("REFUSES", "returned 7"),
         ("SLOW_START", "too long"),
-        ("NO_JSON", "description is wrong"),
-        ("BIG_TABLE", "1 to 1048576 are possible"),
+        ("NO_JSON", "invalid description: "),
+        ("BIG_TABLE", "expected 1 to 1048576"),
         ("IMPORTS", "unknown import"),
         ("ENDLESS", "does not end"),
     ] {

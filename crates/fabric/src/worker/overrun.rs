@@ -1,12 +1,14 @@
-//! Overruns: batches in which a thread spends longer than [`LIMIT`] without a client holding it up, as in a logic that loops.
+//! Overruns: batches in which a thread spends longer than [`LIMIT`] without a client holding it up, as in a logic
+//! that loops.
 //!
-//! Code that loops cannot be stopped. The [watchdog](crate::worker::watchdog) reports it, marks the thread as stuck so that nothing
-//! waits for it, and has the worker's other tasks taken over.
+//! Code that loops cannot be stopped. The [watchdog](crate::worker::watchdog) reports it, marks the thread as stuck
+//! so that nothing waits for it, and has the worker's other tasks taken over.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// CPU time and sleep of one batch after which it counts as an overrun. Page faults and signals do not count: clients cause those.
+/// CPU time and sleep of one batch after which it counts as an overrun. Page faults and signals do not count: clients
+/// cause those.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 
 /// A batch that overruns.
@@ -18,8 +20,8 @@ pub struct Overrun {
     pub since: Instant,
 }
 
-/// Called whenever a batch begins or ceases to overrun, with all that do. Runs on the watchdog's thread before the stuck thread is
-/// relieved, so it must return at once.
+/// Called whenever a batch begins or ceases to overrun, with all that do. Runs on the watchdog's thread before the
+/// stuck thread is relieved, so it must return at once.
 pub type OverrunListener = Box<dyn Fn(&[Overrun]) + Send + Sync>;
 
 /// The overruns of a switch.
