@@ -1,16 +1,14 @@
 //! `chain`: several logics in a row. Each sees the packets that no earlier one has said anything about.
 //!
-//! A stage has said something about a packet when it has sent, broadcast or dropped it; what it leaves goes on to the
-//! next one, with the headers as the stage left them. What the last one leaves has no destination, as ever.
+//! A stage has said something about a packet when it has sent, broadcast or dropped it; what it leaves goes on to the next one,
+//! with the headers as the stage left them. What the last one leaves has no destination, as ever.
 //!
 //! To each port they go in the order in which they came, whichever stage sent them.
 //!
-//! Each parameter is a stage: its number, and a line of words quoted as in a shell: the logic's name, then
-//! `KEY=VALUE` for each of the logic's own parameters. A chain is no stage of a chain, so a packet meets each stage
-//! at most once.
+//! Each parameter is a stage: its number, and a line of words quoted as in a shell: the logic's name, then `KEY=VALUE` for
+//! each of the logic's own parameters. A chain is no stage of a chain, so a packet meets each stage at most once.
 //!
-//! Towards the control plane the stages stay apart: counters and tables begin with `stageN_`, commands with the
-//! stage's number.
+//! Towards the control plane the stages stay apart: counters and tables begin with `stageN_`, commands with the stage's number.
 //!
 //! Invariant: there is at least one stage.
 
@@ -194,8 +192,7 @@ impl SwitchLogic for Chain {
         }
     }
 
-    /// That of the first stage, if it has one. A later one could reach headers of packets there that earlier ones
-    /// have sent.
+    /// That of the first stage, if it has one. A later one could reach headers of packets there that earlier ones have sent.
     fn arena(&self, worker: usize) -> Option<Arena> {
         self.logics().next()?.arena(worker)
     }
