@@ -3,6 +3,7 @@
 #include "mswitch.h"
 
 void abort(void);
+unsigned sleep(unsigned seconds);
 
 const char *msw_describe(void) {
     return "{\"name\": \"broken\", \"summary\": \"breaks its promises\","
@@ -37,6 +38,8 @@ uint32_t msw_forward(struct msw_batch *batch) {
         if (msw_be16(frame + 12) != 0x88b5) continue;
 #if defined(SPIN)
         spin();
+#elif defined(NAP)
+        sleep(3);
 #elif defined(NULL_POINTER)
         *(volatile uint8_t *)(uintptr_t)zero = 1;
 #elif defined(ABORT)

@@ -8,7 +8,7 @@ use e2e::{Daemon, config, exclusive, modules, seconds};
 
 /// What each fault of `tests/modules/hostile.c` is called, and what is said of it.
 const FAULTS: [(&str, &str); 10] = [
-    ("TRAP", "wasm trap: wasm `unreachable` instruction executed, in `msw_forward`"),
+    ("TRAP", "wasm trap: wasm `unreachable` instruction executed, in `lookup`, called by `msw_forward`"),
     // Before the next one, which has to be ended.
     ("RESTART", "`msw_start`: it ran for too long"),
     ("LOOP", "too long"),

@@ -152,6 +152,40 @@ fn one_that_loops_is_shown_and_keeps_only_its_own_queue() {
     assert!(timeless(&daemon.log()).matches(&sentence).count() >= 2, "{}", daemon.log());
 }
 
+/// One that waits for something is stuck only until it goes on.
+#[test]
+fn one_that_returns_after_all_serves_its_bridge_again() {
+    let (_folder, logic) = broken("NAP");
+    let (daemon, mut senders) = rig(&logic);
+    let log = daemon.path("events");
+    let mut events =
+        daemon.command(&["events", "evil", "--kind", "logic-stuck", "--kind", "logic-resumed"]).unwrap();
+    let _events =
+        Running::start(events.stdout(std::fs::File::create(&log).unwrap()).stderr(Stdio::null())).unwrap();
+    senders[0].post(&trigger()).unwrap();
+    until("the module to be shown as stuck", LIMIT, || {
+        Ok(daemon.run(&["status"])?.contains("  stuck  ").then_some(()))
+    })
+    .unwrap();
+    passes(&mut senders, 1);
+    until("the module to return", LIMIT, || Ok((!daemon.run(&["status"])?.contains("stuck")).then_some(())))
+        .unwrap();
+    until("the event", LIMIT, || {
+        let told = timeless(&std::fs::read_to_string(&log)?);
+        Ok(told
+            .contains(&format!("logic-resumed: {logic} of bridge evil has returned after N s"))
+            .then_some(()))
+    })
+    .unwrap();
+    assert!(daemon.log().contains("the module has returned"), "{}", daemon.log());
+    for from in [0, 1] {
+        senders[from].send(&harmless(5)).unwrap();
+        let to = &mut senders[1 - from];
+        until("a packet of the bridge", LIMIT, || Ok(to.received().contains(&harmless(5)).then_some(())))
+            .unwrap();
+    }
+}
+
 /// With several workers, the one that is stuck is named, and a queue that it holds cannot be moved.
 #[test]
 fn a_queue_in_a_stuck_batch_cannot_be_moved() {

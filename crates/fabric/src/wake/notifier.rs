@@ -10,7 +10,7 @@
 //! disabled. So receivers are signalled one by one, though `io_submit` takes many: the watchdog (`worker/watchdog.rs`) sees which one
 //! it is, and another thread signals the others. The watchdog itself can be waiting for a timer of the CPU that is blocked. So a
 //! thread times its signals too: after a slow one, which may have lost its CPU, it measures the CPU time of each for a while, and a
-//! client whose signal takes [`EXPENSIVE`] is not served again.
+//! client whose signal takes `EXPENSIVE` is not served again.
 
 use std::ffi::c_long;
 use std::fs::File;
