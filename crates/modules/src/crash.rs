@@ -124,7 +124,7 @@ fn report(call: &Call<'_>, signal: c_int, address: Option<usize>) {
         }
         None => line.add(b" (abort, failed assertion or panic)"),
     }
-    line.add(b"; a native module shares the daemon's memory, so the daemon ends\n");
+    line.add(b"; native modules share the memory of mswitch, so the process ends\n");
     let bytes = line.bytes.get(..line.len).unwrap_or_default();
     // SAFETY: a bare system call with a buffer that is valid for reads. A line that cannot be written is lost.
     unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };

@@ -77,7 +77,7 @@ impl Runner for Follower {
             let number = u32::from_le_bytes([next(), next(), next(), next()]);
             let near = self.window.packet(i);
             let header = near.header.wrapping_add_signed(i32::from(number as i8));
-            match what % 15 {
+            match what % 16 {
                 0 => self.window.set_packet(i, Packet { header, ..near }),
                 1 => self.window.set_packet(i, Packet { header: number, ..near }),
                 2 => self.window.set_packet(i, Packet { vlan: number as u16, ..near }),
@@ -97,7 +97,8 @@ impl Runner for Follower {
                 10 => _ = host.retain(u32::from(next() % 16)),
                 11 => _ = host.release(u32::from(next() % 4)),
                 12 => host.remark(u32::from(next() % 16), b"a {} b", u32::from(next()), number.into()),
-                13 => self.window.write(layout.sets + i * 64, &number.to_le_bytes()),
+                13 => _ = host.port(&number.to_le_bytes()),
+                14 => self.window.write(layout.sets + i * 64, &number.to_le_bytes()),
                 _ => self.window.write(number as usize % layout.len, &[next(), next(), next()]),
             }
         }

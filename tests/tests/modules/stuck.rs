@@ -277,7 +277,7 @@ fn one_that_crashes_is_named_in_the_last_line() {
         let line = format!("mswitch: module {logic} crashed in `msw_forward`: {name}{what}");
         assert!(log.contains(&line), "{how}: {line}: {log}");
         assert!(
-            log.contains("; a native module shares the daemon's memory, so the daemon ends\n"),
+            log.contains("; native modules share the memory of mswitch, so the process ends\n"),
             "{how}: {log}"
         );
         assert_eq!(log.matches("crashed in").count(), 1, "{how}: {log}");
