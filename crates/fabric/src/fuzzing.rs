@@ -268,6 +268,6 @@ pub struct Drainer(Context);
 impl Drainer {
     /// Fails where a worker would.
     pub fn new(limits: BatchLimits) -> io::Result<Self> {
-        Context::new(&Post::new(0), limits).map(Self)
+        Context::new(&Post::new(0), Arc::default(), Arc::default(), limits).map(Self)
     }
 }
