@@ -4,7 +4,7 @@
 const char *msw_describe(void) {
     return "{\"name\": \"arp\", \"summary\": \"answers ARP requests for an address\","
            " \"params\": [{\"name\": \"address\", \"type\": \"ip\", \"help\": \"the IPv4 address\"},"
-           "               {\"name\": \"station\", \"type\": \"mac\", \"help\": \"who has it\"}],"
+           "               {\"name\": \"station\", \"type\": \"mac\", \"help\": \"the MAC address that has it\"}],"
            " \"counters\": [{\"name\": \"answered\", \"help\": \"requests that were answered\"}]}";
 }
 

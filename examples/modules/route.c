@@ -1,4 +1,4 @@
-/* A router of sorts: the longest prefix that has a packet's destination names the port that it goes to. Prefixes and
+/* Routes by longest prefix: the prefix of a packet's destination names its port. Prefixes and
  * ports are a parameter, such as routes="10.0.0.0/8=vm1 2001:db8::/32=uplink". Ports may come and go: their names are
  * followed. The TTL or hop limit counts down. */
 #include "mswitch_checksum.h"
@@ -7,7 +7,7 @@
 #define HOPS 32 /* Different ports. */
 #define ETH 14  /* Bytes of an Ethernet header. */
 
-/* What a worker remembers for itself. */
+/* A worker's state. */
 struct state {
     uint32_t hops;
     struct msw_port_name hop[HOPS];

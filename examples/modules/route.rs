@@ -10,7 +10,7 @@ const HOPS: usize = 32;
 /// Bytes of an Ethernet header.
 const ETH: usize = 14;
 
-/// What a worker remembers for itself.
+/// A worker's state.
 struct State {
     hops: u32,
     hop: [PortName; HOPS],

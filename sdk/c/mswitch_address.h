@@ -2,7 +2,7 @@
  * Text of modules for mswitch: parameters and arguments of commands are parsed, answers are printed. Numbers, MAC
  * addresses, IPv4 and IPv6 addresses and prefixes.
  *
- * A parser takes a whole text and returns whether it is what was expected; only then its result is set.
+ * A parser takes a whole text and returns whether it has the expected form; only then it sets its result.
  */
 #ifndef MSWITCH_ADDRESS_H
 #define MSWITCH_ADDRESS_H
@@ -185,7 +185,7 @@ static inline struct msw_printer msw_answer(struct msw_batch *batch) {
     return msw_printer_of(msw_text(batch, batch->text_at), batch->text_room);
 }
 
-/* What a command returns that has succeeded, */
+/* The return value of a command that succeeded, */
 static inline int32_t msw_done(const struct msw_printer *to) { return (int32_t)(to->at - to->begin); }
 /* and one that has failed. */
 static inline int32_t msw_failed(const struct msw_printer *to) { return -msw_done(to); }

@@ -7,7 +7,7 @@
 
 #include "mswitch.h"
 
-/* Adds bytes to a sum; all but the last piece of what is summed have an even length. */
+/* Adds bytes to a sum; all pieces but the last have an even length. */
 static inline uint32_t msw_sum(uint32_t sum, const void *bytes, size_t len) {
     const uint8_t *at = (const uint8_t *)bytes;
     for (; len > 1; at += 2, len -= 2) {
@@ -31,7 +31,7 @@ static inline uint16_t msw_checksum_update(uint16_t checksum, uint16_t from, uin
     return (uint16_t)~msw_fold((uint16_t)~checksum + (uint32_t)(uint16_t)~from + to);
 }
 
-/* The folded sum of what replaces bytes, less the sum of these. */
+/* The folded sum of the new bytes, less that of the old ones. */
 static inline uint16_t msw_difference(const uint8_t *from, const uint8_t *to, uint32_t len) {
     uint32_t sum = 0;
     for (uint32_t i = 0; i < len; i += 2) sum += (uint32_t)(uint16_t)~msw_be16(from + i) + msw_be16(to + i);
@@ -46,7 +46,7 @@ static inline void msw_ipv4_replace(uint8_t *ip, uint32_t offset, const void *by
     msw_put_be16(ip + 10, (uint16_t)~msw_fold((uint32_t)(uint16_t)~msw_be16(ip + 10) + difference));
 }
 
-/* What is replaced of a TCP or UDP packet. */
+/* Kinds of a change of a TCP or UDP packet. */
 #define MSW_PSEUDO 1 /* They are addresses, which belong to the pseudo-header. */
 #define MSW_UDP 2    /* The checksum is UDP's: 0 means that there is none. */
 

@@ -1,7 +1,7 @@
 //! Calls of modules outside of workers: each runs on a thread of its own, and the caller waits for a limited time.
 //!
-//! WebAssembly is interrupted anyway. Native code cannot be stopped: a call that does not return keeps its thread,
-//! and what it uses, until the process ends.
+//! WebAssembly is interrupted anyway. Native code cannot be stopped: a call that does not return keeps its thread and
+//! its memory until the process ends.
 //!
 //! Invariant: at most [`MOST_LATE`] threads are left behind. While there are so many, further calls are refused.
 
@@ -90,11 +90,10 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Result<(), String> {
     spawned.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// What a module asks of its batch.
+/// A module's request to its batch.
 type Request = Box<dyn FnOnce(&mut dyn Host) + Send>;
 
-/// An instance for one batch, which decides on a thread of its own while the caller answers what it asks of the
-/// batch.
+/// An instance for one batch, which decides on a thread of its own while the caller answers its requests.
 pub(crate) struct Bounded {
     runner: Option<Box<dyn Runner>>,
     /// Outlives the runner, wherever that is.
@@ -162,7 +161,7 @@ impl Runner for Bounded {
 struct Proxy(SyncSender<Request>);
 
 impl Proxy {
-    /// Asks the batch; `otherwise` if nobody waits for the module any more.
+    /// Asks the batch; `otherwise` if the caller has given up.
     fn ask<T: Send + 'static>(
         &mut self,
         otherwise: T,

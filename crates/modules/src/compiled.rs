@@ -5,9 +5,8 @@
 //! base directories; `/var/cache` for root). Each is called by a hash of the module and of the compiler, and begins
 //! with a hash of the rest.
 //!
-//! Invariant: code is taken only from a file of ours in a folder that nobody but us may write, and only if it is
-//! whole: who could write there could have any code run. Whatever is wrong with the folder, modules are compiled as
-//! if there were none.
+//! Invariant: code is loaded only from this user's file in a folder that only this user can write to, and only if it
+//! is complete: it runs with the daemon's rights. Without such a folder, modules are compiled each time.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -107,7 +106,7 @@ fn read(engine: &Engine, file: &Path) -> Option<Module> {
     }
     // The file used last is removed last.
     let _ = File::options().append(true).open(file).and_then(|file| file.set_modified(SystemTime::now()));
-    // SAFETY: the folder and the file are such that nobody else can have written them, and what was written is whole.
+    // SAFETY: only this user can have written the folder and the file, and the hash shows that the file is complete.
     unsafe { Module::deserialize(engine, code) }.ok()
 }
 

@@ -1,10 +1,10 @@
 //! Crashes of native modules: a signal handler names the module on standard error before the process ends.
 //!
-//! A native module shares the daemon's memory, so a crash cannot be contained. What remains is to say whose it was.
+//! A native module shares the daemon's memory, so a crash cannot be contained, only attributed.
 //!
 //! Invariants:
 //! - the handler uses thread-local memory, its stack and system calls only;
-//! - a signal always goes on to the action that was installed before, whoever it is about: `clientmem` and wasmtime
+//! - a signal always goes on to the action that was installed before: `clientmem` and wasmtime
 //!   have handlers of their own for faults that they repair, which occur outside of native modules or while a [host
 //!   function](paused) runs.
 
@@ -130,7 +130,7 @@ fn report(call: &Call<'_>, signal: c_int, address: Option<usize>) {
     unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
 }
 
-/// A line of limited length; the end of what is too long is cut off.
+/// A line of limited length, truncated if necessary.
 struct Line {
     bytes: [u8; 1024],
     len: usize,
@@ -162,13 +162,13 @@ fn reset(signal: c_int) {
     }
 }
 
-/// Does what would have happened without this handler.
+/// Passes the signal to the previous action.
 fn chain(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let place = SIGNALS.iter().position(|(number, _)| *number == signal);
     let previous = place.and_then(|place| PREVIOUS.get(place)?.get());
     let (action, flags) = previous.map_or((libc::SIG_DFL, 0), |p| (p.sa_sigaction, p.sa_flags));
     match action {
-        // An ignored signal that somebody sent is ignored. A fault cannot be: the access would repeat for ever.
+        // An ignored signal from another process is ignored. A fault cannot be: the access would repeat for ever.
         libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             reset(signal);

@@ -1,8 +1,9 @@
 //! A module as a logic: its view for the switch, common to both kinds.
 //!
 //! A batch's way: its packets are listed in the worker's window (their headers are there already, because the fabric
-//! keeps them in the window's slots); the module is called; what it did to the packets in the list (a header that
-//! starts elsewhere, another VLAN) is done to the fabric's versions, and then its outputs are carried out one by one.
+//! keeps them in the window's slots); the module is called; its changes to the packets in the list (a header that
+//! starts elsewhere, another VLAN) are applied to the fabric's versions, and then its outputs are carried out one by
+//! one.
 //!
 //! A packet that is only traced goes through an instance that was made for it, with a copy of the tables.
 //!

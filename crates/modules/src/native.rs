@@ -1,8 +1,8 @@
 //! Native modules: shared objects with the functions that WebAssembly modules export, called directly.
 //!
 //! Each logic loads a copy of the file of its own, so that two bridges with the same module share no variables, and a
-//! file that is replaced changes nothing under a bridge's feet. Workers share a module's variables; what is for one
-//! worker alone is in its window.
+//! file that is replaced changes nothing under a bridge's feet. Workers share a module's variables; state of one
+//! worker is in its window.
 
 use std::alloc::{Layout as Memory, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char};
@@ -156,7 +156,7 @@ static FUNCTIONS: HostFunctions = HostFunctions {
 /// Calls the batch that a module has; nothing where it has none.
 ///
 /// # Safety
-/// `batch` is what the module was called with.
+/// `batch` is the module's argument.
 unsafe fn ask<T: Default>(batch: *mut BatchHead, ask: impl FnOnce(&mut dyn Host) -> T) -> T {
     // SAFETY: the caller's promise.
     match unsafe { front_of(batch) }.host {
@@ -188,7 +188,7 @@ unsafe fn copied(at: *const u8, len: u32) -> Vec<u8> {
 }
 
 unsafe extern "C" fn msw_pull(batch: *mut BatchHead, packet: u32, bytes: u32) -> u32 {
-    // SAFETY: modules are trusted to pass on what they were called with.
+    // SAFETY: modules are trusted to pass on their argument.
     unsafe { ask(batch, |host| host.pull(packet, bytes)) }
 }
 
@@ -203,13 +203,13 @@ unsafe extern "C" fn msw_is_up(batch: *mut BatchHead, port: u32) -> u32 {
 }
 
 unsafe extern "C" fn msw_new(batch: *mut BatchHead, at: *const u8, len: u32) -> i32 {
-    // SAFETY: modules are trusted to name what is theirs.
+    // SAFETY: modules are trusted to name memory of their own.
     let bytes = unsafe { copied(at, len) };
     // SAFETY: as above.
     unsafe { ask(batch, |host| Number(host.originate(&bytes))) }.0
 }
 
-/// Bytes that [`msw_read`] moves at once: more than a private header has, so what a module reads over a header is
+/// Bytes that [`msw_read`] moves at once: more than a private header has, so a header that the module overwrites is
 /// read before.
 const READ: usize = 1024;
 
@@ -220,10 +220,10 @@ unsafe extern "C" fn msw_read(batch: *mut BatchHead, packet: u32, from: u32, to:
     while done < len {
         let Some(from) = from.checked_add(done) else { break };
         let want = part.len().min((len - done) as usize);
-        // SAFETY: modules are trusted to pass on what they were called with.
+        // SAFETY: modules are trusted to pass on their argument.
         let got = unsafe { ask(batch, |host| host.read(packet, from, &mut part[..want])) };
         let got = part.get(..got as usize).unwrap_or_default();
-        // SAFETY: modules are trusted to name what is theirs, `len` bytes; `part` is on this function's stack.
+        // SAFETY: modules are trusted to name `len` bytes of their own; `part` is on this function's stack.
         unsafe { std::ptr::copy_nonoverlapping(got.as_ptr(), to.add(done as usize), got.len()) };
         done += got.len() as u32;
         if got.len() < want {
@@ -310,7 +310,7 @@ impl NativeRunner {
             .ok_or("no memory for the window that it shares with the switch")?;
         // SAFETY: the bytes behind the front are there, zeroes, aligned, and the runner's own until it is dropped.
         let window = unsafe { Window::new(front.add(FRONT), layout) };
-        // SAFETY: the front is there, aligned, and nobody else's.
+        // SAFETY: the front is allocated, aligned, and the runner's own.
         unsafe { front.cast::<Front>().write(Front { host: None, name: &raw const *name }) };
         let mut addresses = [0; MAX_TABLES];
         for (address, table) in addresses.iter_mut().zip(tables.iter()) {
@@ -426,7 +426,7 @@ mod tests {
         }
     }
 
-    /// A front, and room for what a window starts with.
+    /// A front, and room for the head of a window.
     #[repr(C)]
     struct Fronted(Front, [u64; 32]);
 

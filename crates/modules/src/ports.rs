@@ -59,7 +59,7 @@ fn find(ports: &[(u16, String)], name: &[u8]) -> i32 {
     ports.iter().find(|(_, port)| port.as_bytes() == name).map_or(NO_PORT, |(at, _)| i32::from(*at))
 }
 
-/// What a module can call where it has no batch: at its start and in commands.
+/// The host without a batch: at a module's start and in commands.
 impl Host for &PortNames {
     fn port(&mut self, name: &[u8]) -> i32 {
         find(&self.lock(), name)

@@ -33,7 +33,7 @@ pub(crate) const PAGE: usize = 64 << 10;
 
 const WRITING: u64 = 1;
 const PRESENT: u64 = 2;
-/// What a change adds to the sequence number.
+/// Increment of the sequence number for a change.
 const CHANGE: u64 = 4;
 
 /// See the module.

@@ -1,7 +1,7 @@
 //! The memory that a module and its worker share: typed access to it, at offsets that the switch alone decides on.
 //!
 //! Invariants: a [`Window`] is [`Layout::len`] bytes at an address that is a multiple of 64; everything in it is
-//! plain numbers, so whatever a module writes there is a value. The switch keeps copies of what it relies on
+//! plain numbers, so any bytes that a module writes are a value. The switch keeps the state that it relies on
 //! elsewhere.
 
 use std::ptr::NonNull;

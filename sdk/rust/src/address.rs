@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// The text is not what was expected.
+/// The text has an unexpected form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unexpected;
 

@@ -45,7 +45,7 @@ pub fn replace_in_ipv4(header: &mut [u8], offset: usize, bytes: &[u8]) {
     header[10..12].copy_from_slice(&updated.to_be_bytes());
 }
 
-/// What is replaced of a TCP or UDP packet.
+/// A change of a TCP or UDP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layer4 {
     /// [`Batch::has_open_checksum`](crate::Batch::has_open_checksum) of the packet: its checksum is the sum of the

@@ -211,7 +211,7 @@ impl Batch {
     /// The batch that the switch calls a module with.
     ///
     /// # Safety
-    /// `head` is what a function that the switch called was given, and nothing else has a `Batch` of it.
+    /// `head` is the argument of a function that the switch called, and no other `Batch` of it exists.
     #[doc(hidden)]
     pub unsafe fn new(head: *mut Head) -> Batch {
         Batch { head, outputs: 0 }
