@@ -105,7 +105,7 @@ lint: ## formatting, clippy and documentation, without a warning
 	@$(call install-packages,$(BUILD_PACKAGES))
 	$(CARGO) fmt --all --check
 	cd fuzz && $(CARGO) fmt --check
-	cd sdk/rust && $(CARGO) fmt --check && $(CARGO) clippy --target-dir ../../target/sdk -- -D warnings
+	cd sdk/rust && $(CARGO) fmt --check && $(CARGO) clippy --all-targets --target-dir ../../target/sdk -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
@@ -113,6 +113,7 @@ lint: ## formatting, clippy and documentation, without a warning
 unit: ## unit and property tests of every crate
 	@$(call install-packages,$(BUILD_PACKAGES) $(TEST_PACKAGES))
 	$(CARGO) test --workspace --exclude mswitch-e2e --locked
+	cd sdk/rust && $(CARGO) test --locked --target-dir ../../target/sdk
 
 .PHONY: loom
 loom: ## model checking of reservation, publication, reclamation, doorbells, drains and moving queues

@@ -1,24 +1,24 @@
-/* Answers ARP requests for one address (RFC 826), so that they reach nobody; everything else is repeated to all ports. */
+/* Answers ARP requests for one address (RFC 826), so that no host sees them; all other packets are flooded. */
 #include "mswitch.h"
 
 const char *msw_describe(void) {
     return "{\"name\": \"arp\", \"summary\": \"answers ARP requests for an address\","
            " \"params\": [{\"name\": \"address\", \"type\": \"ip\", \"help\": \"the IPv4 address\"},"
-           "               {\"name\": \"station\", \"type\": \"mac\", \"help\": \"who has it\"}],"
+           "               {\"name\": \"station\", \"type\": \"mac\", \"help\": \"the MAC address that has it\"}],"
            " \"counters\": [{\"name\": \"answered\", \"help\": \"requests that were answered\"}]}";
 }
 
-/* Whether this is a request for the address, whose bytes are `wanted`. */
+/* Whether a packet is a request for the address `wanted`. */
 static int asks_for(const struct msw_packet *packet, const uint8_t *frame, const uint8_t *wanted) {
     return packet->header_len >= 42 && msw_be16(frame + 12) == 0x0806 && msw_be32(frame + 14) == 0x00010800 &&
            msw_be32(frame + 18) == 0x06040001 && msw_be32(frame + 38) == msw_be32(wanted);
 }
 
-/* Makes a request its answer. */
+/* Turns a request into its answer. */
 static void answer(uint8_t *frame, const uint8_t *station) {
     uint8_t asked[4];
     __builtin_memcpy(asked, frame + 38, 4);
-    __builtin_memcpy(frame + 32, frame + 22, 10); /* Who asked is now asked. */
+    __builtin_memcpy(frame + 32, frame + 22, 10); /* The sender becomes the target. */
     __builtin_memcpy(frame, frame + 6, 6);
     __builtin_memcpy(frame + 6, station, 6);
     frame[21] = 2; /* A reply. */

@@ -1,17 +1,17 @@
-/* A round-robin load balancer: what comes from one port goes to the others in turn, and what they answer goes back to it. */
+/* A round-robin load balancer: packets from one port go to the others in turn, and their answers go back to it. */
 #include "mswitch.h"
 
 #define PORTS 64
 
 const char *msw_describe(void) {
-    return "{\"name\": \"balancer\", \"summary\": \"spreads what comes from one port over the others in turn\","
+    return "{\"name\": \"balancer\", \"summary\": \"spreads packets from one port over the others in turn\","
            " \"params\": [{\"name\": \"from\", \"type\": \"port\", \"help\": \"the port that clients are behind\"}],"
            " \"counters\": [{\"name\": \"spread\", \"help\": \"packets given to one of the others\"},"
            "                {\"name\": \"nobody\", \"help\": \"packets dropped because no other port was up\"}],"
            " \"state\": 8}";
 }
 
-/* The next port in turn that is up. */
+/* Returns the next port in turn that is up. */
 static uint32_t next(struct msw_batch *batch, uint32_t *turn, uint32_t from) {
     for (uint32_t tries = 0; tries < PORTS; tries++) {
         uint32_t port = *turn;

@@ -1,4 +1,5 @@
-/* A learning bridge: stations are found where they were last heard (IEEE 802.1Q, 8.7 and 8.8). */
+/* A learning bridge: a station is at the port where it was last heard (IEEE 802.1Q, 8.7 and 8.8). */
+#include "mswitch_address.h"
 #include "mswitch_table.h"
 
 const char *msw_describe(void) {
@@ -51,27 +52,12 @@ uint32_t msw_forward(struct msw_batch *batch) {
     return batch->packets;
 }
 
-/* The digits of a MAC address, such as 02:00:00:00:00:01; returns whether it is one. */
-static int read_station(const char *text, uint32_t len, uint8_t *station) {
-    if (len != 17) return 0;
-    for (uint32_t i = 0; i < len; i++) {
-        char c = text[i];
-        uint8_t digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 16;
-        if (i % 3 == 2 ? c != ':' : digit > 15) return 0;
-        if (i % 3 < 2) station[i / 3] = (uint8_t)(i % 3 ? station[i / 3] << 4 | digit : digit);
-    }
-    return 1;
-}
-
 int32_t msw_command(struct msw_batch *batch, uint32_t number) {
-    static const char forgotten[] = "forgotten", unknown[] = "nobody knows it", wrong[] = "forget takes a MAC address";
-    char *text = msw_text(batch, batch->text_at);
     uint8_t station[6];
-    int is_one = number == 0 && read_station(text, batch->text_len, station);
+    int is_one = number == 0 && msw_parse_mac(msw_arguments(batch), station);
     uint64_t key = is_one ? key_of(station, 0) : 0;
     int gone = is_one && msw_table_remove(msw_table(batch, 0), &key);
-    const char *answer = gone ? forgotten : is_one ? unknown : wrong;
-    int32_t len = gone ? sizeof forgotten - 1 : is_one ? sizeof unknown - 1 : sizeof wrong - 1;
-    for (int32_t i = 0; i < len; i++) text[i] = answer[i];
-    return gone ? len : -len;
+    struct msw_printer answer = msw_answer(batch);
+    msw_print(&answer, gone ? "forgotten" : is_one ? "there is no such station" : "forget takes a MAC address");
+    return gone ? msw_done(&answer) : msw_failed(&answer);
 }

@@ -1,4 +1,5 @@
-/* The last octet of the IPv4 destination is the index of the port (mSwitch, section 5.3: a function of a few lines). */
+/* Uses the last octet of the IPv4 destination as the port's index (mSwitch, section 5.3).
+ * */
 #include "mswitch.h"
 
 const char *msw_describe(void) {

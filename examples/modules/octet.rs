@@ -1,4 +1,4 @@
-//! The last octet of the IPv4 destination is the index of the port; `octet.c` in Rust.
+//! Uses the last octet of the IPv4 destination as the port's index; `octet.c` in Rust.
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 use mswitch_module::{module, Batch};

@@ -1,10 +1,11 @@
-/* Joins TCP segments that follow one another in a batch, and cuts them anew into pieces of "mss" bytes: fewer packets and larger ones for
- * whoever is behind. IPv4 without options; everything else passes as it is. Packets go to all other ports. */
-#include "mswitch.h"
+/* Joins consecutive TCP segments of a batch and cuts them into segments of "mss" bytes: fewer and larger packets for
+ * the receiver. IPv4 without options; all other packets pass unchanged. Packets are flooded. */
+#include "mswitch_checksum.h"
+
 #define ETH 14 /* Bytes of an Ethernet header, */
 #define IP 20  /* and of an IPv4 header. */
 
-/* What is being joined; each worker has its own. */
+/* The segments being joined; each worker has its own. */
 struct run {
     uint32_t packets, last, next, header_len, bytes; /* next: the sequence number that would follow. */
     uint16_t vlan;
@@ -19,16 +20,7 @@ const char *msw_describe(void) {
            "                {\"name\": \"made\", \"help\": \"segments that were made of them\"}]}";
 }
 
-static uint32_t sum(uint32_t sum, const uint8_t *at, uint32_t len) { /* RFC 1071 */
-    for (; len > 1; at += 2, len -= 2) sum += msw_be16(at);
-    return len ? sum + at[0] * 256u : sum;
-}
-static uint16_t folded(uint32_t sum) {
-    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)~sum;
-}
-
-/* Bytes of payload if the packet is one to be joined, else 0; they begin where the header of so many bytes ends. */
+/* Returns the bytes of payload if the packet can be joined, else 0; sets the length of the header before them. */
 static uint32_t payload_of(const struct msw_packet *packet, const uint8_t *h, uint32_t *header_len) {
     if (packet->header_len < ETH + IP + 20 || packet->flags & MSW_SEGMENTS) return 0;
     if (msw_be16(h + 12) != 0x0800 || h[14] != 0x45 || h[23] != 6 || msw_be16(h + 20) & 0x3fff) return 0;
@@ -38,14 +30,15 @@ static uint32_t payload_of(const struct msw_packet *packet, const uint8_t *h, ui
     return ETH + total > *header_len && ETH + total <= packet->len ? ETH + total - *header_len : 0;
 }
 
-/* Whether a segment goes on where the run ends: the same addresses, ports, acknowledgement and options. */
+/* Whether a segment continues the run: the next sequence number, and the same addresses, ports, acknowledgement and
+ * options. */
 static int follows(const struct run *run, const uint8_t *h, uint32_t header_len, uint32_t bytes, uint16_t vlan) {
     return run->packets && run->vlan == vlan && run->header_len == header_len && run->bytes + bytes <= sizeof run->payload &&
            msw_be32(h + 38) == run->next && msw_same(h, run->header, ETH) && msw_same(h + 26, run->header + 26, 12) &&
            msw_same(h + 42, run->header + 42, 5) && msw_same(h + 54, run->header + 54, header_len - 54);
 }
 
-/* One segment of the run's payload. */
+/* Makes a segment of the run's payload. */
 static int32_t make(struct msw_batch *batch, struct run *run, uint32_t from, uint32_t bytes) {
     uint8_t *h = run->made, *tcp = h + ETH + IP;
     uint32_t tcp_len = run->header_len - ETH - IP + bytes;
@@ -53,17 +46,17 @@ static int32_t make(struct msw_batch *batch, struct run *run, uint32_t from, uin
     __builtin_memcpy(h + run->header_len, run->payload + from, bytes);
     msw_put_be16(h + 16, (uint16_t)(IP + tcp_len));
     msw_put_be16(h + 24, 0);
-    msw_put_be16(h + 24, folded(sum(0, h + ETH, IP)));
+    msw_put_be16(h + 24, msw_checksum(h + ETH, IP));
     msw_put_be32(tcp + 4, msw_be32(run->header + 38) + from);
     if (from + bytes < run->bytes) tcp[13] &= (uint8_t)~8; /* PSH belongs to the last one. */
     msw_put_be16(tcp + 16, 0);
-    msw_put_be16(tcp + 16, folded(sum(sum(6 + tcp_len, h + 26, 8), tcp, tcp_len)));
+    msw_put_be16(tcp + 16, (uint16_t)~msw_fold(msw_sum(msw_sum(6 + tcp_len, h + 26, 8), tcp, tcp_len)));
     int32_t packet = msw_new(batch, h, run->header_len + bytes);
     if (packet >= 0) msw_packets(batch)[packet].vlan = run->vlan;
     return packet;
 }
 
-/* Sends what was joined; a segment that stayed alone goes as it came. Returns how many outputs there are now. */
+/* Sends the joined segments; a single segment is sent unchanged. Returns the number of outputs so far. */
 static uint32_t flush(struct msw_batch *batch, struct run *run, struct msw_output *out, uint32_t n) {
     uint32_t mss = (uint32_t)msw_values(batch)[0].number, packets = run->packets;
     run->packets = 0;

@@ -1,4 +1,4 @@
-/* Moves packets from one VLAN to another, and back; everything goes to all ports of the VLAN that it is in then. */
+/* Joins two VLANs: moves packets from one to the other and back, and floods them in their new VLAN. */
 #include "mswitch.h"
 
 const char *msw_describe(void) {

@@ -170,7 +170,7 @@ impl Model {
     pub fn reflect(&mut self, v: usize) {
         match self.ingress {
             Some(port) => self.output(v, port),
-            None => self.discard(v, DropReason::PortDown),
+            None => self.discard(v, DropReason::NoPort),
         }
     }
 
@@ -186,7 +186,7 @@ impl Model {
     fn output(&mut self, v: usize, port: usize) {
         self.consume(v);
         let (version, Some(shape)) = (&self.versions[v], self.ports.get(port).copied()) else {
-            return self.count(DropReason::PortDown, 1);
+            return self.count(DropReason::NoPort, 1);
         };
         let len = version.bytes.len();
         if shape.lanes == 0 {

@@ -1,11 +1,11 @@
 /*
- * Tables of modules for mswitch: shared by all workers, shown by `mswitch logic show`, and handed over to the module that takes
- * this one's place, if that has a table of the same name, key and value.
+ * Tables of modules for mswitch: shared by all workers, shown by `mswitch logic show`, and handed over to the next
+ * module if that has a table of the same name, with keys and values of the same length.
  *
- * The switch makes them as the description says. Keys and values are a multiple of 8 bytes long, filled up with zeroes. Values of
- * 8 bytes are read and written in one piece, whatever other workers do; of longer ones, parts may be older than others.
- * An entry that somebody else removes meanwhile may be found once more. Of a key that workers add at the same moment one entry
- * stays; what the others have put into theirs until they see it is lost.
+ * The switch makes them from the description. Keys and values are padded with zeroes to a multiple of 8 bytes. Values
+ * of 8 bytes are read and written atomically; parts of a longer one may be of different age. A lookup may find an
+ * entry that another worker is removing. When workers add the same key at the same moment, one entry stays, and
+ * changes to the others are lost.
  */
 #ifndef MSWITCH_TABLE_H
 #define MSWITCH_TABLE_H
@@ -24,10 +24,11 @@ struct msw_table {
     uint32_t slot_len;    /* Bytes. */
     uint32_t key_words;   /* 8 bytes each. */
     uint32_t value_words;
-    uint64_t reserved[5];
+    uint64_t prefixes[3]; /* A bit for each length of a prefix that is or was in the table: mswitch_lpm.h. */
+    uint64_t reserved[2];
 };
 
-/* Table number so and so of the description. */
+/* A table, by its place in the description. */
 static inline struct msw_table *msw_table(struct msw_batch *batch, uint32_t number) {
     return (struct msw_table *)(uintptr_t)batch->tables[number];
 }
@@ -46,7 +47,7 @@ static inline uint64_t msw_table_hash(const struct msw_table *table, const uint6
     return hash ^ hash >> 32;
 }
 
-/* A slot: a sequence number (bit 0: somebody writes it; bit 1: it has an entry), the key, the value. */
+/* A slot: a sequence number (bit 0: being written; bit 1: has an entry), the key, the value. */
 static inline int msw_table_has(const uint64_t *slot, const uint64_t *key, uint32_t words) {
     if ((__atomic_load_n(slot, __ATOMIC_ACQUIRE) & 3) != 2) return 0;
     for (uint32_t i = 0; i < words; i++)
@@ -54,18 +55,18 @@ static inline int msw_table_has(const uint64_t *slot, const uint64_t *key, uint3
     return 1;
 }
 
-/* The value of a key whose length in words of 8 bytes is known here; NULL if there is none. */
+/* Finds the value of a key whose length, in words of 8 bytes, is a constant; NULL if there is none. */
 static inline uint64_t *msw_table_find_words(struct msw_table *table, const uint64_t *key, uint32_t words) {
     uint64_t first = msw_table_hash(table, key, words);
     for (uint32_t i = 0; i < MSW_TABLE_PROBE; i++) {
         uint64_t *slot = msw_table_slot(table, first + i);
         if (msw_table_has(slot, key, words)) return slot + 1 + words;
-        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == 0) return NULL; /* Nothing was ever put here or behind. */
+        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == 0) return NULL; /* Never used, so the key is not behind it either. */
     }
     return NULL;
 }
 
-/* The value of a key, to be read and written by msw_value_get and msw_value_set; NULL if there is none. */
+/* Finds the value of a key, for msw_value_get and msw_value_set; NULL if there is none. */
 static inline uint64_t *msw_table_find(struct msw_table *table, const uint64_t *key) {
     return msw_table_find_words(table, key, table->key_words);
 }
@@ -73,10 +74,11 @@ static inline uint64_t *msw_table_find(struct msw_table *table, const uint64_t *
 static inline uint64_t msw_value_get(const uint64_t *value) { return __atomic_load_n(value, __ATOMIC_RELAXED); }
 static inline void msw_value_set(uint64_t *value, uint64_t to) { __atomic_store_n(value, to, __ATOMIC_RELAXED); }
 
-/* Once a key was added: should others have added it too, the first one stays and the later ones go. Returns the value of that. */
+/* After a key was added: of several entries of the key, the first stays and the others are removed. Returns the first
+ * one's value. */
 static inline uint64_t *msw_table_settle(struct msw_table *table, uint64_t first, const uint64_t *key, uint64_t *added) {
     uint64_t *stays = NULL;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* Of two that write and then look, one at least sees the other's. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* Of two workers that write and then look, at least one sees the other's entry. */
     for (uint32_t i = 0; i < MSW_TABLE_PROBE; i++) {
         uint64_t *slot = msw_table_slot(table, first + i);
         uint64_t sequence = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
@@ -89,7 +91,8 @@ static inline uint64_t *msw_table_settle(struct msw_table *table, uint64_t first
     return (stays ? stays : added) + 1 + table->key_words;
 }
 
-/* The value of a key, with this first word if the key is new; NULL if there is no room. */
+/* Finds or adds a key and returns its value, which begins with this word if the key is new; NULL if there is no room.
+ * */
 static inline uint64_t *msw_table_insert(struct msw_table *table, const uint64_t *key, uint64_t value) {
     uint32_t words = table->key_words;
     uint64_t *found = msw_table_find_words(table, key, words);
@@ -112,15 +115,15 @@ static inline uint64_t *msw_table_insert(struct msw_table *table, const uint64_t
     return NULL;
 }
 
-/* Adds to a value's word, whatever other workers add meanwhile; returns what it was. */
+/* Adds to a word of a value atomically; returns the word before. */
 static inline uint64_t msw_value_add(uint64_t *value, uint64_t more) { return __atomic_fetch_add(value, more, __ATOMIC_RELAXED); }
 
-/* Changes a value from what it was to what it is to be; returns whether it still was so. */
+/* Compare and exchange: changes a value from `from` to `to`; returns whether it was `from`. */
 static inline int msw_value_change(uint64_t *value, uint64_t from, uint64_t to) {
     return __atomic_compare_exchange_n(value, &from, to, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* Removes an entry; returns whether there was one. */
+/* Removes an entry; returns whether it existed. */
 static inline int msw_table_remove(struct msw_table *table, const uint64_t *key) {
     uint64_t *value = msw_table_find(table, key);
     if (!value) return 0;
@@ -130,7 +133,7 @@ static inline int msw_table_remove(struct msw_table *table, const uint64_t *key)
     return __atomic_compare_exchange_n(slot, &sequence, (sequence & ~(uint64_t)3) + 4, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* For walking a table: the key in slot 0 to table->mask, behind which its value is; NULL if there is none. */
+/* For iteration: the key in a slot from 0 to table->mask, followed by its value; NULL for an empty slot. */
 static inline uint64_t *msw_table_entry(struct msw_table *table, uint32_t slot) {
     uint64_t *at = msw_table_slot(table, slot);
     return (__atomic_load_n(at, __ATOMIC_ACQUIRE) & 3) == 2 ? at + 1 : NULL;

@@ -1,5 +1,6 @@
-/* Uses what no example needs: time, packets of its own, packets that it keeps, sets of ports, explanations, the log. Packets go to the ports of
- * the set that "mode" chooses; those of EtherType 0x88b5 are kept and go on when time has come. */
+/* Uses what no example needs: time, packets of its own, packets that it keeps, sets of ports, explanations, the log.
+ * Packets go to the ports of the set that "mode" chooses; those of EtherType 0x88b5 are kept and go on when time has
+ * come. */
 #include "mswitch.h"
 #include "mswitch_table.h"
 

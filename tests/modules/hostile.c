@@ -43,12 +43,21 @@ int32_t msw_start(struct msw_batch *batch) {
 }
 #endif
 
+#if defined(TRAP)
+/* A function of its own, which the trap is to name. */
+__attribute__((noinline)) static void lookup(const struct msw_batch *batch) {
+    if (batch->packets) __builtin_trap();
+}
+#endif
+
 uint32_t msw_forward(struct msw_batch *batch) {
     struct msw_packet *packets = msw_packets(batch);
     struct msw_output *out = msw_outputs(batch);
     out[0] = (struct msw_output){.packet = 0, .verb = MSW_FLOOD};
     (void)packets;
-#if defined(TRAP) || defined(RESTART)
+#if defined(TRAP)
+    lookup(batch);
+#elif defined(RESTART)
     __builtin_trap();
 #elif defined(LOOP)
     for (volatile uint32_t i = 0;; i++) {}

@@ -20,12 +20,18 @@ impl Sender {
 
     /// Sends a packet, and returns when it was delivered.
     pub fn send(&mut self, packet: &[u8]) -> Result<()> {
+        self.post(packet)?;
+        let done = || Ok((self.client.unsent() == 0).then_some(()));
+        until("the switch to be done with a packet", Duration::from_secs(20), done)
+    }
+
+    /// Sends a packet, and returns at once.
+    pub fn post(&mut self, packet: &[u8]) -> Result<()> {
         if !self.client.push(0, &[packet]) {
             return Err(Error::new("there is no room for a packet"));
         }
         self.client.flush(0);
-        let done = || Ok((self.client.unsent() == 0).then_some(()));
-        until("the switch to be done with a packet", Duration::from_secs(20), done)
+        Ok(())
     }
 
     /// What has arrived since it was asked last.

@@ -69,3 +69,11 @@ pub fn wasm_from_rust(source: &str, folder: &Path) -> Result<String> {
     succeeded(source, module.arg(repository.join(source)).output()?)?;
     Ok(format!("wasm:{}", out.display()))
 }
+
+/// Compiles a C file of the repository to a program, which fails at once where it does what C does not define.
+pub fn program(source: &str, folder: &Path) -> Result<PathBuf> {
+    let out = folder.join(name_of(source)?).with_extension("bin");
+    let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    compile(Command::new("cc").args(["-O1", "-g"]), source, &out, &options)?;
+    Ok(out)
+}

@@ -111,9 +111,16 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
             }
         }),
         totals: Some(totals(&counters)),
+        stuck: stuck(state, Some(name)),
         observers: state.switch().observers(bridge.id)?.saturating_sub(state.sflow().observes(bridge.id))
             as u32,
     })
+}
+
+/// Modules that do not return, of this bridge only if one is named.
+pub fn stuck(state: &State, bridge: Option<&str>) -> Vec<proto::StuckModule> {
+    let stuck = state.stuck();
+    stuck.iter().filter(|stuck| bridge.is_none_or(|bridge| stuck.bridge == bridge)).map(Into::into).collect()
 }
 
 fn logic(bridge: &Bridge) -> proto::Logic {
@@ -167,6 +174,7 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
         ports_up: (counters.len() - down.len()) as u32,
         down,
         workers: workers(state, bridges),
+        stuck: stuck(state, None),
         totals: Some(totals(&counters)),
         ..proto::Status::default()
     })

@@ -14,6 +14,7 @@ use ports::bounded::within;
 use ports::{Environment, OpenError};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -120,6 +121,12 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
             lost.fetch_add(1, Relaxed);
         }
     }));
+    let overran = Arc::new(Notify::new());
+    let bell = overran.clone();
+    switch.on_overrun(Box::new(move |overruns| {
+        modules::overran(&overruns.iter().map(|overrun| overrun.thread).collect::<Vec<_>>());
+        bell.notify_one();
+    }));
     let environment = Environment::new(switch, runtime.handle().clone());
     let state = Arc::new(State::new(environment));
     if let Some(metrics) = metrics {
@@ -144,8 +151,11 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
             env!("CARGO_PKG_VERSION")
         );
         notify::tell(notify::State::Ready);
-        serve(&runtime, &desired, listener, links, signals, file)
+        serve(&runtime, &desired, listener, links, overran, signals, file)
     });
+    for stuck in state.stuck() {
+        tracing::warn!("{stuck}");
+    }
     end_in_time();
     state.begin_close();
     // Ports first, while their tasks still run; then tasks; then, with the last reference, the workers.
@@ -188,6 +198,7 @@ fn serve(
     desired: &Arc<Desired>,
     listener: UnixListener,
     links: Links,
+    overran: Arc<Notify>,
     mut signals: Signals,
     file: Option<PathBuf>,
 ) -> Result<(), DaemonError> {
@@ -200,6 +211,7 @@ fn serve(
         tasks.spawn(desired.clone().keep());
         tasks.spawn(tell_links(desired.clone(), links));
         tasks.spawn(tell_faults(desired.clone()));
+        tasks.spawn(tell_stuck(desired.clone(), overran));
         tasks.spawn(desired.events().clone().collect(desired.clone()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tonic::transport::Server::builder()
@@ -309,6 +321,28 @@ async fn tell_faults(desired: Arc<Desired>) {
             tracing::error!("a fault could not be told; this is a bug in mswitch");
         }
         tokio::time::sleep(FAULTS).await;
+    }
+}
+
+/// Logs modules that do not return from a batch, and those that have returned after all, and tells them as events.
+async fn tell_stuck(desired: Arc<Desired>, overran: Arc<Notify>) {
+    loop {
+        overran.notified().await;
+        let desired = desired.clone();
+        let told = tokio::task::spawn_blocking(move || {
+            let (stuck, returned) = desired.state().changes_of_stuck();
+            for stuck in &stuck {
+                tracing::error!("{stuck}; the bridge's packets are dropped as logic-fault");
+                desired.events().stuck(stuck, false);
+            }
+            for stuck in &returned {
+                tracing::info!(module = stuck.module, bridge = stuck.bridge, "the module has returned");
+                desired.events().stuck(stuck, true);
+            }
+        });
+        if told.await.is_err() {
+            tracing::error!("a stuck module could not be reported; this is a bug in mswitch");
+        }
     }
 }
 

@@ -16,9 +16,10 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::desired::Desired;
 use crate::diff::Object;
-use crate::proto::Event;
+use crate::proto::{Event, StuckModule};
 use crate::reconcile::Outcome;
 use crate::state::{Bridge, State};
+use crate::stuck::Stuck;
 
 /// Events that a listener may be behind.
 const ROOM: usize = 4096;
@@ -36,6 +37,8 @@ pub const KINDS: &[&str] = &[
     "fdb-expired",
     "fdb-evicted",
     "fdb-limit",
+    "logic-stuck",
+    "logic-resumed",
     "config",
     "lost",
 ];
@@ -102,6 +105,14 @@ impl Events {
             faults: summary.total,
             ..event("port-fault")
         });
+    }
+
+    /// A module does not return from a batch, or has returned.
+    pub fn stuck(&self, stuck: &Stuck, returned: bool) {
+        let kind = if returned { "logic-resumed" } else { "logic-stuck" };
+        let proto = StuckModule::from(stuck);
+        let reason = if returned { proto.returned() } else { proto.text() };
+        self.tell(Event { bridge: stuck.bridge.clone(), reason, ..event(kind) });
     }
 
     /// Changes of links were lost: they came faster than they could be told.

@@ -14,6 +14,7 @@
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
 //! - [`capture`](mod@capture) hands packets from the workers to whoever asked to see them, [`sflow`] samples of them to
 //!   collectors; both read what workers write to `pages`;
+//! - [`stuck`] names modules that do not return;
 //! - `overfull` warns of ports that reached their share of a MAC table;
 //! - [`metrics`] serves the counters to Prometheus;
 //! - [`options`] reads a port type's own options, [`protection`] what a port is protected against, [`vlan`], [`rate`]
@@ -54,6 +55,7 @@ pub mod server;
 pub mod sflow;
 pub mod socket;
 pub mod state;
+pub mod stuck;
 pub mod suggest;
 pub mod trace;
 pub mod vlan;

@@ -255,7 +255,8 @@ impl Switch for Server {
     async fn list_workers(&self, _: Request<proto::ListWorkersRequest>) -> Reply<proto::Workers> {
         self.run(|state| {
             let workers = convert::workers(state, &state.bridges());
-            Ok(proto::Workers { workers, cycles_per_second: fabric::clock::frequency() })
+            let stuck = convert::stuck(state, None);
+            Ok(proto::Workers { workers, cycles_per_second: fabric::clock::frequency(), stuck })
         })
         .await
     }
@@ -279,7 +280,7 @@ impl Switch for Server {
             let seen =
                 find(&state.bridges(), &bridge).map(|found| logic_state::Seen::of(found, state.switch()));
             let missing_ports = seen.map(|seen| seen.missing_ports()).unwrap_or_default();
-            Ok(proto::LogicSet { missing_ports })
+            Ok(proto::LogicSet { missing_ports, stuck: convert::stuck(state, Some(&bridge)) })
         })
         .await
     }

@@ -20,6 +20,7 @@ use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
 use crate::overfull::{self, Overfull};
 use crate::refusal::Refusal;
 use crate::sflow::Sflow;
+use crate::stuck::{Stuck, Watched};
 
 /// The longest wait for a port to be opened. Nothing else changes meanwhile.
 const OPENING: Duration = Duration::from_secs(5);
@@ -92,6 +93,7 @@ pub struct State {
     overfull: Mutex<Overfull>,
     /// The last fault of each port that was told: its number, and when it was.
     told_faults: Mutex<BTreeMap<PortRef, (u64, SystemTime)>>,
+    watched: Watched,
     sflow: Sflow,
 }
 
@@ -106,6 +108,7 @@ impl State {
             bridges: Mutex::default(),
             overfull: Mutex::default(),
             told_faults: Mutex::default(),
+            watched: Watched::default(),
         }
     }
 
@@ -132,6 +135,7 @@ impl State {
     /// Adds an empty bridge beside `others`.
     pub(crate) fn add_bridge(&self, config: &BridgeConfig, others: &Bridges) -> Result<Bridge, Refusal> {
         let logic = logics::build(&config.logic.name, &config.logic.params)?;
+        self.watched.add(&config.name, &logic);
         let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
         let (ports, stations, mirrors) = Default::default();
         let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
@@ -159,6 +163,7 @@ impl State {
                     .map_err(|error| Refusal::Other(format!("static station {}: {error}", station.mac)))?;
             }
         }
+        self.watched.add(&wanted.name, &logic);
         logic::replace(&*bridge.logic, &*logic, || {
             self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)
         })?;
@@ -221,6 +226,16 @@ impl State {
         }
     }
 
+    /// The modules that have not returned from a batch for more than a second.
+    pub fn stuck(&self) -> Vec<Stuck> {
+        self.watched.stuck(&self.switch)
+    }
+
+    /// The modules that have become stuck since the last call, and those that have returned.
+    pub(crate) fn changes_of_stuck(&self) -> (Vec<Stuck>, Vec<Stuck>) {
+        self.watched.changes(&self.switch)
+    }
+
     /// Rung when a port has a fault to tell of.
     pub(crate) fn alarm(&self) -> &Alarm {
         &self.environment.alarm
@@ -268,6 +283,10 @@ impl State {
                 "the workers are not pinned to CPUs; start the daemon with --workers CPULIST to pin them"
                     .into(),
             ),
+            SwitchError::HeldUp => match self.stuck().first() {
+                Some(stuck) => refused(stuck.to_string()),
+                None => SwitchError::HeldUp.into(),
+            },
             other => other.into(),
         })
     }

@@ -71,6 +71,8 @@ reasons! {
     Logic = "logic",
     /// The logic failed.
     LogicFault = "logic-fault",
+    /// The logic sent it to a port that the bridge does not have.
+    NoPort = "no-port",
     /// It crossed between bridges too many times: their patch ports form a loop.
     Loop = "loop",
 }

@@ -317,7 +317,7 @@ fn originated_packets_are_delivered_mirrored_and_observed() {
         wait_until("copies have come", || rig.take(3).iter().any(|copy| *copy == frame(9, len)));
         let lost = || rig.switch.originated(rig.bridge).unwrap().drops;
         wait_until("the undelivered packets are counted", || {
-            lost()[DropReason::PortDown as usize] > 0 && lost()[DropReason::BatchLimit as usize] > 0
+            lost()[DropReason::NoPort as usize] > 0 && lost()[DropReason::BatchLimit as usize] > 0
         });
         // Its successor, which wants no wake-ups, gets none, and neither does it.
         rig.switch.set_logic(rig.bridge, Arc::new(Hub)).unwrap();

@@ -210,7 +210,7 @@ fn expected(
         mentioned |= !to.is_empty();
         for port in to {
             match ports.get(port) {
-                None => count(DropReason::PortDown),
+                None => count(DropReason::NoPort),
                 Some(port) if port.queues == 0 => count(DropReason::PortDown),
                 Some(port) if bytes.len() > port.max_frame => count(DropReason::ExceedsMtu),
                 Some(model) => {

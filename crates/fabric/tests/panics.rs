@@ -9,12 +9,13 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fabric::{Batch, Egress, Fault, RxBatch, RxQueue, SwitchLogic, Tools};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use support::feed::{Feed, Sent};
-use support::{CallPort, frame, rig};
+use support::{CallPort, frame, rig, wait_until};
 
 /// Far more time than a child needs to start and end, far less than forever.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,11 +85,15 @@ fn a_panic_of_a_worker_ends_the_process_with_the_reason() {
     }
 }
 
+/// The worker has come to the queue.
+static LOOKED: AtomicBool = AtomicBool::new(false);
+
 /// A queue that panics, and whose drop takes longer than the test waits: it may have to wait for its client.
 struct Slow(Box<dyn RxQueue>);
 
 impl RxQueue for Slow {
     fn receive(&mut self, _: &mut RxBatch) -> Result<(), Fault> {
+        LOOKED.store(true, Ordering::SeqCst);
         panic!("an unexpected ring");
     }
 
@@ -150,5 +155,7 @@ fn child_that_panics_over_a_queue() {
     let bridge = switch.add_bridge("b", Arc::new(rig::Hub)).unwrap();
     let feed = Feed::new();
     let (port, _) = rig::plug(&switch, bridge, "p", vec![Box::new(Slow(feed.queue()))], vec![]);
+    // Before that, the queue would come back and end here.
+    wait_until("the worker comes to the queue", || LOOKED.load(Ordering::SeqCst));
     switch.remove_port(port).unwrap();
 }

@@ -229,6 +229,11 @@ impl Logic for Chain {
         self.logics().fold(Views::default(), |views, logic| views.or(logic.views()))
     }
 
+    fn called_on(&self, thread: usize) -> Option<String> {
+        self.stages()
+            .find_map(|(number, stage)| Some(format!("stage {number}, {}", stage.logic.called_on(thread)?)))
+    }
+
     fn is_outdated(&self) -> bool {
         self.logics().any(|logic| logic.is_outdated())
     }
@@ -282,8 +287,8 @@ impl Logic for Chain {
         }
     }
 
-    /// Returns the states of all stages in order, those of each after a marker with its number and name. Another chain
-    /// gives them to the same stages; other logics take those that they understand, whichever stage they are from.
+    /// The states of all stages in order, each stage's behind a mark with its number and name. In another chain each
+    /// stage inherits from one of them (`predecessors`); another logic takes the states that it understands.
     fn hand_over(&self) -> Vec<State> {
         let of = |(number, stage): (usize, &Stage)| {
             let states = stage.logic.hand_over();
@@ -297,12 +302,12 @@ impl Logic for Chain {
         if !states.iter().any(|state| state.name == STAGE_MARKER) {
             return self.logics().for_each(|logic| logic.take_over(states));
         }
-        for (number, stage) in self.stages() {
-            let own = stage_marker(number, stage.logic.name());
-            let Some(at) = states.iter().position(|state| *state == own) else { continue };
-            let own = states.get(at + 1..).unwrap_or_default();
-            let end = own.iter().position(|state| state.name == STAGE_MARKER).unwrap_or(own.len());
-            stage.logic.take_over(own.get(..end).unwrap_or_default());
+        let before = stages_of(states);
+        let names: Vec<_> = self.logics().map(|logic| logic.name()).collect();
+        for (stage, old) in self.logics().zip(predecessors(&names, &before)) {
+            if let Some((.., states)) = old.and_then(|old| before.get(old)) {
+                stage.take_over(states);
+            }
         }
     }
 
@@ -313,6 +318,51 @@ impl Logic for Chain {
 
 fn prefixed(number: usize, name: &str) -> String {
     format!("stage{number}_{name}")
+}
+
+/// A stage that hands over: its number, its logic's name, and its states.
+type Old<'a> = (usize, &'a str, &'a [State]);
+
+/// The stages that hand something over.
+fn stages_of(states: &[State]) -> Vec<Old<'_>> {
+    let mut stages = Vec::new();
+    let mut rest = states;
+    while let Some(at) = rest.iter().position(|state| state.name == STAGE_MARKER) {
+        let Some((mark, own)) = rest.get(at..).and_then(<[State]>::split_first) else { break };
+        let end = own.iter().position(|state| state.name == STAGE_MARKER).unwrap_or(own.len());
+        let (own, later) = own.split_at(end);
+        let name = std::str::from_utf8(&mark.entries).ok().and_then(|text| text.split_once(' '));
+        if let Some((number, name)) = name.and_then(|(number, name)| Some((number.parse().ok()?, name))) {
+            stages.push((number, name, own));
+        }
+        rest = later;
+    }
+    stages
+}
+
+/// The stage before, by its place in `before`, that each of the stages with these logics inherits from: the one with
+/// the same number and logic, else one with the same logic, else the one with the same number whose logic is gone.
+/// Each hands over to one stage.
+fn predecessors(names: &[&str], before: &[Old<'_>]) -> Vec<Option<usize>> {
+    let mut found = vec![None; names.len()];
+    let passes: [fn(usize, &str, &Old<'_>) -> bool; 3] = [
+        |number, name, old| old.0 == number && old.1 == name,
+        |_, name, old| old.1 == name,
+        |number, _, old| old.0 == number,
+    ];
+    for suits in passes {
+        for (i, name) in names.iter().enumerate() {
+            let free = |old: &usize| !found.contains(&Some(*old));
+            let mut olds = before.iter().enumerate().filter(|(_, old)| suits(i + 1, name, old));
+            let old = olds.find_map(|(old, _)| Some(old).filter(free));
+            if let Some(place) = found.get_mut(i)
+                && place.is_none()
+            {
+                *place = old;
+            }
+        }
+    }
+    found
 }
 
 fn stage_marker(number: usize, name: &str) -> State {

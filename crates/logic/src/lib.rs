@@ -62,7 +62,13 @@ pub trait Logic: fabric::SwitchLogic {
         Vec::new()
     }
 
-    /// Returns whether the files that it was made from have changed since.
+    /// The module of this logic that a thread is calling at the moment; the thread's number is that of
+    /// [`fabric::worker::Overrun`].
+    fn called_on(&self, _thread: usize) -> Option<String> {
+        None
+    }
+
+    /// Returns whether the files that it was made from have changed since, or it is better replaced for another reason.
     fn is_outdated(&self) -> bool {
         false
     }

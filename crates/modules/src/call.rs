@@ -1,8 +1,8 @@
-//! A batch while a module has it: the list of packets in the window, what the module may ask for meanwhile, and how what it left
-//! there becomes what the fabric does.
+//! A batch during a module's call: the list of packets in the window, the functions that the module calls meanwhile,
+//! and the translation of its outputs to the fabric's verbs.
 //!
-//! Invariants: which packet, slot and VLAN an entry of the list stands for is remembered in [`Shadow`]s, which a module cannot reach;
-//! it names packets by their place in the list only.
+//! Invariants: which packet, slot and VLAN an entry of the list stands for is remembered in [`Shadow`]s, which a
+//! module cannot reach; it names packets by their place in the list only.
 
 use fabric::arena::SLOT_LEN;
 use fabric::{Batch, DropReason, PortIndex, Text, Value};
@@ -12,47 +12,68 @@ use packet::offload::{Gso, Offload};
 
 use crate::abi::{Packet, flag, kind, verb};
 use crate::held_packets::HeldPackets;
+use crate::ports::PortNames;
 use crate::window::{SPARE, Window};
 
-/// Deliveries that a module can ask for in one batch: each packet of a usual batch to two thousand ports.
+/// Bytes of an Ethernet header, which a packet keeps whatever is taken from its front.
+const ETHERNET: u32 = 14;
+
+/// Most deliveries of a batch: each packet of a usual batch to two thousand ports.
 pub(crate) const MAX_DELIVERIES: usize = 128 << 10;
 
-/// What an instance can ask for while it decides.
+/// Functions of the switch that a module can call. Without a batch, as at a module's start, most do nothing.
 pub(crate) trait Host {
-    /// Brings so many bytes of a packet into its header; returns how many are there.
-    fn pull(&mut self, packet: u32, bytes: u32) -> u32;
-    /// Makes a copy of a packet; returns its number, or -1.
-    fn copy(&mut self, packet: u32) -> i32;
-    /// Whether a port is there and up.
-    fn is_up(&mut self, port: u32) -> bool;
+    /// Makes the first bytes of a packet visible; returns their number.
+    fn pull(&mut self, _packet: u32, _bytes: u32) -> u32 {
+        0
+    }
+    /// Copies a packet; returns the copy's number, or -1.
+    fn copy(&mut self, _packet: u32) -> i32 {
+        -1
+    }
+    /// Whether the bridge has a port and it is up.
+    fn is_up(&mut self, _port: u32) -> bool {
+        false
+    }
     /// Makes a packet of these bytes; returns its number, or -1.
-    fn originate(&mut self, bytes: &[u8]) -> i32;
-    /// Copies bytes of a packet, from one of them on; returns how many.
-    fn read(&mut self, packet: u32, from: u32, out: &mut [u8]) -> u32;
-    /// Keeps a packet beyond this batch; returns a number for it, or -1.
-    fn retain(&mut self, packet: u32) -> i32;
+    fn originate(&mut self, _bytes: &[u8]) -> i32 {
+        -1
+    }
+    /// Copies bytes of a packet from an offset on; returns their number.
+    fn read(&mut self, _packet: u32, _from: u32, _out: &mut [u8]) -> u32 {
+        0
+    }
+    /// Keeps a packet beyond this batch; returns its number there, or -1.
+    fn retain(&mut self, _packet: u32) -> i32 {
+        -1
+    }
     /// Returns a held packet to the batch; returns its number there, or -1.
-    fn release(&mut self, held: u32) -> i32;
-    /// Says something about a packet, with a value of a [`kind`] in the place of `{}`.
-    fn remark(&mut self, packet: u32, text: &[u8], kind: u32, value: u64);
+    fn release(&mut self, _held: u32) -> i32 {
+        -1
+    }
+    /// Adds a remark to a packet, with a value of a [`kind`] in the place of `{}`.
+    fn remark(&mut self, _packet: u32, _text: &[u8], _kind: u32, _value: u64) {}
+    /// Returns the index of the port of this name, [`NO_PORT`](crate::abi::NO_PORT) or
+    /// [`ASK_AGAIN`](crate::abi::ASK_AGAIN).
+    fn port(&mut self, name: &[u8]) -> i32;
 }
 
-/// What an entry of a window's list of packets stands for.
+/// The switch's record of an entry in a window's list of packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Shadow {
     frame: Frame,
-    /// Where the module was told that the header starts, and where its slot does.
+    /// Offsets of the header, as the module was told, and of its slot.
     header: u32,
     slot: u32,
     vlan: u16,
-    /// Whether something remains to be done on it, which has to be true of whatever its header is made.
+    /// Whether it has pending offloads, which its header must continue to fit.
     open: bool,
-    /// It was dropped and counted already.
+    /// Dropped and counted already.
     gone: bool,
 }
 
 impl Shadow {
-    /// That of no packet.
+    /// The record of no packet.
     pub(crate) const NONE: Shadow =
         Shadow { frame: Frame::NONE, header: 0, slot: 0, vlan: 0, open: false, gone: true };
 }
@@ -66,16 +87,19 @@ pub(crate) struct Call<'c, 'b> {
     pub(crate) held: &'c mut HeldPackets,
     /// Room for the ports of a set.
     pub(crate) ports: &'c mut Vec<PortIndex>,
-    /// How many of the list are there.
+    /// The bridge's ports.
+    pub(crate) names: &'c PortNames,
+    /// Packets in the list.
     pub(crate) versions: usize,
-    /// Deliveries that it may still ask for.
+    /// Deliveries left to it.
     pub(crate) budget: usize,
-    /// Whether the fabric keeps the headers in the window's slots; if not, they are copied to and from its spare ones.
+    /// Whether the fabric keeps the headers in the window's slots; if not, they are copied to and from its spare
+    /// ones.
     pub(crate) in_place: bool,
 }
 
 impl Call<'_, '_> {
-    /// Lists a packet. False where there is no room.
+    /// Adds a packet to the list; false if there is no room.
     #[inline(always)]
     pub(crate) fn list(&mut self, frame: Frame) -> bool {
         let (i, v) = (self.versions, frame.version());
@@ -101,24 +125,32 @@ impl Call<'_, '_> {
         true
     }
 
-    /// Does to the fabric's version what the module did to entry `i` of the list.
+    /// Applies the module's changes of entry `i` to the fabric's version.
     #[inline(always)]
-    pub(crate) fn follow(&mut self, i: usize) {
-        let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else { return };
+    pub(crate) fn follow(&mut self, i: usize) -> Result<(), String> {
+        let (packet, Some(shadow)) = (self.window.packet(i), self.shadows.get(i).copied()) else {
+            return Ok(());
+        };
         let plain = packet.header == shadow.header && packet.vlan == shadow.vlan && !shadow.open;
         if !plain || !self.in_place {
-            self.follow_changes(i, packet, shadow);
+            self.follow_changes(i, packet, shadow)?;
         }
+        Ok(())
     }
 
-    fn follow_changes(&mut self, i: usize, packet: Packet, mut shadow: Shadow) {
+    fn follow_changes(&mut self, i: usize, packet: Packet, mut shadow: Shadow) -> Result<(), String> {
         if shadow.gone {
-            return;
+            return Ok(());
         }
         let v = shadow.frame.version();
         if packet.header != shadow.header {
-            let start = packet.header.checked_sub(shadow.slot).map_or(usize::MAX, |start| start as usize);
-            shadow.gone = !self.batch.set_start(v, start);
+            let end = shadow.header + self.batch.header(v).len() as u32;
+            let last = end.saturating_sub(ETHERNET);
+            if !(shadow.slot..=last).contains(&packet.header) {
+                let (found, first) = (packet.header, shadow.slot);
+                return Err(format!("packet {i}: `header` is {found}, expected {first} to {last}"));
+            }
+            shadow.gone = !self.batch.set_start(v, (packet.header - shadow.slot) as usize);
             shadow.header = packet.header;
         }
         if !self.in_place && !shadow.gone {
@@ -137,6 +169,7 @@ impl Call<'_, '_> {
         if let Some(slot) = self.shadows.get_mut(i) {
             *slot = shadow;
         }
+        Ok(())
     }
 
     /// Carries out output `i`.
@@ -146,7 +179,7 @@ impl Call<'_, '_> {
         let at = usize::from(output.packet);
         let shadow = match self.shadows.get(at) {
             Some(shadow) if at < self.versions => *shadow,
-            _ => return Err(format!("output {i} names packet {at} of {}", self.versions)),
+            _ => return Err(format!("output {i}: there is no packet {at}, the batch has {}", self.versions)),
         };
         if shadow.gone {
             return Ok(());
@@ -172,30 +205,37 @@ impl Call<'_, '_> {
                 shadow.frame.flood_among(self.batch, self.ports);
             }
             verb::CONSUME => self.batch.consume(v),
-            other => return Err(format!("output {i} has verb {other}, which there is not")),
+            other => {
+                return Err(format!(
+                    "output {i}: unknown verb {other}, expected {} to {}",
+                    verb::SEND,
+                    verb::CONSUME
+                ));
+            }
         }
         Ok(())
     }
 
-    /// Takes so many deliveries off what a batch may have; one to a single port is no matter, outputs being few.
+    /// Takes deliveries off the budget. Deliveries to single ports are limited by the number of outputs.
     fn spend(&mut self, deliveries: usize) -> Result<(), String> {
         let left = self.budget.checked_sub(deliveries);
-        self.budget =
-            left.ok_or_else(|| format!("it asks for more than {MAX_DELIVERIES} deliveries of a batch"))?;
+        self.budget = left.ok_or_else(|| format!("more than {MAX_DELIVERIES} deliveries of one batch"))?;
         Ok(())
     }
 
-    /// What an entry of the list stands for, as the module has left it. `None` if there is no such packet (any more).
+    /// The record of an entry with the module's changes applied; `None` for packets that do not exist or were
+    /// dropped.
     fn current(&mut self, packet: u32) -> Option<Shadow> {
         let at = packet as usize;
         if at >= self.versions {
             return None;
         }
-        self.follow(at);
+        // A header that cannot be is reported when the module has returned.
+        self.follow(at).ok()?;
         self.shadows.get(at).copied().filter(|shadow| !shadow.gone)
     }
 
-    /// Lists a packet that was not among those received; returns its number, or -1.
+    /// Adds a packet to the list that was not received; returns its number, or -1.
     fn list_more(&mut self, frame: Frame) -> i32 {
         let number = self.versions;
         if !self.list(frame) {
@@ -212,7 +252,7 @@ fn flags_of(offload: &Offload) -> u16 {
     checksum | if offload.gso == Gso::None { 0 } else { flag::SEGMENTS }
 }
 
-/// A number as what a module says that it is.
+/// Converts a number to a value of the kind that the module names.
 fn shown(as_what: u32, value: u64) -> Value {
     match as_what {
         kind::PORT => Value::Port(PortIndex(value as u16)),
@@ -306,5 +346,9 @@ impl Host for Call<'_, '_> {
                 self.batch.remark(v, "{}{}{}{}", &parts);
             }
         }
+    }
+
+    fn port(&mut self, name: &[u8]) -> i32 {
+        self.names.look(name)
     }
 }

@@ -1,10 +1,12 @@
-//! WebAssembly modules compiled to the machine's code, once for each content of a file: kept in memory, and on disk for the next start.
+//! WebAssembly modules compiled to the machine's code, once for each content of a file: kept in memory, and on disk
+//! for the next start.
 //!
-//! Files lie in the folder that systemd names (`CACHE_DIRECTORY`), else `mswitch` in the user's cache folder (XDG base directories;
-//! `/var/cache` for root). Each is called by a hash of the module and of the compiler, and begins with a hash of the rest.
+//! Files lie in the folder that systemd names (`CACHE_DIRECTORY`), else `mswitch` in the user's cache folder (XDG
+//! base directories; `/var/cache` for root). Each is called by a hash of the module and of the compiler, and begins
+//! with a hash of the rest.
 //!
-//! Invariant: code is taken only from a file of ours in a folder that nobody but us may write, and only if it is whole: who could write
-//! there could have any code run. Whatever is wrong with the folder, modules are compiled as if there were none.
+//! Invariant: code is loaded only from this user's file in a folder that only this user can write to, and only if it
+//! is complete: it runs with the daemon's rights. Without such a folder, modules are compiled each time.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,7 +26,7 @@ const FILES: usize = 64;
 /// The longest file, bytes.
 const MAX_FILE: u64 = 256 << 20;
 
-/// The module compiled, now or before. The error is the compiler's.
+/// Returns the compiled module, from the cache if possible. The error is the compiler's.
 pub(crate) fn module(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<Module> {
     static COMPILED: Mutex<Vec<([u8; 32], Module)>> = Mutex::new(Vec::new());
     let kept = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +43,7 @@ pub(crate) fn module(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<Module> 
     Ok(module)
 }
 
-/// Where a module was found.
+/// Origin of a compiled module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Compiled,
@@ -76,14 +78,14 @@ fn read_or_compile(
     Ok((module, Origin::Compiled))
 }
 
-/// Whether a folder, which is made if it is not there, can be written by nobody else.
+/// Creates a folder if needed; returns whether only this user can write to it.
 fn is_ours(folder: &Path) -> bool {
     let _ = fs::DirBuilder::new().mode(0o700).create(folder);
     let ours = rustix::process::geteuid().as_raw();
     fs::symlink_metadata(folder).is_ok_and(|is| is.is_dir() && is.uid() == ours && is.mode() & 0o022 == 0)
 }
 
-/// What the file of a module is called, for this compiler and its settings.
+/// File name of a module for this compiler and its settings.
 fn name(engine: &Engine, bytes: &[u8]) -> String {
     let mut compiler = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut compiler);
@@ -102,9 +104,9 @@ fn read(engine: &Engine, file: &Path) -> Option<Module> {
     if Sha256::digest(code)[..] != *hash {
         return None;
     }
-    // What was used last goes last.
+    // The file used last is removed last.
     let _ = File::options().append(true).open(file).and_then(|file| file.set_modified(SystemTime::now()));
-    // SAFETY: the folder and the file are such that nobody else can have written them, and what was written is whole.
+    // SAFETY: only this user can have written the folder and the file, and the hash shows that the file is complete.
     unsafe { Module::deserialize(engine, code) }.ok()
 }
 
@@ -119,7 +121,7 @@ fn write(file: &Path, code: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what was used longest ago, so that there is room for one more.
+/// Removes the files used longest ago, to make room for one more.
 fn make_room(folder: &Path) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {

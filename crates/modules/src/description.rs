@@ -1,4 +1,4 @@
-//! What a module says about itself: JSON, read once when its file is loaded and held against every limit.
+//! A module's description: JSON, parsed when its file is loaded and checked against every limit.
 //!
 //! ```json
 //! {"name": "learning", "summary": "a learning bridge",
@@ -36,17 +36,17 @@ pub(crate) struct Description {
     pub(crate) counters: Vec<CounterInfo>,
     pub(crate) state: usize,
     pub(crate) timer: Option<Timer>,
-    /// Packets that each worker can keep.
+    /// Most packets that each worker keeps.
     pub(crate) retain: usize,
 }
 
-/// How often a module wants to be called because of time.
+/// Interval of a module's timer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Timer {
-    /// Every so many milliseconds.
+    /// Milliseconds.
     Every(u64),
-    /// As often as a parameter says, a duration.
+    /// The name of a parameter, a duration.
     Param(String),
 }
 
@@ -113,8 +113,15 @@ struct RawTable {
     key: Vec<(String, Type)>,
     value: Vec<(String, Type)>,
     capacity: u32,
-    /// The parameter that says after how many seconds entries go whose column of type `seconds` was not set anew.
+    /// The parameter with the age, by the column of type `seconds`, at which entries are removed.
     expires: Option<String>,
+    /// Whether the next module inherits the entries.
+    #[serde(default = "yes")]
+    hand_over: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -134,7 +141,7 @@ pub(crate) struct CounterInfo {
     pub(crate) help: String,
 }
 
-/// What a column of a table holds.
+/// Type of a table's column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Type {
@@ -145,16 +152,19 @@ pub(crate) enum Type {
     Mac,
     Ipv4,
     Ipv6,
-    /// The index of a port (2 bytes): the entry goes with the port.
+    /// The index of a port (2 bytes), with which the entry is removed.
     Port,
-    /// When it was, in seconds of the switch's clock (4 bytes).
+    /// A time in seconds of the switch's clock (4 bytes).
     Seconds,
+    /// The length of a prefix (1 byte), behind the address that it belongs to: a longest match tries the lengths in
+    /// use.
+    Prefix,
 }
 
 impl Type {
     fn len(self) -> usize {
         match self {
-            Type::U8 => 1,
+            Type::U8 | Type::Prefix => 1,
             Type::U16 | Type::Port => 2,
             Type::U32 | Type::Ipv4 | Type::Seconds => 4,
             Type::Mac => 6,
@@ -163,7 +173,7 @@ impl Type {
         }
     }
 
-    /// Its bytes as people read them.
+    /// Formats the bytes of a value.
     pub(crate) fn show(self, bytes: &[u8], now: u32) -> String {
         let mut wide = [0; 8];
         for (to, from) in wide.iter_mut().zip(bytes) {
@@ -171,7 +181,7 @@ impl Type {
         }
         let number = u64::from_le_bytes(wide);
         match self {
-            Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Port => number.to_string(),
+            Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::Port | Type::Prefix => number.to_string(),
             Type::Seconds => format!("{} s ago", now.wrapping_sub(number as u32)),
             Type::Mac => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
             Type::Ipv4 => <[u8; 4]>::try_from(bytes)
@@ -182,7 +192,7 @@ impl Type {
     }
 }
 
-/// A column: its name, what it holds, and where that is in key or value.
+/// A column: its name, its type, and its offset in key or value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -191,7 +201,7 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// Its part of a key or value.
+    /// Returns the column's bytes of a key or value.
     pub(crate) fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         bytes.get(self.at..self.at + self.kind.len()).unwrap_or_default()
     }
@@ -209,20 +219,20 @@ pub(crate) struct TableInfo {
     pub(crate) value_len: usize,
     pub(crate) capacity: u32,
     pub(crate) expires: Option<String>,
+    pub(crate) hand_over: bool,
 }
 
 impl TableInfo {
-    /// The column of a type among the values.
+    /// Returns the value's first column of a type.
     pub(crate) fn column(&self, kind: Type) -> Option<&Column> {
         self.value.iter().find(|column| column.kind == kind)
     }
 }
 
-/// Reads a description.
+/// Parses a description.
 pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
-    let raw: Raw =
-        serde_json::from_slice(text).map_err(|error| format!("its description is wrong: {error}"))?;
-    let wrong = |what: String| Err(format!("its description is wrong: {what}"));
+    let raw: Raw = serde_json::from_slice(text).map_err(|error| format!("invalid description: {error}"))?;
+    let wrong = |what: String| Err(format!("invalid description: {what}"));
     named("the module", &raw.name)?;
     let params = raw.params.into_iter().map(param).collect::<Result<Vec<_>, _>>()?;
     let commands: Vec<_> = raw
@@ -248,7 +258,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
     ];
     for (what, there, most) in limits {
         if there > most {
-            return wrong(format!("it has {there} {what}, and a module can have {most}"));
+            return wrong(format!("{there} {what}, more than {most}"));
         }
     }
     let mut tables = Vec::new();
@@ -257,20 +267,16 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
     }
     let memory: usize = tables.iter().map(SharedTable::bytes).sum();
     if memory > MAX_TABLE_MEMORY {
-        return wrong(format!("its tables have {memory} bytes together; {MAX_TABLE_MEMORY} are possible"));
+        return wrong(format!("its tables have {memory} bytes in total, more than {MAX_TABLE_MEMORY}"));
     }
     let state = usize::try_from(raw.state).ok().filter(|state| *state <= abi::MAX_STATE);
     let Some(state) = state else {
-        return wrong(format!(
-            "a worker can remember {} bytes for itself, not {}",
-            abi::MAX_STATE,
-            raw.state
-        ));
+        return wrong(format!("the state of a worker has up to {} bytes, not {}", abi::MAX_STATE, raw.state));
     };
     match &raw.timer {
         Some(Timer::Every(time)) if !abi::PERIODS.contains(time) => {
             return wrong(format!(
-                "its timer goes off every {time} ms; {} to {} are possible",
+                "timer interval of {time} ms, expected {} to {}",
                 abi::PERIODS.start(),
                 abi::PERIODS.end()
             ));
@@ -279,7 +285,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
             let there = logic.params.iter().find(|param| param.name == *name);
             if !there.is_some_and(|param| matches!(param.kind, ParamKind::Duration { .. })) {
                 return wrong(format!(
-                    "parameter `{}` says how often its timer goes off, and there is no such parameter of type `duration`",
+                    "the timer interval is parameter `{}`, which is not a parameter of type `duration`",
                     name.escape_default()
                 ));
             }
@@ -287,7 +293,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
         _ => {}
     }
     if raw.retain > abi::MAX_KEPT {
-        return wrong(format!("a worker can keep {} packets, not {}", abi::MAX_KEPT, raw.retain));
+        return wrong(format!("a worker can keep up to {} packets, not {}", abi::MAX_KEPT, raw.retain));
     }
     let (counters, timer, retain) = (raw.counters, raw.timer, raw.retain as usize);
     Ok(Description { logic, tables, counters, state, timer, retain })
@@ -302,7 +308,7 @@ fn named(what: &str, name: &str) -> Result<(), String> {
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     if name.is_empty() || name.len() > 64 || !name.bytes().all(letter) {
         return Err(format!(
-            "its description is wrong: `{}` is no name for {what}: up to 64 lower case letters, digits, _ and - are",
+            "invalid description: `{}` is not a valid name for {what}: use up to 64 lower case letters, digits, _ and -",
             name.escape_default()
         ));
     }
@@ -328,7 +334,7 @@ fn param(raw: RawParam) -> Result<ParamDescription, String> {
         "ip" => ParamKind::Ip,
         other => {
             return Err(format!(
-                "its description is wrong: parameter `{}` is of type `{}`; there are number, choice, switch, text, port, duration, mac and ip",
+                "invalid description: parameter `{}` has the unknown type `{}`; expected number, choice, switch, text, port, duration, mac or ip",
                 raw.name.escape_default(),
                 other.escape_default()
             ));
@@ -345,7 +351,7 @@ fn param(raw: RawParam) -> Result<ParamDescription, String> {
 fn table(raw: RawTable, logic: &LogicDescription) -> Result<TableInfo, String> {
     named("a table", &raw.name)?;
     let name = raw.name;
-    let wrong = |what: String| Err(format!("its description is wrong: table `{name}`: {what}"));
+    let wrong = |what: String| Err(format!("invalid description: table `{name}`: {what}"));
     let columns = |columns: Vec<(String, Type)>| {
         let mut at = 0;
         let place = |(name, kind): (String, Type)| {
@@ -361,11 +367,11 @@ fn table(raw: RawTable, logic: &LogicDescription) -> Result<TableInfo, String> {
     }
     if key_len == 0 || key_len > MAX_ENTRY || value_len == 0 || value_len > MAX_ENTRY {
         return wrong(format!(
-            "keys have {key_len} bytes and values {value_len}; 1 to {MAX_ENTRY} are possible"
+            "keys have {key_len} bytes and values {value_len}; expected 1 to {MAX_ENTRY} each"
         ));
     }
     if raw.capacity == 0 || raw.capacity > MAX_CAPACITY {
-        return wrong(format!("it has room for {} entries; 1 to {MAX_CAPACITY} are possible", raw.capacity));
+        return wrong(format!("capacity {}, expected 1 to {MAX_CAPACITY}", raw.capacity));
     }
     let table = TableInfo {
         name: name.clone(),
@@ -375,6 +381,7 @@ fn table(raw: RawTable, logic: &LogicDescription) -> Result<TableInfo, String> {
         value_len,
         capacity: raw.capacity,
         expires: raw.expires,
+        hand_over: raw.hand_over,
     };
     if let Some(param) = &table.expires {
         let numeric = logic.params.iter().any(|p| {
@@ -382,7 +389,7 @@ fn table(raw: RawTable, logic: &LogicDescription) -> Result<TableInfo, String> {
         });
         if !numeric || table.column(Type::Seconds).is_none() {
             return wrong(format!(
-                "to expire as parameter `{param}` says, that has to be a number or a duration, and a value of type seconds has to be there"
+                "`expires` is `{param}`, which must be a parameter of type `number` or `duration`, and the value needs a column of type `seconds`"
             ));
         }
     }
@@ -429,18 +436,24 @@ mod tests {
             ("learning".to_owned(), "expected value"),
             (r#"{"name": "x"}"#.into(), "missing field `summary`"),
             (r#"{"name": "x", "summary": "", "sumary": ""}"#.into(), "unknown field `sumary`"),
-            (r#"{"name": "A b", "summary": ""}"#.into(), "`A b` is no name for the module"),
-            (r#"{"name": "x", "summary": "", "state": 99999999}"#.into(), "1048576 bytes for itself"),
-            (r#"{"name": "x", "summary": "", "timer": 0}"#.into(), "every 0 ms; 1 to 3600000 are possible"),
+            (r#"{"name": "A b", "summary": ""}"#.into(), "`A b` is not a valid name for the module"),
+            (
+                r#"{"name": "x", "summary": "", "state": 99999999}"#.into(),
+                "up to 1048576 bytes, not 99999999",
+            ),
+            (
+                r#"{"name": "x", "summary": "", "timer": 0}"#.into(),
+                "timer interval of 0 ms, expected 1 to 3600000",
+            ),
             (
                 r#"{"name": "x", "summary": "", "timer": "beat"}"#.into(),
-                "no such parameter of type `duration`",
+                "which is not a parameter of type `duration`",
             ),
-            (r#"{"name": "x", "summary": "", "retain": 257}"#.into(), "can keep 256 packets, not 257"),
-            (table(FDB), "parameter `ageing` says"),
+            (r#"{"name": "x", "summary": "", "retain": 257}"#.into(), "can keep up to 256 packets, not 257"),
+            (table(FDB), "`expires` is `ageing`"),
             (
                 table(r#"{"name": "t", "capacity": 0, "key": [["k", "u8"]], "value": [["v", "u8"]]}"#),
-                "room for 0 entries",
+                "capacity 0, expected 1 to",
             ),
             (
                 table(r#"{"name": "t", "capacity": 1, "key": [], "value": [["v", "u8"]]}"#),
@@ -450,25 +463,22 @@ mod tests {
                 table(r#"{"name": "t", "capacity": 1, "key": [["k", "word"]], "value": []}"#),
                 "unknown variant `word`",
             ),
-            (many, "it has 9 tables"),
+            (many, "9 tables, more than 8"),
             (
                 table(
                     r#"{"name": "t", "capacity": 1048576, "key": [["a", "ipv6"], ["b", "ipv6"], ["c", "ipv6"], ["d", "ipv6"]],
                     "value": [["v", "ipv6"], ["w", "ipv6"], ["x", "ipv6"], ["y", "ipv6"]]}"#,
                 ),
-                "bytes together; 268435456 are possible",
+                "bytes in total, more than 268435456",
             ),
-            (param(r#"{"name": "p", "type": "int", "help": ""}"#), "of type `int`"),
+            (param(r#"{"name": "p", "type": "int", "help": ""}"#), "has the unknown type `int`"),
             (
                 param(r#"{"name": "p", "type": "number", "min": 2, "max": 1, "help": ""}"#),
                 "can have no value",
             ),
         ] {
             let error = parse(text.as_bytes()).unwrap_err();
-            assert!(
-                error.starts_with("its description is wrong: ") && error.contains(said),
-                "{text}: {error}"
-            );
+            assert!(error.starts_with("invalid description: ") && error.contains(said), "{text}: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A module that does whatever its script says (feature `fuzzing`): what fuzz targets put in a bridge.
+//! A module that follows a script (feature `fuzzing`), for bridges of fuzz targets.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::description::{self, Description};
 use crate::module::{Because, Module, Runner, Setup, Source, head_of};
 use crate::window::{Layout, Window};
 
-/// What modules will do: each takes its bytes from here, and does nothing when there are none left.
+/// The modules' actions: each takes its bytes from here, and does nothing when none are left.
 pub type Script = Arc<Mutex<Vec<u8>>>;
 
 /// A module that follows a script.
@@ -46,7 +46,7 @@ impl Source for Scripted {
         &self.description
     }
 
-    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
+    fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
         let layout = Layout::new(self.description.state);
         // Zeroes from the system are not touched until they are used.
         let mut memory = vec![0u8; layout.len + 64];
@@ -77,12 +77,12 @@ impl Runner for Follower {
             let number = u32::from_le_bytes([next(), next(), next(), next()]);
             let near = self.window.packet(i);
             let header = near.header.wrapping_add_signed(i32::from(number as i8));
-            match what % 15 {
+            match what % 16 {
                 0 => self.window.set_packet(i, Packet { header, ..near }),
                 1 => self.window.set_packet(i, Packet { header: number, ..near }),
                 2 => self.window.set_packet(i, Packet { vlan: number as u16, ..near }),
                 3 => self.window.set_packet(i, Packet { vlan: number as u16 % 8, ..near }),
-                // An output, and what lies behind.
+                // An output, and the bytes behind it.
                 4 => self
                     .window
                     .write(layout.outputs + i * 8, &[next(), next() % 2, next() % 4, 0, next() % 8, 0]),
@@ -97,7 +97,8 @@ impl Runner for Follower {
                 10 => _ = host.retain(u32::from(next() % 16)),
                 11 => _ = host.release(u32::from(next() % 4)),
                 12 => host.remark(u32::from(next() % 16), b"a {} b", u32::from(next()), number.into()),
-                13 => self.window.write(layout.sets + i * 64, &number.to_le_bytes()),
+                13 => _ = host.port(&number.to_le_bytes()),
+                14 => self.window.write(layout.sets + i * 64, &number.to_le_bytes()),
                 _ => self.window.write(number as usize % layout.len, &[next(), next(), next()]),
             }
         }
@@ -108,7 +109,7 @@ impl Runner for Follower {
         }
     }
 
-    fn command(&mut self, _: u32) -> Result<i32, String> {
+    fn command(&mut self, _: u32, _: &mut dyn Host) -> Result<i32, String> {
         Ok(0)
     }
 }

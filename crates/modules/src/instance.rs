@@ -1,8 +1,9 @@
 //! A module's instance for one worker, and its failures: the worker goes on without the instance, and the
 //! [watchdog](crate::watchdog) restarts it, after a back-off that doubles with each failure.
 //!
-//! Invariant: only the thread that moved the state from `READY` to `BUSY` or from `FAILED` to `RESTARTING` uses the instance. The first
-//! instance lives as long as its slot, since its window is where the fabric keeps the worker's headers.
+//! Invariant: only the thread that moved the state from `READY` to `BUSY` or from `FAILED` to `RESTARTING` uses the
+//! instance. The first instance lives as long as its slot, since its window is where the fabric keeps the worker's
+//! headers.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -21,6 +22,7 @@ const READY: u8 = 0;
 const BUSY: u8 = 1;
 const FAILED: u8 = 2;
 const RESTARTING: u8 = 3;
+const WITHDRAWN: u8 = 4;
 
 /// Back-off after the first failure; it doubles with each.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
@@ -32,9 +34,9 @@ const FORGIVEN: Duration = Duration::from_secs(60);
 /// A module's instance and the memory that goes with it.
 pub(crate) struct Instance {
     pub(crate) runner: Box<dyn Runner>,
-    /// What the switch knows of the packets in the window.
+    /// The switch's records of the packets in the window.
     pub(crate) shadows: Vec<Shadow>,
-    /// Packets that it holds.
+    /// Held packets.
     pub(crate) held: HeldPackets,
     /// Room for the ports of a set.
     pub(crate) ports: Vec<PortIndex>,
@@ -66,8 +68,8 @@ unsafe impl Sync for InstanceSlot {}
 impl InstanceSlot {
     pub(crate) fn new(instance: Instance) -> InstanceSlot {
         let window = instance.runner.window();
-        // SAFETY: the first instance, whose window this is, lives as long as the slot, which lives as long as the logic; each worker
-        // has a slot of its own, and a module sees its window while it is called only.
+        // SAFETY: the first instance, whose window this is, lives as long as the slot, which lives as long as the
+        // logic; each worker has a slot of its own, and a module sees its window while it is called only.
         let arena = unsafe { window.arena() };
         InstanceSlot {
             state: AtomicU8::new(READY),
@@ -80,7 +82,7 @@ impl InstanceSlot {
         }
     }
 
-    /// Where the fabric keeps this worker's headers.
+    /// The fabric's memory for this worker's headers.
     pub(crate) fn arena(&self) -> Arena {
         self.arena
     }
@@ -101,6 +103,17 @@ impl InstanceSlot {
             Err(message) => self.fail(message),
         }
         Some(done)
+    }
+
+    /// Whether a thread uses the instance at the moment.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == BUSY
+    }
+
+    /// Takes the instance out of use while another one of the module is stuck, or puts it back.
+    pub(crate) fn withdraw(&self, stuck: bool) {
+        let (from, to) = if stuck { (READY, WITHDRAWN) } else { (WITHDRAWN, READY) };
+        let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     #[cold]
@@ -156,19 +169,19 @@ impl InstanceSlot {
         }
     }
 
-    /// Counter `i`, of all instances that there were.
+    /// Counter `i` over all instances of the slot.
     pub(crate) fn counter(&self, i: usize) -> u64 {
         let window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.counted.get(i).map_or(0, |counted| counted.load(Ordering::Relaxed));
         before.wrapping_add(window.counter(i))
     }
 
-    /// Gives a parameter a number.
+    /// Sets the number of a parameter.
     pub(crate) fn set_value(&self, i: usize, number: u64) {
         self.window.lock().unwrap_or_else(PoisonError::into_inner).set_value_number(i, number);
     }
 
-    /// How often it failed, and why it did the last time.
+    /// Number of failures, and the message of the last one.
     pub(crate) fn failures(&self) -> (u32, Option<String>) {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         (self.failures.load(Ordering::Relaxed), trouble.as_ref().map(|trouble| trouble.message.clone()))

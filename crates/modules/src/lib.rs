@@ -1,27 +1,38 @@
-//! Logics from outside the switch: WebAssembly modules, which can do nothing but decide, and native ones, which are trusted.
+//! Logics from outside the switch: WebAssembly modules, which are isolated, and native ones, which are trusted.
 //!
-//! Both speak one interface (`abi.rs`; for their authors: docs/modules.md and `sdk/`). A module is given whole batches in a window
-//! of memory (`window.rs`) that it shares with its worker: the headers where the fabric keeps them, a list of packets, and room
-//! for a list of outputs. What workers share are tables (`table.rs`), which outlive a module that is replaced.
+//! Both speak one interface (`abi.rs`; for their authors: docs/modules.md and `sdk/`). A module is given whole
+//! batches in a window of memory (`window.rs`) that it shares with its worker: the headers where the fabric keeps
+//! them, a list of packets, and room for a list of outputs. Workers share tables (`table.rs`), which outlive a module
+//! that is replaced.
 //!
-//! - `module.rs`: what the switch sees, the same for both kinds; `instance.rs`: one worker's instance, and its failures;
-//! - `call.rs`: a batch while a module has it; `held_packets.rs`: packets that it holds; `log.rs`: its lines in the daemon's log;
-//! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `compiled.rs`: WebAssembly compiled, on disk too;
-//! - `watchdog.rs`: interrupts modules that run too long, and restarts those that failed;
-//! - `description.rs`: what a module says about itself.
+//! - `module.rs`: a module as a logic, common to both kinds; `instance.rs`: one worker's instance, and its
+//!   failures;
+//! - `call.rs`: a batch while a module has it; `held_packets.rs`: packets that it holds; `log.rs`: its lines in the
+//!   daemon's log;
+//! - `wasm.rs`, `native.rs`: how the code of either kind is loaded and called; `compiled.rs`: WebAssembly compiled,
+//!   on disk too;
+//! - `watchdog.rs`: interrupts modules that run too long, restarts those that failed, and withdraws those that are
+//!   stuck;
+//! - `bounded.rs`: calls outside of workers, which must return in time; `crash.rs`: names a native module that
+//!   crashes;
+//! - `ports.rs`: the names of a bridge's ports;
+//! - `description.rs`: a module's description.
 //!
-//! Invariants: nothing that a module leaves in the window is believed: each number is read once, after the module returned,
-//! and checked by the fabric's own verbs. A WebAssembly module reaches its own memory, the window and its tables, and runs
-//! for a bounded time; when it fails, its batch is dropped and counted and the instance is made anew. A native module
-//! that breaks its promises breaks the switch.
+//! Invariants: nothing that a module leaves in the window is believed: each number is read once, after the module
+//! returned, and checked by the fabric's own verbs. A WebAssembly module reaches its own memory, the window and its
+//! tables, and runs for a bounded time; when it fails, its batch is dropped and counted and the instance is
+//! restarted. A native module that breaks its promises breaks the switch.
 
 // For fuzzing neither kind is compiled, and much is for them alone.
 #![cfg_attr(not(any(feature = "wasm", feature = "native")), allow(dead_code))]
 
 mod abi;
+mod bounded;
 mod call;
 #[cfg(feature = "wasm")]
 mod compiled;
+#[cfg(feature = "native")]
+mod crash;
 mod description;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -31,6 +42,7 @@ mod log;
 mod module;
 #[cfg(feature = "native")]
 mod native;
+mod ports;
 mod table;
 #[cfg(feature = "wasm")]
 mod wasm;
@@ -38,6 +50,7 @@ mod watchdog;
 mod window;
 
 use logic::Kind;
+pub use watchdog::overran;
 
 /// `wasm:FILE`.
 #[cfg(feature = "wasm")]
@@ -49,7 +62,7 @@ pub const WASM: Kind = Kind {
     build: |file, params| module::build(&wasm::WASM, file, params),
 };
 
-/// Every kind there is.
+/// All kinds.
 pub const KINDS: &[Kind] = &[
     #[cfg(feature = "wasm")]
     WASM,

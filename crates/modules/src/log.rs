@@ -1,7 +1,7 @@
 //! Log of the modules: their messages and failures as lines in the daemon's log.
 //!
-//! A worker queues its lines without waiting, and the [watchdog](crate::watchdog) writes them. The rate is limited to [`RATE`]
-//! lines a second; the log says how many were omitted.
+//! A worker queues its lines without waiting, and the [watchdog](crate::watchdog) writes them. The rate is limited to
+//! [`RATE`] lines a second; the log says how many were omitted.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -69,7 +69,7 @@ pub(crate) fn write() {
     }
     let omitted = OMITTED.swap(0, Ordering::Relaxed);
     if omitted > 0 {
-        tracing::warn!(lines = omitted, "modules had more to say than is written in a second");
+        tracing::warn!(lines = omitted, "lines of modules omitted: the limit is {RATE} a second");
     }
 }
 

@@ -1,18 +1,20 @@
-//! A module as a logic: what the switch sees of it, whichever kind it is.
+//! A module as a logic: its view for the switch, common to both kinds.
 //!
-//! A batch's way: its packets are listed in the worker's window (their headers are there already, because the fabric keeps them in
-//! the window's slots); the module is called; what it did to the packets in the list (a header that starts elsewhere, another
-//! VLAN) is done to the fabric's versions, and then its outputs are carried out one by one.
+//! A batch's way: its packets are listed in the worker's window (their headers are there already, because the fabric
+//! keeps them in the window's slots); the module is called; its changes to the packets in the list (a header that
+//! starts elsewhere, another VLAN) are applied to the fabric's versions, and then its outputs are carried out one by
+//! one.
 //!
 //! A packet that is only traced goes through an instance that was made for it, with a copy of the tables.
 //!
-//! Invariant: a batch that a module fails on is dropped and counted as `logic-fault`, except for packets that it had sent already.
+//! Invariant: a batch that a module fails on is dropped and counted as `logic-fault`, except for packets that it had
+//! sent already.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Text, VersionId, clock};
 use logic::params::{self, ParamValue};
@@ -20,11 +22,13 @@ use logic::vlan::Vlans;
 use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, TableSize, Values};
 
 use crate::abi::{self, BatchHead, MAX_TABLES, Value};
+use crate::bounded::{self, Bounded};
 use crate::call::{Call, Host, MAX_DELIVERIES, Shadow};
 use crate::description::{Description, TableInfo, Timer, Type};
 use crate::held_packets::HeldPackets;
 use crate::instance::{Instance, InstanceSlot};
 use crate::log;
+use crate::ports::PortNames;
 use crate::table::SharedTable;
 use crate::watchdog;
 use crate::window::Window;
@@ -44,37 +48,50 @@ pub(crate) struct Loader {
 
 /// A module's code, of which instances are made.
 pub(crate) trait Source: Send + Sync {
-    /// What it says about itself.
+    /// Its description.
     fn description(&self) -> &Description;
 
     /// Makes an instance and starts it.
-    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String>;
+    fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String>;
 
     /// The same of an instance that shares nothing with others.
-    fn instance_apart(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
+    fn instance_apart(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
         self.instance(setup)
     }
 }
 
-/// What an instance is made with.
-pub(crate) struct Setup<'a> {
-    /// Who it is in the log.
-    pub(crate) name: &'a Arc<str>,
-    /// The tables that it sees.
-    pub(crate) tables: &'a [SharedTable],
+/// Setup of an instance.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    /// Its name in the log.
+    pub(crate) name: Arc<str>,
+    /// Its tables.
+    pub(crate) tables: Arc<[SharedTable]>,
     /// The values of its parameters.
-    pub(crate) values: &'a Values,
-    /// The worker that it is for.
+    pub(crate) values: Arc<Values>,
+    /// The bridge's ports.
+    pub(crate) ports: Arc<PortNames>,
+    /// Its worker.
     pub(crate) worker: usize,
 }
 
-/// Why a module is called with a batch.
+/// Reason for calling a module with a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Because {
-    /// Packets have come.
+    /// Packets were received.
     OfPackets,
-    /// Its time has come.
+    /// The timer's interval is over.
     OfTime,
+}
+
+impl Because {
+    /// Name of the function that is called.
+    pub(crate) fn function(self) -> &'static str {
+        match self {
+            Because::OfPackets => abi::export::FORWARD,
+            Because::OfTime => abi::export::TIMER,
+        }
+    }
 }
 
 /// An instance.
@@ -82,14 +99,14 @@ pub(crate) trait Runner: Send {
     /// The window that it shares with its worker.
     fn window(&self) -> Window;
 
-    /// What does not change from batch to batch of what it is told.
+    /// The part of the batch's head that is the same for all batches.
     fn head(&self) -> &BatchHead;
 
-    /// Lets it decide for the batch in its window; returns how many outputs it says that there are.
+    /// Calls the module with the batch in its window; returns the number of outputs that it reports.
     fn decide(&mut self, because: Because, host: &mut dyn Host) -> Result<u32, String>;
 
-    /// Lets it carry out a command; returns what it returns.
-    fn command(&mut self, number: u32) -> Result<i32, String>;
+    /// Carries out a command; returns the function's value.
+    fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String>;
 }
 
 /// See the module.
@@ -98,35 +115,37 @@ pub(crate) struct Module(Arc<Inner>);
 /// The part of a module that the watchdog knows.
 pub(crate) struct Inner {
     name: Arc<str>,
-    /// The file that it was read from, and what that was then.
+    /// The file that it was read from, and its state then.
     origin: Option<(PathBuf, Option<Stamp>)>,
     source: Box<dyn Source>,
-    values: Values,
-    tables: Vec<SharedTable>,
+    values: Arc<Values>,
+    tables: Arc<[SharedTable]>,
     /// One for each worker, and one for commands.
     slots: OnceLock<Box<[InstanceSlot]>>,
-    ports: Mutex<Vec<(u16, String)>>,
+    ports: Arc<PortNames>,
+    /// The command that is being carried out, and since when.
+    command: Mutex<Option<(String, Instant)>>,
 }
 
 /// A module's file, whole.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     let is = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    // Others may have no end, or keep whoever reads them waiting.
+    // Other files may have no end, or block the reader.
     if !is.is_file() {
-        return Err("it is no regular file".into());
+        return Err("not a regular file".into());
     }
     if is.len() > MAX_FILE {
-        return Err(format!("it has {} bytes; a module has up to {MAX_FILE}", is.len()));
+        return Err(format!("the file has {} bytes, more than {MAX_FILE}", is.len()));
     }
     std::fs::read(path).map_err(|error| error.to_string())
 }
 
-/// Whether a module speaks this switch's version of the interface.
+/// Checks that a module was built for this switch's version of the interface.
 pub(crate) fn check_version(version: u32) -> Result<(), String> {
     match version == abi::VERSION {
         true => Ok(()),
         false => Err(format!(
-            "it speaks version {version} of the interface, and this switch version {}",
+            "built for version {version} of the interface; this switch supports version {}",
             abi::VERSION
         )),
     }
@@ -142,7 +161,7 @@ pub(crate) unsafe fn lasting(host: &mut dyn Host) -> NonNull<dyn Host> {
     unsafe { std::mem::transmute(host) }
 }
 
-/// Why a module does not start that returned this.
+/// The error for a module whose start returned this value.
 pub(crate) fn refusal(window: &Window, returned: i32) -> String {
     let mut reason =
         vec![0; usize::try_from(returned.unsigned_abs()).map_or(0, |len| len.min(abi::TEXT_LEN))];
@@ -153,7 +172,7 @@ pub(crate) fn refusal(window: &Window, returned: i32) -> String {
     }
 }
 
-/// Tells a file from what it was before: device, inode, size, and when it was changed.
+/// State of a file: device, inode, size, and time of modification.
 pub(crate) type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(file: &Path) -> Option<Stamp> {
@@ -172,18 +191,18 @@ fn load(loader: &Loader, file: &str) -> Result<Box<dyn Source>, LogicError> {
     (loader.load)(Path::new(file)).map_err(|message| error(loader.prefix, file, message))
 }
 
-/// What the module in this file says about itself.
+/// Describes the module in a file.
 pub(crate) fn describe(loader: &Loader, file: &str) -> Result<LogicDescription, LogicError> {
     let source = load(loader, file)?;
     Ok(named(loader, file, source.description()))
 }
 
-/// The description by the name that the logic has here.
+/// The description under the logic's name.
 fn named(loader: &Loader, file: &str, description: &Description) -> LogicDescription {
     LogicDescription { name: format!("{}:{file}", loader.prefix), ..description.logic.clone() }
 }
 
-/// The module in this file as a logic.
+/// Makes the module in a file a logic.
 pub(crate) fn build(
     loader: &Loader,
     file: &str,
@@ -211,14 +230,18 @@ impl Inner {
     }
 
     fn instance(&self, worker: usize) -> Result<Instance, String> {
-        let setup = Setup { name: &self.name, tables: &self.tables, values: &self.values, worker };
-        Ok(self.ready(self.source.instance(&setup)?))
+        Ok(self.ready(self.source.instance(&self.setup(self.tables.clone(), worker))?))
     }
 
-    /// An instance that can do nothing to others, with tables (these) of its own.
-    fn instance_apart(&self, tables: &[SharedTable], worker: usize) -> Result<Instance, String> {
-        let setup = Setup { name: &self.name, tables, values: &self.values, worker };
-        Ok(self.ready(self.source.instance_apart(&setup)?))
+    fn setup(&self, tables: Arc<[SharedTable]>, worker: usize) -> Setup {
+        let (name, values, ports) = (self.name.clone(), self.values.clone(), self.ports.clone());
+        Setup { name, tables, values, ports, worker }
+    }
+
+    /// Makes an instance that shares nothing with others, with these tables.
+    fn instance_apart(&self, tables: Arc<[SharedTable]>, worker: usize) -> Result<Instance, String> {
+        let runner = self.source.instance_apart(&self.setup(tables.clone(), worker))?;
+        Ok(self.ready(Box::new(Bounded::new(runner, tables))))
     }
 
     fn ready(&self, runner: Box<dyn Runner>) -> Instance {
@@ -231,7 +254,7 @@ impl Inner {
         }
     }
 
-    /// How often it is to be called because of time.
+    /// The timer's interval.
     fn period(&self) -> Option<Duration> {
         let time = match self.description().timer.as_ref()? {
             Timer::Every(time) => *time,
@@ -243,7 +266,7 @@ impl Inner {
         Some(Duration::from_millis(time.clamp(*abi::PERIODS.start(), *abi::PERIODS.end())))
     }
 
-    /// Makes anew what failed, if its time has come. Returns whether something is left to do.
+    /// Restarts failed instances whose back-off is over. Returns whether others remain.
     pub(crate) fn restart(&self) -> bool {
         let Some(slots) = self.slots.get() else { return false };
         let mut left = false;
@@ -260,7 +283,7 @@ impl Inner {
         self.slots.get().map_or(&[], |slots| slots)
     }
 
-    /// The parameters that name a port: their place, and the name.
+    /// The parameters that name a port: their places and the names.
     fn port_params(&self) -> impl Iterator<Item = (usize, &str)> {
         let params = self.description().logic.params.iter().enumerate();
         params.filter_map(|(i, param)| match self.values.get(&param.name) {
@@ -269,14 +292,69 @@ impl Inner {
         })
     }
 
-    fn port_number(&self, name: &str) -> u64 {
-        let ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        ports.iter().find(|(_, there)| there == name).map_or(abi::NOTHING, |(at, _)| u64::from(*at))
-    }
-
     fn name_ports(&self, window: &Window) {
         for (i, name) in self.port_params() {
-            window.set_value_number(i, self.port_number(name));
+            window.set_value_number(i, self.ports.value(name));
+        }
+    }
+
+    /// The slots of workers.
+    fn workers(&self) -> &[InstanceSlot] {
+        // The last one is for commands.
+        self.slots().split_last().map_or(&[], |(_, workers)| workers)
+    }
+
+    /// See [`watchdog::overran`].
+    pub(crate) fn overran(&self, threads: &[usize]) {
+        let is_stuck = |thread: &usize| self.workers().get(*thread).is_some_and(InstanceSlot::is_busy);
+        let stuck = threads.iter().any(is_stuck);
+        self.workers().iter().for_each(|slot| slot.withdraw(stuck));
+    }
+
+    /// Whether a command has not returned in time: a new instance can take others.
+    fn has_hung_command(&self) -> bool {
+        let command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_late = command.as_ref().is_some_and(|(_, since)| since.elapsed() >= bounded::LIMIT);
+        is_late && self.slots().last().is_some_and(InstanceSlot::is_busy)
+    }
+
+    /// Carries out command `number`, called `name`. Returns whether it succeeded, and its answer.
+    fn command(&self, number: usize, name: &str, arguments: &str) -> Result<(bool, String), String> {
+        let begun = || self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = self.slots().last() else { return Err("the module does not run".into()) };
+        let answered = slot.with(|instance| {
+            *begun() = Some((name.to_owned(), Instant::now()));
+            let window = instance.runner.window();
+            let head = BatchHead {
+                text_len: arguments.len() as u32,
+                now: clock::nanoseconds(),
+                ports: self.ports.version(),
+                ..*instance.runner.head()
+            };
+            window.set_head(&head);
+            window.write(window.layout().text, arguments.as_bytes());
+            let mut host = &*self.ports;
+            let returned = watchdog::during(|| instance.runner.command(number as u32, &mut host))?;
+            let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
+            if len > abi::TEXT_LEN {
+                return Err(format!("its answer has {len} bytes, more than {}", abi::TEXT_LEN));
+            }
+            let mut answer = vec![0; len];
+            window.read(window.layout().text, &mut answer);
+            Ok((returned >= 0, String::from_utf8_lossy(&answer).into_owned()))
+        });
+        match (answered, &*begun()) {
+            (Some(Ok(answer)), _) => Ok(answer),
+            (Some(Err(message)), _) => {
+                self.failed(self.workers().len(), &message);
+                Err(message)
+            }
+            (None, Some((other, since))) if slot.is_busy() => Err(format!(
+                "command `{other}` has been running for {} s, and the module carries out one at a time; try again later, or set \
+                 the logic again",
+                since.elapsed().as_secs()
+            )),
+            (None, _) => Err("the module has failed and is being restarted; try again in a moment".into()),
         }
     }
 
@@ -289,7 +367,7 @@ impl Inner {
     }
 }
 
-/// What an entry, key and value, has in a column of its value.
+/// Returns a column of an entry's value.
 fn value_of(info: &TableInfo, entry: &[u8], column: &crate::description::Column) -> u64 {
     let mut wide = [0; 8];
     for (to, from) in wide.iter_mut().zip(column.of(entry.get(info.key_len..).unwrap_or_default())) {
@@ -298,7 +376,7 @@ fn value_of(info: &TableInfo, entry: &[u8], column: &crate::description::Column)
     u64::from_le_bytes(wide)
 }
 
-/// What the module is told about its parameters: values, with the texts behind them.
+/// Writes the parameters' values and texts to a window.
 pub(crate) fn write_values(
     window: &Window,
     description: &Description,
@@ -327,7 +405,7 @@ pub(crate) fn write_values(
         };
         let text = value.to_string();
         if text_at + text.len() > end {
-            return Err(format!("its parameters' values have more than {} bytes together", abi::TEXT_LEN));
+            return Err(format!("its parameters' values have more than {} bytes in total", abi::TEXT_LEN));
         }
         window.write(text_at, text.as_bytes());
         window.set_value(i, Value { number, text: text_at as u32, text_len: text.len() as u32 });
@@ -336,7 +414,7 @@ pub(crate) fn write_values(
     Ok(())
 }
 
-/// What a module at these addresses is told in every batch.
+/// The batch's head for a module with these addresses.
 pub(crate) fn head_of(window: &Window, worker: usize, tables: [u64; MAX_TABLES], host: u64) -> BatchHead {
     let layout = window.layout();
     BatchHead {
@@ -365,10 +443,11 @@ impl Module {
         source: Box<dyn Source>,
         values: Values,
     ) -> std::io::Result<Module> {
-        let tables: std::io::Result<Vec<_>> =
+        let tables: std::io::Result<Arc<[_]>> =
             source.description().tables.iter().map(SharedTable::new).collect();
-        let (tables, slots, ports, name) = (tables?, OnceLock::new(), Mutex::default(), name.into());
-        Ok(Module(Arc::new(Inner { name, origin, source, values, tables, slots, ports })))
+        let (tables, values, name) = (tables?, Arc::new(values), name.into());
+        let (slots, ports, command) = Default::default();
+        Ok(Module(Arc::new(Inner { name, origin, source, values, tables, slots, ports, command })))
     }
 
     fn switch(
@@ -383,8 +462,8 @@ impl Module {
         let in_place = arena.is_some_and(|arena| batch.is_in(arena) && arena.at() == window.slots());
         let (vlans, security) = (Vlans::of(batch), batch.security());
         let (ingress, queue) = (batch.ingress().0, batch.ingress_queue());
-        let budget = MAX_DELIVERIES;
-        let mut call = Call { batch, window, shadows, held, ports, versions: 0, budget, in_place };
+        let (budget, names) = (MAX_DELIVERIES, &*self.0.ports);
+        let mut call = Call { batch, window, shadows, held, ports, names, versions: 0, budget, in_place };
         for v in call.batch.packets() {
             if let Some(security) = security
                 && !logic::admits(security, call.batch, v)
@@ -407,15 +486,16 @@ impl Module {
             queue,
             now: clock::nanoseconds(),
             explain: u32::from(call.batch.is_explained()),
+            ports: names.version(),
             ..*runner.head()
         };
         window.set_head(&head);
         let outputs = runner.decide(because, &mut call)? as usize;
         if outputs > abi::MAX_OUTPUTS {
-            return Err(format!("it says that there are {outputs} outputs; {} fit", abi::MAX_OUTPUTS));
+            return Err(format!("{outputs} outputs, more than {}", abi::MAX_OUTPUTS));
         }
         for i in 0..call.versions {
-            call.follow(i);
+            call.follow(i)?;
         }
         for i in 0..outputs {
             call.carry_out(i)?;
@@ -423,7 +503,7 @@ impl Module {
         Ok(())
     }
 
-    /// Drops what nothing was said about.
+    /// Drops the packets that have no decision.
     #[cold]
     fn give_up(batch: &mut Batch<'_>) {
         let packets: Vec<VersionId> = batch.packets().filter(|v| batch.is_open(*v)).collect();
@@ -432,7 +512,7 @@ impl Module {
         }
     }
 
-    /// Lets the worker's instance decide.
+    /// Calls the worker's instance.
     #[inline]
     fn decide(&self, batch: &mut Batch<'_>, because: Because) {
         let Some(slot) = self.0.slots().get(batch.worker()) else { return Self::give_up(batch) };
@@ -446,11 +526,11 @@ impl Module {
         }
     }
 
-    /// Lets an instance decide that was made for this batch.
+    /// Calls an instance made for this batch.
     fn rehearse(&self, batch: &mut Batch<'_>) -> Result<(), String> {
-        let tables: std::io::Result<Vec<_>> = self.0.tables.iter().map(SharedTable::copied).collect();
+        let tables: std::io::Result<Arc<[_]>> = self.0.tables.iter().map(SharedTable::copied).collect();
         let tables = tables.map_err(|error| format!("no memory for a copy of its tables: {error}"))?;
-        let mut instance = self.0.instance_apart(&tables, batch.worker())?;
+        let mut instance = self.0.instance_apart(tables, batch.worker())?;
         self.switch(batch, &mut instance, None, Because::OfPackets)
     }
 }
@@ -494,16 +574,13 @@ impl SwitchLogic for Module {
     }
 
     fn arena(&self, worker: usize) -> Option<Arena> {
-        // The last one is for commands.
-        let (_, slots) = self.0.slots().split_last()?;
-        slots.get(worker).map(InstanceSlot::arena)
+        self.0.workers().get(worker).map(InstanceSlot::arena)
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
-        let named = ports.iter().map(|(at, settings)| (at.0, settings.name.clone())).collect();
-        *self.0.ports.lock().unwrap_or_else(PoisonError::into_inner) = named;
+        self.0.ports.set(ports.iter().map(|(at, settings)| (at.0, settings.name.clone())).collect());
         for (i, name) in self.0.port_params() {
-            let number = self.0.port_number(name);
+            let number = self.0.ports.value(name);
             self.0.slots().iter().for_each(|slot| slot.set_value(i, number));
         }
     }
@@ -530,8 +607,15 @@ impl Logic for Module {
         self.0.port_params().map(|(_, name)| name.to_owned()).collect()
     }
 
+    fn called_on(&self, thread: usize) -> Option<String> {
+        self.0.workers().get(thread)?.is_busy().then(|| self.0.name.to_string())
+    }
+
     fn is_outdated(&self) -> bool {
-        // One that is not there any more is no newer one.
+        if self.0.has_hung_command() {
+            return true;
+        }
+        // A file that was deleted is not a newer one.
         let Some((file, before)) = &self.0.origin else { return false };
         stamp(file).is_some_and(|stamp| Some(stamp) != *before)
     }
@@ -546,8 +630,8 @@ impl Logic for Module {
         let mut counters: Vec<_> = self.0.description().counters.iter().enumerate().map(counter).collect();
         let failures = slots.iter().map(|slot| u64::from(slot.failures().0)).sum();
         let help = match slots.iter().find_map(|slot| slot.failures().1) {
-            None => "times that the module failed".to_owned(),
-            Some(message) => format!("times that the module failed; the last time: {message}"),
+            None => "failures of the module".to_owned(),
+            Some(message) => format!("failures of the module; the last one: {message}"),
         };
         counters.push(Counter { name: "faults".into(), help, value: failures });
         counters
@@ -593,35 +677,11 @@ impl Logic for Module {
         if text.len() > abi::TEXT_LEN {
             return Err(refused(format!("its arguments have more than {} bytes", abi::TEXT_LEN)));
         }
-        let Some(slot) = self.0.slots().last() else { return Err(refused("the module does not run".into())) };
-        let answered = slot.with(|instance| {
-            let window = instance.runner.window();
-            let head = BatchHead {
-                text_len: text.len() as u32,
-                now: clock::nanoseconds(),
-                ..*instance.runner.head()
-            };
-            window.set_head(&head);
-            window.write(window.layout().text, text.as_bytes());
-            let returned = watchdog::during(|| instance.runner.command(number as u32))?;
-            let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
-            if len > abi::TEXT_LEN {
-                return Err(format!("it says that its answer has {len} bytes; {} fit", abi::TEXT_LEN));
-            }
-            let mut answer = vec![0; len];
-            window.read(window.layout().text, &mut answer);
-            Ok((returned >= 0, String::from_utf8_lossy(&answer).into_owned()))
-        });
-        match answered {
-            Some(Ok((true, text))) => Ok(text),
-            Some(Ok((false, text))) => Err(refused(text)),
-            Some(Err(message)) => {
-                self.0.failed(self.0.slots().len() - 1, &message);
-                Err(refused(message))
-            }
-            None => {
-                Err(refused("the module has failed and is being made anew; try again in a moment".into()))
-            }
+        let (inner, name) = (self.0.clone(), name.clone());
+        let answered = bounded::within(abi::export::COMMAND, move || inner.command(number, &name, &text));
+        match answered.flatten() {
+            Ok((true, text)) => Ok(text),
+            Ok((false, message)) | Err(message) => Err(refused(message)),
         }
     }
 
@@ -632,13 +692,15 @@ impl Logic for Module {
             value_len: info.value_len as u32,
             entries: table.entries().flat_map(|(_, entry)| entry).collect(),
         };
-        self.0.tables.iter().zip(&self.0.description().tables).map(state).collect()
+        let handed = |(_, info): &(&SharedTable, &TableInfo)| info.hand_over;
+        self.0.tables.iter().zip(&self.0.description().tables).filter(handed).map(state).collect()
     }
 
     fn take_over(&self, states: &[State]) {
         for (table, info) in self.0.tables.iter().zip(&self.0.description().tables) {
             let fits = |state: &&State| {
-                state.name == info.name
+                info.hand_over
+                    && state.name == info.name
                     && state.key_len as usize == table.key_len()
                     && state.value_len as usize == table.value_len()
             };
@@ -667,7 +729,7 @@ impl Logic for Module {
                     return false;
                 }
                 let heard = value_of(info, entry, column) as u32;
-                // One that was heard meanwhile was heard in the future; one that was added just now may not say yet when.
+                // An entry heard meanwhile has a time in the future; one just added may not have a time yet.
                 let age = now_seconds.wrapping_sub(heard);
                 heard != 0 && age < 1 << 31 && u64::from(age) >= after
             });

@@ -1,7 +1,8 @@
 //! Native modules: shared objects with the functions that WebAssembly modules export, called directly.
 //!
-//! Each logic loads a copy of the file of its own, so that two bridges with the same module share no variables, and a file that is
-//! replaced changes nothing under a bridge's feet. Workers share a module's variables; what is for one worker alone is in its window.
+//! Each logic loads a copy of the file of its own, so that two bridges with the same module share no variables, and a
+//! file that is replaced changes nothing under a bridge's feet. Workers share a module's variables; state of one
+//! worker is in its window.
 
 use std::alloc::{Layout as Memory, alloc_zeroed, dealloc};
 use std::ffi::{CStr, c_char};
@@ -10,12 +11,15 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::abi::{BatchHead, HostFunctions, MAX_TABLES, export};
+use crate::bounded;
 use crate::call::Host;
+use crate::crash::{self, calling, paused};
 use crate::description::{self, Description};
 use crate::log;
 use crate::module::{
@@ -31,7 +35,7 @@ type Start = unsafe extern "C" fn(*mut BatchHead) -> i32;
 type Forward = unsafe extern "C" fn(*mut BatchHead) -> u32;
 type Command = unsafe extern "C" fn(*mut BatchHead, u32) -> i32;
 
-/// A file's functions.
+/// Functions of a shared object.
 struct Object {
     start: Option<Start>,
     forward: Forward,
@@ -43,27 +47,43 @@ struct Object {
 
 struct Code {
     object: Arc<Object>,
-    description: Description,
-    file: Vec<u8>,
+    description: Arc<Description>,
+    path: Arc<Path>,
+    file: Arc<[u8]>,
 }
 
 fn load(path: &Path) -> Result<Box<dyn Source>, String> {
-    Ok(Box::new(open(read(path)?)?))
+    Ok(Box::new(open(path.into(), read(path)?.into())?))
 }
 
-/// Loads a shared object, variables and all, once more than it was loaded before.
-fn open(bytes: Vec<u8>) -> Result<Code, String> {
-    if !bytes.starts_with(b"\x7fELF") {
-        return Err("it is no shared object; link it with -shared".into());
+/// Loads a shared object with variables of its own, however often it is loaded already.
+fn open(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
+    if !file.starts_with(b"\x7fELF") {
+        return Err("not a shared object; link it with -shared".into());
     }
-    let copied = |error: std::io::Error| format!("it cannot be copied to memory: {error}");
+    crash::install();
+    bounded::within(export::DESCRIBE, move || {
+        let name = format!("native:{}", path.display());
+        calling(&name, export::DESCRIBE, || load_object(path, file))
+    })?
+}
+
+/// Runs the module's code: its initializers and its description.
+fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
+    let copied = |error: std::io::Error| format!("cannot copy it to memory: {error}");
     let memory = memfd_create("mswitch-module", MemfdFlags::CLOEXEC).map_err(|error| copied(error.into()))?;
     let mut copy = std::fs::File::from(memory);
-    copy.write_all(&bytes).map_err(copied)?;
-    let name = format!("/proc/self/fd/{}", copy.as_raw_fd());
+    copy.write_all(&file).map_err(copied)?;
+    // The loader takes two files of one name for one, even if the first is closed: each name is new, by the number of
+    // slashes.
+    static LOADED: AtomicU64 = AtomicU64::new(0);
+    let number = LOADED.fetch_add(1, Ordering::Relaxed);
+    let slashes: String =
+        (0..u64::BITS).map(|bit| if number >> bit & 1 == 0 { "./" } else { ".//" }).collect();
+    let name = format!("/proc/self/fd/{slashes}{}", copy.as_raw_fd());
     // SAFETY: native modules are trusted: whoever configures one has their code run here.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| format!("it cannot be loaded: {error}"))?;
+        .map_err(|error| format!("cannot load it: {error}"))?;
     // SAFETY: as above; the names say what the types are.
     let (version, describe) = unsafe {
         (function::<Abi>(&library, export::ABI)?, function::<Describe>(&library, export::DESCRIBE)?)
@@ -83,22 +103,22 @@ fn open(bytes: Vec<u8>) -> Result<Code, String> {
     let text = unsafe {
         let text = describe();
         if text.is_null() {
-            return Err("it does not describe itself".into());
+            return Err("`msw_describe` returned no text".into());
         }
         CStr::from_ptr(text).to_bytes().to_vec()
     };
     if text.len() > description::MAX_LEN {
         return Err(format!("its description has more than {} bytes", description::MAX_LEN));
     }
-    let description = description::parse(&text)?;
+    let description = Arc::new(description::parse(&text)?);
     if description.timer.is_some() && timer.is_none() {
         return Err(format!("it exports no function `{}`", export::TIMER));
     }
     let object = Arc::new(Object { start, forward, timer, command, _library: library });
-    Ok(Code { object, description, file: bytes })
+    Ok(Code { object, description, path, file })
 }
 
-/// The function of this name.
+/// Looks up a function.
 ///
 /// # Safety
 /// `T` is a pointer to a function of the type that it has.
@@ -109,11 +129,11 @@ unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, String> 
     Ok(*symbol)
 }
 
-/// What lies in front of a native module's window, where its functions find their batch.
+/// Front of a native module's window, through which host functions find the batch.
 #[repr(C, align(64))]
 struct Front {
     host: Option<NonNull<dyn Host>>,
-    /// Who it is in the log, which outlives the front.
+    /// Its name in the log, which outlives the front.
     name: *const Arc<str>,
 }
 
@@ -130,22 +150,23 @@ static FUNCTIONS: HostFunctions = HostFunctions {
     release: msw_release,
     remark: msw_remark,
     log: msw_log,
+    port: msw_port,
 };
 
 /// Calls the batch that a module has; nothing where it has none.
 ///
 /// # Safety
-/// `batch` is what the module was called with.
+/// `batch` is the module's argument.
 unsafe fn ask<T: Default>(batch: *mut BatchHead, ask: impl FnOnce(&mut dyn Host) -> T) -> T {
     // SAFETY: the caller's promise.
     match unsafe { front_of(batch) }.host {
         // SAFETY: it was set by `decide`, which waits for the module and uses it not meanwhile.
-        Some(mut host) => ask(unsafe { host.as_mut() }),
+        Some(mut host) => paused(|| ask(unsafe { host.as_mut() })),
         None => T::default(),
     }
 }
 
-/// What lies in front of a window.
+/// Returns the front of a window.
 ///
 /// # Safety
 /// As for [`ask`].
@@ -154,8 +175,8 @@ unsafe fn front_of<'a>(batch: *mut BatchHead) -> &'a Front {
     unsafe { &*batch.cast::<u8>().sub(FRONT).cast::<Front>() }
 }
 
-/// A copy of what a module names: it may lie where the fabric writes meanwhile, so there must be no reference to it. Calls that
-/// need one are none that are made for every packet.
+/// Copies bytes that a module names: the fabric may write there meanwhile, so no reference to them may exist. No call
+/// that needs this is made for every packet.
 ///
 /// # Safety
 /// `len` bytes at `at` are readable.
@@ -167,7 +188,7 @@ unsafe fn copied(at: *const u8, len: u32) -> Vec<u8> {
 }
 
 unsafe extern "C" fn msw_pull(batch: *mut BatchHead, packet: u32, bytes: u32) -> u32 {
-    // SAFETY: modules are trusted to pass on what they were called with.
+    // SAFETY: modules are trusted to pass on their argument.
     unsafe { ask(batch, |host| host.pull(packet, bytes)) }
 }
 
@@ -182,26 +203,27 @@ unsafe extern "C" fn msw_is_up(batch: *mut BatchHead, port: u32) -> u32 {
 }
 
 unsafe extern "C" fn msw_new(batch: *mut BatchHead, at: *const u8, len: u32) -> i32 {
-    // SAFETY: modules are trusted to name what is theirs.
+    // SAFETY: modules are trusted to name memory of their own.
     let bytes = unsafe { copied(at, len) };
     // SAFETY: as above.
     unsafe { ask(batch, |host| Number(host.originate(&bytes))) }.0
 }
 
-/// Bytes that [`msw_read`] moves at once: more than a private header has, so what a module reads over a header is read before.
+/// Bytes that [`msw_read`] moves at once: more than a private header has, so a header that the module overwrites is
+/// read before.
 const READ: usize = 1024;
 
-/// The module's room may be the header of the very packet that is read, or not be initialized: no reference to it is made. So
-/// bytes go through a buffer that is ours, and are written when the batch is not borrowed any more.
+/// The module's room may be the header of the very packet that is read, or not be initialized: no reference to it is
+/// made. So bytes go through a buffer that is ours, and are written when the batch is not borrowed any more.
 unsafe extern "C" fn msw_read(batch: *mut BatchHead, packet: u32, from: u32, to: *mut u8, len: u32) -> u32 {
     let (mut part, mut done) = ([0; READ], 0u32);
     while done < len {
         let Some(from) = from.checked_add(done) else { break };
         let want = part.len().min((len - done) as usize);
-        // SAFETY: modules are trusted to pass on what they were called with.
+        // SAFETY: modules are trusted to pass on their argument.
         let got = unsafe { ask(batch, |host| host.read(packet, from, &mut part[..want])) };
         let got = part.get(..got as usize).unwrap_or_default();
-        // SAFETY: modules are trusted to name what is theirs, `len` bytes; `part` is on this function's stack.
+        // SAFETY: modules are trusted to name `len` bytes of their own; `part` is on this function's stack.
         unsafe { std::ptr::copy_nonoverlapping(got.as_ptr(), to.add(done as usize), got.len()) };
         done += got.len() as u32;
         if got.len() < want {
@@ -243,7 +265,14 @@ unsafe extern "C" fn msw_log(batch: *mut BatchHead, text: *const u8, len: u32) {
     log::post(name, worker as usize, &text, false);
 }
 
-/// The number of a packet, where there is none: -1.
+unsafe extern "C" fn msw_port(batch: *mut BatchHead, name: *const u8, len: u32) -> i32 {
+    // SAFETY: as above.
+    let name = unsafe { copied(name, len) };
+    // SAFETY: as above.
+    unsafe { ask(batch, |host| Number(host.port(&name))) }.0
+}
+
+/// A packet's number; -1 by default.
 struct Number(i32);
 
 impl Default for Number {
@@ -257,39 +286,70 @@ impl Source for Code {
         &self.description
     }
 
-    /// One with variables of its own.
-    fn instance_apart(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
-        open(self.file.clone())?.instance(setup)
+    /// Makes an instance with variables of its own.
+    fn instance_apart(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
+        open(self.path.clone(), self.file.clone())?.instance(setup)
     }
 
-    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
-        let Setup { tables, values, worker, .. } = *setup;
-        let layout = Layout::new(self.description.state);
+    fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
+        let (object, description, setup) = (self.object.clone(), self.description.clone(), setup.clone());
+        let made = move || NativeRunner::start(object, &description, &setup);
+        Ok(Box::new(bounded::within(export::START, made)??))
+    }
+}
+
+impl NativeRunner {
+    /// Makes an instance and starts it.
+    fn start(object: Arc<Object>, description: &Description, setup: &Setup) -> Result<Self, String> {
+        let Setup { tables, values, worker, .. } = setup;
+        let layout = Layout::new(description.state);
         let name = Box::new(setup.name.clone());
         let memory = Memory::from_size_align(FRONT + layout.len, 64).map_err(|error| error.to_string())?;
         // SAFETY: the size is not zero.
         let front = NonNull::new(unsafe { alloc_zeroed(memory) })
-            .ok_or("no memory for what it shares with the switch")?;
+            .ok_or("no memory for the window that it shares with the switch")?;
         // SAFETY: the bytes behind the front are there, zeroes, aligned, and the runner's own until it is dropped.
         let window = unsafe { Window::new(front.add(FRONT), layout) };
-        // SAFETY: the front is there, aligned, and nobody else's.
+        // SAFETY: the front is allocated, aligned, and the runner's own.
         unsafe { front.cast::<Front>().write(Front { host: None, name: &raw const *name }) };
         let mut addresses = [0; MAX_TABLES];
-        for (address, table) in addresses.iter_mut().zip(tables) {
+        for (address, table) in addresses.iter_mut().zip(tables.iter()) {
             *address = table.at().as_ptr().expose_provenance() as u64;
         }
-        let head = head_of(&window, worker, addresses, (&raw const FUNCTIONS).expose_provenance() as u64);
-        let runner = NativeRunner { object: self.object.clone(), front, memory, window, head, _name: name };
-        write_values(&window, &self.description, values)?;
-        window.set_head(&BatchHead { now: fabric::clock::nanoseconds(), ..head });
-        if let Some(start) = self.object.start {
+        let head = head_of(&window, *worker, addresses, (&raw const FUNCTIONS).expose_provenance() as u64);
+        let mut runner = NativeRunner { object, front, memory, window, head, name };
+        write_values(&window, description, values)?;
+        let (now, ports) = (fabric::clock::nanoseconds(), setup.ports.version());
+        window.set_head(&BatchHead { now, ports, ..head });
+        if let Some(start) = runner.object.start {
             // SAFETY: native modules are trusted; the window is as the interface says.
-            let refused = unsafe { start(window.base().as_ptr().cast()) };
+            let call = |batch| unsafe { start(batch) };
+            let refused = runner.call(export::START, &mut &*setup.ports, call);
             if refused != 0 {
                 return Err(refusal(&window, refused));
             }
         }
-        Ok(Box::new(runner))
+        Ok(runner)
+    }
+
+    /// Calls a function of the module, which may call `host` meanwhile.
+    #[inline]
+    fn call<T>(
+        &mut self,
+        function: &'static str,
+        host: &mut dyn Host,
+        call: impl FnOnce(*mut BatchHead) -> T,
+    ) -> T {
+        // SAFETY: it is taken away again below.
+        let host = unsafe { lasting(host) };
+        let front = self.front.cast::<Front>();
+        // SAFETY: the front is the runner's own.
+        unsafe { (*front.as_ptr()).host = Some(host) };
+        let batch = self.window.base().as_ptr().cast();
+        let returned = calling(&self.name, function, || call(batch));
+        // SAFETY: as above.
+        unsafe { (*front.as_ptr()).host = None };
+        returned
     }
 }
 
@@ -299,8 +359,8 @@ struct NativeRunner {
     memory: Memory,
     window: Window,
     head: BatchHead,
-    // The front refers to it.
-    _name: Box<Arc<str>>,
+    /// The front refers to it.
+    name: Box<Arc<str>>,
 }
 
 // SAFETY: the memory is the runner's own.
@@ -329,24 +389,16 @@ impl Runner for NativeRunner {
             (Because::OfTime, Some(timer)) => timer,
             (Because::OfTime, None) => return Ok(0),
         };
-        // SAFETY: it is taken away again below.
-        let host = unsafe { lasting(host) };
-        let front = self.front.cast::<Front>();
-        // SAFETY: the front is the runner's own.
-        unsafe { (*front.as_ptr()).host = Some(host) };
         // SAFETY: native modules are trusted; the window is as the interface says.
-        let outputs = unsafe { function(self.window.base().as_ptr().cast()) };
-        // SAFETY: as above.
-        unsafe { (*front.as_ptr()).host = None };
-        Ok(outputs)
+        Ok(self.call(because.function(), host, |batch| unsafe { function(batch) }))
     }
 
-    fn command(&mut self, number: u32) -> Result<i32, String> {
+    fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String> {
         let Some(command) = self.object.command else {
             return Err(format!("it exports no function `{}`", export::COMMAND));
         };
-        // SAFETY: as in `forward`.
-        Ok(unsafe { command(self.window.base().as_ptr().cast(), number) })
+        // SAFETY: as in `decide`.
+        Ok(self.call(export::COMMAND, host, |batch| unsafe { command(batch, number) }))
     }
 }
 
@@ -360,15 +412,6 @@ mod tests {
     struct OnePacket(Vec<u8>);
 
     impl Host for OnePacket {
-        fn pull(&mut self, _: u32, _: u32) -> u32 {
-            0
-        }
-        fn copy(&mut self, _: u32) -> i32 {
-            -1
-        }
-        fn is_up(&mut self, _: u32) -> bool {
-            false
-        }
         fn originate(&mut self, bytes: &[u8]) -> i32 {
             bytes.len() as i32
         }
@@ -378,16 +421,12 @@ mod tests {
             out[..n].copy_from_slice(&bytes[..n]);
             n as u32
         }
-        fn retain(&mut self, _: u32) -> i32 {
+        fn port(&mut self, _: &[u8]) -> i32 {
             -1
         }
-        fn release(&mut self, _: u32) -> i32 {
-            -1
-        }
-        fn remark(&mut self, _: u32, _: &[u8], _: u32, _: u64) {}
     }
 
-    /// A front, and room for what a window starts with.
+    /// A front, and room for the head of a window.
     #[repr(C)]
     struct Fronted(Front, [u64; 32]);
 

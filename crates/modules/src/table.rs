@@ -1,13 +1,14 @@
 //! Tables that the workers of a module share, and the switch beside them: an open hash table in memory of its own.
 //!
-//! Layout (`sdk/c/mswitch_table.h` has the same): a header of 64 bytes, then slots. A slot is a sequence number, a key and a
-//! value; bit 0 of the number says that somebody is writing the slot, bit 1 that it has an entry, the rest counts changes.
-//! A key lies in one of [`PROBE`] slots from where its hash points to. Values of 8 bytes are read and written in one piece;
-//! longer ones may be torn between workers that write at once. Who adds a key looks once more when it is there: of two that were
-//! added at the same moment, the entry in the first slot stays, and whoever sees both removes the other.
+//! Layout (`sdk/c/mswitch_table.h` has the same): a header of 64 bytes, then slots. A slot is a sequence number, a
+//! key and a value; bit 0 of the number says that the slot is being written, bit 1 that it has an entry, the rest
+//! counts changes. A key lies in one of [`PROBE`] slots from where its hash points to. Values of 8 bytes are read and
+//! written in one piece; longer ones may be torn between workers that write at once. After adding a key, a worker
+//! looks again: of two entries added at the same moment, the one in the first slot stays, and a worker that sees both
+//! removes the other.
 //!
-//! Invariants: the switch relies on nothing that it finds there but its own numbers, since a module can write anything; every
-//! loop is bounded by them; all accesses are by atomics.
+//! Invariants: the switch relies on nothing that it finds there but its own numbers, since a module can write
+//! anything; every loop is bounded by them; all accesses are by atomics.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,18 +18,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::description::TableInfo;
+use crate::description::{TableInfo, Type};
 
 /// Slots that a key may be in.
 const PROBE: usize = 32;
 /// Bytes before the first slot.
 const HEADER: usize = 64;
+/// The first of the header's words with a bit for each length of a prefix that is or was in the table,
+const PREFIXES: usize = 3;
+/// and how many of these words there are: lengths from 0 to 128.
+const PREFIX_WORDS: usize = 3;
 /// A page of WebAssembly, and at least one of the machine's.
 pub(crate) const PAGE: usize = 64 << 10;
 
 const WRITING: u64 = 1;
 const PRESENT: u64 = 2;
-/// What a change adds to the sequence number.
+/// Increment of the sequence number for a change.
 const CHANGE: u64 = 4;
 
 /// See the module.
@@ -41,6 +46,8 @@ pub(crate) struct SharedTable {
     mask: usize,
     key_words: usize,
     value_words: usize,
+    /// The byte of a key that has the length of a prefix.
+    prefix_at: Option<usize>,
 }
 
 // SAFETY: the mapping belongs to the table and is used by atomics only.
@@ -65,7 +72,7 @@ impl SharedTable {
         8 + info.key_len + info.value_len
     }
 
-    /// The memory that one would have, bytes.
+    /// Memory of a table with this description, bytes.
     pub(crate) fn bytes(info: &TableInfo) -> usize {
         (HEADER + Self::slots(info) * Self::slot_len(info)).next_multiple_of(PAGE)
     }
@@ -76,6 +83,7 @@ impl SharedTable {
         mask: usize,
         key_words: usize,
         value_words: usize,
+        prefix_at: Option<usize>,
     ) -> io::Result<SharedTable> {
         let memory = memfd_create("mswitch-table", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, len as u64)?;
@@ -84,7 +92,7 @@ impl SharedTable {
             mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &memory, 0)?
         };
         let at = NonNull::new(at.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let table = SharedTable { memory, at, len, seed, mask, key_words, value_words };
+        let table = SharedTable { memory, at, len, seed, mask, key_words, value_words, prefix_at };
         let slot_len = (table.words_of_slot() * 8) as u64;
         let numbers = [seed, mask as u64 | slot_len << 32, key_words as u64 | (value_words as u64) << 32];
         for (i, number) in numbers.into_iter().enumerate() {
@@ -93,29 +101,32 @@ impl SharedTable {
         Ok(table)
     }
 
-    /// An empty one.
+    /// Makes an empty table.
     pub(crate) fn new(info: &TableInfo) -> io::Result<SharedTable> {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         let (mask, key_words, value_words) = (Self::slots(info) - 1, info.key_len / 8, info.value_len / 8);
-        Self::with_memory(Self::bytes(info), seed, mask, key_words, value_words)
+        let prefix = info.key.iter().find(|column| column.kind == Type::Prefix);
+        let prefix_at = prefix.map(|column| column.at);
+        Self::with_memory(Self::bytes(info), seed, mask, key_words, value_words, prefix_at)
     }
 
-    /// Another one with the same entries, as far as nobody changes them meanwhile.
+    /// Copies the table; entries that change meanwhile may be missing.
     pub(crate) fn copied(&self) -> io::Result<SharedTable> {
-        let copy = Self::with_memory(self.len, self.seed, self.mask, self.key_words, self.value_words)?;
-        for i in HEADER / 8..self.len / 8 {
+        let Self { len, seed, mask, key_words, value_words, prefix_at, .. } = *self;
+        let copy = Self::with_memory(len, seed, mask, key_words, value_words, prefix_at)?;
+        for i in (PREFIXES..PREFIXES + PREFIX_WORDS).chain(HEADER / 8..self.len / 8) {
             copy.word(i).store(self.word(i).load(Ordering::Relaxed), Ordering::Relaxed);
         }
         copy.repair();
         Ok(copy)
     }
 
-    /// Its memory, to be mapped where a module can see it.
+    /// The memory, for mapping into a module's.
     pub(crate) fn memory(&self) -> (&OwnedFd, usize) {
         (&self.memory, self.len)
     }
 
-    /// Where the switch has it.
+    /// The switch's mapping.
     pub(crate) fn at(&self) -> NonNull<u8> {
         self.at
     }
@@ -142,7 +153,8 @@ impl SharedTable {
             let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             hash ^ hash >> 32
         };
-        // Keys may differ in few bits, the last ones or the first: these must reach the low bits, which choose the slot.
+        // Keys may differ in few bits, the last ones or the first: these must reach the low bits, which choose the
+        // slot.
         let hash = key.iter().fold(self.seed, mix).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (hash ^ hash >> 32) as usize
     }
@@ -156,6 +168,10 @@ impl SharedTable {
 
     /// Adds an entry, unless the key is there. Returns whether it was added.
     pub(crate) fn insert(&self, key: &[u8], value: &[u8]) -> bool {
+        if let Some(length) = self.prefix_at.and_then(|at| key.get(at)) {
+            let word = usize::from(length / 64).min(PREFIX_WORDS - 1);
+            self.word(PREFIXES + word).fetch_or(1 << (length % 64), Ordering::Relaxed);
+        }
         let (key, value) = (words(key, self.key_words), words(value, self.value_words));
         let first = self.hash(&key);
         let slots = || (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
@@ -188,7 +204,7 @@ impl SharedTable {
         false
     }
 
-    /// Key and value of each entry, as far as nobody changes it meanwhile, and where it is.
+    /// Iterates over the places, keys and values of entries; those that change meanwhile may be missing.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (usize, Vec<u8>)> {
         (0..=self.mask).filter_map(|i| {
             let slot = self.slot(i);
@@ -204,7 +220,7 @@ impl SharedTable {
         })
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn len(&self) -> u64 {
         let there = |i: &usize| self.word(self.slot(*i)).load(Ordering::Relaxed) & PRESENT != 0;
         (0..=self.mask).filter(there).count() as u64
@@ -222,9 +238,9 @@ impl SharedTable {
             && self.word(slot).compare_exchange(sequence, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Frees the slots that somebody began to write and never finished, as a module does that is stopped. Writing takes some
-    /// nanoseconds: who writes for longer than a look at the whole table has been stopped. Should a worker have been interrupted
-    /// just there, its entry may be lost or torn.
+    /// Frees slots whose writer was interrupted. Writing takes nanoseconds, so a slot that is being written
+    /// throughout a pass over the table has lost its writer. The entry of a worker that merely lost its CPU there may
+    /// be lost or torn.
     pub(crate) fn repair(&self) {
         let writing = |slot: &usize| self.word(*slot).load(Ordering::Relaxed) & WRITING != 0;
         let began: Vec<_> = (0..=self.mask).map(|i| self.slot(i)).filter(writing).collect();
@@ -250,7 +266,7 @@ impl SharedTable {
     }
 }
 
-/// Bytes as so many words; what is missing is zero.
+/// Converts bytes to words, padded with zeroes.
 fn words(bytes: &[u8], count: usize) -> Vec<u64> {
     let mut chunks = bytes.chunks(8);
     let mut word = || {
@@ -275,8 +291,16 @@ mod tests {
     fn table(capacity: u32) -> SharedTable {
         let column = |name: &str| Column { name: name.into(), kind: Type::U64, at: 0 };
         let (key, value) = (vec![column("k")], vec![column("v")]);
-        let info =
-            TableInfo { name: "t".into(), key, value, key_len: 8, value_len: 8, capacity, expires: None };
+        let info = TableInfo {
+            name: "t".into(),
+            key,
+            value,
+            key_len: 8,
+            value_len: 8,
+            capacity,
+            expires: None,
+            hand_over: true,
+        };
         SharedTable::new(&info).unwrap()
     }
 
@@ -328,7 +352,7 @@ mod tests {
             let workers: Vec<_> = (0..4).map(|_| scope.spawn(add)).collect();
             workers.into_iter().map(|worker| worker.join().unwrap()).sum()
         });
-        // Who adds a key that another one adds at the same moment may take it for the first, and lose it to that.
+        // A worker that adds a key at the same moment as another may count it as new and lose it to the other.
         assert!(added >= 4000, "{added}");
         assert_eq!(contents(&table).len(), 4000);
         assert_eq!(table.entries().count(), 4000, "each key once");

@@ -1,10 +1,11 @@
-//! WebAssembly modules: compiled once for each file, one instance for each worker, with the window and the tables in its memory.
+//! WebAssembly modules: compiled once for each file, one instance for each worker, with the window and the tables in
+//! its memory.
 //!
-//! The window lies in pages that the switch adds to an instance's memory, so that a module sees it by ordinary loads and stores. Of
-//! the pages of a table each instance has the same, those of the table's memory file.
+//! The window lies in pages that the switch adds to an instance's memory, so that a module sees it by ordinary loads
+//! and stores. Of the pages of a table each instance has the same, those of the table's memory file.
 //!
-//! Invariants: a module imports the functions of [`IMPORTS`] and nothing else; an instance has [`OWN_MEMORY`] bytes beside
-//! window and tables; memory never moves, so addresses into it hold for as long as the instance.
+//! Invariants: a module imports the functions of [`IMPORTS`] and nothing else; an instance has [`OWN_MEMORY`] bytes
+//! beside window and tables; memory never moves, so addresses into it hold for as long as the instance.
 
 use std::path::Path;
 use std::ptr::NonNull;
@@ -16,10 +17,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{
     Caller, Config, Engine, Instance, Linker, Memory, Module, Store, StoreLimits, StoreLimitsBuilder, Trap,
-    TypedFunc, UpdateDeadline,
+    TypedFunc, UpdateDeadline, WasmBacktrace,
 };
 
-use crate::abi::{BatchHead, MAX_TABLES, export};
+use crate::abi::{BatchHead, MAX_TABLES, NO_PORT, export};
 use crate::call::Host;
 use crate::compiled;
 use crate::description::{self, Description};
@@ -39,16 +40,16 @@ const IMPORTS: &str = "mswitch";
 const TICKS: u64 = 2;
 /// Ticks for everything else: a module's start, its description, a command.
 const PATIENT_TICKS: u64 = 400;
-/// Memory of an instance beside what the switch gives it, bytes.
+/// An instance's own memory, beside window and tables, bytes.
 const OWN_MEMORY: usize = 16 << 20;
 /// CPU time that a module has after its ticks.
 const PATIENCE: Duration = Duration::from_micros(400);
 
-/// What functions that a module calls can reach.
+/// State for functions that a module calls.
 struct Reach {
     limits: StoreLimits,
     host: Option<NonNull<dyn Host>>,
-    /// Who it is in the log.
+    /// Its name in the log.
     name: Arc<str>,
     worker: usize,
     memory: Option<Memory>,
@@ -79,19 +80,32 @@ fn engine() -> Result<&'static Engine, String> {
     made.as_ref().map_err(Clone::clone)
 }
 
-/// Lets instances see that time passes.
+/// Advances the instances' epoch.
 fn tick() {
     if let Ok(engine) = engine() {
         engine.increment_epoch();
     }
 }
 
-/// An error with its causes, in a line.
+/// Functions that a trap names.
+const NAMED: usize = 4;
+
+/// An error with its causes, in a line; a trap with the functions that it happened in, the innermost first.
 fn text(error: wasmtime::Error) -> String {
-    match error.downcast_ref::<Trap>() {
-        Some(Trap::Interrupt) => "it ran for too long and was stopped".into(),
+    let trap = match error.downcast_ref::<Trap>() {
+        Some(Trap::Interrupt) => "it ran for too long and was stopped".to_owned(),
         Some(trap) => trap.to_string(),
-        None => format!("{error:#}").replace('\n', " "),
+        None => return format!("{error:#}").replace('\n', " "),
+    };
+    let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
+    let name = |frame: &wasmtime::FrameInfo| match frame.func_name() {
+        Some(name) => format!("`{}`", name.escape_debug()),
+        None => format!("function {}", frame.func_index()),
+    };
+    let names: Vec<_> = frames.iter().take(NAMED).map(name).collect();
+    match names.is_empty() {
+        true => trap,
+        false => format!("{trap}, in {}", names.join(", called by ")),
     }
 }
 
@@ -99,15 +113,15 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     let engine = engine()?;
     let bytes = read(path)?;
     if !bytes.starts_with(b"\0asm") {
-        return Err("it is no WebAssembly module; compile it for wasm32".into());
+        return Err("not a WebAssembly module; compile it for wasm32".into());
     }
     let module = compiled::module(engine, &bytes)
-        .map_err(|error| format!("it is no valid WebAssembly module: {}", text(error)))?;
+        .map_err(|error| format!("not a valid WebAssembly module: {}", text(error)))?;
     let described = describe(engine, &module)?;
     Ok(Box::new(Code { module, description: description::parse(&described)? }))
 }
 
-/// An instance that was not started yet.
+/// An instance that is not started yet.
 struct Raw {
     store: Store<Reach>,
     instance: Instance,
@@ -151,8 +165,9 @@ fn instantiate(
     Ok(Raw { store, instance, memory })
 }
 
-/// Called on the module's thread when its ticks are over. Those may have passed while the thread had to wait for a CPU, which is not
-/// the module's fault: it is stopped when the thread itself has run for [`PATIENCE`] since the first call.
+/// Called on the module's thread when its ticks are over. Those may have passed while the thread had to wait for a
+/// CPU, which is not the module's fault: it is stopped when the thread itself has run for [`PATIENCE`] since the
+/// first call.
 fn judge(reach: &mut Reach) -> wasmtime::Result<UpdateDeadline> {
     // However long the thread had to wait, there will be a next tick.
     watchdog::runs();
@@ -217,6 +232,13 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
     )?;
     linker.func_wrap(
         IMPORTS,
+        "msw_port_index",
+        |mut caller: Caller<'_, Reach>, _batch: u32, name: u32, len: u32| {
+            taken(&mut caller, name, len, |host, name| host.port(name)).unwrap_or(NO_PORT)
+        },
+    )?;
+    linker.func_wrap(
+        IMPORTS,
         "msw_log",
         |mut caller: Caller<'_, Reach>, _batch: u32, text: u32, len: u32| {
             let (name, worker) = (caller.data().name.clone(), caller.data().worker);
@@ -234,7 +256,7 @@ fn known<T>(caller: &mut Caller<'_, Reach>, ask: impl FnOnce(&mut dyn Host) -> T
     caller.data().host.map(|mut host| ask(unsafe { host.as_mut() }))
 }
 
-/// Takes bytes of the module's memory out of it.
+/// Copies bytes out of the module's memory.
 fn pass<'a>(caller: &'a mut Caller<'_, Reach>, at: u32, len: u32) -> Option<&'a [u8]> {
     let memory = caller.data().memory?;
     let (from, size) = (memory.data_ptr(&*caller).wrapping_add(at as usize), memory.data_size(&*caller));
@@ -242,13 +264,14 @@ fn pass<'a>(caller: &'a mut Caller<'_, Reach>, at: u32, len: u32) -> Option<&'a 
     if at as usize + to.len() > size {
         return None;
     }
-    // SAFETY: so many bytes lie inside the module's memory, which does not move. No reference is made to them: other workers may be
-    // writing there, where it is a table's.
+    // SAFETY: so many bytes lie inside the module's memory, which does not move. No reference is made to them: other
+    // workers may be writing there, where it is a table's.
     unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
     Some(to)
 }
 
-/// Lets the batch that the module has take bytes of its memory. `None` where it has none, or these are not there or too many.
+/// Lets the batch that the module has take bytes of its memory. `None` where it has none, or these are not there or
+/// too many.
 fn taken<T>(
     caller: &mut Caller<'_, Reach>,
     at: u32,
@@ -276,7 +299,8 @@ fn given(
     let len = give(unsafe { host.as_mut() }, &mut passing[..room]) as usize;
     let to = memory.data_ptr(&*caller).wrapping_add(to as usize);
     let from = caller.data().passing.get(..len.min(room)).unwrap_or_default();
-    // SAFETY: `room` was what there is in the module's memory from there on. As in `pass`, no reference is made to it.
+    // SAFETY: `room` was what there is in the module's memory from there on. As in `pass`, no reference is made to
+    // it.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     from.len() as u32
 }
@@ -289,9 +313,9 @@ impl Raw {
         if self.instance.get_func(&mut self.store, name).is_none() {
             return Err(format!("it exports no function `{name}`"));
         }
-        self.instance.get_typed_func(&mut self.store, name).map_err(|error| {
-            format!("its function `{name}` has not the type that it must have: {}", text(error))
-        })
+        self.instance
+            .get_typed_func(&mut self.store, name)
+            .map_err(|error| format!("wrong type of its function `{name}`: {}", text(error)))
     }
 
     fn call<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
@@ -305,9 +329,23 @@ impl Raw {
         watchdog::during(|| function.call(&mut self.store, params))
             .map_err(|error| format!("`{name}`: {}", text(error)))
     }
+
+    /// The same of a function that may call `host`.
+    fn call_with<P: wasmtime::WasmParams, R: wasmtime::WasmResults>(
+        &mut self,
+        name: &str,
+        params: P,
+        host: &mut dyn Host,
+    ) -> Result<R, String> {
+        // SAFETY: it is taken away again below.
+        self.store.data_mut().host = Some(unsafe { lasting(host) });
+        let returned = self.call(name, params);
+        self.store.data_mut().host = None;
+        returned
+    }
 }
 
-/// The description's text.
+/// Returns the description's text.
 fn describe(engine: &Engine, module: &Module) -> Result<Vec<u8>, String> {
     let mut raw = instantiate(engine, module, "".into(), 0, 0)?;
     check_version(raw.call(export::ABI, ())?)?;
@@ -326,20 +364,22 @@ impl Source for Code {
         &self.description
     }
 
-    fn instance(&self, setup: &Setup<'_>) -> Result<Box<dyn Runner>, String> {
-        let Setup { name, tables, values, worker } = *setup;
+    fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
+        let Setup { name, tables, values, ports, worker } = setup;
+        let worker = *worker;
         let layout = Layout::new(self.description.state);
         let room =
             layout.len.next_multiple_of(PAGE) + tables.iter().map(|table| table.memory().1).sum::<usize>();
         let mut raw = instantiate(engine()?, &self.module, name.clone(), worker, room)?;
         let base = append(&mut raw, layout.len)?;
         let mut addresses = [0; MAX_TABLES];
-        for (address, table) in addresses.iter_mut().zip(tables) {
+        for (address, table) in addresses.iter_mut().zip(tables.iter()) {
             let (file, len) = table.memory();
             let at = append(&mut raw, len)?;
             let to = raw.memory.data_ptr(&raw.store).wrapping_add(at);
-            // SAFETY: `append` just added these whole pages to the instance's memory, which nobody uses but us, and which never
-            // moves; they are replaced with others that can be read and written alike, and unmapped with the rest of it.
+            // SAFETY: `append` just added these whole pages to the instance's memory, which nobody uses but us, and
+            // which never moves; they are replaced with others that can be read and written alike, and unmapped with
+            // the rest of it.
             unsafe {
                 mmap(
                     to.cast(),
@@ -355,14 +395,15 @@ impl Source for Code {
         }
         let at =
             NonNull::new(raw.memory.data_ptr(&raw.store).wrapping_add(base)).ok_or("it has no memory")?;
-        // SAFETY: `append` added these bytes, initialised with zeroes, on a page of their own; they stay where they are for as long as
-        // the store, which the runner keeps, and the module runs only when the runner is called.
+        // SAFETY: `append` added these bytes, initialised with zeroes, on a page of their own; they stay where they
+        // are for as long as the store, which the runner keeps, and the module runs only when the runner is called.
         let window = unsafe { Window::new(at, layout) };
         write_values(&window, &self.description, values)?;
         let head = head_of(&window, worker, addresses, 0);
-        window.set_head(&BatchHead { now: fabric::clock::nanoseconds(), ..head });
+        let now = fabric::clock::nanoseconds();
+        window.set_head(&BatchHead { now, ports: ports.version(), ..head });
         if raw.instance.get_func(&mut raw.store, export::START).is_some() {
-            let refused: i32 = raw.call(export::START, base as u32)?;
+            let refused: i32 = raw.call_with(export::START, base as u32, &mut &**ports)?;
             if refused != 0 {
                 return Err(refusal(&window, refused));
             }
@@ -376,10 +417,9 @@ impl Source for Code {
 /// Adds pages to an instance's memory; returns where they begin.
 fn append(raw: &mut Raw, len: usize) -> Result<usize, String> {
     let pages = len.div_ceil(PAGE) as u64;
-    let before = raw
-        .memory
-        .grow(&mut raw.store, pages)
-        .map_err(|error| format!("no memory for what it shares with the switch: {}", text(error)))?;
+    let before = raw.memory.grow(&mut raw.store, pages).map_err(|error| {
+        format!("no memory for the window that it shares with the switch: {}", text(error))
+    })?;
     Ok(before as usize * PAGE)
 }
 
@@ -419,7 +459,7 @@ impl Runner for WasmRunner {
         outputs.map_err(text)
     }
 
-    fn command(&mut self, number: u32) -> Result<i32, String> {
-        self.raw.call(export::COMMAND, (self.base, number))
+    fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String> {
+        self.raw.call_with(export::COMMAND, (self.base, number), host)
     }
 }

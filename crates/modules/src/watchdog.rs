@@ -1,5 +1,5 @@
-//! Module supervision: one thread, the clock, advances the epoch that interrupts modules running too long; another one, the
-//! supervisor, restarts those that failed and writes their log.
+//! Module supervision: one thread, the clock, advances the epoch that interrupts modules running too long; another
+//! one, the supervisor, restarts those that failed and writes their log.
 //!
 //! The clock ticks while modules run and sleeps when none has run for a while, so that an idle switch stays idle.
 //!
@@ -97,6 +97,16 @@ pub(crate) fn runs() {
 pub(crate) fn failed() {
     WATCHDOG.failed.store(true, Ordering::SeqCst);
     called();
+}
+
+/// Takes note of the threads whose batches keep them for too long: a module that one of them is in serves no other
+/// batch until it returns. Returns at once.
+pub fn overran(threads: &[usize]) {
+    let logics: Vec<_> = {
+        let logics = WATCHDOG.logics.lock().unwrap_or_else(PoisonError::into_inner);
+        logics.iter().filter_map(Weak::upgrade).collect()
+    };
+    logics.iter().for_each(|logic| logic.overran(threads));
 }
 
 /// Wakes the supervisor.

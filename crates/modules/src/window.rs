@@ -1,7 +1,8 @@
 //! The memory that a module and its worker share: typed access to it, at offsets that the switch alone decides on.
 //!
-//! Invariants: a [`Window`] is [`Layout::len`] bytes at an address that is a multiple of 64; everything in it is plain numbers,
-//! so whatever a module writes there is a value. The switch keeps copies of what it relies on elsewhere.
+//! Invariants: a [`Window`] is [`Layout::len`] bytes at an address that is a multiple of 64; everything in it is
+//! plain numbers, so any bytes that a module writes are a value. The switch keeps the state that it relies on
+//! elsewhere.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +12,10 @@ use fabric::{Arena, PortIndex};
 
 use crate::abi::{self, BatchHead, Output, Packet, Value};
 
-/// Slots for headers of batches that lie elsewhere: of a batch that passes through the same logic once more.
+/// Slots for headers that lie elsewhere, as of a batch that passes through the same logic again.
 pub(crate) const SPARE: usize = 320;
 
-/// Where things are in a window, offsets in bytes.
+/// Layout of a window: offsets in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) packets: usize,
@@ -32,7 +33,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// That of a module with so many bytes of state for each worker.
+    /// The layout for a module with `state_len` bytes of state per worker.
     pub(crate) fn new(state_len: usize) -> Self {
         let mut end = 0;
         let mut take = |len: usize| {
@@ -81,9 +82,9 @@ unsafe impl Sync for Window {}
 impl Window {
     /// The window at `at`.
     ///
-    /// # Safety
-    /// `at` is a multiple of 64; [`Layout::len`] bytes there are initialised and stay readable and writable for as long as the window
-    /// is used, by its worker and, while that calls it, by the module; but for counters and values, by nobody else.
+    /// # Safety `at` is a multiple of 64; [`Layout::len`] bytes there are initialised and stay readable and writable
+    /// for as long as the window is used, by its worker and, while that calls it, by the module; but for counters and
+    /// values, by nobody else.
     pub(crate) unsafe fn new(at: NonNull<u8>, layout: Layout) -> Self {
         Self { at, layout }
     }
@@ -102,7 +103,7 @@ impl Window {
         self.at
     }
 
-    /// Says what the module finds at the window's start.
+    /// Writes the batch's head.
     #[inline]
     pub(crate) fn set_head(&self, head: &BatchHead) {
         // SAFETY: inside of the window, and this thread is the one that may use it.
@@ -137,7 +138,7 @@ impl Window {
         unsafe { self.place::<Output>(self.layout.outputs + i * size_of::<Output>()).read() }
     }
 
-    /// The ports in set `number`, in the place of those that are in the list; none where there is no such set.
+    /// Replaces the list by the ports of set `number`; a set that does not exist is empty.
     pub(crate) fn read_set(&self, number: u16, ports: &mut Vec<PortIndex>) {
         ports.clear();
         if usize::from(number) >= abi::MAX_SETS {
@@ -145,7 +146,8 @@ impl Window {
         }
         let at = self.layout.sets + usize::from(number) * abi::SET_LEN;
         for (first, word) in (0u16..).step_by(64).zip(0..abi::SET_LEN / 8) {
-            // SAFETY: the word lies in the set, which lies inside, and this thread is the one that may use the window.
+            // SAFETY: the word lies in the set, which lies inside, and this thread is the one that may use the
+            // window.
             let mut bits = unsafe { self.place::<u64>(at + word * 8).read() };
             while bits != 0 {
                 ports.push(PortIndex(first + bits.trailing_zeros() as u16));
@@ -161,7 +163,8 @@ impl Window {
     }
 
     fn number(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: inside of the window, aligned; others use it by atomics, and the module's own code as the machine does.
+        // SAFETY: inside of the window, aligned; others use it by atomics, and the module's own code as the machine
+        // does.
         unsafe { AtomicU64::from_ptr(self.place(offset)) }
     }
 
@@ -188,7 +191,7 @@ impl Window {
         }
     }
 
-    /// The bytes at an offset, for copying; what is beyond the window is left out.
+    /// Copies bytes from an offset on; bytes beyond the window are omitted.
     pub(crate) fn read(&self, offset: usize, out: &mut [u8]) {
         let len = out.len().min(self.layout.len.saturating_sub(offset));
         if len == 0 {
@@ -198,7 +201,7 @@ impl Window {
         unsafe { std::ptr::copy_nonoverlapping(self.place::<u8>(offset), out.as_mut_ptr(), len) }
     }
 
-    /// Writes bytes at an offset; what is beyond the window is left out.
+    /// Writes bytes at an offset; bytes beyond the window are omitted.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let len = bytes.len().min(self.layout.len.saturating_sub(offset));
         if len == 0 {
@@ -208,12 +211,12 @@ impl Window {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.place::<u8>(offset), len) }
     }
 
-    /// Where its slots are.
+    /// Address of the slots.
     pub(crate) fn slots(&self) -> NonNull<u8> {
         NonNull::new(self.place(self.layout.slots)).unwrap_or(self.at)
     }
 
-    /// Its slots as the fabric's memory for headers.
+    /// The slots as the fabric's memory for headers.
     ///
     /// # Safety
     /// As for [`Arena::new`].

@@ -25,7 +25,7 @@ use wasm_encoder::{
 };
 
 /// What a module can import: the name, and how many numbers it takes; the last but one of `msw_remark` is one of 64 bits.
-const IMPORTS: [(&str, &[ValType], &[ValType]); 9] = {
+const IMPORTS: [(&str, &[ValType], &[ValType]); 10] = {
     use ValType::{I32, I64};
     [
         ("msw_pull", &[I32, I32, I32], &[I32]),
@@ -37,6 +37,7 @@ const IMPORTS: [(&str, &[ValType], &[ValType]); 9] = {
         ("msw_release", &[I32, I32], &[I32]),
         ("msw_remark", &[I32, I32, I32, I32, I32, I64], &[]),
         ("msw_log", &[I32, I32, I32], &[]),
+        ("msw_port_index", &[I32, I32, I32], &[I32]),
     ]
 };
 

@@ -16,13 +16,18 @@
 //! }
 //! ```
 //!
-//! It is compiled as a `cdylib`, for `wasm32-unknown-unknown` with `-C target-feature=+atomics,+bulk-memory` or for the
-//! machine. docs/modules.md has the whole of it; `sdk/c/mswitch.h` is the interface that this crate speaks.
+//! Compile it as a `cdylib`, for `wasm32-unknown-unknown` with `-C target-feature=+atomics,+bulk-memory` or natively.
+//! docs/modules.md is the guide; `sdk/c/mswitch.h` is the interface behind this crate.
 #![no_std]
 #![warn(missing_docs)]
 
+pub mod address;
+pub mod checksum;
+mod ports;
 mod table;
 
+pub use address::{Mac, Prefix};
+pub use ports::PortName;
 pub use table::Table;
 
 use core::slice;
@@ -30,7 +35,7 @@ use core::slice;
 /// The version of the interface.
 pub const ABI: u32 = 1;
 
-/// What the switch gives a module: `struct msw_batch`.
+/// Head of a batch: `struct msw_batch`.
 #[doc(hidden)]
 #[repr(C)]
 pub struct Head {
@@ -54,9 +59,10 @@ pub struct Head {
     host: u64,
     set_at: u32,
     explain: u32,
+    ports_version: u64,
 }
 
-/// What is known of a packet: `struct msw_packet`.
+/// Entry of the list of packets: `struct msw_packet`.
 #[repr(C)]
 struct Listed {
     header: u32,
@@ -90,10 +96,10 @@ const FLOOD_UNKNOWN: u16 = 4;
 const SEND_SET: u16 = 5;
 const CONSUME: u16 = 6;
 
-/// The port that batches come from which the switch calls with because of time.
+/// Ingress port of batches in `timer`.
 pub const NO_PORT: u16 = u16::MAX;
 
-/// Ports that there can be.
+/// Most ports of a bridge.
 const PORTS: u16 = 4096;
 /// Sets of ports.
 const SETS: usize = 64;
@@ -120,6 +126,7 @@ mod host {
             value: u64,
         );
         pub(crate) fn msw_log(batch: *mut Head, text: *const u8, len: u32);
+        pub(crate) fn msw_port_index(batch: *mut Head, name: *const u8, len: u32) -> i32;
     }
 }
 
@@ -138,6 +145,7 @@ mod host {
         release: unsafe extern "C" fn(*mut Head, u32) -> i32,
         remark: unsafe extern "C" fn(*mut Head, u32, *const u8, u32, u32, u64),
         log: unsafe extern "C" fn(*mut Head, *const u8, u32),
+        port_index: unsafe extern "C" fn(*mut Head, *const u8, u32) -> i32,
     }
 
     unsafe fn functions<'a>(batch: *mut Head) -> &'a Functions {
@@ -186,9 +194,14 @@ mod host {
     pub(crate) unsafe fn msw_log(batch: *mut Head, text: *const u8, len: u32) {
         (functions(batch).log)(batch, text, len)
     }
+
+    pub(crate) unsafe fn msw_port_index(batch: *mut Head, name: *const u8, len: u32) -> i32 {
+        (functions(batch).port_index)(batch, name, len)
+    }
 }
 
-/// The packets that came from one port in one go. Packets are named by their place, from 0 to [`Batch::len`].
+/// Packets received together from one queue of one port. They are numbered from 0 to [`Batch::len`]; packets that the
+/// module adds follow.
 pub struct Batch {
     head: *mut Head,
     outputs: u32,
@@ -198,7 +211,7 @@ impl Batch {
     /// The batch that the switch calls a module with.
     ///
     /// # Safety
-    /// `head` is what a function that the switch called was given, and nothing else has a `Batch` of it.
+    /// `head` is the argument of a function that the switch called, and no other `Batch` of it exists.
     #[doc(hidden)]
     pub unsafe fn new(head: *mut Head) -> Batch {
         Batch { head, outputs: 0 }
@@ -218,32 +231,32 @@ impl Batch {
         self.head.cast::<u8>().wrapping_add(offset as usize).cast()
     }
 
-    /// How many packets were received.
+    /// Number of packets received.
     pub fn len(&self) -> usize {
         self.head().packets as usize
     }
 
-    /// Whether there are none, which only happens because of time.
+    /// Whether the batch has no packets, as in `timer`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The index of the port that they came from; [`NO_PORT`] where the batch is there because of time.
+    /// Index of the ingress port; [`NO_PORT`] in `timer`.
     pub fn ingress(&self) -> u16 {
         self.head().ingress
     }
 
-    /// Which of that port's queues they came from.
+    /// Number of the ingress port's queue.
     pub fn queue(&self) -> u16 {
         self.head().queue
     }
 
-    /// Nanoseconds of a clock that only goes forward.
+    /// Monotonic time, nanoseconds.
     pub fn now(&self) -> u64 {
         self.head().now
     }
 
-    /// Which worker this is.
+    /// Number of the worker.
     pub fn worker(&self) -> u32 {
         self.head().worker
     }
@@ -267,14 +280,14 @@ impl Batch {
         unsafe { slice::from_raw_parts(self.at(listed.header), listed.header_len.into()) }
     }
 
-    /// The same, to be changed.
+    /// As [`Batch::header`], for changing.
     pub fn header_mut(&mut self, packet: usize) -> &mut [u8] {
         let listed = self.listed(packet);
         // SAFETY: as in `header`; `self` is borrowed alone.
         unsafe { slice::from_raw_parts_mut(self.at(listed.header), listed.header_len.into()) }
     }
 
-    /// Bytes of a whole packet.
+    /// Length of the whole packet, bytes.
     pub fn packet_len(&self, packet: usize) -> usize {
         self.listed(packet).len as usize
     }
@@ -289,7 +302,7 @@ impl Batch {
         self.listed_mut(packet).vlan = vlan;
     }
 
-    /// Whether a packet is a large one that is cut where it leaves.
+    /// Whether a packet is a large one that is segmented where it leaves.
     pub fn has_segments(&self, packet: usize) -> bool {
         self.listed(packet).flags & 2 != 0
     }
@@ -299,7 +312,7 @@ impl Batch {
         self.listed(packet).flags & 1 != 0
     }
 
-    /// Makes room for so many bytes, up to 64, in front of a packet; they are zeroes.
+    /// Prepends zero bytes to a packet, up to 64.
     pub fn grow(&mut self, packet: usize, bytes: usize) {
         assert!(bytes <= 64, "no room");
         let listed = self.listed_mut(packet);
@@ -311,7 +324,7 @@ impl Batch {
         }
     }
 
-    /// Takes so many bytes away from a packet's front.
+    /// Removes bytes from a packet's front.
     pub fn shrink(&mut self, packet: usize, bytes: usize) {
         let listed = self.listed_mut(packet);
         assert!(bytes <= listed.header_len.into(), "no such bytes");
@@ -320,7 +333,7 @@ impl Batch {
         listed.len -= bytes as u32;
     }
 
-    /// Brings the first bytes of a packet, 512 at most, into its header; returns how many are there.
+    /// Makes the first bytes of a packet visible in its header, 512 at most; returns their number.
     pub fn pull(&mut self, packet: usize, bytes: usize) -> usize {
         // SAFETY: this is the batch that the switch called with.
         unsafe { host::msw_pull(self.head, packet as u32, bytes as u32) as usize }
@@ -337,20 +350,20 @@ impl Batch {
         }
     }
 
-    /// Whether a port is there and has somebody connected.
+    /// Whether the bridge has a port and a client is connected to it.
     pub fn is_up(&self, port: u16) -> bool {
         // SAFETY: as in `pull`.
         unsafe { host::msw_is_up(self.head, port.into()) != 0 }
     }
 
-    /// Makes a packet that nobody has sent, of 14 to 65535 bytes; `None` where there is no room for more, which are 256 in a batch.
-    /// It has no VLAN unless it has a tag: [`Batch::set_vlan`] gives it one. It may also go where the batch came from.
+    /// Makes a new packet of 14 to 65535 bytes; `None` if there is no room (256 in a batch). Without a tag it has no
+    /// VLAN: [`Batch::set_vlan`] gives it one. It may also go to the ingress port.
     pub fn make(&mut self, bytes: &[u8]) -> Option<usize> {
         // SAFETY: as in `pull`.
         number(unsafe { host::msw_new(self.head, bytes.as_ptr(), bytes.len() as u32) })
     }
 
-    /// Copies bytes of a packet, payload and all, from one of them on; returns how many.
+    /// Copies bytes of a packet, payload included, from offset `from` on; returns their number.
     pub fn read(&self, packet: usize, from: usize, to: &mut [u8]) -> usize {
         // SAFETY: as in `pull`.
         unsafe {
@@ -358,26 +371,26 @@ impl Batch {
         }
     }
 
-    /// Keeps a packet beyond this batch, as it is now, in memory of the switch; returns a number below the description's
-    /// `retain`, or `None` where this worker keeps that many already. The packet needs no output then.
+    /// Keeps a packet in its present state beyond this batch; returns a number below the description's `retain`, or
+    /// `None` if this worker keeps that many already. The packet then needs no output.
     pub fn retain(&mut self, packet: usize) -> Option<usize> {
         // SAFETY: as in `pull`.
         number(unsafe { host::msw_retain(self.head, packet as u32) })
     }
 
-    /// Makes a packet of one that this worker keeps, as [`Batch::make`] does, and keeps it no longer.
+    /// Adds a kept packet to the batch, as [`Batch::make`] does, and no longer keeps it.
     pub fn release(&mut self, kept: usize) -> Option<usize> {
         // SAFETY: as in `pull`.
         number(unsafe { host::msw_release(self.head, kept as u32) })
     }
 
-    /// A line in the switch's log. All modules together have some twenty in a second.
+    /// Writes a line to the daemon's log. All modules together have twenty lines a second.
     pub fn log(&self, text: &str) {
         // SAFETY: as in `pull`.
         unsafe { host::msw_log(self.head, text.as_ptr(), text.len() as u32) }
     }
 
-    /// The same of text with values in it: `batch.log_fmt(format_args!("{} sources", count))`.
+    /// Writes formatted text to the log: `batch.log_fmt(format_args!("{} sources", count))`.
     pub fn log_fmt(&self, text: core::fmt::Arguments<'_>) {
         let mut line = [0; 512];
         let len = write(&mut line, text);
@@ -385,8 +398,7 @@ impl Batch {
         unsafe { host::msw_log(self.head, line.as_ptr(), len as u32) }
     }
 
-    /// Says why something becomes of a packet, for `mswitch trace`, with a value in the place of `{}`. Costs a look where nobody
-    /// wants to know.
+    /// Adds a reason to `mswitch trace`, with a value in the place of `{}`. Without a trace it costs a comparison.
     pub fn explain(&self, packet: usize, text: &str, value: Shown) {
         if self.head().explain != 0 {
             let (kind, value) = match value {
@@ -402,7 +414,7 @@ impl Batch {
         }
     }
 
-    /// One of 64 sets of ports, which stay from batch to batch: a bit for each port.
+    /// One of 64 sets of ports, which keep their ports from batch to batch: a bit for each port.
     fn set(&mut self, set: usize) -> &mut [u64; PORTS as usize / 64] {
         assert!(set < SETS, "no such set");
         // SAFETY: there are so many sets, this worker's own, and `self` is borrowed alone.
@@ -420,12 +432,12 @@ impl Batch {
         self.set(set)[usize::from(port / 64)] |= 1 << (port % 64);
     }
 
-    /// Sends a packet to the ports of a set, as far as they are of its VLAN, but not to the one that it came from.
+    /// Sends a packet to the ports of a set that are members of its VLAN, except the ingress port.
     pub fn send_to_set(&mut self, packet: usize, set: usize) {
         self.put(packet, set as u16, SEND_SET);
     }
 
-    /// Says of a packet that it goes nowhere from here, and that this is no loss: what was in it went on in others.
+    /// Ends a packet without loss: its content continues in other packets.
     pub fn consume(&mut self, packet: usize) {
         self.put(packet, 0, CONSUME);
     }
@@ -445,17 +457,17 @@ impl Batch {
         self.put(packet, port, SEND);
     }
 
-    /// Sends a packet to every port of its VLAN but the one it came from.
+    /// Sends a packet to every port of its VLAN except the ingress port.
     pub fn flood(&mut self, packet: usize) {
         self.put(packet, 0, FLOOD);
     }
 
-    /// The same because nobody knows where its destination is: held to the rate that the port may send so.
+    /// Floods a packet to an unknown station, within the ingress port's storm control.
     pub fn flood_unknown(&mut self, packet: usize) {
         self.put(packet, 0, FLOOD_UNKNOWN);
     }
 
-    /// Sends a packet back to where it came from.
+    /// Sends a packet back to the ingress port.
     pub fn reflect(&mut self, packet: usize) {
         self.put(packet, 0, REFLECT);
     }
@@ -480,7 +492,8 @@ impl Batch {
     }
 
     /// A parameter as a number, by its place in the description: a number; 0 or 1 for a switch, a choice's place,
-    /// milliseconds, the index of a port, a MAC or IPv4 address. `None`: it has no value, or its port is not there.
+    /// milliseconds, the index of a port, a MAC or IPv4 address. `None`: it has no value, or the bridge has no such
+    /// port.
     pub fn number(&self, param: usize) -> Option<u64> {
         Some(self.value(param).number).filter(|number| *number != u64::MAX)
     }
@@ -493,13 +506,23 @@ impl Batch {
         core::str::from_utf8(bytes).unwrap_or("")
     }
 
-    /// What this worker remembers for itself: as many bytes as the description says, zeroes at first.
+    /// This worker's state: as many bytes as the description says, initially zero.
     pub fn state(&mut self) -> &mut [u8] {
         // SAFETY: so many bytes are there, this worker's own.
         unsafe { slice::from_raw_parts_mut(self.at(self.head().state_at), self.head().state_len as usize) }
     }
 
-    /// A table, by its place in the description. It is there for as long as the module.
+    /// This worker's state as a value, initially of zero bytes. The description's `state` has at least
+    /// `size_of::<T>()` bytes.
+    pub fn state_of<T: Plain>(&mut self) -> &mut T {
+        let (at, len) = (self.head().state_at, self.head().state_len as usize);
+        assert!(core::mem::size_of::<T>() <= len, "the description's `state` is too small");
+        assert!(core::mem::align_of::<T>() <= 64, "the state is aligned to 64 bytes");
+        // SAFETY: so many bytes are there, aligned to 64, this worker's own; any are a value of the type.
+        unsafe { &mut *self.at(at) }
+    }
+
+    /// A table, by its place in the description. It lives as long as the module.
     pub fn table(&self, table: usize) -> Table<'static> {
         let at = self.head().tables.get(table).copied().unwrap_or(0);
         assert!(at != 0, "no such table");
@@ -507,7 +530,7 @@ impl Batch {
         unsafe { Table::new(at as usize as *const u64) }
     }
 
-    /// The arguments of a command, with a newline between them.
+    /// The arguments of a command, separated by newlines.
     pub fn arguments(&self) -> &str {
         // SAFETY: so many bytes are there.
         let bytes = unsafe {
@@ -516,20 +539,37 @@ impl Batch {
         core::str::from_utf8(bytes).unwrap_or("")
     }
 
-    /// Writes a command's answer; returns its length, which is what a command that has succeeded returns. One that has failed returns the
-    /// negative of it.
+    /// Writes a command's answer and returns its length. The command returns this value, or its negative for an
+    /// error.
     pub fn reply(&mut self, text: core::fmt::Arguments<'_>) -> i32 {
         write(self.answer(), text) as i32
     }
 
-    /// Where a command's answer goes, in the place of its arguments.
+    /// Room for a command's answer, in the place of its arguments.
     pub fn answer(&mut self) -> &mut [u8] {
         // SAFETY: so many bytes are there, and `self` is borrowed alone.
         unsafe { slice::from_raw_parts_mut(self.at(self.head().text_at), self.head().text_room as usize) }
     }
 }
 
-/// Text in bytes that are there already; what finds no room is left out.
+/// A type of which any bytes are a value, zeroes among them: for [`Batch::state_of`].
+///
+/// # Safety
+/// That is so: it has no references, no `bool`, no `enum`.
+pub unsafe trait Plain {}
+
+// SAFETY: numbers.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: its elements are such.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// Writer into a byte slice; text beyond its end is omitted.
 struct Line<'a>(&'a mut [u8], usize);
 
 impl core::fmt::Write for Line<'_> {
@@ -542,14 +582,14 @@ impl core::fmt::Write for Line<'_> {
     }
 }
 
-/// Writes text into bytes; returns how many.
+/// Writes text into bytes; returns their number.
 fn write(to: &mut [u8], text: core::fmt::Arguments<'_>) -> usize {
     let mut line = Line(to, 0);
     let _ = core::fmt::Write::write_fmt(&mut line, text);
     line.1
 }
 
-/// The number of a packet, if there is one.
+/// Converts a returned packet number; negative numbers are `None`.
 fn number(returned: i32) -> Option<usize> {
     if returned < 0 {
         None
@@ -561,19 +601,19 @@ fn number(returned: i32) -> Option<usize> {
 /// A value in an explanation.
 #[derive(Clone, Copy)]
 pub enum Shown {
-    /// There is none.
+    /// No value.
     Nothing,
     /// A number.
     Number(u64),
-    /// A port; people see its name.
+    /// A port; the trace shows its name.
     Port(u16),
-    /// A MAC address, as it is in packets.
+    /// A MAC address, as in packets.
     Mac([u8; 6]),
-    /// An IPv4 address, as it is in packets.
+    /// An IPv4 address, as in packets.
     Ipv4([u8; 4]),
 }
 
-/// Says in the switch's log why a module ends.
+/// Logs a panic and traps.
 #[doc(hidden)]
 #[cfg(target_arch = "wasm32")]
 pub fn panicked(why: &core::panic::PanicInfo) -> ! {
@@ -584,19 +624,19 @@ pub fn panicked(why: &core::panic::PanicInfo) -> ! {
     core::arch::wasm32::unreachable()
 }
 
-/// Makes functions a module: `describe` is its description, JSON; `forward: fn(&mut Batch)`; and, if it wants to,
-/// `start: fn(&mut Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and
-/// `command: fn(&mut Batch, u32) -> i32`, in this order. A command returns the length of its [answer](Batch::reply), negative if it failed.
+/// Defines a module: `describe` is its description, JSON; `forward: fn(&mut Batch)`; and optionally `start: fn(&mut
+/// Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and `command: fn(&mut Batch, u32) -> i32`, in this
+/// order. A command returns the length of its [answer](Batch::reply), negative for an error.
 #[macro_export]
 macro_rules! module {
     (describe: $describe:expr, forward: $forward:expr $(, start: $start:expr)? $(, timer: $timer:expr)? $(, command: $command:expr)? $(,)?) => {
-        /// The version of the interface that this module speaks.
+        /// Returns the version of the interface.
         #[no_mangle]
         pub extern "C" fn msw_abi() -> u32 {
             $crate::ABI
         }
 
-        /// The module's description, which ends with a zero.
+        /// Returns the description, which ends with a zero byte.
         #[no_mangle]
         pub extern "C" fn msw_describe() -> *const u8 {
             concat!($describe, "\0").as_ptr()
@@ -634,7 +674,7 @@ macro_rules! module {
         )?
 
         $(
-            /// Does what is to be done now and then.
+            /// Called at the interval of the description's `timer`.
             ///
             /// # Safety
             /// The switch calls it with a batch without packets.

@@ -1,13 +1,16 @@
 //! Tables, shared by all workers. The layout is that of `sdk/c/mswitch_table.h`.
 
+use crate::address::Prefix;
 use core::marker::PhantomData;
 use core::sync::atomic::{fence, AtomicU64, Ordering};
 
 const PROBE: u64 = 32;
 const HEADER_WORDS: usize = 8;
+/// The first of the header's words with a bit for each length of a prefix that is or was in the table.
+const PREFIXES: usize = 3;
 
-/// A table of keys and values, both of a fixed number of words of 8 bytes. Values of one word are read and written in one
-/// piece, whatever other workers do. An entry that somebody else removes meanwhile may be found once more.
+/// A table of keys and values, both of a fixed number of words of 8 bytes. Words are read and written atomically. A
+/// lookup may find an entry that another worker is removing.
 pub struct Table<'a> {
     at: *const AtomicU64,
     seed: u64,
@@ -63,7 +66,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The value of a key; `None` if there is no entry.
+    /// Finds the value of a key.
     pub fn find(&self, key: &[u64]) -> Option<&'a [AtomicU64]> {
         assert!(key.len() == self.key_words, "keys of this table have another length");
         let first = self.first(key);
@@ -79,12 +82,13 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// The value of a key, of zeroes if the key is new; `None` if there is no room.
+    /// Finds or adds a key and returns its value, zero if the key is new; `None` if there is no room.
     pub fn insert(&self, key: &[u64]) -> Option<&'a [AtomicU64]> {
         self.insert_with(key, &[])
     }
 
-    /// The value of a key; if the key is new, with these words first. `None` if there is no room. Count in it with `fetch_add`.
+    /// Finds or adds a key and returns its value, which begins with these words if the key is new; `None` if there is
+    /// no room. Count with `fetch_add`.
     pub fn insert_with(&self, key: &[u64], value: &[u64]) -> Option<&'a [AtomicU64]> {
         if let Some(value) = self.find(key) {
             return Some(value);
@@ -115,9 +119,9 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Once a key was added: should others have added it too, the first one stays, which is returned, and the later ones go.
+    /// After a key was added: of several entries of the key, the first stays and is returned; the others are removed.
     fn settle(&self, first: u64, key: &[u64]) -> Option<&'a [AtomicU64]> {
-        // Of two that write and then look, one at least sees the other's.
+        // Of two workers that write and then look, at least one sees the other's entry.
         fence(Ordering::SeqCst);
         let slots = (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
         let slots = slots.take_while(|slot| slot[0].load(Ordering::Acquire) != 0);
@@ -134,7 +138,7 @@ impl<'a> Table<'a> {
         slot[0].compare_exchange(sequence, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Removes an entry; returns whether there was one.
+    /// Removes an entry; returns whether it existed.
     pub fn remove(&self, key: &[u64]) -> bool {
         let first = self.first(key);
         let mut slots = (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
@@ -144,7 +148,54 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Keys and values, in no order; what other workers add or remove meanwhile may be among them or not.
+    /// Finds or adds a prefix and returns its value, which begins with these words if the prefix is new; `None` if
+    /// there is no room. The table's key is `[["network", "ipv4"], ["length", "prefix"]]`, or `ipv6`.
+    pub fn insert_prefix(&self, prefix: &Prefix, value: &[u64]) -> Option<&'a [AtomicU64]> {
+        let (key, words) = key_of(prefix);
+        let length = usize::from(prefix.length());
+        self.lengths(length / 64).fetch_or(1 << (length % 64), Ordering::Relaxed);
+        self.insert_with(&key[..words], value)
+    }
+
+    /// Finds the value of exactly this prefix.
+    pub fn find_prefix(&self, prefix: &Prefix) -> Option<&'a [AtomicU64]> {
+        let (key, words) = key_of(prefix);
+        self.find(&key[..words])
+    }
+
+    /// Removes a prefix; returns whether it existed.
+    pub fn remove_prefix(&self, prefix: &Prefix) -> bool {
+        let (key, words) = key_of(prefix);
+        self.remove(&key[..words])
+    }
+
+    /// Finds the longest prefix that contains an address, and its value. Tries each length that was ever used.
+    pub fn find_longest(&self, address: &Prefix) -> Option<(Prefix, &'a [AtomicU64])> {
+        (0..=usize::from(address.length()) / 64).rev().find_map(|word| {
+            let mut lengths = self.lengths(word).load(Ordering::Relaxed);
+            while lengths != 0 {
+                let bit = 63 - lengths.leading_zeros() as usize;
+                lengths &= !(1 << bit);
+                let length = word * 64 + bit;
+                if length <= address.length().into() {
+                    let prefix = address.shortened(length as u8);
+                    if let Some(value) = self.find_prefix(&prefix) {
+                        return Some((prefix, value));
+                    }
+                }
+            }
+            None
+        })
+    }
+
+    /// Bits of the lengths from 64 times `word` on.
+    fn lengths(&self, word: usize) -> &'a AtomicU64 {
+        // SAFETY: the header has three such words; a prefix has up to 128 bits.
+        unsafe { &*self.at.wrapping_add(PREFIXES + word.min(2)) }
+    }
+
+    /// Iterates over keys and values in no particular order. Entries that other workers add or remove meanwhile may
+    /// be missing.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [AtomicU64], &'a [AtomicU64])> + '_ {
         (0..=self.mask).filter_map(move |i| {
             let slot = self.slot(i);
@@ -157,12 +208,12 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// Whether there are none.
+    /// Whether the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
@@ -175,6 +226,85 @@ impl<'a> Table<'a> {
             if sequence & 3 == 2 {
                 Self::remove_at(slot, sequence);
             }
+        }
+    }
+}
+
+/// A prefix as a key, and its words.
+fn key_of(prefix: &Prefix) -> ([u64; 3], usize) {
+    let mut bytes = [0; 24];
+    let address = prefix.address();
+    bytes[..address.len()].copy_from_slice(address);
+    bytes[address.len()] = prefix.length();
+    let mut key = [0; 3];
+    for (word, bytes) in key.iter_mut().zip(bytes.chunks_exact(8)) {
+        let mut wide = [0; 8];
+        wide.copy_from_slice(bytes);
+        *word = u64::from_le_bytes(wide);
+    }
+    (key, if address.len() == 4 { 1 } else { 3 })
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// The memory of a table with 256 slots, as the switch makes it.
+    fn memory(key_words: u64) -> Vec<u64> {
+        let slot = 8 * (2 + key_words);
+        let mut memory = vec![0; HEADER_WORDS + 256 * slot as usize / 8];
+        memory[..3].copy_from_slice(&[7, 255 | slot << 32, key_words | 1 << 32]);
+        memory
+    }
+
+    #[test]
+    fn the_longest_prefix_wins() {
+        for (prefixes, key_words, finds) in [
+            (
+                ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3"],
+                1,
+                [
+                    ("10.1.2.3", Some(3)),
+                    ("10.1.2.4", Some(2)),
+                    ("10.2.0.0", Some(1)),
+                    ("11.0.0.1", Some(0)),
+                    ("10.0.0.0/7", Some(0)),
+                ],
+            ),
+            (
+                ["2001:db8::/32", "2001:db8::/64", "2001:db8::1", "fe80::/10"],
+                3,
+                [
+                    ("2001:db8::1", Some(2)),
+                    ("2001:db8::2", Some(1)),
+                    ("2001:db8:0:1::", Some(0)),
+                    ("febf::1", Some(3)),
+                    ("2002::", None),
+                ],
+            ),
+        ] {
+            let memory = memory(key_words);
+            // SAFETY: it has the layout of a table and lives as long.
+            let table = unsafe { Table::new(memory.as_ptr()) };
+            let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+            for (number, text) in (0..).zip(prefixes) {
+                assert!(table.insert_prefix(&prefix(text), &[number]).is_some());
+            }
+            for (address, found) in finds {
+                let value = |value: &[AtomicU64]| value[0].load(Ordering::Relaxed);
+                let longest = table.find_longest(&prefix(address));
+                assert_eq!(longest.map(|(_, found)| value(found)), found, "{}", address);
+                if let Some((prefix, _)) = longest {
+                    assert!(prefix == prefixes[found.unwrap() as usize].parse().unwrap());
+                }
+            }
+            assert!(table.remove_prefix(&prefix(prefixes[1])) && !table.remove_prefix(&prefix(prefixes[1])));
+            assert!(table.find_prefix(&prefix(prefixes[1])).is_none());
         }
     }
 }

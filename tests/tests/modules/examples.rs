@@ -60,7 +60,7 @@ fn learning_learns_and_shows_what() {
             "forgotten"
         );
         for (arguments, said) in [
-            (vec!["forget", "02:00:00:00:00:99"], "nobody knows it"),
+            (vec!["forget", "02:00:00:00:00:99"], "there is no such station"),
             (vec!["forget", "me"], "forget takes a MAC address"),
             (vec!["flush"], "has no command `flush`; its commands are: forget"),
         ] {

@@ -5,3 +5,5 @@ mod examples;
 mod faults;
 mod features;
 mod replaced;
+mod sdk;
+mod stuck;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bench::pace::Rate;
 use bench::session::{Options, Session};
+use e2e::frames::Sender;
 use e2e::{Daemon, config, exclusive, long, modules, until};
 
 /// Waits until the logic has switched packets, and looks whether it had to learn a station to do it: whoever takes another one's place
@@ -90,4 +91,34 @@ fn what_was_compiled_is_there_at_the_next_start() {
     // It was used: what is used last is marked so.
     assert!(again == compiled && now > then);
     assert_eq!(daemon.json(&["logic", "show", "br0"]).unwrap()["name"], logic);
+}
+
+/// A table goes to another module with one of the same name and form, and from stage to stage of chains.
+#[test]
+fn tables_go_to_other_modules_and_stages() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "examples/modules/learning.c";
+    let native = modules::native(source, folder.path(), &[]).unwrap();
+    let wasm = modules::wasm(source, folder.path(), &[]).unwrap();
+    let octet = modules::wasm("examples/modules/octet.c", folder.path(), &[]).unwrap();
+    let bridge = config::bridge("br0", "chain") + &format!("params = {{ 1 = {native:?} }}\n");
+    let daemon = Daemon::start(&(bridge + &config::memif("a", 0, ""))).unwrap();
+    let mut sender = Sender::connect(&daemon, 0).unwrap();
+    daemon.wait_up("br0", "a").unwrap();
+    let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.resize(60, 0);
+    sender.send(&frame).unwrap();
+    let inherited = |command: &[&str], table: &str| {
+        daemon.run(&[&["logic", "set", "br0"], command].concat()).unwrap();
+        let shown = daemon.run(&["logic", "show", "br0", "--table", table]).unwrap();
+        assert!(shown.contains("02:00:00:00:00:01"), "{command:?}: {shown}");
+    };
+    let [one_native, one_wasm, one_octet] = [&native, &wasm, &octet].map(|logic| format!("1={logic}"));
+    let two_wasm = format!("2={wasm}");
+    // Another module in the stage, the stage with another number, no chain, and a chain again.
+    inherited(&["chain", "--param", &one_wasm], "stage1_fdb");
+    inherited(&["chain", "--param", &one_octet, "--param", &two_wasm], "stage2_fdb");
+    inherited(&[&native], "fdb");
+    inherited(&["chain", "--param", &one_native, "--param", "2=hub"], "stage1_fdb");
+    inherited(&["learning"], "stations");
 }

@@ -88,7 +88,7 @@ fn reason_code(reason: Option<DropReason>) -> u32 {
         Some(DropReason::Policed | DropReason::StormControl) => SHAPED,
         Some(DropReason::ExceedsMtu | DropReason::Oversize) => TOO_BIG,
         Some(DropReason::Vlan) => VLAN,
-        Some(DropReason::NoDestination) => NO_PORT,
+        Some(DropReason::NoDestination | DropReason::NoPort) => NO_PORT,
         Some(DropReason::SamePort) => LOOPBACK,
         Some(DropReason::ReservedGroup) => RESERVED_ADDRESS,
         Some(DropReason::StationLimit) => LOCKED_PORT,

@@ -301,7 +301,7 @@ impl<'a> Batch<'a> {
                 self.mark(v);
                 emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry, Some(queue));
             }
-            None => self.drop_output(v, DropReason::PortDown),
+            None => self.drop_output(v, DropReason::NoPort),
         }
     }
 
@@ -371,7 +371,7 @@ impl<'a> Batch<'a> {
     pub fn reflect(&mut self, v: VersionId) {
         match self.bridge.port(self.ingress) {
             Some(entry) => self.output(v, entry),
-            None => self.drop_output(v, DropReason::PortDown),
+            None => self.drop_output(v, DropReason::NoPort),
         }
     }
 
@@ -396,7 +396,7 @@ impl<'a> Batch<'a> {
     fn send_slowly(&mut self, v: VersionId, port: PortIndex) {
         match self.view.port(port) {
             Some(entry) => self.output(v, entry),
-            None => self.drop_output(v, DropReason::PortDown),
+            None => self.drop_output(v, DropReason::NoPort),
         }
     }
 

@@ -37,6 +37,7 @@ use crate::observe::observer::Observer;
 use crate::protect::policing::RateLimits;
 use crate::rx::BatchLimits;
 use crate::worker::handle::WorkerHandle;
+use crate::worker::overrun::{Overrun, OverrunListener};
 use crate::worker::run::Pace;
 use crate::worker::start;
 use crate::worker::tasks::Token;
@@ -223,6 +224,16 @@ impl Switch {
     /// Sets the listener to link changes; only the first call has an effect.
     pub fn on_link(&self, listener: LinkListener) {
         let _ = self.link_listener.set(listener);
+    }
+
+    /// Sets the listener that is told when batches begin and cease to overrun; only the first call has an effect.
+    pub fn on_overrun(&self, listener: OverrunListener) {
+        self.group.overruns.listen(listener);
+    }
+
+    /// Batches that have kept their thread for more than a second, as one in a logic that loops does.
+    pub fn overruns(&self) -> Vec<Overrun> {
+        self.group.overruns.list()
     }
 
     fn report_link(&self, bridge: &Bridge, at: PortIndex, was_up: bool) {

@@ -3,6 +3,7 @@
 //! - `run.rs`: the thread: rounds of tasks; polling, watching, sleeping;
 //! - `state.rs`: the worker's state, which another thread can take over;
 //! - `watchdog.rs`: detects a worker that a client holds up and lets a stand-in take over;
+//! - `overrun.rs`: batches that a logic does not finish in time;
 //! - `probe.rs`, `janitor.rs`: helpers of the watchdog: identify the client; run jobs that may block;
 //! - `handoff.rs`, `thread_info.rs`, `activity.rs`: the slot for the state meanwhile; what the watchdog sees of a
 //!   thread;
@@ -14,6 +15,7 @@ pub(crate) mod activity;
 pub(crate) mod handle;
 pub(crate) mod handoff;
 pub(crate) mod janitor;
+pub(crate) mod overrun;
 pub(crate) mod probe;
 pub(crate) mod run;
 pub(crate) mod start;
@@ -23,4 +25,5 @@ pub(crate) mod thread_group;
 pub(crate) mod thread_info;
 pub(crate) mod watchdog;
 
+pub use overrun::{Overrun, OverrunListener};
 pub use run::Pace;

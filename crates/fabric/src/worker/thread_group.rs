@@ -13,6 +13,7 @@ use crate::wake::doorbell::{Doorbell, ThreadBell};
 use crate::wake::muted::MutedClients;
 use crate::worker::handle::ThreadExit;
 use crate::worker::janitor::Janitor;
+use crate::worker::overrun::Overruns;
 use crate::worker::probe::Probers;
 use crate::worker::run::{End, Runner, bring_back};
 use crate::worker::state::WorkerState;
@@ -31,6 +32,7 @@ pub(crate) struct ThreadGroup {
     /// Rung by threads that wake.
     pub(crate) doorbell: Arc<Doorbell<ThreadBell>>,
     pub(crate) stopped: AtomicBool,
+    pub(crate) overruns: Overruns,
     /// Stand-ins without a worker, by position.
     idle: Mutex<Vec<usize>>,
 }
@@ -38,8 +40,8 @@ pub(crate) struct ThreadGroup {
 impl ThreadGroup {
     pub(crate) fn new(reclaim: Arc<Reclaim>) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(STAND_INS));
-        let (clients, muted, doorbell, stopped) = Default::default();
-        Arc::new(Self { reclaim, clients, muted, doorbell, stopped, idle })
+        let (clients, muted, doorbell, stopped, overruns) = Default::default();
+        Arc::new(Self { reclaim, clients, muted, doorbell, stopped, overruns, idle })
     }
 
     /// A thread of the group, described by `info`.

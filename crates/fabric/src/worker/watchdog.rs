@@ -37,6 +37,7 @@ use crate::deliver::client::Client;
 use crate::fault::Fault;
 use crate::worker::handle::{Command, Commands};
 use crate::worker::janitor::Janitor;
+use crate::worker::overrun::{self, Overrun};
 use crate::worker::probe::{Probe, Probers};
 use crate::worker::state::WorkerState;
 use crate::worker::thread_group::ThreadGroup;
@@ -66,6 +67,12 @@ struct Seen {
     cpu_time: Duration,
     /// Set from when the thread is found stuck until it comes out.
     stuck: Option<Stuck>,
+    /// When its batch was first seen.
+    since: Option<Instant>,
+    /// CPU time and sleep of its batch, page faults and signals aside.
+    spent: Duration,
+    /// Its batch [overruns](crate::worker::overrun).
+    overruns: bool,
 }
 
 /// A thread that a client holds up.
@@ -176,18 +183,20 @@ impl Watchdog {
         let Some((earlier, work)) = still else {
             // The CPU time at the start of this work, or a little later.
             seen.cpu_time = seen.work.map_or(Duration::ZERO, |_| info.cpu_time());
+            (seen.since, seen.spent) = (Some(Instant::now()), Duration::ZERO);
             return;
         };
         let progress = seen.progress(info, work);
-        if progress == Progress::Running {
+        if progress == Progress::Running && seen.spent < overrun::LIMIT {
             return;
         }
         self.group.reclaim.quiescence.set_stuck(info.number, true);
         let (suspects, probes) = Default::default();
         seen.stuck = Some(Stuck { work, looks: 1, suspects, probes, proven: false, relieved: None });
-        if earlier == work {
+        if earlier == work && progress != Progress::Running {
             self.find_suspects(i, progress);
         }
+        self.note_overrun(i);
         self.relieve(i);
     }
 
@@ -201,17 +210,20 @@ impl Watchdog {
             (stuck.work.clients, stuck.looks, stuck.proven) = (clients, 0, false);
             let past = (std::mem::take(&mut stuck.suspects), std::mem::take(&mut stuck.probes));
             let relieved = stuck.relieved.clone();
+            self.end_overrun(i);
             past.0.iter().for_each(|client| self.update_quarantine(client));
             self.janitor.give(move || drop(past));
             return self.send_skipped(i, relieved.as_deref());
         }
         let work = stuck.work;
         let progress = seen.progress(info, work);
+        self.note_overrun(i);
+        let Some(seen) = self.seen.get_mut(i) else { return };
         // A thread that sleeps while it signals waits for something else.
         let counts = if work.clients.signalling {
             progress == Progress::Signalling
         } else {
-            progress != Progress::Running
+            progress != Progress::Running && !seen.overruns
         };
         if counts {
             if let Some(stuck) = &mut seen.stuck {
@@ -320,9 +332,11 @@ impl Watchdog {
 
     /// Thread `i` is no longer stuck.
     fn came_back(&mut self, i: usize) {
-        let (Some(info), Some(seen)) = (self.infos.get(i), self.seen.get_mut(i)) else { return };
+        let Some(seen) = self.seen.get_mut(i) else { return };
         let Some(stuck) = seen.stuck.take() else { return };
         seen.work = None;
+        self.end_overrun(i);
+        let Some(info) = self.infos.get(i) else { return };
         if stuck.relieved.is_none() {
             // Otherwise the thread has cleared the mark itself.
             self.group.reclaim.quiescence.set_stuck(info.number, false);
@@ -330,6 +344,25 @@ impl Watchdog {
         stuck.suspects.iter().for_each(|client| self.update_quarantine(client));
         self.janitor.give(move || drop((stuck.suspects, stuck.probes)));
         self.send_skipped(i, stuck.relieved.as_deref());
+    }
+
+    /// Reports the batch of thread `i` if it overruns.
+    fn note_overrun(&mut self, i: usize) {
+        let Some(seen) = self.seen.get_mut(i) else { return };
+        if seen.spent >= overrun::LIMIT && !seen.overruns {
+            seen.overruns = true;
+            let since = seen.since.unwrap_or_else(Instant::now);
+            self.group.overruns.begin(Overrun { thread: i, since });
+        }
+    }
+
+    /// The batch of thread `i` has ended, or is past the logic.
+    fn end_overrun(&mut self, i: usize) {
+        let Some(seen) = self.seen.get_mut(i) else { return };
+        seen.spent = Duration::ZERO;
+        if std::mem::take(&mut seen.overruns) {
+            self.group.overruns.end(i);
+        }
     }
 
     /// Signals the receivers that were skipped because of thread `i`, except those of abandoned clients.
@@ -382,11 +415,17 @@ impl Seen {
     fn progress(&mut self, info: &ThreadInfo, work: Work) -> Progress {
         let cpu_time = info.cpu_time();
         let had = cpu_time.saturating_sub(std::mem::replace(&mut self.cpu_time, cpu_time));
-        match info.sleep() {
+        let progress = match info.sleep() {
             Sleep::Uninterruptible if had < PERIOD / 16 => Progress::Faulting,
             Sleep::Interruptible if had < PERIOD / 16 => Progress::Asleep,
             _ if work.clients.signalling && had >= PERIOD / 2 => Progress::Signalling,
             _ => Progress::Running,
-        }
+        };
+        self.spent += match progress {
+            Progress::Asleep if !work.clients.signalling => PERIOD,
+            Progress::Running if !work.clients.signalling => had,
+            _ => Duration::ZERO,
+        };
+        progress
     }
 }

@@ -276,8 +276,16 @@ fn states_go_from_stage_to_stage() {
     let before = chain(&["test:1", "test:2", "test:x"]);
     let after = chain(&["test:1", "test:b", "test:x"]);
     after.take_over(&before.hand_over());
-    assert_eq!(heard(&*after), [vec!["after test:1"], vec![], vec!["after test:x"]]);
-    // From and to a logic that is no chain: each takes the states that it understands.
+    assert_eq!(heard(&*after), [["after test:1"], ["after test:2"], ["after test:x"]]);
+    // A stage in front moves the others; none inherits what another one does.
+    let after = chain(&["test:new", "test:1", "test:2", "test:x", "test:1"]);
+    after.take_over(&before.hand_over());
+    let expected = [vec![], vec!["after test:1"], vec!["after test:2"], vec!["after test:x"], vec![]];
+    assert_eq!(heard(&*after), expected);
+    let after = chain(&["test:x", "test:new"]);
+    after.take_over(&before.hand_over());
+    assert_eq!(heard(&*after), [["after test:x"], ["after test:2"]]);
+    // From and to a logic that is no chain: everybody takes what it understands.
     let plain = logic::build("test:b", &[], KINDS).unwrap();
     plain.take_over(&before.hand_over());
     assert_eq!(heard(&*plain), [["after test:1", "after test:2", "after test:x"]]);

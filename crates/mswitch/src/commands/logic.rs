@@ -14,8 +14,12 @@ pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<()
             let request =
                 proto::SetLogicRequest { bridge: bridge.clone(), logic, params: unique(params.params)? };
             // A port may come later; or it is a slip.
-            for port in client.set_logic(request).await?.into_inner().missing_ports {
+            let set = client.set_logic(request).await?.into_inner();
+            for port in set.missing_ports {
                 eprintln!("mswitch: note: {}", render::logic::missing(&port, &bridge));
+            }
+            for stuck in set.stuck {
+                eprintln!("mswitch: note: {}", render::logic::printable(&stuck.text()));
             }
             Ok(())
         }

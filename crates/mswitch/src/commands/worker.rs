@@ -20,7 +20,7 @@ pub(super) async fn run(client: &mut Client, command: WorkerCommand) -> Result<(
                 reply.workers =
                     now.workers.iter().zip(&reply.workers).map(|(now, then)| now.since(then)).collect();
             }
-            answer(output, &reply, |reply| render::worker::list(&reply.workers))
+            answer(output, &reply, render::worker::show)
         }
         WorkerCommand::Pin { port, queue, cpu } => {
             client

@@ -2,6 +2,7 @@
 
 use control::proto;
 
+use super::logic::printable;
 use super::table::{Column, table};
 use super::{pairs, port, units};
 
@@ -78,6 +79,9 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
                 units::count(stats.limited),
             );
         }
+    }
+    for stuck in &bridge.stuck {
+        out += &format!("stuck     {}\n", printable(&stuck.text()));
     }
     if bridge.observers > 0 {
         out += &format!("observed  by {} captures and live traces\n", bridge.observers);

@@ -2,6 +2,7 @@
 
 use control::proto::Event;
 
+use super::logic::printable;
 use super::units;
 
 /// One event: when (UTC), where, what.
@@ -17,6 +18,7 @@ pub(crate) fn line(event: &Event) -> String {
                 event.bridge, event.port, event.client, event.reason
             )
         }
+        "logic-stuck" | "logic-resumed" => format!("{}: {}", event.kind, printable(&event.reason)),
         "lost" => format!("{} events were lost", units::count(event.lost)),
         kind if event.mac.is_empty() => {
             let reason = if event.reason.is_empty() { String::new() } else { format!(": {}", event.reason) };
@@ -59,6 +61,8 @@ mod tests {
         assert!(line(&limited).ends_with("ring 1: wrong (message-rate = 1600)\n"));
         let learned = Event { mac: "02:00:00:00:00:01".into(), vlan: 7, ..event("fdb-learned") };
         assert_eq!(line(&learned), "22:13:20.123 br0 vm1: fdb-learned 02:00:00:00:00:01 VLAN 7\n");
+        let stuck = Event { reason: "native:/m.so does not return".into(), ..event("logic-stuck") };
+        assert_eq!(line(&stuck), "22:13:20.123 logic-stuck: native:/m.so does not return\n");
         let object = "bridge \"br0\", port \"vm1\"".to_owned();
         let config = Event { object, action: "add".into(), ..event("config") };
         assert_eq!(line(&config), "22:13:20.123 bridge \"br0\", port \"vm1\": add done\n");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use control::proto;
 
+use super::logic::printable;
 use super::{drops, units};
 
 /// Down ports that are named one by one.
@@ -22,6 +23,9 @@ pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String
     line("config", status.config_file.clone().unwrap_or_else(|| "no file".into()));
     let workers: Vec<_> = recent.iter().map(worker).collect();
     line("workers", format!("{}: {}", recent.len(), workers.join(", ")));
+    for stuck in &status.stuck {
+        line("  stuck", printable(&stuck.text()));
+    }
     line("bridges", status.bridges.to_string());
     line("ports", format!("{} of {} up", status.ports_up, status.ports));
     for down in status.down.iter().take(NAMED) {

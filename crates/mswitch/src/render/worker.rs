@@ -2,11 +2,21 @@
 
 use control::proto;
 
+use super::logic::printable;
 use super::table::{Column, table};
 use super::units;
 
+/// A row per worker, and a line per module that does not return.
+pub(crate) fn show(reply: &proto::Workers) -> String {
+    let mut out = list(&reply.workers);
+    for stuck in &reply.stuck {
+        out += &format!("stuck: {}\n", printable(&stuck.text()));
+    }
+    out
+}
+
 /// A row per worker.
-pub(crate) fn list(workers: &[proto::Worker]) -> String {
+fn list(workers: &[proto::Worker]) -> String {
     let columns = [
         Column::Right("#"),
         Column::Right("CPU"),

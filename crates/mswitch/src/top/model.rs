@@ -275,7 +275,11 @@ pub(super) mod tests {
                 ports: ports.iter().map(port).collect(),
                 at_nanoseconds: seconds * 1_000_000_000,
             },
-            workers: proto::Workers { workers: vec![worker], cycles_per_second: 2_000_000_000 },
+            workers: proto::Workers {
+                workers: vec![worker],
+                cycles_per_second: 2_000_000_000,
+                ..Default::default()
+            },
             bridges,
         }
     }

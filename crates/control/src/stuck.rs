@@ -1,0 +1,140 @@
+//! Modules that do not return from a batch: which bridge they belong to, and since when a thread waits for them.
+//!
+//! The fabric reports threads ([`fabric::worker::Overrun`]), logics know which module a thread is in. A module that
+//! was replaced can still be stuck, so logics are remembered for as long as anything uses them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use fabric::Switch;
+use logic::Logic;
+
+use crate::proto;
+
+/// A module that has not returned from a batch for more than a second.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// Its bridge.
+    pub bridge: String,
+    /// The module, as the bridge's logic names it.
+    pub module: String,
+    /// The worker that waits for it; `None`: a thread that stands in for one.
+    pub worker: Option<usize>,
+    /// When the batch began.
+    pub since: Instant,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&proto::StuckModule::from(self).text())
+    }
+}
+
+impl From<&Stuck> for proto::StuckModule {
+    fn from(stuck: &Stuck) -> Self {
+        Self {
+            bridge: stuck.bridge.clone(),
+            module: stuck.module.clone(),
+            worker: stuck.worker.and_then(|worker| u32::try_from(worker).ok()),
+            seconds: stuck.since.elapsed().as_secs(),
+        }
+    }
+}
+
+impl proto::StuckModule {
+    /// A sentence with the remedy.
+    pub fn text(&self) -> String {
+        let Self { bridge, module, seconds, .. } = self;
+        let thread =
+            self.worker.map_or_else(|| "a stand-in thread".into(), |worker| format!("worker {worker}"));
+        format!(
+            "{module} of bridge {bridge} has not returned on {thread} for {seconds} s; set another logic, then restart the daemon to \
+             free the thread and the queue that it serves"
+        )
+    }
+}
+
+impl proto::StuckModule {
+    /// A sentence about a module that has returned after all.
+    pub(crate) fn returned(&self) -> String {
+        let Self { bridge, module, seconds, .. } = self;
+        format!("{module} of bridge {bridge} has returned after {seconds} s")
+    }
+}
+
+/// Logics by bridge, and the stuck modules that were reported.
+#[derive(Default)]
+pub(crate) struct Watched {
+    logics: Mutex<Vec<(String, Weak<dyn Logic>)>>,
+    reported: Mutex<Vec<Stuck>>,
+}
+
+impl Watched {
+    /// Adds a logic that a bridge is about to use.
+    pub(crate) fn add(&self, bridge: &str, logic: &Arc<dyn Logic>) {
+        let mut logics = self.logics();
+        logics.retain(|(_, logic)| logic.strong_count() > 0);
+        logics.push((bridge.into(), Arc::downgrade(logic)));
+    }
+
+    fn logics(&self) -> MutexGuard<'_, Vec<(String, Weak<dyn Logic>)>> {
+        self.logics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The modules that are stuck now.
+    pub(crate) fn stuck(&self, switch: &Switch) -> Vec<Stuck> {
+        let overruns = switch.overruns();
+        if overruns.is_empty() {
+            return Vec::new();
+        }
+        let logics: Vec<_> = self
+            .logics()
+            .iter()
+            .filter_map(|(bridge, logic)| Some((bridge.clone(), logic.upgrade()?)))
+            .collect();
+        let workers = switch.workers().len();
+        let stuck = overruns.iter().filter_map(|overrun| {
+            let called = |(bridge, logic): &(String, Arc<dyn Logic>)| {
+                Some((bridge.clone(), logic.called_on(overrun.thread)?))
+            };
+            let (bridge, module) = logics.iter().find_map(called)?;
+            let worker = Some(overrun.thread).filter(|thread| *thread < workers);
+            Some(Stuck { bridge, module, worker, since: overrun.since })
+        });
+        stuck.collect()
+    }
+
+    /// The modules that have become stuck since the last call, and those that have returned.
+    pub(crate) fn changes(&self, switch: &Switch) -> (Vec<Stuck>, Vec<Stuck>) {
+        let now = self.stuck(switch);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = now.iter().filter(|stuck| !reported.contains(stuck)).cloned().collect();
+        let returned = reported.iter().filter(|stuck| !now.contains(stuck)).cloned().collect();
+        *reported = now;
+        (begun, returned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_names_module_bridge_thread_time_and_remedy() {
+        let stuck = proto::StuckModule {
+            bridge: "br0".into(),
+            module: "native:/m.so".into(),
+            worker: Some(1),
+            seconds: 12,
+        };
+        assert_eq!(
+            stuck.text(),
+            "native:/m.so of bridge br0 has not returned on worker 1 for 12 s; set another logic, then restart the daemon to free the \
+             thread and the queue that it serves"
+        );
+        assert!(
+            proto::StuckModule { worker: None, ..stuck }.text().contains("on a stand-in thread for 12 s")
+        );
+    }
+}

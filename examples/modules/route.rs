@@ -1,0 +1,148 @@
+//! Sends packets to the port of the longest prefix that has their destination; `route.c` in Rust.
+#![cfg_attr(target_arch = "wasm32", no_std)]
+
+use core::sync::atomic::Ordering;
+
+use mswitch_module::{checksum, module, Batch, Plain, PortName, Prefix};
+
+/// Different ports.
+const HOPS: usize = 32;
+/// Bytes of an Ethernet header.
+const ETH: usize = 14;
+
+/// A worker's state.
+struct State {
+    hops: u32,
+    hop: [PortName; HOPS],
+}
+
+// SAFETY: numbers, and names of ports, which are plain.
+unsafe impl Plain for State {}
+
+impl State {
+    /// The number of a port among the hops.
+    fn hop_of(&mut self, name: &str) -> Result<usize, &'static str> {
+        let hops = self.hops as usize;
+        if let Some(hop) = self.hop[..hops].iter().position(|port| port.name() == name) {
+            return Ok(hop);
+        }
+        *self.hop.get_mut(hops).ok_or("there are too many ports")? =
+            PortName::new(name).ok_or("a port's name is missing or too long")?;
+        self.hops += 1;
+        Ok(hops)
+    }
+}
+
+fn start(batch: &mut Batch) -> Result<(), &'static str> {
+    let tables = [batch.table(0), batch.table(1)];
+    // Copied, because the state is changed meanwhile.
+    let mut text = [0; 1024];
+    let routes = batch.text(0).as_bytes();
+    text[..routes.len()].copy_from_slice(routes);
+    let routes = core::str::from_utf8(&text[..routes.len()]).unwrap_or("");
+    for route in routes.split(' ').filter(|route| !route.is_empty()) {
+        let (prefix, port) = route.split_once('=').ok_or("a route is PREFIX=PORT")?;
+        let prefix: Prefix =
+            prefix.parse().map_err(|_| "a prefix such as 10.0.0.0/8 or 2001:db8::/32 is expected")?;
+        let hop = batch.state_of::<State>().hop_of(port)? as u64;
+        let table = &tables[usize::from(prefix.address().len() == 16)];
+        table.insert_prefix(&prefix, &[hop]).ok_or("there are too many routes")?;
+    }
+    Ok(())
+}
+
+/// The hop of the longest prefix that has an address.
+fn find(batch: &Batch, address: &Prefix) -> Option<usize> {
+    let (_, value) = batch.table(usize::from(address.address().len() == 16)).find_longest(address)?;
+    Some(value[0].load(Ordering::Relaxed) as usize)
+}
+
+/// The index of the port of a hop.
+fn port(batch: &mut Batch, hop: usize) -> Option<u16> {
+    let mut port = *batch.state_of::<State>().hop.get(hop)?;
+    let index = port.index(batch);
+    batch.state_of::<State>().hop[hop] = port;
+    index
+}
+
+/// The address that a packet goes to.
+fn destination(frame: &[u8]) -> Option<Prefix> {
+    match frame.get(12..ETH)? {
+        [0x08, 0x00] => {
+            let mut address = [0; 4];
+            address.copy_from_slice(frame.get(ETH + 16..ETH + 20)?);
+            Some(Prefix::v4(address, 32))
+        }
+        [0x86, 0xdd] => {
+            let mut address = [0; 16];
+            address.copy_from_slice(frame.get(ETH + 24..ETH + 40)?);
+            Some(Prefix::v6(address, 128))
+        }
+        _ => None,
+    }
+}
+
+/// Counts the TTL or hop limit down; false if it is used up.
+fn count_down(ip: &mut [u8], is_v4: bool) -> bool {
+    let at = if is_v4 { 8 } else { 7 };
+    match ip[at] {
+        0 | 1 => return false,
+        ttl if is_v4 => checksum::replace_in_ipv4(ip, 8, &[ttl - 1, ip[9]]),
+        ttl => ip[at] = ttl - 1,
+    }
+    true
+}
+
+/// Sends a packet on if there is a route to its destination.
+fn route(batch: &mut Batch, packet: usize) -> Option<()> {
+    let address = destination(batch.header(packet))?;
+    let hop = find(batch, &address)?;
+    let port = port(batch, hop)?;
+    if count_down(batch.header_mut(packet).get_mut(ETH..)?, address.address().len() == 4) {
+        batch.count(0, 1);
+        batch.send(packet, port);
+    } else {
+        batch.count(1, 1);
+        batch.drop(packet);
+    }
+    Some(())
+}
+
+fn forward(batch: &mut Batch) {
+    for packet in 0..batch.len() {
+        // A packet without a route has no output, and is dropped.
+        let _ = route(batch, packet);
+    }
+}
+
+fn command(batch: &mut Batch, _: u32) -> i32 {
+    let address = match batch.arguments().parse::<Prefix>() {
+        Ok(address) if address.length() == address.address().len() as u8 * 8 => address,
+        _ => return -batch.reply(format_args!("find takes an address")),
+    };
+    let hop = find(batch, &address).and_then(|hop| Some((hop, *batch.state_of::<State>().hop.get(hop)?)));
+    match hop.map(|(hop, name)| (port(batch, hop), name)) {
+        Some((Some(index), name)) => {
+            batch.reply(format_args!("{}: port {}, index {}", address, name.name(), index))
+        }
+        Some((None, name)) => {
+            batch.reply(format_args!("{}: port {}, which the bridge does not have", address, name.name()))
+        }
+        None => -batch.reply(format_args!("{}: no route", address)),
+    }
+}
+
+module! {
+    describe: r#"{"name": "route", "summary": "sends packets to the port of the longest prefix", "state": 4096,
+        "params": [{"name": "routes", "type": "text", "max": 1024, "help": "PREFIX=PORT, with blanks between"}],
+        "tables": [{"name": "routes4", "capacity": 256, "hand_over": false,
+                    "key": [["network", "ipv4"], ["length", "prefix"]], "value": [["hop", "u32"]]},
+                   {"name": "routes6", "capacity": 256, "hand_over": false,
+                    "key": [["network", "ipv6"], ["length", "prefix"]], "value": [["hop", "u32"]]}],
+        "counters": [{"name": "routed", "help": "packets sent to a port"},
+                     {"name": "expired", "help": "packets whose TTL was used up"}],
+        "commands": [{"name": "find", "usage": "ADDRESS", "help": "shows the route to an address"}]}"#,
+    forward: forward,
+    start: start,
+    command: command,
+}

@@ -1,0 +1,199 @@
+//! The SDK's helpers in C, held against the standard library, and the examples that use them.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use e2e::frames::Sender;
+use e2e::{Daemon, config, modules, until};
+
+/// What `tests/modules/sdk.c` says to each of these lines.
+fn said(lines: &[String]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = modules::program("tests/modules/sdk.c", folder.path()).unwrap();
+    let input = folder.path().join("input");
+    std::fs::File::create(&input).unwrap().write_all((lines.join("\n") + "\n").as_bytes()).unwrap();
+    let output = Command::new(program)
+        .stdin(std::fs::File::open(&input).unwrap())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_near_an_address_is_read_and_printed_as_elsewhere() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut part = |first: bool| match rng.u8(0..8) {
+        0 => ":".to_owned(),
+        1 if !first => "::".into(),
+        2 => format!("{}.{}.{}.{}", rng.u16(0..300), rng.u8(0..12), rng.u8(..), rng.u8(..)),
+        3 => "0".into(),
+        _ => format!("{}{:x}", if first { "" } else { ":" }, rng.u16(..)),
+    };
+    let mut texts: Vec<String> =
+        (0..20_000).map(|i| (0..1 + i % 9).map(|at| part(at == 0)).collect()).collect();
+    texts.extend((0..2_000).map(|i| format!("::{}", texts[i])).collect::<Vec<_>>());
+    let lines: Vec<_> = texts.iter().map(|text| format!("prefix {text}")).collect();
+    let mut valid = 0;
+    for (text, said) in texts.iter().zip(said(&lines)) {
+        let standard = text.parse::<IpAddr>().map_or("wrong".into(), |address| address.to_string());
+        valid += u32::from(standard != "wrong");
+        assert_eq!(said, standard, "{text}");
+    }
+    assert!(valid > 500, "{valid}");
+}
+
+#[test]
+fn numbers_prefixes_tables_and_checksums() {
+    let cases = [
+        ("number 0x1F", "31"),
+        ("number 18446744073709551615", "18446744073709551615"),
+        ("number 18446744073709551616", "wrong"),
+        ("number 12a", "wrong"),
+        ("number ", "wrong"),
+        ("mac 02-00-5e-AB-cd:0f", "02:00:5e:ab:cd:0f"),
+        ("mac 02:00:5e:ab:cd:0", "wrong"),
+        ("mac 02:00:5e:ab:cd 0f", "wrong"),
+        ("prefix 10.1.2.3/8", "10.0.0.0/8"),
+        ("prefix 2001:db8:ffff::/33", "2001:db8:8000::/33"),
+        ("prefix 10.0.0.0/33", "wrong"),
+        ("prefix 10.0.0.0/", "wrong"),
+        ("prefix 10.0.0.0/0x8", "wrong"),
+        ("prefix ::/129", "wrong"),
+        ("has 10.0.0.0/9 0a7f0000", "1"),
+        ("has 10.0.0.0/9 0a800000", "0"),
+        ("checksum 45000073000000004011b861c0a80001c0a800c7", "16384"),
+        ("checksum 45000073000040004011b861c0a80001c0a800c7", "0"),
+        ("checksum 450000730000400040110000c0a80001c0a800c7", "47201"),
+        // RFC 1624, section 4: the case that equation 2 gets wrong.
+        ("l4 0,0,0xdd2f 5555,3285", "0"),
+        ("l4 0,2,0xdd2f 5555,3285", "65535"),
+        ("l4 0,2,0 5555,3285", "0"),
+        ("l4 1,0,0x1234 5555,3285", "4660"),
+        ("l4 1,1,0x0a01 0a000001,c0000207", "49671"),
+        ("insert 0.0.0.0/0 1", "1"),
+        ("insert 10.0.0.0/8 2", "2"),
+        ("insert 10.1.0.0/16 3", "3"),
+        ("insert 10.1.0.0/16 4", "3"),
+        ("insert 10.1.2.3 5", "5"),
+        ("insert 2001:db8::/32 6", "6"),
+        ("insert 2001:db8::/65 7", "7"),
+        ("insert 2001:db8::1 8", "8"),
+        ("find 10.1.2.3", "5"),
+        ("find 10.1.2.4", "3"),
+        ("find 10.2.0.1", "2"),
+        ("find 11.0.0.1", "1"),
+        ("find 2001:db8::1", "8"),
+        ("find 2001:db8::2", "7"),
+        ("find 2001:db8:0:0:8000::", "6"),
+        ("find 2002::", "none"),
+        ("remove 10.1.0.0/16", "1"),
+        ("remove 10.1.0.0/16", "0"),
+        ("find 10.1.2.4", "2"),
+    ];
+    let lines: Vec<_> = cases.iter().map(|(line, _)| (*line).to_owned()).collect();
+    for ((line, expected), said) in cases.iter().zip(said(&lines)) {
+        assert_eq!(said, *expected, "{line}");
+    }
+}
+
+/// An IPv4 or IPv6 packet to this address; in IPv4 the header's checksum is right.
+fn packet(to: &str, ttl: u8) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    match to.parse().unwrap() {
+        IpAddr::V4(to) => {
+            let mut header = [0x45, 0, 0, 20, 0, 0, 0, 0, ttl, 17, 0, 0, 192, 0, 2, 1, 0, 0, 0, 0];
+            header[16..].copy_from_slice(&to.octets());
+            let sum = packet::checksum::Sum::of(&header).finish();
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+            frame.extend([8, 0]);
+            frame.extend(header);
+        }
+        IpAddr::V6(to) => {
+            let mut header = [0u8; 40];
+            (header[0], header[6], header[7]) = (0x60, 59, ttl);
+            header[24..].copy_from_slice(&to.octets());
+            frame.extend([0x86, 0xdd]);
+            frame.extend(header);
+        }
+    }
+    frame.resize(64, 0);
+    frame
+}
+
+#[test]
+fn routes_follow_ports_that_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "examples/modules/route.c";
+    let logics = [
+        modules::wasm(source, folder.path(), &[]).unwrap(),
+        modules::native(source, folder.path(), &[]).unwrap(),
+        modules::wasm_from_rust("examples/modules/route.rs", folder.path()).unwrap(),
+    ];
+    for logic in logics {
+        let routes = "routes = \"10.0.0.0/8=p1  10.1.0.0/16=p2 2001:db8::/32=p2\"";
+        let bridge = config::bridge("br0", &logic) + &format!("params = {{ {routes} }}\n");
+        let ports: String = (0..3).map(|id| config::memif(&format!("p{id}"), id, "")).collect();
+        let daemon = Daemon::start(&(bridge + &ports)).unwrap();
+        let mut senders: Vec<_> = (0..3).map(|id| Sender::connect(&daemon, id).unwrap()).collect();
+        (0..3).for_each(|id| _ = daemon.wait_up("br0", &format!("p{id}")).unwrap());
+        for (to, port) in [("10.2.0.1", 1), ("10.1.0.1", 2), ("2001:db8::5", 2)] {
+            senders[0].send(&packet(to, 64)).unwrap();
+            let got =
+                until("a routed packet", Duration::from_secs(20), || Ok(senders[port].received().pop()));
+            assert_eq!(
+                got.unwrap(),
+                packet(to, 63),
+                "{logic}: {to}: one hop less, and a checksum that is right"
+            );
+        }
+        let find = |address: &str| {
+            let output = daemon.cli(&["logic", "call", "br0", "find", address]).unwrap();
+            String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+        };
+        assert_eq!(find("10.1.2.3"), "10.1.2.3: port p2, index 2\n");
+        assert!(find("11.0.0.1").contains("11.0.0.1: no route"), "{}", find("11.0.0.1"));
+        assert!(find("10.0.0.0/8").contains("find takes an address"));
+        // p1 comes back at another index.
+        daemon.run(&["port", "del", "br0", "p1"]).unwrap();
+        assert_eq!(find("10.9.9.9"), "10.9.9.9: port p1, which the bridge does not have\n");
+        let socket = format!("socket={}", daemon.path("memif"));
+        for (name, id) in [("other", 8), ("p1", 1)] {
+            daemon
+                .run(&[
+                    "port",
+                    "add",
+                    "br0",
+                    name,
+                    "--type",
+                    "memif",
+                    "--opt",
+                    &socket,
+                    "--opt",
+                    &format!("id={id}"),
+                ])
+                .unwrap();
+        }
+        assert_eq!(find("10.9.9.9"), "10.9.9.9: port p1, index 3\n");
+        senders[1] = Sender::connect(&daemon, 1).unwrap();
+        daemon.wait_up("br0", "p1").unwrap();
+        senders[0].send(&packet("10.2.0.2", 9)).unwrap();
+        let got = until("a routed packet", Duration::from_secs(20), || Ok(senders[1].received().pop()));
+        assert_eq!(got.unwrap(), packet("10.2.0.2", 8), "{logic}");
+        senders[0].send(&packet("10.2.0.2", 1)).unwrap();
+        let shown = daemon.run(&["logic", "show", "br0"]).unwrap();
+        for part in ["expired", "table routes4: 2 of 256", "10.1.0.0", "LENGTH"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        // The table is made from the parameter: nothing of the old routes stays.
+        daemon.run(&["logic", "set", "br0", &logic, "--param", "routes=0.0.0.0/0=p2"]).unwrap();
+        assert_eq!(find("10.2.0.2"), "10.2.0.2: port p2, index 2\n");
+        let refused =
+            daemon.cli(&["logic", "set", "br0", &logic, "--param", "routes=10.0.0.0/40=p2"]).unwrap();
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(error.contains("it refuses to start: ") && error.contains("prefix"), "{error}");
+    }
+}

@@ -1,0 +1,286 @@
+//! Native modules that do not return, and that crash: what the operator sees, and what goes on.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use e2e::frames::Sender;
+use e2e::{Daemon, Running, config, modules, until};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The packet on which the module does what it was compiled for.
+fn trigger() -> Vec<u8> {
+    let mut frame = [&[2, 0, 0, 0, 0, 0x99, 2, 0, 0, 0, 0, 1][..], &[0x88, 0xb5]].concat();
+    frame.resize(60, 0);
+    frame
+}
+
+fn harmless(number: u8) -> Vec<u8> {
+    let mut frame = trigger();
+    (frame[12], frame[13], frame[20]) = (8, 0, number);
+    frame
+}
+
+fn broken(how: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let logic = modules::native("tests/modules/broken.c", folder.path(), &[&format!("-D{how}")]).unwrap();
+    (folder, logic)
+}
+
+/// Two modules at a time are two, though the files that they are loaded from are closed one after the other.
+#[test]
+fn modules_of_several_bridges_are_what_their_files_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (route, learning) = ("examples/modules/route.c", "examples/modules/learning.c");
+    let [route, learning] =
+        [route, learning].map(|source| modules::native(source, folder.path(), &[]).unwrap());
+    let params = "params = { routes = \"\" }\n";
+    let bridges = config::bridge("a", &learning)
+        + &config::bridge("b", &route)
+        + params
+        + &config::bridge("c", &learning);
+    let daemon = Daemon::start(&bridges).unwrap();
+    for (bridge, table) in [("a", "table fdb: 0"), ("b", "table routes4: 0"), ("c", "table fdb: 0")] {
+        let shown = daemon.run(&["logic", "show", bridge]).unwrap();
+        assert!(shown.contains(table), "{bridge}: {shown}");
+        let (_, answer) =
+            soon(&daemon, &["logic", "call", bridge, if bridge == "b" { "find" } else { "forget" }, "x"]);
+        let said = if bridge == "b" { "find takes an address" } else { "forget takes a MAC address" };
+        assert!(answer.contains(said), "{bridge}: {answer}");
+    }
+}
+
+/// Bridge `evil` with this logic and `good` with a hub, two ports with clients each, on one worker.
+fn rig(logic: &str) -> (Daemon, Vec<Sender>) {
+    let pair = |first: u32| {
+        config::memif(&format!("p{first}"), first, "")
+            + &config::memif(&format!("p{}", first + 1), first + 1, "")
+    };
+    let bridges = config::bridge("evil", logic) + &pair(0) + &config::bridge("good", "hub") + &pair(2);
+    let daemon = Daemon::start(&bridges).unwrap();
+    let senders = (0..4).map(|id| Sender::connect(&daemon, id).unwrap()).collect();
+    for (bridge, id) in [("evil", 0), ("evil", 1), ("good", 2), ("good", 3)] {
+        daemon.wait_up(bridge, &format!("p{id}")).unwrap();
+    }
+    (daemon, senders)
+}
+
+/// Bridge `good` passes a packet.
+fn passes(senders: &mut [Sender], number: u8) {
+    senders[2].send(&harmless(number)).unwrap();
+    until("a packet of the other bridge", LIMIT, || {
+        Ok(senders[3].received().contains(&harmless(number)).then_some(()))
+    })
+    .unwrap();
+}
+
+/// A command that must answer soon; returns its exit code and all that it wrote.
+fn soon(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
+    let begun = Instant::now();
+    let output = daemon.cli(arguments).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(15), "{arguments:?} took {:?}", begun.elapsed());
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Text with each number of seconds replaced.
+fn timeless(text: &str) -> String {
+    let mut words: Vec<_> = text.split(' ').map(str::to_owned).collect();
+    for i in 1..words.len() {
+        if words[i].starts_with('s') && words[i].trim_end_matches([';', ',', '\n']) == "s" {
+            words[i - 1] = "N".into();
+        }
+    }
+    words.join(" ")
+}
+
+#[test]
+fn one_that_loops_is_shown_and_keeps_only_its_own_queue() {
+    let (_folder, logic) = broken("SPIN");
+    let (mut daemon, mut senders) = rig(&logic);
+    let log = daemon.path("events");
+    let mut events = daemon.command(&["events", "--json"]).unwrap();
+    let _events =
+        Running::start(events.stdout(std::fs::File::create(&log).unwrap()).stderr(Stdio::null())).unwrap();
+    let mut mtu = 1500;
+    until("the listener", LIMIT, || {
+        mtu += 1;
+        daemon.run(&["port", "set", "good", "p3", "--mtu", &mtu.to_string()])?;
+        Ok((!std::fs::read_to_string(&log)?.is_empty()).then_some(()))
+    })
+    .unwrap();
+    senders[0].post(&trigger()).unwrap();
+    let sentence = format!(
+        "{logic} of bridge evil has not returned on worker 0 for N s; set another logic, then restart the daemon to free the thread and \
+         the queue that it serves"
+    );
+    let shown = until("the module to be shown as stuck", LIMIT, || {
+        let shown = soon(&daemon, &["status"]).1;
+        Ok(shown.contains("stuck").then_some(shown))
+    })
+    .unwrap();
+    assert!(timeless(&shown).contains(&format!("  stuck  {sentence}\n")), "{shown}");
+    let bridge = soon(&daemon, &["bridge", "show", "evil"]).1;
+    assert!(timeless(&bridge).contains(&format!("stuck     {sentence}\n")), "{bridge}");
+    assert!(!soon(&daemon, &["bridge", "show", "good"]).1.contains("stuck"));
+    let worker = soon(&daemon, &["worker", "show"]).1;
+    assert!(timeless(&worker).contains(&format!("stuck: {sentence}\n")), "{worker}");
+    until("the log and the event", LIMIT, || {
+        let logged = timeless(&daemon.log())
+            .contains(&format!("{sentence}; the bridge's packets are dropped as logic-fault"));
+        let told = std::fs::read_to_string(&log)?;
+        Ok((logged && told.contains("logic-stuck") && timeless(&told).contains(&sentence)).then_some(()))
+    })
+    .unwrap();
+    // The worker's other queues are served. The module gets no more packets, but those are counted.
+    passes(&mut senders, 1);
+    senders[1].send(&harmless(2)).unwrap();
+    assert!(daemon.run(&["port", "stats", "evil", "p1"]).unwrap().contains("logic-fault"));
+    // Everything can be changed; what cannot be is said.
+    let (code, said) = soon(&daemon, &["logic", "set", "evil", "hub"]);
+    assert_eq!((code, timeless(&said)), (Some(0), format!("mswitch: note: {sentence}\n")));
+    senders[1].send(&harmless(3)).unwrap();
+    until("a packet of the bridge", LIMIT, || Ok(senders[0].received().contains(&harmless(3)).then_some(())))
+        .unwrap();
+    assert!(soon(&daemon, &["status"]).1.contains("stuck"), "its thread is not free");
+    assert_eq!(soon(&daemon, &["port", "del", "evil", "p0"]).0, Some(0));
+    passes(&mut senders, 4);
+    let begun = Instant::now();
+    daemon.terminate().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(timeless(&daemon.log()).matches(&sentence).count() >= 2, "{}", daemon.log());
+}
+
+/// One that waits for something is stuck only until it goes on.
+#[test]
+fn one_that_returns_after_all_serves_its_bridge_again() {
+    let (_folder, logic) = broken("NAP");
+    let (daemon, mut senders) = rig(&logic);
+    let log = daemon.path("events");
+    let mut events =
+        daemon.command(&["events", "evil", "--kind", "logic-stuck", "--kind", "logic-resumed"]).unwrap();
+    let _events =
+        Running::start(events.stdout(std::fs::File::create(&log).unwrap()).stderr(Stdio::null())).unwrap();
+    senders[0].post(&trigger()).unwrap();
+    until("the module to be shown as stuck", LIMIT, || {
+        Ok(daemon.run(&["status"])?.contains("  stuck  ").then_some(()))
+    })
+    .unwrap();
+    passes(&mut senders, 1);
+    until("the module to return", LIMIT, || Ok((!daemon.run(&["status"])?.contains("stuck")).then_some(())))
+        .unwrap();
+    until("the event", LIMIT, || {
+        let told = timeless(&std::fs::read_to_string(&log)?);
+        Ok(told
+            .contains(&format!("logic-resumed: {logic} of bridge evil has returned after N s"))
+            .then_some(()))
+    })
+    .unwrap();
+    assert!(daemon.log().contains("the module has returned"), "{}", daemon.log());
+    for from in [0, 1] {
+        senders[from].send(&harmless(5)).unwrap();
+        let to = &mut senders[1 - from];
+        until("a packet of the bridge", LIMIT, || Ok(to.received().contains(&harmless(5)).then_some(())))
+            .unwrap();
+    }
+}
+
+/// With several workers, the one that is stuck is named, and a queue that it holds cannot be moved.
+#[test]
+fn a_queue_in_a_stuck_batch_cannot_be_moved() {
+    let (_folder, logic) = broken("SPIN");
+    let ports: String = (0..2).map(|id| config::memif(&format!("p{id}"), id, "")).collect();
+    let daemon = Daemon::start_with(&(config::bridge("evil", &logic) + &ports), "0,1").unwrap();
+    let mut sender = Sender::connect(&daemon, 0).unwrap();
+    daemon.wait_up("evil", "p0").unwrap();
+    sender.post(&trigger()).unwrap();
+    let stuck = until("the module to be shown as stuck", LIMIT, || {
+        let status = daemon.json(&["status"])?;
+        Ok(status["stuck"].get(0).cloned())
+    })
+    .unwrap();
+    assert_eq!((&stuck["bridge"], &stuck["module"]), (&"evil".into(), &logic.as_str().into()), "{stuck}");
+    let worker = stuck["worker"].as_u64().unwrap();
+    let (code, said) = soon(&daemon, &["worker", "pin", "evil", "p0", "0", &(1 - worker).to_string()]);
+    let refusal = format!(
+        "bridge \"evil\", port \"p0\": {logic} of bridge evil has not returned on worker {worker} for N s;"
+    );
+    assert_eq!((code, timeless(&said).contains(&refusal)), (Some(1), true), "{said}");
+}
+
+#[test]
+fn one_that_loops_in_a_command_a_trace_or_its_start_holds_up_nobody() {
+    let (_folder, logic) = broken("SPIN");
+    let (mut daemon, mut senders) = rig(&logic);
+    let late = |function: &str| {
+        format!(
+            "`{function}` has not returned within 5 s; native code cannot be stopped, so it keeps a thread busy until the daemon is \
+             restarted"
+        )
+    };
+    assert_eq!(soon(&daemon, &["logic", "call", "evil", "hello"]), (Some(0), "!\n".into()));
+    let (code, said) = soon(&daemon, &["logic", "call", "evil", "spin"]);
+    assert_eq!((code, said.contains(&format!("`spin`: {}", late("msw_command")))), (Some(1), true), "{said}");
+    let (code, said) = soon(&daemon, &["logic", "call", "evil", "hello"]);
+    let busy = "`hello`: command `spin` has been running for N s, and the module carries out one at a time; try again later, or set the \
+                logic again";
+    assert_eq!((code, timeless(&said).contains(busy)), (Some(1), true), "{said}");
+    let packet: String = trigger().iter().map(|byte| format!("{byte:02x}")).collect();
+    let (code, said) = soon(&daemon, &["trace", "evil", "--port", "p0", "--packet", &packet]);
+    assert_eq!(
+        (code, said.contains("the module fails: `msw_forward` has not returned within 5 s")),
+        (Some(0), true),
+        "{said}"
+    );
+    passes(&mut senders, 1);
+    let (_other, starting) = broken("SPIN_START");
+    let (code, said) = soon(&daemon, &["logic", "set", "good", &starting]);
+    assert_eq!(
+        (code, said.contains(&format!("{starting}: {}", late("msw_start")))),
+        (Some(1), true),
+        "{said}"
+    );
+    passes(&mut senders, 2);
+    // Setting it again gives it an instance for commands that is free.
+    assert_eq!(soon(&daemon, &["logic", "set", "evil", &logic]).0, Some(0));
+    assert_eq!(soon(&daemon, &["logic", "call", "evil", "hello"]), (Some(0), "!\n".into()));
+    // There is an end to the threads that are left behind.
+    let (code, said) = soon(&daemon, &["logic", "call", "evil", "spin"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(soon(&daemon, &["logic", "set", "evil", "hub"]).0, Some(0));
+    let (code, said) = soon(&daemon, &["logic", "set", "evil", &logic]);
+    let full = "`msw_describe` is not called: 4 earlier calls of native modules have not returned; restart the daemon";
+    assert_eq!((code, said.contains(full)), (Some(1), true), "{said}");
+    let begun = Instant::now();
+    daemon.terminate().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn one_that_crashes_is_named_in_the_last_line() {
+    for (how, signal, name, what) in [
+        ("NULL_POINTER", 11, "SIGSEGV", " at address 0x0"),
+        ("HOST", 11, "SIGSEGV", " at address 0x8"),
+        ("DEEP", 6, "SIGSEGV", " at address 0x"),
+        ("ABORT", 6, "SIGABRT", " (abort, failed assertion or panic)"),
+        ("DIVIDE", 8, "SIGFPE", " at address 0x"),
+    ] {
+        let (_folder, logic) = broken(how);
+        let (mut daemon, mut senders) = rig(&logic);
+        // Another one's handlers are there too.
+        let wasm = modules::wasm("examples/modules/octet.c", daemon.folder(), &[]).unwrap();
+        daemon.run(&["logic", "set", "good", &wasm]).unwrap();
+        senders[0].post(&trigger()).unwrap();
+        let status = daemon.wait().unwrap();
+        let log = daemon.log();
+        let line = format!("mswitch: module {logic} crashed in `msw_forward`: {name}{what}");
+        assert!(log.contains(&line), "{how}: {line}: {log}");
+        assert!(
+            log.contains("; native modules share the memory of mswitch, so the process ends\n"),
+            "{how}: {log}"
+        );
+        assert_eq!(log.matches("crashed in").count(), 1, "{how}: {log}");
+        assert_eq!(status.signal(), Some(signal), "{how}: {status}");
+    }
+}
