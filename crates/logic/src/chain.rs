@@ -162,11 +162,14 @@ impl SwitchLogic for Chain {
             let Some(mut left) = batch.rest(&mut rest) else { break };
             left.speaks(Some((number, stage.word)));
             for v in left.packets() {
-                left.remark(v, "it is this one's to decide", &[]);
+                left.remark(v, "this stage decides", &[]);
             }
             explained &= stage.logic.explain(&mut left);
         }
         batch.speaks(None);
+        if let Some(mut left) = batch.rest(&mut rest) {
+            left.packets().for_each(|v| left.remark(v, "no stage has decided where it goes", &[]));
+        }
         batch.end_of_stages(rest);
         explained
     }

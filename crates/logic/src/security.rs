@@ -5,7 +5,7 @@
 //! this, for the loop over its packets is compiled without.
 
 use fabric::protection::Security;
-use fabric::{Batch, DropReason, PortIndex, Value, VersionId};
+use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
 use packet::MacAddr;
 use packet::ether;
 
@@ -149,7 +149,14 @@ impl Sources for Explained<'_> {
             return Heard::Refused;
         }
         let foreseen = self.foresee(fdb, src, key);
-        remark_station(batch, v, src, foreseen);
+        let most = self.guarded.as_ref().and_then(|guarded| guarded.security.max_stations);
+        match (foreseen, most) {
+            (Some(Foresight::NoRoom), Some(most)) if fdb.stations_at(batch.ingress()) >= most => {
+                let values = [Value::Mac(src), Value::Port(batch.ingress()), Value::Number(most.into())];
+                batch.remark(v, "its source, {}, is new, and {} has its `max-stations`, {}", &values);
+            }
+            _ => remark_station(batch, v, src, foreseen),
+        }
         if !batch.is_rehearsal() {
             return match &mut self.guarded {
                 Some(guarded) => guarded.heard(fdb, batch, v, src, key),
@@ -188,7 +195,11 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
         None => batch.remark(v, "its source, {}, is a group address: nothing is learned", &[mac]),
         Some(Foresight::Known) => batch.remark(v, "its source, {}, is known at {}", &[mac, here]),
         Some(Foresight::Surplus) => {
-            batch.remark(v, "its source, {}, is one too many at {} and is forgotten", &[mac, here]);
+            batch.remark(
+                v,
+                "its source, {}, exceeds the `max-stations` of {} and is forgotten",
+                &[mac, here],
+            );
         }
         Some(Foresight::Moves(from)) => {
             batch.remark(v, "its source, {}, has moved from {} to {}", &[mac, Value::Port(from), here]);
@@ -199,7 +210,7 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
         Some(Foresight::Elsewhere(at)) => {
             batch.remark(
                 v,
-                "its source, {}, is at {}, and not to be taken to {}",
+                "its source, {}, is known at {} and may not move to {}",
                 &[mac, Value::Port(at), here],
             );
         }
@@ -216,6 +227,16 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
     }
 }
 
+/// Explains what source guard does not allow.
+#[cold]
+fn remark_source(security: &Security, batch: &mut Batch<'_>, v: VersionId, src: MacAddr) {
+    if batch.is_explained() {
+        let claim = Value::Text(Text::of(source_guard::claim(batch.header(v), &security.sources)));
+        let text = "{} from {} is not among the `sources` of {}";
+        batch.remark(v, text, &[claim, Value::Mac(src), Value::Port(batch.ingress())]);
+    }
+}
+
 /// Whether a packet's source may speak, as far as that needs no table; if not, it is dropped and counted.
 pub fn admits_packet(security: &Security, batch: &mut Batch<'_>, v: VersionId) -> bool {
     match ether::addresses(batch.header(v)) {
@@ -228,6 +249,11 @@ pub fn admits_packet(security: &Security, batch: &mut Batch<'_>, v: VersionId) -
 pub(crate) fn admits(security: &Security, batch: &mut Batch<'_>, v: VersionId, src: MacAddr) -> bool {
     // A group is no station (IEEE 802.3 §3.2.3): what claims to come from one could not be counted.
     if security.guards_stations() && (src.is_multicast() || !security.names(src)) {
+        let text = match src.is_multicast() {
+            true => "its source, {}, is a group address, which {} takes from nobody",
+            false => "its source, {}, is not among the `stations` of {}",
+        };
+        batch.remark(v, text, &[Value::Mac(src), Value::Port(batch.ingress())]);
         batch.discard(v, DropReason::StationLimit);
         return false;
     }
@@ -242,6 +268,7 @@ pub(crate) fn admits(security: &Security, batch: &mut Batch<'_>, v: VersionId, s
         verdict => verdict,
     };
     if verdict != Verdict::Allowed {
+        remark_source(security, batch, v, src);
         batch.discard(v, DropReason::SourceGuard);
         return false;
     }

@@ -228,7 +228,18 @@ pub(crate) enum PortCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Show what ports have carried and dropped
+    /// Explain the reasons for drops that `port stats` shows; needs no daemon
+    #[command(after_help = examples!("mswitch port reasons", "mswitch port reasons vlan"))]
+    Reasons {
+        /// This reason only
+        reason: Option<String>,
+        /// Print Markdown: docs/drops.md
+        #[arg(long, conflicts_with_all = ["reason", "json"])]
+        markdown: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show what ports have carried and dropped; `mswitch port reasons` explains the reasons for drops
     #[command(after_help = examples!(
         "mswitch port stats",
         "mswitch port stats br0 host --queues",

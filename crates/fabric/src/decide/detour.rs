@@ -1,7 +1,7 @@
 //! The way of a batch through a bridge that is mirrored or observed: as [`crate::decide::forward`], with copies for the mirrors and
 //! notes for the observers.
 
-use crate::bridge::picture::{Aside, BridgeState};
+use crate::bridge::picture::{Aside, BridgeState, PortEntry};
 use crate::bridge::port::PortIndex;
 use crate::clock;
 use crate::counters::DropReason;
@@ -10,6 +10,7 @@ use crate::decide::forward::straight;
 use crate::decide::steps::{deliver, open_port, packets_of, say};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
+use crate::observe::explain::{Remark, Value};
 use crate::observe::interest::Interest;
 use crate::observe::notes::Notes;
 use crate::observe::observer::Sightings;
@@ -120,7 +121,12 @@ pub(crate) fn decide(
     let port = match open_port(bridge, ingress) {
         Ok(port) => port,
         Err(reason) => {
-            (0..batch.len() as u16).for_each(|packet| pad.drop_packet(packet, reason));
+            let obstacle = bridge.port(ingress).map_or("is not a port of this bridge", PortEntry::obstacle);
+            for packet in 0..batch.len() as u16 {
+                let values = [Value::Port(ingress), Value::Word(obstacle)];
+                pad.notes.journal.add(|| Remark::new(packet, "{} {}", &values));
+                pad.drop_packet(packet, reason);
+            }
             return true;
         }
     };

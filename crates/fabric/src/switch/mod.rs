@@ -35,6 +35,7 @@ use crate::deliver::egress::Egress;
 use crate::observe::mirror::{Copied, Mirror};
 use crate::observe::observer::Observer;
 use crate::protect::policing::Guards;
+use crate::protect::violations::Violations;
 use crate::rx::BatchLimits;
 use crate::worker::crew::{Crew, Reserve, STAND_INS};
 use crate::worker::handle::WorkerHandle;
@@ -132,6 +133,7 @@ struct Attached {
 struct Port {
     settings: Arc<PortSettings>,
     guards: Option<Arc<Guards>>,
+    violations: Arc<Violations>,
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
     attached: Option<Attached>,

@@ -49,7 +49,7 @@ fn picture_of(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
         caps,
         max_frame,
         closed: DropReason::PortDown,
-        secured: settings.security.is_on(),
+        violations: settings.security.is_on().then(|| port.violations.clone()),
         guards: port.guards.clone(),
         settings,
     }

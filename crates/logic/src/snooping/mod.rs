@@ -59,12 +59,19 @@ impl Snooping {
     pub(crate) fn forward(&self, batch: &mut Batch<'_>, v: VersionId, group: MacAddr, frame: &Frame) {
         let mut ports = Ports::new();
         if self.everywhere(batch, v, group, frame.vid, &mut ports) {
-            batch.remark(v, "snooping leaves it to go everywhere", &[]);
+            batch.remark(v, "snooping does not restrict it: it is flooded", &[]);
             frame.flood(batch);
         } else {
             ports.retain(|port| batch.reaches(port));
-            let count = Value::Number(ports.as_slice().len() as u64);
-            batch.remark(v, "snooping knows {} ports that want it", &[count]);
+            let ingress = batch.ingress();
+            match ports.as_slice().iter().filter(|port| **port != ingress).count() {
+                0 => batch.remark(v, "no other port has a member of the group or a router behind it", &[]),
+                1 => batch.remark(v, "one other port has a member of the group or a router behind it", &[]),
+                count => {
+                    let text = "{} other ports have a member of the group or a router behind them";
+                    batch.remark(v, text, &[Value::Number(count as u64)]);
+                }
+            }
             frame.flood_among(batch, ports.as_slice());
         }
     }
