@@ -498,21 +498,26 @@ impl<'a> Batch<'a> {
         self.pad.notes.journal.open
     }
 
-    /// Drops a packet for a reason. Those of port security are kept for events too.
+    /// Drops a packet for a reason. Violations of port security are kept for events too.
     #[inline]
     pub fn discard(&mut self, v: VersionId, reason: DropReason) {
-        if let Some(port) = self.bridge.port(self.ingress)
-            && let Some(violations) = port.violations.as_deref().filter(|_| !self.rehearsal)
-        {
-            violations.note(reason, || {
-                let header = self.header(v);
-                let (_, mac) = ether::addresses(header)?;
-                let tag = ether::vlan_tag(header);
-                let vid = port.settings.vlan.ingress(tag).or(tag.map(|tag| tag.vid));
-                Some((mac, vid.unwrap_or(0)))
-            });
+        if matches!(reason, DropReason::StationLimit | DropReason::SourceGuard) {
+            self.note_violation(v, reason);
         }
         self.drop_output(v, reason);
+    }
+
+    #[cold]
+    fn note_violation(&self, v: VersionId, reason: DropReason) {
+        let Some(port) = self.bridge.port(self.ingress).filter(|_| !self.rehearsal) else { return };
+        let Some(violations) = &port.violations else { return };
+        violations.note(reason, || {
+            let header = self.header(v);
+            let (_, mac) = ether::addresses(header)?;
+            let tag = ether::vlan_tag(header);
+            let vid = port.settings.vlan.ingress(tag).or(tag.map(|tag| tag.vid));
+            Some((mac, vid.unwrap_or(0)))
+        });
     }
 
     fn mark(&mut self, v: VersionId) {

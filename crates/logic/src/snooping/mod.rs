@@ -63,14 +63,8 @@ impl Snooping {
             frame.flood(batch);
         } else {
             ports.retain(|port| batch.reaches(port));
-            let ingress = batch.ingress();
-            match ports.as_slice().iter().filter(|port| **port != ingress).count() {
-                0 => batch.remark(v, "no other port has a member of the group or a router behind it", &[]),
-                1 => batch.remark(v, "one other port has a member of the group or a router behind it", &[]),
-                count => {
-                    let text = "{} other ports have a member of the group or a router behind them";
-                    batch.remark(v, text, &[Value::Number(count as u64)]);
-                }
+            if batch.is_explained() {
+                remark_members(batch, v, ports.as_slice());
             }
             frame.flood_among(batch, ports.as_slice());
         }
@@ -205,6 +199,20 @@ impl GroupTable for Snooping {
         let mut all: Vec<_> = routers.chain(members).collect();
         all.sort_by_key(|entry| (entry.vid, entry.group, entry.version == IpVersion::V6, entry.port));
         all
+    }
+}
+
+/// Explains how many ports get a packet to a group.
+#[cold]
+fn remark_members(batch: &mut Batch<'_>, v: VersionId, ports: &[PortIndex]) {
+    let ingress = batch.ingress();
+    match ports.iter().filter(|port| **port != ingress).count() {
+        0 => batch.remark(v, "no other port has a member of the group or a router behind it", &[]),
+        1 => batch.remark(v, "one other port has a member of the group or a router behind it", &[]),
+        count => {
+            let text = "{} other ports have a member of the group or a router behind them";
+            batch.remark(v, text, &[Value::Number(count as u64)]);
+        }
     }
 }
 

@@ -46,9 +46,7 @@ pub(super) fn reasons(wanted: Option<&str>, markdown: bool, output: Output) -> R
         let known: Vec<_> = reasons.iter().map(|reason| reason.name).collect();
         if !known.contains(&wanted) {
             let instead = suggest::instead(wanted, &known);
-            return Err(Failure::new(format_args!(
-                "packets are dropped for no reason `{wanted}`; {instead}"
-            )));
+            return Err(Failure::new(format_args!("unknown reason `{wanted}`; {instead}")));
         }
         reasons.retain(|reason| reason.name == wanted);
     }
