@@ -235,8 +235,8 @@ impl Events {
 }
 
 impl Events {
-    /// Tells which packets port security has dropped, at most one of each port and reason since the last call. Those from
-    /// before anybody listened are `stale`, and forgotten.
+    /// Tells which packets port security has dropped, at most one of each port and reason since the last call. `stale`
+    /// ones, from before anybody listened, are discarded.
     fn violations(&self, state: &State, stale: bool) {
         for (name, bridge) in state.bridges().iter() {
             let Ok(found) = state.switch().take_violations(bridge.id) else { continue };

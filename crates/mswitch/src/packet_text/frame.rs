@@ -273,7 +273,8 @@ fn icmp(fields: &Fields, is_v6: bool) -> Vec<u8> {
     message
 }
 
-/// Completes the length and the checksum of a transport header with its payload. `pseudo` is the sum of the pseudo-header.
+/// Completes the length and the checksum of a transport header with its payload. `pseudo` is the sum of the
+/// pseudo-header.
 fn complete(transport: Transport, inside: &mut [u8], pseudo: Sum) {
     let checksum = |inside: &[u8]| {
         let mut sum = pseudo;
