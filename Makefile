@@ -178,8 +178,9 @@ bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idl
 	bench/idle.sh
 
 .PHONY: docs
-docs: ## make docs/configuration.md anew from the program
+docs: ## make docs/configuration.md and docs/drops.md anew from the program
 	$(CARGO) run --locked --quiet -p mswitch -- config reference >docs/configuration.md
+	$(CARGO) run --locked --quiet -p mswitch -- port reasons --markdown >docs/drops.md
 
 .PHONY: clean
 clean: ## remove what was built

@@ -4,7 +4,63 @@
 use std::time::Duration;
 
 use bench::session::{Options, Session};
-use e2e::{Daemon, config, until};
+use e2e::frames::Sender;
+use e2e::{Daemon, Running, config, until};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[test]
+fn violations_of_port_security_are_events() {
+    let ports = config::memif("a", 0, "max-stations = 1\nvlan = \"access:7\"\n")
+        + &config::memif("b", 1, "sources = [\"10.0.0.5\"]\n");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    let mut clients = [0, 1].map(|id| Sender::connect(&daemon, id).unwrap());
+    for name in ["a", "b"] {
+        daemon.wait_up("br0", name).unwrap();
+    }
+    let frame = |station: u8| [&[0xff; 6][..], &[2, 0, 0, 0, 0, station], &[0x88, 0xb5], &[0; 46]].concat();
+    clients[0].send(&frame(1)).unwrap();
+
+    let mut watch = daemon.command(&["events", "--kind", "port-security", "--json"]).unwrap();
+    let file = daemon.folder().join("events");
+    let mut watch = Running::start(watch.stdout(std::fs::File::create(&file).unwrap())).unwrap();
+    let mut sent = 0;
+    let mut next = |client: &mut Sender, packet: &[u8], reason: &str| {
+        until("the violation to be told", LIMIT, || {
+            sent += 1;
+            client.send(packet)?;
+            let text = std::fs::read_to_string(&file)?;
+            let events = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            Ok(events.into_iter().find(|event| event["reason"] == reason))
+        })
+        .unwrap()
+    };
+    let event = next(&mut clients[0], &frame(2), "station-limit");
+    assert_eq!(
+        (&event["kind"], &event["bridge"], &event["port"]),
+        (&"port-security".into(), &"br0".into(), &"a".into())
+    );
+    assert_eq!((&event["mac"], &event["vlan"]), (&"02:00:00:00:00:02".into(), &7.into()));
+    assert!(event["dropped"].as_u64().is_some_and(|dropped| dropped > 0), "{event}");
+    let ip = [&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 6, 10, 0, 0, 1][..], &[0; 26]].concat();
+    let stranger = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 3], &[8, 0], &ip].concat();
+    let event = next(&mut clients[1], &stranger, "source-guard");
+    assert_eq!(
+        (&event["port"], &event["mac"], &event["vlan"]),
+        (&"b".into(), &"02:00:00:00:00:03".into(), &0.into())
+    );
+
+    // However many there are: one event a second for each port and reason.
+    let begun = std::time::Instant::now();
+    let before = std::fs::read_to_string(&file).unwrap().lines().count();
+    for _ in 0..2000 {
+        clients[0].send(&frame(4)).unwrap();
+    }
+    let seconds = begun.elapsed().as_secs() as usize;
+    let more = std::fs::read_to_string(&file).unwrap().lines().count() - before;
+    assert!(more <= seconds + 2, "{more} events in {seconds} s");
+    watch.kill().unwrap();
+}
 
 /// Lines in the log about memif clients.
 fn lines(daemon: &Daemon) -> usize {

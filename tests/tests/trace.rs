@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 const LIMIT: Duration = Duration::from_secs(20);
 const PORTS: u32 = 4;
 
-/// A daemon whose every port has a client that the test plays.
+/// A daemon whose every port has a client that the test plays, unless it is administratively down.
 struct Rig {
     daemon: Daemon,
     clients: Vec<Sender>,
@@ -24,12 +24,14 @@ struct Rig {
 }
 
 impl Rig {
-    fn start(logic: &str, ports: &[&str], more: &str) -> Rig {
+    fn start(logic: &str, keys: &[&str], more: &str) -> Rig {
         let ports: String =
-            (0..).zip(ports).map(|(id, keys)| config::memif(&format!("p{id}"), id, keys)).collect();
+            (0..).zip(keys).map(|(id, keys)| config::memif(&format!("p{id}"), id, keys)).collect();
         let daemon = Daemon::start(&(config::bridge("br0", logic) + &ports + more)).unwrap();
         let clients = (0..PORTS).map(|id| Sender::connect(&daemon, id).unwrap()).collect();
-        (0..PORTS).for_each(|id| _ = daemon.wait_up("br0", &format!("p{id}")).unwrap());
+        for (id, _) in (0..PORTS).zip(keys).filter(|(_, keys)| !keys.contains("admin")) {
+            daemon.wait_up("br0", &format!("p{id}")).unwrap();
+        }
         let runtime = Runtime::new().unwrap();
         let api = runtime.block_on(connect(&daemon.folder().join("ctl"))).unwrap();
         Rig { daemon, clients, runtime, api }
@@ -167,6 +169,68 @@ fn a_packet_is_explained_to_people_and_programs() {
     assert_eq!(json["outputs"][0]["packet"], "ffffffffffff0200000000018100000708060001", "{json}");
     assert_eq!(json["steps"][0], "it belongs to VLAN 7");
     assert_eq!(json["packet"], hex::format(&hex::parse(arp).unwrap()));
+}
+
+#[test]
+fn a_packet_that_goes_nowhere_says_why() {
+    let rig = Rig::start(
+        "learning",
+        &[
+            "vlan = \"access:10\"\n",
+            "vlan = \"access:20\"\n",
+            "admin = \"down\"\nvlan = \"access:30\"\n",
+            "vlan = \"trunk:20,30\"\n",
+        ],
+        "",
+    );
+    let trace = |packet: &str| rig.daemon.run(&["trace", "br0", "--packet", packet]).unwrap();
+    let text =
+        trace("in_port=p0,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,tcp,nw_dst=10.0.0.2,tp_dst=80");
+    let expected = "from p0: 02:00:00:00:00:01 > 02:00:00:00:00:02 IPv4 192.0.2.1.49152 > 10.0.0.2.80 TCP, 54 bytes\n\
+                    \x20 1. it belongs to VLAN 10\n\
+                    \x20 2. its source, 02:00:00:00:00:01, is new, and learned at p0\n\
+                    \x20 3. its destination, 02:00:00:00:00:02, is unknown\n\
+                    \x20 4. it is flooded\n\
+                    \x20 5. VLAN 10 has no other port here; p1 is access:20\n\
+                    \x20 6. p2 is access:30\n\
+                    \x20 7. p3 is trunk:20,30\n\
+                    \x20 8. dropped (no-destination): It had nowhere to go: no other port of its VLAN was up, or the logic left it undecided.\n\
+                    \x20 => dropped: no-destination\n";
+    assert_eq!(text, expected);
+    let text = trace("in_port=p0,dl_vlan=20");
+    assert!(
+        text.contains(
+            "  1. p0 is access:10: tagged packets, here of VLAN 20, may not enter\n  2. dropped (vlan): "
+        ),
+        "{text}"
+    );
+    let text = trace("in_port=p3,dl_vlan=30");
+    assert!(text.contains("no other port of VLAN 30 can take it; p2 is administratively down\n"), "{text}");
+}
+
+#[test]
+fn a_packet_may_be_written_as_text() {
+    let rig = Rig::start("learning", &["", "", "", ""], "");
+    let run = |arguments: &[&str]| rig.daemon.run(&[&["trace", "br0"], arguments].concat()).unwrap();
+    let flow = run(&["--packet", "in_port=p0,dl_vlan=10,ip,nw_dst=10.0.0.2,tcp,tp_dst=80"]);
+    let layers = "Ether()/Dot1Q(vlan=10)/IP(dst=\"10.0.0.2\")/TCP(dport=80)";
+    assert_eq!(run(&["--port", "p0", "--packet", layers]), flow);
+    assert!(flow.starts_with(
+        "from p0: 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff VLAN 10 IPv4 192.0.2.1.49152 > 10.0.0.2.80 TCP, 58 bytes\n"
+    ));
+    let complain = |arguments: &[&str]| complaint(&rig.daemon, &[&["trace", "br0"], arguments].concat());
+    assert_eq!(
+        complain(&["--packet", "in_port=p0,tpc"]),
+        "mswitch: --packet: unknown protocol `tpc`; did you mean `tcp`?\n"
+    );
+    assert_eq!(
+        complain(&["--packet", "tcp"]),
+        "mswitch: the port that the packet comes from is missing; add --port PORT\n"
+    );
+    assert_eq!(
+        complain(&["--port", "p1", "--packet", "in_port=p0,tcp"]),
+        "mswitch: the packet comes from `p1` by --port, and from `p0` by `in_port`; name one port\n"
+    );
 }
 
 /// What a command that must fail says.

@@ -9,7 +9,7 @@ use ports::Link;
 use ports::faults::Summary;
 
 use crate::desired::Applied;
-use crate::diff::{Difference, Object};
+use crate::diff::{Difference, KeyChange, Object};
 use crate::direction;
 use crate::events::nanoseconds;
 use crate::mirror::{MirrorError, parse_vlan};
@@ -18,7 +18,7 @@ use crate::reconcile::Outcome;
 use crate::refusal::Refusal;
 use crate::sflow::{CollectorReport, Report};
 use crate::state::{Bridge, Bridges, Port, State, every};
-use crate::{options, protection, proto, vlan};
+use crate::{options, protection, proto};
 
 /// A port.
 pub fn port(
@@ -43,7 +43,7 @@ pub fn port(
         link: link.into(),
         reason,
         mtu: settings.mtu,
-        vlan: vlan::format(&settings.vlan),
+        vlan: settings.vlan.to_string(),
         options: options::to_text(&port.config.spec),
         protection: protection::given(settings),
         details: details.map(|(name, value)| proto::Detail { name, value }).collect(),
@@ -218,25 +218,30 @@ pub fn applied(applied: &Applied) -> proto::Applied {
     }
 }
 
-fn port_of(object: &Object) -> String {
+/// The port that an object is; empty if it is not a port.
+pub(crate) fn port_of(object: &Object) -> String {
     match object {
         Object::Port { port, .. } => port.clone(),
         _ => String::new(),
     }
 }
 
+/// Keys and their values before and after a change.
+pub(crate) fn key_changes(changes: &[KeyChange]) -> Vec<proto::KeyChange> {
+    let change = |change: &KeyChange| {
+        let KeyChange { key, from, to } = change.clone();
+        proto::KeyChange { key, from, to }
+    };
+    changes.iter().map(change).collect()
+}
+
 fn difference(difference: &Difference) -> proto::Difference {
-    let keys = difference.keys.iter().map(|change| proto::KeyChange {
-        key: change.key.clone(),
-        from: change.from.clone(),
-        to: change.to.clone(),
-    });
     proto::Difference {
         object: difference.object.to_string(),
         bridge: difference.object.bridge().unwrap_or_default().into(),
         port: port_of(&difference.object),
         kind: difference.kind.name().into(),
-        keys: keys.collect(),
+        keys: key_changes(&difference.keys),
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 
+use crate::author::Author;
 use crate::desired::Desired;
 use crate::limits::{self, LimitError};
 use crate::metrics::{Endpoint, EndpointError};
@@ -138,21 +139,22 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
         runtime.spawn(metrics.serve(state.clone()));
     }
     let desired = Arc::new(Desired::new(state.clone(), config.daemon.clone(), path.into()));
-    let served = desired.replace(config.clone()).map_err(DaemonError::from).and_then(|applied| {
-        for (object, trouble) in applied.troubles() {
-            tracing::warn!("{object}: {trouble}; it is tried again until it works");
-        }
-        tracing::info!(
-            socket = %socket.path().display(),
-            workers = settings.workers.len().max(1),
-            bridges = config.bridges.len(),
-            ports,
-            "mswitch {} is ready",
-            env!("CARGO_PKG_VERSION")
-        );
-        notify::tell(notify::State::Ready);
-        serve(&runtime, &desired, listener, links, overran, signals, file)
-    });
+    let served =
+        desired.replace(config.clone(), &Author::Start).map_err(DaemonError::from).and_then(|applied| {
+            for (object, trouble) in applied.troubles() {
+                tracing::warn!("{object}: {trouble}; it is tried again until it works");
+            }
+            tracing::info!(
+                socket = %socket.path().display(),
+                workers = settings.workers.len().max(1),
+                bridges = config.bridges.len(),
+                ports,
+                "mswitch {} is ready",
+                env!("CARGO_PKG_VERSION")
+            );
+            notify::tell(notify::State::Ready);
+            serve(&runtime, &desired, listener, links, overran, signals, file)
+        });
     for stuck in state.stuck() {
         tracing::warn!("{stuck}");
     }
@@ -244,7 +246,7 @@ fn serve(
     })
 }
 
-/// Makes the switch match the file again, and says what that overrode.
+/// Reapplies the file and reports the runtime changes that it overrides.
 fn reload(desired: &Desired, file: Option<&Path>) {
     let Some(file) = file else {
         tracing::warn!("SIGHUP: the daemon was started without a configuration file; nothing is changed");
@@ -253,7 +255,7 @@ fn reload(desired: &Desired, file: Option<&Path>) {
     let applied = file::text_of(file)
         .and_then(|text| desired.read(&text, file))
         .map_err(Refusal::from)
-        .and_then(|config| desired.replace(config));
+        .and_then(|config| desired.replace(config, &Author::Signal("SIGHUP")));
     let applied = match applied {
         Ok(applied) => applied,
         Err(refusal) => {
@@ -264,11 +266,6 @@ fn reload(desired: &Desired, file: Option<&Path>) {
             return;
         }
     };
-    for difference in &applied.differences {
-        let keys: Vec<String> =
-            difference.keys.iter().map(|k| format!("{}: {:?} to {:?}", k.key, k.from, k.to)).collect();
-        tracing::info!("{} {} ({})", difference.object, difference.kind.name(), keys.join(", "));
-    }
     for (object, trouble) in applied.troubles() {
         tracing::warn!("{object}: {trouble}; it is tried again until it works");
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::author::Author;
 use crate::check::{self, Ours};
 use crate::diff::{self, Difference, Object};
 use crate::edit::Edit;
@@ -86,7 +87,7 @@ impl Desired {
     }
 
     /// Makes a change, whole or not at all.
-    pub fn edit(&self, edit: Edit) -> Result<(), Refusal> {
+    pub fn edit(&self, edit: Edit, author: &Author) -> Result<(), Refusal> {
         let mut wanted = self.lock();
         let mut next = wanted.clone();
         self.check_machine(&edit)?;
@@ -109,10 +110,28 @@ impl Desired {
             self.state.reconcile(&wanted, Effort::Changes);
             return Err(refusal);
         }
+        let differences = diff::between(&wanted, &next);
         *wanted = next;
         drop(wanted);
-        self.events.outcomes(&outcomes);
+        self.tell(author, &differences, &outcomes);
         Ok(())
+    }
+
+    /// Logs a change and tells of it as events.
+    fn tell(&self, author: &Author, differences: &[Difference], outcomes: &[Outcome]) {
+        if *author != Author::Start {
+            for difference in differences {
+                tracing::info!(by = %author, "{difference}");
+            }
+            // A logic whose file has changed is made anew though its configuration is the same.
+            let differs = |object: &Object| differences.iter().any(|difference| difference.object == *object);
+            for Outcome { object, action, trouble } in outcomes {
+                if trouble.is_none() && !differs(object) {
+                    tracing::info!(by = %author, "{object}: {} done", action.name());
+                }
+            }
+        }
+        self.events.changes(author, differences, outcomes);
     }
 
     /// Whether somebody else uses what a new port wants to make.
@@ -140,7 +159,7 @@ impl Desired {
     }
 
     /// Makes `config` wanted in place of what was, the daemon's own settings excepted.
-    pub fn replace(&self, config: Config) -> Result<Applied, Refusal> {
+    pub fn replace(&self, config: Config, author: &Author) -> Result<Applied, Refusal> {
         limits::raise_for(config.ports())?;
         let mut wanted = self.lock();
         let differences = diff::between(&wanted, &config);
@@ -148,7 +167,7 @@ impl Desired {
         wanted.sflow = config.sflow;
         let outcomes = self.state.reconcile(&wanted, Effort::All);
         drop(wanted);
-        self.events.outcomes(&outcomes);
+        self.tell(author, &differences, &outcomes);
         self.wake.notify_one();
         Ok(Applied { differences, outcomes })
     }
@@ -164,7 +183,7 @@ impl Desired {
                 Some(trouble) => tracing::debug!("{}: {trouble}", outcome.object),
             }
         }
-        self.events.outcomes(&outcomes);
+        self.events.retries(&outcomes);
         self.state.next_retry()
     }
 

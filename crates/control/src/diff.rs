@@ -120,11 +120,49 @@ pub struct Difference {
     pub keys: Vec<KeyChange>,
 }
 
+impl fmt::Display for Difference {
+    /// `bridge "br0", port "vm1" changed: mtu: not set -> 9000, vlan: access:7 -> access:8`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.object, self.kind.name())?;
+        if self.keys.is_empty() { Ok(()) } else { write!(out, ": {}", self.values()) }
+    }
+}
+
+impl Difference {
+    /// The keys with their values: `mtu: not set -> 9000, vlan: access:7 -> access:8`.
+    pub fn values(&self) -> impl fmt::Display {
+        let value = |KeyChange { key, from, to }: &KeyChange| {
+            let (from, to) = (Shown(from), Shown(to));
+            match self.kind {
+                Kind::Added => format!("{key}: {to}"),
+                Kind::Removed => format!("{key}: {from}"),
+                Kind::Changed => format!("{key}: {from} -> {to}"),
+            }
+        };
+        self.keys.iter().map(value).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A value in a line of the log: in quotes, with escapes, where it would be read as something else.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            "" => out.write_str("not set"),
+            text if text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '"') => {
+                write!(out, "{text:?}")
+            }
+            text => out.write_str(text),
+        }
+    }
+}
+
 type Keys = BTreeMap<String, String>;
 
 /// What must be done to the first configuration to get the second.
 pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
-    let (old, new) = (objects(from), objects(to));
+    let (old, new) = (objects(from, to), objects(to, from));
     let mut found = Vec::new();
     for (object, (keys, secret)) in &new {
         let difference = |kind, keys| Difference { object: object.clone(), kind, keys };
@@ -162,8 +200,9 @@ fn changes(from: &Keys, to: &Keys) -> Vec<KeyChange> {
         .collect()
 }
 
-/// Every object with its keys, and what is secret about it.
-fn objects(config: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
+/// Every object with its keys, and what is secret about it; without the ports that `other` has just so, so that one edit
+/// of a switch with thousands of ports writes few of them.
+fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
     let mut found = BTreeMap::from([(Object::Daemon, (keys(write::daemon(&config.daemon)), None))]);
     if let Some(sflow) = &config.sflow {
         found.insert(Object::Sflow, (keys(write::sflow(sflow)), None));
@@ -171,7 +210,10 @@ fn objects(config: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
     for bridge in &config.bridges {
         let name = &bridge.name;
         found.insert(Object::Bridge(name.clone()), (keys(write::bridge_alone(bridge)), None));
-        for port in &bridge.ports {
+        let others = other.bridge(name).map(|other| other.ports.as_slice()).unwrap_or_default();
+        // Ports mostly keep their places.
+        let is_there = |(i, port)| others.get(i) == Some(port) || others.contains(port);
+        for (_, port) in bridge.ports.iter().enumerate().filter(|entry| !is_there(*entry)) {
             let object = Object::Port { bridge: name.clone(), port: port.settings.name.clone() };
             found.insert(object, (keys(write::port(port, Secrets::Hidden)), options::secret(&port.spec)));
         }
@@ -238,6 +280,36 @@ mod tests {
         assert_eq!(keys, [("mtu", "", "9000"), ("secret", "", "(set)")]);
         let back = between(&to, &config(BASE));
         assert_eq!(back[0].kind, Kind::Removed);
+    }
+
+    #[test]
+    fn differences_are_sentences() {
+        let to = config(&format!("{BASE}mtu = 9000\nvlan = \"access:7\"\n"));
+        let sentence =
+            |from: &Config, to: &Config| between(from, to).first().map(ToString::to_string).unwrap();
+        assert_eq!(
+            sentence(&config(BASE), &to),
+            "bridge \"br0\", port \"a\" changed: mtu: not set -> 9000, vlan: not set -> access:7"
+        );
+        let mut bare = config(BASE);
+        bare.bridges[0].ports.clear();
+        assert_eq!(
+            sentence(&bare, &config(BASE)),
+            "bridge \"br0\", port \"a\" added: name: a, socket: /tmp/a.sock, type: memif"
+        );
+        assert!(sentence(&config(BASE), &bare).starts_with("bridge \"br0\", port \"a\" removed: name: a, "));
+        assert_eq!(Shown("a\nb").to_string(), "\"a\\nb\"");
+    }
+
+    #[test]
+    fn ports_in_another_order_do_not_differ() {
+        let more = "[[bridge.port]]\nname = \"b\"\ntype = \"memif\"\nsocket = \"/tmp/b.sock\"\n";
+        let from = config(&format!("{BASE}{more}"));
+        let mut to = from.clone();
+        to.bridges[0].ports.reverse();
+        assert_eq!(between(&from, &to), []);
+        to.bridges[0].ports[0].settings.mtu = 9000;
+        assert_eq!(between(&from, &to).len(), 1);
     }
 
     #[test]

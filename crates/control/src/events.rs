@@ -8,16 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fabric::PortIndex;
-use fabric::switch::LinkChange;
+use fabric::counters::QueueSnapshot;
+use fabric::switch::{LinkChange, PortRef};
+use fabric::{PortIndex, Violation};
 use logic::FdbChange;
 use ports::faults::Summary;
 use tokio::sync::{Notify, broadcast};
 
+use crate::author::Author;
+use crate::convert::{key_changes, port_of};
 use crate::desired::Desired;
-use crate::diff::Object;
+use crate::diff::{Difference, KeyChange, Kind, Object};
 use crate::proto::{Event, StuckModule};
-use crate::reconcile::Outcome;
+use crate::reconcile::{Action, Outcome};
 use crate::state::{Bridge, State};
 use crate::stuck::Stuck;
 
@@ -26,6 +29,9 @@ const ROOM: usize = 4096;
 
 /// How often stations' events are collected.
 const BEAT: Duration = Duration::from_millis(100);
+
+/// Beats between two looks for violations of port security: a port has at most one event for each reason in this time.
+const LOOKS: u32 = 10;
 
 /// The kinds of events, as in their `kind`.
 pub const KINDS: &[&str] = &[
@@ -37,9 +43,11 @@ pub const KINDS: &[&str] = &[
     "fdb-expired",
     "fdb-evicted",
     "fdb-limit",
+    "port-security",
     "logic-stuck",
     "logic-resumed",
     "config",
+    "command",
     "lost",
 ];
 
@@ -65,6 +73,19 @@ pub(crate) fn nanoseconds(at: SystemTime) -> u64 {
 /// An event of now.
 fn event(kind: &str) -> Event {
     Event { at_unix_nanoseconds: nanoseconds(SystemTime::now()), kind: kind.into(), ..Event::default() }
+}
+
+/// An event of now about an object.
+fn about(object: &Object, kind: &str) -> Event {
+    let (bridge, port) = (object.bridge().unwrap_or_default().into(), port_of(object));
+    Event { bridge, port, object: object.to_string(), ..event(kind) }
+}
+
+/// The event of something that was done, or could not be done.
+fn outcome_event(outcome: &Outcome) -> Event {
+    let Outcome { object, action, trouble } = outcome;
+    let (reason, action) = (trouble.clone().unwrap_or_default(), action.name().into());
+    Event { reason, action, ..about(object, "config") }
 }
 
 /// Events were lost.
@@ -120,37 +141,67 @@ impl Events {
         self.tell(lost(count));
     }
 
-    /// A pass did something.
-    pub fn outcomes(&self, outcomes: &[Outcome]) {
-        for Outcome { object, action, trouble } in outcomes {
-            let port = match object {
-                Object::Port { port, .. } => port.clone(),
-                _ => String::new(),
+    /// An operator changed the configuration.
+    pub fn changes(&self, author: &Author, differences: &[Difference], outcomes: &[Outcome]) {
+        let mut untold: Vec<_> = differences.iter().collect();
+        for outcome in outcomes {
+            let at = untold.iter().position(|difference| difference.object == outcome.object);
+            let keys = at.map(|at| key_changes(&untold.remove(at).keys)).unwrap_or_default();
+            self.tell(Event { by: author.to_string(), changes: keys, ..outcome_event(outcome) });
+        }
+        // The daemon's own settings change when it starts again.
+        for Difference { object, kind, keys } in untold.into_iter().filter(|d| d.object != Object::Daemon) {
+            let action = match kind {
+                Kind::Added => Action::Add,
+                Kind::Removed => Action::Remove,
+                Kind::Changed => Action::Change,
             };
-            self.tell(Event {
-                bridge: object.bridge().unwrap_or_default().into(),
-                port,
-                reason: trouble.clone().unwrap_or_default(),
-                action: action.name().into(),
-                object: object.to_string(),
-                ..event("config")
-            });
+            let outcome = Outcome { object: object.clone(), action, trouble: None };
+            let (by, changes) = (author.to_string(), key_changes(keys));
+            self.tell(Event { by, changes, ..outcome_event(&outcome) });
         }
     }
 
-    /// Collects stations' events while anybody listens, for ever.
+    /// The daemon tried again what had failed.
+    pub fn retries(&self, outcomes: &[Outcome]) {
+        outcomes.iter().for_each(|outcome| self.tell(outcome_event(outcome)));
+    }
+
+    /// An operator had something done that is no configuration.
+    pub fn command(&self, author: &Author, object: &Object, action: &str, changes: &[KeyChange]) {
+        self.tell(Event {
+            by: author.to_string(),
+            action: action.into(),
+            changes: key_changes(changes),
+            ..about(object, "command")
+        });
+    }
+
+    /// Collects what workers leave while anybody listens, for ever: stations' events at each beat, violations of port
+    /// security now and then.
     pub async fn collect(self: Arc<Self>, desired: Arc<Desired>) {
         let mut watched = false;
+        let mut beats = 0;
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            if !watched {
+            let fresh = !watched;
+            if fresh {
                 self.somebody().await;
+                beats = 0;
             }
             beat.tick().await;
             watched = self.sender.receiver_count() > 0;
+            let look = beats == 0;
+            beats = (beats + 1) % LOOKS;
             let (this, desired) = (self.clone(), desired.clone());
-            let _ = tokio::task::spawn_blocking(move || this.stations(desired.state(), watched)).await;
+            let told = move || {
+                this.stations(desired.state(), watched);
+                if look {
+                    this.violations(desired.state(), fresh);
+                }
+            };
+            let _ = tokio::task::spawn_blocking(told).await;
         }
     }
 
@@ -189,6 +240,33 @@ impl Events {
             }
             if missed > 0 {
                 self.tell(Event { bridge: name.clone(), ..lost(missed) });
+            }
+        }
+    }
+}
+
+impl Events {
+    /// Tells which packets port security has dropped, at most one of each port and reason since the last call. `stale`
+    /// ones, from before anybody listened, are discarded.
+    fn violations(&self, state: &State, stale: bool) {
+        for (name, bridge) in state.bridges().iter() {
+            let Ok(found) = state.switch().take_violations(bridge.id) else { continue };
+            if stale || found.is_empty() {
+                continue;
+            }
+            let ports = names(bridge);
+            for (port, Violation { reason, mac, vid }) in found {
+                let counters = state.switch().counters(PortRef { bridge: bridge.id, port });
+                let dropped = |queue: &QueueSnapshot| queue.drops.get(reason as usize).copied().unwrap_or(0);
+                self.tell(Event {
+                    bridge: name.clone(),
+                    port: ports.get(&port).map(|port| (*port).to_owned()).unwrap_or_default(),
+                    reason: reason.name().into(),
+                    mac: mac.to_string(),
+                    vlan: vid.into(),
+                    dropped: counters.map(|port| port.rx.iter().map(dropped).sum()).unwrap_or(0),
+                    ..event("port-security")
+                });
             }
         }
     }

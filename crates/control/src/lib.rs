@@ -8,7 +8,7 @@
 //!   reports into replies;
 //! - [`desired`] holds the configuration that is wanted, [`edit`] changes it, [`diff`] compares;
 //! - [`reconcile`] makes what runs, [`state`], match it; [`refusal`] says why not;
-//! - [`events`] tells what happens;
+//! - [`events`] tells what happens, and [`author`] by whose order;
 //! - [`model`] says what a configuration is, [`file`](mod@file) reads it from TOML with the position of every mistake,
 //!   [`keys`] lists what can stand in it,
 //!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
@@ -16,12 +16,13 @@
 //!   collectors; both read what workers write to `pages`;
 //! - [`stuck`] names modules that do not return;
 //! - `overfull` warns of ports that reached their share of a MAC table;
-//! - [`metrics`] serves the counters to Prometheus;
+//! - [`metrics`] serves the counters to Prometheus, [`drops`] explains those of dropped packets;
 //! - [`options`] reads a port type's own options, [`protection`] what a port is protected against, [`vlan`], [`rate`]
 //!   and [`cpulist`] the little grammars, [`suggest`] words what would have been right.
 //!
 //! The file and the command line meet in the same functions, so that the same mistake is answered in the same words.
 
+pub mod author;
 pub mod capture;
 pub mod check;
 pub mod client;
@@ -31,6 +32,7 @@ pub mod daemon;
 pub mod desired;
 pub mod diff;
 pub mod direction;
+pub mod drops;
 pub mod edit;
 pub mod events;
 pub mod file;

@@ -17,7 +17,9 @@ use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
+use crate::author::Author;
 use crate::desired::{Applied, Desired};
+use crate::diff::{Difference, KeyChange, Kind, Object};
 use crate::edit::{Edit, PortChange};
 use crate::events;
 use crate::file::{self, Secrets};
@@ -63,9 +65,14 @@ impl Server {
     /// Makes a change.
     async fn edit(
         &self,
+        by: Author,
         edit: impl FnOnce() -> Result<Edit, Refusal> + Send + 'static,
     ) -> Reply<proto::Done> {
-        self.ask(move |desired| desired.edit(edit()?).map(|()| proto::Done {})).await
+        self.ask(move |desired| {
+            let done = edit().and_then(|edit| desired.edit(edit, &by));
+            done.inspect_err(|refusal| tracing::debug!(%by, "refused: {refusal}")).map(|()| proto::Done {})
+        })
+        .await
     }
 
     async fn ask<T: Send + 'static>(
@@ -175,14 +182,15 @@ impl Switch for Server {
     }
 
     async fn add_bridge(&self, request: Request<proto::AddBridgeRequest>) -> Reply<proto::Done> {
+        let by = Author::of(&request);
         let proto::AddBridgeRequest { name, logic, params } = request.into_inner();
         let config = BridgeConfig { logic: logic_config(logic, params), ..BridgeConfig::new(&name) };
-        self.edit(move || Ok(Edit::AddBridge(config))).await
+        self.edit(by, move || Ok(Edit::AddBridge(config))).await
     }
 
     async fn delete_bridge(&self, request: Request<proto::DeleteBridgeRequest>) -> Reply<proto::Done> {
-        let name = request.into_inner().name;
-        self.edit(move || Ok(Edit::RemoveBridge(name))).await
+        let (by, name) = (Author::of(&request), request.into_inner().name);
+        self.edit(by, move || Ok(Edit::RemoveBridge(name))).await
     }
 
     async fn list_bridges(&self, request: Request<proto::ListBridgesRequest>) -> Reply<proto::Bridges> {
@@ -203,8 +211,8 @@ impl Switch for Server {
     }
 
     async fn add_port(&self, request: Request<proto::AddPortRequest>) -> Reply<proto::Done> {
-        let request = request.into_inner();
-        self.edit(move || {
+        let (by, request) = (Author::of(&request), request.into_inner());
+        self.edit(by, move || {
             let port = Box::new(port_config(&request)?);
             Ok(Edit::AddPort { bridge: request.bridge, port })
         })
@@ -212,8 +220,8 @@ impl Switch for Server {
     }
 
     async fn set_port(&self, request: Request<proto::SetPortRequest>) -> Reply<proto::Done> {
-        let request = request.into_inner();
-        self.edit(move || {
+        let (by, request) = (Author::of(&request), request.into_inner());
+        self.edit(by, move || {
             let change = PortChange {
                 admin_up: request.admin.as_deref().map(parse_admin).transpose()?,
                 mtu: request.mtu.map(|mtu| check_mtu(mtu.into())).transpose()?,
@@ -226,8 +234,9 @@ impl Switch for Server {
     }
 
     async fn delete_port(&self, request: Request<proto::DeletePortRequest>) -> Reply<proto::Done> {
+        let by = Author::of(&request);
         let proto::DeletePortRequest { bridge, name } = request.into_inner();
-        self.edit(move || Ok(Edit::RemovePort { bridge, port: name })).await
+        self.edit(by, move || Ok(Edit::RemovePort { bridge, port: name })).await
     }
 
     async fn list_ports(&self, request: Request<proto::ListPortsRequest>) -> Reply<proto::Ports> {
@@ -262,19 +271,26 @@ impl Switch for Server {
     }
 
     async fn pin_queue(&self, request: Request<proto::PinQueueRequest>) -> Reply<proto::Done> {
+        let by = Author::of(&request);
         let proto::PinQueueRequest { bridge, port, queue, cpu } = request.into_inner();
-        self.run(move |state| {
+        self.ask(move |desired| {
             let queue = u16::try_from(queue).map_err(|_| other(format!("there is no queue {queue}")))?;
-            state.pin(&bridge, &port, queue, cpu as usize).map(|()| proto::Done {})
+            let before = desired.state().pin(&bridge, &port, queue, cpu as usize)?;
+            let (key, from) = (format!("queue {queue}"), before.map(|cpu| format!("CPU {cpu}")));
+            let keys = vec![KeyChange { key, from: from.unwrap_or_default(), to: format!("CPU {cpu}") }];
+            let object = Object::Port { bridge, port };
+            command(desired, &by, "pin", Difference { object, kind: Kind::Changed, keys });
+            Ok(proto::Done {})
         })
         .await
     }
 
     async fn set_logic(&self, request: Request<proto::SetLogicRequest>) -> Reply<proto::LogicSet> {
+        let by = Author::of(&request);
         let proto::SetLogicRequest { bridge, logic, params } = request.into_inner();
         let logic = logic_config(logic, params);
         self.ask(move |desired| {
-            desired.edit(Edit::SetLogic { bridge: bridge.clone(), logic })?;
+            desired.edit(Edit::SetLogic { bridge: bridge.clone(), logic }, &by)?;
             let state = desired.state();
             // Somebody may have removed the bridge since.
             let seen =
@@ -296,11 +312,16 @@ impl Switch for Server {
     }
 
     async fn call_logic(&self, request: Request<proto::CallLogicRequest>) -> Reply<proto::LogicReply> {
-        let proto::CallLogicRequest { bridge, command } = request.into_inner();
-        self.run(move |state| {
+        let by = Author::of(&request);
+        let proto::CallLogicRequest { bridge, command: words } = request.into_inner();
+        self.ask(move |desired| {
             // Others need not wait for what it does.
-            let logic = find(&state.bridges(), &bridge)?.logic.clone();
-            Ok(proto::LogicReply { message: logic.call(&command)? })
+            let logic = find(&desired.state().bridges(), &bridge)?.logic.clone();
+            let message = logic.call(&words)?;
+            let (object, from, to) = (Object::Bridge(bridge), String::new(), words.join(" "));
+            let keys = vec![KeyChange { key: "command".into(), from, to }];
+            command(desired, &by, "call", Difference { object, kind: Kind::Added, keys });
+            Ok(proto::LogicReply { message })
         })
         .await
     }
@@ -341,31 +362,44 @@ impl Switch for Server {
     }
 
     async fn flush_fdb(&self, request: Request<proto::FlushFdbRequest>) -> Reply<proto::Flushed> {
+        let by = Author::of(&request);
         let proto::FlushFdbRequest { bridge: name, port } = request.into_inner();
-        self.run(move |state| {
-            let bridges = state.bridges();
+        self.ask(move |desired| {
+            let bridges = desired.state().bridges();
             let table = mac_table(find(&bridges, &name)?, &name)?;
-            let port = match port.as_str() {
+            let at = match port.as_str() {
                 "" => None,
                 port => Some(find_port(&bridges, &name, port)?.at.port),
             };
-            Ok(proto::Flushed { entries: table.flush(port, true) as u64 })
+            let stations = || at.map_or_else(|| table.len(), |port| table.stations_at(port) as usize);
+            let from = stations().to_string();
+            let entries = table.flush(at, true) as u64;
+            let to = stations().to_string();
+            drop(bridges);
+            let object = match at {
+                Some(_) => Object::Port { bridge: name, port },
+                None => Object::Bridge(name),
+            };
+            let keys = vec![KeyChange { key: "stations".into(), from, to }];
+            command(desired, &by, "flush", Difference { object, kind: Kind::Changed, keys });
+            Ok(proto::Flushed { entries })
         })
         .await
     }
 
     async fn add_fdb_entry(&self, request: Request<proto::AddFdbEntryRequest>) -> Reply<proto::Done> {
+        let by = Author::of(&request);
         let proto::AddFdbEntryRequest { bridge, mac: address, vlan, port } = request.into_inner();
         self.ask(move |desired| {
             mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?;
             let station = StationConfig { mac: mac(&address)?, vlan: vid(vlan)?, port };
-            desired.edit(Edit::AddStation { bridge, station }).map(|()| proto::Done {})
+            desired.edit(Edit::AddStation { bridge, station }, &by).map(|()| proto::Done {})
         })
         .await
     }
 
     async fn delete_fdb_entry(&self, request: Request<proto::DeleteFdbEntryRequest>) -> Reply<proto::Done> {
-        let request = request.into_inner();
+        let (by, request) = (Author::of(&request), request.into_inner());
         self.ask(move |desired| {
             let (vlan, mac) = (vid(request.vlan)?, mac(&request.mac)?);
             let bridge = request.bridge;
@@ -374,17 +408,21 @@ impl Switch for Server {
                     "bridge \"{bridge}\" has no such address: {mac}, VLAN {vlan}; `mswitch fdb show {bridge}` shows those it has"
                 )));
             }
-            desired.edit(Edit::RemoveStation { bridge: bridge.clone(), mac, vlan })?;
+            desired.edit(Edit::RemoveStation { bridge: bridge.clone(), mac, vlan }, &by)?;
             // One that was learned is in no configuration.
-            mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?.remove(vlan, mac);
+            let learned = mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?.remove(vlan, mac);
+            if learned {
+                let object = Object::Station { bridge, vlan, mac };
+                command(desired, &by, "forget", Difference { object, kind: Kind::Removed, keys: Vec::new() });
+            }
             Ok(proto::Done {})
         })
         .await
     }
 
     async fn set_sflow(&self, request: Request<proto::SetSflowRequest>) -> Reply<proto::Done> {
-        let request = request.into_inner();
-        self.edit(move || {
+        let (by, request) = (Author::of(&request), request.into_inner());
+        self.edit(by, move || {
             let named = !request.collectors.is_empty();
             let collectors: Result<Vec<_>, _> = request.collectors.iter().map(|text| text.parse()).collect();
             Ok(Edit::SetSflow(SflowChange {
@@ -398,8 +436,8 @@ impl Switch for Server {
         .await
     }
 
-    async fn delete_sflow(&self, _: Request<proto::DeleteSflowRequest>) -> Reply<proto::Done> {
-        self.edit(|| Ok(Edit::RemoveSflow)).await
+    async fn delete_sflow(&self, request: Request<proto::DeleteSflowRequest>) -> Reply<proto::Done> {
+        self.edit(Author::of(&request), || Ok(Edit::RemoveSflow)).await
     }
 
     async fn get_sflow(&self, _: Request<proto::GetSflowRequest>) -> Reply<proto::Sflow> {
@@ -430,8 +468,9 @@ impl Switch for Server {
     }
 
     async fn add_mirror(&self, request: Request<proto::AddMirrorRequest>) -> Reply<proto::Done> {
+        let by = Author::of(&request);
         let asked = request.into_inner().mirror.unwrap_or_default();
-        self.edit(move || {
+        self.edit(by, move || {
             let bridge = asked.bridge.clone();
             let mirror = convert::asked_mirror(asked)
                 .map_err(|error| Refusal::Mirror { bridge: bridge.clone(), error })?;
@@ -441,8 +480,9 @@ impl Switch for Server {
     }
 
     async fn delete_mirror(&self, request: Request<proto::DeleteMirrorRequest>) -> Reply<proto::Done> {
+        let by = Author::of(&request);
         let proto::DeleteMirrorRequest { bridge, name } = request.into_inner();
-        self.edit(move || Ok(Edit::RemoveMirror { bridge, name })).await
+        self.edit(by, move || Ok(Edit::RemoveMirror { bridge, name })).await
     }
 
     async fn list_mirrors(&self, request: Request<proto::ListMirrorsRequest>) -> Reply<proto::Mirrors> {
@@ -465,12 +505,13 @@ impl Switch for Server {
     }
 
     async fn apply_config(&self, request: Request<proto::ApplyConfigRequest>) -> Reply<proto::Applied> {
+        let by = Author::of(&request);
         let proto::ApplyConfigRequest { toml, name, dry_run } = request.into_inner();
         self.ask(move |desired| {
             let config = desired.read(&toml, Path::new(&name))?;
             let applied = match dry_run {
                 true => Applied { differences: desired.compare(&config), ..Applied::default() },
-                false => desired.replace(config)?,
+                false => desired.replace(config, &by)?,
             };
             Ok(convert::applied(&applied))
         })
@@ -526,6 +567,15 @@ impl Switch for Server {
         });
         Ok(Response::new(Box::pin(stream)))
     }
+}
+
+/// Logs something that an operator had done and that is no configuration, and tells of it as an event.
+fn command(desired: &Desired, by: &Author, action: &str, done: Difference) {
+    match done.keys.is_empty() {
+        true => tracing::info!(%by, "{}: {action}", done.object),
+        false => tracing::info!(%by, "{}: {action} ({})", done.object, done.values()),
+    }
+    desired.events().command(by, &done.object, action, &done.keys);
 }
 
 /// Whether a bridge knows a station, behind `port` if that is not empty.

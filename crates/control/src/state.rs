@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use fabric::switch::{BridgeId, PortRef};
+use fabric::switch::{BridgeId, PortRef, WorkerReport};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
 use ports::bounded::within;
@@ -269,12 +269,15 @@ impl State {
         Ok(self.switch.remove_port(port.at)?)
     }
 
-    /// Moves a receive queue to the worker on `cpu`.
-    pub fn pin(&self, bridge: &str, name: &str, queue: u16, cpu: usize) -> Result<(), Refusal> {
+    /// Moves a receive queue to the worker on `cpu`. Returns the CPU of the worker that served it before, if that was
+    /// pinned to one.
+    pub fn pin(&self, bridge: &str, name: &str, queue: u16, cpu: usize) -> Result<Option<usize>, Refusal> {
         let bridges = self.bridges();
         let port = find_port(&bridges, bridge, name)?;
+        let serves = |report: &WorkerReport| report.queues.contains(&(port.at, queue));
+        let before = self.switch.workers().into_iter().find(serves).and_then(|report| report.cpu);
         let refused = |message: String| Refusal::Port { bridge: bridge.into(), port: name.into(), message };
-        self.switch.pin(port.at, queue, cpu).map_err(|error| match error {
+        let pinned = self.switch.pin(port.at, queue, cpu).map_err(|error| match error {
             SwitchError::Gone("client") => {
                 refused("it has no client, so there is no queue to pin; connect the client first".into())
             }
@@ -288,7 +291,8 @@ impl State {
                 None => SwitchError::HeldUp.into(),
             },
             other => other.into(),
-        })
+        });
+        pinned.map(|()| before)
     }
 
     /// Lets time pass for the logics, and warns of ports that reached their share of a MAC table.
@@ -338,6 +342,7 @@ mod tests {
     use packet::ether::MacAddr;
 
     use super::*;
+    use crate::author::Author;
     use crate::desired::Desired;
     use crate::edit::{Edit, PortChange};
     use crate::file;
@@ -483,7 +488,7 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let state = Arc::new(started(&runtime));
         let desired = Desired::new(state.clone(), wanted.daemon.clone(), folder.path().join("control"));
-        desired.replace(wanted).unwrap();
+        desired.replace(wanted, &Author::Start).unwrap();
         let held_off = || {
             let bridges = state.bridges();
             let faults = find_port(&bridges, "br0", "m").unwrap().open.as_ref().unwrap().faults().unwrap();
@@ -497,10 +502,12 @@ mod tests {
         assert!(held_off() > Duration::from_secs(10));
         // It is up already: that the operator looked at it is what counts.
         let change = PortChange { admin_up: Some(true), ..PortChange::default() };
-        desired.edit(Edit::SetPort { bridge: "br0".into(), port: "m".into(), change }).unwrap();
+        let set = Edit::SetPort { bridge: "br0".into(), port: "m".into(), change };
+        desired.edit(set, &Author::Caller(None)).unwrap();
         assert_eq!(held_off(), Duration::ZERO);
         let change = PortChange::default();
-        assert!(desired.edit(Edit::SetPort { bridge: "br0".into(), port: "x".into(), change }).is_err());
-        desired.replace(crate::model::Config::default()).unwrap();
+        let set = Edit::SetPort { bridge: "br0".into(), port: "x".into(), change };
+        assert!(desired.edit(set, &Author::Caller(None)).is_err());
+        desired.replace(crate::model::Config::default(), &Author::Start).unwrap();
     }
 }

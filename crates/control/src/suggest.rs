@@ -19,7 +19,8 @@ pub fn instead<S: AsRef<str>>(wrong: &str, known: &[S]) -> String {
     }
 }
 
-fn nearest<'a, S: AsRef<str>>(wrong: &str, known: &'a [S]) -> Option<&'a str> {
+/// The known name that is nearest to a wrong one, if any is near.
+pub fn nearest<'a, S: AsRef<str>>(wrong: &str, known: &'a [S]) -> Option<&'a str> {
     known
         .iter()
         .map(|name| (strsim::damerau_levenshtein(wrong, name.as_ref()), name.as_ref()))

@@ -1,4 +1,5 @@
-//! The VLANs of a port as people write them, in the file and on the command line alike.
+//! The VLANs of a port as people write them, in the file and on the command line alike. [`VlanMode`]'s `Display` writes
+//! them.
 //!
 //! ```text
 //! transparent             frames pass as they are
@@ -66,33 +67,6 @@ fn vid(text: &str) -> Result<Vid, VlanError> {
         .ok_or_else(|| error(format!("`{text}` is not a VLAN, a number from 1 to 4094")))
 }
 
-/// Writes what [`parse`] reads.
-pub fn format(mode: &VlanMode) -> String {
-    match mode {
-        VlanMode::Transparent => "transparent".into(),
-        VlanMode::Access(vid) => format!("access:{}", vid.get()),
-        VlanMode::Trunk { native, allowed } => {
-            let mut items = if *allowed == VidSet::all() { vec!["all".to_owned()] } else { ranges(allowed) };
-            items.extend(native.map(|vid| format!("native:{}", vid.get())));
-            format!("trunk:{}", items.join(","))
-        }
-    }
-}
-
-fn ranges(set: &VidSet) -> Vec<String> {
-    let mut found: Vec<(u16, u16)> = Vec::new();
-    for vid in set.iter() {
-        match found.last_mut() {
-            Some((_, last)) if *last + 1 == vid => *last = vid,
-            _ => found.push((vid, vid)),
-        }
-    }
-    found
-        .into_iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +83,7 @@ mod tests {
             "trunk:7,native:7",
         ] {
             let mode = parse(text).unwrap();
-            assert_eq!(format(&mode), text);
+            assert_eq!(mode.to_string(), text);
         }
     }
 

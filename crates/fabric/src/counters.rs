@@ -31,41 +31,41 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Shorter than an Ethernet header.
+    /// It was shorter than an Ethernet header.
     Runt = "runt",
-    /// Longer than 65,535 bytes.
+    /// It was longer than 65,535 bytes.
     Oversize = "oversize",
-    /// The logic named no destination for it.
+    /// It had nowhere to go: no other port of its VLAN was up, or the logic left it undecided.
     NoDestination = "no-destination",
-    /// The destination is the port it came from.
+    /// Its destination is at the port where it came in.
     SamePort = "same-port",
-    /// Not allowed in or out by the port's VLAN settings.
+    /// The VLAN setting of the port where it came in, or was to leave, does not allow its VLAN.
     Vlan = "vlan",
-    /// Addressed to 01-80-C2-00-00-00..0F, which bridges do not forward (IEEE 802.1Q table 8-1).
+    /// It was addressed to 01-80-C2-00-00-00..0F, which bridges do not forward (IEEE 802.1Q table 8-1).
     ReservedGroup = "reserved-group",
-    /// The port is administratively down or has no client.
+    /// The port is administratively down, has no client or does not exist.
     PortDown = "port-down",
-    /// The destination's ring had no room.
+    /// The client of the port where it was to leave had no room for it in its ring.
     RingFull = "ring-full",
-    /// Longer than the destination's MTU allows.
+    /// It was longer than the MTU of the port where it was to leave.
     ExceedsMtu = "exceeds-mtu",
     /// Its offload metadata contradicts its headers.
     BadOffload = "bad-offload",
-    /// More header versions or outputs than a batch may have.
+    /// Its batch needed more header versions or outputs than a batch may have.
     BatchLimit = "batch-limit",
-    /// The destination's device refused it.
+    /// The device behind the port where it was to leave refused it.
     Device = "device",
-    /// Sent from an isolated port to another isolated port.
+    /// It was for an isolated port, and came from another isolated port.
     Isolated = "isolated",
-    /// Beyond the rate limit of its port.
+    /// It exceeded the rate limit of the port where it came in.
     Policed = "policed",
-    /// Beyond its port's rate limit for broadcasts, multicasts or packets to unknown stations.
+    /// It exceeded the port's limit for broadcasts, multicasts or packets to unknown stations.
     StormControl = "storm-control",
-    /// From a station that its port does not admit.
+    /// Port security does not allow its source address at the port where it came in.
     StationLimit = "station-limit",
-    /// From an IP address that its port may not use.
+    /// Source guard does not allow its IP, ARP or neighbour discovery address at the port where it came in.
     SourceGuard = "source-guard",
-    /// To or from a port that belongs to a mirror.
+    /// The port where it came in, or was to leave, belongs to a mirror.
     MirrorPort = "mirror-port",
     /// The logic chose to drop it.
     Logic = "logic",

@@ -89,7 +89,7 @@ impl Bridge {
                 caps,
                 max_frame,
                 closed,
-                secured: settings.security.is_on(),
+                violations: settings.security.is_on().then(Arc::default),
                 rate_limits,
                 settings,
             }));

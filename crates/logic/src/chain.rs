@@ -168,6 +168,9 @@ impl SwitchLogic for Chain {
             explained &= stage.logic.explain(&mut left);
         }
         batch.set_stage(None);
+        if let Some(mut left) = batch.rest(&mut rest) {
+            left.packets().for_each(|v| left.remark(v, "no stage has decided where it goes", &[]));
+        }
         batch.end_of_stages(rest);
         explained
     }

@@ -36,7 +36,7 @@ impl SwitchLogic for Dummy {
     fn explain(&self, batch: &mut Batch<'_>) -> bool {
         let to = PortIndex(batch.ingress().0 ^ 1);
         for v in batch.packets() {
-            batch.remark(v, "the other port of the pair is {}", &[Value::Port(to)]);
+            batch.remark(v, "the other port of its pair is {}", &[Value::Port(to)]);
         }
         self.forward(batch);
         true

@@ -188,7 +188,7 @@ impl Learning {
                     frame.send(batch, port);
                 }
                 None => {
-                    sources.say(batch, v, "its destination, {}, is not known", &[Value::Mac(dst)]);
+                    sources.say(batch, v, "its destination, {}, is unknown", &[Value::Mac(dst)]);
                     if batch.may_flood_unknown(v) {
                         sources.say(batch, v, "it is flooded", &[]);
                         frame.flood(batch);

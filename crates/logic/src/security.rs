@@ -5,7 +5,7 @@
 //! over its packets is compiled without it.
 
 use fabric::protection::Security;
-use fabric::{Batch, DropReason, PortIndex, Value, VersionId};
+use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
 use packet::MacAddr;
 use packet::ether;
 
@@ -154,7 +154,14 @@ impl Sources for Explained<'_> {
             return Heard::Refused;
         }
         let foreseen = self.foresee(fdb, src, key);
-        remark_station(batch, v, src, foreseen);
+        let most = self.restricted.as_ref().and_then(|restricted| restricted.security.max_stations);
+        match (foreseen, most) {
+            (Some(Foresight::NoRoom), Some(most)) if fdb.stations_at(batch.ingress()) >= most => {
+                let values = [Value::Mac(src), Value::Port(batch.ingress()), Value::Number(most.into())];
+                batch.remark(v, "its source, {}, is new, and {} has its `max-stations`, {}", &values);
+            }
+            _ => remark_station(batch, v, src, foreseen),
+        }
         if !batch.is_rehearsal() {
             return match &mut self.restricted {
                 Some(restricted) => restricted.heard(fdb, batch, v, src, key),
@@ -193,7 +200,11 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
         None => batch.remark(v, "its source, {}, is a group address: nothing is learned", &[mac]),
         Some(Foresight::Known) => batch.remark(v, "its source, {}, is known at {}", &[mac, here]),
         Some(Foresight::Surplus) => {
-            batch.remark(v, "its source, {}, exceeds the station limit of {} and is forgotten", &[mac, here]);
+            batch.remark(
+                v,
+                "its source, {}, exceeds the `max-stations` of {} and is forgotten",
+                &[mac, here],
+            );
         }
         Some(Foresight::Moves(from)) => {
             batch.remark(v, "its source, {}, has moved from {} to {}", &[mac, Value::Port(from), here]);
@@ -201,8 +212,8 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
         Some(Foresight::Stays(at)) => {
             batch.remark(
                 v,
-                "its source, {}, stays at {}: its entry there is static",
-                &[mac, Value::Port(at)],
+                "its source, {}, is known at {} and may not move to {}",
+                &[mac, Value::Port(at), here],
             );
         }
         Some(Foresight::Elsewhere(at)) => {
@@ -221,6 +232,16 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
     }
 }
 
+/// Explains what source guard does not allow.
+#[cold]
+fn remark_source(security: &Security, batch: &mut Batch<'_>, v: VersionId, src: MacAddr) {
+    if batch.is_explained() {
+        let claim = Value::Text(Text::of(source_guard::claim(batch.header(v), &security.sources)));
+        let text = "{} from {} is not among the `sources` of {}";
+        batch.remark(v, text, &[claim, Value::Mac(src), Value::Port(batch.ingress())]);
+    }
+}
+
 /// Returns whether a packet's source may send, as far as that needs no table; if not, the packet is dropped and
 /// counted.
 pub fn admits_packet(security: &Security, batch: &mut Batch<'_>, v: VersionId) -> bool {
@@ -234,6 +255,11 @@ pub fn admits_packet(security: &Security, batch: &mut Batch<'_>, v: VersionId) -
 pub(crate) fn admits(security: &Security, batch: &mut Batch<'_>, v: VersionId, src: MacAddr) -> bool {
     // A group is not a station (IEEE 802.3 §3.2.3): a packet with a group as its source could not be counted for one.
     if security.guards_stations() && (src.is_multicast() || !security.names(src)) {
+        let text = match src.is_multicast() {
+            true => "its source, {}, is a group address, which {} takes from nobody",
+            false => "its source, {}, is not among the `stations` of {}",
+        };
+        batch.remark(v, text, &[Value::Mac(src), Value::Port(batch.ingress())]);
         batch.discard(v, DropReason::StationLimit);
         return false;
     }
@@ -248,6 +274,7 @@ pub(crate) fn admits(security: &Security, batch: &mut Batch<'_>, v: VersionId, s
         verdict => verdict,
     };
     if verdict != Verdict::Allowed {
+        remark_source(security, batch, v, src);
         batch.discard(v, DropReason::SourceGuard);
         return false;
     }

@@ -7,6 +7,7 @@
 //! Invariant: a packet that cannot be read, because it is malformed or its headers are too long, is not allowed. Frames
 //! of other protocols have no address to guard and pass.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fabric::protection::Source;
@@ -52,6 +53,59 @@ pub(crate) fn look(header: &[u8], sources: &[Source]) -> Verdict {
         // More tags than are read: the receiver that removes them may find any packet.
         (Some(ethertype), None) if ethertype.is_vlan() => Forbidden,
         (_, None) => Allowed,
+    }
+}
+
+/// The address that a packet claims and `sources` do not grant, for explanations.
+pub(crate) fn claim(header: &[u8], sources: &[Source]) -> Claim {
+    let layers = Layers::parse(header);
+    let address =
+        |at: usize| header.get(at..).and_then(|rest| rest.first_chunk()).map(|b| Ipv4Addr::from(*b));
+    let l3 = usize::from(layers.l3.unwrap_or(0));
+    match (layers.ethertype, layers.ip) {
+        (_, Some(IpVersion::V4)) => {
+            address(l3 + 12).map_or(Claim::Unreadable, |found| Claim::Ip(found.into()))
+        }
+        (_, Some(IpVersion::V6)) => {
+            let source = header.get(l3 + 8..).and_then(|rest| rest.first_chunk::<16>());
+            let mac = ether::addresses(header).map(|(_, src)| src);
+            let Some((source, mac)) = source.map(|bytes| Ipv6Addr::from(*bytes)).zip(mac) else {
+                return Claim::Unreadable;
+            };
+            let granted = sources.iter().any(|granted| granted.allows(source.into(), mac));
+            match granted || source.is_unspecified() && layers.protocol == Some(protocol::ICMPV6) {
+                true => Claim::Discovery,
+                false => Claim::Ip(source.into()),
+            }
+        }
+        (Some(EtherType::ARP), None) => {
+            address(usize::from(layers.l2_len) + 14).map_or(Claim::Unreadable, Claim::Arp)
+        }
+        _ => Claim::Unreadable,
+    }
+}
+
+/// An address that a packet claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The source of an IP packet.
+    Ip(IpAddr),
+    /// The sender of an ARP packet.
+    Arp(Ipv4Addr),
+    /// A target or link-layer address of neighbour discovery.
+    Discovery,
+    /// It is malformed, or further back than source guard looks.
+    Unreadable,
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Claim::Ip(address) => write!(out, "IP source {address}"),
+            Claim::Arp(address) => write!(out, "ARP sender {address}"),
+            Claim::Discovery => out.write_str("the address in a neighbour discovery message"),
+            Claim::Unreadable => out.write_str("an address that cannot be read"),
+        }
     }
 }
 
@@ -258,6 +312,17 @@ mod tests {
             tagged.splice(12..12, [0x81, 0, 0, 5]);
             assert_eq!(verdict(&tagged), Forbidden, "{tags} tags");
         }
+    }
+
+    #[test]
+    fn what_is_claimed_is_named() {
+        let named = |frame: &[u8]| claim(frame, &granted()).to_string();
+        assert_eq!(named(&ipv4(ME, "10.0.0.7", &[0; 8])), "IP source 10.0.0.7");
+        assert_eq!(named(&arp(ME, ME, [10, 0, 0, 1])), "ARP sender 10.0.0.1");
+        assert_eq!(named(&ipv6(ME, "fd00::7", 17, &[0; 8])), "IP source fd00::7");
+        let poison = ipv6(ME, "fe80::5", 58, &discovery(136, "fd00::1", None));
+        assert_eq!(named(&poison), "the address in a neighbour discovery message");
+        assert_eq!(named(&ethernet(ME, 0x0800, &[0x44; 40])), "an address that cannot be read");
     }
 
     #[test]

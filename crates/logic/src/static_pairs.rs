@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use fabric::port::MAX_PORTS;
-use fabric::{Batch, PortIndex, PortSettings, SwitchLogic, Value};
+use fabric::{Batch, PortIndex, PortSettings, SwitchLogic, Text, Value};
 use packet::ether;
 
 use crate::security::admits;
@@ -83,8 +83,7 @@ impl StaticPairs {
         let partner = self.table.get(usize::from(batch.ingress().0)).map_or(NONE, |to| to.load(Relaxed));
         if partner == NONE {
             if EXPLAINED {
-                let here = Value::Port(batch.ingress());
-                batch.packets().for_each(|v| batch.remark(v, "{} is wired to no port", &[here]));
+                self.remark_loose_end(batch);
             }
             return; // packets without a decision are dropped and counted as `no-destination`
         }
@@ -107,6 +106,26 @@ impl StaticPairs {
                 frame.send(batch, PortIndex(partner));
             }
         }
+    }
+}
+
+impl StaticPairs {
+    /// Explains why packets from a port go nowhere.
+    fn remark_loose_end(&self, batch: &mut Batch<'_>) {
+        let here = batch.ingress();
+        let partner = batch.name(here).and_then(|name| self.partners.get(name));
+        let (text, value) = match (partner, self.given.is_empty()) {
+            (Some(partner), _) => {
+                let text = "{} is wired to `{}`, which is not a port of this bridge";
+                (text, Value::Text(Text::new(partner.as_bytes())))
+            }
+            (None, true) => {
+                let text = "{} is wired to the port of index {}, which does not exist";
+                (text, Value::Number((here.0 ^ 1).into()))
+            }
+            (None, false) => ("{} is wired to no port: no parameter of the logic names it", Value::None),
+        };
+        batch.packets().for_each(|v| batch.remark(v, text, &[Value::Port(here), value]));
     }
 }
 

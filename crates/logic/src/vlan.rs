@@ -9,7 +9,7 @@
 //! outputs of the other, so the edit never shows in those.
 
 use fabric::port::VlanEgress;
-use fabric::{Batch, DropReason, PortIndex, VersionId, VlanMode};
+use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId, VlanMode};
 use packet::ether::{self, VlanTag};
 
 /// VLAN settings for the packets of a batch.
@@ -66,6 +66,7 @@ impl<'a> Vlans<'a> {
 
 fn classify(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<VlanTag>) -> Option<Frame> {
     let Some(vid) = mode.ingress(tag) else {
+        remark_entry(mode, batch, v, tag);
         batch.discard(v, DropReason::Vlan);
         return None;
     };
@@ -79,6 +80,33 @@ fn classify(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<Vl
     }
     Some(Frame { v, vid, tag: VlanTag { vid, ..tag.unwrap_or_default() }, tagged, aware: true, own: false })
 }
+
+/// Explains why a frame may not enter.
+#[cold]
+fn remark_entry(mode: &VlanMode, batch: &mut Batch<'_>, v: VersionId, tag: Option<VlanTag>) {
+    if !batch.is_explained() {
+        return;
+    }
+    let here = [Value::Port(batch.ingress()), Value::Text(Text::of(mode))];
+    let [port, setting] = here;
+    let tag = tag.filter(|tag| tag.vid != 0);
+    match (mode, tag) {
+        (_, None) => {
+            batch.remark(v, "{} is {}: without a native VLAN, untagged packets may not enter", &here)
+        }
+        (VlanMode::Access(_), Some(tag)) => {
+            let text = "{} is {}: tagged packets, here of VLAN {}, may not enter";
+            batch.remark(v, text, &[port, setting, Value::Number(tag.vid.into())]);
+        }
+        (_, Some(tag)) => {
+            let text = "{} is {}: packets of VLAN {} may not enter";
+            batch.remark(v, text, &[port, setting, Value::Number(tag.vid.into())]);
+        }
+    }
+}
+
+/// Ports named, at most, where no port took a packet.
+const NAMED: usize = 8;
 
 impl Frame {
     /// A placeholder for no packet.
@@ -126,6 +154,8 @@ impl Frame {
     /// made; then the frame was dropped and counted.
     pub fn retag(&mut self, batch: &mut Batch<'_>, vid: u16) -> bool {
         if vid > 4094 {
+            let text = "VLAN {} does not exist: VLANs are numbered from 1 to 4094";
+            batch.remark(self.v, text, &[Value::Number(vid.into())]);
             batch.discard(self.v, DropReason::Vlan);
             return false;
         }
@@ -182,7 +212,10 @@ impl Frame {
             return batch.send(self.v, port); // no such port: the fabric counts it
         };
         match self.leaves(mode) {
-            None => batch.discard(self.v, DropReason::Vlan),
+            None => {
+                self.remark_exit(batch, port);
+                batch.discard(self.v, DropReason::Vlan);
+            }
             Some(tagged) if tagged == self.tagged => self.put(batch, self.v, port),
             Some(_) => {
                 if let Some(v) = self.converted(batch) {
@@ -200,6 +233,84 @@ impl Frame {
         } else {
             batch.broadcast(self.v);
         }
+        if batch.is_explained() {
+            self.remark_flood(batch);
+        }
+    }
+
+    /// Whether the frame may leave a port by its VLAN setting.
+    fn may_leave(&self, batch: &Batch<'_>, port: PortIndex) -> bool {
+        !self.aware || batch.vlan(port).is_some_and(|mode| self.leaves(mode).is_some())
+    }
+
+    /// Explains that the frame may not leave a port.
+    #[cold]
+    fn remark_exit(&self, batch: &mut Batch<'_>, port: PortIndex) {
+        if !batch.is_explained() {
+            return;
+        }
+        let Some(mode) = batch.vlan(port) else { return };
+        let there = [Value::Port(port), Value::Text(Text::of(mode))];
+        let [port, setting] = there;
+        match self.vid {
+            0 => batch.remark(self.v, "{} is {}: packets of no VLAN may not leave there", &there),
+            vid => {
+                let text = "VLAN {} may not leave {}, which is {}";
+                batch.remark(self.v, text, &[Value::Number(vid.into()), port, setting]);
+            }
+        }
+    }
+
+    /// If a flood has reached no port, explains why.
+    #[cold]
+    fn remark_flood(&self, batch: &mut Batch<'_>) {
+        let ingress = batch.ingress();
+        let takes = |batch: &Batch<'_>, port| port != ingress && self.may_leave(batch, port);
+        if batch.live_ports().iter().any(|port| takes(batch, *port)) {
+            return;
+        }
+        let has_members = batch.ports().any(|port| takes(batch, port));
+        let mut found = 0;
+        for port in batch.ports().filter(|port| *port != ingress) {
+            if has_members && !self.may_leave(batch, port) {
+                continue;
+            }
+            if found < NAMED {
+                self.remark_silent(batch, port, has_members, found == 0);
+            }
+            found += 1;
+        }
+        match found.checked_sub(NAMED) {
+            _ if found == 0 => batch.remark(self.v, "the bridge has no other port", &[]),
+            None | Some(0) => {}
+            Some(1) => batch.remark(self.v, "the same holds for one more port", &[]),
+            Some(more) => {
+                batch.remark(self.v, "the same holds for {} more ports", &[Value::Number(more as u64)]);
+            }
+        }
+    }
+
+    /// Explains why a port took nothing of a flood; the first such remark says first what was looked for.
+    fn remark_silent(&self, batch: &mut Batch<'_>, port: PortIndex, is_member: bool, first: bool) {
+        let (vid, here) = (Value::Number(self.vid.into()), Value::Port(port));
+        let why = match is_member {
+            true => Value::Word(batch.obstacle(port).unwrap_or_default()),
+            false => batch.vlan(port).map_or(Value::None, |mode| Value::Text(Text::of(mode))),
+        };
+        match (first, is_member, self.aware && self.vid != 0) {
+            (false, true, _) => batch.remark(self.v, "{} {}", &[here, why]),
+            (false, false, _) => batch.remark(self.v, "{} is {}", &[here, why]),
+            (true, true, false) => batch.remark(self.v, "no other port can take it; {} {}", &[here, why]),
+            (true, true, true) => {
+                batch.remark(self.v, "no other port of VLAN {} can take it; {} {}", &[vid, here, why]);
+            }
+            (true, false, true) => {
+                batch.remark(self.v, "VLAN {} has no other port here; {} is {}", &[vid, here, why]);
+            }
+            (true, false, false) => {
+                batch.remark(self.v, "no other port takes packets of no VLAN; {} is {}", &[here, why]);
+            }
+        }
     }
 
     fn flood_aware(&self, batch: &mut Batch<'_>) {
@@ -209,7 +320,14 @@ impl Frame {
     /// Sends the frame to the members of its VLAN among `ports`.
     pub fn flood_among(&self, batch: &mut Batch<'_>, ports: &[PortIndex]) {
         if self.aware {
-            return self.flood_both(batch, ports);
+            self.flood_both(batch, ports);
+            let explained = if batch.is_explained() { NAMED } else { 0 };
+            for port in ports.iter().take(explained) {
+                if !self.may_leave(batch, *port) {
+                    self.remark_exit(batch, *port);
+                }
+            }
+            return;
         }
         for &port in ports {
             if port != batch.ingress() {

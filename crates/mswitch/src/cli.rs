@@ -228,7 +228,18 @@ pub(crate) enum PortCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Show what ports have carried and dropped
+    /// Explain the reasons for drops that `port stats` shows; needs no daemon
+    #[command(after_help = examples!("mswitch port reasons", "mswitch port reasons vlan"))]
+    Reasons {
+        /// This reason only
+        reason: Option<String>,
+        /// Print Markdown: docs/drops.md
+        #[arg(long, conflicts_with_all = ["reason", "json"])]
+        markdown: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show what ports have carried and dropped; `mswitch port reasons` explains the reasons for drops
     #[command(after_help = examples!(
         "mswitch port stats",
         "mswitch port stats br0 host --queues",
@@ -627,17 +638,19 @@ pub(crate) enum MirrorCommand {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 #[command(after_help = examples!(
+    "mswitch trace br0 --packet 'in_port=vm1,dl_vlan=10,tcp,nw_dst=10.0.0.2,tp_dst=80'",
+    "mswitch trace br0 --port vm1 --packet 'Ether()/IP(dst=\"10.0.0.2\")/UDP(dport=53)'",
     "mswitch trace br0 --port vm1 --packet 'ffffffffffff 525400123456 0806'",
     "mswitch trace br0 --port host --live 3",
 ))]
 pub(crate) struct TraceArgs {
     /// The bridge
     pub(crate) bridge: String,
-    /// The port that the packet comes from
-    #[arg(long)]
-    pub(crate) port: String,
-    /// This packet, in hexadecimal, from the destination address on; it is not sent
-    #[arg(long, value_name = "HEX", group = "what")]
+    /// The port that the packet comes from; `in_port=PORT` in the packet says it as well
+    #[arg(long, required_unless_present = "packet")]
+    pub(crate) port: Option<String>,
+    /// This packet, which is not sent: a flow as in `ovs-appctl ofproto/trace`, layers as in scapy, or hexadecimal digits
+    #[arg(long, value_name = "PACKET", group = "what")]
     pub(crate) packet: Option<String>,
     /// The next packets that come, this many
     #[arg(long, value_name = "N", group = "what", value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -23,7 +23,7 @@ use control::client::connect;
 use control::model::DEFAULT_SOCKET;
 use serde::Serialize;
 
-use crate::cli::{Cli, Command, ConfigCommand, Output};
+use crate::cli::{Cli, Command, ConfigCommand, Output, PortCommand};
 use crate::failure::Failure;
 
 /// Runs one command.
@@ -32,6 +32,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Command::Daemon(args) => daemon::run(&args, cli.socket),
         Command::Config(ConfigCommand::Check { file, output }) => {
             config::check(&file, cli.socket.as_deref(), output)
+        }
+        Command::Port(PortCommand::Reasons { reason, markdown, output }) => {
+            port::reasons(reason.as_deref(), markdown, output)
         }
         Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
         Command::Completion { shell } => manual::completion(shell),

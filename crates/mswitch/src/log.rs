@@ -1,7 +1,8 @@
 //! The daemon's log on standard error: for people with time and colours, for the journal with neither.
 //!
 //! The journal has the time already, and takes a line's importance from a number in front of it (sd-daemon(3)).
-//! `RUST_LOG` chooses what is logged; without it everything from `info` on.
+//! `RUST_LOG` chooses what is logged; without it everything from `info` on. More than that is heard only of mswitch itself,
+//! not of the libraries under the control socket and the modules, unless `RUST_LOG` names them.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -16,7 +17,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Starts logging.
 pub(crate) fn start() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter(std::env::var(EnvFilter::DEFAULT_ENV).ok().as_deref());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if is_journal() {
         log.with_ansi(false).event_format(Journal).init();
@@ -24,6 +25,27 @@ pub(crate) fn start() {
         log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
     }
     log_panics();
+}
+
+/// Libraries that write a line for each HTTP/2 frame, each compiled function and the like. A name stands for all that begin
+/// with it: `hyper` for `hyper_util`.
+const LIBRARIES: &[&str] =
+    &["h2", "hyper", "tonic", "tower", "cranelift", "wasmtime", "regalloc2", "netlink"];
+
+/// The filter that a value of `RUST_LOG` asks for; `info` without one, or with one that cannot be read.
+fn filter(asked: Option<&str>) -> EnvFilter {
+    let Some(asked) = asked.and_then(|asked| EnvFilter::try_new(asked).ok().map(|filter| (asked, filter)))
+    else {
+        return EnvFilter::new("info");
+    };
+    let (text, filter) = asked;
+    if filter.max_level_hint().is_some_and(|most| most <= Level::INFO) {
+        return filter;
+    }
+    let targets = |name: &str| text.split(',').any(|directive| directive.trim().starts_with(name));
+    let quiet = LIBRARIES.iter().filter(|name| !targets(name)).map(|name| format!("{name}=info"));
+    let all: Vec<_> = quiet.chain([text.to_owned()]).collect();
+    EnvFilter::try_new(all.join(",")).unwrap_or(filter)
 }
 
 /// Has panics logged as errors, on one line with their thread: a panic of a worker ends the daemon (`fabric::vital`), and
@@ -83,5 +105,34 @@ fn priority(level: Level) -> u8 {
         Level::WARN => 4,
         Level::INFO => 6,
         Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text of the filter's directives.
+    fn directives(asked: Option<&str>) -> Vec<String> {
+        let text = filter(asked).to_string();
+        let mut directives: Vec<_> = text.split(',').map(str::to_owned).collect();
+        directives.sort();
+        directives
+    }
+
+    #[test]
+    fn libraries_are_heard_only_when_they_are_named() {
+        assert_eq!(directives(None), ["info"]);
+        assert_eq!(directives(Some("no such=level")), ["info"]);
+        assert_eq!(directives(Some("warn")), ["warn"]);
+        let quiet = ["cranelift=info", "debug", "h2=info", "hyper=info", "netlink=info", "regalloc2=info"];
+        assert_eq!(directives(Some("debug"))[..6], quiet);
+        let named = directives(Some("debug,h2=trace,hyper_util=debug"));
+        assert!(
+            named.contains(&"h2=trace".to_owned()) && named.contains(&"tonic=info".to_owned()),
+            "{named:?}"
+        );
+        assert!(!named.iter().any(|directive| directive.starts_with("hyper=")), "{named:?}");
+        assert!(directives(Some("control=debug")).contains(&"h2=info".to_owned()));
     }
 }

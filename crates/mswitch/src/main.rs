@@ -3,6 +3,7 @@
 //! - [`cli`] says what can be typed;
 //! - [`commands`] does it, a file per noun;
 //! - [`render`] turns replies into tables for people (`--json` prints the replies themselves);
+//! - [`packet_text`] reads packets that are written as text;
 //! - [`top`] is the live view;
 //! - [`log`] is how the daemon's log looks;
 //! - [`failure`] is what goes to standard error.
@@ -13,6 +14,7 @@ mod cli;
 mod commands;
 mod failure;
 mod log;
+mod packet_text;
 mod protection;
 mod render;
 mod top;

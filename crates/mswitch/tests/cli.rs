@@ -117,7 +117,11 @@ struct Daemon {
 
 impl Daemon {
     fn start(place: &Place) -> Self {
-        let mut child = place.daemon().stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(place.daemon())
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
         let (lines, log) = channel();
         std::thread::spawn(move || {
@@ -130,14 +134,16 @@ impl Daemon {
         daemon
     }
 
-    fn await_line(&self, wanted: &str) {
+    /// Waits for a line of the log. Returns it and those before it that nobody has waited for.
+    fn await_line(&self, wanted: &str) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
         while let Ok(line) = self.log.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            if line.contains(wanted) {
-                return;
-            }
+            let found = line.contains(wanted);
             seen.push(line);
+            if found {
+                return seen;
+            }
         }
         panic!("the daemon did not say {wanted:?} but {seen:#?}");
     }
@@ -522,6 +528,151 @@ fn a_port_that_cannot_be_opened_is_reported_and_healed() {
     await_answer(&place, "port show br0 host", "up");
 }
 
+/// Events of some kinds as JSON, from when they are listened to.
+struct Watch {
+    child: Child,
+    events: Receiver<Value>,
+}
+
+impl Watch {
+    fn start(place: &Place, kinds: &[&str]) -> Self {
+        let mut command = mswitch();
+        command.arg("--socket").arg(place.path("control.sock")).args(["events", "--json"]);
+        command.args(kinds.iter().flat_map(|kind| ["--kind", *kind])).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (told, events) = channel();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        std::thread::spawn(move || {
+            for line in lines {
+                let _ = told.send(serde_json::from_str::<Value>(&line).unwrap());
+            }
+        });
+        let watch = Self { child, events };
+        // Events from before are told to nobody.
+        let deadline = Instant::now() + PATIENCE;
+        for mtu in [1400, 1500].iter().cycle() {
+            place.ok(&format!("port set br0 vm1 --mtu {mtu}"));
+            if watch.events.recv_timeout(Duration::from_millis(50)).is_ok() {
+                break;
+            }
+            assert!(Instant::now() < deadline, "no events");
+        }
+        place.ok("port set br0 vm1 --mtu 68");
+        watch.find(|event| event["changes"][0]["to"] == "68");
+        watch
+    }
+
+    fn find(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let next = || self.events.recv_timeout(PATIENCE).ok();
+        std::iter::from_fn(next).find(wanted).unwrap()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn changes_are_logged_and_told_with_their_author_and_values() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place);
+    let watch = Watch::start(&place, &["config", "command"]);
+    let user = rustix::process::geteuid().as_raw();
+    for (line, logged, action, changes) in [
+        (
+            "port set br0 vm1 --mtu 9000 --vlan access:7",
+            "bridge \"br0\", port \"vm1\" changed: mtu: 68 -> 9000, vlan: not set -> access:7",
+            "change",
+            serde_json::json!([
+                { "key": "mtu", "from": "68", "to": "9000" },
+                { "key": "vlan", "from": "", "to": "access:7" }
+            ]),
+        ),
+        (
+            "fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 7",
+            "bridge \"br0\", station 02:00:00:00:00:01, VLAN 7 added: mac: 02:00:00:00:00:01, port: vm1, vlan: 7",
+            "add",
+            serde_json::json!([
+                { "key": "mac", "from": "", "to": "02:00:00:00:00:01" },
+                { "key": "port", "from": "", "to": "vm1" },
+                { "key": "vlan", "from": "", "to": "7" }
+            ]),
+        ),
+        (
+            "fdb flush br0 --port vm1",
+            "bridge \"br0\", port \"vm1\": flush (stations: 1 -> 1)",
+            "flush",
+            serde_json::json!([{ "key": "stations", "from": "1", "to": "1" }]),
+        ),
+        (
+            "port del br0 vm1",
+            "bridge \"br0\", port \"vm1\" removed: mtu: 9000, name: vm1, socket: ",
+            "remove",
+            Value::Null,
+        ),
+    ] {
+        place.ok(line);
+        let log = daemon.await_line(logged);
+        let last = log.last().unwrap();
+        assert!(last.contains(" INFO ") && last.contains("by=process "), "{last}");
+        assert!(last.ends_with(&format!(" (mswitch), user {user}")), "{last}");
+        let event = watch.find(|event| event["action"] == action);
+        let by = event["by"].as_str().unwrap();
+        assert!(last.ends_with(&format!("by={by}")), "{last}: {event}");
+        if !changes.is_null() {
+            assert_eq!(event["changes"], changes, "{event}");
+        }
+    }
+}
+
+#[test]
+fn a_verbose_log_is_of_mswitch_and_not_of_its_libraries() {
+    let place = Place::new();
+    let mut verbose = place.daemon();
+    verbose.env("RUST_LOG", "debug");
+    let daemon = Daemon::of(verbose);
+    place.ok("status");
+    place.refused("bridge del nowhere");
+    let log = daemon.await_line("DEBUG refused: there is no bridge \"nowhere\"");
+    assert!(log.iter().all(|line| !line.contains("frame=")), "HTTP/2: {log:#?}");
+    drop(daemon);
+
+    let mut named = place.daemon();
+    named.env("RUST_LOG", "info,h2=debug");
+    let daemon = Daemon::of(named);
+    place.ok("status");
+    daemon.await_line("frame=");
+}
+
+#[test]
+fn reasons_for_drops_are_explained_without_a_daemon() {
+    let run = |arguments: &[&str]| mswitch().args(["port", "reasons"]).args(arguments).output().unwrap();
+    let all = text(&run(&[]).stdout);
+    assert!(all.starts_with("runt (counted in rx)\n  It was shorter than an Ethernet header.\n"), "{all}");
+    let one = text(&run(&["policed"]).stdout);
+    assert_eq!(
+        one,
+        "policed (counted in rx)\n  It exceeded the rate limit of the port where it came in.\n  \
+         `mswitch port set --police` and `--police-burst` change the limit.\n"
+    );
+    let json: Value = serde_json::from_slice(&run(&["vlan", "--json"]).stdout).unwrap();
+    assert_eq!((&json[0]["name"], &json[0]["counted"]), (&"vlan".into(), &"rx".into()));
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/drops.md");
+    assert_eq!(text(&run(&["--markdown"]).stdout), std::fs::read_to_string(docs).unwrap());
+    let unknown = run(&["vlam"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let complaint = text(&unknown.stderr);
+    assert!(
+        complaint.starts_with("mswitch: unknown reason `vlam`; did you mean `vlan`? (expected `runt`, "),
+        "{complaint}"
+    );
+    let help = mswitch().args(["port", "stats", "--help"]).output().unwrap();
+    assert!(text(&help.stdout).contains("`mswitch port reasons` explains the reasons for drops"));
+}
+
 #[test]
 fn a_file_is_applied_compared_and_saved() {
     let place = Place::new();
@@ -589,7 +740,7 @@ fn a_file_is_applied_compared_and_saved() {
 
     // SIGHUP applies the file and says what that overrode; a file with mistakes changes nothing.
     kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
-    daemon.await_line("params.ageing: \"7\" to \"\"");
+    daemon.await_line("bridge \"br0\" changed: params.ageing: 7 -> not set by=SIGHUP");
     daemon.await_line("is applied");
     assert_eq!(place.ok("config diff"), "nothing differs\n");
     std::fs::write(&file, "[[bridge]]\nnam = \"br0\"\n").unwrap();

@@ -9,7 +9,7 @@ use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
 };
 use crate::sflow::{SflowConfig, settings};
-use crate::{options, protection, vlan};
+use crate::{options, protection};
 use fabric::{Mirror, VlanMode};
 
 /// Whether a text is for other eyes.
@@ -135,7 +135,7 @@ pub(crate) fn port(config: &PortConfig, secrets: Secrets) -> Table {
         table.insert("mtu".into(), i64::from(settings.mtu).into());
     }
     if settings.vlan != VlanMode::Transparent {
-        table.insert("vlan".into(), vlan::format(&settings.vlan).into());
+        table.insert("vlan".into(), settings.vlan.to_string().into());
     }
     table.extend(protection::given(settings).into_iter().map(|(key, text)| (key, text.into())));
     table

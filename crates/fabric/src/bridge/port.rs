@@ -1,5 +1,7 @@
 //! Ports as the fabric knows them: place in the bridge, capabilities, VLANs.
 
+use std::fmt;
+
 use packet::ether::{Vid, VlanTag};
 
 use crate::protect::protection::{Limit, Security, Storm};
@@ -88,6 +90,24 @@ impl VlanMode {
     }
 }
 
+impl fmt::Display for VlanMode {
+    /// `transparent`, `access:10`, `trunk:10,20-29` or `trunk:all,native:1`, as in configuration files.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            VlanMode::Transparent => f.write_str("transparent"),
+            VlanMode::Access(vid) => write!(f, "access:{}", vid.get()),
+            VlanMode::Trunk { native, allowed } => {
+                write!(f, "trunk:{allowed}")?;
+                match native {
+                    Some(native) if allowed.iter().next().is_none() => write!(f, "native:{}", native.get()),
+                    Some(native) => write!(f, ",native:{}", native.get()),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
 /// A set of VLAN identifiers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VidSet(Box<[u64; 64]>);
@@ -126,9 +146,32 @@ impl VidSet {
     }
 }
 
-impl std::fmt::Debug for VidSet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for VidSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+impl fmt::Display for VidSet {
+    /// `all`, or VLANs and ranges of them: `10,20-29`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if (1..=4094).all(|vid| self.contains(vid)) {
+            return f.write_str("all");
+        }
+        let mut vids = self.iter().peekable();
+        let mut separator = "";
+        while let Some(first) = vids.next() {
+            let mut last = first;
+            while let Some(next) = vids.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            match last == first {
+                true => write!(f, "{separator}{first}")?,
+                false => write!(f, "{separator}{first}-{last}")?,
+            }
+            separator = ",";
+        }
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use crate::observe::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::observer::Observer;
 use crate::observe::observers::Observers;
 use crate::protect::policing::RateLimits;
+use crate::protect::violations::Violations;
 use crate::rx::arena::Arena;
 
 /// A port in the state.
@@ -30,8 +31,8 @@ pub struct PortEntry {
     pub(crate) max_frame: u32,
     /// Drop reason for packets to a port without lanes, and from a port that is not up.
     pub(crate) closed: DropReason,
-    /// Whether the settings restrict the stations at the port.
-    pub(crate) secured: bool,
+    /// Violations of port security; `None` if the settings let every station send.
+    pub(crate) violations: Option<Arc<Violations>>,
     /// Rate limits of packets from the port.
     pub(crate) rate_limits: Option<Arc<RateLimits>>,
     pub(crate) settings: Arc<PortSettings>,
@@ -43,6 +44,17 @@ impl PortEntry {
         match self.up {
             true => Self { up: false, lanes: 0, closed: DropReason::MirrorPort, ..self },
             false => self,
+        }
+    }
+
+    /// The reason, in words that follow the port's name, for which a port without lanes takes nothing.
+    pub(crate) fn obstacle(&self) -> &'static str {
+        match self.closed {
+            DropReason::MirrorPort => "belongs to a mirror",
+            DropReason::Isolated => "is isolated, and so is the port where the packet came in",
+            _ if !self.settings.admin_up => "is administratively down",
+            _ if self.up => "has a client that only sends",
+            _ => "has no client",
         }
     }
 
@@ -134,6 +146,11 @@ impl View {
     #[inline]
     pub(crate) fn live(&self) -> &[PortIndex] {
         &self.live
+    }
+
+    /// All ports, by index.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = PortIndex> {
+        (0u16..).zip(&self.ports).filter(|(_, port)| port.is_some()).map(|(index, _)| PortIndex(index))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The logic's view of a batch: its packets, their private headers, and the methods that send them on.
 
-use packet::ether::VlanTag;
+use packet::ether::{self, VlanTag};
 use packet::offload::Offload;
 
 use crate::bridge::port::{PortIndex, VlanMode};
@@ -181,10 +181,28 @@ impl<'a> Batch<'a> {
         self.view.port(port).is_some_and(|entry| entry.lanes > 0)
     }
 
+    /// All ports of the bridge by index, whether they take packets or not. For explanations: it walks all of them.
+    pub fn ports(&self) -> impl Iterator<Item = PortIndex> + use<'a> {
+        self.view.ports()
+    }
+
+    /// The reason for which a port takes none of these packets, in words that follow its name; `None` if it takes them.
+    pub fn obstacle(&self, port: PortIndex) -> Option<&'static str> {
+        match self.view.port(port) {
+            Some(entry) => (entry.lanes == 0).then(|| entry.obstacle()),
+            None => Some("is not a port of this bridge"),
+        }
+    }
+
+    /// The name of a port.
+    pub fn name(&self, port: PortIndex) -> Option<&'a str> {
+        self.bridge.port(port).map(|entry| entry.settings.name.as_str())
+    }
+
     /// Security settings of the ingress port; `None`: all stations may send.
     #[inline]
     pub fn security(&self) -> Option<&'a Security> {
-        let entry = self.bridge.port(self.ingress).filter(|entry| entry.secured)?;
+        let entry = self.bridge.port(self.ingress).filter(|entry| entry.violations.is_some())?;
         Some(&entry.settings.security)
     }
 
@@ -297,11 +315,11 @@ impl<'a> Batch<'a> {
             return self.drop_output(v, DropReason::SamePort);
         }
         match self.view.port(port) {
-            Some(entry) => {
+            Some(entry) if entry.lanes > 0 => {
                 self.mark(v);
                 emit(self.rx, self.pad, self.bridge, usize::from(v.0), entry, Some(queue));
             }
-            None => self.drop_output(v, DropReason::NoPort),
+            closed => self.drop_closed(v, port, closed),
         }
     }
 
@@ -395,9 +413,18 @@ impl<'a> Batch<'a> {
     #[inline(never)]
     fn send_slowly(&mut self, v: VersionId, port: PortIndex) {
         match self.view.port(port) {
-            Some(entry) => self.output(v, entry),
-            None => self.drop_output(v, DropReason::NoPort),
+            Some(entry) if entry.lanes > 0 => self.output(v, entry),
+            closed => self.drop_closed(v, port, closed),
         }
+    }
+
+    /// Drops a version that was for a port that takes nothing, or does not exist.
+    #[cold]
+    fn drop_closed(&mut self, v: VersionId, port: PortIndex, entry: Option<&PortEntry>) {
+        if let Some(obstacle) = self.obstacle(port) {
+            self.remark(v, "{} {}", &[Value::Port(port), Value::Word(obstacle)]);
+        }
+        self.drop_output(v, entry.map_or(DropReason::NoPort, |entry| entry.closed));
     }
 
     /// Sends a version to every live port but the ingress port. Without any such port, the packet stays undecided.
@@ -472,10 +499,26 @@ impl<'a> Batch<'a> {
         self.pad.notes.journal.open
     }
 
-    /// Drops a packet for a reason.
+    /// Drops a packet for a reason. Violations of port security are kept for events too.
     #[inline]
     pub fn discard(&mut self, v: VersionId, reason: DropReason) {
+        if matches!(reason, DropReason::StationLimit | DropReason::SourceGuard) {
+            self.note_violation(v, reason);
+        }
         self.drop_output(v, reason);
+    }
+
+    #[cold]
+    fn note_violation(&self, v: VersionId, reason: DropReason) {
+        let Some(port) = self.bridge.port(self.ingress).filter(|_| !self.rehearsal) else { return };
+        let Some(violations) = &port.violations else { return };
+        violations.note(reason, || {
+            let header = self.header(v);
+            let (_, mac) = ether::addresses(header)?;
+            let tag = ether::vlan_tag(header);
+            let vid = port.settings.vlan.ingress(tag).or(tag.map(|tag| tag.vid));
+            Some((mac, vid.unwrap_or(0)))
+        });
     }
 
     fn mark(&mut self, v: VersionId) {

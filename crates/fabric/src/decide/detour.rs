@@ -2,7 +2,7 @@
 //! the mirrors and notes for the observers.
 
 use crate::bridge::port::PortIndex;
-use crate::bridge::state::{BridgeState, Monitoring};
+use crate::bridge::state::{BridgeState, Monitoring, PortEntry};
 use crate::clock;
 use crate::counters::DropReason;
 use crate::decide::batch::Batch;
@@ -10,6 +10,7 @@ use crate::decide::forward::decide_plain;
 use crate::decide::steps::{decide_originated, deliver, open_port, packets_of};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
+use crate::observe::explain::{Remark, Value};
 use crate::observe::interest::Interest;
 use crate::observe::notes::Notes;
 use crate::observe::observer::Sightings;
@@ -121,7 +122,12 @@ pub(crate) fn decide(
     let port = match open_port(bridge, ingress) {
         Ok(port) => port,
         Err(reason) => {
-            (0..batch.len() as u16).for_each(|packet| pad.drop_packet(packet, reason));
+            let obstacle = bridge.port(ingress).map_or("is not a port of this bridge", PortEntry::obstacle);
+            for packet in 0..batch.len() as u16 {
+                let values = [Value::Port(ingress), Value::Word(obstacle)];
+                pad.notes.journal.add(|| Remark::new(packet, "{} {}", &values));
+                pad.drop_packet(packet, reason);
+            }
             return true;
         }
     };

@@ -4,6 +4,7 @@ use super::offloads;
 use super::scratchpad::Scratchpad;
 use crate::bridge::state::{BridgeState, PortEntry};
 use crate::counters::DropReason;
+use crate::observe::explain::{Remark, Value};
 use crate::rx::RxBatch;
 use crate::rx::record::state;
 
@@ -46,7 +47,16 @@ pub(super) fn refuse(
     }
     if pad.notes.are_taken() {
         // It is shown at the end of the batch and must not change until then.
-        rx.records[usize::from(v)].state |= state::SENT;
+        let record = &mut rx.records[usize::from(v)];
+        record.state |= state::SENT;
+        if reason == DropReason::ExceedsMtu
+            && let Some(lane) = bridge.lane(entry.first_lane as usize)
+        {
+            let (most, len) = (entry.max_frame.into(), record.len().into());
+            let values = [Value::Port(lane.port), Value::Number(most), Value::Number(len)];
+            let text = "{} takes frames of at most {} bytes; this one has {}";
+            pad.notes.journal.add(|| Remark::new(record.packet, text, &values));
+        }
         pad.notes.refused(v, entry.first_lane, reason);
     }
 }

@@ -5,6 +5,8 @@
 //!
 //! Invariant: nothing here allocates while packets pass; remarks that do not fit are counted.
 
+use std::fmt::{self, Write};
+
 use packet::ether::MacAddr;
 
 use crate::bridge::port::PortIndex;
@@ -33,11 +35,34 @@ impl Text {
         text.bytes.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
         text
     }
+
+    /// The first [`Text::MAX`] bytes of a value's `Display`, with `...` as the last three where it is longer. Allocates
+    /// nothing.
+    pub fn of(value: impl fmt::Display) -> Self {
+        let mut text = Self { bytes: [0; Self::MAX], len: 0 };
+        if write!(text, "{value}").is_err()
+            && let Some(end) = text.bytes.last_chunk_mut()
+        {
+            *end = *b"...";
+        }
+        text
+    }
 }
 
-impl std::fmt::Display for Text {
+impl fmt::Write for Text {
+    /// Fails where the text is full; the bytes that fit are kept.
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let free = self.bytes.get_mut(usize::from(self.len)..).unwrap_or_default();
+        let fits = free.len().min(more.len());
+        free.iter_mut().zip(more.bytes()).for_each(|(to, from)| *to = from);
+        self.len += fits as u8;
+        if fits < more.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Text {
     /// Shows bytes that are not UTF-8 as replacement characters, and escapes control characters.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
         for letter in String::from_utf8_lossy(bytes).chars() {
             match letter.is_control() {
@@ -165,6 +190,14 @@ mod tests {
         let text = Value::Text(Text::new(b"tab\there\xff"));
         assert_eq!(Remark::new(0, "<{}>", &[text]).sentence(|_| String::new()), "<tab\\there\u{fffd}>");
         assert_eq!(Remark::new(0, "{}{}{}{}{}", &[Value::Word("a")]).sentence(|_| String::new()), "a");
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_says_so() {
+        assert_eq!(Text::of("short").to_string(), "short");
+        assert_eq!(Text::of("x".repeat(Text::MAX)).to_string(), "x".repeat(Text::MAX));
+        let long = Text::of(format_args!("{}{}", "x".repeat(60), "yyy")).to_string();
+        assert_eq!(long, format!("{}...", "x".repeat(59)));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! - `protection.rs`: the settings: rates, storm control, security;
 //! - `policing.rs`: rate limits and storm control, before the logic sees a batch;
-//! - `bucket.rs`: the token buckets behind them.
+//! - `bucket.rs`: the token buckets behind them;
+//! - `violations.rs`: packets that port security dropped, for events.
 
 pub mod bucket;
 pub(crate) mod policing;
 pub mod protection;
+pub(crate) mod violations;

@@ -35,6 +35,7 @@ use crate::deliver::egress::Egress;
 use crate::observe::mirror::{Copied, Mirror};
 use crate::observe::observer::Observer;
 use crate::protect::policing::RateLimits;
+use crate::protect::violations::Violations;
 use crate::rx::BatchLimits;
 use crate::worker::handle::WorkerHandle;
 use crate::worker::overrun::{Overrun, OverrunListener};
@@ -133,6 +134,7 @@ struct Attached {
 struct Port {
     settings: Arc<PortSettings>,
     rate_limits: Option<Arc<RateLimits>>,
+    violations: Arc<Violations>,
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
     attached: Option<Attached>,

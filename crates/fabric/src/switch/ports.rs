@@ -7,6 +7,7 @@ use crate::bridge::port::{MAX_PORTS, PortIndex, PortSettings};
 use crate::counters::QueueSnapshot;
 use crate::deliver::crossing::Inlet;
 use crate::protect::policing::RateLimits;
+use crate::protect::violations::Violation;
 
 /// Counters of a port, by queue; they persist from client to client.
 #[derive(Debug, Clone, Default)]
@@ -39,9 +40,9 @@ impl Switch {
             return Err(SwitchError::TooManyPorts);
         }
         let rate_limits = RateLimits::of(&settings, None);
-        let settings = Arc::new(settings);
-        let port =
-            Port { settings, rate_limits, rx: Vec::new(), tx: Vec::new(), attached: None, suspended: false };
+        let (settings, violations) = (Arc::new(settings), Arc::default());
+        let (rx, tx) = (Vec::new(), Vec::new());
+        let port = Port { settings, rate_limits, violations, rx, tx, attached: None, suspended: false };
         if at == bridge.ports.len() {
             bridge.ports.push(Some(port));
         } else {
@@ -106,6 +107,19 @@ impl Switch {
         bridge.logic.port_removed(at.port);
         drop(port);
         Ok(())
+    }
+
+    /// Takes the violations of port security at the ports of a bridge: for each port and reason, the first one since
+    /// the last call.
+    pub fn take_violations(&self, id: BridgeId) -> Result<Vec<(PortIndex, Violation)>, SwitchError> {
+        let state = self.lock();
+        let bridge = state.bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?;
+        let mut taken = Vec::new();
+        for (i, port) in (0..).zip(&bridge.ports) {
+            let violations = port.iter().flat_map(|port| port.violations.take());
+            taken.extend(violations.map(|violation| (PortIndex(i), violation)));
+        }
+        Ok(taken)
     }
 
     /// A port's counters.

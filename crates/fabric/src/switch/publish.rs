@@ -50,7 +50,7 @@ fn port_entry(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
         caps,
         max_frame,
         closed: DropReason::PortDown,
-        secured: settings.security.is_on(),
+        violations: settings.security.is_on().then(|| port.violations.clone()),
         rate_limits: port.rate_limits.clone(),
         settings,
     }

@@ -60,12 +60,13 @@ impl Snooping {
     pub(crate) fn forward(&self, batch: &mut Batch<'_>, v: VersionId, group: MacAddr, frame: &Frame) {
         let mut ports = Ports::new();
         if self.everywhere(batch, v, group, frame.vid, &mut ports) {
-            batch.remark(v, "snooping does not restrict it", &[]);
+            batch.remark(v, "snooping does not restrict it: it is flooded", &[]);
             frame.flood(batch);
         } else {
             ports.retain(|port| batch.reaches(port));
-            let count = Value::Number(ports.as_slice().len() as u64);
-            batch.remark(v, "snooping sends it to {} ports", &[count]);
+            if batch.is_explained() {
+                remark_members(batch, v, ports.as_slice());
+            }
             frame.flood_among(batch, ports.as_slice());
         }
     }
@@ -200,6 +201,20 @@ impl GroupTable for Snooping {
         let mut all: Vec<_> = routers.chain(members).collect();
         all.sort_by_key(|entry| (entry.vid, entry.group, entry.version == IpVersion::V6, entry.port));
         all
+    }
+}
+
+/// Explains how many ports get a packet to a group.
+#[cold]
+fn remark_members(batch: &mut Batch<'_>, v: VersionId, ports: &[PortIndex]) {
+    let ingress = batch.ingress();
+    match ports.iter().filter(|port| **port != ingress).count() {
+        0 => batch.remark(v, "no other port has a member of the group or a router behind it", &[]),
+        1 => batch.remark(v, "one other port has a member of the group or a router behind it", &[]),
+        count => {
+            let text = "{} other ports have a member of the group or a router behind them";
+            batch.remark(v, text, &[Value::Number(count as u64)]);
+        }
     }
 }
 

@@ -308,15 +308,22 @@ fn a_trace_names_the_stage_of_each_remark() {
         said,
         [
             "stage 1, static: this stage decides",
-            "stage 1, static: p0 is wired to no port",
+            "stage 1, static: p0 is wired to `nowhere`, which is not a port of this bridge",
             "stage 2, hub: this stage decides",
             "stage 2, hub: it goes to every other port",
         ]
     );
     rig.switch.set_logic(rig.bridge, chain(&["static p0=nowhere", "static p0=nowhere"])).unwrap();
     let said = trace(0).unwrap();
-    let last = said.remarks.last().unwrap().sentence(|_| String::new());
-    assert_eq!(last, "dropped (no-destination): The logic named no destination for it.");
+    let said: Vec<_> = said.remarks.iter().map(|remark| remark.sentence(|_| String::new())).collect();
+    assert_eq!(
+        said[said.len() - 2..],
+        [
+            "no stage has decided where it goes",
+            "dropped (no-destination): It had nowhere to go: no other port of its VLAN was up, or the logic left it \
+             undecided."
+        ]
+    );
 }
 
 #[test]

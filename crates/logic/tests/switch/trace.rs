@@ -12,7 +12,7 @@ use packet::{MacAddr, Offload, Vid, VlanTag};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::frames::{build, mac, plain};
+use crate::frames::{build, mac, plain, tagged};
 use crate::rig::{Client, Rig, learning, make, stations};
 
 const PORTS: usize = 5;
@@ -47,7 +47,7 @@ fn explains_the_findings_and_decisions_of_a_learning_bridge() {
         sentences(&first),
         [
             "its source, 52:54:00:00:00:01, is new, and learned at p0",
-            "its destination, 52:54:00:00:00:02, is not known",
+            "its destination, 52:54:00:00:00:02, is unknown",
             "it is flooded"
         ]
     );
@@ -61,7 +61,7 @@ fn explains_the_findings_and_decisions_of_a_learning_bridge() {
         sentences(&own)[1..],
         [
             "its destination, 52:54:00:00:00:01, is at p0",
-            "dropped (same-port): The destination is the port it came from."
+            "dropped (same-port): Its destination is at the port where it came in."
         ]
     );
     assert_eq!(own.drops, [DropReason::SamePort]);
@@ -92,13 +92,190 @@ fn names_the_station_that_makes_room() {
     assert_eq!(fdb.lookup(oldest), None);
 }
 
+/// The remarks on a packet, and the reasons for which it is dropped.
+fn told(rig: &Rig, client: &Client, packet: &[u8]) -> (Vec<String>, Vec<&'static str>) {
+    let traced = trace(rig, client, packet);
+    (sentences(&traced), traced.drops.iter().map(|reason| reason.name()).collect())
+}
+
+const NOWHERE: &str = "dropped (no-destination): It had nowhere to go: no other port of its VLAN was up, or the logic \
+                       left it undecided.";
+const VLAN: &str = "dropped (vlan): The VLAN setting of the port where it came in, or was to leave, does not allow its VLAN.";
+
+fn vid(n: u16) -> Vid {
+    Vid::new(n).unwrap()
+}
+
+fn carries(vids: impl IntoIterator<Item = u16>) -> VidSet {
+    let mut allowed = VidSet::empty();
+    vids.into_iter().for_each(|n| allowed.insert(n));
+    allowed
+}
+
+#[test]
+fn says_why_a_vlan_is_a_dead_end() {
+    let hub = || Rig::new(1, make("hub", &[]));
+    let rig = hub();
+    let a = rig.port("a", VlanMode::Access(vid(10)));
+    let (steps, drops) = told(&rig, &a, &plain(2, 1, 0));
+    assert_eq!(steps, ["it goes to every other port of VLAN 10", "the bridge has no other port", NOWHERE]);
+    assert_eq!(drops, ["no-destination"]);
+
+    let _t = rig.port("t", VlanMode::Access(vid(20)));
+    let (steps, drops) = told(&rig, &a, &plain(2, 1, 0));
+    assert_eq!(steps[1..], ["VLAN 10 has no other port here; p1 is access:20", NOWHERE]);
+    assert_eq!(drops, ["no-destination"]);
+    let _u = rig.port("u", VlanMode::Trunk { native: Some(vid(7)), allowed: carries([7, 20, 21, 22]) });
+    let steps = told(&rig, &a, &plain(2, 1, 0)).0;
+    let expected =
+        ["VLAN 10 has no other port here; p1 is access:20", "p2 is trunk:7,20-22,native:7", NOWHERE];
+    assert_eq!(steps[1..], expected);
+
+    // Members that take nothing are the reason then.
+    rig.set(&a, |settings| settings.vlan = VlanMode::Access(vid(20)));
+    for port in [&_t, &_u] {
+        rig.set(port, |settings| settings.admin_up = false);
+    }
+    let steps = told(&rig, &a, &plain(2, 1, 0)).0;
+    let expected = [
+        "no other port of VLAN 20 can take it; p1 is administratively down",
+        "p2 is administratively down",
+        NOWHERE,
+    ];
+    assert_eq!(steps[1..], expected);
+
+    // Without VLANs, and for packets of none.
+    let rig = hub();
+    let a = rig.protected("a", |settings| settings.isolated = true);
+    let b = rig.protected("b", |settings| settings.isolated = true);
+    let steps = told(&rig, &a, &plain(2, 1, 0)).0;
+    let isolated = "no other port can take it; p1 is isolated, and so is the port where the packet came in";
+    assert_eq!(steps[1..], [isolated, NOWHERE]);
+    rig.switch.detach(b.at).unwrap();
+    rig.set(&b, |settings| settings.isolated = false);
+    assert_eq!(
+        told(&rig, &a, &plain(2, 1, 0)).0[1..],
+        ["no other port can take it; p1 has no client", NOWHERE]
+    );
+    rig.set(&b, |settings| settings.vlan = VlanMode::Access(vid(20)));
+    let steps = told(&rig, &a, &plain(2, 1, 0)).0;
+    assert_eq!(steps[1..], ["no other port takes packets of no VLAN; p1 is access:20", NOWHERE]);
+
+    // Long lists end.
+    let rig = hub();
+    let ports: Vec<_> = (1..12).map(|n| rig.port(&format!("p{n}"), VlanMode::Access(vid(n)))).collect();
+    let steps = told(&rig, &ports[0], &plain(2, 1, 0)).0;
+    assert_eq!(steps[1], "VLAN 1 has no other port here; p1 is access:2");
+    assert_eq!(steps[8..], ["p8 is access:9", "the same holds for 2 more ports", NOWHERE]);
+}
+
+#[test]
+fn says_which_vlan_setting_forbids_it() {
+    let rig = Rig::new(1, make("static", &[]));
+    let a = rig.port("a", VlanMode::Access(vid(10)));
+    let b = rig.port("b", VlanMode::Trunk { native: None, allowed: carries(20..30) });
+    let packet = |vid| tagged(2, 1, VlanTag { pcp: 0, dei: false, vid }, 0);
+    for (from, packet, reason) in [
+        (&a, packet(30), "p0 is access:10: tagged packets, here of VLAN 30, may not enter"),
+        (&b, packet(30), "p1 is trunk:20-29: packets of VLAN 30 may not enter"),
+        (&b, plain(2, 1, 0), "p1 is trunk:20-29: without a native VLAN, untagged packets may not enter"),
+    ] {
+        assert_eq!(told(&rig, from, &packet), (vec![reason.into(), VLAN.into()], vec!["vlan"]));
+    }
+    let (steps, drops) = told(&rig, &a, &plain(2, 1, 0));
+    assert_eq!(steps[1..], ["VLAN 10 may not leave p1, which is trunk:20-29", VLAN]);
+    assert_eq!(drops, ["vlan"]);
+    rig.set(&a, |settings| settings.vlan = VlanMode::Transparent);
+    let steps = told(&rig, &a, &plain(2, 1, 0)).0;
+    assert_eq!(steps[1..], ["p1 is trunk:20-29: packets of no VLAN may not leave there", VLAN]);
+}
+
+#[test]
+fn says_what_keeps_a_port_from_taking_it() {
+    let rig = Rig::new(1, make("static", &[("a", "b")]));
+    let [a, b] = ["a", "b"].map(|name| rig.port(name, VlanMode::Transparent));
+    let last = |packet: &[u8]| {
+        let (steps, drops) = told(&rig, &a, packet);
+        (steps[1].clone(), drops)
+    };
+    rig.set(&b, |settings| settings.mtu = 64);
+    let long = build(mac(2), mac(1), None, 0, 100);
+    assert_eq!(last(&long), ("p1 takes frames of at most 86 bytes; this one has 114".into(), vec![]));
+    rig.set(&b, |settings| settings.admin_up = false);
+    assert_eq!(last(&plain(2, 1, 0)), ("p1 is administratively down".into(), vec!["port-down"]));
+    let own = told(&rig, &b, &plain(2, 1, 0));
+    assert_eq!((own.0[0].as_str(), own.1), ("p1 is administratively down", vec!["port-down"]));
+    rig.switch.remove_port(b.at).unwrap();
+    let steps = told(&rig, &a, &plain(2, 1, 0)).0;
+    assert_eq!(steps, ["p0 is wired to `b`, which is not a port of this bridge", NOWHERE]);
+    rig.switch.set_logic(rig.bridge, make("static", &[("x", "y")])).unwrap();
+    let steps = told(&rig, &a, &plain(2, 1, 0)).0;
+    assert_eq!(steps, ["p0 is wired to no port: no parameter of the logic names it", NOWHERE]);
+    rig.switch.set_logic(rig.bridge, make("dummy", &[])).unwrap();
+    let steps = told(&rig, &a, &plain(2, 1, 0)).0;
+    assert_eq!(steps[..2], ["the other port of its pair is p1", "p1 is not a port of this bridge"]);
+}
+
+#[test]
+fn says_what_port_security_does_not_allow() {
+    let rig = Rig::new(1, make("learning", &[]));
+    let a = rig.protected("a", |settings| settings.security.max_stations = Some(1));
+    let _b = rig.port("b", VlanMode::Transparent);
+    let first = |packet: &[u8]| told(&rig, &a, packet).0.swap_remove(0);
+    a.send_and_settle([plain(9, 1, 0)]);
+    assert_eq!(
+        first(&plain(9, 2, 0)),
+        "its source, 52:54:00:00:00:02, is new, and p0 has its `max-stations`, 1"
+    );
+    rig.set(&a, |settings| settings.security.stations = vec![mac(1)]);
+    assert_eq!(first(&plain(9, 2, 0)), "its source, 52:54:00:00:00:02, is not among the `stations` of p0");
+    let group = build(mac(9), MacAddr([1, 0, 0x5e, 0, 0, 1]), None, 0, 46);
+    assert_eq!(
+        first(&group),
+        "its source, 01:00:5e:00:00:01, is a group address, which p0 takes from nobody"
+    );
+    rig.set(&a, |settings| {
+        settings.security.sources = vec![Source { address: [10, 0, 0, 0].into(), prefix: 8, mac: None }];
+    });
+    let arp = [&[0, 1, 8, 0, 6, 4, 0, 2][..], &mac(1).0, &[192, 0, 2, 7], &[0; 10]].concat();
+    let arp = [&[0xff; 6][..], &mac(1).0, &[8, 6], &arp].concat();
+    let (steps, drops) = told(&rig, &a, &arp);
+    assert_eq!(
+        steps,
+        [
+            "ARP sender 192.0.2.7 from 52:54:00:00:00:01 is not among the `sources` of p0",
+            "dropped (source-guard): Source guard does not allow its IP, ARP or neighbour discovery address at the \
+             port where it came in."
+        ]
+    );
+    assert_eq!(drops, ["source-guard"]);
+}
+
+#[test]
+fn says_that_nobody_wants_a_group() {
+    let rig = Rig::new(1, make("learning", &[("snooping", "on"), ("unregistered", "routers")]));
+    let [a, router] = rig.plain_ports();
+    let all_hosts = MacAddr([1, 0, 0x5e, 0, 0, 1]);
+    let mut query = [&all_hosts.0[..], &mac(1).0, &[8, 0], &ip(all_hosts, Some(igmp(0, 0)), true)].concat();
+    query.resize(60, 0);
+    router.send_and_settle([query]);
+    let group = build(MacAddr([1, 0, 0x5e, 1, 1, 1]), mac(1), None, 0, 46);
+    let (steps, drops) = told(&rig, &router, &group);
+    let expected = ["no other port has a member of the group or a router behind it", NOWHERE];
+    assert_eq!((&steps[2..], drops), (&expected.map(String::from)[..], vec!["no-destination"]));
+    assert_eq!(
+        told(&rig, &a, &group).0[2..],
+        ["one other port has a member of the group or a router behind it"]
+    );
+}
+
 #[test]
 fn explains_a_wire() {
     let rig = Rig::new(1, make("static", &[]));
     let clients = rig.plain_ports::<3>();
     assert_eq!(sentences(&trace(&rig, &clients[0], &plain(2, 1, 0))), ["p0 is wired to p1"]);
     let lonely = trace(&rig, &clients[2], &plain(2, 1, 0));
-    assert_eq!(sentences(&lonely)[0], "p2 is wired to no port");
+    assert_eq!(sentences(&lonely)[0], "p2 is wired to the port of index 3, which does not exist");
     assert_eq!(lonely.drops, [DropReason::NoDestination]);
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use control::client::Client;
-use control::proto;
+use control::{drops, proto, suggest};
 
-use super::{answer, single, unique};
-use crate::cli::{Admin, PortAdd, PortCommand, PortSet, PortStats};
+use super::{answer, print, single, unique};
+use crate::cli::{Admin, Output, PortAdd, PortCommand, PortSet, PortStats};
 use crate::failure::Failure;
 use crate::render;
 
@@ -29,9 +29,28 @@ pub(super) async fn run(client: &mut Client, command: PortCommand) -> Result<(),
         PortCommand::Stats(args) if args.watch => watch(client, args).await,
         PortCommand::Stats(args) => {
             let ports = list(client, args.bridge, args.port).await?;
-            answer(args.output, &ports, |ports| render::port::stats(&ports.ports, args.queues))
+            answer(args.output, &ports, |ports| render::port::explained_stats(&ports.ports, args.queues))
         }
+        // Needs no daemon: see `super::run`.
+        PortCommand::Reasons { .. } => Ok(()),
     }
+}
+
+/// Explains one reason for drops, or all.
+pub(super) fn reasons(wanted: Option<&str>, markdown: bool, output: Output) -> Result<(), Failure> {
+    if markdown {
+        return print(&drops::reference());
+    }
+    let mut reasons = drops::all();
+    if let Some(wanted) = wanted {
+        let known: Vec<_> = reasons.iter().map(|reason| reason.name).collect();
+        if !known.contains(&wanted) {
+            let instead = suggest::instead(wanted, &known);
+            return Err(Failure::new(format_args!("unknown reason `{wanted}`; {instead}")));
+        }
+        reasons.retain(|reason| reason.name == wanted);
+    }
+    answer(output, &reasons, |reasons| render::port::reasons(reasons))
 }
 
 async fn list(

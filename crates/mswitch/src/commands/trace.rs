@@ -1,18 +1,20 @@
 //! `mswitch trace`.
 
 use control::client::Client;
-use control::{hex, proto};
+use control::proto;
 
 use super::{answer, print};
 use crate::cli::{Output, TraceArgs};
 use crate::failure::Failure;
+use crate::packet_text;
 use crate::render;
 
 pub(super) async fn run(client: &mut Client, args: TraceArgs) -> Result<(), Failure> {
     match args.packet {
-        Some(packet) => {
-            let packet = hex::parse(&packet).map_err(Failure::new)?;
-            let request = proto::TracePacketRequest { bridge: args.bridge, port: args.port, packet };
+        Some(text) => {
+            let typed = packet_text::parse(&text)?;
+            let (port, packet) = (ingress(args.port, typed.in_port)?, typed.bytes);
+            let request = proto::TracePacketRequest { bridge: args.bridge, port, packet };
             let trace = client.trace_packet(request).await?.into_inner();
             answer(Output { json: args.json }, &trace, render::trace::text)
         }
@@ -20,9 +22,21 @@ pub(super) async fn run(client: &mut Client, args: TraceArgs) -> Result<(), Fail
     }
 }
 
+/// The port that is named by `--port`, by the packet or by both.
+fn ingress(option: Option<String>, in_port: Option<String>) -> Result<String, Failure> {
+    match (option, in_port) {
+        (Some(option), Some(in_port)) if option != in_port => Err(Failure::new(format_args!(
+            "the packet comes from `{option}` by --port, and from `{in_port}` by `in_port`; name one port"
+        ))),
+        (Some(port), _) | (None, Some(port)) => Ok(port),
+        (None, None) => Err(Failure::new("the port that the packet comes from is missing; add --port PORT")),
+    }
+}
+
 async fn live(client: &mut Client, args: TraceArgs) -> Result<(), Failure> {
     let count = args.live.unwrap_or_default();
-    let request = proto::TraceLiveRequest { bridge: args.bridge, port: args.port, count };
+    let port = ingress(args.port, None)?;
+    let request = proto::TraceLiveRequest { bridge: args.bridge, port, count };
     let mut traces = client.trace_live(request).await?.into_inner();
     let mut last = proto::Trace::default();
     loop {

@@ -1,6 +1,6 @@
 //! Events, a line each.
 
-use control::proto::Event;
+use control::proto::{Event, KeyChange};
 
 use super::logic::printable;
 use super::units;
@@ -9,8 +9,22 @@ use super::units;
 pub(crate) fn line(event: &Event) -> String {
     let when = units::time_of_day(event.at_unix_nanoseconds);
     let what = match event.kind.as_str() {
-        "config" if event.reason.is_empty() => format!("{}: {} done", event.object, event.action),
-        "config" => format!("{}: {} failed: {}", event.object, event.action, event.reason),
+        "config" => {
+            let done = match event.reason.as_str() {
+                "" => "done".into(),
+                reason => format!("failed: {reason}"),
+            };
+            format!("{}: {} {done}{}{}", event.object, event.action, author(event), values(event))
+        }
+        "command" => format!("{}: {}{}{}", event.object, event.action, author(event), values(event)),
+        "port-security" => {
+            let vlan = if event.vlan == 0 { String::new() } else { format!(" VLAN {}", event.vlan) };
+            let dropped = units::count(event.dropped);
+            format!(
+                "{} {}: port-security: {}{vlan}: {} ({dropped} dropped so far)",
+                event.bridge, event.port, event.mac, event.reason
+            )
+        }
         "port-fault" => {
             let limit = if event.limit.is_empty() { String::new() } else { format!(" ({})", event.limit) };
             format!(
@@ -30,6 +44,23 @@ pub(crate) fn line(event: &Event) -> String {
         }
     };
     format!("{when} {what}\n")
+}
+
+/// ` by process 812 (mswitch), user 0`, unless the daemon acted by itself.
+fn author(event: &Event) -> String {
+    if event.by.is_empty() { String::new() } else { format!(" by {}", event.by) }
+}
+
+/// `: mtu: 1500 -> 9000, vlan: not set -> access:7`.
+fn values(event: &Event) -> String {
+    let value = |text: &str| if text.is_empty() { "not set".to_owned() } else { text.to_owned() };
+    let change = |change: &KeyChange| match (event.action.as_str(), &change.from, &change.to) {
+        ("add" | "call", _, to) => format!("{}: {}", change.key, value(to)),
+        ("remove", from, _) => format!("{}: {}", change.key, value(from)),
+        (_, from, to) => format!("{}: {} -> {}", change.key, value(from), value(to)),
+    };
+    let changes: Vec<_> = event.changes.iter().map(change).collect();
+    if changes.is_empty() { String::new() } else { format!(": {}", changes.join(", ")) }
 }
 
 #[cfg(test)]
@@ -66,6 +97,25 @@ mod tests {
         let object = "bridge \"br0\", port \"vm1\"".to_owned();
         let config = Event { object, action: "add".into(), ..event("config") };
         assert_eq!(line(&config), "22:13:20.123 bridge \"br0\", port \"vm1\": add done\n");
+        let change =
+            |key: &str, from: &str, to: &str| KeyChange { key: key.into(), from: from.into(), to: to.into() };
+        let changes = vec![change("mtu", "", "9000"), change("vlan", "access:7", "access:8")];
+        let (action, by) = ("change".into(), "process 7 (x), user 0".into());
+        let changed = Event { action, by, changes, ..config.clone() };
+        assert_eq!(
+            line(&changed),
+            "22:13:20.123 bridge \"br0\", port \"vm1\": change done by process 7 (x), user 0: \
+             mtu: not set -> 9000, vlan: access:7 -> access:8\n"
+        );
+        let (action, changes) = ("call".into(), vec![change("command", "", "allow 7")]);
+        let called = Event { kind: "command".into(), action, changes, ..changed };
+        assert!(line(&called).ends_with("port \"vm1\": call by process 7 (x), user 0: command: allow 7\n"));
+        let (mac, reason) = ("02:00:00:00:00:01".into(), "station-limit".into());
+        let violation = Event { mac, reason, vlan: 7, dropped: 1234, ..event("port-security") };
+        assert_eq!(
+            line(&violation),
+            "22:13:20.123 br0 vm1: port-security: 02:00:00:00:00:01 VLAN 7: station-limit (1,234 dropped so far)\n"
+        );
         let failed = Event { reason: "no such namespace".into(), ..config };
         assert!(line(&failed).ends_with("add failed: no such namespace\n"));
         assert!(line(&Event { lost: 3, ..event("lost") }).ends_with("3 events were lost\n"));

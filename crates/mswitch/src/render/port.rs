@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use control::drops::Reason;
 use control::proto::{self, Port};
 
 use super::table::{Column, table};
@@ -110,6 +111,27 @@ pub(crate) fn stats(ports: &[proto::Port], queues: bool) -> String {
     table(&columns, rows, if queues { "no queues: no client has connected yet" } else { "no ports" })
 }
 
+/// The same; where packets were dropped, with the command that explains the reasons.
+pub(crate) fn explained_stats(ports: &[proto::Port], queues: bool) -> String {
+    let dropped = |port: &proto::Port| {
+        let counters = directions(port, false);
+        counters.iter().any(|(_, counters)| counters.dropped > 0)
+    };
+    let hint = match ports.iter().any(dropped) {
+        true => "\n`mswitch port reasons` explains the reasons for drops.\n",
+        false => "",
+    };
+    stats(ports, queues) + hint
+}
+
+/// `mswitch port reasons`: each with its meaning and the next step.
+pub(crate) fn reasons(reasons: &[Reason]) -> String {
+    let paragraph = |Reason { name, counted, meaning, advice }: &Reason| {
+        format!("{name} (counted in {counted})\n  {meaning}\n  {advice}\n")
+    };
+    reasons.iter().map(paragraph).collect::<Vec<_>>().join("\n")
+}
+
 /// The counters of a port: `rx` and `tx`, or `rx0`, `rx1`, … `tx0`, …
 pub(crate) fn directions(port: &proto::Port, queues: bool) -> Vec<(String, &proto::QueueCounters)> {
     let mut found = Vec::new();
@@ -165,6 +187,27 @@ mod tests {
                 "br0 vm1 rx 1,500 87.9 KiB 30 2 2 vlan",
                 "br0 vm1 tx 0 0 B 0 0"
             ]
+        );
+    }
+
+    #[test]
+    fn drops_lead_to_their_explanation() {
+        let text = explained_stats(&[port()], false);
+        assert!(text.ends_with("2 vlan\nbr0     vm1   tx         0       0 B        0        0\n\n`mswitch port reasons` explains the reasons for drops.\n"), "{text}");
+        let mut quiet = port();
+        quiet.totals = Some(proto::PortTotals { rx: Some(Default::default()), tx: Some(Default::default()) });
+        assert_eq!(explained_stats(std::slice::from_ref(&quiet), false), stats(&[quiet], false));
+    }
+
+    #[test]
+    fn reasons_are_explained() {
+        let all = control::drops::all();
+        let vlan: Vec<_> = all.into_iter().filter(|reason| reason.name == "vlan").collect();
+        assert_eq!(
+            reasons(&vlan),
+            "vlan (counted in rx)\n  \
+             The VLAN setting of the port where it came in, or was to leave, does not allow its VLAN.\n  \
+             `mswitch trace` names the port and its setting; `mswitch port set --vlan` changes it.\n"
         );
     }
 
