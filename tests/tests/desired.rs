@@ -269,7 +269,7 @@ impl Rig {
                 let path = self.write(after);
                 output("kill", &["-HUP", &self.daemon.pid().to_string()]).unwrap();
                 until("the file to be applied", LIMIT, || {
-                    Ok((self.daemon.run(&["config", "diff", &path])? == "nothing differs\n").then_some(()))
+                    Ok(self.daemon.differences(Some(&path))?.is_empty().then_some(()))
                 })
                 .unwrap();
             }

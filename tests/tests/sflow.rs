@@ -422,7 +422,7 @@ fn it_changes_while_packets_flow() {
     assert!(flows[first..].iter().all(|flow| flow.rate == 3), "once changed it stays so");
     assert_eq!(collector.read().last().unwrap().agent, Ipv4Addr::new(192, 0, 2, 7));
     without_gap("datagrams", collector.read().iter().map(|datagram| datagram.sequence));
-    let diff = rig.daemon.run(&["config", "diff"]).unwrap();
+    let diff = rig.daemon.differences(None).unwrap();
     assert_eq!(
         diff,
         "~ sflow\n    agent: 192.0.2.7 -> not set\n    header: 96 -> 64\n    sampling: 3 -> 100\n"
