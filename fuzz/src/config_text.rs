@@ -4,7 +4,8 @@
 //! - No panic, and an answer in a time that grows with the text.
 //! - A refusal names at least one mistake; each has a message and a position within the text, in the text's order.
 //! - What is read satisfies what is asked of every value: names, MTUs, each name once.
-//! - A configuration that is written reads back; a text that is edited reads as the configuration that it was edited for.
+//! - A configuration that is written reads back; a text that is edited reads as the configuration that it was edited
+//!   for.
 //! - The little grammars (VLANs, CPU lists, port options) write what they read: written and read again it is the same.
 //!
 //! Also a test of the crate `control`, which replays the seeds.

@@ -1,7 +1,7 @@
 //! Options of port types: their names, read from TOML or from the command line's `KEY=VALUE`, and written back.
 //!
-//! The option structs of the port types are the only list. Their field names come from serde, so that the message for an
-//! unknown key can list the known ones.
+//! The option structs of the port types are the only list. Their field names come from serde, so that the message for
+//! an unknown key can list the known ones.
 
 mod fields;
 mod text;

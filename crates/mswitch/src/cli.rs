@@ -1,8 +1,8 @@
 //! The definition of the command line.
 //!
-//! A flag has the name of the key in the configuration file: `mtu = 1500` is `--mtu 1500`. So `--socket` is the daemon's
-//! control socket everywhere, as in `[daemon]`, and the socket of a port is its `--path`. Former names are accepted with
-//! a note and hidden from the help.
+//! A flag has the name of the key in the configuration file: `mtu = 1500` is `--mtu 1500`. So `--socket` is the
+//! daemon's control socket everywhere, as in `[daemon]`, and the socket of a port is its `--path`. Former names are
+//! accepted with a note and hidden from the help.
 
 use std::path::PathBuf;
 
@@ -761,9 +761,9 @@ pub(crate) enum ConfigCommand {
     },
     /// Print every mistake in a configuration file, or its number of bridges and ports; needs no daemon
     ///
-    /// Directories, CPUs, users and modules that the file names must exist. Sockets that it names must be free, or belong to
-    /// the daemon behind the file's control socket (or --socket); the command connects to them to find out. Exit status 1
-    /// with mistakes.
+    /// Directories, CPUs, users and modules that the file names must exist. Sockets that it names must be free, or
+    /// belong to the daemon behind the file's control socket (or --socket); the command connects to them to find out.
+    /// Exit status 1 with mistakes.
     #[command(after_help = examples!("mswitch config check /etc/mswitch/mswitch.toml"))]
     Check {
         /// The file

@@ -75,8 +75,8 @@ fn relative(section: &Section<'_>, report: &mut Report<'_>) {
     }
 }
 
-/// Reads the settings that every port has. Returns the keys with a mistake: a port type may have a key of the same name,
-/// and the mistake is reported once.
+/// Reads the settings that every port has. Returns the keys with a mistake: a port type may have a key of the same
+/// name, and the mistake is reported once.
 fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Report<'_>) -> Vec<&'static str> {
     let mut wrong = Vec::new();
     if let Some((text, span)) = section.text("admin", "`up` or `down`", report) {
@@ -157,8 +157,8 @@ fn spec(
     good.then_some(spec)
 }
 
-/// Reads the type's options, those already found `wrong` excepted. A value that does not fit is reported and left out, so
-/// that the next one is found too.
+/// Reads the type's options, those already found `wrong` excepted. A value that does not fit is reported and left out,
+/// so that the next one is found too.
 fn typed(
     section: &Section<'_>,
     type_name: &str,

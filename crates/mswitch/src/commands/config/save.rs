@@ -1,7 +1,7 @@
 //! `mswitch config save`.
 //!
-//! The command writes the file, with the rights of its user: who may use the control socket may not write every file that
-//! the daemon may. The daemon edits the text, since it has the configuration.
+//! The command writes the file, with the rights of its user: who may use the control socket may not write every file
+//! that the daemon may. The daemon edits the text, since it has the configuration.
 
 use std::fs::Permissions;
 use std::io::{self, ErrorKind, Write};
@@ -85,8 +85,9 @@ fn keep(file: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Replaces a file by a rename: at every moment it is whole. An existing file keeps its owner, group and mode: the daemon may
-/// run as another user and must still be able to read it. Of a file with secrets, only the permissions of others go.
+/// Replaces a file by a rename: at every moment it is whole. An existing file keeps its owner, group and mode: the
+/// daemon may run as another user and must still be able to read it. Of a file with secrets, only the permissions of
+/// others go.
 fn replace(file: &Path, text: &str, has_secrets: bool) -> io::Result<()> {
     let folder = file.parent().unwrap_or(file);
     let mut beside = tempfile::Builder::new().prefix(".mswitch-save-").tempfile_in(folder)?;
