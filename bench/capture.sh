@@ -48,7 +48,7 @@ trap 'exit 130' INT TERM
   printf '[[bridge]]\nname = "br0"\nlogic = "static"\nparams = { a = "d", b = "c" }\n'
   id=0
   for port in a b c d; do
-    printf '[[bridge.port]]\nname = "%s"\ntype = "memif"\nsocket = "%s"\nid = %d\n' "$port" "$dir/memif" "$id"
+    printf '[[bridge.port]]\nname = "%s"\ntype = "memif"\npath = "%s"\nid = %d\n' "$port" "$dir/memif" "$id"
     id=$((id + 1))
   done
 } >"$dir/config.toml"

@@ -29,7 +29,7 @@ faults=(TRAP RESTART LOOP LEAK PACKET VERB SETS OUTPUTS BOUNDS PORT HEADER)
 for fault in "${faults[@]}"; do
   clang --target=wasm32 -O2 -nostdlib -mbulk-memory -matomics -Isdk/c -Wl,--no-entry "-D$fault" -o "$dir/$fault.wasm" tests/modules/hostile.c
 done
-port() { printf '[[bridge.port]]\nname = "%s"\ntype = "memif"\nsocket = "%s/memif"\nid = %s\n' "$1" "$dir" "$2"; }
+port() { printf '[[bridge.port]]\nname = "%s"\ntype = "memif"\npath = "%s/memif"\nid = %s\n' "$1" "$dir" "$2"; }
 {
   printf '[[bridge]]\nname = "good"\nlogic = "learning"\n'; port a 0; port b 1
   printf '[[bridge]]\nname = "evil"\nlogic = "dummy"\n'; port c 2; port d 3

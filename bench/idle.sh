@@ -70,7 +70,7 @@ memory() { awk '/^Pss:/ { print $2 }' /proc/"$daemon"/smaps_rollup; }
 {
   printf '[[bridge]]\nname = "br0"\nlogic = "learning"\n'
   for i in $(seq 0 $((clients - 1))); do
-    printf '[[bridge.port]]\nname = "p%s"\ntype = "memif"\nsocket = "%s/memif"\nid = %s\n' "$i" "$dir" "$i"
+    printf '[[bridge.port]]\nname = "p%s"\ntype = "memif"\npath = "%s/memif"\nid = %s\n' "$i" "$dir" "$i"
   done
 } >"$dir/config.toml"
 "$mswitch" daemon --socket "$dir/ctl" --config "$dir/config.toml" --workers 0 2>"$dir/log" &

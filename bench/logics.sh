@@ -34,12 +34,12 @@ logic = "static"
 [[bridge.port]]
 name = "a"
 type = "memif"
-socket = "$dir/memif"
+path = "$dir/memif"
 id = 0
 [[bridge.port]]
 name = "b"
 type = "memif"
-socket = "$dir/memif"
+path = "$dir/memif"
 id = 1
 CONFIG
 export MSWITCH_SOCKET=$dir/socket

@@ -166,7 +166,7 @@ start_ours() {
     if [ "$1" = static ]; then printf 'params = { v0 = "v1" }\n'; fi
     local i
     for i in 0 1; do
-      printf '[[bridge.port]]\nname = "v%s"\ntype = "%s"\nsocket = "%s/ours/v%s"\n' "$i" "$ports" "$dir" "$i"
+      printf '[[bridge.port]]\nname = "v%s"\ntype = "%s"\npath = "%s/ours/v%s"\n' "$i" "$ports" "$dir" "$i"
     done
     if [ "$1" = learning ]; then printf '[[bridge.port]]\nname = "witness"\ntype = "tap"\ninterface = "witness%s"\n' "$$"; fi
   } >"$dir/ours/config.toml"

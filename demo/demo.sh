@@ -89,7 +89,7 @@ addresses = ["10.0.0.2/24"]
 [[bridge.port]]            # shared memory for a program that brings its own network stack
 name = "program"
 type = "memif"
-socket = "$dir/memif.sock"
+path = "$dir/memif.sock"
 EOF
 sed 's/^/  /' "$dir/demo.toml"
 "$mswitch" daemon --config "$dir/demo.toml" --socket "$dir/ctl" >"$dir/log" 2>&1 &

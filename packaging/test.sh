@@ -99,7 +99,7 @@ addresses = ["10.0.0.1/24"]
 [[bridge.port]]
 name = "vm1"
 type = "memif"
-socket = "/run/mswitch/vm1.sock"
+path = "/run/mswitch/vm1.sock"
 owner = "nobody"
 mode = "0600"
 END

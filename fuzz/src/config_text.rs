@@ -4,7 +4,8 @@
 //! - No panic, and an answer in a time that grows with the text.
 //! - A refusal names at least one mistake; each has a message and a position within the text, in the text's order.
 //! - What is read satisfies what is asked of every value: names, MTUs, each name once.
-//! - A configuration that is written reads back.
+//! - A configuration that is written reads back; a text that is edited reads as the configuration that it was edited
+//!   for.
 //! - The little grammars (VLANs, CPU lists, port options) write what they read: written and read again it is the same.
 //!
 //! Also a test of the crate `control`, which replays the seeds.
@@ -12,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use control::diff::between;
 use control::file::{self, Depth, FileError, Secrets};
 use control::model::{self, Config};
 use control::sflow::{Collector, settings};
@@ -38,15 +40,16 @@ fn refused(text: &str, error: &FileError) {
     assert!(!error.problems.is_empty());
     assert!(!error.to_string().is_empty());
     let lines: Vec<&str> = text.split('\n').collect();
-    let mut last = (0, 0);
+    let mut last = None;
     for problem in &error.problems {
         assert!(!problem.message.is_empty());
-        let line = problem.line.checked_sub(1).and_then(|line| lines.get(line));
-        let Some(line) = line else { panic!("line {} of {}: {error}", problem.line, lines.len()) };
+        let Some(at) = problem.position else { panic!("no position in a text: {error}") };
+        let line = at.line.checked_sub(1).and_then(|line| lines.get(line));
+        let Some(line) = line else { panic!("line {} of {}: {error}", at.line, lines.len()) };
         let columns = line.chars().count() + 1;
-        assert!((1..=columns).contains(&problem.column), "column {} of {columns}: {error}", problem.column);
-        assert!(last <= (problem.line, problem.column), "out of order: {error}");
-        last = (problem.line, problem.column);
+        assert!((1..=columns).contains(&at.column), "column {} of {columns}: {error}", at.column);
+        assert!(last <= Some(at), "out of order: {error}");
+        last = Some(at);
     }
 }
 
@@ -56,6 +59,14 @@ fn accepted(text: &str, config: &Config) {
     let written = file::write(config, Secrets::Written);
     let again = file::parse(&written, Path::new("fuzz.toml"), Depth::Text);
     assert_eq!(again.as_ref(), Ok(config), "what is written reads in another way: {written}");
+    // A file is edited until it says what is wanted: the same, nothing, or all of it.
+    assert_eq!(file::edit(text, config).rewritten, None, "cannot be edited: {text}");
+    for (from, wanted) in [(text, config), (text, &Config::default()), ("", config)] {
+        let edited = file::edit(from, wanted).text;
+        let again =
+            file::parse(&edited, Path::new("fuzz.toml"), Depth::Form).map(|again| between(&again, wanted));
+        assert_eq!(again, Ok(Vec::new()), "edited, it says something else: {edited}");
+    }
     if let Some(sflow) = &config.sflow {
         assert_eq!(settings::check_collectors(&sflow.collectors), Ok(()));
         assert_eq!(settings::check_sampling(sflow.sampling.into()), Ok(sflow.sampling));
@@ -172,6 +183,7 @@ const PIECES: &[&str] = &[
     "sampling = 400\n",
     "polling = 0\n",
     "header = 64\n",
+    "path = \"/tmp/m.sock\"\n",
 ];
 
 /// Text of such pieces, a byte each, with raw bytes between.

@@ -7,12 +7,12 @@ pub fn bridge(name: &str, logic: &str) -> String {
 
 /// A memif port: interface `id` of the socket `memif` in the daemon's folder. `more` is further keys, a line each.
 pub fn memif(name: &str, id: u32, more: &str) -> String {
-    port(name, "memif", &format!("socket = \"{{dir}}/memif\"\nid = {id}\n{more}"))
+    port(name, "memif", &format!("path = \"{{dir}}/memif\"\nid = {id}\n{more}"))
 }
 
 /// A vhost-user port with a socket of its name in the daemon's folder. `more` is further keys, a line each.
 pub fn vhost_user(name: &str, more: &str) -> String {
-    port(name, "vhost-user", &format!("socket = \"{{dir}}/{name}.sock\"\n{more}"))
+    port(name, "vhost-user", &format!("path = \"{{dir}}/{name}.sock\"\n{more}"))
 }
 
 /// A TAP port. `more` is further keys, a line each.

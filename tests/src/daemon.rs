@@ -155,7 +155,18 @@ impl Daemon {
         succeeded(&format!("mswitch {}", arguments.join(" ")), self.cli(arguments)?)
     }
 
-    /// The same with `--json`.
+    /// The differences that `config diff` prints; empty when nothing differs.
+    pub fn differences(&self, file: Option<&str>) -> Result<String> {
+        let words: Vec<&str> = ["config", "diff"].into_iter().chain(file).collect();
+        let output = self.cli(&words)?;
+        match output.status.code() {
+            Some(0) => Ok(String::new()),
+            Some(1) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            _ => succeeded("mswitch config diff", output),
+        }
+    }
+
+    /// The same as [`Daemon::run`] with `--json`.
     pub fn json(&self, arguments: &[&str]) -> Result<Value> {
         let text = self.run(&[arguments, &["--json"]].concat())?;
         serde_json::from_str(&text).map_err(|e| Error(format!("{e} in what should be JSON: {text}")))

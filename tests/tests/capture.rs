@@ -446,7 +446,7 @@ fn a_port_that_comes_later_is_captured_too() {
     let late = Netns::new().unwrap();
     let (interface, netns) = (unique("t"), late.name().to_owned());
     let port = ["port", "add", "br0", "late", "--type", "tap", "--interface", &interface, "--netns", &netns];
-    daemon.run(&[&port[..], &["--address", "10.79.0.9/24"]].concat()).unwrap();
+    daemon.run(&[&port[..], &["--addresses", "10.79.0.9/24"]].concat()).unwrap();
     ping(&a, "10.79.0.9", 3);
     until("its packets", LIMIT, || {
         let packets = tshark(&capture.file, &["frame.interface_name", "frame.comment"]);

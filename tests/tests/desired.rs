@@ -196,7 +196,7 @@ impl Rig {
             Kind::Memif => {
                 let id = 10 * BRIDGES.iter().position(|b| *b == bridge).unwrap()
                     + PORTS.iter().position(|p| *p == name).unwrap();
-                return vec![("socket", self.daemon.path("more")), ("id", id.to_string())];
+                return vec![("path", self.daemon.path("more")), ("id", id.to_string())];
             }
             Kind::Tap => self.here.name().to_owned(),
             Kind::Later => self.later.clone(),
@@ -269,7 +269,7 @@ impl Rig {
                 let path = self.write(after);
                 output("kill", &["-HUP", &self.daemon.pid().to_string()]).unwrap();
                 until("the file to be applied", LIMIT, || {
-                    Ok((self.daemon.run(&["config", "diff", &path])? == "nothing differs\n").then_some(()))
+                    Ok(self.daemon.differences(Some(&path))?.is_empty().then_some(()))
                 })
                 .unwrap();
             }

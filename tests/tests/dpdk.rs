@@ -85,7 +85,7 @@ fn testpmd_as_client_without_copying() {
 #[test]
 fn testpmd_as_server() {
     let _machine = exclusive();
-    let keys = "socket = \"{dir}/theirs\"\nid = 5\nrole = \"client\"\nqueues = 1";
+    let keys = "path = \"{dir}/theirs\"\nid = 5\nrole = \"client\"\nqueues = 1";
     let daemon = daemon(&config::port("dpdk", "memif", keys));
     let down = daemon.port("br0", "dpdk").unwrap();
     assert!(!down.is_up() && !down.reason().is_empty(), "{:?}", down.json());

@@ -233,7 +233,7 @@ fn memif_messages() {
     ];
     let mut ports: Vec<_> =
         messages.iter().zip(0..).map(|((port, ..), id)| config::memif(port, id, "")).collect();
-    ports.push(config::port("client", "memif", "socket = \"{dir}/theirs\"\nrole = \"client\""));
+    ports.push(config::port("client", "memif", "path = \"{dir}/theirs\"\nrole = \"client\""));
     let mut rig = Rig::start(&ports);
     let file = memfd(size).unwrap();
     // A server that passes what no server has to.

@@ -247,7 +247,7 @@ fn logics_with_parameters_come_back_from_files() {
         ["logic", "set", "br0", "learning", "--param", "unregistered=routers", "--param", "snooping=on"];
     rig.daemon.run(&set).unwrap();
     let wanted = params(&rig);
-    let diff = rig.daemon.run(&["config", "diff"]).unwrap();
+    let diff = rig.daemon.differences(None).unwrap();
     assert!(diff.contains("unregistered"), "{diff}");
     // The file of the daemon becomes what runs.
     let file = rig.daemon.path("config.toml");

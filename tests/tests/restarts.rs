@@ -96,7 +96,7 @@ fn memory_is_plugged_in_under_traffic() {
 fn guests_go_on_when_the_switch_is_started_again() {
     let _machine = exclusive();
     let blue = Netns::new().unwrap();
-    let keys = "socket = \"{dir}/g2.sock\"\nrole = \"client\"";
+    let keys = "path = \"{dir}/g2.sock\"\nrole = \"client\"";
     let ports = config::vhost_user("g1", "")
         + &config::port("g2", "vhost-user", keys)
         + &config::vhost_user("g3", "")

@@ -281,7 +281,7 @@ fn tshark_reads_what_was_sent() {
 
     let sampling = RATE.to_string();
     rig.daemon
-        .run(&["sflow", "set", "--collector", "127.0.0.1", "--sampling", &sampling, "--polling", "1"])
+        .run(&["sflow", "set", "--collectors", "127.0.0.1", "--sampling", &sampling, "--polling", "1"])
         .unwrap();
     let mut options = rig.options(6000.0, Duration::from_secs(3));
     options.least = 15_001;
@@ -422,7 +422,7 @@ fn it_changes_while_packets_flow() {
     assert!(flows[first..].iter().all(|flow| flow.rate == 3), "once changed it stays so");
     assert_eq!(collector.read().last().unwrap().agent, Ipv4Addr::new(192, 0, 2, 7));
     without_gap("datagrams", collector.read().iter().map(|datagram| datagram.sequence));
-    let diff = rig.daemon.run(&["config", "diff"]).unwrap();
+    let diff = rig.daemon.differences(None).unwrap();
     assert_eq!(
         diff,
         "~ sflow\n    agent: 192.0.2.7 -> not set\n    header: 96 -> 64\n    sampling: 3 -> 100\n"
@@ -603,11 +603,11 @@ fn what_cannot_be_is_refused() {
     let rig = rig("");
     let set = |arguments: &[&str]| rig.refused(&[&["sflow", "set"], arguments].concat());
     let needed =
-        "sFlow needs a collector: name one with `collectors` in `[sflow]`, or with --collector 192.0.2.9";
+        "sFlow needs a collector: name one with `collectors` in `[sflow]`, or with `--collectors 192.0.2.9`";
     assert!(set(&["--sampling", "7"]).contains(needed));
     for (arguments, expected) in [
         (
-            ["--collector", "x.example"],
+            ["--collectors", "x.example"],
             "`x.example` is not a collector; expected an address such as 192.0.2.9",
         ),
         (["--agent", "eth0"], "`eth0` is not an agent; expected the IP address that collectors know"),
@@ -618,13 +618,13 @@ fn what_cannot_be_is_refused() {
         ),
         (["--header", "513"], "a sample cannot hold 513 bytes of a packet; expected 14 to 512"),
     ] {
-        let said = set(&[&["--collector", "192.0.2.1"], &arguments[..]].concat());
+        let said = set(&[&["--collectors", "192.0.2.1"], &arguments[..]].concat());
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
-    let twice = set(&["--collector", "192.0.2.1", "--collector", "192.0.2.1:6343"]);
+    let twice = set(&["--collectors", "192.0.2.1", "--collectors", "192.0.2.1:6343"]);
     assert!(twice.contains("collector 192.0.2.1:6343 is named twice; name it once"), "{twice}");
     assert_eq!(rig.show()["enabled"], false, "nothing was changed");
     let off = rig.daemon.run(&["sflow", "show"]).unwrap();
-    assert_eq!(off, "sFlow is off; `mswitch sflow set --collector ADDRESS` switches it on\n");
+    assert_eq!(off, "sFlow is off; `mswitch sflow set --collectors ADDRESS` switches it on\n");
     rig.daemon.run(&["sflow", "off"]).unwrap();
 }

@@ -69,7 +69,7 @@ fn packets_go_round_between_four_queue_pairs_each() {
 fn a_namespace_pings_a_device_that_dies_and_comes_back_and_a_switch_that_does() {
     let _machine = exclusive();
     let blue = Netns::new().unwrap();
-    let keys = "socket = \"{dir}/guest.sock\"\nrole = \"client\"";
+    let keys = "path = \"{dir}/guest.sock\"\nrole = \"client\"";
     let tap = config::tap("blue", "eth0", blue.name(), &["10.91.0.1/24"], "");
     for server in [true, false] {
         let guest =

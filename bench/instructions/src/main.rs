@@ -89,7 +89,7 @@ fn run(case: &Case, rounds: u64) -> Result<()> {
     let mut open = Vec::new();
     for (id, name) in [(0, "a"), (1, "b")] {
         let at = switch.add_port(bridge, PortSettings::new(name))?;
-        let options = serde_json::from_value(json!({ "socket": socket, "id": id }))?;
+        let options = serde_json::from_value(json!({ "path": socket, "id": id }))?;
         open.push(ports::open(&Spec::Memif(options), at, &env)?);
     }
     if case.observed {

@@ -84,14 +84,14 @@ pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
         Ok(Occupant::Nobody | Occupant::Stale) => return Ok(()),
         Ok(Occupant::Process(holder)) if holder.pid.is_some() && holder.pid == ours.process => return Ok(()),
         Ok(Occupant::Process(holder)) => {
-            format!("socket: {path_of} is in use by {holder}; stop it, or choose another path")
+            format!("path: {path_of} is in use by {holder}; stop it, or choose another path")
         }
         Ok(Occupant::OtherFile) => {
-            format!("socket: {path_of} exists and is not a socket; remove it, or choose another path")
+            format!("path: {path_of} exists and is not a socket; remove it, or choose another path")
         }
-        Err(error) => format!("socket: {path_of} cannot be used: {error}"),
+        Err(error) => format!("path: {path_of} cannot be used: {error}"),
     };
-    Err(Fault { key: Some("socket".into()), message })
+    Err(Fault { key: Some("path".into()), message })
 }
 
 /// The socket that the port makes.
@@ -110,7 +110,7 @@ pub fn exclusive(spec: &Spec, port: &str) -> Option<(String, &'static str)> {
     Some(match spec {
         Spec::Memif(options) => {
             let role = if options.role == Role::Server { "interface" } else { "the connection to interface" };
-            (format!("{role} {} of memif socket {}", options.id, options.socket.display()), "socket")
+            (format!("{role} {} of memif socket {}", options.id, options.socket.display()), "path")
         }
         Spec::Tap(options) => {
             let name = options.interface.as_deref().unwrap_or(port);
@@ -121,7 +121,7 @@ pub fn exclusive(spec: &Spec, port: &str) -> Option<(String, &'static str)> {
             (format!("interface {name} in {place}"), "interface")
         }
         Spec::Pcap(options) => (format!("the recording {}", options.write.as_ref()?.display()), "write"),
-        Spec::VhostUser(options) => (format!("vhost-user socket {}", options.socket.display()), "socket"),
+        Spec::VhostUser(options) => (format!("vhost-user socket {}", options.socket.display()), "path"),
         Spec::Patch(options) => (format!("the connection to {}", options.peer), "peer"),
     })
 }
@@ -131,15 +131,15 @@ mod tests {
     use super::*;
 
     fn memif(socket: &Path) -> Spec {
-        let options = [("socket".into(), socket.display().to_string())].into();
+        let options = [("path".into(), socket.display().to_string())].into();
         crate::options::from_text("memif", &options).unwrap()
     }
 
     #[test]
     fn a_missing_directory_is_about_the_socket() {
         let fault = options(&memif(Path::new("/no/such/a.sock"))).unwrap_err();
-        assert_eq!(fault.key.as_deref(), Some("socket"));
-        assert!(fault.message.starts_with("socket: /no/such is not a directory"), "{}", fault.message);
+        assert_eq!(fault.key.as_deref(), Some("path"));
+        assert!(fault.message.starts_with("path: /no/such is not a directory"), "{}", fault.message);
     }
 
     #[test]

@@ -210,11 +210,11 @@ pub fn sflow(report: Option<Report>) -> proto::Sflow {
 }
 
 /// What a whole configuration changed or would change.
-pub fn applied(applied: &Applied) -> proto::Applied {
+pub fn applied(applied: &Applied, file_notes: Vec<String>) -> proto::Applied {
     proto::Applied {
         differences: applied.differences.iter().map(difference).collect(),
         outcomes: applied.outcomes.iter().map(outcome).collect(),
-        notes: applied.notes(),
+        notes: [applied.notes(), file_notes].concat(),
     }
 }
 

@@ -255,8 +255,11 @@ fn reload(desired: &Desired, file: Option<&Path>) {
     let applied = file::text_of(file)
         .and_then(|text| desired.read(&text, file))
         .map_err(Refusal::from)
-        .and_then(|config| desired.replace(config, &Author::Signal("SIGHUP")));
-    let applied = match applied {
+        .and_then(|parsed| {
+            let notes = parsed.note_lines(file);
+            desired.replace(parsed.config, &Author::Signal("SIGHUP")).map(|applied| (applied, notes))
+        });
+    let (applied, file_notes) = match applied {
         Ok(applied) => applied,
         Err(refusal) => {
             for line in refusal.to_string().lines() {
@@ -269,7 +272,7 @@ fn reload(desired: &Desired, file: Option<&Path>) {
     for (object, trouble) in applied.troubles() {
         tracing::warn!("{object}: {trouble}; it is tried again until it works");
     }
-    for note in applied.notes() {
+    for note in applied.notes().iter().chain(&file_notes) {
         tracing::warn!("{note}");
     }
     tracing::info!(differences = applied.differences.len(), "{} is applied", file.display());

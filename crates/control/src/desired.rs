@@ -18,7 +18,7 @@ use crate::check::{self, Ours};
 use crate::diff::{self, Difference, Object};
 use crate::edit::Edit;
 use crate::events::Events;
-use crate::file::{self, FileError};
+use crate::file::{self, FileError, Parsed};
 use crate::limits;
 use crate::model::{Config, DaemonConfig};
 use crate::reconcile::{Effort, Outcome, SLOWEST_RETRY};
@@ -148,8 +148,8 @@ impl Desired {
         })
     }
 
-    /// Reads a configuration meant for this daemon from `text`, called `name` in messages.
-    pub fn read(&self, text: &str, name: &Path) -> Result<Config, FileError> {
+    /// Reads a configuration meant for this daemon from `text`; messages name `name`.
+    pub fn read(&self, text: &str, name: &Path) -> Result<Parsed, FileError> {
         file::parse_for(text, name, file::Depth::Machine, Some(&self.socket))
     }
 

@@ -259,7 +259,7 @@ mod tests {
     }
 
     const BASE: &str = "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"a\"\ntype = \"memif\"\n\
-                        socket = \"/tmp/a.sock\"\n";
+                        path = \"/tmp/a.sock\"\n";
 
     #[test]
     fn nothing_differs_from_itself() {

@@ -246,7 +246,7 @@ mod tests {
     use crate::options;
 
     fn memif(name: &str, id: &str) -> Box<PortConfig> {
-        let own = [("socket".into(), "/tmp/edit.sock".into()), ("id".into(), id.into())].into();
+        let own = [("path".into(), "/tmp/edit.sock".into()), ("id".into(), id.into())].into();
         Box::new(PortConfig::new(fabric::PortSettings::new(name), options::from_text("memif", &own).unwrap()))
     }
 

@@ -1,23 +1,28 @@
 //! Reads a configuration from TOML, and writes it.
 //!
-//! Every mistake in the file is found in one go and told with its line and column, the bridge and port it is in, and
-//! what would be right. A file with a mistake yields no configuration at all, so nothing is ever half applied.
+//! One pass reports every mistake with its line and column, its bridge and port, and the value expected. A file with a
+//! mistake yields no configuration at all, so no file is applied in part.
 
 mod bridge;
+mod edit;
 mod mirror;
+mod mistyped;
+mod patches;
 mod port;
 mod protection;
 mod report;
 mod section;
 mod sflow;
+mod syntax;
 pub(crate) mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use toml::de::DeTable;
 
-pub use report::{Context, FileError, Problem};
+pub use edit::{Edited, edit};
+pub use report::{Context, FileError, Position, Problem};
 pub use write::{Secrets, write};
 
 use crate::check::Ours;
@@ -27,77 +32,98 @@ use port::Shared;
 use report::Report;
 use section::Section;
 
-/// How far to look for mistakes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Thoroughness of the search for mistakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// At the text, and at what it names as far as looking there disturbs nobody (directories, CPUs).
+    /// Keys and values only. Nothing that they name (directories, CPUs, users, modules) has to exist.
+    Form,
+    /// Also the directories, CPUs, users and modules that the text names.
     Text,
-    /// At sockets too: who listens there is asked by connecting.
+    /// Also sockets, by connecting to them.
     Machine,
 }
 
-/// Reads the file at `path`, looking at the machine too, for a daemon whose control socket is the file's unless it is
+/// A configuration, and notes on its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// The configuration.
+    pub config: Config,
+    /// Things to know about a text that is taken as it is: former names, patch ports without a peer.
+    pub notes: Vec<Problem>,
+}
+
+impl Parsed {
+    /// The notes as lines for people; `path` is the file's.
+    pub fn note_lines(&self, path: &Path) -> Vec<String> {
+        self.notes.iter().map(|note| note.line(path)).collect()
+    }
+}
+
+/// Reads the file at `path`, at [`Depth::Machine`], for a daemon whose control socket is the file's unless it is
 /// `socket`.
-pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Config, FileError> {
+pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Parsed, FileError> {
     parse_for(&text_of(path)?, path, Depth::Machine, socket)
 }
 
-/// What the file at `path` says.
+/// The text of the file at `path`.
 pub fn text_of(path: &Path) -> Result<String, FileError> {
-    std::fs::read_to_string(path).map_err(|error| FileError {
-        file: path.into(),
-        problems: vec![Problem {
-            line: 1,
-            column: 1,
-            context: Context::default(),
-            message: format!("cannot read the file: {error}"),
-        }],
+    std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot read the file: {error}");
+        let problem = Problem { position: None, context: Context::default(), message };
+        FileError { file: path.into(), problems: vec![problem] }
     })
 }
 
-/// Reads a configuration from `text`; `path` is for the messages.
+/// Reads a configuration from `text`; messages name `path`.
 pub fn parse(text: &str, path: &Path, depth: Depth) -> Result<Config, FileError> {
-    parse_for(text, path, depth, None)
+    parse_for(text, path, depth, None).map(|parsed| parsed.config)
 }
 
-/// Like [`parse`], for a daemon whose control socket is not the text's but `socket`.
-pub fn parse_for(text: &str, path: &Path, depth: Depth, socket: Option<&Path>) -> Result<Config, FileError> {
+/// Like [`parse`], with notes, for a daemon whose control socket is `socket` instead of the text's.
+pub fn parse_for(text: &str, path: &Path, depth: Depth, socket: Option<&Path>) -> Result<Parsed, FileError> {
     let mut report = Report::new(text);
     let config = parse_reporting(text, depth, socket, &mut report);
-    let problems = report.finish();
-    if problems.is_empty() { Ok(config) } else { Err(FileError { file: path.into(), problems }) }
+    let (problems, notes) = report.finish();
+    match problems.is_empty() {
+        true => Ok(Parsed { config, notes }),
+        false => Err(FileError { file: path.into(), problems }),
+    }
 }
 
 fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut Report<'_>) -> Config {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // What was recovered from a broken text would bring mistakes that nobody made.
+        // The part that can be recovered from a broken text would cause mistakes of its own.
         for error in errors {
-            report.add(&error.span().unwrap_or_default(), &Context::default(), error.message());
+            let span = error.span().unwrap_or_default();
+            report.add(&span, &Context::default(), syntax::explain(text, &span, error.message()));
         }
         return Config::default();
     }
     let root = Section { table: root.get_ref(), span: 0..0, context: Context::default() };
     root.only(&["daemon", "bridge", "sflow"], report);
-    // A socket that the command line overrides is nobody's.
-    let daemon = daemon(&root, depth == Depth::Machine && socket.is_none(), report);
+    // A socket that the command line overrides is not used.
+    let daemon = daemon(&root, depth, socket.is_none(), report);
     let sflow = sflow::read(&root, report);
     let ours = match depth {
         Depth::Machine => Ours::of_daemon(socket.unwrap_or(daemon.socket())),
-        Depth::Text => Ours::default(),
+        Depth::Form | Depth::Text => Ours::default(),
     };
-    let mut shared = Shared { exclusive: BTreeMap::new(), sockets: BTreeSet::new(), ours: &ours, depth };
+    let (exclusive, sockets, patches) = Default::default();
+    let mut shared = Shared { exclusive, sockets, patches, ours: &ours, depth };
     let mut names = BTreeMap::new();
     let bridges = root
         .tables("bridge", "bridge", report)
         .into_iter()
         .filter_map(|section| bridge::read(section, &mut names, &mut shared, report))
         .collect();
-    Config { daemon, bridges, sflow }
+    let config = Config { daemon, bridges, sflow };
+    patches::check(&config, &shared.patches, report);
+    config
 }
 
-/// `[daemon]`: the daemon's own settings; whether its socket could be made if `look`.
-fn daemon(root: &Section<'_>, look: bool, report: &mut Report<'_>) -> DaemonConfig {
+/// `[daemon]`: the daemon's own settings. `binds`: the daemon makes the socket that they name.
+fn daemon(root: &Section<'_>, depth: Depth, binds: bool, report: &mut Report<'_>) -> DaemonConfig {
     let mut config = DaemonConfig::default();
     let Some((table, span)) = root.table("daemon", "a table that begins with `[daemon]`", report) else {
         return config;
@@ -105,7 +131,8 @@ fn daemon(root: &Section<'_>, look: bool, report: &mut Report<'_>) -> DaemonConf
     let section = Section { table, span, context: Context::default() };
     section.only(&keys::names(keys::DAEMON), report);
     if let Some((text, span)) = section.text("workers", "a CPU list such as `0,2-3`", report) {
-        match cpulist::parse_online(text) {
+        let cpus = if depth == Depth::Form { cpulist::parse(text) } else { cpulist::parse_online(text) };
+        match cpus {
             Ok(cpus) => config.workers = cpus,
             Err(error) => report.add(&span, &section.context, format!("`workers`: {error}")),
         }
@@ -115,18 +142,23 @@ fn daemon(root: &Section<'_>, look: bool, report: &mut Report<'_>) -> DaemonConf
     }
     if let Some((path, span)) = section.text("socket", "a path", report) {
         config.socket = Some(path.into());
-        if look && let Err(error) = socket::could_bind(Path::new(path)) {
+        if binds
+            && depth == Depth::Machine
+            && let Err(error) = socket::could_bind(Path::new(path))
+        {
             report.add(&span, &section.context, format!("`socket`: {error}"));
         }
     }
     for (key, expected, value) in [
         ("owner", "a user's name or number as text", &mut config.owner),
         ("group", "a group's name or number as text", &mut config.group),
-        ("mode", "an octal mode such as \"0660\"", &mut config.mode),
+        ("mode", "an octal mode as text", &mut config.mode),
     ] {
         *value = section.text(key, expected, report).map(|(text, _)| text.to_owned());
     }
-    if let Err(error) = config.access() {
+    if depth > Depth::Form
+        && let Err(error) = config.access()
+    {
         // The sentence begins with the key that it is about.
         let key = error.0.split(':').next().unwrap_or_default();
         report.add(&section.span_of(key), &section.context, format!("`[daemon]`: {error}"));

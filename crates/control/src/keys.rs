@@ -155,8 +155,9 @@ pub fn names(keys: &[Key]) -> Vec<&'static str> {
 pub fn reference() -> String {
     let mut text = String::from(
         "# Configuration reference\n\n\
-         Made from the program; `mswitch config reference` prints it. `mswitch config check FILE` looks for mistakes\n\
-         without a daemon. A key without a default must be there.\n",
+         Made from the program; `mswitch config reference` prints it. `mswitch config check FILE` prints every mistake in a\n\
+         file, with line and column, and otherwise the number of bridges and ports; it needs no daemon. A key without a\n\
+         default is required. Flags of the command line have the names of the keys: `mtu = 1500` is `--mtu 1500`.\n",
     );
     for (header, keys) in [
         ("[daemon]", DAEMON),
@@ -255,7 +256,7 @@ mod tests {
             }
         }
         assert!(text.contains("| `role` | `server`, `client` | `server` |"), "{text}");
-        assert!(text.contains("| `socket` | text |  | Path of the control socket;"), "{text}");
+        assert!(text.contains("| `path` | text |  | Path of the memif socket;"), "{text}");
         assert!(text.contains("| `offloads` | boolean | `true` |"), "{text}");
     }
 }

@@ -1,7 +1,7 @@
-//! A port type's own options: which there are, read from TOML or from the command line's `KEY=VALUE`, and written back.
+//! Options of port types: their names, read from TOML or from the command line's `KEY=VALUE`, and written back.
 //!
-//! The option structs of the port types are the only list. Their field names come from serde, so that an unknown key
-//! can be answered with the known ones before anything is read.
+//! The option structs of the port types are the only list. Their field names come from serde, so that the message for
+//! an unknown key can list the known ones.
 
 mod fields;
 mod text;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::suggest;
 
-/// Why options are refused.
+/// Reasons for refusing options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// No such port type.
@@ -27,9 +27,68 @@ pub enum OptionError {
         /// What there is.
         known: Vec<&'static str>,
     },
-    /// A value that does not fit, or a missing one.
+    /// An option that is required and absent.
+    #[error("key `{0}` is missing")]
+    Missing(String),
+    /// A value that does not fit.
     #[error("{0}")]
     Value(String),
+}
+
+/// Options that had another name, as (former, present). The former name is accepted, with a note.
+const FORMER: &[(&str, &str)] = &[("socket", "path")];
+
+/// The former and the present name of an option, if `key` is the former one and port type `type_name` has the option.
+pub fn renamed(type_name: &str, key: &str) -> Option<(&'static str, &'static str)> {
+    let known = known(type_name).ok()?;
+    FORMER.iter().copied().find(|(old, new)| *old == key && known.contains(new) && !known.contains(old))
+}
+
+/// The former name of an option.
+pub fn former_name(key: &str) -> Option<&'static str> {
+    FORMER.iter().find(|(_, new)| *new == key).map(|(old, _)| *old)
+}
+
+/// The TOML type of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// An integer.
+    Number,
+    /// A boolean.
+    Boolean,
+    /// An array of strings.
+    List,
+    /// A string.
+    Text,
+}
+
+impl Shape {
+    /// Whether a value of TOML type `kind`, as the parser names it, has this shape.
+    pub fn fits(self, kind: &str) -> bool {
+        match self {
+            Shape::Number => kind == "integer",
+            Shape::Boolean => kind == "boolean",
+            Shape::List => kind == "array",
+            Shape::Text => kind == "string",
+        }
+    }
+}
+
+/// The shape of an option of a port type; `None` if the type has no such option.
+pub fn shape(type_name: &str, key: &str) -> Option<Shape> {
+    let schema = Spec::schema(type_name)?;
+    let kind = schema.get("properties")?.get(key)?.get("type");
+    let named = |name: &str| match kind {
+        Some(serde_json::Value::Array(several)) => several.iter().any(|kind| kind == name),
+        Some(one) => one == name,
+        None => false,
+    };
+    Some(match () {
+        () if named("integer") => Shape::Number,
+        () if named("boolean") => Shape::Boolean,
+        () if named("array") => Shape::List,
+        () => Shape::Text,
+    })
 }
 
 /// The message for a key that does not exist.
@@ -55,7 +114,7 @@ fn unknown_type(name: &str) -> OptionError {
     OptionError::Type(name.into(), suggest::instead(name, Spec::TYPES))
 }
 
-/// The options that a port type has.
+/// The names of a port type's options.
 pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
     match type_name {
         "memif" => Ok(fields::of::<ports::memif::Options>()),
@@ -67,12 +126,12 @@ pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
     }
 }
 
-/// Why a TOML value is not a port type's options.
+/// Reason for refusing the options in a TOML value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TomlError {
-    /// What is wrong.
+    /// The value found and the value expected.
     pub message: String,
-    /// Which bytes of the text it is about, if it is not about all of it.
+    /// The bytes of the text that are wrong; `None`: all of it.
     pub span: Option<std::ops::Range<usize>>,
 }
 
@@ -93,27 +152,65 @@ pub fn from_toml(type_name: &str, table: toml::de::ValueDeserializer<'_>) -> Res
 /// Reads options from text values; lists are written with commas.
 pub fn from_text(type_name: &str, options: &BTreeMap<String, String>) -> Result<Spec, OptionError> {
     fn read<T: DeserializeOwned>(options: &BTreeMap<String, String>) -> Result<T, OptionError> {
-        T::deserialize(text::Table(options)).map_err(|e| OptionError::Value(plain(&e.to_string())))
+        T::deserialize(text::Table(options)).map_err(|error| {
+            let message = error.to_string();
+            match missing(&message) {
+                Some(key) => OptionError::Missing(key.into()),
+                None => OptionError::Value(plain(&message)),
+            }
+        })
     }
     let known = known(type_name)?;
-    if let Some(key) = options.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(OptionError::Key { key: key.clone(), known: known.to_vec() });
+    let mut present = BTreeMap::new();
+    for (key, value) in options {
+        let name = renamed(type_name, key).map_or(key.as_str(), |(_, new)| new);
+        if !known.contains(&name) {
+            return Err(OptionError::Key { key: key.clone(), known: known.to_vec() });
+        }
+        if present.insert(name.to_owned(), value.clone()).is_some() {
+            let message = format!("`{name}` is given twice, once by its former name; give it once");
+            return Err(OptionError::Value(message));
+        }
     }
-    by_type!(type_name, read, options)
+    by_type!(type_name, read, &present)
 }
 
-/// serde's words for an absent key, in ours.
+/// The key of serde's message about an absent field.
+fn missing(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.strip_suffix('`')
+}
+
+/// serde's message in the words of the other ones.
 fn plain(message: &str) -> String {
-    match message.strip_prefix("missing field ") {
-        Some(key) => format!("key {key} is missing"),
-        None => message.into(),
+    if let Some(key) = missing(message) {
+        return format!("key `{key}` is missing");
     }
+    if let Some((found, kind)) =
+        message.strip_prefix("invalid value: integer ").and_then(|rest| rest.split_once(", expected "))
+    {
+        let most = match kind {
+            "u8" => Some(u8::MAX.into()),
+            "u16" => Some(u16::MAX.into()),
+            "u32" => Some(u64::from(u32::MAX)),
+            _ => None,
+        };
+        if let Some(most) = most {
+            return format!("{found} is out of range; expected 0 to {most}");
+        }
+    }
+    if let Some((found, expected)) = message.split_once("unknown variant ").and_then(|(start, rest)| {
+        let (found, expected) = rest.split_once(", expected ")?;
+        Some((format!("{start}{found}"), expected))
+    }) {
+        return format!("{found} is unknown; expected {expected}");
+    }
+    message.into()
 }
 
-/// What stands for a secret where it is not told.
+/// Placeholder for a secret that is not shown.
 pub const HIDDEN: &str = "(set)";
 
-/// Options as TOML, in which what is not set is left out.
+/// Options as TOML, without those that are not set.
 pub fn to_toml(spec: &Spec) -> toml::Table {
     let value = match spec {
         Spec::Memif(options) => toml::Table::try_from(options),
@@ -126,12 +223,12 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
     value.unwrap_or_default()
 }
 
-/// What holds for the type's options when only those are given that must be.
+/// The type's options when only the required ones are given.
 pub fn defaults(spec: &Spec) -> toml::Table {
-    let required = ["socket", "peer"].map(|key| (key.to_owned(), to_toml(spec).get(key).map(value_to_text)));
+    let required = ["path", "peer"].map(|key| (key.to_owned(), to_toml(spec).get(key).map(value_to_text)));
     let required = required.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     let mut table = from_text(spec.type_name(), &required).map(|usual| to_toml(&usual)).unwrap_or_default();
-    // What must be given is never what holds anyway.
+    // A required option has no default.
     table.retain(|key, _| !required.contains_key(key));
     table
 }
@@ -141,7 +238,7 @@ pub fn secret(spec: &Spec) -> Option<String> {
     to_toml(spec).get("secret").map(value_to_text)
 }
 
-/// Writes options as text; what is not set is left out, a secret is not told.
+/// Writes options as text, without those that are not set; [`HIDDEN`] replaces a secret.
 pub fn to_text(spec: &Spec) -> BTreeMap<String, String> {
     to_toml(spec)
         .into_iter()
@@ -152,7 +249,7 @@ pub fn to_text(spec: &Spec) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A value as the command line would say it; lists with commas.
+/// A value as the command line takes it; commas separate the items of a list.
 pub fn value_to_text(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
@@ -171,7 +268,7 @@ mod tests {
 
     #[test]
     fn text_becomes_what_the_type_wants() {
-        let spec = memif(&[("socket", "/tmp/a"), ("id", "7"), ("role", "client"), ("secret", "12")]).unwrap();
+        let spec = memif(&[("path", "/tmp/a"), ("id", "7"), ("role", "client"), ("secret", "12")]).unwrap();
         let Spec::Memif(options) = &spec else { panic!("{spec:?}") };
         assert_eq!(options.id, 7);
         assert_eq!(options.role, ports::memif::Role::Client);
@@ -185,18 +282,49 @@ mod tests {
     #[test]
     fn mistakes_name_the_key() {
         let missing = memif(&[]).unwrap_err().to_string();
-        assert_eq!(missing, "key `socket` is missing");
-        let unknown = memif(&[("sokcet", "x")]).unwrap_err().to_string();
-        assert!(unknown.starts_with("unknown key `sokcet`; did you mean `socket`? (expected `"), "{unknown}");
-        let number = memif(&[("socket", "/a"), ("id", "seven")]).unwrap_err().to_string();
-        assert_eq!(number, "`id`: `seven` is not a number that fits; expected a whole number");
-        let role = memif(&[("socket", "/a"), ("role", "boss")]).unwrap_err().to_string();
-        assert_eq!(role, "`role`: unknown variant `boss`, expected `server` or `client`");
+        assert_eq!(missing, "key `path` is missing");
+        let unknown = memif(&[("ptah", "x")]).unwrap_err().to_string();
+        assert!(unknown.starts_with("unknown key `ptah`; did you mean `path`? (expected `"), "{unknown}");
+        let number = memif(&[("path", "/a"), ("id", "seven")]).unwrap_err().to_string();
+        assert_eq!(number, "`id`: `seven` is not a whole number from 0 to 4294967295");
+        let role = memif(&[("path", "/a"), ("role", "boss")]).unwrap_err().to_string();
+        assert_eq!(role, "`role`: `boss` is unknown; expected `server` or `client`");
         let kind = from_text("memfi", &BTreeMap::new()).unwrap_err().to_string();
         assert_eq!(
             kind,
             "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`)"
         );
+    }
+
+    #[test]
+    fn a_former_name_is_taken() {
+        let spec = memif(&[("socket", "/tmp/a")]).unwrap();
+        assert_eq!(to_text(&spec)["path"], "/tmp/a");
+        assert_eq!(renamed("memif", "socket"), Some(("socket", "path")));
+        assert_eq!(renamed("tap", "socket"), None, "a TAP port has neither");
+        let twice = memif(&[("socket", "/a"), ("path", "/b")]).unwrap_err().to_string();
+        assert_eq!(twice, "`path` is given twice, once by its former name; give it once");
+    }
+
+    #[test]
+    fn booleans_are_on_or_off() {
+        let tap = |value: &str| from_text("tap", &[("offloads".into(), value.into())].into());
+        assert_eq!(tap("off"), tap("false"));
+        assert_ne!(tap("on"), tap("off"));
+        let error = tap("maybe").unwrap_err().to_string();
+        assert_eq!(error, "`offloads`: `maybe` is neither `on` nor `off`");
+    }
+
+    #[test]
+    fn shapes_come_from_the_types() {
+        let shapes =
+            [("id", Shape::Number), ("path", Shape::Text), ("queues", Shape::Number), ("role", Shape::Text)];
+        for (key, expected) in shapes {
+            assert_eq!(shape("memif", key), Some(expected), "{key}");
+        }
+        assert_eq!(shape("tap", "addresses"), Some(Shape::List));
+        assert_eq!(shape("tap", "offloads"), Some(Shape::Boolean));
+        assert_eq!(shape("tap", "colour"), None);
     }
 
     #[test]

@@ -142,8 +142,8 @@ pub fn given(settings: &PortSettings) -> BTreeMap<String, String> {
 
 fn switch(text: &str) -> Result<bool, String> {
     match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
+        "on" | "true" => Ok(true),
+        "off" | "false" => Ok(false),
         _ => Err(format!("`{text}` is neither `on` nor `off`")),
     }
 }

@@ -22,9 +22,9 @@ use crate::desired::{Applied, Desired};
 use crate::diff::{Difference, KeyChange, Kind, Object};
 use crate::edit::{Edit, PortChange};
 use crate::events;
-use crate::file::{self, Secrets};
+use crate::file::{self, Edited, Secrets};
 use crate::model::{
-    BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_mtu, check_vlan, parse_admin,
+    BridgeConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_vlan, parse_admin,
 };
 use crate::proto::switch_server::Switch;
 use crate::refusal::Refusal;
@@ -508,37 +508,51 @@ impl Switch for Server {
         let by = Author::of(&request);
         let proto::ApplyConfigRequest { toml, name, dry_run } = request.into_inner();
         self.ask(move |desired| {
-            let config = desired.read(&toml, Path::new(&name))?;
+            let name = Path::new(&name);
+            let parsed = desired.read(&toml, name)?;
+            let file_notes = parsed.note_lines(name);
             let applied = match dry_run {
-                true => Applied { differences: desired.compare(&config), ..Applied::default() },
-                false => desired.replace(config, &by)?,
+                true => Applied { differences: desired.compare(&parsed.config), ..Applied::default() },
+                false => desired.replace(parsed.config, &by)?,
             };
-            Ok(convert::applied(&applied))
+            Ok(convert::applied(&applied, file_notes))
         })
         .await
     }
 
     async fn get_config(&self, request: Request<proto::GetConfigRequest>) -> Reply<proto::Config> {
-        let secrets = if request.into_inner().secrets { Secrets::Written } else { Secrets::Hidden };
+        let proto::GetConfigRequest { secrets, text } = request.into_inner();
+        let secrets = if secrets { Secrets::Written } else { Secrets::Hidden };
         let file = self.config_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        self.ask(move |desired| Ok(proto::Config { toml: file::write(&desired.wanted(), secrets), file }))
-            .await
+        self.ask(move |desired| {
+            let wanted = desired.wanted();
+            Ok(match text {
+                Some(text) => {
+                    let Edited { text: toml, rewritten } = file::edit(&text, &wanted);
+                    proto::Config { toml, file, rewritten }
+                }
+                None => proto::Config { toml: file::write(&wanted, secrets), file, rewritten: None },
+            })
+        })
+        .await
     }
 
     async fn diff_config(&self, request: Request<proto::DiffConfigRequest>) -> Reply<proto::Applied> {
         let proto::DiffConfigRequest { toml, name } = request.into_inner();
         let started_with = self.config_file.clone();
         self.ask(move |desired| {
-            let config: Config = match (toml, started_with) {
-                (Some(text), _) => desired.read(&text, Path::new(&name))?,
-                (None, Some(path)) => desired.read(&file::text_of(&path)?, &path)?,
+            let (text, path) = match (toml, started_with) {
+                (Some(text), _) => (text, PathBuf::from(name)),
+                (None, Some(path)) => (file::text_of(&path)?, path),
                 (None, None) => {
                     return Err(other(
                         "the daemon was started without a configuration file; name one to compare with",
                     ));
                 }
             };
-            Ok(convert::applied(&Applied { differences: desired.compare(&config), ..Applied::default() }))
+            let parsed = desired.read(&text, &path)?;
+            let differences = desired.compare(&parsed.config);
+            Ok(convert::applied(&Applied { differences, ..Applied::default() }, parsed.note_lines(&path)))
         })
         .await
     }

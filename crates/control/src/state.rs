@@ -392,11 +392,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let port = |name: &str, id: u8| {
             let socket = folder.path().join("memif");
-            format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"memif\"\nsocket = {socket:?}\nid = {id}\n")
+            format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"memif\"\npath = {socket:?}\nid = {id}\n")
         };
         let station = "[[bridge.station]]\nmac = \"02:00:00:00:00:01\"\nport = \"a\"\n";
         let text = format!("[[bridge]]\nname = \"br0\"\n{}{}{station}", port("a", 0), port("b", 1));
-        let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
+        let wanted = file::parse(&text, "f.toml".as_ref(), file::Depth::Text).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let state = started(&runtime);
         let outcomes = state.reconcile(&wanted, Effort::All);
@@ -431,9 +431,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("v");
         let text = format!(
-            "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"v\"\ntype = \"vhost-user\"\nsocket = {socket:?}\n"
+            "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"v\"\ntype = \"vhost-user\"\npath = {socket:?}\n"
         );
-        let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
+        let wanted = file::parse(&text, "f.toml".as_ref(), file::Depth::Text).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let state = started(&runtime);
         state.reconcile(&wanted, Effort::All);
@@ -481,10 +481,10 @@ mod tests {
     fn who_sets_a_port_ends_its_hold_off() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
-            "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"m\"\ntype = \"memif\"\nsocket = {:?}\n",
+            "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"m\"\ntype = \"memif\"\npath = {:?}\n",
             folder.path().join("m")
         );
-        let wanted = file::parse_for(&text, "f.toml".as_ref(), file::Depth::Text, None).unwrap();
+        let wanted = file::parse(&text, "f.toml".as_ref(), file::Depth::Text).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let state = Arc::new(started(&runtime));
         let desired = Desired::new(state.clone(), wanted.daemon.clone(), folder.path().join("control"));

@@ -1,7 +1,8 @@
-//! What can be typed.
+//! The definition of the command line.
 //!
-//! `--socket` is the daemon's control socket everywhere, `port add` included; the socket of a memif port is `--path`
-//! there (`socket` in the file and for `--opt`).
+//! A flag has the name of the key in the configuration file: `mtu = 1500` is `--mtu 1500`. So `--socket` is the
+//! daemon's control socket everywhere, as in `[daemon]`, and the socket of a port is its `--path`. Former names are
+//! accepted with a note and hidden from the help.
 
 use std::path::PathBuf;
 
@@ -192,7 +193,7 @@ pub(crate) enum PortCommand {
     /// Add a port and open it
     #[command(after_help = examples!(
         "mswitch port add br0 vm2 --type memif --path /run/mswitch/vm2.sock --vlan access:10",
-        "mswitch port add br0 blue --type tap --netns blue --address 10.0.0.1/24",
+        "mswitch port add br0 blue --type tap --netns blue --addresses 10.0.0.1/24",
         "mswitch port add br0 tape --type pcap --write /run/mswitch/tape.pcapng --snaplen 96",
         "mswitch port add br0 up --type patch --peer br1/down",
         "mswitch port add br0 replay --type pcap --read /etc/mswitch/trace.pcap --speed 2x",
@@ -255,7 +256,7 @@ pub(crate) enum Admin {
     Down,
 }
 
-/// What all ports have.
+/// Settings that every port has.
 #[derive(Debug, Args)]
 pub(crate) struct PortSettings {
     /// Whether traffic may pass
@@ -269,6 +270,16 @@ pub(crate) struct PortSettings {
     pub(crate) vlan: Option<String>,
     #[command(flatten)]
     pub(crate) protection: Protection,
+}
+
+impl PortSettings {
+    /// Whether no setting is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.admin.is_none()
+            && self.mtu.is_none()
+            && self.vlan.is_none()
+            && self.protection.clone().given().is_empty()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -287,11 +298,11 @@ pub(crate) struct PortAdd {
     pub(crate) others: Vec<(String, String)>,
 }
 
-/// The types' own options that have flags. The daemon reads the values, so that flags and file agree.
-#[derive(Debug, Args)]
+/// The options of all port types. The daemon parses the values, as it does those of the file.
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of the port's type")]
 pub(crate) struct PortOptions {
-    /// memif, vhost-user: socket, for memif with a leading @ an abstract one (`socket` in the file)
+    /// memif, vhost-user: path of the port's socket; for memif a leading @ makes it abstract
     #[arg(long, value_name = "SOCKET")]
     path: Option<String>,
     /// memif: interface of the socket [default: 0]
@@ -330,12 +341,35 @@ pub(crate) struct PortOptions {
     /// tap: network namespace to put the interface into: name, path or pid:N
     #[arg(long)]
     netns: Option<String>,
-    /// tap: IP address of the host's end, such as 10.0.0.1/24; may be repeated (`addresses` in the file)
+    /// tap: IP addresses of the host's end, such as 10.0.0.1/24,fd00::1/64; may be repeated
     #[arg(long, value_name = "IP/BITS")]
-    address: Vec<String>,
-    /// tap, vhost-user: whether large segments and partial checksums may cross [default: true]
-    #[arg(long, value_name = "BOOL")]
+    addresses: Vec<String>,
+    #[arg(long = "address", hide = true)]
+    former_address: Vec<String>,
+    /// tap, vhost-user: whether large segments and partial checksums may cross: on or off [default: on]
+    #[arg(long, value_name = "ON|OFF")]
     offloads: Option<String>,
+    /// vhost-user: whether a packet may take several receive buffers: on or off [default: on]
+    #[arg(long, value_name = "ON|OFF")]
+    mergeable: Option<String>,
+    /// vhost-user: whether packed rings are offered beside split ones: on or off [default: on]
+    #[arg(long, value_name = "ON|OFF")]
+    packed: Option<String>,
+    /// vhost-user: most memory regions that a front-end may share [default: 32]
+    #[arg(long, value_name = "N")]
+    memory_slots: Option<String>,
+    /// memif, vhost-user: memory of a client that the switch may allocate, such as 256MiB
+    #[arg(long, value_name = "SIZE")]
+    first_touch_limit: Option<String>,
+    /// memif, vhost-user: longest time that the port refuses clients after repeated faults [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    hold_off: Option<String>,
+    /// memif, vhost-user: messages of clients that are served a second [default: 1600]
+    #[arg(long, value_name = "N")]
+    message_rate: Option<String>,
+    /// memif, vhost-user: most descriptors of clients that wait to be closed [default: 128]
+    #[arg(long, value_name = "N")]
+    unclosed_descriptors: Option<String>,
     /// pcap: file to replay into the switch, pcap or pcapng
     #[arg(long, value_name = "FILE")]
     read: Option<String>,
@@ -357,11 +391,17 @@ pub(crate) struct PortOptions {
 }
 
 impl PortOptions {
-    /// The options that were given, by their names in the file.
+    /// The former flags that were given, each with its present name.
+    pub(crate) fn former(&self) -> Vec<(&'static str, &'static str)> {
+        if self.former_address.is_empty() { Vec::new() } else { vec![("--address", "--addresses")] }
+    }
+
+    /// The options that were given, by their keys in the file.
     pub(crate) fn given(self) -> Vec<(String, String)> {
-        let addresses = (!self.address.is_empty()).then(|| self.address.join(","));
+        let addresses = [self.addresses, self.former_address].concat();
+        let addresses = (!addresses.is_empty()).then(|| addresses.join(","));
         [
-            ("socket", self.path),
+            ("path", self.path),
             ("id", self.id),
             ("role", self.role),
             ("secret", self.secret),
@@ -376,6 +416,13 @@ impl PortOptions {
             ("netns", self.netns),
             ("addresses", addresses),
             ("offloads", self.offloads),
+            ("mergeable", self.mergeable),
+            ("packed", self.packed),
+            ("memory-slots", self.memory_slots),
+            ("first-touch-limit", self.first_touch_limit),
+            ("hold-off", self.hold_off),
+            ("message-rate", self.message_rate),
+            ("unclosed-descriptors", self.unclosed_descriptors),
             ("read", self.read),
             ("speed", self.speed),
             ("loop", self.rounds),
@@ -541,14 +588,16 @@ pub(crate) enum FdbCommand {
 pub(crate) enum SflowCommand {
     /// Switch sFlow export on, or change it while it runs; what is not named stays
     #[command(after_help = examples!(
-        "mswitch sflow set --collector 192.0.2.9 --collector [2001:db8::9]:6344",
+        "mswitch sflow set --collectors 192.0.2.9,[2001:db8::9]:6344",
         "mswitch sflow set --sampling 400 --polling 30 --header 64",
         "mswitch sflow set --agent 192.0.2.1",
     ))]
     Set {
-        /// Who is sent datagrams, ADDRESS or ADDRESS:PORT; may be repeated. Replaces those there are
-        #[arg(long = "collector", value_name = "ADDRESS")]
+        /// Receivers of datagrams, ADDRESS or ADDRESS:PORT; may be repeated. Replaces the present ones
+        #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
         collectors: Vec<String>,
+        #[arg(long = "collector", hide = true)]
+        former_collector: Vec<String>,
         /// IP address that collectors know this switch by; auto: the one that datagrams go out from
         #[arg(long, value_name = "ADDRESS")]
         agent: Option<String>,
@@ -604,8 +653,8 @@ pub(crate) enum MirrorCommand {
         bridge: String,
         /// The mirror's name
         name: String,
-        /// Copy the packets of this port; may be repeated [default: all ports but the one copied to]
-        #[arg(long, value_name = "PORT")]
+        /// Copy the packets of these ports; may be repeated [default: all ports but the one copied to]
+        #[arg(long, value_name = "PORT", value_delimiter = ',')]
         from: Vec<String>,
         /// Copy packets that come from the ports' clients, that go to them, or both
         #[arg(long, value_enum, default_value_t = Direction::Both)]
@@ -710,15 +759,24 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Show what a file, applied, would change
-    #[command(after_help = examples!("mswitch config diff", "mswitch config diff /etc/mswitch/mswitch.toml"))]
+    /// Show the changes that applying a file would make
+    ///
+    /// Exit status as of diff(1): 0 without differences, 1 with differences, 2 on trouble.
+    #[command(after_help = examples!(
+        "mswitch config diff || mswitch config save",
+        "mswitch config diff /etc/mswitch/mswitch.toml",
+    ))]
     Diff {
         /// The file [default: the one that the daemon was started with]
         file: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
     },
-    /// Look for mistakes in a configuration file; changes nothing and needs no daemon
+    /// Print every mistake in a configuration file, or its number of bridges and ports; needs no daemon
+    ///
+    /// Directories, CPUs, users and modules that the file names must exist. Sockets that it names must be free, or
+    /// belong to the daemon behind the file's control socket (or --socket); the command connects to them to find out.
+    /// Exit status 1 with mistakes.
     #[command(after_help = examples!("mswitch config check /etc/mswitch/mswitch.toml"))]
     Check {
         /// The file
@@ -729,7 +787,7 @@ pub(crate) enum ConfigCommand {
     /// Print the reference of every key, in Markdown; needs no daemon
     #[command(after_help = examples!("mswitch config reference"))]
     Reference,
-    /// Make the switch match a file; what stays the same is not touched
+    /// Make the switch match a file; objects that do not change are left alone
     #[command(after_help = examples!(
         "mswitch config apply /etc/mswitch/mswitch.toml --dry-run",
         "mswitch config apply /etc/mswitch/mswitch.toml",
@@ -737,16 +795,19 @@ pub(crate) enum ConfigCommand {
     Apply {
         /// The file
         file: PathBuf,
-        /// Only say what would change
+        /// Only show the changes
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// Write the running configuration, secrets included, to a file; a new one only its owner may read
-    #[command(after_help = examples!("mswitch config save /etc/mswitch/saved.toml"))]
+    /// Save the running configuration, secrets included, to a file
+    ///
+    /// An existing file is edited: its comments, order, owner and mode stay. A file with mistakes is written anew, and
+    /// the old one is kept as FILE.bak. A new file is readable by its owner only.
+    #[command(after_help = examples!("mswitch config save /etc/mswitch/saved.toml", "mswitch config save"))]
     Save {
-        /// The file [default: the one that the daemon was started with]
+        /// The file, relative to the working directory of this command [default: the daemon's]
         file: Option<PathBuf>,
     },
 }
@@ -828,48 +889,57 @@ mod tests {
         let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
         let given = add.options.given();
         let given: Vec<_> = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        assert_eq!(given, [("socket", "/a.sock"), ("id", "3"), ("ring-size", "512")]);
+        assert_eq!(given, [("path", "/a.sock"), ("id", "3"), ("ring-size", "512")]);
         assert_eq!(cli.socket, None);
     }
 
-    /// A flag for an option that no port type has would be a promise nobody keeps.
+    /// The flags of `port add` that are options of a type, the former ones included.
+    fn flags() -> Vec<String> {
+        let options = PortOptions::augment_args(clap::Command::new("options"));
+        options.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned)).collect()
+    }
+
     #[test]
-    fn every_flag_is_an_option_of_some_type() {
-        let every = [
-            "path",
-            "id",
-            "role",
-            "secret",
-            "queues",
-            "ring-size",
-            "buffer-size",
-            "mode",
-            "owner",
-            "group",
-            "interface",
-            "mac",
-            "netns",
-            "address",
-            "offloads",
-            "read",
-            "speed",
-            "loop",
-            "write",
-            "snaplen",
-            "peer",
-        ];
-        let flags = every.iter().flat_map(|flag| [format!("--{flag}"), "x".into()]);
+    fn every_option_of_every_type_has_the_flag_of_its_name() {
+        let own = |kind: &&str| {
+            let common = control::keys::names(control::keys::PORT);
+            let known = control::options::known(kind).unwrap_or_default();
+            known.iter().filter(move |key| !common.contains(key)).map(|key| (*key).to_owned())
+        };
+        let options: std::collections::BTreeSet<String> = ports::Spec::TYPES.iter().flat_map(own).collect();
+        let mut flags: std::collections::BTreeSet<String> = flags().into_iter().collect();
+        assert!(flags.remove("address"), "the former name of `addresses`");
+        assert_eq!(flags, options);
+
+        // Each flag is handed on under its name.
         let line = ["mswitch", "port", "add", "b", "p", "--type", "t"].map(String::from);
-        let cli = Cli::parse_from(line.into_iter().chain(flags));
+        let values = flags.iter().flat_map(|flag| [format!("--{flag}"), "x".into()]);
+        let cli = Cli::parse_from(line.into_iter().chain(values));
         let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
-        let given = add.options.given();
-        assert_eq!(given.len(), every.len());
-        let known: Vec<_> = ["memif", "tap", "pcap", "vhost-user", "patch"]
-            .iter()
-            .flat_map(|kind| control::options::known(kind).unwrap_or_default())
-            .collect();
-        for (key, _) in given {
-            assert!(known.contains(&&key.as_str()), "{key}");
+        let given: std::collections::BTreeSet<String> =
+            add.options.given().into_iter().map(|(key, _)| key).collect();
+        assert_eq!(given, flags);
+    }
+
+    /// The keys of a table of the file and the flags of the command that sets them.
+    #[test]
+    fn keys_and_flags_of_other_tables_agree() {
+        let flags = |path: &[&str]| -> Vec<String> {
+            let command = Cli::command();
+            let command = path.iter().fold(&command, |command, name| command.find_subcommand(name).unwrap());
+            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            shown.filter_map(|argument| argument.get_long().map(str::to_owned)).collect()
+        };
+        for (keys, path, positional) in [
+            (control::keys::SFLOW, &["sflow", "set"][..], &[][..]),
+            (control::keys::MIRROR, &["mirror", "add"], &["name"]),
+            (control::keys::STATION, &["fdb", "add"], &["mac"]),
+            (control::keys::PORT, &["port", "add"], &["name"]),
+        ] {
+            let flags = flags(path);
+            for key in control::keys::names(keys).into_iter().filter(|key| !positional.contains(key)) {
+                assert!(flags.iter().any(|flag| flag == key), "{path:?} has no --{key}: {flags:?}");
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Does what was typed: one file per noun.
+//! Command implementations, one file per noun.
 
 mod bridge;
 pub(crate) mod capture;
@@ -28,6 +28,12 @@ use crate::failure::Failure;
 
 /// Runs one command.
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
+    let compares = matches!(cli.command, Command::Config(ConfigCommand::Diff { .. }));
+    let done = run_any(cli);
+    if compares { done.map_err(Failure::of_comparison) } else { done }
+}
+
+fn run_any(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Daemon(args) => daemon::run(&args, cli.socket),
         Command::Config(ConfigCommand::Check { file, output }) => {
@@ -48,6 +54,11 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
 
 /// Runs a command that needs a daemon.
 async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
+    match &command {
+        Command::Port(command) => port::check(command, socket.is_some())?,
+        Command::Sflow(command) => sflow::check(command)?,
+        _ => {}
+    }
     let mut client = connect(socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))).await?;
     match command {
         Command::Status(output) => status::run(&mut client, output).await,
@@ -82,7 +93,7 @@ pub(crate) fn answer<T: Serialize>(
     }
 }
 
-/// Prints; whoever reads may have seen enough (`| head`).
+/// Prints; ends the process quietly when the reader has closed the pipe (`| head`).
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -91,7 +102,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// `KEY=VALUE` options as a map; a key twice is a mistake that must not be resolved silently.
+/// `KEY=VALUE` options as a map. A key that is given twice is a mistake.
 fn unique(pairs: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Failure> {
     let mut map = BTreeMap::new();
     for (key, value) in pairs {
@@ -100,6 +111,21 @@ fn unique(pairs: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Fail
         }
     }
     Ok(map)
+}
+
+/// Prints a note on standard error: the command goes on.
+fn note(text: impl std::fmt::Display) {
+    eprintln!("mswitch: note: {text}");
+}
+
+/// Notes that a flag or key has its former name.
+fn note_former(old: &str, new: &str) {
+    note(format_args!("`{old}` is now called `{new}`"));
+}
+
+/// The path from the root on. The daemon has a working directory of its own.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::new(format_args!("`{}`: {error}", path.display())))
 }
 
 /// The only element of a reply about one thing; the daemon refuses names that it does not know.

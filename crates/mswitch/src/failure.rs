@@ -1,21 +1,54 @@
-//! Why a command did not do what it was told, as standard error shows it.
+//! Failures of a command: the message on standard error, and the exit code.
 
 use std::fmt;
 
-/// A message that says what happened and what to do next.
+/// The exit code of a command that is refused or fails.
+const FAILED: u8 = 1;
+
+/// The exit code of wrong usage, and of a comparison that fails, as of diff(1).
+const USAGE: u8 = 2;
+
+/// A message with the reason and the remedy, and an exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure(String);
+pub(crate) struct Failure {
+    message: String,
+    code: u8,
+}
 
 impl Failure {
     pub(crate) fn new(message: impl fmt::Display) -> Self {
-        Self(message.to_string())
+        Self { message: message.to_string(), code: FAILED }
+    }
+
+    /// A command line that cannot be meant.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), code: USAGE }
+    }
+
+    /// Not a failure but the result of a comparison that found differences. There is no message.
+    pub(crate) fn differs() -> Self {
+        Self { message: String::new(), code: FAILED }
+    }
+
+    /// The failure of a comparison, whose exit code 1 means differences.
+    pub(crate) fn of_comparison(self) -> Self {
+        if self.is_silent() { self } else { Self { code: USAGE, ..self } }
+    }
+
+    /// Whether there is no message.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.message.is_empty()
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.code
     }
 }
 
-/// Every line says whose it is: there is one for each mistake in a file.
+/// Each line begins with the program's name: every mistake in a file has its own line.
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, line) in self.0.lines().enumerate() {
+        for (i, line) in self.message.lines().enumerate() {
             let newline = if i == 0 { "" } else { "\n" };
             write!(out, "{newline}mswitch: {line}")?;
         }
@@ -25,13 +58,13 @@ impl fmt::Display for Failure {
 
 impl From<tonic::Status> for Failure {
     fn from(status: tonic::Status) -> Self {
-        // What the daemon says has no source: that is the connection's.
+        // Only errors of the connection have a source.
         let broken = std::error::Error::source(&status).is_some();
         match status.code() {
             tonic::Code::Unavailable => gone(&status),
             _ if broken => gone(&status),
             tonic::Code::Unimplemented => {
-                Self::new("the daemon is of another version and does not know this command; restart it")
+                Self::new("the daemon is of another version and has no such command; restart it")
             }
             _ => Self::new(status.message()),
         }
@@ -69,7 +102,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_signed() {
+    fn every_line_begins_with_the_program() {
         assert_eq!(Failure::new("a:1:1: x\na:2:1: y").to_string(), "mswitch: a:1:1: x\nmswitch: a:2:1: y");
+    }
+
+    #[test]
+    fn a_comparison_that_fails_is_trouble() {
+        assert_eq!(
+            (Failure::differs().of_comparison().code(), Failure::new("x").of_comparison().code()),
+            (1, 2)
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The one binary: `mswitch daemon` is the switch, every other command talks to one that runs.
 //!
-//! - [`cli`] says what can be typed;
+//! - [`cli`] defines the command line, [`usage`] words its errors;
 //! - [`commands`] does it, a file per noun;
 //! - [`render`] turns replies into tables for people (`--json` prints the replies themselves);
 //! - [`packet_text`] reads packets that are written as text;
@@ -8,7 +8,7 @@
 //! - [`log`] is how the daemon's log looks;
 //! - [`failure`] is what goes to standard error.
 //!
-//! Exit codes: 0 done, 1 refused or failed, 2 wrong usage.
+//! Exit codes: 0 done, 1 refused or failed, 2 wrong usage. `config diff` has those of diff(1).
 
 mod cli;
 mod commands;
@@ -18,18 +18,18 @@ mod packet_text;
 mod protection;
 mod render;
 mod top;
+mod usage;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    match commands::run(cli) {
+    match commands::run(usage::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
-            ExitCode::FAILURE
+            if !failure.is_silent() {
+                eprintln!("{failure}");
+            }
+            ExitCode::from(failure.code())
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Flags of a port's protections. The daemon reads the values, so that flags and file agree.
+//! Flags of a port's protections. The daemon parses the values, as it does those of the file.
 
 use std::collections::BTreeMap;
 
 use clap::Args;
 
 /// What a port is protected against, and others from it.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Protection (docs/protection.md); off takes one away")]
 pub(crate) struct Protection {
     /// Keep its packets from other isolated ports: on or off

@@ -57,7 +57,7 @@ impl Place {
     fn configure(&self, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\n\n[[bridge]]\nname = \"br0\"\n\n\
-             [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\nsocket = {:?}\n\n\
+             [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\npath = {:?}\n\n\
              [[bridge.port]]\nname = \"host\"\ntype = \"tap\"\ninterface = \"{}\"\n{more}",
             self.path("control.sock"),
             self.path("vm1.sock"),
@@ -95,6 +95,13 @@ impl Place {
         text(&output.stdout)
     }
 
+    /// The differences that `config diff` prints, which makes it end with 1.
+    fn differs(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), String::new()), "{line}");
+        text(&output.stdout)
+    }
+
     fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
     }
@@ -117,10 +124,10 @@ struct Daemon {
 
 impl Daemon {
     fn start(place: &Place) -> Self {
-        Self::of(place.daemon())
+        Self::spawn(place.daemon())
     }
 
-    fn of(mut command: Command) -> Self {
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
         let (lines, log) = channel();
@@ -269,7 +276,7 @@ fn ports_and_bridges_come_and_go() {
     assert_eq!(place.json("port show br1 vm2")["mtu"], 1400, "what is not named stays");
 
     let tap = interface();
-    place.ok(&format!("port add br1 t --type tap --interface {tap} --mtu 9000 --address 10.213.0.1/30"));
+    place.ok(&format!("port add br1 t --type tap --interface {tap} --mtu 9000 --addresses 10.213.0.1/30"));
     assert!(interface_exists(&tap));
     place.ok("port del br1 t");
     assert!(!interface_exists(&tap));
@@ -323,13 +330,30 @@ fn refusals_say_what_to_do() {
             "port add br0 x --type vhost",
             "unknown port type `vhost`; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`",
         ),
-        ("port add br0 x --type memif", "key `socket` is missing"),
-        ("port add br0 x --type tap --path /tmp/a", "unknown key `socket`; expected `interface`"),
+        (
+            "port add br0 x --type memif",
+            "`--path` is missing: the socket of a memif port (`--socket` is the daemon's control socket)",
+        ),
+        ("port add br0 x --type patch", "`--peer` is missing: a patch port needs it"),
+        (
+            "port add br0 x --type tap --path /tmp/a",
+            "`--path`: a tap port has no such option; expected `--interface`, `--queues`, `--mac`, `--netns`, `--addresses` \
+             or `--offloads`",
+        ),
+        (
+            "port add br0 x --type tap --opt adresses=10.0.0.1/24",
+            "unknown key `adresses`; did you mean `addresses`?",
+        ),
         ("port add br0 x --type memif --path /no/dir/a", "/no/dir is not a directory"),
-        ("port add br0 x --type memif --path /tmp/a --id many", "`id`: `many` is not a number that fits"),
+        (
+            "port add br0 x --type memif --path /tmp/a --id many",
+            "`--id`: `many` is not a whole number from 0 to 4294967295",
+        ),
         ("port set br0 vm1 --mtu 9", "an MTU of 9 is not possible; expected 68 to 65521"),
         ("port set br0 vm1 --vlan access:0", "`0` is not a VLAN"),
         ("port set br0 vm1 --police fast", "port \"vm1\": `police`: `fast` is not a rate; expected `off`"),
+        ("port add br0 x --type tap --offloads maybe", "`--offloads`: `maybe` is neither `on` nor `off`"),
+        ("port add br0 x --type tap --opt queues=x", "`queues`: `x` is not a whole number from 0 to 65535"),
         ("port set br0 vm1 --isolated yes", "`isolated`: `yes` is neither `on` nor `off`"),
         ("logic set br0 nothing", "there is no logic `nothing`"),
         ("logic set br0 /tmp/mine.wasm", "did you mean `wasm:/tmp/mine.wasm`?"),
@@ -349,6 +373,10 @@ fn wrong_usage_is_2() {
         "bridge add",
         "port add br0 vm1",
         "port set br0 vm1 --admin sideways",
+        "port set br0 vm1",
+        "port set br0 vm1 --netns blue",
+        "sflow set",
+        "config diff --socket /no/such/socket",
         "port stats --count 3",
         "bridge add br0 --param x",
         "worker pin br0 vm1 zero 0",
@@ -633,7 +661,7 @@ fn a_verbose_log_is_of_mswitch_and_not_of_its_libraries() {
     let place = Place::new();
     let mut verbose = place.daemon();
     verbose.env("RUST_LOG", "debug");
-    let daemon = Daemon::of(verbose);
+    let daemon = Daemon::spawn(verbose);
     place.ok("status");
     place.refused("bridge del nowhere");
     let log = daemon.await_line("DEBUG refused: there is no bridge \"nowhere\"");
@@ -642,7 +670,7 @@ fn a_verbose_log_is_of_mswitch_and_not_of_its_libraries() {
 
     let mut named = place.daemon();
     named.env("RUST_LOG", "info,h2=debug");
-    let daemon = Daemon::of(named);
+    let daemon = Daemon::spawn(named);
     place.ok("status");
     daemon.await_line("frame=");
 }
@@ -685,7 +713,7 @@ fn a_file_is_applied_compared_and_saved() {
     place.ok("port set br0 vm1 --vlan access:7");
     place.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 7");
     place.ok("bridge add br1 --logic static");
-    let differences = place.json("config diff");
+    let differences: Value = serde_json::from_str(&place.differs("config diff --json")).unwrap();
     let mut found: Vec<_> = differences["differences"].as_array().unwrap().iter().collect();
     found.sort_by_key(|difference| difference["object"].as_str());
     let found: Vec<_> =
@@ -698,7 +726,7 @@ fn a_file_is_applied_compared_and_saved() {
             ("removed", "bridge \"br1\""),
         ]
     );
-    let text_of = place.ok("config diff");
+    let text_of = place.differs("config diff");
     assert!(text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> not set\n"), "{text_of}");
 
     // Saved, it is the same; the daemon's own file is the default.
@@ -725,9 +753,13 @@ fn a_file_is_applied_compared_and_saved() {
 
     // A dry run changes nothing; applying the old file takes the changes back.
     let file = place.path("config.toml");
-    assert!(place.ok_with(&["config", "apply", "--dry-run"], &file).contains("- bridge \"br1\""));
+    let dry = place.ok_with(&["config", "apply", "--dry-run"], &file);
+    let summary = format!("dry run: {} is not applied\n", file.display());
+    assert!(dry.contains("- bridge \"br1\"\n") && dry.ends_with(&summary), "{dry}");
     assert!(place.ok("bridge list").contains("br1"));
-    place.ok_with(&["config", "apply"], &file);
+    let applied = place.ok_with(&["config", "apply"], &file);
+    let summary = format!("{} is applied: 1 changed, 2 removed\n", file.display());
+    assert!(applied.contains("- bridge \"br1\"\n") && applied.ends_with(&summary), "{applied}");
     assert!(!place.ok("bridge list").contains("br1"));
     assert_eq!(place.ok("config diff"), "nothing differs\n");
     // The host has said a word on its interface: that was learned.
@@ -748,11 +780,203 @@ fn a_file_is_applied_compared_and_saved() {
     daemon.await_line("unknown key `nam`; did you mean `name`?");
     daemon.await_line("nothing is changed");
     assert!(place.ok("port list br0").contains("vm1"));
-    let refused = place.refused("config diff");
-    assert!(refused.contains("2:1: ") && refused.contains("unknown key `nam`"), "{refused}");
-    place.ok("config save");
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    let trouble = place.run("config diff");
+    let complaint = text(&trouble.stderr);
+    assert_eq!(trouble.status.code(), Some(2), "as of diff(1)");
+    assert!(complaint.contains("2:1: ") && complaint.contains("unknown key `nam`"), "{complaint}");
     assert!(daemon.signal(Signal::TERM).success());
+}
+
+#[test]
+fn a_saved_file_keeps_its_comments_and_its_place() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let place = Place::new();
+    place.configure("# The host's own port.\nmtu = 9000 # jumbo frames\n\n# The end.\n");
+    // The daemon runs elsewhere than the commands, and its file is named by a relative path.
+    let (file, run) = (place.path("config.toml"), place.path("run"));
+    std::fs::create_dir(&run).unwrap();
+    let before = std::fs::read_to_string(&file).unwrap();
+    std::os::unix::fs::chown(&file, Some(65_534), Some(65_534)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let mut command = mswitch();
+    command.current_dir(&run).args(["daemon", "--config", "../config.toml"]);
+    let daemon = Daemon::spawn(command);
+    let shown = std::fs::canonicalize(&run).unwrap().join("../config.toml").display().to_string();
+    assert_eq!(place.json("status")["config_file"], shown);
+    let elsewhere = |words: &[&str]| {
+        let mut command = mswitch();
+        command.arg("--socket").arg(place.path("control.sock")).args(words).current_dir("/");
+        let output = command.output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+
+    // Without a path the daemon's own file is edited.
+    place.ok("port set br0 host --mtu 1400");
+    place.ok("bridge add br1");
+    assert_eq!(elsewhere(&["config", "save"]), (Some(0), format!("saved to {shown}\n"), String::new()));
+    let after = std::fs::read_to_string(&file).unwrap();
+    let expected = before.replace("mtu = 9000 #", "mtu = 1400 #") + "\n[[bridge]]\nname = \"br1\"\n";
+    assert_eq!(after, expected);
+    let meta = std::fs::metadata(&file).unwrap();
+    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o777), (65_534, 65_534, 0o640));
+    assert_eq!(elsewhere(&["config", "diff"]).0, Some(0));
+
+    // A path is relative to the command's directory; the daemon's own file stays, and the user is told.
+    let other = place.path("other.toml");
+    let mut save = mswitch();
+    save.arg("--socket").arg(place.path("control.sock")).args(["config", "save", "other.toml"]);
+    let output = save.current_dir(place.dir.path()).output().unwrap();
+    assert_eq!(text(&output.stdout), format!("saved to {}\n", other.display()));
+    let note = format!("mswitch: note: the daemon starts from {shown}, which is unchanged\n");
+    assert_eq!(text(&output.stderr), note);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
+    assert_eq!(std::fs::metadata(&other).unwrap().mode() & 0o777, 0o600);
+
+    // A link stays one.
+    let link = place.path("link.toml");
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    place.ok("bridge del br1");
+    place.ok_with(&["config", "save"], &link);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(!std::fs::read_to_string(&other).unwrap().contains("br1"));
+
+    // A file with a mistake cannot be edited: it is kept.
+    let broken = "# hello\n[[bridge]]\nname = br0\n";
+    std::fs::write(&other, broken).unwrap();
+    let (code, out, notes) = elsewhere(&["config", "save", &other.display().to_string()]);
+    assert_eq!((code, out), (Some(0), format!("saved to {}\n", other.display())));
+    let expected = format!(
+        "mswitch: note: the file was written anew, without its comments, because line 3 has a mistake: `br0`: a text \
+         stands in quotes: write `name = \"br0\"`; the old one is {}.bak\n",
+        other.display()
+    );
+    assert!(notes.starts_with(&expected), "{notes}");
+    assert_eq!(std::fs::read_to_string(place.path("other.toml.bak")).unwrap(), broken);
+    assert_eq!(place.ok_with(&["config", "diff"], &other), "nothing differs\n");
+
+    // What cannot be written is told without a temporary name.
+    let (code, out, complaint) = elsewhere(&["config", "save", "/proc/mswitch.toml"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert_eq!(complaint, "mswitch: /proc/mswitch.toml: cannot be written: entity not found\n");
+    drop(daemon);
+}
+
+#[test]
+fn former_names_are_taken_with_a_note() {
+    let place = Place::new();
+    let text_of = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    let former = place.path("former.toml");
+    std::fs::write(&former, text_of.replace("path = ", "socket = ")).unwrap();
+    let note = |text: &str| format!("mswitch: note: {text}\n");
+    let in_file = format!(
+        "{}:10:1: bridge \"br0\", port \"vm1\": `socket` is now called `path`; rename it",
+        former.display()
+    );
+    let check = mswitch().args(["config", "check"]).arg(&former).output().unwrap();
+    assert_eq!(check.status.code(), Some(0));
+    assert_eq!(text(&check.stderr), note(&in_file));
+    let json = mswitch().args(["config", "check", "--json"]).arg(&former).output().unwrap();
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["notes"][0]["line"], &json["notes"][0]["port"]), (&10.into(), &"vm1".into()));
+
+    std::fs::copy(&former, place.path("config.toml")).unwrap();
+    let _daemon = Daemon::start(&place);
+    let said = |line: &str| {
+        let output = place.run(line);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    for line in ["config diff", "config apply"] {
+        let mut command = mswitch();
+        command.arg("--socket").arg(place.path("control.sock")).args(line.split(' ')).arg(&former);
+        let output = command.output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), note(&in_file)), "{line}");
+    }
+    let tap = interface();
+    assert_eq!(
+        said(&format!("port add br0 t --type tap --interface {tap} --address 10.213.0.5/30")),
+        note("`--address` is now called `--addresses`")
+    );
+    assert_eq!(place.json("port show br0 t")["options"]["addresses"], "10.213.0.5/30");
+    assert_eq!(
+        said("port add br0 m --type memif --opt socket=@mswitch-former"),
+        note("`socket` is now called `path`")
+    );
+    assert_eq!(place.json("port show br0 m")["options"]["path"], "@mswitch-former");
+    assert_eq!(said("sflow set --collector 127.0.0.1"), note("`--collector` is now called `--collectors`"));
+    let twice = place.refused("port add br0 n --type memif --opt socket=@a --path @b");
+    assert_eq!(twice, "mswitch: `path` is given twice, once by its former name; give it once\n");
+}
+
+#[test]
+fn relative_paths_are_those_of_the_command() {
+    let place = Place::new();
+    let _daemon = Daemon::start(&place);
+    std::fs::create_dir(place.path("here")).unwrap();
+    let add = |words: &[&str]| {
+        let mut command = mswitch();
+        command.arg("--socket").arg(place.path("control.sock")).args(words).current_dir(place.path("here"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    };
+    add(&["port", "add", "br0", "m", "--type", "memif", "--path", "m.sock"]);
+    add(&["port", "add", "br0", "r", "--type", "pcap", "--write", "r.pcapng"]);
+    for (port, key, name) in [("m", "path", "m.sock"), ("r", "write", "r.pcapng")] {
+        let path = place.path("here").join(name);
+        assert!(path.exists(), "{}", path.display());
+        assert_eq!(place.json(&format!("port show br0 {port}"))["options"][key], path.display().to_string());
+    }
+    let mut set = mswitch();
+    set.arg("--socket").arg(place.path("control.sock")).current_dir(place.path("here"));
+    let refused = set.args(["logic", "set", "br0", "wasm:my.wasm"]).output().unwrap();
+    let complaint = text(&refused.stderr);
+    assert!(complaint.contains(&place.path("here").join("my.wasm").display().to_string()), "{complaint}");
+}
+
+#[test]
+fn a_missing_file_has_no_position() {
+    for command in ["check", "apply", "diff"] {
+        let place = Place::new();
+        let _daemon = (command != "check").then(|| Daemon::start(&place));
+        let output = place.run(&format!("config {command} /no/such/file.toml"));
+        let expected =
+            "mswitch: /no/such/file.toml: cannot read the file: No such file or directory (os error 2)\n";
+        assert_eq!(text(&output.stderr), expected);
+        assert_eq!(output.status.code(), Some(if command == "diff" { 2 } else { 1 }));
+    }
+}
+
+#[test]
+fn a_command_that_sets_nothing_is_wrong_usage() {
+    for (line, name) in [
+        ("port set br0 vm1", "`--admin up` (`mswitch port set --help` lists them)"),
+        ("sflow set", "`--collectors 192.0.2.9` (`mswitch sflow set --help` lists them)"),
+    ] {
+        let output = mswitch().args(line.split(' ')).output().unwrap();
+        let expected = format!("mswitch: nothing to set; name a setting, such as {name}\n");
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), expected), "{line}");
+    }
+}
+
+#[test]
+fn a_patch_port_without_a_peer_is_noted() {
+    let place = Place::new();
+    place.configure("[[bridge.port]]\nname = \"up\"\ntype = \"patch\"\npeer = \"core/down\"\n");
+    let file = place.path("config.toml");
+    let output = mswitch().args(["config", "check"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "a peer may be added while the switch runs");
+    let note = format!(
+        "mswitch: note: {}:19:8: bridge \"br0\", port \"up\": `peer`: this file has no bridge `core`; expected `br0`. The \
+         port stays down until core/down is added\n",
+        file.display()
+    );
+    assert_eq!(text(&output.stderr), note);
+    // The daemon's log has the note too.
+    let mut child = place.daemon().stderr(Stdio::piped()).spawn().unwrap();
+    let log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let said: Vec<String> = log.take_while(|line| !line.contains("is ready")).collect();
+    let _daemon = Daemon { child, log: channel().1 };
+    assert!(said.iter().any(|line| line.contains("`peer`: this file has no bridge `core`")), "{said:#?}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Place {
             std::fs::create_dir(place.path(folder)).unwrap();
         }
         let config = "[daemon]\nworkers = \"0\"\nsocket = \"/run/mswitch/mswitch.sock\"\n\n[[bridge]]\nname = \"br0\"\n\n\
-                      [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\nsocket = \"/run/mswitch/vm1.sock\"\n\n\
+                      [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\npath = \"/run/mswitch/vm1.sock\"\n\n\
                       [[bridge.port]]\nname = \"host\"\ntype = \"tap\"\naddresses = [\"10.213.77.1/24\"]\n";
         std::fs::write(place.path("etc/mswitch.toml"), place.own(config)).unwrap();
         // A broadcast that was captured.

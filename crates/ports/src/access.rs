@@ -57,7 +57,7 @@ pub(crate) fn check_directory(socket: &Path) -> Result<(), OpenError> {
         return Ok(());
     }
     Err(OpenError(format!(
-        "socket: {} is not a directory; create it first, or choose another path",
+        "path: {} is not a directory; create it first, or choose another path",
         directory.display()
     )))
 }

@@ -40,7 +40,7 @@ impl Lab {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let env = Environment::new(switch, runtime.handle().clone());
         let dir = tempfile::tempdir().unwrap();
-        let text = format!("socket = {:?}\n{more}", dir.path().join("socket"));
+        let text = format!("path = {:?}\n{more}", dir.path().join("socket"));
         let spec = match kind {
             "memif" => Spec::Memif(toml::from_str(&text).unwrap()),
             _ => Spec::VhostUser(toml::from_str(&text).unwrap()),

@@ -58,7 +58,7 @@ impl Lab {
 
     fn open(&self, name: &str, more: &str) -> Opened {
         let socket = self.dir.path().join(name);
-        let text = format!("socket = {socket:?}\n{more}");
+        let text = format!("path = {socket:?}\n{more}");
         let options: port::Options = toml::from_str(&text).unwrap();
         let at = self.env.switch.add_port(self.bridge, PortSettings::new(name)).unwrap();
         let port = ports::open(&Spec::VhostUser(options), at, &self.env).unwrap();

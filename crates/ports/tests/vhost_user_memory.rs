@@ -110,7 +110,7 @@ fn a_ring_full_of_long_chains_holds_little_and_nothing_once_its_driver_has_gone(
     let env = Environment::new(switch, runtime.handle().clone());
     let open = |name: &str| {
         let socket = dir.path().join(name);
-        let options: port::Options = toml::from_str(&format!("socket = {socket:?}")).unwrap();
+        let options: port::Options = toml::from_str(&format!("path = {socket:?}")).unwrap();
         let at = env.switch.add_port(bridge, PortSettings::new(name)).unwrap();
         (ports::open(&Spec::VhostUser(options), at, &env).unwrap(), socket)
     };

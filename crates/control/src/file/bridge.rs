@@ -7,6 +7,7 @@ use packet::ether::MacAddr;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::Depth;
 use super::mirror;
 use super::port::{self, Shared};
 use super::report::Report;
@@ -35,7 +36,7 @@ pub(super) fn read(
         }
     }
     section.only(&keys::names(keys::BRIDGE), report);
-    let logic = logic(&section, report);
+    let logic = logic(&section, shared.depth, report);
 
     let mut ports = Vec::new();
     let mut port_names = BTreeMap::new();
@@ -104,10 +105,19 @@ fn names(ports: &BTreeMap<String, usize>) -> Vec<&str> {
     ports.keys().map(String::as_str).collect()
 }
 
-fn logic(section: &Section<'_>, report: &mut Report<'_>) -> LogicConfig {
+fn logic(section: &Section<'_>, depth: Depth, report: &mut Report<'_>) -> LogicConfig {
     let mut config = LogicConfig::default();
     if let Some((name, _)) = section.text("logic", "the logic's name", report) {
         config.name = name.into();
+        if let Some((kind @ ("wasm" | "native"), file)) = name.split_once(':')
+            && !file.is_empty()
+            && !file.starts_with('/')
+        {
+            let message = format!(
+                "`logic`: `{file}` is relative to the daemon's working directory; write `{kind}:` and an absolute path"
+            );
+            report.note(&section.span_of("logic"), &section.context, message);
+        }
     }
     let params =
         section.table("params", "a table such as `{ ageing = 300 }`", report).map(|(table, _)| table);
@@ -123,7 +133,9 @@ fn logic(section: &Section<'_>, report: &mut Report<'_>) -> LogicConfig {
             }
         }
     }
-    if let Err(error) = logics::build(&config.name, &config.params) {
+    if depth > Depth::Form
+        && let Err(error) = logics::build(&config.name, &config.params)
+    {
         let culprit = match &error {
             LogicError::UnknownLogic { .. } => None,
             LogicError::UnknownParam { param, .. } => {

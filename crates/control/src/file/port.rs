@@ -8,24 +8,27 @@ use ports::Spec;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
+use super::patches::Patch;
 use super::report::Report;
 use super::section::Section;
-use super::{Depth, protection};
+use super::{Depth, mistyped, protection};
 use crate::check::{self, Fault, Ours};
 use crate::model::{PortConfig, check_mtu, check_name, parse_admin};
 use crate::{keys, options, suggest, vlan};
 
-/// What ports must not have in common, and how far to look.
+/// State shared by all ports of a file.
 pub(super) struct Shared<'a> {
-    /// What only one port can have, with the line of the port that has it.
+    /// Resources that only one port can have, with the line of the port that has them.
     pub(super) exclusive: BTreeMap<String, usize>,
-    /// Sockets that ports of this file listen on: each is looked at once.
+    /// Sockets that ports of this file listen on; each is checked once.
     pub(super) sockets: BTreeSet<PathBuf>,
+    /// The patch ports.
+    pub(super) patches: Vec<Patch>,
     pub(super) ours: &'a Ours,
     pub(super) depth: Depth,
 }
 
-/// Reads one port. `None` when something about it is wrong, which is reported.
+/// Reads one port. `None` after a mistake, which is reported.
 pub(super) fn read(
     mut section: Section<'_>,
     names: &mut BTreeMap<String, usize>,
@@ -48,24 +51,50 @@ pub(super) fn read(
         }
     }
     let mut settings = PortSettings::new(name.as_ref().map_or("", |(name, _)| name));
-    common(&section, &mut settings, report);
-    let spec = spec(&section, &settings.name, shared, report)?;
+    relative(&section, report);
+    let wrong = common(&section, &mut settings, report);
+    let spec = spec(&section, &settings.name, &wrong, shared, report)?;
+    if let Spec::Patch(options) = &spec {
+        let (span, context) = (section.span_of("peer"), section.context.clone());
+        shared.patches.push(Patch { span, context, peer: options.peer.clone() });
+    }
     name.map(|_| PortConfig::new(settings, spec))
 }
 
-/// The settings that every port has.
-fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Report<'_>) {
+/// Notes a socket whose path is relative: the daemon and `config check` may have different working directories.
+fn relative(section: &Section<'_>, report: &mut Report<'_>) {
+    let keys = ["path"].into_iter().chain(options::former_name("path"));
+    for (key, value) in keys.filter_map(|key| Some((key, section.value(key)?))) {
+        let text = value.get_ref().as_str().filter(|text| !text.is_empty() && !text.starts_with(['/', '@']));
+        if let Some(text) = text {
+            let message = format!(
+                "`{key}`: `{text}` is relative to the daemon's working directory; write an absolute path"
+            );
+            report.note(&value.span(), &section.context, message);
+        }
+    }
+}
+
+/// Reads the settings that every port has. Returns the keys with a mistake: a port type may have a key of the same
+/// name, and the mistake is reported once.
+fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Report<'_>) -> Vec<&'static str> {
+    let mut wrong = Vec::new();
     if let Some((text, span)) = section.text("admin", "`up` or `down`", report) {
         match parse_admin(text) {
             Ok(up) => settings.admin_up = up,
             Err(error) => report.add(&span, &section.context, error),
         }
     }
-    if let Some((number, span)) = section.integer("mtu", report) {
-        match check_mtu(number) {
+    match section.integer("mtu", report) {
+        Some((number, span)) => match check_mtu(number) {
             Ok(mtu) => settings.mtu = mtu,
-            Err(error) => report.add(&span, &section.context, error),
-        }
+            Err(error) => {
+                report.add(&span, &section.context, error);
+                wrong.push("mtu");
+            }
+        },
+        None if section.value("mtu").is_some() => wrong.push("mtu"),
+        None => {}
     }
     if let Some((text, span)) = section.text("vlan", "a text such as `access:10`", report) {
         match vlan::parse(text) {
@@ -74,10 +103,17 @@ fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Repor
         }
     }
     protection::read(section, settings, report);
+    wrong
 }
 
 /// The type and its own options.
-fn spec(section: &Section<'_>, name: &str, shared: &mut Shared<'_>, report: &mut Report<'_>) -> Option<Spec> {
+fn spec(
+    section: &Section<'_>,
+    name: &str,
+    wrong: &[&str],
+    shared: &mut Shared<'_>,
+    report: &mut Report<'_>,
+) -> Option<Spec> {
     let expected = suggest::one_of(Spec::TYPES);
     let (type_name, type_span) = section.required("type", &expected, report)?;
     let known = match options::known(type_name) {
@@ -90,16 +126,18 @@ fn spec(section: &Section<'_>, name: &str, shared: &mut Shared<'_>, report: &mut
     let mut all = keys::names(keys::PORT);
     let own: Vec<&str> = known.iter().filter(|key| !all.contains(key)).copied().collect();
     all.extend(own);
-    section.only(&all, report);
+    section.only_with_former(&all, type_name, report);
 
-    let spec = typed(section, type_name, known, report)?;
+    let spec = typed(section, type_name, known, wrong, report)?;
     let mut good = true;
     let mut refuse = |fault: Fault, report: &mut Report<'_>| {
         let span = fault.key.as_deref().map_or_else(|| section.span.clone(), |key| section.span_of(key));
         report.add(&span, &section.context, fault.message);
         good = false;
     };
-    if let Err(fault) = check::options(&spec) {
+    if shared.depth > Depth::Form
+        && let Err(fault) = check::options(&spec)
+    {
         refuse(fault, report);
     } else if shared.depth == Depth::Machine
         && check::listens_on(&spec).is_none_or(|path| shared.sockets.insert(path.into()))
@@ -119,15 +157,30 @@ fn spec(section: &Section<'_>, name: &str, shared: &mut Shared<'_>, report: &mut
     good.then_some(spec)
 }
 
-/// Reads the type's options. A value that does not fit is reported and left out, so that one after it is found too.
-fn typed(section: &Section<'_>, type_name: &str, known: &[&str], report: &mut Report<'_>) -> Option<Spec> {
-    let mut own: DeTable<'_> = section
-        .table
-        .iter()
-        .filter(|(key, _)| known.contains(&key.get_ref().as_ref()))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    let mut left_out = false;
+/// Reads the type's options, those already found `wrong` excepted. A value that does not fit is reported and left out,
+/// so that the next one is found too.
+fn typed(
+    section: &Section<'_>,
+    type_name: &str,
+    known: &[&str],
+    wrong: &[&str],
+    report: &mut Report<'_>,
+) -> Option<Spec> {
+    let mut own = DeTable::new();
+    for (key, value) in section.table {
+        let name = key.get_ref().as_ref();
+        let name = options::renamed(type_name, name).map_or(name, |(_, new)| new);
+        if !known.contains(&name) || wrong.contains(&name) {
+            continue;
+        }
+        let key = Spanned::new(key.span(), name.to_owned().into());
+        if own.insert(key, value.clone()).is_some() {
+            let message = format!("`{name}` is there twice, once by its former name; remove one of them");
+            report.add(&value.span(), &section.context, message);
+            return None;
+        }
+    }
+    let mut left_out = !wrong.is_empty();
     loop {
         let value = Spanned::new(section.span.clone(), DeValue::Table(own.clone()));
         let error = match options::from_toml(type_name, ValueDeserializer::from(value)) {
@@ -142,8 +195,17 @@ fn typed(section: &Section<'_>, type_name: &str, known: &[&str], report: &mut Re
         });
         match culprit {
             Some((key, span)) => {
-                report.add(&span, &section.context, format!("`{}`: {}", key.get_ref(), error.message));
-                own.remove(key.get_ref().as_ref());
+                let key = key.get_ref().as_ref();
+                let value = own.get(key).map(Spanned::get_ref);
+                let message = match (value, options::shape(type_name, key)) {
+                    (Some(value), Some(shape)) if !shape.fits(value.type_str()) => {
+                        mistyped::message(key, value, mistyped::expected(key, shape))
+                    }
+                    _ => format!("`{key}`: {}", error.message),
+                };
+                report.add(&span, &section.context, message);
+                let key = key.to_owned();
+                own.remove(key.as_str());
                 left_out = true;
             }
             // A key that is missing because it was just left out is not a mistake of its own.

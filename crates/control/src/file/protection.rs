@@ -1,25 +1,24 @@
-//! A port's protections: values are text, or what TOML has for them.
+//! A port's protections: values are texts, or the matching TOML types.
 
 use fabric::PortSettings;
 use toml::de::DeValue;
 
+use super::mistyped;
 use super::report::Report;
-use super::section::{Section, article};
+use super::section::Section;
 use crate::protection::{self, KEYS, ProtectionError};
 
-/// Reads the protections that a port has.
+/// Reads a port's protections.
 pub(super) fn read(section: &Section<'_>, settings: &mut PortSettings, report: &mut Report<'_>) {
     for key in KEYS {
         let Some(value) = section.value(key.name) else { continue };
-        let message = match text(value.get_ref()) {
+        let number_for_boolean = key.expected == mistyped::BOOLEAN && value.get_ref().is_integer();
+        let message = match text(value.get_ref()).filter(|_| !number_for_boolean) {
             Some(text) => match protection::set(settings, key, &text) {
                 Ok(()) => continue,
                 Err(error) => error.to_string(),
             },
-            None => {
-                let kind = article(value.get_ref().type_str());
-                format!("`{}` is {kind}; expected {}", key.name, key.expected)
-            }
+            None => mistyped::message(key.name, value.get_ref(), key.expected),
         };
         report.add(&value.span(), &section.context, message);
     }
@@ -29,7 +28,7 @@ pub(super) fn read(section: &Section<'_>, settings: &mut PortSettings, report: &
     }
 }
 
-/// A value as the command line has it.
+/// A value as the command line takes it.
 fn text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

@@ -1,10 +1,11 @@
 //! Mistakes in a file, gathered with their positions.
 
-use std::fmt;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Whose mistake it is.
+/// The bridge and port that a problem concerns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Context {
     /// The bridge, once its name is known.
@@ -13,20 +14,48 @@ pub struct Context {
     pub port: Option<String>,
 }
 
-/// One mistake.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+/// A place in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Whose it is.
+}
+
+/// A mistake in a file, or a note on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Its place; `None` when the file cannot be read.
+    pub position: Option<Position>,
+    /// The bridge and port that it concerns.
     pub context: Context,
-    /// What is wrong, and what would be right.
+    /// The value found and the value expected.
     pub message: String,
 }
 
-/// Why a file is refused: every mistake in it, in its order.
+impl Problem {
+    /// The problem as a line that begins with the file and the position, as compilers print them.
+    pub fn line(&self, file: &Path) -> String {
+        let mut line = file.display().to_string();
+        // Writing to a String cannot fail.
+        if let Some(Position { line: number, column }) = self.position {
+            let _ = write!(line, ":{number}:{column}");
+        }
+        line.push_str(": ");
+        if let Some(bridge) = &self.context.bridge {
+            let _ = write!(line, "bridge \"{bridge}\"");
+            if let Some(port) = &self.context.port {
+                let _ = write!(line, ", port \"{port}\"");
+            }
+            line.push_str(": ");
+        }
+        line.push_str(&self.message);
+        line
+    }
+}
+
+/// Reasons for refusing a file: every mistake in it, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
     /// The file.
@@ -41,51 +70,74 @@ impl fmt::Display for FileError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, problem) in self.problems.iter().enumerate() {
             let separator = if i == 0 { "" } else { "\n" };
-            write!(out, "{separator}{}:{}:{}: ", self.file.display(), problem.line, problem.column)?;
-            if let Some(bridge) = &problem.context.bridge {
-                write!(out, "bridge \"{bridge}\"")?;
-                if let Some(port) = &problem.context.port {
-                    write!(out, ", port \"{port}\"")?;
-                }
-                out.write_str(": ")?;
-            }
-            out.write_str(&problem.message)?;
+            write!(out, "{separator}{}", problem.line(&self.file))?;
         }
         Ok(())
     }
 }
 
-/// Gathers mistakes in a text.
+/// A byte's offset, and the message about it.
+type Found = (usize, Context, String);
+
+/// Gathers mistakes in a text, and notes on it.
 pub(super) struct Report<'t> {
     text: &'t str,
-    found: Vec<(usize, Context, String)>,
+    mistakes: Vec<Found>,
+    notes: Vec<Found>,
+    /// Former names in use: the first place and the number of places.
+    former: BTreeMap<(&'static str, &'static str), (usize, Context, usize)>,
 }
 
 impl<'t> Report<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, found: Vec::new() }
+        Self { text, mistakes: Vec::new(), notes: Vec::new(), former: BTreeMap::new() }
     }
 
     pub(super) fn add(&mut self, span: &Range<usize>, context: &Context, message: impl fmt::Display) {
-        self.found.push((span.start, context.clone(), message.to_string()));
+        self.mistakes.push((span.start, context.clone(), message.to_string()));
+    }
+
+    /// Adds a note: the file is taken as it is.
+    pub(super) fn note(&mut self, span: &Range<usize>, context: &Context, message: impl fmt::Display) {
+        self.notes.push((span.start, context.clone(), message.to_string()));
+    }
+
+    /// Notes that a key has its former name. All places share one note.
+    pub(super) fn former(
+        &mut self,
+        span: &Range<usize>,
+        context: &Context,
+        old: &'static str,
+        new: &'static str,
+    ) {
+        self.former.entry((old, new)).or_insert((span.start, context.clone(), 0)).2 += 1;
     }
 
     pub(super) fn line(&self, span: &Range<usize>) -> usize {
         position(self.text, span.start).0
     }
 
-    /// The mistakes in the order of the text.
-    pub(super) fn finish(mut self) -> Vec<Problem> {
-        self.found.sort_by_key(|(at, _, _)| *at);
-        let text = self.text;
-        self.found
-            .into_iter()
-            .map(|(at, context, message)| {
-                let (line, column) = position(text, at);
-                Problem { line, column, context, message }
-            })
-            .collect()
+    /// The mistakes and the notes, both in the order of the text.
+    pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<Problem>) {
+        for ((old, new), (at, context, times)) in self.former {
+            let others = match times {
+                1 => String::new(),
+                2 => " (and in 1 more place)".into(),
+                _ => format!(" (and in {} more places)", times - 1),
+            };
+            self.notes.push((at, context, format!("`{old}` is now called `{new}`; rename it{others}")));
+        }
+        (in_order(self.text, self.mistakes), in_order(self.text, self.notes))
     }
+}
+
+fn in_order(text: &str, mut found: Vec<Found>) -> Vec<Problem> {
+    found.sort_by_key(|(at, _, _)| *at);
+    let problem = |(at, context, message): Found| {
+        let (line, column) = position(text, at);
+        Problem { position: Some(Position { line, column }), context, message }
+    };
+    found.into_iter().map(problem).collect()
 }
 
 /// Line and column, both from 1, of a byte.

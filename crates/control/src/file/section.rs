@@ -1,19 +1,20 @@
-//! A table of the file, read key by key; what does not fit is reported and read as absent.
+//! A table of the file, read key by key. A value of the wrong type is reported and read as absent.
 
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::mistyped::{self, article};
 use super::report::{Context, Report};
-use crate::options::unknown_key;
+use crate::options::{former_name, renamed, unknown_key};
 
 /// A value and where it is.
 pub(super) type At<T> = (T, Range<usize>);
 
 pub(super) struct Section<'t> {
     pub(super) table: &'t DeTable<'t>,
-    /// Where the table begins.
+    /// The place of the table.
     pub(super) span: Range<usize>,
     pub(super) context: Context,
 }
@@ -23,15 +24,26 @@ impl<'t> Section<'t> {
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
 
-    /// Where a key's value is; the table if the key is not there.
+    /// The place of a key's value, also under its former name; that of the table if the key is absent.
     pub(super) fn span_of(&self, key: &str) -> Range<usize> {
-        self.value(key).map_or_else(|| self.span.clone(), Spanned::span)
+        let former = || former_name(key).and_then(|old| self.value(old));
+        self.value(key).or_else(former).map_or_else(|| self.span.clone(), Spanned::span)
     }
 
     /// Reports the keys that are not among `known`.
     pub(super) fn only(&self, known: &[&str], report: &mut Report<'_>) {
         for name in self.table.keys().filter(|name| !known.contains(&name.get_ref().as_ref())) {
             report.add(&name.span(), &self.context, unknown_key(name.get_ref(), known));
+        }
+    }
+
+    /// Reports the keys of a port that are neither among `known` nor former names of its type's options.
+    pub(super) fn only_with_former(&self, known: &[&str], type_name: &str, report: &mut Report<'_>) {
+        for name in self.table.keys().filter(|name| !known.contains(&name.get_ref().as_ref())) {
+            match renamed(type_name, name.get_ref()) {
+                Some((old, new)) => report.former(&name.span(), &self.context, old, new),
+                None => report.add(&name.span(), &self.context, unknown_key(name.get_ref(), known)),
+            }
         }
     }
 
@@ -45,8 +57,7 @@ impl<'t> Section<'t> {
         let value = self.value(key)?;
         let found = read(value.get_ref());
         if found.is_none() {
-            let message = format!("`{key}` is {}; expected {expected}", article(value.get_ref().type_str()));
-            report.add(&value.span(), &self.context, message);
+            report.add(&value.span(), &self.context, mistyped::message(key, value.get_ref(), expected));
         }
         Some((found?, value.span()))
     }
@@ -63,14 +74,11 @@ impl<'t> Section<'t> {
     }
 
     pub(super) fn boolean(&self, key: &str, report: &mut Report<'_>) -> Option<At<bool>> {
-        self.typed(key, "`true` or `false`", report, |value| value.as_bool())
+        self.typed(key, mistyped::BOOLEAN, report, |value| value.as_bool())
     }
 
     pub(super) fn integer(&self, key: &str, report: &mut Report<'_>) -> Option<At<i64>> {
-        self.typed(key, "a whole number", report, |value| {
-            let number = value.as_integer()?;
-            i64::from_str_radix(number.as_str(), number.radix()).ok()
-        })
+        self.typed(key, mistyped::NUMBER, report, mistyped::number)
     }
 
     /// A list of texts, each with where it is.
@@ -107,15 +115,15 @@ impl<'t> Section<'t> {
         self.typed(key, expected, report, |value| value.as_table())
     }
 
-    /// A list of texts; empty if it is not there.
+    /// A list of texts; empty if the key is absent.
     pub(super) fn texts(&self, key: &str, expected: &str, report: &mut Report<'_>) -> Option<Vec<String>> {
         if self.value(key).is_none() {
             return Some(Vec::new());
         }
-        let texts = self.typed(key, expected, report, |value| {
-            value.as_array()?.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect()
-        });
-        texts.map(|(texts, _)| texts)
+        let items = self.typed(key, expected, report, |value| value.as_array())?.0.len();
+        let (texts, _) = self.each_text(key, expected, report)?;
+        // An item of another type is reported: the list as a whole is unusable.
+        (texts.len() == items).then(|| texts.into_iter().map(|(text, _)| text.to_owned()).collect())
     }
 
     /// The tables of `[[key]]`.
@@ -138,9 +146,4 @@ impl<'t> Section<'t> {
         }
         sections
     }
-}
-
-pub(super) fn article(kind: &str) -> String {
-    let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
-    format!("{} {kind}", if an { "an" } else { "a" })
 }

@@ -44,7 +44,7 @@ fn a_whole_configuration() {
         [[bridge.port]]
         name = "vm1"
         type = "memif"
-        socket = "/tmp/vm1.sock"
+        path = "/tmp/vm1.sock"
         id = 3
         vlan = "access:10"
 
@@ -159,6 +159,199 @@ fn syntax_errors_have_positions() {
 }
 
 #[test]
+fn usual_slips_in_toml_are_answered_with_the_line_to_write() {
+    for (line, expected) in [
+        (
+            "mode = 0660 # for the group",
+            "8: `0660`: a number in TOML does not begin with 0; an octal mode is a text: write `mode = \"0660\"`",
+        ),
+        ("mtu = 01500", "7: `01500`: a number in TOML does not begin with 0: write `mtu = 1500`"),
+        ("vlan = access:10", "8: `access:10`: a text stands in quotes: write `vlan = \"access:10\"`"),
+        ("type = tap", "8: `tap`: a text stands in quotes: write `type = \"tap\"`"),
+        ("path = /tmp/a.sock", "8: `/tmp/a.sock`: a text stands in quotes: write `path = \"/tmp/a.sock\"`"),
+        ("workers = 0,2-3", "12: `0,2-3`: a text stands in quotes: write `workers = \"0,2-3\"`"),
+        (
+            "mac = 02:00:00:00:00:01",
+            "7: `02:00:00:00:00:01`: a text stands in quotes: write `mac = \"02:00:00:00:00:01\"`",
+        ),
+        ("sticky = True", "10: `True`: TOML spells `true` and `false` in lower case: write `sticky = true`"),
+        ("mtu = # later", "7: `mtu` has no value"),
+        ("x = 1\nx = 2", "1: `x` is there twice; remove one of them"),
+        ("params = { ageing = 60", "23: not TOML: unclosed inline table, expected `}`"),
+    ] {
+        let found = mistake(&format!("{line}\n"));
+        let number = 1 + line.matches('\n').count();
+        assert_eq!(found, format!("f.toml:{number}:{expected}"));
+    }
+}
+
+#[test]
+fn values_of_the_wrong_type_are_reported_once_with_the_line_to_write() {
+    let port = |kind: &str, line: &str| {
+        let path = if kind == "tap" { "" } else { "path = \"/tmp/a\"\n" };
+        let found = port_mistake(&format!("{line}\ntype = \"{kind}\"\n{path}"));
+        found.rsplit_once("vm1\": ").unwrap().1.to_owned()
+    };
+    for (kind, line, expected) in [
+        ("tap", "mtu = \"1500\"", "`mtu` is a string; expected a whole number: write `mtu = 1500`"),
+        ("tap", "mtu = 1.5", "`mtu` is a float; expected a whole number"),
+        (
+            "tap",
+            "mtu = 70000",
+            "an MTU of 70000 is not possible; expected 68 to 65521, or 0 for what the port type allows",
+        ),
+        (
+            "tap",
+            "vlan = 10",
+            "`vlan` is an integer; expected a text such as `access:10`: write `vlan = \"access:10\"`",
+        ),
+        (
+            "tap",
+            "addresses = \"10.0.0.1/24\"",
+            "`addresses` is a string; expected a list of texts: write `addresses = [\"10.0.0.1/24\"]`",
+        ),
+        (
+            "tap",
+            "offloads = \"off\"",
+            "`offloads` is a string; expected `true` or `false`: write `offloads = false`",
+        ),
+        ("tap", "sticky = 1", "`sticky` is an integer; expected `true` or `false`: write `sticky = true`"),
+        ("tap", "queues = 70000", "`queues`: `70000` is out of range; expected 0 to 65535"),
+        (
+            "memif",
+            "mode = 660",
+            "`mode` is an integer; expected an octal mode as text: write `mode = \"0660\"`",
+        ),
+        (
+            "memif",
+            "mode = 0o640",
+            "`mode` is an integer; expected an octal mode as text: write `mode = \"0640\"`",
+        ),
+        ("memif", "mode = 9999", "`mode` is an integer; expected an octal mode as text"),
+        ("memif", "secret = 12", "`secret` is an integer; expected a text: write `secret = \"12\"`"),
+        ("memif", "id = [1]", "`id` is an array; expected a whole number"),
+        ("memif", "role = true", "`role` is a boolean; expected a text"),
+    ] {
+        assert_eq!(port(kind, line), expected);
+    }
+    let daemon = |line: &str| mistake(&format!("[daemon]\n{line}\n"));
+    assert_eq!(
+        daemon("mode = 0o660"),
+        "f.toml:2:8: `mode` is an integer; expected an octal mode as text: write `mode = \"0660\"`"
+    );
+    assert_eq!(
+        daemon("poll = \"yes\""),
+        "f.toml:2:8: `poll` is a string; expected `true` or `false`: write `poll = true`"
+    );
+    assert_eq!(
+        daemon("workers = 2"),
+        "f.toml:2:11: `workers` is an integer; expected a CPU list such as `0,2-3`: write `workers = \"2\"`"
+    );
+    assert_eq!(
+        mistake("[sflow]\ncollectors = \"192.0.2.9\"\n"),
+        "f.toml:2:14: `collectors` is a string; expected a list of addresses such as [\"192.0.2.9\", \
+         \"[2001:db8::9]:6343\"]: write `collectors = [\"192.0.2.9\"]`"
+    );
+}
+
+#[test]
+fn a_former_name_is_noted_once() {
+    let port = |name: &str, key: &str| {
+        format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"memif\"\n{key} = \"/tmp/{name}.sock\"\n")
+    };
+    let notes = |text: &str| {
+        let text = format!("[[bridge]]\nname = \"b\"\n{text}");
+        parse_for(&text, Path::new("f.toml"), Depth::Text, None).unwrap().note_lines(Path::new("f.toml"))
+    };
+    assert_eq!(notes(&port("p", "path")), [""; 0]);
+    let note = "f.toml:6:1: bridge \"b\", port \"p\": `socket` is now called `path`; rename it";
+    assert_eq!(notes(&port("p", "socket")), [note]);
+    let three = ["p", "q", "r"].map(|name| port(name, "socket")).concat();
+    assert_eq!(notes(&three), [format!("{note} (and in 2 more places)")]);
+    // Its mistakes are at its place.
+    assert_eq!(
+        port_mistake("type = \"memif\"\nsocket = \"/no/dir/a\"\n"),
+        format!(
+            "f.toml:6:10: {VM1} path: /no/dir is not a directory; create it first, or choose another path"
+        )
+    );
+    assert_eq!(
+        port_mistake("type = \"memif\"\nsocket = \"/tmp/a\"\npath = \"/tmp/b\"\n"),
+        format!("f.toml:6:10: {VM1} `path` is there twice, once by its former name; remove one of them")
+    );
+}
+
+#[test]
+fn relative_paths_are_noted() {
+    let text = "[[bridge]]\nname = \"b\"\nlogic = \"wasm:my.wasm\"\n[[bridge.port]]\nname = \"p\"\ntype = \"memif\"\n\
+                path = \"p.sock\"\n[[bridge.port]]\nname = \"q\"\ntype = \"memif\"\npath = \"@q\"\n";
+    let notes =
+        parse_for(text, Path::new("f.toml"), Depth::Form, None).unwrap().note_lines(Path::new("f.toml"));
+    assert_eq!(
+        notes,
+        [
+            "f.toml:3:9: bridge \"b\": `logic`: `my.wasm` is relative to the daemon's working directory; write `wasm:` \
+             and an absolute path",
+            "f.toml:7:8: bridge \"b\", port \"p\": `path`: `p.sock` is relative to the daemon's working directory; write \
+             an absolute path",
+        ]
+    );
+}
+
+#[test]
+fn patch_ports_without_a_peer_are_noted() {
+    let notes = |peer: &str, more: &str| {
+        let text = format!(
+            "[[bridge]]\nname = \"access\"\n[[bridge.port]]\nname = \"up\"\ntype = \"patch\"\npeer = \"{peer}\"\n\
+             [[bridge]]\nname = \"core\"\n{more}"
+        );
+        parse_for(&text, Path::new("f.toml"), Depth::Text, None).unwrap().note_lines(Path::new("f.toml"))
+    };
+    let port = |keys: &str| format!("[[bridge.port]]\nname = \"down\"\n{keys}\n");
+    let good = port("type = \"patch\"\npeer = \"access/up\"");
+    assert_eq!(notes("core/down", &good), [""; 0]);
+    let at = "f.toml:6:8: bridge \"access\", port \"up\": `peer`: ";
+    assert_eq!(
+        notes("cor/down", ""),
+        [format!(
+            "{at}this file has no bridge `cor`; did you mean `core`? (expected `access` or `core`). The port stays down \
+             until cor/down is added"
+        )]
+    );
+    assert_eq!(
+        notes("core/down", ""),
+        [format!(
+            "{at}bridge `core` has no port `down`; the port stays down until there is one with `type = \"patch\"` and \
+             `peer = \"access/up\"`"
+        )]
+    );
+    assert_eq!(
+        notes("core/down", &port("type = \"tap\"")),
+        [format!("{at}core/down is a tap port; expected a patch port with `peer = \"access/up\"`")]
+    );
+    let other = notes("core/down", &port("type = \"patch\"\npeer = \"access/else\""));
+    assert_eq!(
+        other[0],
+        format!(
+            "{at}the peer of core/down is access/else; give core/down `peer = \"access/up\"`, or the port stays down"
+        )
+    );
+    assert_eq!(
+        port_mistake("type = \"patch\"\npeer = \"br0/vm1\"\n"),
+        format!("f.toml:6:8: {VM1} `peer`: br0/vm1 is this port itself; name the port at the other end")
+    );
+}
+
+#[test]
+fn the_form_alone_asks_nothing_of_the_machine() {
+    let text = "[daemon]\nworkers = \"0,9999\"\nowner = \"nobody-here\"\n[[bridge]]\nname = \"b\"\n\
+                logic = \"wasm:/no/such/module\"\n[[bridge.port]]\nname = \"p\"\ntype = \"memif\"\n\
+                path = \"/no/dir/a\"\n";
+    parse(text, Path::new("f.toml"), Depth::Form).unwrap();
+    assert_eq!(mistakes(text, Depth::Text).len(), 4);
+}
+
+#[test]
 fn unknown_keys() {
     assert_eq!(
         mistake("[deamon]\n"),
@@ -173,19 +366,19 @@ fn unknown_keys() {
         "f.toml:3:1: bridge \"br0\": unknown key `logik`; did you mean `logic`? \
          (expected `name`, `logic`, `params`, `port`, `station` or `mirror`)"
     );
-    let found = port_mistake("type = \"memif\"\nsocket = \"/tmp/a\"\nrign-size = 8\n");
+    let found = port_mistake("type = \"memif\"\npath = \"/tmp/a\"\nrign-size = 8\n");
     assert!(
         found.starts_with(&format!("f.toml:7:1: {VM1} unknown key `rign-size`; did you mean `ring-size`?"))
     );
     assert!(found.contains("`name`, `type`, `admin`, `mtu`, `vlan`, `isolated`, `police`,"), "{found}");
-    assert!(found.contains("`sources`, `socket`, `id`, `role`"), "{found}");
+    assert!(found.contains("`sources`, `path`, `id`, `role`"), "{found}");
 }
 
 #[test]
 fn wrong_kinds() {
     assert_eq!(
         mistake("[daemon]\npoll = 1\n"),
-        "f.toml:2:8: `poll` is an integer; expected `true` or `false`"
+        "f.toml:2:8: `poll` is an integer; expected `true` or `false`: write `poll = true`"
     );
     assert_eq!(
         mistake("[bridge]\nname = \"br0\"\n"),
@@ -251,7 +444,7 @@ fn values_of_every_port() {
              expected `transparent`, `access:10`, `trunk:10,20-29` or `trunk:all,native:1`"
         )
     );
-    let found = port_mistake("type = \"memif\"\nsocket = \"/tmp/a\"\nmtu = 70000\n");
+    let found = port_mistake("type = \"memif\"\npath = \"/tmp/a\"\nmtu = 70000\n");
     assert!(
         found
             .starts_with(&format!("f.toml:7:7: {VM1} an MTU of 70000 is not possible; expected 68 to 65521"))
@@ -320,22 +513,22 @@ fn values_of_the_type() {
         let expected = expected.replacen(' ', &format!(" {VM1} "), 1);
         assert!(found.starts_with(&expected), "{found}\n{expected}");
     };
-    starts("type = \"memif\"\n", "f.toml:3:1: key `socket` is missing");
+    starts("type = \"memif\"\n", "f.toml:3:1: key `path` is missing");
     starts(
-        "type = \"memif\"\nsocket = \"/tmp/a\"\nid = \"x\"\n",
-        "f.toml:7:6: `id`: invalid type: string \"x\"",
+        "type = \"memif\"\npath = \"/tmp/a\"\nid = \"x\"\n",
+        "f.toml:7:6: `id` is a string; expected a whole number",
     );
     starts(
-        "type = \"memif\"\nsocket = \"/tmp/a\"\nrole = \"boss\"\n",
-        "f.toml:7:8: `role`: unknown variant `boss`, expected `server` or `client`",
+        "type = \"memif\"\npath = \"/tmp/a\"\nrole = \"boss\"\n",
+        "f.toml:7:8: `role`: `boss` is unknown; expected `server` or `client`",
     );
     starts(
-        "type = \"memif\"\nsocket = \"/tmp/a\"\nmode = \"rw\"\n",
+        "type = \"memif\"\npath = \"/tmp/a\"\nmode = \"rw\"\n",
         "f.toml:7:8: mode: \"rw\" is not an octal mode",
     );
     starts(
-        "type = \"memif\"\nsocket = \"/no/dir/a\"\n",
-        "f.toml:6:10: socket: /no/dir is not a directory; create it",
+        "type = \"memif\"\npath = \"/no/dir/a\"\n",
+        "f.toml:6:8: path: /no/dir is not a directory; create it",
     );
     starts("type = \"tap\"\nmac = \"xx\"\n", "f.toml:6:7: `mac`: `xx` is not a MAC address: six pairs");
     starts("type = \"tap\"\naddresses = [\"10.0.0.1\"]\n", "f.toml:6:13: `addresses`: `10.0.0.1` is not an");
@@ -344,12 +537,12 @@ fn values_of_the_type() {
 #[test]
 fn what_two_ports_cannot_share() {
     let memif = |name: &str, rest: &str| {
-        format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"memif\"\nsocket = \"/tmp/a.sock\"\n{rest}\n")
+        format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"memif\"\npath = \"/tmp/a.sock\"\n{rest}\n")
     };
     let text = format!("[[bridge]]\nname = \"br0\"\n{}{}", memif("a", "id = 1"), memif("b", "id = 1"));
     assert_eq!(
         mistake(&text),
-        "f.toml:11:10: bridge \"br0\", port \"b\": the port in line 3 has interface 1 of memif socket /tmp/a.sock; \
+        "f.toml:11:8: bridge \"br0\", port \"b\": the port in line 3 has interface 1 of memif socket /tmp/a.sock; \
          two ports cannot share it"
     );
     let text = format!("[[bridge]]\nname = \"br0\"\n{}{}", memif("a", "id = 1"), memif("b", "id = 2"));
@@ -411,7 +604,7 @@ fn cpus() {
 #[test]
 fn every_mistake_is_reported_in_the_order_of_the_file() {
     let text = "[daemon]\npoll = 1\nx = 2\n[[bridge]]\nname = \"b\"\nlogic = \"no\"\n[[bridge.port]]\nname = \"p\"\n\
-                type = \"memif\"\nsocket = 5\nid = \"x\"\nvlan = \"y\"\n";
+                type = \"memif\"\npath = 5\nid = \"x\"\nvlan = \"y\"\n";
     let lines: Vec<String> = mistakes(text, Depth::Text)
         .iter()
         .map(|line| line.split(':').nth(1).unwrap_or_default().to_owned())
@@ -428,21 +621,20 @@ fn sockets_in_use() {
     let control = dir.path().join("control.sock");
     let text = format!(
         "[daemon]\nsocket = {control:?}\n[[bridge]]\nname = \"b\"\n\
-         [[bridge.port]]\nname = \"p\"\ntype = \"memif\"\nsocket = {live:?}\n\
-         [[bridge.port]]\nname = \"q\"\ntype = \"memif\"\nsocket = {file:?}\n"
+         [[bridge.port]]\nname = \"p\"\ntype = \"memif\"\npath = {live:?}\n\
+         [[bridge.port]]\nname = \"q\"\ntype = \"memif\"\npath = {file:?}\n"
     );
     parse(&text, Path::new("f.toml"), Depth::Text).unwrap();
     let found = mistakes(&text, Depth::Machine);
     assert_eq!(found.len(), 2, "{found:#?}");
     let expected = format!(
-        "f.toml:8:10: bridge \"b\", port \"p\": socket: {} is in use by process {} (",
+        "f.toml:8:8: bridge \"b\", port \"p\": path: {} is in use by process {} (",
         live.display(),
         std::process::id()
     );
     assert!(found[0].starts_with(&expected), "{found:#?}\n{expected}");
     assert!(
-        found[1].contains("12:10: bridge \"b\", port \"q\": socket: ")
-            && found[1].contains("is not a socket")
+        found[1].contains("12:8: bridge \"b\", port \"q\": path: ") && found[1].contains("is not a socket")
     );
 
     // The daemon that the file is for has the socket because of it.
@@ -479,7 +671,7 @@ fn recordings_have_one_port_each() {
 #[test]
 fn a_file_that_is_not_there() {
     let error = read_for(Path::new("/no/such/file.toml"), None).unwrap_err().to_string();
-    assert!(error.starts_with("/no/such/file.toml:1:1: cannot read the file: "), "{error}");
+    assert_eq!(error, "/no/such/file.toml: cannot read the file: No such file or directory (os error 2)");
 }
 
 #[test]
@@ -510,7 +702,8 @@ fn an_address_for_metrics() {
     );
     assert_eq!(
         mistake("[daemon]\nmetrics = 9090\n"),
-        "f.toml:2:11: `metrics` is an integer; expected a text such as `127.0.0.1:9090` or `9090`"
+        "f.toml:2:11: `metrics` is an integer; expected a text such as `127.0.0.1:9090` or `9090`: write \
+         `metrics = \"9090\"`"
     );
 }
 

@@ -1,9 +1,10 @@
-//! Writes a configuration as the file says it: only what differs from what holds anyway.
+//! Configurations as TOML, without values that equal the default.
 //!
-//! Invariant: reading what was written (secrets included) gives the same configuration.
+//! Invariant: a written configuration, secrets included, reads back as the same configuration.
 
 use toml::{Table, Value};
 
+use super::edit::from_scratch;
 use crate::direction;
 use crate::model::{
     BridgeConfig, Config, DEFAULT_LOGIC, DaemonConfig, PortConfig, StationConfig, format_admin,
@@ -12,31 +13,50 @@ use crate::sflow::{SflowConfig, settings};
 use crate::{options, protection};
 use fabric::{Mirror, VlanMode};
 
-/// Whether a text is for other eyes.
+/// Treatment of secrets in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secrets {
     /// Secrets are written.
     Written,
-    /// A placeholder stands for each.
+    /// A placeholder replaces each secret.
     Hidden,
 }
 
 /// The configuration as TOML.
 pub fn write(config: &Config, secrets: Secrets) -> String {
-    let mut root = Table::new();
-    let daemon = daemon(&config.daemon);
-    if !daemon.is_empty() {
-        root.insert("daemon".into(), Value::Table(daemon));
+    from_scratch(&tree(config, secrets))
+}
+
+/// A table of a configuration: its keys, and the lists of tables in it.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    /// The identity of the table among those of its list.
+    pub(super) id: String,
+    /// The keys and their values; a value is a table for `params`.
+    pub(super) keys: Table,
+    /// Tables such as `[daemon]`, absent when they say nothing.
+    pub(super) tables: Vec<(&'static str, Option<Node>)>,
+    /// Lists of tables such as `[[bridge]]`.
+    pub(super) lists: Vec<(&'static str, Vec<Node>)>,
+}
+
+impl Node {
+    fn leaf(id: impl Into<String>, keys: Table) -> Self {
+        Self { id: id.into(), keys, ..Self::default() }
     }
-    if let Some(config) = &config.sflow {
-        root.insert("sflow".into(), Value::Table(sflow(config)));
+}
+
+/// The whole configuration.
+pub(super) fn tree(config: &Config, secrets: Secrets) -> Node {
+    let daemon = Some(daemon(&config.daemon)).filter(|keys| !keys.is_empty());
+    let sflow = config.sflow.as_ref().map(sflow);
+    let table = |keys: Option<Table>| keys.map(|keys| Node::leaf("", keys));
+    let bridges = config.bridges.iter().map(|config| bridge(config, secrets)).collect();
+    Node {
+        tables: vec![("daemon", table(daemon)), ("sflow", table(sflow))],
+        lists: vec![("bridge", bridges)],
+        ..Node::default()
     }
-    let bridges: Vec<Value> = config.bridges.iter().map(|b| Value::Table(bridge(b, secrets))).collect();
-    if !bridges.is_empty() {
-        root.insert("bridge".into(), Value::Array(bridges));
-    }
-    // Tables of texts, numbers and lists are always TOML.
-    toml::to_string(&root).unwrap_or_default()
 }
 
 /// `[daemon]`.
@@ -82,7 +102,7 @@ pub(crate) fn sflow(config: &SflowConfig) -> Table {
     table
 }
 
-/// `[[bridge]]` without what is in it.
+/// `[[bridge]]` without the lists in it.
 pub(crate) fn bridge_alone(config: &BridgeConfig) -> Table {
     let mut table = Table::from_iter([("name".to_owned(), Value::from(config.name.clone()))]);
     if config.logic.name != DEFAULT_LOGIC {
@@ -96,21 +116,13 @@ pub(crate) fn bridge_alone(config: &BridgeConfig) -> Table {
     table
 }
 
-fn bridge(config: &BridgeConfig, secrets: Secrets) -> Table {
-    let mut table = bridge_alone(config);
-    let ports: Vec<Value> = config.ports.iter().map(|p| Value::Table(port(p, secrets))).collect();
-    if !ports.is_empty() {
-        table.insert("port".into(), Value::Array(ports));
-    }
-    let stations: Vec<Value> = config.stations.iter().map(|s| Value::Table(station(s))).collect();
-    if !stations.is_empty() {
-        table.insert("station".into(), Value::Array(stations));
-    }
-    let mirrors: Vec<Value> = config.mirrors.iter().map(|m| Value::Table(mirror(m))).collect();
-    if !mirrors.is_empty() {
-        table.insert("mirror".into(), Value::Array(mirrors));
-    }
-    table
+fn bridge(config: &BridgeConfig, secrets: Secrets) -> Node {
+    let ports = config.ports.iter().map(|p| Node::leaf(&p.settings.name, port(p, secrets)));
+    let stations = config.stations.iter().map(|s| Node::leaf(format!("{} {}", s.vlan, s.mac), station(s)));
+    let mirrors = config.mirrors.iter().map(|m| Node::leaf(&m.name, mirror(m)));
+    let lists =
+        vec![("port", ports.collect()), ("station", stations.collect()), ("mirror", mirrors.collect())];
+    Node { id: config.name.clone(), keys: bridge_alone(config), lists, ..Node::default() }
 }
 
 /// `[[bridge.port]]`.
@@ -201,7 +213,7 @@ mod tests {
         [[bridge.port]]
         name = "vm1"
         type = "memif"
-        socket = "/tmp/write.sock"
+        path = "/tmp/write.sock"
         id = 3
         secret = "hush"
         vlan = "trunk:10,20-29,native:20"
@@ -248,6 +260,8 @@ mod tests {
     fn what_is_written_reads_back() {
         let config = read(WHOLE);
         let text = write(&config, Secrets::Written);
+        assert!(text.starts_with("[daemon]\n") && !text.contains("\n\n\n"), "{text}");
+        assert!(text.contains("\n[[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\n"), "{text}");
         assert_eq!(read(&text), config, "{text}");
         assert_eq!(write(&read(&text), Secrets::Written), text, "it is stable");
         assert_eq!(write(&Config::default(), Secrets::Written), "");

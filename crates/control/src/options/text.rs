@@ -1,4 +1,4 @@
-//! A deserializer for values that are all text: each becomes what the struct's field wants it to be.
+//! A deserializer for values that are all text: each is converted to the type of the struct's field.
 //!
 //! So `secret=12` is the text "12" and `id=12` the number, without the user saying which.
 
@@ -62,9 +62,10 @@ impl IntoDeserializer<'_, Error> for Text<'_> {
 }
 
 macro_rules! numbers {
-    ($($deserialize:ident $visit:ident),* $(,)?) => {
+    ($($deserialize:ident $visit:ident $kind:ty),* $(,)?) => {
         $(fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-            visitor.$visit(parse(self.0, "a number that fits; expected a whole number")?)
+            let range = format_args!("a whole number from {} to {}", <$kind>::MIN, <$kind>::MAX);
+            visitor.$visit(parse(self.0, range)?)
         })*
     };
 }
@@ -77,12 +78,17 @@ impl<'de> Deserializer<'de> for Text<'_> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_bool(parse(self.0, "`true` or `false`")?)
+        match self.0.trim() {
+            "true" | "on" => visitor.visit_bool(true),
+            "false" | "off" => visitor.visit_bool(false),
+            other => Err(Error::custom(format_args!("`{other}` is neither `on` nor `off`"))),
+        }
     }
 
     numbers! {
-        deserialize_i8 visit_i8, deserialize_i16 visit_i16, deserialize_i32 visit_i32, deserialize_i64 visit_i64,
-        deserialize_u8 visit_u8, deserialize_u16 visit_u16, deserialize_u32 visit_u32, deserialize_u64 visit_u64,
+        deserialize_i8 visit_i8 i8, deserialize_i16 visit_i16 i16, deserialize_i32 visit_i32 i32,
+        deserialize_i64 visit_i64 i64, deserialize_u8 visit_u8 u8, deserialize_u16 visit_u16 u16,
+        deserialize_u32 visit_u32 u32, deserialize_u64 visit_u64 u64,
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

@@ -89,7 +89,7 @@ pub enum SflowError {
     Collector(String),
     /// Nobody to tell.
     #[error(
-        "sFlow needs a collector: name one with `collectors` in `[sflow]`, or with --collector 192.0.2.9"
+        "sFlow needs a collector: name one with `collectors` in `[sflow]`, or with `--collectors 192.0.2.9`"
     )]
     NoCollector,
     /// Told twice.

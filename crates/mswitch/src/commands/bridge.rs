@@ -3,6 +3,7 @@
 use control::client::Client;
 use control::proto;
 
+use super::logic::{located, stages};
 use super::{answer, single, unique};
 use crate::cli::BridgeCommand;
 use crate::failure::Failure;
@@ -11,9 +12,8 @@ use crate::render;
 pub(super) async fn run(client: &mut Client, command: BridgeCommand) -> Result<(), Failure> {
     match command {
         BridgeCommand::Add { name, logic, params } => {
-            client
-                .add_bridge(proto::AddBridgeRequest { name, logic, params: unique(params.params)? })
-                .await?;
+            let params = stages(&logic, unique(params.params)?)?;
+            client.add_bridge(proto::AddBridgeRequest { name, logic: located(&logic)?, params }).await?;
             Ok(())
         }
         BridgeCommand::Del { name } => {

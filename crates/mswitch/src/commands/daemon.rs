@@ -4,14 +4,23 @@ use std::path::PathBuf;
 
 use control::model::Config;
 
+use super::absolute;
 use crate::cli::DaemonArgs;
 use crate::failure::Failure;
 
 /// Reads the configuration, lets the command line override it, and runs.
 pub(super) fn run(args: &DaemonArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
     crate::log::start();
-    let config = match &args.config {
-        Some(file) => control::file::read_for(file, socket.as_deref())?,
+    // Others read and write the file by this path, wherever they run.
+    let file = args.config.as_deref().map(absolute).transpose()?;
+    let config = match &file {
+        Some(file) => {
+            let parsed = control::file::read_for(file, socket.as_deref())?;
+            for note in parsed.note_lines(file) {
+                tracing::warn!("{note}");
+            }
+            parsed.config
+        }
         None => Config::default(),
     };
     let mut settings = config.daemon.clone();
@@ -25,5 +34,5 @@ pub(super) fn run(args: &DaemonArgs, socket: Option<PathBuf>) -> Result<(), Fail
         settings.metrics = Some(address);
     }
     settings.socket = socket.or(settings.socket);
-    Ok(control::daemon::run(&config, &settings, args.config.clone())?)
+    Ok(control::daemon::run(&config, &settings, file)?)
 }

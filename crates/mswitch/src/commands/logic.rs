@@ -1,25 +1,56 @@
 //! `mswitch logic`.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use control::client::Client;
 use control::proto;
 
-use super::{answer, unique};
+use super::{absolute, answer, note, unique};
 use crate::cli::LogicCommand;
 use crate::failure::Failure;
 use crate::render;
 
+/// The name of a logic, a module's file as an absolute path.
+pub(super) fn located(name: &str) -> Result<String, Failure> {
+    match name.split_once(':') {
+        Some((kind @ ("wasm" | "native"), file)) if !file.is_empty() => {
+            Ok(format!("{kind}:{}", absolute(Path::new(file))?.display()))
+        }
+        _ => Ok(name.to_owned()),
+    }
+}
+
+/// The parameters of a logic; the stages of a chain may be modules.
+pub(super) fn stages(
+    logic: &str,
+    mut params: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Failure> {
+    for stage in params.values_mut().filter(|_| logic == "chain") {
+        // The daemon words the mistakes in a stage.
+        let Ok(mut words) = shell_words::split(stage) else { continue };
+        let Some(name) = words.first_mut() else { continue };
+        let found = located(name)?;
+        if found != *name {
+            *name = found;
+            *stage = shell_words::join(&words);
+        }
+    }
+    Ok(params)
+}
+
 pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<(), Failure> {
     match command {
         LogicCommand::Set { bridge, logic, params } => {
-            let request =
-                proto::SetLogicRequest { bridge: bridge.clone(), logic, params: unique(params.params)? };
-            // A port may come later; or it is a slip.
+            let params = stages(&logic, unique(params.params)?)?;
+            let request = proto::SetLogicRequest { bridge: bridge.clone(), logic: located(&logic)?, params };
+            // The port may be added later, or its name may be a slip.
             let set = client.set_logic(request).await?.into_inner();
             for port in set.missing_ports {
-                eprintln!("mswitch: note: {}", render::logic::missing(&port, &bridge));
+                note(render::logic::missing(&port, &bridge));
             }
             for stuck in set.stuck {
-                eprintln!("mswitch: note: {}", render::logic::printable(&stuck.text()));
+                note(render::logic::printable(&stuck.text()));
             }
             Ok(())
         }
@@ -35,7 +66,7 @@ pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<()
             answer(output, &reply, render::logic::said)
         }
         LogicCommand::List { name, output } => {
-            let request = proto::ListLogicsRequest { name: name.unwrap_or_default() };
+            let request = proto::ListLogicsRequest { name: located(&name.unwrap_or_default())? };
             let logics = client.list_logics(request).await?.into_inner();
             answer(output, &logics, |logics| render::logic::list(&logics.logics))
         }

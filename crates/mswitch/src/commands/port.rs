@@ -1,11 +1,14 @@
 //! `mswitch port`.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use control::client::Client;
+use control::options::{self, OptionError};
 use control::{drops, proto, suggest};
 
-use super::{answer, print, single, unique};
+use super::{absolute, answer, note_former, print, single, unique};
 use crate::cli::{Admin, Output, PortAdd, PortCommand, PortSet, PortStats};
 use crate::failure::Failure;
 use crate::render;
@@ -67,14 +70,84 @@ fn admin(admin: Admin) -> String {
     control::model::format_admin(matches!(admin, Admin::Up)).into()
 }
 
-async fn add(client: &mut Client, args: PortAdd) -> Result<(), Failure> {
-    let mut options = args.options.given();
-    options.extend(args.others);
+/// Finds mistakes that need no daemon, in the words of the command line. `socket`: `--socket` is given.
+pub(super) fn check(command: &PortCommand, socket: bool) -> Result<(), Failure> {
+    match command {
+        PortCommand::Add(args) => check_options(args, socket),
+        PortCommand::Set(args) if args.settings.is_empty() => Err(Failure::usage(
+            "nothing to set; name a setting, such as `--admin up` (`mswitch port set --help` lists them)",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the options of a port that is to be added.
+fn check_options(args: &PortAdd, socket: bool) -> Result<(), Failure> {
+    let flags = args.options.clone().given();
+    let is_flag = |key: &str| flags.iter().any(|(flag, _)| flag == key);
+    let all = unique(flags.iter().chain(&args.others).cloned().collect())?;
+    let refused = match options::from_text(&args.kind, &all) {
+        Ok(_) => return Ok(()),
+        Err(refused) => refused,
+    };
+    let kind = &args.kind;
+    Err(Failure::new(match refused {
+        OptionError::Key { key, known } if is_flag(&key) => {
+            let common = control::keys::names(control::keys::PORT);
+            let own = known.iter().filter(|key| !common.contains(key));
+            let flags: Vec<String> = own.map(|key| format!("--{key}")).collect();
+            format!("`--{key}`: a {kind} port has no such option; expected {}", suggest::one_of(&flags))
+        }
+        OptionError::Missing(key) if key == "path" && socket => {
+            format!(
+                "`--path` is missing: the socket of a {kind} port (`--socket` is the daemon's control socket)"
+            )
+        }
+        OptionError::Missing(key) => format!("`--{key}` is missing: a {kind} port needs it"),
+        OptionError::Value(message) => match message.split_once("`: ") {
+            Some((key, rest)) if key.strip_prefix('`').is_some_and(is_flag) => {
+                format!("`--{}`: {rest}", key.trim_start_matches('`'))
+            }
+            _ => message,
+        },
+        other => other.to_string(),
+    }))
+}
+
+/// Options whose values are paths.
+const PATHS: [&str; 3] = ["path", "read", "write"];
+
+/// Options as the daemon takes them: by their present names, with absolute paths.
+fn prepared(args: &mut PortAdd) -> Result<BTreeMap<String, String>, Failure> {
+    for (old, new) in args.options.former() {
+        note_former(old, new);
+    }
+    let mut all = args.options.clone().given();
+    for (key, value) in std::mem::take(&mut args.others) {
+        match options::renamed(&args.kind, &key) {
+            Some((old, new)) => {
+                note_former(old, new);
+                all.push((new.into(), value));
+            }
+            None => all.push((key, value)),
+        }
+    }
+    for (key, value) in &mut all {
+        // A leading @ is a name in the abstract namespace.
+        if PATHS.contains(&key.as_str()) && !value.is_empty() && !value.starts_with('@') {
+            *value = absolute(Path::new(value))?.display().to_string();
+        }
+    }
+    unique(all)
+}
+
+async fn add(client: &mut Client, mut args: PortAdd) -> Result<(), Failure> {
+    let options = prepared(&mut args)?;
     let request = proto::AddPortRequest {
         bridge: args.port.bridge,
         name: args.port.port,
         r#type: args.kind,
-        options: unique(options)?,
+        options,
         admin: args.settings.admin.map(admin).unwrap_or_default(),
         mtu: args.settings.mtu,
         vlan: args.settings.vlan.unwrap_or_default(),
@@ -98,7 +171,7 @@ async fn set(client: &mut Client, args: PortSet) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rates each second, until interrupted or counted out.
+/// Prints rates each second, until interrupted or for the given number of times.
 async fn watch(client: &mut Client, args: PortStats) -> Result<(), Failure> {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.tick().await;

@@ -1,10 +1,11 @@
-//! What configurations differ in.
+//! Differences between configurations.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use control::proto::{Applied, KeyChange};
 
-/// The differences, an object and its keys at a time.
+/// The differences: each object with its keys.
 pub(crate) fn differences(applied: &Applied) -> String {
     if applied.differences.is_empty() {
         return "nothing differs\n".into();
@@ -22,10 +23,25 @@ pub(crate) fn differences(applied: &Applied) -> String {
             let _ = writeln!(text, "    {}", key(sign, change));
         }
     }
-    for note in &applied.notes {
-        let _ = writeln!(text, "note: {note}");
-    }
     text
+}
+
+/// The differences, and whether they were applied.
+pub(crate) fn applied(applied: &Applied, file: &Path, dry_run: bool) -> String {
+    let file = file.display();
+    let differences = differences(applied);
+    let count = |kind: &str| match applied.differences.iter().filter(|d| d.kind == kind).count() {
+        0 => None,
+        number => Some(format!("{number} {kind}")),
+    };
+    let counts: Vec<String> = ["added", "changed", "removed"].into_iter().filter_map(count).collect();
+    let failed = applied.outcomes.iter().filter(|outcome| !outcome.trouble.is_empty()).count();
+    let failed = if failed > 0 { format!("; {failed} failed") } else { String::new() };
+    match counts.is_empty() {
+        _ if dry_run => format!("{differences}dry run: {file} is not applied\n"),
+        true => format!("{differences}{file} is applied{failed}\n"),
+        false => format!("{differences}{file} is applied: {}{failed}\n", counts.join(", ")),
+    }
 }
 
 fn key(sign: char, change: &KeyChange) -> String {
@@ -39,7 +55,7 @@ fn key(sign: char, change: &KeyChange) -> String {
 
 #[cfg(test)]
 mod tests {
-    use control::proto::Difference;
+    use control::proto::{Difference, Outcome};
 
     use super::*;
 
@@ -58,15 +74,27 @@ mod tests {
                 difference("removed", key("1500", "")),
                 difference("changed", key("", "9000")),
             ],
-            notes: vec!["later".into()],
             ..Applied::default()
         };
         assert_eq!(
             differences(&applied),
             "+ bridge \"br0\", port \"a\"\n    mtu: 1500\n\
              - bridge \"br0\", port \"a\"\n    mtu: 1500\n\
-             ~ bridge \"br0\", port \"a\"\n    mtu: not set -> 9000\nnote: later\n"
+             ~ bridge \"br0\", port \"a\"\n    mtu: not set -> 9000\n"
         );
+        let shown = differences(&applied);
+        let file = Path::new("/etc/m.toml");
+        assert_eq!(
+            super::applied(&applied, file, true),
+            format!("{shown}dry run: /etc/m.toml is not applied\n")
+        );
+        assert_eq!(
+            super::applied(&applied, file, false),
+            format!("{shown}/etc/m.toml is applied: 1 added, 1 changed, 1 removed\n")
+        );
+        let outcome = Outcome { trouble: "no".into(), ..Outcome::default() };
+        let none = Applied { outcomes: vec![outcome], ..Applied::default() };
+        assert_eq!(super::applied(&none, file, false), "nothing differs\n/etc/m.toml is applied; 1 failed\n");
         assert_eq!(differences(&Applied::default()), "nothing differs\n");
     }
 }

@@ -11,7 +11,7 @@ use super::units;
 /// Settings, counters, collectors and what ports are called.
 pub(crate) fn show(sflow: &proto::Sflow) -> String {
     if !sflow.enabled {
-        return "sFlow is off; `mswitch sflow set --collector ADDRESS` switches it on\n".into();
+        return "sFlow is off; `mswitch sflow set --collectors ADDRESS` switches it on\n".into();
     }
     let mut out = String::new();
     let mut line = |name: &str, text: String| {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn off_says_how_to_switch_it_on() {
-        assert!(show(&proto::Sflow::default()).starts_with("sFlow is off; `mswitch sflow set --collector"));
+        assert!(show(&proto::Sflow::default()).starts_with("sFlow is off; `mswitch sflow set --collectors"));
     }
 
     #[test]

@@ -26,7 +26,8 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Options {
-    /// Path of the control socket; with a leading `@` a name in the abstract namespace.
+    /// Path of the memif socket; with a leading `@` a name in the abstract namespace.
+    #[serde(rename = "path")]
     pub socket: PathBuf,
     /// Number of the interface within its socket; several ports can share a socket.
     #[serde(default)]
@@ -107,9 +108,9 @@ impl Options {
     }
 
     pub(super) fn checked(&self) -> Result<Settings, OpenError> {
-        let text = self.socket.to_str().ok_or_else(|| OpenError("socket: the path is not UTF-8".into()))?;
+        let text = self.socket.to_str().ok_or_else(|| OpenError("path: the path is not UTF-8".into()))?;
         if text.is_empty() || text == "@" {
-            return Err(OpenError("socket: empty; give a path, or @NAME for an abstract socket".into()));
+            return Err(OpenError("path: empty; give a path, or @NAME for an abstract socket".into()));
         }
         let address = Address::new(text);
         if let Address::Path(path) = &address {

@@ -78,7 +78,7 @@ pub(super) fn open(
     let socket = match sockets.get(&address.to_string()).and_then(Weak::upgrade) {
         Some(socket) if access != Access::default() && access != socket.access => {
             return Err(OpenError(format!(
-                "socket: {address} is shared with another port that sets another mode, owner or group"
+                "path: {address} is shared with another port that sets another mode, owner or group"
             )));
         }
         Some(socket) => socket,
@@ -102,16 +102,16 @@ pub(super) fn open(
 }
 
 fn listen(address: Address, access: Access, env: &Environment) -> Result<Arc<Socket>, OpenError> {
-    let listener = Listener::bind(&address)
-        .map_err(|e| OpenError(format!("socket: cannot listen at {address}: {e}")))?;
+    let listener =
+        Listener::bind(&address).map_err(|e| OpenError(format!("path: cannot listen at {address}: {e}")))?;
     if let Address::Path(path) = &address {
         access.apply(path).map_err(|e| {
-            OpenError(format!("socket: cannot set mode, owner or group of {}: {e}", path.display()))
+            OpenError(format!("path: cannot set mode, owner or group of {}: {e}", path.display()))
         })?;
     }
     let _runtime = env.runtime.enter();
     let listener = watch(listener)
-        .map_err(|e| OpenError(format!("socket: cannot wait for connections at {address}: {e}")))?;
+        .map_err(|e| OpenError(format!("path: cannot wait for connections at {address}: {e}")))?;
     let socket = Arc::new(Socket {
         address,
         access,

@@ -29,7 +29,7 @@ pub(super) fn start(
     env: &Environment,
 ) -> Result<JoinHandle<()>, OpenError> {
     let path = &port.options.socket;
-    let wrong = |what: &str, error| OpenError(format!("socket: cannot {what} {}: {error}", path.display()));
+    let wrong = |what: &str, error| OpenError(format!("path: cannot {what} {}: {error}", path.display()));
     let listener =
         Listener::bind_with(path, port.guard.closer.clone()).map_err(|error| wrong("listen at", error))?;
     access.apply(path).map_err(|error| wrong("set mode, owner or group of", error))?;

@@ -29,6 +29,7 @@ pub enum Role {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Options {
     /// Path of the socket, one for each port.
+    #[serde(rename = "path")]
     pub socket: PathBuf,
     /// Server listens, client connects. The front-end (QEMU, virtio-user) takes the other role.
     #[serde(default)]
@@ -113,7 +114,7 @@ impl Options {
     pub(super) fn checked(&self) -> Result<Access, OpenError> {
         let length = self.socket.as_os_str().len();
         if length == 0 || length > MAX_PATH {
-            return Err(OpenError(format!("socket: a path of {length} bytes, must be 1 to {MAX_PATH}")));
+            return Err(OpenError(format!("path: a path of {length} bytes, must be 1 to {MAX_PATH}")));
         }
         check_directory(&self.socket)?;
         if !(1..=64).contains(&self.queues) {
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     fn options(more: &str) -> Options {
-        toml::from_str(&format!("socket = \"/tmp/x.sock\"\n{more}")).unwrap()
+        toml::from_str(&format!("path = \"/tmp/x.sock\"\n{more}")).unwrap()
     }
 
     #[test]
@@ -159,10 +160,9 @@ mod tests {
         assert!(error("owner = \"nobody-here\"").contains("no user"));
         let at = |path: String| Options { socket: path.into(), ..options("") }.check().unwrap_err().0;
         assert!(at("/no/such/x".into()).contains("/no/such is not a directory"));
-        assert_eq!(at(format!("/tmp/{}", "x".repeat(103))), "socket: a path of 108 bytes, must be 1 to 107");
+        assert_eq!(at(format!("/tmp/{}", "x".repeat(103))), "path: a path of 108 bytes, must be 1 to 107");
         assert_eq!(options("").check(), Ok(()));
-        let wrong =
-            toml::from_str::<Options>("socket = \"/tmp/x\"\nfirst-touch-limit = \"much\"").unwrap_err();
+        let wrong = toml::from_str::<Options>("path = \"/tmp/x\"\nfirst-touch-limit = \"much\"").unwrap_err();
         assert_eq!(wrong.message(), "`much` is not a size; expected bytes such as `256MiB`");
         for (text, limit) in [("\"1GiB\"", 1 << 30), ("65536", 65536)] {
             let options = options(&format!("first-touch-limit = {text}"));

@@ -92,7 +92,7 @@ impl Lab {
     /// Opens a port with a device of these features in addition to those of every device.
     fn vhost_user(&self, number: usize, features: u64, offloads: Offloads) -> (End, PortIndex) {
         let socket = self.dir.path().join(format!("v{number}"));
-        let options: vhost_user_port::Options = toml::from_str(&format!("socket = {socket:?}")).unwrap();
+        let options: vhost_user_port::Options = toml::from_str(&format!("path = {socket:?}")).unwrap();
         let (port, at) = self.open(&format!("v{number}"), &Spec::VhostUser(options));
         // The layout of rings and buffers does not matter here: each kind takes its turn.
         let other = [(RING_PACKED, 1), (MRG_RXBUF, 2), (INDIRECT_DESC, 4), (EVENT_IDX, 3)];
@@ -117,7 +117,7 @@ impl Lab {
 
     fn memif(&self, number: u32) -> (End, PortIndex) {
         let socket = self.dir.path().join("memif");
-        let options = toml::from_str(&format!("socket = {socket:?}\nid = {number}")).unwrap();
+        let options = toml::from_str(&format!("path = {socket:?}\nid = {number}")).unwrap();
         let (port, at) = self.open(&format!("m{number}"), &Spec::Memif(options));
         let client = memif_client(&ClientConfig::new(Address::Path(socket), number));
         (self.end("memif".to_string(), port, client, Offloads::default()), at)

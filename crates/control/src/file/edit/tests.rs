@@ -1,0 +1,196 @@
+use super::*;
+
+const FILE: &str = r#"# The switch of rack 7.
+# Ask the network team before you change it.
+
+[daemon] # restart after changes
+workers = "0" # beside the NIC's interrupts
+
+# --- tenants ---
+
+# Tenant A.
+[[bridge]]
+params = { ageing = 60 } # short-lived containers
+name = "br0"
+
+# The database.
+[[bridge.port]]
+type = "memif"
+name = "db" # do not rename
+path = "/tmp/edit-db.sock"
+mtu = 9000 # jumbo frames
+vlan = "trunk:20-29,10"
+admin = "up"
+
+# --- guests ---
+
+# Leaves next month.
+[[bridge.port]]
+name = "old"
+type = "tap"
+
+# Tenant B.
+[[bridge]]
+name = "br1"
+# The end.
+"#;
+
+fn read(text: &str) -> Config {
+    parse(text, Path::new("f.toml"), Depth::Form).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// `text` after an edit that must keep its comments.
+fn edited(text: &str, change: impl FnOnce(&mut Config)) -> String {
+    let mut wanted = read(text);
+    change(&mut wanted);
+    let edited = edit(text, &wanted);
+    assert_eq!(edited.rewritten, None);
+    assert_eq!(diff::between(&read(&edited.text), &wanted), []);
+    edited.text
+}
+
+/// `FILE` with these pieces of it replaced.
+fn with(pieces: &[(&str, &str)]) -> String {
+    pieces.iter().fold(FILE.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    })
+}
+
+#[test]
+fn nothing_changes_where_nothing_differs() {
+    assert_eq!(edited(FILE, |_| {}), FILE);
+}
+
+#[test]
+fn a_changed_value_keeps_its_place_and_comment() {
+    let found = edited(FILE, |config| {
+        config.bridges[0].ports[0].set_mtu(1400);
+        config.bridges[0].logic.params = vec![("ageing".into(), "7".into())];
+        config.bridges[1].logic.name = "hub".into();
+    });
+    let expected = with(&[
+        ("mtu = 9000 #", "mtu = 1400 #"),
+        ("ageing = 60 }", "ageing = \"7\" }"),
+        ("name = \"br1\"\n", "name = \"br1\"\nlogic = \"hub\"\n"),
+    ]);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_key_that_goes_takes_nothing_along() {
+    let found = edited(FILE, |config| {
+        config.bridges[0].ports[0].set_mtu(0);
+        config.bridges[0].logic.params.clear();
+    });
+    let expected = with(&[
+        ("mtu = 9000 # jumbo frames\n", ""),
+        ("params = { ageing = 60 } # short-lived containers\n", ""),
+    ]);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_removed_port_takes_its_own_comment_along_and_no_other() {
+    let found = edited(FILE, |config| drop(config.bridges[0].ports.pop()));
+    let expected = with(&[("# Leaves next month.\n[[bridge.port]]\nname = \"old\"\ntype = \"tap\"\n\n", "")]);
+    assert_eq!(found, expected);
+    let found = edited(FILE, |config| drop(config.bridges.remove(0)));
+    assert!(
+        found.starts_with("# The switch of rack 7.\n") && found.contains("# --- tenants ---\n"),
+        "{found}"
+    );
+    assert!(!found.contains("Tenant A") && found.contains("# Tenant B.\n[[bridge]]"), "{found}");
+    let found = edited(FILE, |config| config.bridges.clear());
+    assert!(found.contains("# --- tenants ---\n") && found.ends_with("# The end.\n"), "{found}");
+}
+
+#[test]
+fn new_objects_stand_behind_their_siblings() {
+    let more = read(
+        "[sflow]\ncollectors = [\"192.0.2.9\"]\n[[bridge]]\nname = \"new\"\nlogic = \"static\"\nparams = { a = \"b\" }\n\
+         [[bridge.port]]\nname = \"x\"\ntype = \"tap\"\n[[bridge.station]]\nmac = \"02:00:00:00:00:01\"\nport = \"x\"\n",
+    );
+    let other = read("[[bridge]]\nname = \"b\"\n[[bridge.port]]\nname = \"y\"\ntype = \"tap\"\n");
+    let found = edited(FILE, |config| {
+        config.bridges[0].ports.extend(other.bridges[0].ports.clone());
+        config.bridges.extend(more.bridges.clone());
+        config.sflow = more.sflow.clone();
+    });
+    let port = |name: &str| format!("\n[[bridge.port]]\nname = \"{name}\"\ntype = \"tap\"\n");
+    let expected = with(&[
+        ("name = \"old\"\ntype = \"tap\"\n", &format!("name = \"old\"\ntype = \"tap\"\n{}", port("y"))),
+        (
+            "# The end.\n",
+            &format!(
+                "# The end.\n\n[[bridge]]\nname = \"new\"\nlogic = \"static\"\nparams = {{ a = \"b\" }}\n{}\n\
+                 [[bridge.station]]\nmac = \"02:00:00:00:00:01\"\nport = \"x\"\n\n[sflow]\ncollectors = [\"192.0.2.9:6343\"]\n",
+                port("x")
+            ),
+        ),
+    ]);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_file_of_comments_keeps_them_at_its_top() {
+    let comments = "# Configuration of mswitch.\n#\n# [[bridge]]\n";
+    let found = edited(comments, |config| config.bridges = read("[[bridge]]\nname = \"b\"\n").bridges);
+    assert_eq!(found, format!("{comments}\n[[bridge]]\nname = \"b\"\n"));
+}
+
+#[test]
+fn other_notations_stay() {
+    let inline = "# all in one\nbridge = [\n  { name = \"b\", port = [{ name = \"p\", type = \"tap\" }] }, # first\n]\n";
+    let more = read(
+        "[[bridge]]\nname = \"b\"\n[[bridge.port]]\nname = \"q\"\ntype = \"tap\"\nvlan = \"access:7\"\n",
+    );
+    let found = edited(inline, |config| config.bridges[0].ports.extend(more.bridges[0].ports.clone()));
+    assert!(found.starts_with("# all in one\nbridge = [\n  { name = \"b\", port = [{ name"), "{found}");
+    assert!(found.ends_with("# first\n]\n"), "{found}");
+
+    let dotted = "[[bridge]]\nname = \"b\"\nparams.ageing = 5 # dotted\n[bridge.params]\n";
+    assert!(parse(dotted, Path::new(""), Depth::Form).is_err(), "not both");
+    let dotted = "[[bridge]]\nname = \"b\"\nparams.ageing = 5 # dotted\n";
+    let set = |config: &mut Config| config.bridges[0].logic.params[0].1 = "6".into();
+    assert_eq!(edited(dotted, set), dotted.replace('5', "\"6\""));
+    let header = "[[bridge]]\nname = \"b\"\n\n# why\n[bridge.params]\nageing = 5\n";
+    assert_eq!(edited(header, set), header.replace('5', "\"6\""));
+}
+
+#[test]
+fn line_ends_stay() {
+    let text = "# one\r\n[[bridge]]\r\nname = \"b\"\r\n";
+    let hub = |config: &mut Config| config.bridges[0].logic.name = "hub".into();
+    assert_eq!(edited(text, hub), format!("{text}logic = \"hub\"\r\n"));
+}
+
+#[test]
+fn a_former_name_stays_until_its_value_changes() {
+    let text = "[[bridge]]\nname = \"b\"\n[[bridge.port]]\nname = \"p\"\ntype = \"memif\"\nsocket = \"/tmp/e.sock\"\n";
+    assert_eq!(
+        edited(text, |config| config.bridges[0].ports[0].set_mtu(1400)),
+        format!("{text}mtu = 1400\n")
+    );
+    let other = read(&text.replace("e.sock", "f.sock"));
+    assert_eq!(edited(text, |config| *config = other), text.replace("socket = \"/tmp/e", "path = \"/tmp/f"));
+}
+
+#[test]
+fn a_text_with_a_mistake_is_written_anew() {
+    let wanted = read("[[bridge]]\nname = \"b\"\n");
+    for (text, why) in [
+        (
+            "# hello\n[[bridge]]\nnam = 1\n",
+            "line 2 has a mistake: key `name` is missing; expected the bridge's name",
+        ),
+        (
+            "[[bridge]]\nname = b\n",
+            "line 2 has a mistake: `b`: a text stands in quotes: write `name = \"b\"`",
+        ),
+    ] {
+        let found = edit(text, &wanted);
+        assert_eq!(found.text, "[[bridge]]\nname = \"b\"\n");
+        assert_eq!(found.rewritten.as_deref(), Some(why));
+    }
+}

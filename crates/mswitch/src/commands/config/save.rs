@@ -1,0 +1,136 @@
+//! `mswitch config save`.
+//!
+//! The command writes the file, with the rights of its user: who may use the control socket may not write every file
+//! that the daemon may. The daemon edits the text, since it has the configuration.
+
+use std::fs::Permissions;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use control::client::Client;
+use control::proto;
+
+use super::{absolute, note, print};
+use crate::failure::Failure;
+
+/// Saves to `file`, or to the file that the daemon was started with.
+pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), Failure> {
+    let whole = get(client, true, None).await?;
+    let own = (!whole.file.is_empty()).then(|| PathBuf::from(&whole.file));
+    let file = match (file, &own) {
+        (Some(file), _) => absolute(file)?,
+        (None, Some(own)) => absolute(own)?,
+        (None, None) => {
+            return Err(Failure::new(
+                "the daemon was started without a configuration file; name the file: `mswitch config save FILE`",
+            ));
+        }
+    };
+    let shown = file.display();
+    // A symbolic link stays: the file that it names is replaced.
+    let target = match std::fs::canonicalize(&file) {
+        Ok(target) => target,
+        Err(error) if error.kind() == ErrorKind::NotFound => file.clone(),
+        Err(error) => return Err(Failure::new(format_args!("{shown}: {error}"))),
+    };
+    let (edited, is_new) = match std::fs::read_to_string(&target) {
+        Ok(text) => (get(client, true, Some(text)).await?, false),
+        Err(error) if error.kind() == ErrorKind::NotFound => (whole.clone(), true),
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            (proto::Config { rewritten: Some("it is not UTF-8".into()), ..whole.clone() }, false)
+        }
+        Err(error) => return Err(Failure::new(format_args!("{shown}: {error}"))),
+    };
+    let has_secrets = get(client, false, None).await?.toml != whole.toml;
+    let backup = match &edited.rewritten {
+        Some(_) if !is_new => Some(keep(&target).map_err(|error| {
+            Failure::new(format_args!(
+                "{shown}: no backup can be made: {}; the file is unchanged",
+                plain(&error)
+            ))
+        })?),
+        _ => None,
+    };
+    replace(&target, &edited.toml, has_secrets)
+        .map_err(|error| Failure::new(format_args!("{shown}: cannot be written: {}", plain(&error))))?;
+    print(&format!("saved to {shown}\n"))?;
+    if let (Some(why), Some(backup)) = (&edited.rewritten, &backup) {
+        note(format_args!(
+            "the file was written anew, without its comments, because {why}; the old one is {}",
+            backup.display()
+        ));
+    }
+    if let Some(own) = own.filter(|own| std::fs::canonicalize(own).ok().as_ref() != Some(&target)) {
+        note(format_args!("the daemon starts from {}, which is unchanged", own.display()));
+    }
+    Ok(())
+}
+
+async fn get(client: &mut Client, secrets: bool, text: Option<String>) -> Result<proto::Config, Failure> {
+    Ok(client.get_config(proto::GetConfigRequest { secrets, text }).await?.into_inner())
+}
+
+/// Gives a file a second name that no other file has.
+fn keep(file: &Path) -> io::Result<PathBuf> {
+    let mut number = 1;
+    loop {
+        let mut backup = file.as_os_str().to_owned();
+        backup.push(if number == 1 { ".bak".to_owned() } else { format!(".bak{number}") });
+        let backup = PathBuf::from(backup);
+        match std::fs::hard_link(file, &backup) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            linked => return linked.map(|()| backup),
+        }
+    }
+}
+
+/// Replaces a file by a rename: at every moment it is whole. An existing file keeps its owner, group and mode: the
+/// daemon may run as another user and must still be able to read it. Of a file with secrets, only the permissions of
+/// others go.
+fn replace(file: &Path, text: &str, has_secrets: bool) -> io::Result<()> {
+    let folder = file.parent().unwrap_or(file);
+    let mut beside = tempfile::Builder::new().prefix(".mswitch-save-").tempfile_in(folder)?;
+    if let Ok(there) = std::fs::metadata(file) {
+        fchown(beside.as_file(), Some(there.uid()), Some(there.gid()))?;
+        let others = if has_secrets { 0 } else { 0o7 };
+        let mode = Permissions::from_mode(there.mode() & (0o770 | others));
+        beside.as_file().set_permissions(mode)?;
+    }
+    beside.write_all(text.as_bytes())?;
+    beside.as_file().sync_all()?;
+    beside.persist(file).map(drop).map_err(|error| error.error)
+}
+
+/// The system's error without the name of the temporary file, which means nothing to the user.
+fn plain(error: &io::Error) -> String {
+    // tempfile wraps the system's error in one of its own.
+    if error.get_ref().is_some() { io::Error::from(error.kind()).to_string() } else { error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_no_temporary_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = replace(&folder.path().join("no/such/file"), "", false).unwrap_err();
+        assert!(error.to_string().contains(".mswitch-save-"), "{error}");
+        assert_eq!(plain(&error), "entity not found");
+        let is_directory = replace(folder.path(), "", false).unwrap_err();
+        assert!(!plain(&is_directory).contains(".mswitch-save-"), "{is_directory}");
+    }
+
+    #[test]
+    fn backups_do_not_replace_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f.toml");
+        for (text, name) in [("1", "f.toml.bak"), ("2", "f.toml.bak2"), ("3", "f.toml.bak3")] {
+            std::fs::write(folder.path().join("new"), text).unwrap();
+            std::fs::rename(folder.path().join("new"), &file).unwrap();
+            assert_eq!(keep(&file).unwrap(), folder.path().join(name));
+            assert_eq!(std::fs::read_to_string(folder.path().join(name)).unwrap(), text);
+        }
+    }
+}
