@@ -24,6 +24,7 @@ use control::model::DEFAULT_SOCKET;
 use serde::Serialize;
 
 use crate::cli::{Cli, Command, ConfigCommand, Output};
+use crate::completion;
 use crate::failure::Failure;
 
 /// Runs one command.
@@ -34,8 +35,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             config::check(&file, cli.socket.as_deref(), output)
         }
         Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
-        Command::Completion { shell } => manual::completion(shell),
-        Command::Man { directory } => manual::pages(&directory),
+        Command::Completion { shell } => print(completion::script(shell)),
+        Command::Complete { shell, arguments } => print(&completion::reply(shell, arguments)),
+        Command::Man { directory, date } => manual::pages(&directory, &date.unwrap_or_default()),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(ask(command, cli.socket))
@@ -61,7 +63,9 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Events(args) => events::run(&mut client, args).await,
         Command::Top(args) => crate::top::run(&mut client, args).await,
         // Handled by `run`, without a daemon.
-        Command::Daemon(_) | Command::Completion { .. } | Command::Man { .. } => Ok(()),
+        Command::Daemon(_) | Command::Completion { .. } | Command::Complete { .. } | Command::Man { .. } => {
+            Ok(())
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`cli`] says what can be typed;
 //! - [`commands`] does it, a file per noun;
+//! - [`completion`] completes it at a TAB;
 //! - [`render`] turns replies into tables for people (`--json` prints the replies themselves);
 //! - [`top`] is the live view;
 //! - [`log`] is how the daemon's log looks;
@@ -11,6 +12,7 @@
 
 mod cli;
 mod commands;
+mod completion;
 mod failure;
 mod log;
 mod protection;
