@@ -182,6 +182,12 @@ bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idl
 docs: ## make docs/configuration.md anew from the program
 	$(CARGO) run --locked --quiet -p mswitch -- config reference >docs/configuration.md
 
+.PHONY: picture
+picture: ## make docs/top.svg anew: `mswitch top` while the demo runs
+	@$(call install-packages,$(BUILD_PACKAGES) $(DEMO_PACKAGES) bsdutils)
+	$(CARGO) build --locked -p mswitch-e2e --bin terminal-svg
+	DEMO_PICTURE=docs/top.svg TERMINAL_SVG=$(or $(CARGO_TARGET_DIR),target)/debug/terminal-svg demo/demo.sh
+
 .PHONY: clean
 clean: ## remove what was built
 	$(CARGO) clean
