@@ -22,6 +22,7 @@ use fabric::{
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use support::feed::{Feed, Sent};
 use support::pair::Pair;
 use support::rig::{self, ByFirstByte, Faults, attachment};
@@ -253,12 +254,12 @@ fn others_go_on(workers: usize, stubborn: bool) {
         client.start();
         let began = Instant::now();
         let pause = exchange(&mut pairs, || {
-            client.faults.seen() == [Fault::Stalled] && began.elapsed() > Duration::from_millis(100)
+            client.faults.seen() == [Fault::Stalled] && began.elapsed() > Duration::from_millis(600)
         });
         assert!(client.hold.is_holding());
         assert!(relieved(&switch) >= number);
         // Far less than the thread was held up for: it still is, or it came out because somebody noticed.
-        assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
+        assert!(pause < Duration::from_millis(400), "nothing came for {pause:?}");
         switch.detach(client.port).unwrap();
     }
     hostile.iter().for_each(|client| client.hold.let_go());
@@ -324,7 +325,7 @@ fn the_culprit_is_found(sender: bool) {
     culprit.hold.on_for_copies.store(true, Ordering::SeqCst);
     from.feed.send([to(into.port, &frame(0, 200))]);
     let pause = exchange(std::slice::from_mut(&mut pair), || culprit.faults.seen() == [Fault::Stalled]);
-    assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
+    assert!(pause < Duration::from_millis(400), "nothing came for {pause:?}");
     assert_eq!(innocent.faults.seen(), []);
     culprit.hold.let_go();
     pair.settle();
@@ -586,10 +587,10 @@ fn who_was_signalled_at_the_same_time_is_served() {
         hold.let_go();
         pair.settle();
     }
-    assert!(longest < Duration::from_millis(80), "a bystander waited for {longest:?}");
+    assert!(longest < Duration::from_millis(400), "a bystander waited for {longest:?}");
 }
 
-/// An eventfd that takes `at_least` to signal, for so many watch it, and the epoll instances that do.
+/// An eventfd that takes `at_least` of CPU time to signal, and what it owes that to: the epoll instances that watch it.
 fn expensive_bell(at_least: Duration) -> (OwnedFd, Vec<OwnedFd>) {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
@@ -602,9 +603,10 @@ fn expensive_bell(at_least: Duration) -> (OwnedFd, Vec<OwnedFd>) {
             epoll::add(&watcher, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
         }
         all.push(watcher);
-        let began = Instant::now();
+        let cpu_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+        let before = cpu_time();
         rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
-        let took = began.elapsed();
+        let took = cpu_time() - before;
         rustix::io::read(&bell, &mut [0; 8]).unwrap();
         if took >= at_least {
             return (bell, all);
@@ -622,39 +624,34 @@ fn rung(bell: &OwnedFd) -> u64 {
     u64::from_ne_bytes(count)
 }
 
-/// Who is to be told after one who is expensive to tell does not wait for that, and who is expensive to tell is told as often as
-/// anybody.
+/// A client that is expensive to signal gets its signals, whether another thread stands in meanwhile or not, and loses its port for
+/// them. The others are told of all that they get.
 #[test]
-fn expensive_signals_hold_up_no_others() {
-    let (switch, bridge) = lab(1);
-    let pair = Pair::plug(&switch, bridge, "p");
-    let (expensive, _watchers) = expensive_bell(Duration::from_millis(12));
-    let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let [slow, listener] = [&expensive, &bell].map(|bell| {
-        let ringing = Arc::new(Ringing(bell.try_clone().unwrap(), CallPort::default()));
-        rig::plug(&switch, bridge, &format!("r{}", bell.as_raw_fd()), vec![], vec![ringing])
-    });
-    let ([slow, listener], faults) = ([slow.0, listener.0], slow.1);
-    let send = |ports: &[PortRef]| pair.feed.send(ports.iter().map(|port| to(*port, &pair.packet(0))));
-    // What a moment's load does to one try does not matter.
-    let (mut waited, mut longest) = (Duration::MAX, Duration::ZERO);
-    for told in 1..=10 {
-        let began = Instant::now();
-        // The one that is told later is in the batch that is stuck, and again in one that another thread switches meanwhile.
-        for packet in [2 * told - 1, 2 * told] {
-            send(&[slow, listener]);
-            // Once it may be told late of what it has got already.
-            while rung(&bell) > 0 && rig::packets(&switch, listener).1 < packet {}
+fn expensive_signals_cost_a_port() {
+    let (expensive, _watchers) = expensive_bell(Duration::from_millis(8));
+    for _ in 0..3 {
+        let (switch, bridge) = lab(1);
+        let pair = Pair::plug(&switch, bridge, "p");
+        let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let [(slow, faults), (listener, _)] =
+            [("slow", &expensive), ("listener", &bell)].map(|(name, bell)| {
+                let ringing = Arc::new(Ringing(bell.try_clone().unwrap(), CallPort::default()));
+                rig::plug(&switch, bridge, name, vec![], vec![ringing])
+            });
+        for packets in 1..=2 {
+            pair.feed.send([slow, listener].map(|port| to(port, &pair.packet(0))));
+            // The listener may be told late of a packet that it has got already.
+            while rung(&bell) > 0 && rig::packets(&switch, listener).1 < packets {}
         }
-        waited = waited.min(began.elapsed());
         let mut signals = 0;
         while signals < 2 {
             signals += rung(&expensive);
         }
-        longest = longest.max(began.elapsed());
-        assert_eq!(faults.seen(), []);
+        wait_until("it is told", || {
+            pair.feed.send([to(slow, &pair.packet(0))]);
+            faults.seen() == [Fault::Signal]
+        });
     }
-    assert!(waited < longest / 4, "two of the listener's packets took {waited:?}, the others {longest:?}");
 }
 
 /// A receiver that holds up who delivers to it, with a lock that others wait for as long as it is not shunned.
@@ -698,9 +695,9 @@ fn nobody_waits_for_the_lock_of_who_is_stuck() {
     let left = pairs.split_off(1);
     left[0].feed.send([to(receiver, &left[0].packet(0))]);
     let mut others = left;
-    let until = Instant::now() + Duration::from_millis(100);
+    let until = Instant::now() + Duration::from_millis(600);
     let pause = exchange(&mut others, || Instant::now() > until);
-    assert!(pause < Duration::from_millis(80), "nothing came for {pause:?}");
+    assert!(pause < Duration::from_millis(400), "nothing came for {pause:?}");
     assert_eq!(faults.seen(), []);
     hold.let_go();
     others.iter_mut().chain(&mut pairs).for_each(Pair::settle);

@@ -17,7 +17,7 @@ use support::feed::{Feed, Sent};
 use support::{CallPort, frame, rig};
 
 /// Far more than a child needs to start and end, far less than for ever.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Panics at every batch.
 struct Panics {

@@ -34,12 +34,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let mut output = Vec::new();
-    let drawn = std::io::stdin().read_to_end(&mut output).and_then(|_| {
-        let end = output.windows(RESTORE.len()).rposition(|bytes| bytes == RESTORE).unwrap_or(output.len());
-        let mut parser = vt100::Parser::new(rows, columns, 0);
-        parser.process(&output[..end]);
-        std::io::stdout().write_all(svg(parser.screen()).as_bytes())
-    });
+    let drawn = std::io::stdin()
+        .read_to_end(&mut output)
+        .and_then(|_| std::io::stdout().write_all(picture(&output, rows, columns).as_bytes()));
     match drawn {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -47,6 +44,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The last screen before the terminal was restored.
+fn picture(output: &[u8], rows: u16, columns: u16) -> String {
+    let end = output.windows(RESTORE.len()).rposition(|bytes| bytes == RESTORE).unwrap_or(output.len());
+    let mut parser = vt100::Parser::new(rows, columns, 0);
+    parser.process(output.get(..end).unwrap_or(output));
+    svg(parser.screen())
 }
 
 fn svg(screen: &Screen) -> String {
@@ -159,5 +164,29 @@ fn hex(color: Color) -> Option<String> {
             }
             232..=255 => format!("#{0:02x}{0:02x}{0:02x}", 8 + 10 * (index - 232)),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_screen_is_drawn_with_its_styles() {
+        let output =
+            b"\x1b[?1049hold\x1b[2J\x1b[H\x1b[7mA  <B>\x1b[0m\r\n\x1b[2;31mdown\x1b[0m\x1b[?1049lshell";
+        let drawn = picture(output, 2, 10);
+        let lines: Vec<&str> = drawn.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "<rect x=\"14\" y=\"14\" width=\"48\" height=\"17\" fill=\"#d5d9de\"/>",
+                "<text x=\"14\" y=\"27\" textLength=\"8\" xml:space=\"preserve\" fill=\"#16191d\">A</text>",
+                "<text x=\"38\" y=\"27\" textLength=\"24\" xml:space=\"preserve\" fill=\"#16191d\">&lt;B&gt;</text>",
+                "<text x=\"14\" y=\"44\" textLength=\"32\" xml:space=\"preserve\" fill=\"#e06c6c\" opacity=\"0.6\">down</text>",
+                "</svg>",
+            ]
+        );
+        assert_eq!(drawn, picture(output, 2, 10));
     }
 }

@@ -1,7 +1,9 @@
 //! Clients whose signal holds a thread up. No other thread signals them until that one is past it, or it would be held up too: the
 //! kernel looks busily for the eventfd's lock, with the CPU's interrupts disabled. Signals that were left out are made up for.
+//!
+//! Beside that, what all threads know of slow signals.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::worker::site::Signal;
@@ -11,6 +13,8 @@ use crate::worker::site::Signal;
 pub(crate) struct Hush {
     /// Whether there are such clients.
     any: AtomicBool,
+    /// Until then, on the cycle counter, all threads measure their signals.
+    measured_until: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -22,6 +26,15 @@ struct State {
 }
 
 impl Hush {
+    #[inline]
+    pub(crate) fn measured_until(&self) -> u64 {
+        self.measured_until.load(Relaxed)
+    }
+
+    pub(crate) fn measure_until(&self, time: u64) {
+        self.measured_until.store(time, Relaxed);
+    }
+
     /// `client` holds up this thread. Clients without a number are nobody.
     pub(crate) fn begin(&self, thread: usize, client: u64) {
         let mut state = self.state();

@@ -6,8 +6,11 @@
 //! and asynchronous I/O offers it: an operation that completes at once (reading nothing from `/dev/null`)
 //! with `IOCB_FLAG_RESFD` signals the descriptor on completion, full or not, blocking or not.
 //!
-//! A receiver can make its signal expensive: the kernel calls all who watch the eventfd, in our context. So receivers are told one by
-//! one, though `io_submit` takes many: the watchdog (`worker/watchdog.rs`) sees which one it is, and has another thread tell the others.
+//! A receiver can make its signal expensive: the kernel calls everything that watches the eventfd, in our context and with interrupts
+//! disabled. So receivers are signalled one by one, though `io_submit` takes many: the watchdog (`worker/watchdog.rs`) sees which one
+//! it is, and another thread signals the others. The watchdog itself can be waiting for a timer of the CPU that is blocked. So a
+//! thread times its signals too: after a slow one, which may have lost its CPU, it measures the CPU time of each for a while, and a
+//! client whose signal takes [`EXPENSIVE`] is not served again.
 
 use std::ffi::c_long;
 use std::fs::File;
@@ -15,13 +18,26 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock;
+use crate::deliver::client::Clients;
+use crate::fault::Fault;
 use crate::wake::doorbell::{Ring, SystemCall};
 use crate::wake::hush::Hush;
 use crate::worker::site::{Signal, Site};
 
 /// Doorbells of a kind that are collected before they are rung.
 pub(crate) const MOST: usize = 64;
+
+/// A signal that took so long is slow.
+const SLOW: Duration = Duration::from_micros(500);
+/// How long signals are measured after a slow one.
+const MEASURED: Duration = Duration::from_secs(10);
+/// CPU time of a signal that costs its client the port. A usual one takes a few microseconds.
+const EXPENSIVE: Duration = Duration::from_millis(4);
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -64,17 +80,21 @@ pub struct Notifier {
     /// Whose memory or descriptor is at hand.
     site: Arc<Site>,
     hush: Arc<Hush>,
+    clients: Arc<Clients>,
+    /// [`SLOW`] and [`MEASURED`] in cycles.
+    slow: u64,
+    measured: u64,
 }
 
 impl Notifier {
     /// Sets up a kernel context. Fails where the kernel has no asynchronous I/O (`CONFIG_AIO`) or
     /// `fs.aio-max-nr` is exhausted.
     pub fn new() -> io::Result<Self> {
-        Self::at(Arc::default(), Arc::default())
+        Self::at(Arc::default(), Arc::default(), Arc::default())
     }
 
-    /// The same, which says at `site` which client it signals, and learns from there which one a descriptor is of.
-    pub(crate) fn at(site: Arc<Site>, hush: Arc<Hush>) -> io::Result<Self> {
+    /// The same, which says at `site` which of `clients` it signals, and learns from there which one a descriptor is of.
+    pub(crate) fn at(site: Arc<Site>, hush: Arc<Hush>, clients: Arc<Clients>) -> io::Result<Self> {
         let null = File::open("/dev/null")?;
         let mut context = 0usize;
         // SAFETY: io_setup writes the new context to `context`, which must be zero before, and is.
@@ -95,6 +115,9 @@ impl Notifier {
             told: 0,
             site,
             hush,
+            clients,
+            slow: clock::from_duration(SLOW),
+            measured: clock::from_duration(MEASURED),
         })
     }
 
@@ -180,17 +203,45 @@ impl Notifier {
 
     /// Signals the clients' eventfds.
     fn tell(&mut self) {
-        for receiver in self.pending.drain(..) {
+        let mut pending = std::mem::take(&mut self.pending);
+        for receiver in pending.drain(..) {
             if !self.hush.leaves_out(receiver) {
-                let (fd, client) = receiver;
-                self.told += u64::from(self.site.ringing(client, || signal(self.context, &self.null, fd)));
+                self.signal(receiver);
             }
         }
         self.site.told();
+        self.pending = pending;
+    }
+
+    fn signal(&mut self, (fd, client): Signal) {
+        let start = clock::cycles();
+        let cpu_time = (start < self.hush.measured_until()).then(cpu_time);
+        self.told += u64::from(self.site.ringing(client, || signal(self.context, &self.null, fd)));
+        let end = clock::cycles();
+        if end.wrapping_sub(start) > self.slow {
+            self.hush.measure_until(end.saturating_add(self.measured));
+            if cpu_time.is_some_and(expensive)
+                && let Some(client) = self.clients.get(client)
+            {
+                client.abandon(Fault::Signal);
+            }
+        }
     }
 }
 
-/// Signals one eventfd. Whether it is one.
+/// CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Whether the calling thread has used [`EXPENSIVE`] since it had this CPU time.
+#[cold]
+fn expensive(before: Duration) -> bool {
+    cpu_time().saturating_sub(before) >= EXPENSIVE
+}
+
+/// Signals one eventfd. Returns whether it is one.
 fn signal(context: usize, null: &File, fd: RawFd) -> bool {
     let iocb = Iocb {
         opcode: IOCB_CMD_PREAD,

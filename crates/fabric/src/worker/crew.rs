@@ -49,7 +49,7 @@ impl Crew {
         limits: BatchLimits,
         who: String,
     ) -> std::io::Result<Hand> {
-        let context = Context::new(&post, self.hush.clone(), limits)?;
+        let context = Context::new(&post, self.hush.clone(), self.clients.clone(), limits)?;
         let (reclaim, watchdog) = (self.reclaim.clone(), self.doorbell.clone());
         let vital = Vital::new(who, "the control plane would wait for it for ever");
         Ok(Hand { post, context, reclaim, watchdog, vital })

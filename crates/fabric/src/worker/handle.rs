@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
@@ -10,6 +11,9 @@ use crate::wake::mailbox::Mailbox;
 use crate::worker::duty::Duty;
 use crate::worker::site::Signal;
 use crate::worker::tasks::{Next, Task, Token};
+
+/// How long a task that another thread has is waited for before it stays where it is.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// What is asked of a worker.
 pub(crate) enum Command {
@@ -114,19 +118,26 @@ impl WorkerHandle {
         self.ask(token).answer(Ended::deadline())
     }
 
+    /// Takes a task away that goes to another worker. `Err`: a client holds it up, and it stays here. Moments in which another thread
+    /// has it for other reasons, such as a machine that is short of CPU, are waited out.
+    pub(crate) fn take_to_move(&self, token: Token) -> Result<Option<Task>, Lent> {
+        let end = Instant::now() + MOMENT;
+        loop {
+            let (reply, answer) = std::sync::mpsc::sync_channel(2);
+            self.commands.send(Command::Move(token, reply));
+            match Lent(answer).answer(Ended::deadline()) {
+                Err(_) if Instant::now() < end => sleep(Duration::from_millis(1)),
+                answered => return answered,
+            }
+        }
+    }
+
     /// Asks for a task that is to be taken away.
     pub(crate) fn ask(&self, token: Token) -> Lent {
         // Room for both answers: who sends them must not wait.
         let (reply, answer) = std::sync::mpsc::sync_channel(2);
         self.commands.send(Command::Remove(token, reply));
         Lent(answer)
-    }
-
-    /// Takes a task away that goes to another worker. `Err`: a client holds it up, and it stays here.
-    pub(crate) fn take_to_move(&self, token: Token) -> Result<Option<Task>, Lent> {
-        let (reply, answer) = std::sync::mpsc::sync_channel(2);
-        self.commands.send(Command::Move(token, reply));
-        Lent(answer).answer(Ended::deadline())
     }
 }
 

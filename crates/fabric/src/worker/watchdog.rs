@@ -327,7 +327,11 @@ impl Watch {
 
     /// Has the receivers signalled that were left out because of thread `i`.
     fn make_up(&self, i: usize, relieved: Option<&Commands>) {
-        let left_out = self.crew.hush.end(i);
+        let mut left_out = self.crew.hush.end(i);
+        // Whoever is not served any more is told nothing either.
+        left_out.retain(|(_, client)| {
+            self.crew.clients.get(*client).is_some_and(|client| !client.is_abandoned())
+        });
         if let (Some(commands), false) = (relieved, left_out.is_empty()) {
             commands.send(Command::Ring(left_out));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use e2e::{Error, Result};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -43,6 +43,9 @@ pub(crate) fn watched(scene: &Scene, end: End, depth: u32) -> Result<()> {
     let copies = COPIES.min(room / 2);
     let mut watching: Option<(Vec<OwnedFd>, Vec<OwnedFd>)> = None;
     scene.feed()?;
+    if scene.calm && end == End::Call && depth == 1 {
+        std::thread::spawn(move || signal_own(copies));
+    }
     let prepare = |_: &Target| Ok(());
     scene.siege(NEEDED, false, end == End::Kick, prepare, |target| {
         let watched = if end == End::Call { &target.call } else { &target.kick };
@@ -54,6 +57,17 @@ pub(crate) fn watched(scene: &Scene, end: End, depth: u32) -> Result<()> {
         std::thread::sleep(PAUSE);
         Ok(())
     })
+}
+
+/// Signals eventfds of its own that have as many watches, as the switch does in an attack. The kernel does that with interrupts
+/// disabled, so that the CPU is lost to everybody meanwhile: a client does not need a switch for it.
+fn signal_own(copies: u64) -> Result<()> {
+    loop {
+        let own = eventfd(0, EventfdFlags::NONBLOCK).map_err(Error::while_doing("eventfd"))?;
+        let _watching = watch(&own, copies, 1)?;
+        std::thread::sleep(PAUSE);
+        rustix::io::write(&own, &1u64.to_ne_bytes()).map_err(Error::while_doing("write"))?;
+    }
 }
 
 /// Whether two descriptors are copies of one: eventfds carry their number in the kernel's own description of them.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::bridge::picture::BridgeState;
 use crate::counters::{WorkerCounters, bump};
-use crate::deliver::client::Client;
+use crate::deliver::client::{Client, Clients};
 use crate::deliver::levels::Nest;
 use crate::deliver::tools::Tools;
 use crate::fault::Fault;
@@ -163,10 +163,15 @@ pub(crate) struct Context {
 
 impl Context {
     /// That of the thread at `post`. Fails where the kernel has no asynchronous I/O left.
-    pub(crate) fn new(post: &Post, hush: Arc<Hush>, limits: BatchLimits) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        post: &Post,
+        hush: Arc<Hush>,
+        clients: Arc<Clients>,
+        limits: BatchLimits,
+    ) -> std::io::Result<Self> {
         let worker = post.number;
         let (batch, pad) = (RxBatch::new(limits), Scratchpad::of_worker(worker));
-        let notifier = Notifier::at(post.site.clone(), hush)?;
+        let notifier = Notifier::at(post.site.clone(), hush, clients)?;
         let tools = Tools { notifier, nest: Nest::of_worker(worker, limits), site: post.site.clone() };
         Ok(Self { worker, counters: Arc::default(), batch, pad, tools })
     }
