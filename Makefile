@@ -13,6 +13,8 @@ PREFIX ?= /usr/local
 STRIP ?= strip
 # What is installed: built by `make build`, unless another is named.
 BINARY = $(or $(MSWITCH_BIN),target/release/mswitch)
+# The date in the footers of manual pages: that of the last commit, or of the sources where git is not used.
+DATE = $(or $(shell git log -1 --format=%cs 2>/dev/null),$(shell date -u -r Cargo.toml +%F))
 
 BUILD_PACKAGES := build-essential libpcap-dev
 DEMO_PACKAGES := iproute2 iputils-ping iperf3
@@ -53,7 +55,7 @@ build: ## the release binary, target/release/mswitch
 	$(CARGO) build --release --locked -p mswitch
 
 .PHONY: install
-install: $(if $(MSWITCH_BIN),,build) ## program, service, configuration, manual pages, completion (DESTDIR, PREFIX)
+install: $(if $(MSWITCH_BIN),,build) ## program, service, configuration, manual pages, shell completion (DESTDIR, PREFIX)
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/mswitch
 	$(if $(STRIP),$(STRIP) $(DESTDIR)$(PREFIX)/bin/mswitch)
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
@@ -62,7 +64,7 @@ install: $(if $(MSWITCH_BIN),,build) ## program, service, configuration, manual 
 	install -d $(DESTDIR)/etc/mswitch
 	test -e $(DESTDIR)/etc/mswitch/mswitch.toml || install -m 644 packaging/mswitch.toml $(DESTDIR)/etc/mswitch/
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/mswitch*.1.gz
-	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BINARY) man $(DESTDIR)$(PREFIX)/share/man/man1 --date $(DATE)
 	gzip -9n $(DESTDIR)$(PREFIX)/share/man/man1/mswitch*.1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/vendor-completions fish/vendor_completions.d)
 	$(BINARY) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/mswitch
@@ -181,6 +183,12 @@ bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idl
 docs: ## make docs/configuration.md and docs/drops.md anew from the program
 	$(CARGO) run --locked --quiet -p mswitch -- config reference >docs/configuration.md
 	$(CARGO) run --locked --quiet -p mswitch -- port reasons --markdown >docs/drops.md
+
+.PHONY: picture
+picture: ## make docs/top.svg anew: `mswitch top` while the demo runs
+	@$(call install-packages,$(BUILD_PACKAGES) $(DEMO_PACKAGES) bsdutils)
+	$(CARGO) build --locked -p mswitch-e2e --bin terminal-svg
+	DEMO_PICTURE=docs/top.svg TERMINAL_SVG=$(or $(CARGO_TARGET_DIR),target)/debug/terminal-svg demo/demo.sh
 
 .PHONY: clean
 clean: ## remove what was built

@@ -5,6 +5,9 @@
 # port, sends traffic between them, shows what the switch knows, and removes everything again.
 #
 # MSWITCH and MEMIF_CHECK name the binaries (default: those in target/demo, built first). Needs root.
+#
+# `make picture` sets DEMO_PICTURE, a file, and TERMINAL_SVG, the program that draws terminals: the demo then also runs
+# `mswitch top` while packets flow, and draws its screen into the file.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -117,6 +120,24 @@ for way in "red to blue:" "blue to red:-R"; do
   in_red iperf3 -c 10.0.0.2 -t "$seconds" ${way#*:} |
     awk -v way="${way%:*}" '/receiver/ { print "  " way ": " $5, $6 ", " $7, $8 }'
 done
+
+# The live view, with TCP both ways, pings to the program, and a port whose guest is not there.
+picture() {
+  "$mswitch" port add br0 vm1 --type vhost-user --path "$dir/vm1.sock" --socket "$dir/ctl"
+  in_red iperf3 -c 10.0.0.2 -t 8 --bidir >"$dir/traffic" 2>&1 &
+  local traffic=$!
+  in_red ping -q -i 0.01 -w 8 10.0.0.3 >"$dir/pings" 2>&1 &
+  local pings=$!
+  # top counts over a second; by then it has shown a whole one.
+  { sleep 4; printf q; } |
+    TERM=xterm-256color script -qec "stty rows 12 columns 122; '$mswitch' top --socket '$dir/ctl'" /dev/null |
+    "$TERMINAL_SVG" 12 122 >"$dir/top.svg"
+  { wait "$traffic" && wait "$pings"; } || fail "the traffic of the picture failed: $(tail -5 "$dir/traffic" "$dir/pings")"
+  "$mswitch" port del br0 vm1 --socket "$dir/ctl"
+  grep -q 'ports up' "$dir/top.svg" || fail "the picture does not show the ports"
+  mv "$dir/top.svg" "$DEMO_PICTURE"
+}
+if [ -n "${DEMO_PICTURE:-}" ]; then picture; fi
 
 step "6. What the switch saw. The ports:"
 show port list br0

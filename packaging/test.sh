@@ -54,8 +54,9 @@ rm "$root/package.deb"
 in_root id mswitch >/dev/null || die "there is no user mswitch"
 in_root mswitch config check /etc/mswitch/mswitch.toml
 [ "$(in_root stat -c '%U:%G:%a' /etc/mswitch/mswitch.toml)" = root:mswitch:640 ] || die "anybody may read the configuration"
-for file in usr/share/man/man1/mswitch-port-add.1.gz usr/share/bash-completion/completions/mswitch; do
-  [ -s "$root/$file" ] || die "$file is missing"
+for file in man/man1/mswitch-port-add.1.gz bash-completion/completions/mswitch zsh/vendor-completions/_mswitch \
+  fish/vendor_completions.d/mswitch.fish; do
+  [ -s "$root/usr/share/$file" ] || die "usr/share/$file is missing"
 done
 
 step "what the unit says"
@@ -132,6 +133,11 @@ echo "   process $pid of user $(in_root stat -c %U /proc/"$pid"), capabilities $
 in_root setpriv --reuid nobody --regid games --groups mswitch mswitch status >/dev/null || die "its group may not use it"
 refusal=$(in_root setpriv --reuid nobody --regid nogroup --clear-groups mswitch status 2>&1) && die "anybody may use it"
 [[ $refusal == *"may not be used by this user"* ]] || die "strangers are told: $refusal"
+
+# shellcheck disable=SC2016 # expanded in the root
+completed=$(in_root bash -c '. /usr/share/bash-completion/completions/mswitch
+  COMP_LINE="mswitch port show br0 v" COMP_POINT=${#COMP_LINE}; _mswitch mswitch v br0; echo "${COMPREPLY[*]}"')
+[ "$completed" = vm1 ] || die "a TAB after \`mswitch port show br0 v\` offers: $completed"
 
 step "packets"
 "$check" host --port "$root/run/mswitch/vm1.sock" --address 10.0.0.2/24 >"$work/client" 2>&1 &

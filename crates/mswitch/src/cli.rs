@@ -4,6 +4,7 @@
 //! daemon's control socket everywhere, as in `[daemon]`, and the socket of a port is its `--path`. Former names are
 //! accepted with a note and hidden from the help.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -77,7 +78,7 @@ pub(crate) enum Command {
         "mswitch top --once --json",
     ))]
     Top(TopArgs),
-    /// Print what makes a shell complete mswitch's commands and options
+    /// Print a shell's completion script: commands, options, and names that the running daemon knows
     #[command(after_help = examples!(
         "source <(mswitch completion bash)",
         "mswitch completion fish >mswitch.fish",
@@ -86,11 +87,23 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Print candidates for the word at the cursor; the scripts of `mswitch completion` call this
+    #[command(hide = true)]
+    Complete {
+        /// The shell
+        shell: Shell,
+        /// What the shell's script passes
+        #[arg(last = true)]
+        arguments: Vec<OsString>,
+    },
     /// Write manual pages, one for each command
-    #[command(after_help = examples!("mswitch man man1"))]
+    #[command(after_help = examples!("mswitch man man1", "mswitch man man1 --date 2026-11-23"))]
     Man {
-        /// Where to; made if it is not there
+        /// Directory for the pages; created if missing
         directory: PathBuf,
+        /// Date in the pages' footers [default: none]
+        #[arg(long, value_name = "YYYY-MM-DD")]
+        date: Option<String>,
     },
 }
 

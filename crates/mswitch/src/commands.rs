@@ -24,6 +24,7 @@ use control::model::DEFAULT_SOCKET;
 use serde::Serialize;
 
 use crate::cli::{Cli, Command, ConfigCommand, Output, PortCommand};
+use crate::completion;
 use crate::failure::Failure;
 
 /// Runs one command.
@@ -43,8 +44,9 @@ fn run_any(cli: Cli) -> Result<(), Failure> {
             port::reasons(reason.as_deref(), markdown, output)
         }
         Command::Config(ConfigCommand::Reference) => print(&control::keys::reference()),
-        Command::Completion { shell } => manual::completion(shell),
-        Command::Man { directory } => manual::pages(&directory),
+        Command::Completion { shell } => print(completion::script(shell)),
+        Command::Complete { shell, arguments } => print(&completion::reply(shell, arguments)),
+        Command::Man { directory, date } => manual::pages(&directory, &date.unwrap_or_default()),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(ask(command, cli.socket))
@@ -75,7 +77,9 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Events(args) => events::run(&mut client, args).await,
         Command::Top(args) => crate::top::run(&mut client, args).await,
         // Handled by `run`, without a daemon.
-        Command::Daemon(_) | Command::Completion { .. } | Command::Man { .. } => Ok(()),
+        Command::Daemon(_) | Command::Completion { .. } | Command::Complete { .. } | Command::Man { .. } => {
+            Ok(())
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`cli`] defines the command line, [`usage`] words its errors;
 //! - [`commands`] does it, a file per noun;
+//! - [`completion`] completes it at a TAB;
 //! - [`render`] turns replies into tables for people (`--json` prints the replies themselves);
 //! - [`packet_text`] reads packets that are written as text;
 //! - [`top`] is the live view;
@@ -12,6 +13,7 @@
 
 mod cli;
 mod commands;
+mod completion;
 mod failure;
 mod log;
 mod packet_text;

@@ -199,9 +199,22 @@ fn every_example_works() {
     {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    // Header and footer: page and manual, program with version, date of the second example.
+    let words =
+        |line: Option<&str>| line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(page.lines().next()), "mswitch-port-add(1) mswitch manual mswitch-port-add(1)");
+    let footer = concat!("mswitch ", env!("CARGO_PKG_VERSION"), " 2026-11-23 mswitch-port-add(1)");
+    assert_eq!(words(page.lines().rfind(|line| !line.trim().is_empty())), footer);
     let pages = accepts("for page in man1/*.1; do groff -man -Tascii -ww $page >/dev/null; echo $page; done");
     assert!(pages.contains("man1/mswitch.1\n") && pages.lines().count() > 30, "{pages}");
-    let completed = "COMP_WORDS=(mswitch po) COMP_CWORD=1; _mswitch mswitch po mswitch; echo ${COMPREPLY[*]}";
+    // Every page that a page refers to exists.
+    let references = accepts("groff -man -Tascii -P-cbou man1/*.1 | grep -o 'mswitch[a-z-]*(1)' | sort -u");
+    for reference in references.lines() {
+        let file = format!("man1/{}.1", reference.trim_end_matches("(1)"));
+        assert!(place.path(&file).exists(), "a page refers to {reference}, which does not exist");
+    }
+    assert!(!references.contains("help"), "{references}");
+    let completed = "COMP_LINE='mswitch po' COMP_POINT=10; _mswitch mswitch po mswitch; echo ${COMPREPLY[*]}";
     assert_eq!(accepts(&format!("source <(mswitch completion bash); {completed}")), "port\n");
     let completed = "fish --no-config -c 'source mswitch.fish; complete -C \"mswitch port st\"'";
     assert!(accepts(completed).starts_with("stats\t"));

@@ -1,5 +1,4 @@
-//! `mswitch completion` and `mswitch man`: what follows from the definition of the command line, so that it cannot
-//! say anything else.
+//! `mswitch man`: manual pages, made from the definition of the command line.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,34 +6,22 @@ use std::path::Path;
 use clap::CommandFactory;
 use clap_mangen::Man;
 
-use super::print;
-use crate::cli::{Cli, Shell};
+use crate::cli::Cli;
 use crate::failure::Failure;
 
-/// Prints a shell's completion.
-pub(super) fn completion(shell: Shell) -> Result<(), Failure> {
-    let shell = match shell {
-        Shell::Bash => clap_complete::Shell::Bash,
-        Shell::Zsh => clap_complete::Shell::Zsh,
-        Shell::Fish => clap_complete::Shell::Fish,
-    };
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "mswitch", &mut script);
-    print(&String::from_utf8_lossy(&script))
-}
-
 /// Writes `mswitch.1` and a page for every command below it, such as `mswitch-port-add.1`.
-pub(super) fn pages(directory: &Path) -> Result<(), Failure> {
+pub(super) fn pages(directory: &Path, date: &str) -> Result<(), Failure> {
     let named = |what: &Path| {
         let what = what.display().to_string();
         move |error: std::io::Error| Failure::new(format_args!("cannot write {what}: {error}"))
     };
     std::fs::create_dir_all(directory).map_err(named(directory))?;
-    let mut command = Cli::command();
+    // `mswitch help` repeats the pages, so it has none, and no page refers to one.
+    let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     for (name, command) in every(command, "mswitch".into()) {
         let file = directory.join(format!("{name}.1"));
-        let text = page(&name, command).map_err(named(&file))?;
+        let text = page(&name, command, date).map_err(named(&file))?;
         std::fs::write(&file, text).map_err(named(&file))?;
     }
     Ok(())
@@ -44,19 +31,21 @@ pub(super) fn pages(directory: &Path) -> Result<(), Failure> {
 fn every(command: clap::Command, name: String) -> Vec<(String, clap::Command)> {
     let below: Vec<_> = command
         .get_subcommands()
-        // `help` has nothing to say that is not here.
-        .filter(|below| below.get_name() != "help")
+        .filter(|below| !below.is_hide_set())
         .flat_map(|below| every(below.clone(), format!("{name}-{}", below.get_name())))
         .collect();
     std::iter::once((name, command)).chain(below).collect()
 }
 
-fn page(name: &str, command: clap::Command) -> std::io::Result<Vec<u8>> {
+fn page(name: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u8>> {
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (has_arguments, has_commands) =
         (command.get_arguments().next().is_some(), command.get_subcommands().next().is_some());
     let synopsis = name.replace('-', " ");
-    let man = Man::new(command.display_name(name.to_owned()).bin_name(synopsis).after_help(""));
+    let man = Man::new(command.display_name(name.to_owned()).bin_name(synopsis).after_help(""))
+        .date(date)
+        .source(concat!("mswitch ", env!("CARGO_PKG_VERSION")))
+        .manual("mswitch manual");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;

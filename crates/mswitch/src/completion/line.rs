@@ -1,0 +1,108 @@
+//! The line that bash hands over, as words.
+
+/// A line up to the cursor.
+pub(super) struct Typed {
+    /// Its words without quotes; the last one is being typed and may be empty.
+    pub(super) words: Vec<String>,
+    /// The quote that is open at the cursor.
+    open: Option<char>,
+}
+
+impl Typed {
+    /// Splits a line as a shell does; expansions stay as they are.
+    pub(super) fn parse(line: &str) -> Typed {
+        let mut words = vec![String::new()];
+        let mut open = None;
+        let mut in_word = false;
+        let mut chars = line.chars();
+        while let Some(c) = chars.next() {
+            match (open, c) {
+                (None, ' ' | '\t' | '\n') => {
+                    if in_word {
+                        words.push(String::new());
+                    }
+                    in_word = false;
+                    continue;
+                }
+                (None, '\'' | '"') => open = Some(c),
+                (Some(quote), _) if c == quote => open = None,
+                (None | Some('"'), '\\') => push(&mut words, chars.next()),
+                _ => push(&mut words, Some(c)),
+            }
+            in_word = true;
+        }
+        Typed { words, open }
+    }
+
+    /// The part of the last word that bash holds for words of their own: up to the last character that breaks words.
+    pub(super) fn before(&self, breaks: &str) -> &str {
+        let word = self.words.last().map_or("", String::as_str);
+        if self.open.is_some() {
+            return "";
+        }
+        let end = word.char_indices().rfind(|(_, c)| breaks.contains(*c) && !c.is_whitespace());
+        end.map_or("", |(at, c)| &word[..at + c.len_utf8()])
+    }
+
+    /// A candidate as it is typed: bash inserts it without quoting.
+    pub(super) fn quote(&self, candidate: &str) -> String {
+        let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+        let mut quoted = String::new();
+        for c in candidate.chars() {
+            if self.open.is_none() && !plain(c) {
+                quoted.push('\\');
+            }
+            quoted.push(c);
+        }
+        quoted
+    }
+}
+
+fn push(words: &mut [String], c: Option<char>) {
+    if let (Some(word), Some(c)) = (words.last_mut(), c) {
+        word.push(c);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BREAKS: &str = " \t\n\"'><=;|&(:";
+
+    #[test]
+    fn lines_become_words() {
+        for (line, words) in [
+            ("mswitch", &["mswitch"][..]),
+            ("mswitch ", &["mswitch", ""]),
+            ("mswitch  port\tsh", &["mswitch", "port", "sh"]),
+            ("mswitch '' 'a b' \"c\\\" d\" e\\ f", &["mswitch", "", "a b", "c\" d", "e f"]),
+            ("mswitch 'a b", &["mswitch", "a b"]),
+            ("mswitch a\\", &["mswitch", "a"]),
+        ] {
+            assert_eq!(Typed::parse(line).words, words, "{line}");
+        }
+    }
+
+    #[test]
+    fn bash_completes_from_the_last_break_on() {
+        for (line, before) in [
+            ("m --param age", ""),
+            ("m --param ageing=", "ageing="),
+            ("m --param=ageing=6", "--param=ageing="),
+            ("m wasm:/tmp/f", "wasm:"),
+            ("m 'wasm:/tmp/f", ""),
+            ("m wasm: ", ""),
+        ] {
+            assert_eq!(Typed::parse(line).before(BREAKS), before, "{line}");
+        }
+        assert_eq!(Typed::parse("m a=b").before(" "), "");
+    }
+
+    #[test]
+    fn candidates_are_typed_as_the_shell_reads_them() {
+        assert_eq!(Typed::parse("m ").quote("/a b/$c"), "/a\\ b/\\$c");
+        assert_eq!(Typed::parse("m '").quote("/a b"), "/a b");
+        assert_eq!(Typed::parse("m ").quote("ageing=60"), "ageing=60");
+    }
+}

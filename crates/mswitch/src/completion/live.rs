@@ -1,0 +1,195 @@
+//! Candidates that the running daemon knows, chosen by the words before the cursor.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgMatches, CommandFactory};
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
+use control::client::{Client, connect};
+use control::model::DEFAULT_SOCKET;
+use control::{options, proto};
+use tonic::{Response, Status};
+
+use crate::cli::Cli;
+
+/// Time allowed for the daemon to answer.
+pub(super) const LIMIT: Duration = Duration::from_millis(500);
+
+/// The prefix of a logic from a file, such as `wasm:`.
+const FILE: &str = "FILE";
+
+/// Values that the words before the cursor give; empty where they give none.
+pub(super) struct Words {
+    socket: PathBuf,
+    bridge: String,
+    /// The logic of `logic set` and `bridge add`.
+    logic: String,
+    /// The type of `port add`.
+    kind: String,
+    /// Whether `logic call` has its command.
+    has_command: bool,
+}
+
+impl Words {
+    /// Reads complete words; the command that they begin may lack the rest.
+    pub(super) fn new(words: &[OsString]) -> Words {
+        let matches = Cli::command().ignore_errors(true).try_get_matches_from(words).unwrap_or_default();
+        let socket = matches.try_get_one::<PathBuf>("socket").ok().flatten().cloned();
+        let mut deepest = &matches;
+        while let Some((_, below)) = deepest.subcommand() {
+            deepest = below;
+        }
+        Words {
+            socket: socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
+            bridge: text(deepest, "bridge"),
+            logic: text(deepest, "logic"),
+            kind: text(deepest, "kind"),
+            has_command: deepest.try_get_many::<String>("command").is_ok_and(|command| command.is_some()),
+        }
+    }
+
+    /// Asks the daemon; `None` if it does not answer in time.
+    fn ask<T>(&self, question: impl AsyncFnOnce(&mut Client) -> Result<Response<T>, Status>) -> Option<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        runtime.block_on(async {
+            let answer = async {
+                let mut client = connect(&self.socket).await.ok()?;
+                Some(question(&mut client).await.ok()?.into_inner())
+            };
+            tokio::time::timeout(LIMIT, answer).await.ok()?
+        })
+    }
+
+    pub(super) fn bridges(&self) -> Vec<CompletionCandidate> {
+        let reply = self.ask(async |client| client.list_bridges(proto::ListBridgesRequest::default()).await);
+        let bridges = reply.unwrap_or_default().bridges;
+        bridges.into_iter().map(|bridge| described(bridge.name, "")).collect()
+    }
+
+    /// Ports of the bridge; of all bridges while it is not given.
+    fn list_ports(&self) -> Vec<proto::Port> {
+        let request = proto::ListPortsRequest { bridge: self.bridge.clone(), ..Default::default() };
+        self.ask(async |client| client.list_ports(request).await).unwrap_or_default().ports
+    }
+
+    pub(super) fn ports(&self) -> Vec<CompletionCandidate> {
+        let mut ports = self.list_ports();
+        ports.sort_by(|a, b| a.name.cmp(&b.name));
+        ports.dedup_by(|a, b| a.name == b.name);
+        ports.into_iter().map(|port| described(port.name, &port.r#type)).collect()
+    }
+
+    /// Patch ports of all bridges, as `--peer` names them.
+    pub(super) fn patch_ports(&self) -> Vec<CompletionCandidate> {
+        let request = proto::ListPortsRequest::default();
+        let ports = self.ask(async |client| client.list_ports(request).await).unwrap_or_default().ports;
+        let patches = ports.into_iter().filter(|port| port.r#type == "patch");
+        patches.map(|port| described(format!("{}/{}", port.bridge, port.name), "")).collect()
+    }
+
+    pub(super) fn mirrors(&self) -> Vec<CompletionCandidate> {
+        let request = proto::ListMirrorsRequest { bridge: self.bridge.clone() };
+        let reply = self.ask(async |client| client.list_mirrors(request).await);
+        reply.unwrap_or_default().mirrors.into_iter().map(|mirror| described(mirror.name, "")).collect()
+    }
+
+    fn list_logics(&self, name: &str) -> Vec<proto::LogicType> {
+        let request = proto::ListLogicsRequest { name: name.into() };
+        self.ask(async |client| client.list_logics(request).await).unwrap_or_default().logics
+    }
+
+    /// Logics, and the files that logics such as `wasm:FILE` can come from.
+    pub(super) fn logics(&self, typed: &str) -> Vec<CompletionCandidate> {
+        let mut found = Vec::new();
+        for logic in self.list_logics("") {
+            match logic.name.strip_suffix(FILE).filter(|_| logic.from_file) {
+                None => found.push(described(logic.name, &logic.summary)),
+                Some(prefix) => match typed.strip_prefix(prefix) {
+                    None => found.push(described(prefix.to_owned(), &logic.summary)),
+                    Some(file) => {
+                        let files = PathCompleter::any().complete(file.as_ref());
+                        found.extend(files.into_iter().map(|file| file.add_prefix(prefix)));
+                    }
+                },
+            }
+        }
+        found.retain(|candidate| candidate.get_value().to_string_lossy().starts_with(typed));
+        found
+    }
+
+    /// Parameters of the logic as `KEY=`, and as `KEY=VALUE` where the values are known.
+    pub(super) fn params(&self) -> Vec<CompletionCandidate> {
+        let logics = self.list_logics(&self.logic);
+        let mut found = Vec::new();
+        for param in logics.into_iter().flat_map(|logic| logic.params) {
+            let ports = || self.list_ports().into_iter().map(|port| port.name);
+            let keys = match (param.any_name, param.r#type.as_str()) {
+                (true, "port") => ports().collect(),
+                (true, _) => Vec::new(),
+                (false, _) => vec![param.name],
+            };
+            let values: Vec<String> = match param.r#type.as_str() {
+                "choice" => param.choices,
+                "switch" => vec!["on".into(), "off".into()],
+                "port" => ports().collect(),
+                _ => Vec::new(),
+            };
+            for key in keys {
+                match values.is_empty() {
+                    true => found.push(described(format!("{key}="), &param.summary)),
+                    false => found.extend(
+                        values.iter().map(|value| described(format!("{key}={value}"), &param.summary)),
+                    ),
+                }
+            }
+        }
+        found
+    }
+
+    fn logic_of_bridge(&self) -> proto::Logic {
+        let request =
+            proto::GetLogicRequest { bridge: self.bridge.clone(), rows: Some(0), ..Default::default() };
+        self.ask(async |client| client.get_logic(request).await).unwrap_or_default()
+    }
+
+    /// Commands of the bridge's logic, for `logic call`.
+    pub(super) fn commands(&self) -> Vec<CompletionCandidate> {
+        if self.has_command {
+            return Vec::new();
+        }
+        let commands = self.logic_of_bridge().commands;
+        commands.into_iter().map(|command| described(command.name, &command.summary)).collect()
+    }
+
+    /// Tables of the bridge's logic.
+    pub(super) fn tables(&self) -> Vec<CompletionCandidate> {
+        self.logic_of_bridge().tables.into_iter().map(|table| described(table.name, "")).collect()
+    }
+
+    /// Options of the port's type as `KEY=`, for `--opt`.
+    pub(super) fn options(&self) -> Vec<CompletionCandidate> {
+        let known = options::known(&self.kind).unwrap_or_default();
+        known.iter().map(|key| described(format!("{key}="), "")).collect()
+    }
+
+    /// Whether the port's type, once it is given, lacks an option that another type has.
+    pub(super) fn lacks_option(&self, id: &str) -> bool {
+        let key = match id {
+            "rounds" => "loop".to_owned(),
+            other => other.replace('_', "-"),
+        };
+        let has = |kind: &str| options::known(kind).is_ok_and(|keys| keys.contains(&key.as_str()));
+        options::known(&self.kind).is_ok()
+            && !has(&self.kind)
+            && ports::Spec::TYPES.iter().any(|kind| has(kind))
+    }
+}
+
+fn text(matches: &ArgMatches, id: &str) -> String {
+    matches.try_get_one::<String>(id).ok().flatten().cloned().unwrap_or_default()
+}
+
+fn described(value: String, help: &str) -> CompletionCandidate {
+    CompletionCandidate::new(value).help((!help.is_empty()).then(|| help.to_owned().into()))
+}
