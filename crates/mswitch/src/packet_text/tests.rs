@@ -162,7 +162,7 @@ fn mistakes_name_what_is_near() {
         ("tcp,dl_src=", "`dl_src` has no value"),
         (
             "dl_src=02",
-            "`dl_src`: `02` is not a MAC address: six pairs of hexadecimal digits are expected, such as 52:54:00:12:34:56",
+            "`dl_src`: `02` is not a MAC address: expected six pairs of hexadecimal digits, such as 52:54:00:12:34:56",
         ),
         (
             "nw_src=10.0.0.0/24",
