@@ -295,7 +295,7 @@ mod tests {
         bare.bridges[0].ports.clear();
         assert_eq!(
             sentence(&bare, &config(BASE)),
-            "bridge \"br0\", port \"a\" added: name: a, socket: /tmp/a.sock, type: memif"
+            "bridge \"br0\", port \"a\" added: name: a, path: /tmp/a.sock, type: memif"
         );
         assert!(sentence(&config(BASE), &bare).starts_with("bridge \"br0\", port \"a\" removed: name: a, "));
         assert_eq!(Shown("a\nb").to_string(), "\"a\\nb\"");
