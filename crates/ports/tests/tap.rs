@@ -64,8 +64,8 @@ fn bad_options_are_named_with_the_accepted_values() {
         ),
         (
             "interface = \"sixteen-bytes-xx\"",
-            "interface `sixteen-bytes-xx` cannot be the name of a network interface: it has 16 bytes, at most \
-             15 are possible",
+            "interface `sixteen-bytes-xx` cannot be the name of a network interface: it is too long: 16 \
+             bytes, the limit is 15",
         ),
         (
             "interface = \"a/b\"",
@@ -151,8 +151,8 @@ fn failures_to_open_are_explained() {
     assert_eq!(open("c", other), "network namespace `/dev/null`: /dev/null is not a network namespace");
     assert_eq!(
         open("a-port-of-a-long-name", lab.options(0)),
-        "the port's name `a-port-of-a-long-name` cannot be the name of a network interface: it has 21 bytes, at \
-         most 15 are possible; set `interface`"
+        "the port's name `a-port-of-a-long-name` cannot be the name of a network interface: it is too long: 21 \
+         bytes, the limit is 15; set `interface`"
     );
 
     let mut twice = lab.options(0);

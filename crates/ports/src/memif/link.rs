@@ -110,6 +110,11 @@ impl PortState {
         self.switch.settings(self.at).map(|s| s.name).unwrap_or_default()
     }
 
+    /// Returns the name of the port's bridge, for logs.
+    pub(super) fn bridge(&self) -> String {
+        self.switch.bridge_name(self.at.bridge).unwrap_or_default()
+    }
+
     /// Takes the port for a connection, unless another has it or it is being closed.
     pub(super) fn take(self: &Arc<Self>) -> Option<Lease> {
         if *self.closing.borrow() {
@@ -186,7 +191,7 @@ impl PortState {
         self.guard.pace.spend(CHANGE);
         self.status.set(Status { link: Link::Up, details });
         if let Some(Admitted { suppressed }) = self.log.admit() {
-            tracing::info!(port = self.name(), suppressed, "memif connected");
+            tracing::info!(bridge = self.bridge(), port = self.name(), suppressed, "memif connected");
         }
 
         let greeted = greeting.map_or(Ok(()), |greeting| socket::send(control.as_fd(), &greeting, None));
@@ -255,7 +260,13 @@ impl PortState {
             }
         };
         if let Some(Admitted { suppressed }) = self.log.admit() {
-            tracing::info!(port = self.name(), reason, suppressed, "memif disconnected");
+            tracing::info!(
+                bridge = self.bridge(),
+                port = self.name(),
+                reason,
+                suppressed,
+                "memif disconnected"
+            );
         }
         self.set_down(reason);
     }

@@ -198,7 +198,13 @@ async fn shake_hands(control: AsyncFd<ClientFd>, socket: Weak<Socket>, permit: O
         match &candidate {
             Some(Candidate { port, had_lease, .. }) => {
                 if let Some(Admitted { suppressed }) = port.log.admit() {
-                    tracing::info!(port = port.name(), reason, suppressed, "memif client refused");
+                    tracing::info!(
+                        bridge = port.bridge(),
+                        port = port.name(),
+                        reason,
+                        suppressed,
+                        "memif client refused"
+                    );
                 }
                 // A stranger's failure says nothing about a port whose client is connected.
                 if *had_lease || !port.is_taken() {

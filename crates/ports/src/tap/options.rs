@@ -124,7 +124,7 @@ fn check_name(name: &str) -> Result<(), String> {
         return Err(format!("1 to {MAX_NAME} bytes are expected"));
     }
     if name.len() > MAX_NAME {
-        return Err(format!("it has {} bytes, at most {MAX_NAME} are possible", name.len()));
+        return Err(format!("it is too long: {} bytes, the limit is {MAX_NAME}", name.len()));
     }
     if name == "." || name == ".." {
         return Err("it is the name of a directory".to_owned());

@@ -73,6 +73,11 @@ impl PortState {
         self.switch.settings(self.at).map(|s| s.name).unwrap_or_default()
     }
 
+    /// Returns the name of the port's bridge, for logs.
+    pub(super) fn bridge(&self) -> String {
+        self.switch.bridge_name(self.at.bridge).unwrap_or_default()
+    }
+
     /// Lets rings run or stops them.
     pub(super) fn set_admin(&self, up: bool) {
         self.admin_up.send_replace(up);
@@ -112,7 +117,12 @@ impl PortState {
         let mut served = Box::new(Served { session, plug, closing: self.closing.subscribe() });
         self.show(&served, &client);
         if let Some(Admitted { suppressed }) = self.log.admit() {
-            tracing::info!(port = self.name(), suppressed, "vhost-user front-end connected");
+            tracing::info!(
+                bridge = self.bridge(),
+                port = self.name(),
+                suppressed,
+                "vhost-user front-end connected"
+            );
         }
         let mut receiver = Receiver::new(closer.clone());
         let mut admin_up = self.admin_up.subscribe();
@@ -195,7 +205,13 @@ impl PortState {
         let _ = self.work(served, |session, plug| session.close(plug)).await;
         pace.spend(CHANGE);
         if let Some(Admitted { suppressed }) = self.log.admit() {
-            tracing::info!(port = self.name(), reason, suppressed, "vhost-user front-end disconnected");
+            tracing::info!(
+                bridge = self.bridge(),
+                port = self.name(),
+                reason,
+                suppressed,
+                "vhost-user front-end disconnected"
+            );
         }
         self.set_down(reason);
     }

@@ -51,7 +51,13 @@ async fn run(listener: AsyncFd<Listener>, port: Arc<PortState>) {
         if let Err(reason) = admitted {
             drop(control);
             if let Some(Admitted { suppressed }) = port.log.admit() {
-                tracing::info!(port = port.name(), reason, suppressed, "vhost-user front-end refused");
+                tracing::info!(
+                    bridge = port.bridge(),
+                    port = port.name(),
+                    reason,
+                    suppressed,
+                    "vhost-user front-end refused"
+                );
             }
             continue;
         }
@@ -78,7 +84,7 @@ async fn accept(listener: &AsyncFd<Listener>, port: &PortState) -> AsyncFd<Clien
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => ready.clear_ready(),
             Err(error) => {
                 if let Some(Admitted { suppressed }) = port.log.admit() {
-                    tracing::warn!(port = port.name(), %error, suppressed, "cannot accept a vhost-user connection");
+                    tracing::warn!(bridge = port.bridge(), port = port.name(), %error, suppressed, "cannot accept a vhost-user connection");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -103,7 +109,13 @@ async fn refuse_others(listener: &AsyncFd<Listener>, port: &PortState) -> std::c
         drop(accept(listener, port).await);
         if let Some(Admitted { suppressed }) = port.log.admit() {
             let reason = "another front-end is connected";
-            tracing::info!(port = port.name(), reason, suppressed, "vhost-user front-end refused");
+            tracing::info!(
+                bridge = port.bridge(),
+                port = port.name(),
+                reason,
+                suppressed,
+                "vhost-user front-end refused"
+            );
         }
     }
 }
