@@ -188,7 +188,7 @@ impl Learning {
                     frame.send(batch, port);
                 }
                 None => {
-                    sources.say(batch, v, "its destination, {}, is unknown", &[Value::Mac(dst)]);
+                    sources.say_unknown(&self.fdb, batch, v, key);
                     if batch.may_flood_unknown(v) {
                         sources.say(batch, v, "it is flooded", &[]);
                         frame.flood(batch);

@@ -36,6 +36,10 @@ pub(crate) trait Sources {
         fdb.lookup(key)
     }
 
+    /// Explains that the station of this key, a packet's destination, is unknown.
+    #[inline(always)]
+    fn say_unknown(&self, _: &Fdb, _: &mut Batch<'_>, _: VersionId, _: Key) {}
+
     /// Adds a remark about a packet to its trace, if one is being made.
     #[inline(always)]
     fn say(&self, _: &mut Batch<'_>, _: VersionId, _text: &'static str, _values: &[Value]) {}
@@ -186,6 +190,31 @@ impl Sources for Explained<'_> {
             }
             Some((_, Foresight::Learned(Some(evicted)))) if evicted == key => None,
             _ => fdb.lookup(key),
+        }
+    }
+
+    fn say_unknown(&self, fdb: &Fdb, batch: &mut Batch<'_>, v: VersionId, key: Key) {
+        let (mac, here) = (Value::Mac(key.mac()), Value::Number(key.vid().into()));
+        // A received packet is explained by a worker, which has no time for a lookup in each VLAN.
+        let vlans = if batch.is_rehearsal() { 4095 } else { 0 };
+        let elsewhere = (0..vlans).filter(|vid| *vid != key.vid()).find_map(|vid| {
+            let port = self.lookup(fdb, Key::new(vid, key.mac()))?;
+            Some((vid, Value::Port(port)))
+        });
+        match elsewhere {
+            None => batch.remark(v, "its destination, {}, is unknown", &[mac]),
+            Some((0, port)) => {
+                let text = "its destination, {}, is unknown in VLAN {}; it is at {} without a VLAN";
+                batch.remark(v, text, &[mac, here, port]);
+            }
+            Some((vid, port)) if key.vid() == 0 => {
+                let text = "its destination, {}, is unknown without a VLAN; it is at {} in VLAN {}";
+                batch.remark(v, text, &[mac, port, Value::Number(vid.into())]);
+            }
+            Some((vid, port)) => {
+                let text = "its destination, {}, is unknown in VLAN {}; it is at {} in VLAN {}";
+                batch.remark(v, text, &[mac, here, port, Value::Number(vid.into())]);
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use fabric::port::VidSet;
 use fabric::protection::{Limit, Source, Unit};
 use fabric::{DropReason, Interest, Mirror, PortIndex, PortSettings, Traced, VlanMode};
 use logic::fdb::Key;
-use logic::{Foresight, Logic};
+use logic::{Foresight, Logic, MacTable};
 use packet::{MacAddr, Offload, Vid, VlanTag};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -67,6 +67,35 @@ fn explains_the_findings_and_decisions_of_a_learning_bridge() {
     assert_eq!(own.drops, [DropReason::SamePort]);
     assert_eq!(trace(&rig, &clients[0], &[0; 13]).drops, [DropReason::Runt]);
     assert!(rig.switch.trace(clients[0].at, &[0; 70_000], Offload::NONE).is_err());
+}
+
+#[test]
+fn a_station_of_another_vlan_is_named() {
+    let logic = learning(&[]);
+    let rig = Rig::new(1, logic.clone());
+    let client = rig.port("a", VlanMode::Access(vid(10)));
+    let other = rig.port("b", VlanMode::Transparent);
+    let destination = |vlan, at: &Client, from: &Client, packet: &[u8]| {
+        logic.fdb().flush(None, false);
+        logic.fdb().add_static(vlan, mac(2), at.at.port).unwrap();
+        sentences(&trace(&rig, from, packet))
+            .into_iter()
+            .find(|step| step.contains("its destination"))
+            .unwrap()
+    };
+    let unknown = "its destination, 52:54:00:00:00:02, is unknown";
+    assert_eq!(
+        destination(20, &other, &client, &plain(2, 1, 0)),
+        format!("{unknown} in VLAN 10; it is at p1 in VLAN 20")
+    );
+    assert_eq!(
+        destination(0, &other, &client, &plain(2, 1, 0)),
+        format!("{unknown} in VLAN 10; it is at p1 without a VLAN")
+    );
+    assert_eq!(
+        destination(10, &client, &other, &plain(2, 1, 0)),
+        format!("{unknown} without a VLAN; it is at p0 in VLAN 10")
+    );
 }
 
 /// A full table, and a packet whose source replaces its destination.
