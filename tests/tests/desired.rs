@@ -366,7 +366,7 @@ impl Rig {
                             params,
                         })
                         .await
-                        .map(|reply| reply.map(|_| proto::Done {}))
+                        .map(|reply| reply.map(|_| proto::Done::default()))
                 }
                 Edit::AddPort(bridge, name, port) => {
                     let request = proto::AddPortRequest {
@@ -401,7 +401,7 @@ impl Rig {
                     let request = proto::AddFdbEntryRequest {
                         bridge: bridge.into(),
                         mac: mac.into(),
-                        vlan: vlan.into(),
+                        vlan: Some(vlan.into()),
                         port: port.into(),
                     };
                     client.add_fdb_entry(request).await

@@ -153,12 +153,17 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
                 env!("CARGO_PKG_VERSION")
             );
             notify::tell(notify::State::Ready);
-            serve(&runtime, &desired, listener, links, overran, signals, file)
+            serve(&runtime, &desired, listener, links, overran, signals, file.clone())
         });
     for stuck in state.stuck() {
         tracing::warn!("{stuck}");
     }
     end_in_time();
+    if let Some(file) = file {
+        let desired = desired.clone();
+        // Reading the file may hang.
+        let _ = within(GOODBYE, "mswitch-unsaved", move || tell_unsaved(&desired, &file));
+    }
     state.begin_close();
     // Ports first, while their tasks still run; then tasks; then, with the last reference, the workers.
     state.reconcile(&Config::default(), Effort::Changes);
@@ -276,6 +281,15 @@ fn reload(desired: &Desired, file: Option<&Path>) {
         tracing::warn!("{note}");
     }
     tracing::info!(differences = applied.differences.len(), "{} is applied", file.display());
+}
+
+/// Logs that changes are lost: the daemon ends, and the file does not have them.
+fn tell_unsaved(desired: &Desired, file: &Path) {
+    match desired.unsaved(file) {
+        None | Some(0) => {}
+        Some(1) => tracing::warn!("1 change is lost: it is not saved in {}", file.display()),
+        Some(many) => tracing::warn!("{many} changes are lost: they are not saved in {}", file.display()),
+    }
 }
 
 /// Passes on which ports went up and down. A port that lost what it had opened is seen to; clients that come and go as fast

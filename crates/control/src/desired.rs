@@ -54,8 +54,7 @@ impl Applied {
     pub fn notes(&self) -> Vec<String> {
         let daemon = self.differences.iter().find(|difference| difference.object == Object::Daemon);
         let keys = daemon.into_iter().flat_map(|difference| &difference.keys);
-        keys.map(|change| format!("`{}` of the daemon takes effect when it is started again", change.key))
-            .collect()
+        keys.map(|change| format!("`{}` of the daemon takes effect at its next start", change.key)).collect()
     }
 }
 
@@ -86,8 +85,8 @@ impl Desired {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change, whole or not at all.
-    pub fn edit(&self, edit: Edit, author: &Author) -> Result<(), Refusal> {
+    /// Makes a change, whole or not at all. Returns the objects that it changed.
+    pub fn edit(&self, edit: Edit, author: &Author) -> Result<Vec<Difference>, Refusal> {
         let mut wanted = self.lock();
         let mut next = wanted.clone();
         self.check_machine(&edit)?;
@@ -114,20 +113,26 @@ impl Desired {
         *wanted = next;
         drop(wanted);
         self.tell(author, &differences, &outcomes);
-        Ok(())
+        Ok(differences)
     }
 
     /// Logs a change and tells of it as events.
     fn tell(&self, author: &Author, differences: &[Difference], outcomes: &[Outcome]) {
         if *author != Author::Start {
             for difference in differences {
-                tracing::info!(by = %author, "{difference}");
+                match difference.object {
+                    Object::Daemon => {
+                        let values = difference.values();
+                        tracing::info!(by = %author, "daemon: takes effect at the next start: {values}");
+                    }
+                    _ => tracing::info!(by = %author, "{difference}"),
+                }
             }
             // A logic whose file has changed is made anew though its configuration is the same.
             let differs = |object: &Object| differences.iter().any(|difference| difference.object == *object);
             for Outcome { object, action, trouble } in outcomes {
                 if trouble.is_none() && !differs(object) {
-                    tracing::info!(by = %author, "{object}: {} done", action.name());
+                    tracing::info!(by = %author, "{object} {}", action.past());
                 }
             }
         }
@@ -158,6 +163,13 @@ impl Desired {
         diff::between(&self.lock(), config)
     }
 
+    /// The number of objects that differ from `file`, the daemon's own settings not counted: those wait for its next
+    /// start. `None` if the file cannot be read.
+    pub fn unsaved(&self, file: &Path) -> Option<usize> {
+        let saved = file::parse(&file::text_of(file).ok()?, file, file::Depth::Form).ok()?;
+        Some(self.compare(&saved).iter().filter(|difference| difference.object != Object::Daemon).count())
+    }
+
     /// Makes `config` wanted in place of what was, the daemon's own settings excepted.
     pub fn replace(&self, config: Config, author: &Author) -> Result<Applied, Refusal> {
         limits::raise_for(config.ports())?;
@@ -179,7 +191,7 @@ impl Desired {
         drop(wanted);
         for outcome in &outcomes {
             match &outcome.trouble {
-                None => tracing::info!("{}: {} done", outcome.object, outcome.action.name()),
+                None => tracing::info!("{} {}", outcome.object, outcome.action.past()),
                 Some(trouble) => tracing::debug!("{}: {trouble}", outcome.object),
             }
         }

@@ -83,7 +83,7 @@ fn about(reason: DropReason) -> (&'static str, &'static str) {
         ),
         DropReason::StationLimit => (
             "rx",
-            "`mswitch events --kind port-security` shows the address; `--max-stations` and `--stations` of the port allow it.",
+            "`mswitch events --kind port-security` shows the address. If `mswitch fdb show` has it at another port, `mswitch fdb flush --port` there frees it; otherwise `--max-stations` and `--stations` of its port allow it.",
         ),
         DropReason::SourceGuard => {
             ("rx", "`mswitch trace --live` shows the address; `--sources` of the port allows it.")

@@ -265,9 +265,9 @@ mod tests {
     fn what_there_is_twice_is_refused() {
         let config = bridge();
         let again = Edit::AddBridge(BridgeConfig::new("br0"));
-        assert!(refused(&config, again).contains("there is a bridge \"br0\" already"));
+        assert!(refused(&config, again).contains("bridge \"br0\" already exists"));
         let again = Edit::AddPort { bridge: "br0".into(), port: memif("a", "1") };
-        assert!(refused(&config, again).contains("has a port \"a\" already"));
+        assert!(refused(&config, again).contains("port \"a\" already exists"));
         let shared = Edit::AddPort { bridge: "br0".into(), port: memif("b", "0") };
         assert!(refused(&config, shared).contains("two ports cannot share it"));
     }

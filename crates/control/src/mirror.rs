@@ -28,7 +28,7 @@ pub enum MirrorError {
     )]
     Own(String),
     /// The name is taken.
-    #[error("the bridge has a mirror `{0}` already; choose another name")]
+    #[error("mirror `{0}` already exists; choose another name")]
     Exists(String),
     /// No such mirror.
     #[error("the bridge has no mirror `{0}`; {1}")]
@@ -45,19 +45,24 @@ pub fn parse_vlan(vlan: i64) -> Result<Option<Vid>, MirrorError> {
 
 /// Whether a bridge can have this mirror beside those that it has.
 pub fn check(bridge: &BridgeConfig, mirror: &Mirror) -> Result<(), MirrorError> {
-    check_name(&mirror.name).map_err(MirrorError::Name)?;
+    mistakes(bridge, mirror).into_iter().next().map_or(Ok(()), Err)
+}
+
+/// All reasons why a bridge cannot have this mirror beside those that it has.
+pub fn mistakes(bridge: &BridgeConfig, mirror: &Mirror) -> Vec<MirrorError> {
+    let mut found: Vec<_> = check_name(&mirror.name).map_err(MirrorError::Name).err().into_iter().collect();
     if bridge.mirrors.iter().any(|other| other.name == mirror.name) {
-        return Err(MirrorError::Exists(mirror.name.clone()));
+        found.push(MirrorError::Exists(mirror.name.clone()));
     }
     let names: Vec<&str> = bridge.ports.iter().map(|port| port.settings.name.as_str()).collect();
-    let named = mirror.from.iter().chain([&mirror.to]);
-    if let Some(missing) = named.into_iter().find(|name| !names.contains(&name.as_str())) {
-        return Err(MirrorError::NoPort(missing.clone(), suggest::instead(missing, &names)));
-    }
+    let to = Some(&mirror.to).filter(|to| !mirror.from.contains(to));
+    let named = mirror.from.iter().chain(to);
+    let missing = named.filter(|name| !names.contains(&name.as_str()));
+    found.extend(missing.map(|name| MirrorError::NoPort(name.clone(), suggest::instead(name, &names))));
     if mirror.from.contains(&mirror.to) {
-        return Err(MirrorError::Own(mirror.to.clone()));
+        found.push(MirrorError::Own(mirror.to.clone()));
     }
-    Ok(())
+    found
 }
 
 /// The bridge has no mirror of this name.

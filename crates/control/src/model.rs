@@ -180,9 +180,7 @@ pub enum ValueError {
     #[error("`{0}` is not a name; expected 1 to 64 letters, digits, dots, underscores and dashes")]
     Name(String),
     /// Not an MTU.
-    #[error(
-        "an MTU of {0} is not possible; expected {MIN_MTU} to {MAX_MTU}, or 0 for what the port type allows"
-    )]
+    #[error("invalid MTU {0}: expected {MIN_MTU} to {MAX_MTU}, or 0 for what the port type allows")]
     Mtu(i64),
     /// Neither up nor down.
     #[error("`{0}` is not an admin state; expected `up` or `down`")]

@@ -111,7 +111,17 @@ macro_rules! by_type {
 }
 
 fn unknown_type(name: &str) -> OptionError {
-    OptionError::Type(name.into(), suggest::instead(name, Spec::TYPES))
+    // The names of Open vSwitch.
+    let instead = match name {
+        "dpdkvhostuser" => {
+            "it is `vhost-user` with the role `server` here: `--type vhost-user --role server`".into()
+        }
+        "dpdkvhostuserclient" => {
+            "it is `vhost-user` with the role `client` here: `--type vhost-user --role client`".into()
+        }
+        _ => suggest::instead(name, Spec::TYPES),
+    };
+    OptionError::Type(name.into(), instead)
 }
 
 /// The names of a port type's options.

@@ -9,7 +9,9 @@ use std::net::IpAddr;
 use fabric::PortSettings;
 use fabric::protection::{Limit, Source};
 use packet::MacAddr;
+use toml::{Table, Value};
 
+use crate::options::Shape;
 use crate::{rate, suggest};
 
 /// Why protections are refused.
@@ -32,6 +34,8 @@ pub enum ProtectionError {
 pub struct Key {
     /// Its name.
     pub name: &'static str,
+    /// Its TOML type in a written file.
+    shape: Shape,
     /// What a value looks like.
     pub expected: &'static str,
     read: fn(&mut PortSettings, &str) -> Result<(), String>,
@@ -44,54 +48,63 @@ const RATE: &str = "a rate such as `100Mbit burst 64KiB` or `1000pps`, or `off`"
 pub const KEYS: &[Key] = &[
     Key {
         name: "isolated",
+        shape: Shape::Boolean,
         expected: "`true` or `false`",
         read: |settings, text| switch(text).map(|on| settings.isolated = on),
         write: |settings| settings.isolated.then(|| "on".into()),
     },
     Key {
         name: "police",
+        shape: Shape::Text,
         expected: RATE,
-        read: |settings, text| limit(text).map(|limit| settings.police = limit),
+        read: |settings, text| police(settings.police, text).map(|limit| settings.police = limit),
         write: |settings| settings.police.as_ref().map(rate::format),
     },
     Key {
         name: "storm-broadcast",
+        shape: Shape::Text,
         expected: RATE,
         read: |settings, text| limit(text).map(|limit| settings.storm.broadcast = limit),
         write: |settings| settings.storm.broadcast.as_ref().map(rate::format),
     },
     Key {
         name: "storm-multicast",
+        shape: Shape::Text,
         expected: RATE,
         read: |settings, text| limit(text).map(|limit| settings.storm.multicast = limit),
         write: |settings| settings.storm.multicast.as_ref().map(rate::format),
     },
     Key {
         name: "storm-unknown",
+        shape: Shape::Text,
         expected: RATE,
         read: |settings, text| limit(text).map(|limit| settings.storm.unknown = limit),
         write: |settings| settings.storm.unknown.as_ref().map(rate::format),
     },
     Key {
         name: "max-stations",
+        shape: Shape::Number,
         expected: "a number of stations, or `off`",
         read: |settings, text| max_stations(text).map(|most| settings.security.max_stations = most),
         write: |settings| settings.security.max_stations.map(|most| most.to_string()),
     },
     Key {
         name: "stations",
+        shape: Shape::List,
         expected: "a list of MAC addresses such as `[\"52:54:00:12:34:56\"]`, or `off`",
         read: |settings, text| stations(text).map(|list| settings.security.stations = list),
         write: |settings| join(&settings.security.stations),
     },
     Key {
         name: "sticky",
+        shape: Shape::Boolean,
         expected: "`true` or `false`",
         read: |settings, text| switch(text).map(|on| settings.security.sticky = on),
         write: |settings| settings.security.sticky.then(|| "on".into()),
     },
     Key {
         name: "sources",
+        shape: Shape::List,
         expected: "a list of addresses such as `[\"10.0.0.5\", \"fe80::/64@52:54:00:12:34:56\"]`, or `off`",
         read: |settings, text| sources(text).map(|list| settings.security.sources = list),
         write: |settings| join(&settings.security.sources.iter().map(source_text).collect::<Vec<_>>()),
@@ -140,6 +153,20 @@ pub fn given(settings: &PortSettings) -> BTreeMap<String, String> {
     KEYS.iter().filter_map(|key| Some((key.name.to_owned(), (key.write)(settings)?))).collect()
 }
 
+/// Those that are on, as a file has them.
+pub(crate) fn to_toml(settings: &PortSettings) -> Table {
+    let value = |key: &Key| {
+        let text = (key.write)(settings)?;
+        Some(match key.shape {
+            Shape::Boolean => true.into(),
+            Shape::Number => text.parse::<i64>().map_or(text.into(), Value::from),
+            Shape::List => text.split(',').map(Value::from).collect::<Vec<_>>().into(),
+            Shape::Text => text.into(),
+        })
+    };
+    KEYS.iter().filter_map(|key| Some((key.name.to_owned(), value(key)?))).collect()
+}
+
 fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" | "true" => Ok(true),
@@ -150,6 +177,15 @@ fn switch(text: &str) -> Result<bool, String> {
 
 fn limit(text: &str) -> Result<Option<Limit>, String> {
     rate::parse(text).map_err(|error| error.to_string())
+}
+
+/// A limit as [`limit`] reads it, or `burst SIZE`: the present rate with another burst.
+fn police(present: Option<Limit>, text: &str) -> Result<Option<Limit>, String> {
+    let Some(size) = text.trim().strip_prefix("burst ") else { return limit(text) };
+    let present = present.ok_or(
+        "the port has no rate that a burst could belong to; set both, such as `100Mbit burst 64KiB`",
+    )?;
+    rate::with_burst(present, size.trim()).map(Some).map_err(|error| error.to_string())
 }
 
 fn max_stations(text: &str) -> Result<Option<u32>, String> {
@@ -278,6 +314,29 @@ mod tests {
             apply(&mut settings, &map(&[(key, "off")])).unwrap();
         }
         assert_eq!(settings, PortSettings::new("a"));
+    }
+
+    #[test]
+    fn a_burst_alone_changes_that_of_the_present_rate() {
+        let mut settings = PortSettings::new("a");
+        let refused = apply(&mut settings, &map(&[("police", "burst 64KiB")])).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "`police`: the port has no rate that a burst could belong to; set both, such as `100Mbit burst 64KiB`"
+        );
+        for (set, police) in [
+            ("20Mbit burst 1MiB", "20Mbit burst 1MiB"),
+            ("burst 64KiB", "20Mbit burst 64KiB"),
+            ("30Mbit", "30Mbit"),
+            ("burst 10kB", "30Mbit burst 10kB"),
+            ("1000pps", "1kpps"),
+            ("burst 7", "1kpps burst 7"),
+        ] {
+            apply(&mut settings, &map(&[("police", set)])).unwrap();
+            assert_eq!(given(&settings)["police"], police);
+        }
+        let refused = apply(&mut settings, &map(&[("police", "burst 1kB")])).unwrap_err().to_string();
+        assert!(refused.contains("the burst `1kB` is not a number of packets"), "{refused}");
     }
 
     #[test]

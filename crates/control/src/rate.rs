@@ -51,6 +51,9 @@ pub fn parse(text: &str) -> Result<Option<Limit>, RateError> {
     if rate == "off" && rest.is_empty() {
         return Ok(None);
     }
+    if rest.first().is_some_and(|word| *word != "burst") {
+        return Err(error(format!("`{text}` is not a rate")));
+    }
     let (rate, unit) = self::rate(rate)?;
     let burst = match rest.as_slice() {
         [] => None,
@@ -58,6 +61,11 @@ pub fn parse(text: &str) -> Result<Option<Limit>, RateError> {
         _ => return Err(error(format!("`{text}` is not a rate"))),
     };
     Ok(Some(Limit { unit, rate, burst }))
+}
+
+/// The same rate with another burst.
+pub fn with_burst(limit: Limit, size: &str) -> Result<Limit, RateError> {
+    Ok(Limit { burst: Some(burst(size, limit.unit)?), ..limit })
 }
 
 fn rate(text: &str) -> Result<(u64, Unit), RateError> {
@@ -125,12 +133,24 @@ pub fn format(limit: &Limit) -> String {
     };
     if let Some(burst) = burst {
         text += " burst ";
-        text += &match unit {
-            Unit::Bits => shortest(burst, &[(1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")]),
-            Unit::Packets => burst.to_string(),
-        };
+        text += &format_burst(unit, burst);
     }
     text
+}
+
+/// A limit with the burst in effect: `20Mbit (burst 625kB, default)`.
+pub fn describe(limit: &Limit) -> String {
+    let rate = format(&Limit { burst: None, ..*limit });
+    let default = if limit.burst.is_none() { ", default" } else { "" };
+    format!("{rate} (burst {}{default})", format_burst(limit.unit, limit.burst()))
+}
+
+fn format_burst(unit: Unit, burst: u64) -> String {
+    let sizes = [(1 << 20, "MiB"), (1 << 10, "KiB"), (1_000_000, "MB"), (1_000, "kB"), (1, "B")];
+    match unit {
+        Unit::Bits => shortest(burst, &sizes),
+        Unit::Packets => burst.to_string(),
+    }
 }
 
 /// In the largest unit of which it is a whole number.
@@ -159,6 +179,7 @@ mod tests {
             "100Mbit burst 64KiB",
             "1Gbit burst 1MiB",
             "1Mbit burst 1500B",
+            "1Mbit burst 10kB",
             "1kpps burst 200",
         ] {
             let limit = parse(text).unwrap().unwrap();
@@ -179,6 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn the_burst_in_effect_is_shown() {
+        for (text, shown) in [
+            ("20Mbit", "20Mbit (burst 625kB, default)"),
+            ("1Mbit", "1Mbit (burst 64KiB, default)"),
+            ("20Mbit burst 64KiB", "20Mbit (burst 64KiB)"),
+            ("1kpps", "1kpps (burst 250, default)"),
+        ] {
+            assert_eq!(describe(&parse(text).unwrap().unwrap()), shown);
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, problem) in [
             ("", "a rate is missing"),
@@ -193,6 +226,7 @@ mod tests {
             ("999bit", "a rate of `999bit` is out of range, 1kbit to 1000Gbit"),
             ("0pps", "a rate of `0pps` is out of range, 1pps to 1000Mpps"),
             ("1Mbit 64KiB", "`1Mbit 64KiB` is not a rate"),
+            ("20 Mbit/s", "`20 Mbit/s` is not a rate"),
             ("1Mbit burst", "`1Mbit burst` is not a rate"),
             ("off burst 3", "`off` is not a rate"),
             ("1Mbit burst 64", "the burst `64` is not bytes such as 64KiB"),

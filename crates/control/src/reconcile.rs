@@ -55,6 +55,16 @@ impl Action {
             Action::Reopen => "reopen",
         }
     }
+
+    /// Its participle in the log.
+    pub fn past(self) -> &'static str {
+        match self {
+            Action::Add => "added",
+            Action::Remove => "removed",
+            Action::Change => "changed",
+            Action::Reopen => "reopened",
+        }
+    }
 }
 
 /// What a pass did about one object.

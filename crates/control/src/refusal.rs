@@ -13,7 +13,7 @@ use crate::sflow::SflowError;
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// No such bridge.
-    #[error("there is no bridge \"{0}\"; `mswitch bridge list` shows those there are")]
+    #[error("there is no bridge \"{0}\"; see `mswitch bridge list`")]
     NoBridge(String),
     /// Configured, but not created yet.
     #[error("{object} is configured, but could not be created: {reason}; the daemon keeps trying")]
@@ -24,7 +24,7 @@ pub enum Refusal {
         reason: String,
     },
     /// No such port.
-    #[error("bridge \"{bridge}\" has no port \"{port}\"; `mswitch port list {bridge}` shows those it has")]
+    #[error("bridge \"{bridge}\" has no port \"{port}\"; see `mswitch port list {bridge}`")]
     NoPort {
         /// The bridge.
         bridge: String,
@@ -32,10 +32,10 @@ pub enum Refusal {
         port: String,
     },
     /// The name is taken.
-    #[error("there is a bridge \"{0}\" already; choose another name")]
+    #[error("bridge \"{0}\" already exists; choose another name")]
     BridgeExists(String),
     /// The name is taken.
-    #[error("bridge \"{bridge}\" has a port \"{port}\" already; choose another name")]
+    #[error("bridge \"{bridge}\", port \"{port}\" already exists; choose another name")]
     PortExists {
         /// The bridge.
         bridge: String,

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fabric::PortSettings;
+use fabric::{PortSettings, VlanMode};
 use logic::MacTable;
 use packet::ether::MacAddr;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,7 +22,7 @@ use crate::desired::{Applied, Desired};
 use crate::diff::{Difference, KeyChange, Kind, Object};
 use crate::edit::{Edit, PortChange};
 use crate::events;
-use crate::file::{self, Edited, Secrets};
+use crate::file::{self, Depth, Edited, Secrets};
 use crate::model::{
     BridgeConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_vlan, parse_admin,
 };
@@ -68,9 +68,20 @@ impl Server {
         by: Author,
         edit: impl FnOnce() -> Result<Edit, Refusal> + Send + 'static,
     ) -> Reply<proto::Done> {
+        self.edit_noting(by, edit, |_| None).await
+    }
+
+    /// Makes a change and notes some of the objects that it changed.
+    async fn edit_noting(
+        &self,
+        by: Author,
+        edit: impl FnOnce() -> Result<Edit, Refusal> + Send + 'static,
+        note: impl Fn(&Difference) -> Option<String> + Send + 'static,
+    ) -> Reply<proto::Done> {
         self.ask(move |desired| {
             let done = edit().and_then(|edit| desired.edit(edit, &by));
-            done.inspect_err(|refusal| tracing::debug!(%by, "refused: {refusal}")).map(|()| proto::Done {})
+            let done = done.inspect_err(|refusal| tracing::debug!(%by, "refused: {refusal}"))?;
+            Ok(proto::Done { notes: done.iter().filter_map(note).collect() })
         })
         .await
     }
@@ -180,9 +191,11 @@ impl Switch for Server {
     async fn get_status(&self, _: Request<proto::GetStatusRequest>) -> Reply<proto::Status> {
         let config_file = self.config_file.as_ref().map(|path| path.display().to_string());
         let uptime_seconds = self.started.elapsed().as_secs();
-        self.run(move |state| {
-            let status = convert::status(state, &state.bridges())?;
-            Ok(proto::Status { uptime_seconds, config_file, ..status })
+        let file = self.config_file.clone();
+        self.ask(move |desired| {
+            let status = convert::status(desired.state(), &desired.state().bridges())?;
+            let unsaved = file.and_then(|file| desired.unsaved(&file)).unwrap_or_default() as u32;
+            Ok(proto::Status { uptime_seconds, config_file, unsaved, ..status })
         })
         .await
     }
@@ -242,7 +255,9 @@ impl Switch for Server {
     async fn delete_port(&self, request: Request<proto::DeletePortRequest>) -> Reply<proto::Done> {
         let by = Author::of(&request);
         let proto::DeletePortRequest { bridge, name } = request.into_inner();
-        self.edit(by, move || Ok(Edit::RemovePort { bridge, port: name })).await
+        let port = name.clone();
+        let edit = move || Ok(Edit::RemovePort { bridge, port });
+        self.edit_noting(by, edit, move |changed| gone_with(&name, changed)).await
     }
 
     async fn list_ports(&self, request: Request<proto::ListPortsRequest>) -> Reply<proto::Ports> {
@@ -286,7 +301,7 @@ impl Switch for Server {
             let keys = vec![KeyChange { key, from: from.unwrap_or_default(), to: format!("CPU {cpu}") }];
             let object = Object::Port { bridge, port };
             command(desired, &by, "pin", Difference { object, kind: Kind::Changed, keys });
-            Ok(proto::Done {})
+            Ok(proto::Done::default())
         })
         .await
     }
@@ -398,8 +413,16 @@ impl Switch for Server {
         let proto::AddFdbEntryRequest { bridge, mac: address, vlan, port } = request.into_inner();
         self.ask(move |desired| {
             mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?;
-            let station = StationConfig { mac: mac(&address)?, vlan: vid(vlan)?, port };
-            desired.edit(Edit::AddStation { bridge, station }, &by).map(|()| proto::Done {})
+            let mode = find_port(&desired.state().bridges(), &bridge, &port)?.config.settings.vlan.clone();
+            let vlan = match (vlan, &mode) {
+                (Some(vlan), _) => vid(vlan)?,
+                (None, VlanMode::Access(vid)) => vid.get(),
+                (None, _) => 0,
+            };
+            let note = vlan::station_note(&port, &mode, vlan);
+            let station = StationConfig { mac: mac(&address)?, vlan, port };
+            desired.edit(Edit::AddStation { bridge, station }, &by)?;
+            Ok(proto::Done { notes: note.into_iter().collect() })
         })
         .await
     }
@@ -411,7 +434,7 @@ impl Switch for Server {
             let bridge = request.bridge;
             if !is_known(desired.state(), &bridge, mac, vlan, &request.port)? {
                 return Err(other(format!(
-                    "bridge \"{bridge}\" has no such address: {mac}, VLAN {vlan}; `mswitch fdb show {bridge}` shows those it has"
+                    "bridge \"{bridge}\" has no such address: {mac}, VLAN {vlan}; see `mswitch fdb show {bridge}`"
                 )));
             }
             desired.edit(Edit::RemoveStation { bridge: bridge.clone(), mac, vlan }, &by)?;
@@ -421,7 +444,7 @@ impl Switch for Server {
                 let object = Object::Station { bridge, vlan, mac };
                 command(desired, &by, "forget", Difference { object, kind: Kind::Removed, keys: Vec::new() });
             }
-            Ok(proto::Done {})
+            Ok(proto::Done::default())
         })
         .await
     }
@@ -527,11 +550,17 @@ impl Switch for Server {
     }
 
     async fn get_config(&self, request: Request<proto::GetConfigRequest>) -> Reply<proto::Config> {
-        let proto::GetConfigRequest { secrets, text } = request.into_inner();
+        let proto::GetConfigRequest { secrets, text, keep_daemon } = request.into_inner();
         let secrets = if secrets { Secrets::Written } else { Secrets::Hidden };
         let file = self.config_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         self.ask(move |desired| {
-            let wanted = desired.wanted();
+            let mut wanted = desired.wanted();
+            if keep_daemon
+                && let Some(text) = &text
+                && let Ok(there) = file::parse(text, Path::new(""), Depth::Form)
+            {
+                wanted.daemon = there.daemon;
+            }
             Ok(match text {
                 Some(text) => {
                     let Edited { text: toml, rewritten } = file::edit(&text, &wanted);
@@ -592,6 +621,19 @@ impl Switch for Server {
         });
         Ok(Response::new(Box::pin(stream)))
     }
+}
+
+/// The note on a station or mirror that was removed, or changed, with a port.
+fn gone_with(port: &str, Difference { object, kind, .. }: &Difference) -> Option<String> {
+    Some(match (object, kind) {
+        (Object::Station { vlan: 0, mac, .. }, _) => format!("static station {mac} went with port {port}"),
+        (Object::Station { vlan, mac, .. }, _) => {
+            format!("static station {mac}, VLAN {vlan}, went with port {port}")
+        }
+        (Object::Mirror { name, .. }, Kind::Removed) => format!("mirror {name} went with port {port}"),
+        (Object::Mirror { name, .. }, _) => format!("mirror {name} no longer copies from port {port}"),
+        _ => return None,
+    })
 }
 
 /// Logs something that an operator had done and that is no configuration, and tells of it as an event.

@@ -9,7 +9,7 @@
 //! ```
 
 use fabric::VlanMode;
-use fabric::port::VidSet;
+use fabric::port::{VidSet, VlanEgress};
 use packet::ether::Vid;
 
 /// A text that does not say which VLANs.
@@ -28,11 +28,27 @@ pub fn parse(text: &str) -> Result<VlanMode, VlanError> {
     if text == "transparent" {
         return Ok(VlanMode::Transparent);
     }
+    if text.contains(char::is_whitespace) {
+        return Err(error(format!("`{text}`: spaces are not allowed in a VLAN list")));
+    }
+    if text.ends_with(',') {
+        return Err(error(format!("`{text}` ends with a comma")));
+    }
     match text.split_once(':') {
         Some(("access", number)) => Ok(VlanMode::Access(vid(number)?)),
         Some(("trunk", list)) => trunk(list),
+        _ if vid(text).is_ok() => {
+            Err(error(format!("`{text}` is not a VLAN setting (an access port has `access:{text}`)")))
+        }
         _ => Err(error(format!("`{text}` is not a VLAN setting"))),
     }
+}
+
+/// The note on a static station in VLAN `vid` (0: none) at a port that does not carry it.
+pub fn station_note(port: &str, mode: &VlanMode, vid: u16) -> Option<String> {
+    let vlan = if vid == 0 { "without a VLAN".into() } else { format!("in VLAN {vid}") };
+    let refused = mode.egress(vid) == VlanEgress::Refused;
+    refused.then(|| format!("port {port} is {mode}, so packets to the station {vlan} are dropped"))
 }
 
 fn trunk(list: &str) -> Result<VlanMode, VlanError> {
@@ -88,6 +104,17 @@ mod tests {
     }
 
     #[test]
+    fn a_station_in_a_vlan_that_its_port_does_not_carry_is_noted() {
+        let note = |mode: &str, vid| station_note("t1", &parse(mode).unwrap(), vid);
+        let text = |what: &str| Some(format!("port t1 is {what} are dropped"));
+        assert_eq!(note("access:10", 20), text("access:10, so packets to the station in VLAN 20"));
+        assert_eq!(note("trunk:10", 0), text("trunk:10, so packets to the station without a VLAN"));
+        for (mode, vid) in [("access:10", 10), ("trunk:10,20", 20), ("transparent", 0), ("transparent", 20)] {
+            assert_eq!(note(mode, vid), None);
+        }
+    }
+
+    #[test]
     fn a_native_vlan_is_carried() {
         let VlanMode::Trunk { native, allowed } = parse("trunk:10,native:5").unwrap() else { panic!() };
         assert_eq!(native, Vid::new(5));
@@ -97,7 +124,10 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (text, problem) in [
+            ("10", "`10` is not a VLAN setting (an access port has `access:10`); expected "),
             ("acess:10", "`acess:10` is not a VLAN setting"),
+            ("trunk:10, 20", "`trunk:10, 20`: spaces are not allowed in a VLAN list; expected "),
+            ("trunk:10,", "`trunk:10,` ends with a comma; expected "),
             ("access:0", "`0` is not a VLAN, a number from 1 to 4094"),
             ("access:4095", "`4095` is not a VLAN, a number from 1 to 4094"),
             ("trunk:", "`` is not a VLAN, a number from 1 to 4094"),

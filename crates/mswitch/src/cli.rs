@@ -177,7 +177,7 @@ pub(crate) enum BridgeCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Show where packets to groups go, as IGMP and MLD tell
+    /// Show multicast groups learned by snooping
     #[command(after_help = examples!(
         "mswitch logic set br0 learning --param snooping=on && mswitch bridge groups br0",
     ))]
@@ -234,7 +234,7 @@ pub(crate) enum PortCommand {
     /// List ports
     #[command(after_help = examples!(
         "mswitch port list",
-        "mswitch port list br0 --json | jq -r .ports[].name",
+        "mswitch port list br0 --json | jq -r '.ports[].name'",
     ))]
     List {
         /// Those of this bridge only
@@ -464,7 +464,7 @@ pub(crate) struct PortStats {
     /// This one only
     #[arg(requires = "bridge")]
     pub(crate) port: Option<String>,
-    /// Each queue for itself
+    /// Per queue
     #[arg(long)]
     pub(crate) queues: bool,
     /// Show rates every second, until Ctrl-C
@@ -577,9 +577,9 @@ pub(crate) enum FdbCommand {
         /// The port that it is behind
         #[arg(long)]
         port: String,
-        /// Its VLAN; 0: none
-        #[arg(long, default_value_t = 0)]
-        vlan: u32,
+        /// Its VLAN; 0: none [default: that of an access port, else none]
+        #[arg(long)]
+        vlan: Option<u32>,
     },
     /// Forget an address
     #[command(after_help = examples!("mswitch fdb del br0 52:54:00:12:34:56 --vlan 10"))]
@@ -679,7 +679,7 @@ pub(crate) enum MirrorCommand {
         #[arg(long, value_name = "VID", value_parser = clap::value_parser!(u32).range(1..=4094))]
         vlan: Option<u32>,
     },
-    /// Copy no more
+    /// Remove a mirror
     #[command(after_help = examples!("mswitch mirror del br0 watch"))]
     Del {
         /// The bridge
@@ -844,7 +844,7 @@ pub(crate) struct EventsArgs {
 pub(crate) struct TopArgs {
     /// Ports of this bridge only, to begin with
     pub(crate) bridge: Option<String>,
-    /// Seconds from one look to the next
+    /// Refresh interval in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     pub(crate) interval: f64,
     /// Print one interval as text and end
@@ -893,6 +893,30 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_commands_for_users_of_open_vswitch_exist() {
+        let page = include_str!("../../../docs/from-open-vswitch.md");
+        let lines: Vec<_> = page.split('`').filter(|code| code.starts_with("mswitch ")).collect();
+        assert!(lines.len() > 30, "{lines:?}");
+        for line in lines {
+            let all = Cli::command();
+            let mut command = &all;
+            for word in line.split(' ').skip(1) {
+                match word.strip_prefix("--") {
+                    Some(flag) => {
+                        let is_flag =
+                            command.get_arguments().any(|argument| argument.get_long() == Some(flag));
+                        assert!(is_flag, "{line}: there is no {word}");
+                    }
+                    None if command.has_subcommands() => {
+                        command = command.find_subcommand(word).unwrap_or_else(|| panic!("{line}: {word}"));
+                    }
+                    None => {}
+                }
+            }
+        }
     }
 
     #[test]

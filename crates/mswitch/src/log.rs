@@ -78,7 +78,7 @@ fn is_journal() -> bool {
     fstat(std::io::stderr()).is_ok_and(|file| stream == format!("{}:{}", file.st_dev, file.st_ino))
 }
 
-/// `<6>memif connected port="vm1"`
+/// `<6>memif connected bridge="br0" port="vm1"`
 struct Journal;
 
 impl<S, N> FormatEvent<S, N> for Journal

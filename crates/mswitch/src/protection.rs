@@ -6,37 +6,38 @@ use clap::Args;
 
 /// What a port is protected against, and others from it.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Protection (docs/protection.md); off takes one away")]
+#[command(next_help_heading = "Protection")]
 pub(crate) struct Protection {
     /// Keep its packets from other isolated ports: on or off
     #[arg(long, value_name = "ON|OFF")]
     isolated: Option<String>,
-    /// Hold what it sends to a rate, such as 100Mbit, "100Mbit burst 64KiB" or 1000pps
-    #[arg(long, value_name = "RATE")]
+    /// Hold what it sends to a rate, such as 100Mbit or 1000pps; without --police-burst the burst is the default
+    #[arg(long, value_name = "RATE|OFF")]
     police: Option<String>,
-    /// What may come at once after a pause, such as 64KiB, or packets with a rate in pps
-    #[arg(long, value_name = "SIZE", requires = "police")]
+    /// Burst of that rate, or of the present one: bytes such as 64KiB, or packets with a rate in pps [default: 250 ms of
+    /// the rate]
+    #[arg(long, value_name = "SIZE")]
     police_burst: Option<String>,
     /// Hold its broadcasts to a rate, such as 1000pps
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE|OFF")]
     storm_broadcast: Option<String>,
     /// Hold its multicasts to a rate
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE|OFF")]
     storm_multicast: Option<String>,
     /// Hold its packets to unknown stations, which are flooded, to a rate
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE|OFF")]
     storm_unknown: Option<String>,
     /// Stations that may be behind it at once
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N|OFF")]
     max_stations: Option<String>,
     /// The only stations that may speak: MAC addresses, with commas between
-    #[arg(long, value_name = "MACS")]
+    #[arg(long, value_name = "MACS|OFF")]
     stations: Option<String>,
     /// Whether its stations stay where they were learned: on or off
     #[arg(long, value_name = "ON|OFF")]
     sticky: Option<String>,
     /// The only addresses it may use, such as 10.0.0.5,fe80::/64@52:54:00:12:34:56
-    #[arg(long, value_name = "ADDRESSES")]
+    #[arg(long, value_name = "ADDRESSES|OFF")]
     sources: Option<String>,
 }
 
@@ -45,7 +46,8 @@ impl Protection {
     pub(crate) fn given(self) -> BTreeMap<String, String> {
         let police = match (self.police, self.police_burst) {
             (Some(rate), Some(burst)) => Some(format!("{rate} burst {burst}")),
-            (rate, _) => rate,
+            (None, Some(burst)) => Some(format!("burst {burst}")),
+            (rate, None) => rate,
         };
         [
             ("isolated", self.isolated),
@@ -95,6 +97,6 @@ mod tests {
     fn the_burst_belongs_to_the_rate() {
         let found = given(&["--police", "100Mbit", "--police-burst", "64KiB"]);
         assert_eq!(found["police"], "100Mbit burst 64KiB");
-        assert!(Line::try_parse_from(["x", "--police-burst", "64KiB"]).is_err());
+        assert_eq!(given(&["--police-burst", "64KiB"])["police"], "burst 64KiB");
     }
 }

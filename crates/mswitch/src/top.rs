@@ -127,9 +127,9 @@ async fn sample(client: &mut Client) -> Result<Sample, Failure> {
 /// A bridge that is asked for must be there to begin with.
 fn known(bridge: &Option<String>, sample: &Sample) -> Result<(), Failure> {
     match bridge {
-        Some(name) if !sample.bridges.contains(name) => Err(Failure::new(format_args!(
-            "there is no bridge \"{name}\"; `mswitch bridge list` shows those there are"
-        ))),
+        Some(name) if !sample.bridges.contains(name) => {
+            Err(Failure::new(format_args!("there is no bridge \"{name}\"; see `mswitch bridge list`")))
+        }
         _ => Ok(()),
     }
 }

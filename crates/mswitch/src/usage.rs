@@ -10,8 +10,42 @@ pub(crate) fn parse() -> Cli {
     Cli::try_parse().unwrap_or_else(|error| improve(error).exit())
 }
 
-/// Replaces clap's advice to pass an unknown flag as a value, which only `logic call` has a use for.
+/// Commands of `ovs-vsctl`, and those that do the same here.
+const COMMANDS_OF_OVS: &[(&str, &str)] = &[
+    ("add-br", "`mswitch bridge add BRIDGE`"),
+    ("del-br", "`mswitch bridge del BRIDGE`"),
+    ("list-br", "`mswitch bridge list`"),
+    ("add-port", "`mswitch port add BRIDGE PORT --type TYPE`"),
+    ("del-port", "`mswitch port del BRIDGE PORT`"),
+    ("list-ports", "`mswitch port list BRIDGE`"),
+    ("show", "`mswitch status`, `mswitch port list` or `mswitch config show`"),
+];
+
+/// The advice for an argument as `ovs-vsctl` takes it.
+fn of_ovs(argument: &str) -> Option<String> {
+    let name = argument.trim_start_matches('-').split('=').next()?;
+    let advice = match name {
+        "tag" => "the VLAN of an access port is `--vlan access:10`",
+        "trunks" => "the VLANs of a trunk port are `--vlan trunk:10,20-29`",
+        _ => return None,
+    };
+    Some(advice.into())
+}
+
+fn advise(error: &mut clap::Error, advice: String) {
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+}
+
+/// Replaces clap's advice to pass an unknown flag as a value, which only `logic call` has a use for, and names the
+/// equivalents of Open vSwitch's words.
 fn improve(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some((_, ours)) = COMMANDS_OF_OVS.iter().find(|(theirs, _)| theirs == command)
+    {
+        error.remove(ContextKind::SuggestedSubcommand);
+        advise(&mut error, format!("the command is {ours}"));
+        return error;
+    }
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }
@@ -29,7 +63,10 @@ fn improve(mut error: clap::Error) -> clap::Error {
             "a port keeps its `{flag}` from `port add` on; to change it, remove the port with `mswitch port del` and add \
              it again"
         );
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+        advise(&mut error, advice);
+    } else if let Some(advice) = of_ovs(&flag) {
+        error.remove(ContextKind::SuggestedArg);
+        advise(&mut error, advice);
     }
     error
 }
@@ -57,6 +94,41 @@ mod tests {
              it, remove the port with `mswitch port del` and add it again\n\n\
              Usage: mswitch port set <BRIDGE> <PORT>\n\nFor more information, try '--help'.\n"
         );
+    }
+
+    #[test]
+    fn words_of_open_vswitch_lead_to_ours() {
+        for (line, advice) in [
+            ("mswitch add-br br0", "the command is `mswitch bridge add BRIDGE`"),
+            ("mswitch add-port br0 vm1", "the command is `mswitch port add BRIDGE PORT --type TYPE`"),
+            ("mswitch show", "the command is `mswitch status`, `mswitch port list` or `mswitch config show`"),
+            (
+                "mswitch port add br0 vm1 --type tap tag=10",
+                "the VLAN of an access port is `--vlan access:10`",
+            ),
+            ("mswitch port set br0 vm1 --tag 10", "the VLAN of an access port is `--vlan access:10`"),
+            (
+                "mswitch port set br0 vm1 trunks=10,20",
+                "the VLANs of a trunk port are `--vlan trunk:10,20-29`",
+            ),
+        ] {
+            let error = error(line);
+            assert_eq!(error.lines().nth(2), Some(format!("  tip: {advice}").as_str()), "{line}: {error}");
+            assert_eq!(error.matches("tip:").count(), 1, "{error}");
+        }
+    }
+
+    /// Commands that are recommended exist.
+    #[test]
+    fn our_commands_exist() {
+        let ours = COMMANDS_OF_OVS.iter().flat_map(|(_, ours)| ours.split('`').skip(1).step_by(2));
+        for line in ours {
+            let words = line.split(' ').skip(1).take_while(|word| word.starts_with(char::is_lowercase));
+            let command = Cli::command();
+            words.fold(&command, |command, word| {
+                command.find_subcommand(word).unwrap_or_else(|| panic!("{line}"))
+            });
+        }
     }
 
     #[test]

@@ -302,7 +302,7 @@ fn mac_tables() {
     let entries = place.json("fdb show br0")["entries"].clone();
     let mine = entries.as_array().unwrap().iter().find(|e| e["mac"] == "02:00:00:00:00:01").unwrap();
     assert_eq!((&mine["vlan"], &mine["port"], &mine["static"]), (&7.into(), &"vm1".into(), &true.into()));
-    assert!(place.ok("fdb flush br0").contains("forgotten"));
+    assert!(place.ok("fdb flush br0").ends_with(" flushed\n"));
     assert!(place.ok("fdb show br0").contains("02:00:00:00:00:01"), "static addresses stay");
     assert!(place.refused("fdb del br0 02:00:00:00:00:01").contains("no such address"), "it is in VLAN 7");
     assert!(place.refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host").contains("no such address"));
@@ -319,16 +319,25 @@ fn refusals_say_what_to_do() {
     assert!(place.refused("status").contains("start one with `mswitch daemon --socket "));
     let _daemon = Daemon::start(&place);
     for (line, expected) in [
-        ("bridge add br0", "there is a bridge \"br0\" already"),
+        ("bridge add br0", "bridge \"br0\" already exists; choose another name"),
         ("bridge add a/b", "`a/b` is not a name; expected 1 to 64"),
         ("bridge add br1 --logic lerning", "did you mean `learning`?"),
         ("bridge add br1 --param ageing=1 --param ageing=2", "`ageing` is given twice"),
-        ("bridge del br9", "there is no bridge \"br9\"; `mswitch bridge list` shows"),
-        ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; `mswitch port list br0` shows"),
-        ("port add br0 vm1 --type tap", "has a port \"vm1\" already"),
+        ("bridge del br9", "there is no bridge \"br9\"; see `mswitch bridge list`\n"),
+        ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; see `mswitch port list br0`\n"),
+        ("port add br0 vm1 --type tap", "port \"vm1\" already exists; choose another name"),
         (
             "port add br0 x --type vhost",
             "unknown port type `vhost`; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`",
+        ),
+        (
+            "port add br0 x --type dpdkvhostuserclient --path /tmp/a",
+            "unknown port type `dpdkvhostuserclient`; it is `vhost-user` with the role `client` here: \
+             `--type vhost-user --role client`",
+        ),
+        (
+            "port set br0 vm1 --vlan 10",
+            "`10` is not a VLAN setting (an access port has `access:10`); expected",
         ),
         (
             "port add br0 x --type memif",
@@ -349,7 +358,7 @@ fn refusals_say_what_to_do() {
             "port add br0 x --type memif --path /tmp/a --id many",
             "`--id`: `many` is not a whole number from 0 to 4294967295",
         ),
-        ("port set br0 vm1 --mtu 9", "an MTU of 9 is not possible; expected 68 to 65521"),
+        ("port set br0 vm1 --mtu 9", "invalid MTU 9: expected 68 to 65521"),
         ("port set br0 vm1 --vlan access:0", "`0` is not a VLAN"),
         ("port set br0 vm1 --police fast", "port \"vm1\": `police`: `fast` is not a rate; expected `off`"),
         ("port add br0 x --type tap --offloads maybe", "`--offloads`: `maybe` is neither `on` nor `off`"),
@@ -451,7 +460,7 @@ fn a_configuration_with_mistakes_changes_nothing() {
         assert_eq!(output.status.code(), Some(1), "{complaint}");
         let file = place.path("config.toml");
         for (position, expected) in [
-            ("16:7", "bridge \"br0\", port \"host\": an MTU of 9"),
+            ("16:7", "bridge \"br0\", port \"host\": invalid MTU 9: expected"),
             ("17:1", "bridge \"br0\", port \"host\": unknown key `colour`"),
             ("19:8", "bridge \"br0\": there is a bridge of this name in line 5"),
         ] {
@@ -944,6 +953,183 @@ fn a_missing_file_has_no_position() {
         assert_eq!(text(&output.stderr), expected);
         assert_eq!(output.status.code(), Some(if command == "diff" { 2 } else { 1 }));
     }
+}
+
+#[test]
+fn the_manual_has_headings_of_a_word() {
+    let place = Place::new();
+    let pages = place.path("man1");
+    assert!(mswitch().arg("man").arg(&pages).status().unwrap().success());
+    let page = std::fs::read_to_string(pages.join("mswitch-port-set.1")).unwrap();
+    assert!(page.lines().any(|line| line == ".SH PROTECTION"), "{page}");
+}
+
+#[test]
+fn a_daemon_without_its_file_says_what_to_do() {
+    let output = mswitch().args(["daemon", "--config", "/no/such/file.toml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let expected =
+        "mswitch: cannot read /no/such/file.toml: no such file; create it, or start without --config\n";
+    assert_eq!(text(&output.stderr), expected);
+}
+
+/// What a command that succeeds prints on standard error.
+fn noted(place: &Place, line: &str) -> String {
+    let output = place.run(line);
+    assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+#[test]
+fn settings_of_the_daemon_wait_for_its_next_start() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place);
+    let file = place.path("config.toml");
+    let before = std::fs::read_to_string(&file).unwrap();
+    let edited =
+        before.replace("[daemon]\n", "[daemon]\nmetrics = \"9091\" # for Prometheus\nworkers = \"0\"\n");
+    std::fs::write(&file, &edited).unwrap();
+
+    let mut apply = mswitch();
+    apply.arg("--socket").arg(place.path("control.sock")).args(["config", "apply"]).arg(&file);
+    let output = apply.output().unwrap();
+    let notes = "mswitch: note: `metrics` of the daemon takes effect at its next start\n\
+                 mswitch: note: `workers` of the daemon takes effect at its next start\n";
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), notes.to_owned()));
+    assert!(text(&output.stdout).ends_with(&format!("\n{} is applied\n", file.display())), "{output:?}");
+    let log = daemon.await_line("takes effect at the next start");
+    let last = log.last().unwrap();
+    assert!(
+        last.contains("daemon: takes effect at the next start: metrics: not set -> 127.0.0.1:9091, workers: not set -> 0"),
+        "{last}"
+    );
+    assert!(log.iter().all(|line| !line.contains("daemon changed")), "{log:#?}");
+
+    // They are no unsaved change, and saving another change leaves them alone.
+    assert_eq!(place.json("status")["unsaved"], 0);
+    place.ok("port set br0 vm1 --mtu 1400");
+    assert_eq!(place.json("status")["unsaved"], 1);
+    place.ok("config save");
+    assert_eq!(place.json("status")["unsaved"], 0);
+    let saved = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(saved.replace("mtu = 1400\n", ""), edited);
+    assert!(saved.contains("mtu = 1400\n"), "{saved}");
+}
+
+#[test]
+fn changes_that_are_not_saved_are_shown_and_missed() {
+    let place = Place::new();
+    let mut daemon = Daemon::start(&place);
+    assert!(!place.ok("status").contains("unsaved"));
+    place.ok("port set br0 vm1 --mtu 1400");
+    place.ok("bridge add br1");
+    let line = "\nunsaved  2 changes; see `mswitch config diff`, `mswitch config save`\n";
+    assert!(place.ok("status").contains(line), "{}", place.ok("status"));
+    assert!(daemon.signal(Signal::TERM).success());
+    let lost = format!("2 changes are lost: they are not saved in {}", place.path("config.toml").display());
+    let log = daemon.await_line(&lost);
+    assert!(log.last().unwrap().contains(" WARN "), "{log:#?}");
+}
+
+#[test]
+fn a_port_s_stations_and_mirrors_are_named_when_they_go_with_it() {
+    let place = Place::new();
+    let _daemon = Daemon::start(&place);
+    let socket = place.path("third.sock");
+    place.ok_with(&["port", "add", "br0", "third", "--type", "memif", "--path"], &socket);
+    for line in [
+        "fdb add br0 02:00:00:00:00:01 --port vm1",
+        "fdb add br0 02:00:00:00:00:02 --port vm1 --vlan 7",
+        "mirror add br0 less --from vm1,third --to host --vlan 9",
+        "mirror add br0 gone --from vm1 --to host --vlan 9",
+    ] {
+        assert_eq!(noted(&place, line), "", "{line}");
+    }
+    assert_eq!(
+        noted(&place, "port del br0 vm1"),
+        "mswitch: note: static station 02:00:00:00:00:01 went with port vm1\n\
+         mswitch: note: static station 02:00:00:00:00:02, VLAN 7, went with port vm1\n\
+         mswitch: note: mirror gone went with port vm1\n\
+         mswitch: note: mirror less no longer copies from port vm1\n"
+    );
+    assert_eq!(noted(&place, "port del br0 third"), "mswitch: note: mirror less went with port third\n");
+}
+
+#[test]
+fn a_station_outside_its_port_s_vlans_is_noted() {
+    let place = Place::new();
+    place.configure(
+        "vlan = \"access:10\"\n[[bridge.station]]\nmac = \"02:00:00:00:00:09\"\nport = \"host\"\nvlan = 20\n",
+    );
+    let output = mswitch().args(["config", "check"]).arg(place.path("config.toml")).output().unwrap();
+    let note = "bridge \"br0\": port host is access:10, so packets to the station in VLAN 20 are dropped\n";
+    assert!(output.status.success() && text(&output.stderr).ends_with(note), "{}", text(&output.stderr));
+    let _daemon = Daemon::start(&place);
+    assert_eq!(noted(&place, "fdb add br0 02:00:00:00:00:01 --port host"), "");
+    let entries = place.json("fdb show br0")["entries"].clone();
+    let mine = entries.as_array().unwrap().iter().find(|e| e["mac"] == "02:00:00:00:00:01").unwrap();
+    assert_eq!(mine["vlan"], 10, "that of the access port");
+    for (line, vlan) in [("--vlan 20", "in VLAN 20"), ("--vlan 0", "without a VLAN")] {
+        assert_eq!(
+            noted(&place, &format!("fdb add br0 02:00:00:00:00:02 --port host {line}")),
+            format!("mswitch: note: port host is access:10, so packets to the station {vlan} are dropped\n")
+        );
+    }
+}
+
+#[test]
+fn a_burst_belongs_to_the_present_rate() {
+    let place = Place::new();
+    let _daemon = Daemon::start(&place);
+    assert!(
+        place.refused("port set br0 vm1 --police-burst 64KiB").contains("`police`: the port has no rate"),
+        "there is no rate yet"
+    );
+    for (line, shown, json) in [
+        ("--police 20Mbit", "20Mbit (burst 625kB, default)", "20Mbit"),
+        ("--police-burst 64KiB", "20Mbit (burst 64KiB)", "20Mbit burst 64KiB"),
+        ("--police 30Mbit", "30Mbit (burst 937500B, default)", "30Mbit"),
+    ] {
+        place.ok(&format!("port set br0 vm1 {line}"));
+        let show = place.ok("port show br0 vm1");
+        let line = show.lines().find_map(|line| line.trim().strip_prefix("police ")).unwrap();
+        assert_eq!(line.trim(), shown, "{show}");
+        assert_eq!(place.json("port show br0 vm1")["protection"]["police"], json);
+    }
+}
+
+#[test]
+fn a_saved_file_has_the_types_of_the_reference() {
+    let place = Place::new();
+    let _daemon = Daemon::start(&place);
+    place
+        .ok("port set br0 vm1 --max-stations 3 --stations 02:00:00:00:00:01,02:00:00:00:00:02 --isolated on");
+    for (name, text) in [("new.toml", None), ("empty.toml", Some(""))] {
+        let file = place.path(name);
+        text.inspect(|text| std::fs::write(&file, text).unwrap());
+        place.ok_with(&["config", "save"], &file);
+        let saved = std::fs::read_to_string(&file).unwrap();
+        assert!(saved.starts_with("[daemon]\n"), "{saved}");
+        for line in [
+            "max-stations = 3\n",
+            "stations = [\"02:00:00:00:00:01\", \"02:00:00:00:00:02\"]\n",
+            "isolated = true\n",
+        ] {
+            assert!(saved.contains(line), "{line}: {saved}");
+        }
+        assert_eq!(place.ok_with(&["config", "diff"], &file), "nothing differs\n");
+    }
+}
+
+#[test]
+fn the_log_names_the_bridge_of_a_client_s_port() {
+    let place = Place::new();
+    let daemon = Daemon::start(&place);
+    let socket = place.path("guest.sock");
+    place.ok_with(&["port", "add", "br0", "guest", "--type", "vhost-user", "--path"], &socket);
+    drop(std::os::unix::net::UnixStream::connect(&socket).unwrap());
+    let log = daemon.await_line("vhost-user front-end ");
+    assert!(log.last().unwrap().contains("bridge=\"br0\" port=\"guest\""), "{log:#?}");
 }
 
 #[test]

@@ -13,8 +13,8 @@ use super::port::{self, Shared};
 use super::report::Report;
 use super::section::Section;
 use crate::logics;
-use crate::model::{BridgeConfig, LogicConfig, StationConfig, check_name, check_vlan};
-use crate::{keys, suggest};
+use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig, check_name, check_vlan};
+use crate::{keys, suggest, vlan};
 
 /// Reads one bridge. `None` when it has no usable name; its mistakes are reported all the same.
 pub(super) fn read(
@@ -49,6 +49,12 @@ pub(super) fn read(
             if stations.iter().any(|other| other.is(station.mac, station.vlan)) {
                 let message = format!("station {} is there twice in VLAN {}", station.mac, station.vlan);
                 report.add(&table.span, &table.context, message);
+            }
+            let port = ports.iter().find(|port: &&PortConfig| port.settings.name == station.port);
+            let note =
+                |port: &PortConfig| vlan::station_note(&station.port, &port.settings.vlan, station.vlan);
+            if let Some(note) = port.and_then(note) {
+                report.note(&table.span_of("vlan"), &table.context, note);
             }
             stations.push(station);
         }

@@ -52,6 +52,9 @@ fn try_edit(text: &str, wanted: &Config) -> Result<String, String> {
     editor.node(document.as_table_mut(), &from, &to, false);
     editor.place_comments(&mut document);
     let mut edited = document.to_string();
+    if text.trim().is_empty() {
+        edited = edited.trim_start_matches('\n').to_owned();
+    }
     if text.contains("\r\n") {
         // toml_edit prints the line ends of Unix.
         edited = edited.replace('\n', "\r\n");

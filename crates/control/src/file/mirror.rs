@@ -18,32 +18,30 @@ pub(super) fn read(section: &Section<'_>, bridge: &BridgeConfig, report: &mut Re
     let vlan = section.integer("vlan", report);
     let what = direction::parse(direction.map_or("", |(text, _)| text)).map_err(MirrorError::from);
     let vlan = vlan.map_or(Ok(None), |(vlan, _)| mirror::parse_vlan(vlan));
-    let ((name, _), (to, _)) = (name?, to?);
-    let mut refused = |error: &MirrorError| {
-        let key = match error {
-            MirrorError::Name(_) | MirrorError::Exists(_) | MirrorError::NoMirror(..) => "name",
-            MirrorError::Direction(_) => "direction",
-            MirrorError::Vlan(_) => "vlan",
-            MirrorError::Own(_) => "from",
-            MirrorError::NoPort(port, _) if port == to => "to",
-            MirrorError::NoPort(..) => "from",
+    let mut good = what.is_ok() && vlan.is_ok() && name.is_some() && to.is_some() && from.is_some();
+    let values = Mirror {
+        name: name.as_ref().map_or("", |(name, _)| name).into(),
+        from: from.clone().unwrap_or_default(),
+        what: *what.as_ref().unwrap_or(&direction::DIRECTIONS[0].1),
+        to: to.as_ref().map_or("", |(to, _)| to).into(),
+        vlan: *vlan.as_ref().unwrap_or(&None),
+    };
+    let errors = what.err().into_iter().chain(vlan.err()).chain(mirror::mistakes(bridge, &values));
+    for error in errors {
+        // A key that is missing or of the wrong type is reported above.
+        let (key, is_read) = match &error {
+            MirrorError::Name(_) | MirrorError::Exists(_) | MirrorError::NoMirror(..) => {
+                ("name", name.is_some())
+            }
+            MirrorError::Direction(_) => ("direction", true),
+            MirrorError::Vlan(_) => ("vlan", true),
+            MirrorError::NoPort(port, _) if *port == values.to => ("to", to.is_some()),
+            MirrorError::Own(_) | MirrorError::NoPort(..) => ("from", from.is_some()),
         };
-        report.add(&section.span_of(key), &section.context, error);
-    };
-    let (what, vlan) = match (what, vlan) {
-        (Ok(what), Ok(vlan)) => (what, vlan),
-        (what, vlan) => {
-            let errors = [what.err(), vlan.err()];
-            errors.iter().flatten().for_each(refused);
-            return None;
-        }
-    };
-    let mirror = Mirror { name: name.into(), from: from?, what, to: to.into(), vlan };
-    match mirror::check(bridge, &mirror) {
-        Ok(()) => Some(mirror),
-        Err(error) => {
-            refused(&error);
-            None
+        if is_read {
+            report.add(&section.span_of(key), &section.context, error);
+            good = false;
         }
     }
+    good.then_some(values)
 }

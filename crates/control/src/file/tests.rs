@@ -140,9 +140,21 @@ fn mirrors() {
     );
     assert!(
         line(&format!("{ours}[[bridge.mirror]]\n{ours}"))
-            .starts_with("f.toml:10:8: bridge \"br0\": the bridge has a mirror `m` already")
+            .starts_with("f.toml:10:8: bridge \"br0\": mirror `m` already exists")
     );
     assert!(line("name = \"m m\"\nto = \"vm1\"\n").contains("`m m` is not a name"));
+    let wrong = mirror("name = \"m\"\nfrom = [\"vm2\"]\nto = \"vm3\"\ndirection = \"inn\"\nvlan = 5000\n");
+    let error = parse(&wrong, Path::new("f.toml"), Depth::Text).unwrap_err().to_string();
+    let lines: Vec<_> = error.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "f.toml:8:8: bridge \"br0\": the bridge has no port `vm2`; expected `vm1`",
+            "f.toml:9:6: bridge \"br0\": the bridge has no port `vm3`; expected `vm1`",
+            "f.toml:10:13: bridge \"br0\": `inn` is not a direction; expected `in`, `out` or `both`",
+            "f.toml:11:8: bridge \"br0\": 5000 is not a VLAN; expected 1 to 4094, or no VLAN for copies without a tag",
+        ]
+    );
 }
 
 #[test]
@@ -195,11 +207,7 @@ fn values_of_the_wrong_type_are_reported_once_with_the_line_to_write() {
     for (kind, line, expected) in [
         ("tap", "mtu = \"1500\"", "`mtu` is a string; expected a whole number: write `mtu = 1500`"),
         ("tap", "mtu = 1.5", "`mtu` is a float; expected a whole number"),
-        (
-            "tap",
-            "mtu = 70000",
-            "an MTU of 70000 is not possible; expected 68 to 65521, or 0 for what the port type allows",
-        ),
+        ("tap", "mtu = 70000", "invalid MTU 70000: expected 68 to 65521, or 0 for what the port type allows"),
         (
             "tap",
             "vlan = 10",
@@ -445,10 +453,7 @@ fn values_of_every_port() {
         )
     );
     let found = port_mistake("type = \"memif\"\npath = \"/tmp/a\"\nmtu = 70000\n");
-    assert!(
-        found
-            .starts_with(&format!("f.toml:7:7: {VM1} an MTU of 70000 is not possible; expected 68 to 65521"))
-    );
+    assert!(found.starts_with(&format!("f.toml:7:7: {VM1} invalid MTU 70000: expected 68 to 65521")));
 }
 
 #[test]

@@ -149,7 +149,7 @@ pub(crate) fn port(config: &PortConfig, secrets: Secrets) -> Table {
     if settings.vlan != VlanMode::Transparent {
         table.insert("vlan".into(), settings.vlan.to_string().into());
     }
-    table.extend(protection::given(settings).into_iter().map(|(key, text)| (key, text.into())));
+    table.extend(protection::to_toml(settings));
     table
 }
 
@@ -265,6 +265,20 @@ mod tests {
         assert_eq!(read(&text), config, "{text}");
         assert_eq!(write(&read(&text), Secrets::Written), text, "it is stable");
         assert_eq!(write(&Config::default(), Secrets::Written), "");
+    }
+
+    #[test]
+    fn protections_have_the_types_of_the_reference() {
+        let text = write(&read(WHOLE), Secrets::Written);
+        for line in [
+            "isolated = true\n",
+            "max-stations = 2\n",
+            "police = \"100Mbit burst 64KiB\"\n",
+            "sources = [\"10.0.0.5\", \"fe80::/64@52:54:00:12:34:56\"]\n",
+            "sticky = true\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) async fn run(client: &mut Client, command: ConfigCommand) -> Result<(
         // These need no daemon: see `super::run`.
         ConfigCommand::Check { .. } | ConfigCommand::Reference => Ok(()),
         ConfigCommand::Show { secrets, output } => {
-            let request = proto::GetConfigRequest { secrets, text: None };
+            let request = proto::GetConfigRequest { secrets, text: None, keep_daemon: false };
             let config = client.get_config(request).await?.into_inner();
             answer(output, &config, |config| config.toml.clone())
         }

@@ -14,6 +14,12 @@ pub(super) fn run(args: &DaemonArgs, socket: Option<PathBuf>) -> Result<(), Fail
     // Others read and write the file by this path, wherever they run.
     let file = args.config.as_deref().map(absolute).transpose()?;
     let config = match &file {
+        Some(file) if !file.try_exists().unwrap_or(true) => {
+            return Err(Failure::new(format_args!(
+                "cannot read {}: no such file; create it, or start without --config",
+                file.display()
+            )));
+        }
         Some(file) => {
             let parsed = control::file::read_for(file, socket.as_deref())?;
             for note in parsed.note_lines(file) {

@@ -3,7 +3,7 @@
 use control::client::Client;
 use control::proto;
 
-use super::{answer, print};
+use super::{answer, note, print};
 use crate::cli::FdbCommand;
 use crate::failure::Failure;
 use crate::render;
@@ -17,10 +17,12 @@ pub(super) async fn run(client: &mut Client, command: FdbCommand) -> Result<(), 
         FdbCommand::Flush { bridge, port } => {
             let request = proto::FlushFdbRequest { bridge, port: port.unwrap_or_default() };
             let flushed = client.flush_fdb(request).await?.into_inner();
-            print(&format!("{} addresses forgotten\n", render::units::count(flushed.entries)))
+            let noun = if flushed.entries == 1 { "address" } else { "addresses" };
+            print(&format!("{} {noun} flushed\n", render::units::count(flushed.entries)))
         }
         FdbCommand::Add { bridge, mac, port, vlan } => {
-            client.add_fdb_entry(proto::AddFdbEntryRequest { bridge, mac, vlan, port }).await?;
+            let request = proto::AddFdbEntryRequest { bridge, mac, vlan, port };
+            client.add_fdb_entry(request).await?.into_inner().notes.iter().for_each(note);
             Ok(())
         }
         FdbCommand::Del { bridge, mac, port, vlan } => {

@@ -8,7 +8,7 @@ use control::client::Client;
 use control::options::{self, OptionError};
 use control::{drops, proto, suggest};
 
-use super::{absolute, answer, note_former, print, single, unique};
+use super::{absolute, answer, note, note_former, print, single, unique};
 use crate::cli::{Admin, Output, PortAdd, PortCommand, PortSet, PortStats};
 use crate::failure::Failure;
 use crate::render;
@@ -18,7 +18,8 @@ pub(super) async fn run(client: &mut Client, command: PortCommand) -> Result<(),
         PortCommand::Add(args) => add(client, *args).await,
         PortCommand::Set(args) => set(client, *args).await,
         PortCommand::Del(port) => {
-            client.delete_port(proto::DeletePortRequest { bridge: port.bridge, name: port.port }).await?;
+            let request = proto::DeletePortRequest { bridge: port.bridge, name: port.port };
+            client.delete_port(request).await?.into_inner().notes.iter().for_each(note);
             Ok(())
         }
         PortCommand::Show { port, output } => {

@@ -30,17 +30,25 @@ pub(crate) fn differences(applied: &Applied) -> String {
 pub(crate) fn applied(applied: &Applied, file: &Path, dry_run: bool) -> String {
     let file = file.display();
     let differences = differences(applied);
-    let count = |kind: &str| match applied.differences.iter().filter(|d| d.kind == kind).count() {
-        0 => None,
-        number => Some(format!("{number} {kind}")),
+    let failed: Vec<&str> = applied
+        .outcomes
+        .iter()
+        .filter(|outcome| !outcome.trouble.is_empty())
+        .map(|outcome| outcome.object.as_str())
+        .collect();
+    let number = |number: usize, what: &str| (number > 0).then(|| format!("{number} {what}"));
+    // An object that failed is not done, and the daemon's own settings wait for its next start.
+    let done = |object: &str| object != "daemon" && !failed.contains(&object);
+    let count = |kind: &str| {
+        let found = applied.differences.iter().filter(|d| d.kind == kind && done(&d.object));
+        number(found.count(), kind)
     };
-    let counts: Vec<String> = ["added", "changed", "removed"].into_iter().filter_map(count).collect();
-    let failed = applied.outcomes.iter().filter(|outcome| !outcome.trouble.is_empty()).count();
-    let failed = if failed > 0 { format!("; {failed} failed") } else { String::new() };
+    let counts = ["added", "changed", "removed"].into_iter().filter_map(count);
+    let counts: Vec<String> = counts.chain(number(failed.len(), "failed")).collect();
     match counts.is_empty() {
         _ if dry_run => format!("{differences}dry run: {file} is not applied\n"),
-        true => format!("{differences}{file} is applied{failed}\n"),
-        false => format!("{differences}{file} is applied: {}{failed}\n", counts.join(", ")),
+        true => format!("{differences}{file} is applied\n"),
+        false => format!("{differences}{file} is applied: {}\n", counts.join(", ")),
     }
 }
 
@@ -94,7 +102,18 @@ mod tests {
         );
         let outcome = Outcome { trouble: "no".into(), ..Outcome::default() };
         let none = Applied { outcomes: vec![outcome], ..Applied::default() };
-        assert_eq!(super::applied(&none, file, false), "nothing differs\n/etc/m.toml is applied; 1 failed\n");
+        assert_eq!(super::applied(&none, file, false), "nothing differs\n/etc/m.toml is applied: 1 failed\n");
+        let object = |name: &str| Difference { object: name.into(), ..difference("added", key("", "1")) };
+        let changed = vec![
+            object("a"),
+            object("b"),
+            object("c"),
+            Difference { kind: "changed".into(), ..object("daemon") },
+        ];
+        let outcomes = vec![Outcome { object: "b".into(), trouble: "no".into(), ..Outcome::default() }];
+        let some =
+            super::applied(&Applied { differences: changed, outcomes, ..Applied::default() }, file, false);
+        assert!(some.ends_with("/etc/m.toml is applied: 2 added, 1 failed\n"), "{some}");
         assert_eq!(differences(&Applied::default()), "nothing differs\n");
     }
 }

@@ -10,11 +10,15 @@ pub(crate) fn line(event: &Event) -> String {
     let when = units::time_of_day(event.at_unix_nanoseconds);
     let what = match event.kind.as_str() {
         "config" => {
-            let done = match event.reason.as_str() {
-                "" => "done".into(),
-                reason => format!("failed: {reason}"),
+            let done = match (event.reason.as_str(), event.action.as_str()) {
+                ("", "add") => "added".into(),
+                ("", "remove") => "removed".into(),
+                ("", "change") => "changed".into(),
+                ("", "reopen") => "reopened".into(),
+                ("", action) => format!("{action} done"),
+                (reason, action) => format!("{action} failed: {reason}"),
             };
-            format!("{}: {} {done}{}{}", event.object, event.action, author(event), values(event))
+            format!("{}: {done}{}{}", event.object, author(event), values(event))
         }
         "command" => format!("{}: {}{}{}", event.object, event.action, author(event), values(event)),
         "port-security" => {
@@ -96,7 +100,7 @@ mod tests {
         assert_eq!(line(&stuck), "22:13:20.123 logic-stuck: native:/m.so does not return\n");
         let object = "bridge \"br0\", port \"vm1\"".to_owned();
         let config = Event { object, action: "add".into(), ..event("config") };
-        assert_eq!(line(&config), "22:13:20.123 bridge \"br0\", port \"vm1\": add done\n");
+        assert_eq!(line(&config), "22:13:20.123 bridge \"br0\", port \"vm1\": added\n");
         let change =
             |key: &str, from: &str, to: &str| KeyChange { key: key.into(), from: from.into(), to: to.into() };
         let changes = vec![change("mtu", "", "9000"), change("vlan", "access:7", "access:8")];
@@ -104,7 +108,7 @@ mod tests {
         let changed = Event { action, by, changes, ..config.clone() };
         assert_eq!(
             line(&changed),
-            "22:13:20.123 bridge \"br0\", port \"vm1\": change done by process 7 (x), user 0: \
+            "22:13:20.123 bridge \"br0\", port \"vm1\": changed by process 7 (x), user 0: \
              mtu: not set -> 9000, vlan: access:7 -> access:8\n"
         );
         let (action, changes) = ("call".into(), vec![change("command", "", "allow 7")]);

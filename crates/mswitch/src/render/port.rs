@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use control::drops::Reason;
 use control::proto::{self, Port};
+use control::rate;
 
 use super::table::{Column, table};
 use super::{drops, units};
@@ -42,7 +43,7 @@ pub(crate) fn show(port: &proto::Port) -> String {
     lines.extend(port.options.iter().map(|(key, value)| (format!("  {key}"), value.clone())));
     if !port.protection.is_empty() {
         lines.push(("protection".into(), String::new()));
-        lines.extend(port.protection.iter().map(|(key, value)| (format!("  {key}"), value.clone())));
+        lines.extend(port.protection.iter().map(|(key, value)| (format!("  {key}"), protection(key, value))));
     }
     if !port.details.is_empty() {
         lines.push(("details".into(), String::new()));
@@ -72,6 +73,15 @@ pub(crate) fn show(port: &proto::Port) -> String {
         .collect();
     out.push('\n');
     out + &stats(std::slice::from_ref(port), true)
+}
+
+/// The value of a protection; of a rate, with the burst in effect.
+fn protection(key: &str, value: &str) -> String {
+    let is_rate = key == "police" || key.starts_with("storm-");
+    match rate::parse(value) {
+        Ok(Some(limit)) if is_rate => rate::describe(&limit),
+        _ => value.to_owned(),
+    }
 }
 
 fn link(port: &proto::Port) -> String {
@@ -233,6 +243,15 @@ mod tests {
         );
         assert!(text.contains("rx0"), "{text}");
         assert!(!text.contains("faults"), "{text}");
+    }
+
+    #[test]
+    fn the_burst_in_effect() {
+        let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let protection = [text("police", "20Mbit"), text("sticky", "on"), text("max-stations", "3")].into();
+        let text = show(&proto::Port { protection, ..port() });
+        let lines = "protection\n  max-stations  3\n  police        20Mbit (burst 625kB, default)\n  sticky        on\n";
+        assert!(text.contains(lines), "{text}");
     }
 
     #[test]

@@ -21,6 +21,11 @@ pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String
     };
     line("daemon", format!("mswitch {}, process {}, up {uptime}", status.version, status.pid));
     line("config", status.config_file.clone().unwrap_or_else(|| "no file".into()));
+    if status.unsaved > 0 {
+        let noun = if status.unsaved == 1 { "change" } else { "changes" };
+        let count = units::count(status.unsaved.into());
+        line("unsaved", format!("{count} {noun}; see `mswitch config diff`, `mswitch config save`"));
+    }
     let workers: Vec<_> = recent.iter().map(worker).collect();
     line("workers", format!("{}: {}", recent.len(), workers.join(", ")));
     for stuck in &status.stuck {
@@ -99,5 +104,9 @@ mod tests {
              sent     1,000 packets, 58.6 KiB\n\
              dropped  1,003 packets: 1,000 ring-full, 3 vlan\n"
         );
+        let unsaved = |unsaved| status(&proto::Status { unsaved, ..reply.clone() }, &recent);
+        let line = "\nunsaved  1 change; see `mswitch config diff`, `mswitch config save`\n";
+        assert!(unsaved(1).contains(line), "{}", unsaved(1));
+        assert!(unsaved(3).contains("\nunsaved  3 changes; see "), "{}", unsaved(3));
     }
 }

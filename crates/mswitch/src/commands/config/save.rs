@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 /// Saves to `file`, or to the file that the daemon was started with.
 pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), Failure> {
-    let whole = get(client, true, None).await?;
+    let whole = get(client, true, None, false).await?;
     let own = (!whole.file.is_empty()).then(|| PathBuf::from(&whole.file));
     let file = match (file, &own) {
         (Some(file), _) => absolute(file)?,
@@ -35,14 +35,18 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
         Err(error) => return Err(Failure::new(format_args!("{shown}: {error}"))),
     };
     let (edited, is_new) = match std::fs::read_to_string(&target) {
-        Ok(text) => (get(client, true, Some(text)).await?, false),
+        Ok(text) => {
+            let is_own =
+                own.as_ref().is_some_and(|own| std::fs::canonicalize(own).ok().as_ref() == Some(&target));
+            (get(client, true, Some(text), is_own).await?, false)
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => (whole.clone(), true),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             (proto::Config { rewritten: Some("it is not UTF-8".into()), ..whole.clone() }, false)
         }
         Err(error) => return Err(Failure::new(format_args!("{shown}: {error}"))),
     };
-    let has_secrets = get(client, false, None).await?.toml != whole.toml;
+    let has_secrets = get(client, false, None, false).await?.toml != whole.toml;
     let backup = match &edited.rewritten {
         Some(_) if !is_new => Some(keep(&target).map_err(|error| {
             Failure::new(format_args!(
@@ -67,8 +71,14 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
     Ok(())
 }
 
-async fn get(client: &mut Client, secrets: bool, text: Option<String>) -> Result<proto::Config, Failure> {
-    Ok(client.get_config(proto::GetConfigRequest { secrets, text }).await?.into_inner())
+async fn get(
+    client: &mut Client,
+    secrets: bool,
+    text: Option<String>,
+    keep_daemon: bool,
+) -> Result<proto::Config, Failure> {
+    let request = proto::GetConfigRequest { secrets, text, keep_daemon };
+    Ok(client.get_config(request).await?.into_inner())
 }
 
 /// Gives a file a second name that no other file has.
