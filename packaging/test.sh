@@ -132,7 +132,7 @@ echo "   process $pid of user $(in_root stat -c %U /proc/"$pid"), capabilities $
 # The directory is the group mswitch's: both it and the socket must be open to whoever asks.
 in_root setpriv --reuid nobody --regid games --groups mswitch mswitch status >/dev/null || die "its group may not use it"
 refusal=$(in_root setpriv --reuid nobody --regid nogroup --clear-groups mswitch status 2>&1) && die "anybody may use it"
-[[ $refusal == *"may not be used by this user"* ]] || die "strangers are told: $refusal"
+[[ $refusal == *"permission denied for"* ]] || die "strangers are told: $refusal"
 
 # shellcheck disable=SC2016 # expanded in the root
 completed=$(in_root bash -c '. /usr/share/bash-completion/completions/mswitch

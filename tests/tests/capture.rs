@@ -413,7 +413,7 @@ fn captures_come_and_go_and_end_with_their_bridge() {
     daemon.run(&["bridge", "del", "br0"]).unwrap();
     assert_eq!(capture.process.wait(LIMIT).unwrap().code(), Some(1));
     let errors = capture.errors();
-    assert!(errors.contains("bridge \"br0\" was removed, and with it the capture ended"), "{errors}");
+    assert!(errors.contains("the capture ended because bridge \"br0\" was removed"), "{errors}");
     tshark(&capture.file, &["frame.number"]);
 }
 

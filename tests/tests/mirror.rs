@@ -133,9 +133,9 @@ fn what_cannot_be_mirrored_is_said() {
     let said = complaint(&["add", "br0", "m2", "--from", "ab", "--to", "watcher"]);
     assert!(said.contains("bridge \"br0\": the bridge has no port `ab`"), "{said}");
     let said = complaint(&["add", "br0", "m2", "--from", "a", "--from", "b", "--to", "b"]);
-    assert!(said.contains("`b` gets the copies, so its own packets cannot be copied"), "{said}");
+    assert!(said.contains("`b` receives the copies, so its own packets cannot be copied"), "{said}");
     let said = complaint(&["add", "br0", "m1", "--to", "a"]);
-    assert!(said.contains("has a mirror `m1` already"), "{said}");
+    assert!(said.contains("already has a mirror `m1`"), "{said}");
     let said = complaint(&["add", "br9", "m1", "--to", "a"]);
     assert!(said.contains("there is no bridge \"br9\""), "{said}");
     let said = complaint(&["del", "br0", "m3"]);

@@ -479,13 +479,13 @@ fn a_collector_that_cannot_be_reached_disturbs_nobody() {
     })
     .unwrap();
     let error = |i: usize| shown["collectors"][i]["last_error"].as_str().unwrap().to_owned();
-    assert_eq!(error(0), "nobody listens there (connection refused); is the collector running?");
-    assert!(error(1).starts_with("it cannot be reached: Network is unreachable"), "{}", error(1));
+    assert_eq!(error(0), "connection refused; check that the collector is running");
+    assert!(error(1).starts_with("unreachable: Network is unreachable"), "{}", error(1));
     assert!(error(1).ends_with("; see `ip route`"), "{}", error(1));
     let text = rig.daemon.run(&["sflow", "show"]).unwrap();
-    assert!(text.contains("ago: nobody listens there (connection refused)"), "{text}");
+    assert!(text.contains("ago: connection refused"), "{text}");
     let log = rig.daemon.log();
-    assert!(log.contains("sFlow collector 203.0.113.9:6343: it cannot be reached"), "{log}");
+    assert!(log.contains("sFlow collector 203.0.113.9:6343: unreachable: "), "{log}");
     assert_eq!(log.matches("sFlow collector 127.0.0.1:7777").count(), 1, "told once a minute: {log}");
 
     // Whoever comes is served, and a way that opens is found.
@@ -608,21 +608,21 @@ fn what_cannot_be_is_refused() {
     for (arguments, expected) in [
         (
             ["--collectors", "x.example"],
-            "`x.example` is not a collector; expected an address such as 192.0.2.9",
+            "`x.example` is not a collector; expected an IP address such as 192.0.2.9",
         ),
-        (["--agent", "eth0"], "`eth0` is not an agent; expected the IP address that collectors know"),
-        (["--sampling", "0"], "1 packet in 0 cannot be sampled; expected 1 in 1 to 1000000000"),
+        (["--agent", "eth0"], "`eth0` is not an agent address; expected the IP address of this switch"),
+        (["--sampling", "0"], "a sampling rate of 1 in 0 is out of range; expected 1 to 1000000000"),
         (
             ["--polling", "86401"],
-            "counters cannot be sent every 86401 s; expected 1 to 86400, or 0 to send none",
+            "a polling interval of 86401 s is out of range; expected 1 to 86400, or 0 for no counters",
         ),
-        (["--header", "513"], "a sample cannot hold 513 bytes of a packet; expected 14 to 512"),
+        (["--header", "513"], "a header of 513 bytes is out of range; expected 14 to 512"),
     ] {
         let said = set(&[&["--collectors", "192.0.2.1"], &arguments[..]].concat());
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
     let twice = set(&["--collectors", "192.0.2.1", "--collectors", "192.0.2.1:6343"]);
-    assert!(twice.contains("collector 192.0.2.1:6343 is named twice; name it once"), "{twice}");
+    assert!(twice.contains("collector 192.0.2.1:6343 is listed twice; list it once"), "{twice}");
     assert_eq!(rig.show()["enabled"], false, "nothing was changed");
     let off = rig.daemon.run(&["sflow", "show"]).unwrap();
     assert_eq!(off, "sFlow is off; `mswitch sflow set --collectors ADDRESS` switches it on\n");

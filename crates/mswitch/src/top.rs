@@ -128,7 +128,7 @@ async fn sample(client: &mut Client) -> Result<Sample, Failure> {
 fn known(bridge: &Option<String>, sample: &Sample) -> Result<(), Failure> {
     match bridge {
         Some(name) if !sample.bridges.contains(name) => Err(Failure::new(format_args!(
-            "there is no bridge \"{name}\"; `mswitch bridge list` shows those there are"
+            "there is no bridge \"{name}\"; `mswitch bridge list` lists the bridges"
         ))),
         _ => Ok(()),
     }

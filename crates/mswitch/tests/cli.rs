@@ -319,13 +319,13 @@ fn refusals_say_what_to_do() {
     assert!(place.refused("status").contains("start one with `mswitch daemon --socket "));
     let _daemon = Daemon::start(&place);
     for (line, expected) in [
-        ("bridge add br0", "there is a bridge \"br0\" already"),
+        ("bridge add br0", "bridge \"br0\" already exists"),
         ("bridge add a/b", "`a/b` is not a name; expected 1 to 64"),
         ("bridge add br1 --logic lerning", "did you mean `learning`?"),
         ("bridge add br1 --param ageing=1 --param ageing=2", "`ageing` is given twice"),
         ("bridge del br9", "there is no bridge \"br9\"; `mswitch bridge list` shows"),
         ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; `mswitch port list br0` shows"),
-        ("port add br0 vm1 --type tap", "has a port \"vm1\" already"),
+        ("port add br0 vm1 --type tap", "already has a port \"vm1\""),
         (
             "port add br0 x --type vhost",
             "unknown port type `vhost`; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`",
@@ -349,7 +349,7 @@ fn refusals_say_what_to_do() {
             "port add br0 x --type memif --path /tmp/a --id many",
             "`--id`: `many` is not a whole number from 0 to 4294967295",
         ),
-        ("port set br0 vm1 --mtu 9", "an MTU of 9 is not possible; expected 68 to 65521"),
+        ("port set br0 vm1 --mtu 9", "an MTU of 9 is out of range; expected 68 to 65521"),
         ("port set br0 vm1 --vlan access:0", "`0` is not a VLAN"),
         ("port set br0 vm1 --police fast", "port \"vm1\": `police`: `fast` is not a rate; expected `off`"),
         ("port add br0 x --type tap --offloads maybe", "`--offloads`: `maybe` is neither `on` nor `off`"),
@@ -453,7 +453,7 @@ fn a_configuration_with_mistakes_changes_nothing() {
         for (position, expected) in [
             ("16:7", "bridge \"br0\", port \"host\": an MTU of 9"),
             ("17:1", "bridge \"br0\", port \"host\": unknown key `colour`"),
-            ("19:8", "bridge \"br0\": there is a bridge of this name in line 5"),
+            ("19:8", "bridge \"br0\": the file already has a bridge of this name in line 5"),
         ] {
             let expected = format!("mswitch: {}:{position}: {expected}", file.display());
             assert!(complaint.contains(&expected), "{complaint}\n{expected}");
@@ -778,7 +778,7 @@ fn a_file_is_applied_compared_and_saved() {
     std::fs::write(&file, "[[bridge]]\nnam = \"br0\"\n").unwrap();
     kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
     daemon.await_line("unknown key `nam`; did you mean `name`?");
-    daemon.await_line("nothing is changed");
+    daemon.await_line("the configuration is unchanged");
     assert!(place.ok("port list br0").contains("vm1"));
     let trouble = place.run("config diff");
     let complaint = text(&trouble.stderr);
@@ -846,8 +846,8 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     let (code, out, notes) = elsewhere(&["config", "save", &other.display().to_string()]);
     assert_eq!((code, out), (Some(0), format!("saved to {}\n", other.display())));
     let expected = format!(
-        "mswitch: note: the file was written anew, without its comments, because line 3 has a mistake: `br0`: a text \
-         stands in quotes: write `name = \"br0\"`; the old one is {}.bak\n",
+        "mswitch: note: the file was written anew, without its comments, because line 3 has a mistake: `br0`: texts \
+         need quotes: write `name = \"br0\"`; the old one is {}.bak\n",
         other.display()
     );
     assert!(notes.starts_with(&expected), "{notes}");
@@ -1036,7 +1036,7 @@ fn flags_of_the_daemon() {
         mswitch().args(["daemon", "--workers", "9999", "--socket"]).arg(place.path("s")).output().unwrap();
     assert_eq!(bad.status.code(), Some(1));
     assert!(
-        text(&bad.stderr).contains("--workers: CPU 9999 is not online; online are"),
+        text(&bad.stderr).contains("--workers: CPU 9999 is not online; online CPUs: "),
         "{}",
         text(&bad.stderr)
     );

@@ -113,7 +113,7 @@ fn one_that_loops_is_shown_and_keeps_only_its_own_queue() {
     senders[0].post(&trigger()).unwrap();
     let sentence = format!(
         "{logic} of bridge evil has not returned on worker 0 for N s; set another logic, then restart the daemon to free the thread and \
-         the queue that it serves"
+         the queues that it serves"
     );
     let shown = until("the module to be shown as stuck", LIMIT, || {
         let shown = soon(&daemon, &["status"]).1;
