@@ -179,7 +179,7 @@ impl Events {
     }
 
     /// Collects the events of workers while there are listeners: events of stations at each tick, violations of port
-    /// security every [`VIOLATION_TICKS`]. Never returns.
+    /// security at every tenth tick. Never returns.
     pub async fn collect(self: Arc<Self>, desired: Arc<Desired>) {
         let mut watched = false;
         let mut ticks = 0;

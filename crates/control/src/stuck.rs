@@ -21,7 +21,7 @@ pub struct Stuck {
     pub module: String,
     /// The worker that waits for it; `None` for a stand-in thread.
     pub worker: Option<usize>,
-    /// When the batch began.
+    /// Start of the batch.
     pub since: Instant,
 }
 

@@ -1,8 +1,8 @@
 //! Traces: explain how a bridge handles a packet, hypothetical or received.
 //!
 //! In a live trace, the workers write the remarks of the logic, the outputs and the first bytes of each packet to a
-//! preallocated [`Log`]. A task periodically swaps it for an empty one and reads it. A worker never waits: if the log
-//! is locked or full, it only counts.
+//! preallocated `Log`. A task periodically swaps it for an empty one and reads it. A worker never waits: if the log is
+//! locked or full, it only counts.
 //!
 //! Invariant: a reported packet is complete, except for remarks and outputs that did not fit, which are counted.
 
