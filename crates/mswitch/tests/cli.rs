@@ -637,7 +637,7 @@ fn changes_are_logged_and_told_with_their_author_and_values() {
         ),
         (
             "port del br0 vm1",
-            "bridge \"br0\", port \"vm1\" removed: mtu: 9000, name: vm1, socket: ",
+            "bridge \"br0\", port \"vm1\" removed: mtu: 9000, name: vm1, path: ",
             "remove",
             Value::Null,
         ),

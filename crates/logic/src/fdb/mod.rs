@@ -152,8 +152,8 @@ pub enum FdbError {
     Port(PortIndex),
     /// No station can make room.
     #[error(
-        "the table is full: of its {0} stations, all that could make room are static; \
-         remove static entries or raise `max-stations`"
+        "the table is full (`max-stations` is {0}), and only static entries could make room; \
+         remove one or raise `max-stations`"
     )]
     Full(usize),
 }
