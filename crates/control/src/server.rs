@@ -406,8 +406,13 @@ impl Switch for Server {
             let (vlan, mac) = (vid(request.vlan)?, mac(&request.mac)?);
             let bridge = request.bridge;
             if !is_known(desired.state(), &bridge, mac, vlan, &request.port)? {
+                let at = match request.port.as_str() {
+                    "" => String::new(),
+                    port => format!(" at port \"{port}\""),
+                };
                 return Err(other(format!(
-                    "bridge \"{bridge}\" has no address {mac} in VLAN {vlan}; `mswitch fdb show {bridge}` lists its addresses"
+                    "bridge \"{bridge}\" has no address {mac} in VLAN {vlan}{at}; `mswitch fdb show {bridge}` lists its \
+                     addresses"
                 )));
             }
             desired.edit(Edit::RemoveStation { bridge: bridge.clone(), mac, vlan }, &by)?;

@@ -304,8 +304,16 @@ fn mac_tables() {
     assert_eq!((&mine["vlan"], &mine["port"], &mine["static"]), (&7.into(), &"vm1".into(), &true.into()));
     assert!(place.ok("fdb flush br0").contains("forgotten"));
     assert!(place.ok("fdb show br0").contains("02:00:00:00:00:01"), "static addresses stay");
-    assert!(place.refused("fdb del br0 02:00:00:00:00:01").contains("no such address"), "it is in VLAN 7");
-    assert!(place.refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host").contains("no such address"));
+    assert!(
+        place
+            .refused("fdb del br0 02:00:00:00:00:01")
+            .contains("has no address 02:00:00:00:00:01 in VLAN 0;")
+    );
+    assert!(
+        place
+            .refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host")
+            .contains("in VLAN 7 at port \"host\";")
+    );
     place.ok("fdb del br0 02:00:00:00:00:01 --vlan 7 --port vm1");
     assert!(place.refused("fdb add br0 zz --port vm1").contains("is not a MAC address"));
     assert!(place.refused("fdb add br0 02:00:00:00:00:01 --vlan 5000 --port vm1").contains("1 to 4094"));
@@ -323,8 +331,8 @@ fn refusals_say_what_to_do() {
         ("bridge add a/b", "`a/b` is not a name; expected 1 to 64"),
         ("bridge add br1 --logic lerning", "did you mean `learning`?"),
         ("bridge add br1 --param ageing=1 --param ageing=2", "`ageing` is given twice"),
-        ("bridge del br9", "there is no bridge \"br9\"; `mswitch bridge list` shows"),
-        ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; `mswitch port list br0` shows"),
+        ("bridge del br9", "there is no bridge \"br9\"; `mswitch bridge list` lists"),
+        ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; `mswitch port list br0` lists"),
         ("port add br0 vm1 --type tap", "already has a port \"vm1\""),
         (
             "port add br0 x --type vhost",
