@@ -148,7 +148,7 @@ fn digits_are_bytes() {
     );
     assert_eq!(
         refused("0g"),
-        "mswitch: --packet: `g` is not a hexadecimal digit; expected pairs of 0 to 9 and a to f, with spaces or colons as you like"
+        "mswitch: --packet: `g` is not a hexadecimal digit; expected pairs of 0 to 9 and a to f, optionally separated by spaces or colons"
     );
 }
 
