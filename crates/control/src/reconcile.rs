@@ -80,7 +80,17 @@ impl State {
         if let Some((action, done)) = self.sflow().follow(wanted.sflow.as_ref(), &bridges) {
             pass.record(Object::Sflow, action, done);
         }
-        pass.outcomes
+        let outcomes = pass.outcomes;
+        let unmet = outcomes.iter().filter(|outcome| match &outcome.object {
+            Object::Port { bridge, port } => {
+                !bridges.get(bridge).is_some_and(|bridge| bridge.ports.contains_key(port))
+            }
+            Object::Sflow => false,
+            _ => true,
+        });
+        let unmet = unmet.filter_map(|outcome| Some((outcome.object.clone(), outcome.trouble.clone()?)));
+        self.set_unmet(unmet.collect());
+        outcomes
     }
 
     /// Returns the ports that could not be opened.
@@ -90,11 +100,13 @@ impl State {
         failed.map(|(bridge, port, _)| Object::Port { bridge: bridge.into(), port: port.into() }).collect()
     }
 
-    /// Returns the time of the next retry of a failed port.
+    /// Returns the time of the next retry: of a failed port, or of another object that does not run as configured.
     pub fn next_retry(&self) -> Option<Instant> {
         let bridges = self.bridges();
         let ports = bridges.values().flat_map(|bridge| bridge.ports.values());
-        ports.filter_map(|port| port.failure.as_ref()).map(|failure| failure.next).min()
+        let port = ports.filter_map(|port| port.failure.as_ref()).map(|failure| failure.next).min();
+        let other = (!self.unmet().is_empty()).then(|| Instant::now() + SLOWEST_RETRY);
+        port.into_iter().chain(other).min()
     }
 
     /// Returns whether a port has lost its backing resource, such as a deleted interface.

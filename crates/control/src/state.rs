@@ -15,6 +15,7 @@ use ports::bounded::within;
 use ports::faults::{Alarm, Limit, Summary};
 use ports::{Environment, Link, Status};
 
+use crate::diff::Object;
 use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
 use crate::refusal::Refusal;
@@ -101,6 +102,8 @@ pub struct State {
     share_warnings: Mutex<ShareWarnings>,
     /// The last reported fault of each port: its number and its time.
     reported_faults: Mutex<BTreeMap<PortRef, (u64, SystemTime)>>,
+    /// Objects that do not run as configured, with the reasons. Existing ports have their own ([`Port::failure`]).
+    unmet: Mutex<BTreeMap<Object, String>>,
     watched: Watched,
     sflow: Sflow,
 }
@@ -116,6 +119,7 @@ impl State {
             bridges: Mutex::default(),
             share_warnings: Mutex::default(),
             reported_faults: Mutex::default(),
+            unmet: Mutex::default(),
             watched: Watched::default(),
         }
     }
@@ -133,6 +137,25 @@ impl State {
     /// Returns sFlow export.
     pub fn sflow(&self) -> &Sflow {
         &self.sflow
+    }
+
+    /// Returns the objects that do not run as configured, with the reasons. Existing ports have their own reason
+    /// ([`Port::failure`]).
+    pub fn unmet(&self) -> BTreeMap<Object, String> {
+        self.unmet.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_unmet(&self, unmet: BTreeMap<Object, String>) {
+        *self.unmet.lock().unwrap_or_else(PoisonError::into_inner) = unmet;
+    }
+
+    /// Adds the reason to a refusal for a bridge that is configured but could not be created.
+    pub(crate) fn explain(&self, refusal: Refusal) -> Refusal {
+        let Refusal::NoBridge(name) = refusal else { return refusal };
+        match self.unmet().remove(&Object::Bridge(name.clone())) {
+            Some(reason) => Refusal::Unmet { object: Object::Bridge(name).to_string(), reason },
+            None => Refusal::NoBridge(name),
+        }
     }
 
     /// Locks the bridges: they do not change while the guard exists.
