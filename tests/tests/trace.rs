@@ -229,7 +229,7 @@ fn a_packet_may_be_written_as_text() {
     );
     assert_eq!(
         complain(&["--port", "p1", "--packet", "in_port=p0,tcp"]),
-        "mswitch: the packet comes from `p1` by --port, and from `p0` by `in_port`; name one port\n"
+        "mswitch: --port names `p1`, and `in_port` names `p0`; name one ingress port\n"
     );
 }
 

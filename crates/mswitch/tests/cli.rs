@@ -1,4 +1,4 @@
-//! The real binary: a daemon in a directory of its own, and every command against it.
+//! Runs the binary: a daemon in a temporary directory, and every command against it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows test functions, but not what they call")]
 
@@ -35,7 +35,7 @@ fn interface_exists(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
 }
 
-/// A directory with a configuration. A blank in its name: paths are not URLs.
+/// A directory with a configuration. The blank in its name shows that paths are not URLs.
 struct Place {
     dir: TempDir,
     tap: String,
@@ -53,7 +53,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// A bridge with a memif port and a TAP port, and what is given.
+    /// Writes a configuration: a bridge with a memif port and a TAP port, then `more`.
     fn configure(&self, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\n\n[[bridge]]\nname = \"br0\"\n\n\
@@ -79,14 +79,14 @@ impl Place {
         command.output().unwrap()
     }
 
-    /// What a command prints that must succeed.
+    /// Runs a command that must succeed; returns its output.
     fn ok(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// The same with a path that may hold blanks.
+    /// Like `ok`, with a path that may contain blanks.
     fn ok_with(&self, words: &[&str], path: &Path) -> String {
         let mut command = mswitch();
         command.arg("--socket").arg(self.path("control.sock")).args(words).arg(path);
@@ -95,7 +95,7 @@ impl Place {
         text(&output.stdout)
     }
 
-    /// The differences that `config diff` prints, which makes it end with 1.
+    /// Returns the differences that `config diff` prints with exit code 1.
     fn differs(&self, line: &str) -> String {
         let output = self.run(line);
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), String::new()), "{line}");
@@ -106,7 +106,7 @@ impl Place {
         serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
     }
 
-    /// What a command complains that must be refused.
+    /// Runs a command that must be refused; returns its errors.
     fn refused(&self, line: &str) -> String {
         let output = self.run(line);
         let complaint = text(&output.stderr);
@@ -116,7 +116,7 @@ impl Place {
     }
 }
 
-/// A running daemon; killed if a test forgets it.
+/// A running daemon, killed on drop.
 struct Daemon {
     child: Child,
     log: Receiver<String>,
@@ -141,7 +141,7 @@ impl Daemon {
         daemon
     }
 
-    /// Waits for a line of the log. Returns it and those before it that nobody has waited for.
+    /// Waits for a line of the log. Returns it with the lines before it since the last call.
     fn await_line(&self, wanted: &str) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
@@ -152,7 +152,7 @@ impl Daemon {
                 return seen;
             }
         }
-        panic!("the daemon did not say {wanted:?} but {seen:#?}");
+        panic!("the daemon did not log {wanted:?} but {seen:#?}");
     }
 
     fn pid(&self) -> u32 {
@@ -173,7 +173,7 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn every_reading_command_speaks_to_people_and_programs() {
+fn every_reading_command_prints_text_and_json() {
     let place = Place::new();
     let daemon = Daemon::start(&place);
 
@@ -227,16 +227,16 @@ fn every_reading_command_speaks_to_people_and_programs() {
     assert_eq!(
         (&check["ok"], &check["ports"]),
         (&true.into(), &2.into()),
-        "the daemon's own sockets are no mistake"
+        "sockets of the daemon itself are no mistake"
     );
 
-    // Nor in a file that leaves it to the command line where the daemon is.
+    // With `--socket`, the same holds for a file without a control socket.
     let whole = std::fs::read_to_string(&file).unwrap();
     let bare = place.path("bare.toml");
     std::fs::write(&bare, &whole[whole.find("[[bridge]]").unwrap()..]).unwrap();
     let check = mswitch().args(["config", "check"]).arg(&bare).output().unwrap();
     assert!(text(&check.stderr).contains("is in use by process"), "{}", text(&check.stderr));
-    assert!(place.ok_with(&["config", "check"], &bare).contains("good; bridges: 1, ports: 2"));
+    assert!(place.ok_with(&["config", "check"], &bare).contains("no mistakes; bridges: 1, ports: 2"));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn ports_and_bridges_come_and_go() {
     assert_eq!((&port["mtu"], &port["vlan"]), (&1400.into(), &"trunk:10,20-29".into()));
     assert_eq!((&port["admin"], &port["reason"]), (&"down".into(), &"set down by the administrator".into()));
     place.ok("port set br1 vm2 --admin up");
-    assert_eq!(place.json("port show br1 vm2")["mtu"], 1400, "what is not named stays");
+    assert_eq!(place.json("port show br1 vm2")["mtu"], 1400, "other settings are unchanged");
 
     let tap = interface();
     place.ok(&format!("port add br1 t --type tap --interface {tap} --mtu 9000 --addresses 10.213.0.1/30"));
@@ -302,7 +302,7 @@ fn mac_tables() {
     let entries = place.json("fdb show br0")["entries"].clone();
     let mine = entries.as_array().unwrap().iter().find(|e| e["mac"] == "02:00:00:00:00:01").unwrap();
     assert_eq!((&mine["vlan"], &mine["port"], &mine["static"]), (&7.into(), &"vm1".into(), &true.into()));
-    assert!(place.ok("fdb flush br0").contains("forgotten"));
+    assert!(place.ok("fdb flush br0").contains("removed"));
     assert!(place.ok("fdb show br0").contains("02:00:00:00:00:01"), "static addresses stay");
     assert!(place.refused("fdb del br0 02:00:00:00:00:01").contains("no such address"), "it is in VLAN 7");
     assert!(place.refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host").contains("no such address"));
@@ -314,7 +314,7 @@ fn mac_tables() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn refusals_name_the_remedy() {
     let place = Place::new();
     assert!(place.refused("status").contains("start one with `mswitch daemon --socket "));
     let _daemon = Daemon::start(&place);
@@ -334,7 +334,7 @@ fn refusals_say_what_to_do() {
             "port add br0 x --type memif",
             "`--path` is missing: the socket of a memif port (`--socket` is the daemon's control socket)",
         ),
-        ("port add br0 x --type patch", "`--peer` is missing: a patch port needs it"),
+        ("port add br0 x --type patch", "`--peer` is missing: required for a patch port"),
         (
             "port add br0 x --type tap --path /tmp/a",
             "`--path`: a tap port has no such option; expected `--interface`, `--queues`, `--mac`, `--netns`, `--addresses` \
@@ -391,7 +391,7 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn a_second_daemon_is_told_who_holds_the_socket() {
+fn a_second_daemon_names_the_process_that_holds_the_socket() {
     let place = Place::new();
     let daemon = Daemon::start(&place);
     let output = place.daemon().output().unwrap();
@@ -400,7 +400,7 @@ fn a_second_daemon_is_told_who_holds_the_socket() {
     assert!(complaint.contains(&format!("is in use by process {} (mswitch)", daemon.pid())), "{complaint}");
     place.ok("status");
 
-    // The same file on another control socket: what it would make is the first one's.
+    // The same file with another control socket: the sockets of its ports are in use.
     let mut other = place.daemon();
     let output = other.arg("--socket").arg(place.path("other.sock")).output().unwrap();
     let complaint = text(&output.stderr);
@@ -416,7 +416,7 @@ fn sigterm_and_sigint_leave_nothing() {
         let place = Place::new();
         let mut daemon = Daemon::start(&place);
         assert!(place.path("vm1.sock").exists() && interface_exists(&place.tap));
-        // A caller that never says a word does not keep the daemon.
+        // A silent connection does not delay the shutdown.
         let _silent = std::os::unix::net::UnixStream::connect(place.path("control.sock")).unwrap();
         assert!(daemon.signal(signal).success());
         assert!(!place.path("control.sock").exists());
@@ -471,7 +471,7 @@ fn await_answer(place: &Place, line: &str, wanted: &str) {
         if output.contains(wanted) {
             return;
         }
-        assert!(Instant::now() < deadline, "{line} does not say {wanted:?} but {output}");
+        assert!(Instant::now() < deadline, "{line} does not print {wanted:?} but {output}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -509,10 +509,10 @@ fn a_port_that_cannot_be_opened_is_reported_and_healed() {
     assert_eq!(
         place.json("port show br0 vm1")["reason"],
         "no client has connected yet",
-        "nothing else is hurt"
+        "other ports are unaffected"
     );
 
-    // Its cause goes.
+    // The cause is removed.
     let mut events = mswitch();
     events.arg("--socket").arg(place.path("control.sock"));
     events.args(["events", "br0", "--kind", "config", "--kind", "port-up", "--json"]).stdout(Stdio::piped());
@@ -524,7 +524,7 @@ fn a_port_that_cannot_be_opened_is_reported_and_healed() {
             let _ = told.send(serde_json::from_str::<Value>(&line).unwrap());
         }
     });
-    // What happens before it listens is told to nobody.
+    // Events before the subscription are not sent.
     let deadline = Instant::now() + PATIENCE;
     for mtu in [1400, 1500].iter().cycle() {
         place.ok(&format!("port set br0 vm1 --mtu {mtu}"));
@@ -541,7 +541,7 @@ fn a_port_that_cannot_be_opened_is_reported_and_healed() {
     events.kill().unwrap();
     events.wait().unwrap();
 
-    // What is taken away comes back.
+    // A deleted interface is recreated.
     let output = Command::new("ip").args(["-n", &netns.0, "link", "del", &place.tap]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let exists = || {
@@ -556,7 +556,7 @@ fn a_port_that_cannot_be_opened_is_reported_and_healed() {
     await_answer(&place, "port show br0 host", "up");
 }
 
-/// Events of some kinds as JSON, from when they are listened to.
+/// A subscription to events of some kinds, as JSON.
 struct Watch {
     child: Child,
     events: Receiver<Value>,
@@ -576,7 +576,7 @@ impl Watch {
             }
         });
         let watch = Self { child, events };
-        // Events from before are told to nobody.
+        // Events before the subscription are not sent.
         let deadline = Instant::now() + PATIENCE;
         for mtu in [1400, 1500].iter().cycle() {
             place.ok(&format!("port set br0 vm1 --mtu {mtu}"));
@@ -604,7 +604,7 @@ impl Drop for Watch {
 }
 
 #[test]
-fn changes_are_logged_and_told_with_their_author_and_values() {
+fn changes_are_logged_and_sent_as_events_with_author_and_values() {
     let place = Place::new();
     let daemon = Daemon::start(&place);
     let watch = Watch::start(&place, &["config", "command"]);
@@ -657,7 +657,7 @@ fn changes_are_logged_and_told_with_their_author_and_values() {
 }
 
 #[test]
-fn a_verbose_log_is_of_mswitch_and_not_of_its_libraries() {
+fn a_verbose_log_has_no_lines_of_libraries() {
     let place = Place::new();
     let mut verbose = place.daemon();
     verbose.env("RUST_LOG", "debug");
@@ -705,7 +705,7 @@ fn reasons_for_drops_are_explained_without_a_daemon() {
 fn a_file_is_applied_compared_and_saved() {
     let place = Place::new();
     let mut daemon = Daemon::start(&place);
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    assert_eq!(place.ok("config diff"), "no differences\n");
     let running = place.ok("config show");
     assert!(running.contains("name = \"vm1\""), "{running}");
 
@@ -729,10 +729,10 @@ fn a_file_is_applied_compared_and_saved() {
     let text_of = place.differs("config diff");
     assert!(text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> not set\n"), "{text_of}");
 
-    // Saved, it is the same; the daemon's own file is the default.
+    // A saved file does not differ. The default is the daemon's file.
     let copy = place.path("copy.toml");
     assert!(place.ok_with(&["config", "save"], &copy).starts_with("saved to "));
-    assert_eq!(place.ok_with(&["config", "diff"], &copy), "nothing differs\n");
+    assert_eq!(place.ok_with(&["config", "diff"], &copy), "no differences\n");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&copy).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600, "it may hold secrets");
     std::os::unix::fs::chown(&copy, Some(0), Some(65_534)).unwrap();
@@ -743,26 +743,25 @@ fn a_file_is_applied_compared_and_saved() {
         let meta = std::fs::metadata(&copy).unwrap();
         (meta.gid(), meta.mode() & 0o777)
     };
-    assert_eq!(saved(), (65_534, 0o644), "whoever could read it still can");
+    assert_eq!(saved(), (65_534, 0o644), "readers of the file keep their access");
     let secret = place.path("secret.sock");
-    place
-        .ok_with(&["port", "add", "br0", "hidden", "--type", "memif", "--secret", "hush", "--path"], &secret);
-    assert_eq!(saved(), (65_534, 0o640), "but not everybody, once it holds a secret");
+    place.ok_with(&["port", "add", "br0", "hidden", "--type", "memif", "--secret", "key", "--path"], &secret);
+    assert_eq!(saved(), (65_534, 0o640), "others cannot read secrets");
     place.ok("port del br0 hidden");
     saved();
 
-    // A dry run changes nothing; applying the old file takes the changes back.
+    // A dry run changes nothing; applying the old file reverts the changes.
     let file = place.path("config.toml");
     let dry = place.ok_with(&["config", "apply", "--dry-run"], &file);
-    let summary = format!("dry run: {} is not applied\n", file.display());
+    let summary = format!("dry run: {} was not applied\n", file.display());
     assert!(dry.contains("- bridge \"br1\"\n") && dry.ends_with(&summary), "{dry}");
     assert!(place.ok("bridge list").contains("br1"));
     let applied = place.ok_with(&["config", "apply"], &file);
-    let summary = format!("{} is applied: 1 changed, 2 removed\n", file.display());
+    let summary = format!("{} was applied: 1 changed, 2 removed\n", file.display());
     assert!(applied.contains("- bridge \"br1\"\n") && applied.ends_with(&summary), "{applied}");
     assert!(!place.ok("bridge list").contains("br1"));
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
-    // The host has said a word on its interface: that was learned.
+    assert_eq!(place.ok("config diff"), "no differences\n");
+    // The bridge has learned the host's own address.
     assert!(!place.ok("fdb show br0").contains("02:00:00:00:00:01"));
 
     // A station outlives its bridge's logic.
@@ -770,11 +769,11 @@ fn a_file_is_applied_compared_and_saved() {
     place.ok("logic set br0 learning --param ageing=7");
     assert!(place.ok("fdb show br0").contains("02:00:00:00:00:02"));
 
-    // SIGHUP applies the file and says what that overrode; a file with mistakes changes nothing.
+    // SIGHUP applies the file and logs the changes; a file with mistakes changes nothing.
     kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
     daemon.await_line("bridge \"br0\" changed: params.ageing: 7 -> not set by=SIGHUP");
     daemon.await_line("is applied");
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    assert_eq!(place.ok("config diff"), "no differences\n");
     std::fs::write(&file, "[[bridge]]\nnam = \"br0\"\n").unwrap();
     kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
     daemon.await_line("unknown key `nam`; did you mean `name`?");
@@ -782,7 +781,7 @@ fn a_file_is_applied_compared_and_saved() {
     assert!(place.ok("port list br0").contains("vm1"));
     let trouble = place.run("config diff");
     let complaint = text(&trouble.stderr);
-    assert_eq!(trouble.status.code(), Some(2), "as of diff(1)");
+    assert_eq!(trouble.status.code(), Some(2), "as in diff(1)");
     assert!(complaint.contains("2:1: ") && complaint.contains("unknown key `nam`"), "{complaint}");
     assert!(daemon.signal(Signal::TERM).success());
 }
@@ -792,7 +791,7 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let place = Place::new();
     place.configure("# The host's own port.\nmtu = 9000 # jumbo frames\n\n# The end.\n");
-    // The daemon runs elsewhere than the commands, and its file is named by a relative path.
+    // Daemon and commands run in different directories, and the daemon gets a relative path.
     let (file, run) = (place.path("config.toml"), place.path("run"));
     std::fs::create_dir(&run).unwrap();
     let before = std::fs::read_to_string(&file).unwrap();
@@ -821,7 +820,7 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o777), (65_534, 65_534, 0o640));
     assert_eq!(elsewhere(&["config", "diff"]).0, Some(0));
 
-    // A path is relative to the command's directory; the daemon's own file stays, and the user is told.
+    // A path is relative to the command's directory; a note says that the daemon's file is unchanged.
     let other = place.path("other.toml");
     let mut save = mswitch();
     save.arg("--socket").arg(place.path("control.sock")).args(["config", "save", "other.toml"]);
@@ -832,7 +831,7 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
     assert_eq!(std::fs::metadata(&other).unwrap().mode() & 0o777, 0o600);
 
-    // A link stays one.
+    // A symbolic link stays.
     let link = place.path("link.toml");
     std::os::unix::fs::symlink(&other, &link).unwrap();
     place.ok("bridge del br1");
@@ -840,29 +839,29 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(!std::fs::read_to_string(&other).unwrap().contains("br1"));
 
-    // A file with a mistake cannot be edited: it is kept.
+    // A file with a mistake cannot be edited: a backup is made.
     let broken = "# hello\n[[bridge]]\nname = br0\n";
     std::fs::write(&other, broken).unwrap();
     let (code, out, notes) = elsewhere(&["config", "save", &other.display().to_string()]);
     assert_eq!((code, out), (Some(0), format!("saved to {}\n", other.display())));
     let expected = format!(
-        "mswitch: note: the file was written anew, without its comments, because line 3 has a mistake: `br0`: a text \
-         stands in quotes: write `name = \"br0\"`; the old one is {}.bak\n",
+        "mswitch: note: the file was rewritten without its comments, because line 3 has a mistake: `br0`: a text stands \
+         in quotes: write `name = \"br0\"`; the original is {}.bak\n",
         other.display()
     );
     assert!(notes.starts_with(&expected), "{notes}");
     assert_eq!(std::fs::read_to_string(place.path("other.toml.bak")).unwrap(), broken);
-    assert_eq!(place.ok_with(&["config", "diff"], &other), "nothing differs\n");
+    assert_eq!(place.ok_with(&["config", "diff"], &other), "no differences\n");
 
-    // What cannot be written is told without a temporary name.
+    // The error has no temporary name.
     let (code, out, complaint) = elsewhere(&["config", "save", "/proc/mswitch.toml"]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert_eq!(complaint, "mswitch: /proc/mswitch.toml: cannot be written: entity not found\n");
+    assert_eq!(complaint, "mswitch: /proc/mswitch.toml: cannot write the file: entity not found\n");
     drop(daemon);
 }
 
 #[test]
-fn former_names_are_taken_with_a_note() {
+fn former_names_are_accepted_with_a_note() {
     let place = Place::new();
     let text_of = std::fs::read_to_string(place.path("config.toml")).unwrap();
     let former = place.path("former.toml");
@@ -909,7 +908,7 @@ fn former_names_are_taken_with_a_note() {
 }
 
 #[test]
-fn relative_paths_are_those_of_the_command() {
+fn relative_paths_start_at_the_command_s_directory() {
     let place = Place::new();
     let _daemon = Daemon::start(&place);
     std::fs::create_dir(place.path("here")).unwrap();
@@ -995,23 +994,20 @@ fn part_of_a_configuration_can_fail() {
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{complaint}");
     let expected = format!("mswitch: bridge \"br0\", port \"host\": network namespace `{}`: ", netns.0);
-    assert!(
-        complaint.starts_with(&expected) && complaint.contains("the daemon tries it again"),
-        "{complaint}"
-    );
-    assert!(place.ok("bridge list").contains("br1"), "the rest is done");
-    assert!(!interface_exists(&place.tap), "it was closed to be opened elsewhere");
+    assert!(complaint.starts_with(&expected) && complaint.contains("the daemon retries"), "{complaint}");
+    assert!(place.ok("bridge list").contains("br1"), "the other changes are applied");
+    assert!(!interface_exists(&place.tap), "the port was closed, to be opened in the other namespace");
     assert!(netns.ip("add"));
     await_answer(&place, "port show br0 host", "up");
 
-    // What is refused by itself leaves nothing behind.
+    // A refused command leaves nothing behind.
     let complaint = place.refused("port add br1 x --type tap --netns no-such-namespace");
     assert!(
         complaint.contains("bridge \"br1\", port \"x\": network namespace `no-such-namespace`"),
         "{complaint}"
     );
     assert_eq!(place.json("port list br1")["ports"].as_array().unwrap().len(), 0);
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    assert_eq!(place.ok("config diff"), "no differences\n");
     drop(daemon);
 }
 
@@ -1026,7 +1022,7 @@ fn the_mtu_of_a_tap_is_its_interface_s() {
         place.ok(&format!("port set br0 host --mtu {set}"));
         assert_eq!(mtu(), expected);
     }
-    assert_eq!((mtu(), index()), before, "it is the same interface");
+    assert_eq!((mtu(), index()), before, "the interface is the same");
 }
 
 #[test]
@@ -1078,7 +1074,7 @@ fn the_journal_gets_priorities_instead_of_times() {
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
     let abstract_name = format!("mswitch-notify-{}", std::process::id());
@@ -1108,7 +1104,7 @@ fn the_service_manager_is_told() {
 }
 
 #[test]
-fn the_control_socket_is_given_to_whom_the_file_names() {
+fn the_control_socket_gets_owner_group_and_mode_of_the_file() {
     use std::os::unix::fs::MetadataExt;
     let place = Place::new();
     let config = std::fs::read_to_string(place.path("config.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! `mswitch man`: manual pages, made from the definition of the command line.
+//! `mswitch man`: manual pages, generated from the definition of the command line.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,9 +11,9 @@ use crate::failure::Failure;
 
 /// Writes `mswitch.1` and a page for every command below it, such as `mswitch-port-add.1`.
 pub(super) fn pages(directory: &Path, date: &str) -> Result<(), Failure> {
-    let named = |what: &Path| {
-        let what = what.display().to_string();
-        move |error: std::io::Error| Failure::new(format_args!("cannot write {what}: {error}"))
+    let named = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: std::io::Error| Failure::new(format_args!("cannot write {path}: {error}"))
     };
     std::fs::create_dir_all(directory).map_err(named(directory))?;
     // `mswitch help` repeats the pages, so it has none, and no page refers to one.
@@ -27,7 +27,7 @@ pub(super) fn pages(directory: &Path, date: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A command and those below it, with the names of their pages.
+/// Returns a command and its subcommands, with the names of their pages.
 fn every(command: clap::Command, name: String) -> Vec<(String, clap::Command)> {
     let below: Vec<_> = command
         .get_subcommands()
@@ -57,7 +57,7 @@ fn page(name: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
-    // As they are: nothing is filled, nothing hyphenated.
+    // Verbatim, without filling or hyphenation.
     let examples: Vec<&str> = examples.lines().skip(1).map(str::trim).collect();
     if !examples.is_empty() {
         writeln!(text, ".SH EXAMPLES\n.nf")?;

@@ -8,15 +8,15 @@ use control::proto;
 use super::logic::printable;
 use super::{drops, units};
 
-/// Down ports that are named one by one.
+/// Number of down ports that are listed.
 const NAMED: usize = 4;
 
-/// `recent` are the workers over the last moment; the reply counts from the start.
+/// Renders `mswitch status`. `recent` has the workers over a short interval; the reply counts from the start.
 pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String {
     let mut out = String::new();
     let uptime = units::duration(Duration::from_secs(status.uptime_seconds));
     let mut line = |name: &str, text: String| {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "{name:<9}{text}");
     };
     line("daemon", format!("mswitch {}, process {}, up {uptime}", status.version, status.pid));
