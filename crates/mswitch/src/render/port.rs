@@ -216,16 +216,16 @@ mod tests {
         let text = show(&port());
         assert!(
             text.starts_with(
-                "port      vm1 of bridge br0, index 0\n\
-             type      memif\n\
-             link      down: no client\n\
-             admin     up\n\
-             mtu       the type's maximum\n\
-             vlan      access:10\n\
+                "port     vm1 of bridge br0, index 0\n\
+             type     memif\n\
+             link     down: no client\n\
+             admin    up\n\
+             mtu      the type's maximum\n\
+             vlan     access:10\n\
              options\n\
-             \u{20} path    /a\n\
+             \u{20} path   /a\n\
              details\n\
-             \u{20} peer    x\n\
+             \u{20} peer   x\n\
              \n\
              BRIDGE"
             ),
