@@ -106,9 +106,8 @@ fn about(reason: DropReason) -> (&'static str, &'static str) {
 pub fn reference() -> String {
     let mut text = String::from(
         "# Reasons for drops\n\n\
-         Made from the program; `mswitch port reasons` prints it. The names are those of `mswitch port stats`, of captures,\n\
-         traces and metrics. A drop counts in `rx` at the port where the packet came in, or in `tx` at the port where it was\n\
-         to leave.\n\n\
+         Output of `mswitch port reasons --markdown`. `mswitch port stats`, captures, traces and metrics use these names.\n\
+         A drop counts in `rx` at the ingress port, or in `tx` at the egress port.\n\n\
          | reason | counted in | meaning | next step |\n| --- | --- | --- | --- |\n",
     );
     for Reason { name, counted, meaning, advice } in all() {

@@ -155,9 +155,9 @@ pub fn names(keys: &[Key]) -> Vec<&'static str> {
 pub fn reference() -> String {
     let mut text = String::from(
         "# Configuration reference\n\n\
-         Made from the program; `mswitch config reference` prints it. `mswitch config check FILE` prints every mistake in a\n\
-         file, with line and column, and otherwise the number of bridges and ports; it needs no daemon. A key without a\n\
-         default is required. Flags of the command line have the names of the keys: `mtu = 1500` is `--mtu 1500`.\n",
+         Output of `mswitch config reference`. `mswitch config check FILE` prints every mistake in a file, with line and\n\
+         column, or else the number of bridges and ports; it needs no daemon. Keys without a default are required. Flags of\n\
+         the command line are named after the keys: `mtu = 1500` is `--mtu 1500`.\n",
     );
     for (header, keys) in [
         ("[daemon]", DAEMON),
