@@ -5,7 +5,7 @@
 //! below /run/mswitch and /etc/mswitch, and the name `blue`, by its own. Two commands do not end by themselves:
 //! `mswitch daemon` gets a signal when it is ready, and `mswitch top` gets a `q`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows test functions, but not what they call")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy exempts test functions, but not their helpers")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -41,34 +41,34 @@ fn commands(above: Vec<String>) -> Vec<Vec<String>> {
 }
 
 /// Environment of the examples: a directory and two network namespaces.
-struct Place {
+struct Fixture {
     dir: TempDir,
     home: String,
     blue: String,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Fixture {
+    fn new() -> Fixture {
         let dir = tempfile::Builder::new().prefix("mswitch-examples-").tempdir().unwrap();
         let id = std::process::id();
-        let place = Place { dir, home: format!("msx{id}h"), blue: format!("msx{id}b") };
+        let fixture = Fixture { dir, home: format!("msx{id}h"), blue: format!("msx{id}b") };
         for folder in ["etc", "run"] {
-            std::fs::create_dir(place.path(folder)).unwrap();
+            std::fs::create_dir(fixture.path(folder)).unwrap();
         }
         let config = "[daemon]\nworkers = \"0\"\nsocket = \"/run/mswitch/mswitch.sock\"\n\n[[bridge]]\nname = \"br0\"\n\n\
                       [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\npath = \"/run/mswitch/vm1.sock\"\n\n\
                       [[bridge.port]]\nname = \"host\"\ntype = \"tap\"\naddresses = [\"10.213.77.1/24\"]\n";
-        std::fs::write(place.path("etc/mswitch.toml"), place.own(config)).unwrap();
+        std::fs::write(fixture.path("etc/mswitch.toml"), fixture.own(config)).unwrap();
         // A capture of one broadcast.
         let numbers = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1, 1_700_000_000, 0, 60, 60];
         let frame = [[0xff; 6], [2, 0, 0, 0, 0, 9], [0x88, 0xb5, 0, 0, 0, 0]].concat();
         let trace: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(frame).collect();
-        std::fs::write(place.path("etc/trace.pcap"), [trace, vec![0; 42]].concat()).unwrap();
-        for name in [&place.home, &place.blue] {
+        std::fs::write(fixture.path("etc/trace.pcap"), [trace, vec![0; 42]].concat()).unwrap();
+        for name in [&fixture.home, &fixture.blue] {
             assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
         }
-        assert!(place.shell("ip link set lo up").status().unwrap().success());
-        place
+        assert!(fixture.shell("ip link set lo up").status().unwrap().success());
+        fixture
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -120,7 +120,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for name in [&self.home, &self.blue] {
             let _ = Command::new("ip").args(["netns", "del", name]).status();
@@ -162,20 +162,20 @@ fn every_example_works() {
     }
     assert!(examples.len() >= 30, "{examples:#?}");
 
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (daemons, others): (Vec<_>, Vec<_>) =
         examples.into_iter().partition(|line| line.starts_with("mswitch daemon"));
     for line in daemons {
-        place.daemon(&line).end();
+        fixture.daemon(&line).end();
     }
-    let _daemon = place.daemon("exec mswitch daemon --config /etc/mswitch/mswitch.toml");
-    let mut pings = place.shell("exec ping -b -i 0.02 10.213.77.255");
+    let _daemon = fixture.daemon("exec mswitch daemon --config /etc/mswitch/mswitch.toml");
+    let mut pings = fixture.shell("exec ping -b -i 0.02 10.213.77.255");
     let _pings = Process(pings.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     // Events for `mswitch events`: the host is learned repeatedly. While the bridge is removed, flushing fails.
-    let mut forgetting = place.shell("while sleep 0.5; do mswitch fdb flush br0 || true; done");
+    let mut forgetting = fixture.shell("while sleep 0.5; do mswitch fdb flush br0 || true; done");
     let _forgetting = Process(forgetting.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     for line in others {
-        let output = place.run(&line);
+        let output = fixture.run(&line);
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         assert!(
             output.status.success(),
@@ -188,7 +188,7 @@ fn every_example_works() {
 
     // groff and the shells accept the output of the examples of `man` and `completion`.
     let accepts = |line: &str| {
-        let output = place.shell(line).stderr(Stdio::piped()).output().unwrap();
+        let output = fixture.shell(line).stderr(Stdio::piped()).output().unwrap();
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && complaint.is_empty(), "{line}: {complaint}");
         String::from_utf8(output.stdout).unwrap()
@@ -210,7 +210,7 @@ fn every_example_works() {
     let references = accepts("groff -man -Tascii -P-cbou man1/*.1 | grep -o 'mswitch[a-z-]*(1)' | sort -u");
     for reference in references.lines() {
         let file = format!("man1/{}.1", reference.trim_end_matches("(1)"));
-        assert!(place.path(&file).exists(), "a page refers to {reference}, which does not exist");
+        assert!(fixture.path(&file).exists(), "a page refers to {reference}, which does not exist");
     }
     assert!(!references.contains("help"), "{references}");
     let completed = "COMP_LINE='mswitch po' COMP_POINT=10; _mswitch mswitch po mswitch; echo ${COMPREPLY[*]}";

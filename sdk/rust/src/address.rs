@@ -141,16 +141,16 @@ fn parse_v6(text: &str) -> Option<[u8; 16]> {
         Some((before, after)) => (before, Some(after)),
         None => (text, None),
     };
-    let (mut address, mut behind) = ([0; 16], [0; 16]);
+    let (mut address, mut tail) = ([0; 16], [0; 16]);
     let front = groups(before, after.is_none(), &mut address)?;
-    let back = groups(after.unwrap_or(""), true, &mut behind)?;
+    let back = groups(after.unwrap_or(""), true, &mut tail)?;
     match after {
         None if front != 16 => return None,
         // `::` stands for at least one group.
         Some(_) if front + back > 14 => return None,
         _ => {}
     }
-    address[16 - back..].copy_from_slice(&behind[..back]);
+    address[16 - back..].copy_from_slice(&tail[..back]);
     Some(address).filter(|_| front + back <= 16)
 }
 

@@ -49,7 +49,7 @@ pub(super) fn build(fields: &Fields) -> Result<Vec<u8>, Problem> {
     let network = network(fields)?;
     let mut frame = ethernet(fields, &network);
     let (l2, payload) = (frame.len(), fields.payload.as_slice());
-    let behind = match &network {
+    let upper = match &network {
         Network::Arp { src, dst } => arp(fields, *src, *dst),
         Network::Other(_) => Vec::new(),
         Network::V4 { .. } | Network::V6 { .. } => transport(fields, &network)?,
@@ -59,36 +59,36 @@ pub(super) fn build(fields: &Fields) -> Result<Vec<u8>, Problem> {
         Network::V6 { .. } => IPV6_LEN,
         Network::Arp { .. } | Network::Other(_) => 0,
     };
-    let least = l2 + ip + behind.len() + payload.len();
-    let len = fields.len.unwrap_or(least);
-    if len < least {
-        return Err(format!("`len`: {len} bytes are too few; the headers and the payload take {least}"));
+    let min_len = l2 + ip + upper.len() + payload.len();
+    let len = fields.len.unwrap_or(min_len);
+    if len < min_len {
+        return Err(format!("`len`: {len} bytes are too few; the headers and the payload take {min_len}"));
     }
     if len > LONGEST {
         return Err(format!("the packet has {len} bytes; the maximum is {LONGEST}"));
     }
-    let mut inside = [&behind[..], payload].concat();
-    inside.resize(len - l2 - ip, 0);
+    let mut l3_payload = [&upper[..], payload].concat();
+    l3_payload.resize(len - l2 - ip, 0);
     match &network {
         Network::V4 { src, dst } => {
             let protocol = number_of(fields, &network);
             let (src, dst) = (*src, *dst);
-            let pseudo = pseudo_header_v4(src.octets(), dst.octets(), protocol, inside.len() as u16);
+            let pseudo = pseudo_header_v4(src.octets(), dst.octets(), protocol, l3_payload.len() as u16);
             // ICMP has no pseudo-header (RFC 792).
             let pseudo = if protocol == headers::protocol::ICMP { Sum::default() } else { pseudo };
-            complete(transport_of(fields), &mut inside, pseudo);
-            frame.extend(ipv4(fields, src, dst, protocol, inside.len()));
+            complete(transport_of(fields), &mut l3_payload, pseudo);
+            frame.extend(ipv4(fields, src, dst, protocol, l3_payload.len()));
         }
         Network::V6 { src, dst } => {
             let protocol = number_of(fields, &network);
             let (src, dst) = (*src, *dst);
-            let pseudo = pseudo_header_v6(src.octets(), dst.octets(), protocol, inside.len() as u32);
-            complete(transport_of(fields), &mut inside, pseudo);
-            frame.extend(ipv6(fields, src, dst, protocol, inside.len()));
+            let pseudo = pseudo_header_v6(src.octets(), dst.octets(), protocol, l3_payload.len() as u32);
+            complete(transport_of(fields), &mut l3_payload, pseudo);
+            frame.extend(ipv6(fields, src, dst, protocol, l3_payload.len()));
         }
         Network::Arp { .. } | Network::Other(_) => {}
     }
-    frame.extend(inside);
+    frame.extend(l3_payload);
     Ok(frame)
 }
 
@@ -273,26 +273,26 @@ fn icmp(fields: &Fields, is_v6: bool) -> Vec<u8> {
 
 /// Fills in the length and the checksum of a transport header with its payload. `pseudo` is the sum of the
 /// pseudo-header.
-fn complete(transport: Transport, inside: &mut [u8], pseudo: Sum) {
-    let checksum = |inside: &[u8]| {
+fn complete(transport: Transport, l3_payload: &mut [u8], pseudo: Sum) {
+    let checksum = |l3_payload: &[u8]| {
         let mut sum = pseudo;
-        sum.add(inside);
+        sum.add(l3_payload);
         sum.finish()
     };
     match transport {
         Transport::Tcp => {
-            let sum = checksum(inside);
-            put(inside, 16, sum);
+            let sum = checksum(l3_payload);
+            put(l3_payload, 16, sum);
         }
         Transport::Udp => {
-            put(inside, 4, inside.len() as u16);
+            put(l3_payload, 4, l3_payload.len() as u16);
             // 0 means "no checksum".
-            let sum = checksum(inside);
-            put(inside, 6, if sum == 0 { 0xffff } else { sum });
+            let sum = checksum(l3_payload);
+            put(l3_payload, 6, if sum == 0 { 0xffff } else { sum });
         }
         Transport::Icmp => {
-            let sum = checksum(inside);
-            put(inside, 2, sum);
+            let sum = checksum(l3_payload);
+            put(l3_payload, 2, sum);
         }
         Transport::Other(_) => {}
     }

@@ -50,7 +50,7 @@ pub(crate) fn show(port: &proto::Port) -> String {
     }
     if let Some(faults) = &port.faults {
         lines.push(("faults".into(), units::count(faults.total)));
-        lines.push(("  last".into(), units::moment(faults.at_unix_nanoseconds, SystemTime::now())));
+        lines.push(("  last".into(), units::time_and_age(faults.at_unix_nanoseconds, SystemTime::now())));
         lines.push(("  kind".into(), faults.kind.clone()));
         lines.push(("  client".into(), faults.client.clone()));
         lines.push(("  reason".into(), faults.reason.clone()));

@@ -42,8 +42,8 @@ pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String
     for (reason, dropped) in tx.drops {
         *reasons.entry(reason).or_default() += dropped;
     }
-    let why = if reasons.is_empty() { String::new() } else { format!(": {}", drops(&reasons)) };
-    line("dropped", format!("{} packets{why}", units::count(rx.dropped + tx.dropped)));
+    let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", drops(&reasons)) };
+    line("dropped", format!("{} packets{reasons}", units::count(rx.dropped + tx.dropped)));
     out
 }
 
@@ -62,7 +62,7 @@ mod tests {
             packets,
             bytes: packets * 60,
             dropped: drops.iter().map(|(_, n)| n).sum(),
-            drops: drops.iter().map(|(why, n)| ((*why).into(), *n)).collect(),
+            drops: drops.iter().map(|(reason, n)| ((*reason).into(), *n)).collect(),
             ..Default::default()
         };
         let reply = proto::Status {

@@ -71,7 +71,7 @@ pub(crate) fn time_of_day(unix_nanoseconds: u64) -> String {
 }
 
 /// 13:05:09.123 UTC, 3 min 12 s ago
-pub(crate) fn moment(unix_nanoseconds: u64, now: SystemTime) -> String {
+pub(crate) fn time_and_age(unix_nanoseconds: u64, now: SystemTime) -> String {
     let at = UNIX_EPOCH + Duration::from_nanos(unix_nanoseconds);
     let ago = now.duration_since(at).unwrap_or_default();
     format!("{} UTC, {} ago", time_of_day(unix_nanoseconds), duration(ago))

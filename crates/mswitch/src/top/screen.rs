@@ -34,7 +34,7 @@ const PORTS: [Column; 13] = [
     Column { title: "DROPPED", cells: Cells::Number, rank: 6 },
     Column { title: "RX/BATCH", cells: Cells::Number, rank: 5 },
     Column { title: "TX/BATCH", cells: Cells::Number, rank: 5 },
-    Column { title: "WHY DOWN", cells: Cells::Words(16), rank: 8 },
+    Column { title: "REASON", cells: Cells::Words(16), rank: 8 },
 ];
 
 /// Returns the column of [`PORTS`] that an order sorts by.
@@ -282,7 +282,7 @@ mod tests {
                 "     0    3  25.0 %  16.0 k       16.0     31250.0          40         900       0",
                 "",
                 "BRIDGE           PORT                                TYPE   LINK  ▼RX PKT/S  RX BIT/S  TX PKT/S  \
-                 TX BIT/S  DROPS/S  DROPPED  RX/BATCH  TX/BATCH  WHY DOWN",
+                 TX BIT/S  DROPS/S  DROPPED  RX/BATCH  TX/BATCH  REASON",
                 "br0              vm1                                 memif  up       1.24 M     635 M     500 k    \
                  6.00 G        0        0       8.0       8.0",
                 "br0              a-virtual-machine-with-a-long-name  memif  up          600     307 k    1.00 M    \

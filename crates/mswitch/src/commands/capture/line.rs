@@ -34,9 +34,11 @@ pub(super) fn text(packet: &CapturedPacket, ports: &Ports) -> String {
     let (seconds, rest) = (packet.at_nanoseconds / 1_000_000_000, packet.at_nanoseconds % 1_000_000_000);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     let way = if packet.outbound { "out" } else { "in " };
-    let (at, what) = (ports.name(packet.port), contents(&packet.data));
+    let (at, headers) = (ports.name(packet.port), contents(&packet.data));
     let (length, micros, comment) = (packet.length, rest / 1000, comment(packet, ports));
-    format!("{hour:02}:{minute:02}:{second:02}.{micros:06} {at} {way} {what}, {length} bytes ({comment})\n")
+    format!(
+        "{hour:02}:{minute:02}:{second:02}.{micros:06} {at} {way} {headers}, {length} bytes ({comment})\n"
+    )
 }
 
 /// The line for programs.

@@ -55,9 +55,9 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
     replace(&target, &edited.toml, has_secrets)
         .map_err(|error| Failure::new(format_args!("{shown}: cannot write the file: {}", plain(&error))))?;
     print(&format!("saved to {shown}\n"))?;
-    if let (Some(why), Some(backup)) = (&edited.rewritten, &backup) {
+    if let (Some(reason), Some(backup)) = (&edited.rewritten, &backup) {
         note(format_args!(
-            "the file was rewritten without its comments, because {why}; the original is {}",
+            "the file was rewritten without its comments, because {reason}; the original is {}",
             backup.display()
         ));
     }

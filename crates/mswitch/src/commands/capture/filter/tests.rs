@@ -73,7 +73,7 @@ fn theirs(code: &[Instruction], bytes: &[u8], len: u32) -> u32 {
 }
 
 /// One of a few values, so that filters match some packets and miss others.
-fn of(choices: &'static [u16]) -> BoxedStrategy<u16> {
+fn one_of(choices: &'static [u16]) -> BoxedStrategy<u16> {
     prop_oneof![4 => proptest::sample::select(choices), 1 => any::<u16>()].boxed()
 }
 
@@ -86,7 +86,7 @@ fn mac() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn tags() -> impl Strategy<Value = Vec<u8>> {
-    let tag = (prop_oneof![Just(0x8100u16), Just(0x88a8), Just(0x9100)], of(&[7, 8, 0x2007]));
+    let tag = (prop_oneof![Just(0x8100u16), Just(0x88a8), Just(0x9100)], one_of(&[7, 8, 0x2007]));
     let tag = tag.prop_map(|(tpid, tci)| [tpid.to_be_bytes(), tci.to_be_bytes()].concat()).boxed();
     prop_oneof![3 => Just(0usize..1), 1 => Just(1..3)]
         .prop_flat_map(move |count| proptest::collection::vec(tag.clone(), count))
@@ -94,7 +94,7 @@ fn tags() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
-    let ports = (of(&[80, 53, 1024]), of(&[80, 53, 77]));
+    let ports = (one_of(&[80, 53, 1024]), one_of(&[80, 53, 77]));
     let payload = proptest::collection::vec(any::<u8>(), 0..120);
     // A SYN alone is common enough to match its filter.
     let flags = prop_oneof![1 => Just(2u8), 3 => any::<u8>()];
@@ -249,5 +249,5 @@ fn mistakes_are_reported_as_libpcap_words_them() {
     assert!(error.ends_with("`man 7 pcap-filter` describes the language"), "{error}");
     assert!(compile("a\0b").unwrap_err().to_string().contains("zero byte"));
     assert!(compile("ip broadcast").unwrap_err().to_string().contains("netmask not known"));
-    assert!(!compile("").unwrap().is_empty(), "nothing asked for is everything");
+    assert!(!compile("").unwrap().is_empty(), "an empty filter keeps every packet");
 }
