@@ -120,7 +120,8 @@ fn static_stations_are_what_the_configuration_says_whatever_the_logic() {
     let (code, said) = rig.refused(&small);
     assert_eq!(code, Some(1));
     assert!(
-        said.contains("static station 52:54:00:00:00:77: no room") && said.contains("raise `max-stations`"),
+        said.contains("static station 52:54:00:00:00:77: the table is full")
+            && said.contains("raise `max-stations`"),
         "{said}"
     );
     assert_eq!(printers(), [(0, "c".to_owned()), (7, "b".to_owned())]);

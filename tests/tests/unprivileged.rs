@@ -152,7 +152,7 @@ fn files_that_the_daemon_may_not_touch_are_named() {
     let service = Service::start(&(config::bridge("br0", "learning") + &ports), &capabilities());
     for what in ["read", "write"] {
         let expected =
-            format!("cannot {what} {path}: Permission denied (os error 13); the daemon runs as user {USER},");
+            format!("cannot {what} {path}: Permission denied (os error 13); allow it for user {USER}, which");
         until("the complaint", LIMIT, || Ok(service.log().contains(&expected).then_some(())))
             .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
     }
