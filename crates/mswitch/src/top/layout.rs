@@ -94,7 +94,7 @@ mod tests {
     const COLUMNS: [Column; 3] = [
         Column { title: "NAME", cells: Cells::Words(4), rank: 0 },
         Column { title: "PACKETS", cells: Cells::Number, rank: 0 },
-        Column { title: "NOTE", cells: Cells::Words(3), rank: 1 },
+        Column { title: "MSG", cells: Cells::Words(3), rank: 1 },
     ];
 
     fn lines(width: usize) -> Vec<String> {
@@ -105,13 +105,13 @@ mod tests {
 
     #[test]
     fn wide_tables_show_everything() {
-        assert_eq!(lines(80), ["NAME         PACKETS  NOTE", "a-long-name       12  because"]);
+        assert_eq!(lines(80), ["NAME         PACKETS  MSG", "a-long-name       12  because"]);
     }
 
     #[test]
     fn words_are_shortened_before_columns_are_omitted() {
-        assert_eq!(lines(22), ["NAME    PACKETS  NOTE", "a-lon…       12  beca…"]);
-        assert_eq!(lines(18), ["NAME  PACKETS  NOTE", "a-l…       12  be…"]);
+        assert_eq!(lines(22), ["NAME    PACKETS  MSG", "a-lon…       12  beca…"]);
+        assert_eq!(lines(18), ["NAME  PACKETS  MSG", "a-l…       12  be…"]);
         assert_eq!(lines(17), ["NAME      PACKETS", "a-long-…       12"]);
     }
 
