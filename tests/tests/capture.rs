@@ -470,7 +470,10 @@ fn what_cannot_be_captured_is_refused_with_a_reason() {
         (&["br0", "--filter", "tcp prot 80"], "--filter `tcp prot 80`: "),
         (&["br0", "--filter", "tcp prot 80"], "`man 7 pcap-filter` describes the language"),
         (&["br0", "--write", "/no/such/folder/x"], "cannot write /no/such/folder/x: No such file"),
-        (&["br0", "--write", "-", "--ring-size", "1M", "--ring-files", "2"], "a ring of files cannot go to"),
+        (
+            &["br0", "--write", "-", "--ring-size", "1M", "--ring-files", "2"],
+            "a ring of files cannot be written to standard output",
+        ),
         (&["br0", "--write", "/dev/full"], "No space left on device"),
     ] {
         let errors = refused(arguments);
