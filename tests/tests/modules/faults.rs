@@ -144,3 +144,42 @@ fn what_is_no_module_is_refused_with_what_is_wrong() {
     refused(&learning, &["ageing=soon"], "`soon`");
     refused(&learning, &["aging=1"], "did you mean `ageing`");
 }
+
+/// A bridge whose module refuses to start is not just absent: every answer about it has the reason.
+#[test]
+fn a_bridge_that_does_not_run_as_configured_is_shown_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let logic = modules::wasm("tests/modules/features.c", folder.path(), &[]).unwrap();
+    let reason = "a beat of 13 bytes is too short";
+    let refusing = config::bridge("br0", &logic) + "params = { ports = \"13\" }\n";
+    let daemon = Daemon::start(&refusing).unwrap();
+    let refused = |arguments: &[&str]| {
+        let output = daemon.cli(arguments).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let status = daemon.run(&["status"]).unwrap();
+    assert!(status.contains("  failed bridge \"br0\": ") && status.contains(reason), "{status}");
+    for arguments in [&["bridge", "show", "br0"][..], &["port", "list", "br0"], &["logic", "show", "br0"]] {
+        let said = refused(arguments);
+        let expected = "bridge \"br0\" is configured, but could not be created: ";
+        assert!(said.contains(expected) && said.contains(reason), "{said}");
+    }
+    let file = daemon.path("wanted.toml");
+    std::fs::write(&file, &refusing).unwrap();
+    let output = daemon.cli(&["config", "diff", &file]).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("bridge \"br0\" does not run as configured: ") && said.contains(reason), "{said}");
+
+    // The remedy, and the same on a bridge that runs: it keeps its logic.
+    daemon.run(&["logic", "set", "br0", "hub"]).unwrap();
+    assert!(!daemon.run(&["status"]).unwrap().contains("failed"));
+    let output = daemon.cli(&["config", "apply", &file]).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let shown = daemon.run(&["bridge", "show", "br0"]).unwrap();
+    assert!(shown.contains("failed    bridge \"br0\": ") && shown.contains(reason), "{shown}");
+    assert!(daemon.run(&["status"]).unwrap().contains(reason));
+    daemon.run(&["bridge", "del", "br0"]).unwrap();
+    assert!(!daemon.run(&["status"]).unwrap().contains("failed"));
+}

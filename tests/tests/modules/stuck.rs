@@ -137,6 +137,9 @@ fn one_that_loops_is_shown_and_keeps_only_its_own_queue() {
     passes(&mut senders, 1);
     senders[1].send(&harmless(2)).unwrap();
     assert!(daemon.run(&["port", "stats", "evil", "p1"]).unwrap().contains("logic-fault"));
+    // A trace would call the module, and lose another thread to it.
+    let (code, said) = soon(&daemon, &["trace", "evil", "--packet", "in_port=p0,tcp"]);
+    assert_eq!((code, timeless(&said)), (Some(1), format!("mswitch: cannot trace: {sentence}\n")));
     // Everything can be changed; what cannot be is said.
     let (code, said) = soon(&daemon, &["logic", "set", "evil", "hub"]);
     assert_eq!((code, timeless(&said)), (Some(0), format!("mswitch: note: {sentence}\n")));
