@@ -155,7 +155,7 @@ impl Daemon {
         succeeded(&format!("mswitch {}", arguments.join(" ")), self.cli(arguments)?)
     }
 
-    /// The differences that `config diff` prints; empty when nothing differs.
+    /// The differences that `config diff` prints; empty without differences.
     pub fn differences(&self, file: Option<&str>) -> Result<String> {
         let words: Vec<&str> = ["config", "diff"].into_iter().chain(file).collect();
         let output = self.cli(&words)?;

@@ -242,7 +242,7 @@ fn everything_is_captured_once(workers: &str) {
     .unwrap();
     let errors = capture.end();
     assert!(
-        errors.contains(&format!("{expected} packets captured, of {expected} seen; ports: 2")),
+        errors.contains(&format!("{expected} packets captured of {expected} seen, on 2 ports")),
         "{errors}"
     );
     assert_eq!(packets.len() as u64, expected);
@@ -282,7 +282,7 @@ fn a_reader_that_stops_costs_the_capture_packets_and_nobody_else() {
     let passed: u64 = counted.iter().map(|port| port.received() + port.delivered()).sum();
     // Whatever was kept comes, and then what was counted.
     until("the capture to notice", LIMIT, || {
-        Ok(capture.errors().contains("the capture does not keep up").then_some(()))
+        Ok(capture.errors().contains("the capture cannot keep up").then_some(()))
     })
     .unwrap();
     let mut last = 0;
@@ -297,7 +297,7 @@ fn a_reader_that_stops_costs_the_capture_packets_and_nobody_else() {
         let at = words.windows(2).rposition(|w| format!("{} {}", w[0], w[1]).starts_with(before));
         words[at.unwrap_or_else(|| panic!("{before}: {errors}")) - 1].parse().unwrap()
     };
-    let (shown, missed) = (number("packets captured"), number("packets are"));
+    let (shown, missed) = (number("packets captured"), number("packets missing"));
     assert_eq!(shown, tshark(&capture.file, &["frame.number"]).len() as u64);
     assert!(missed > 0);
     assert_eq!(shown + missed, passed, "{errors}");
@@ -313,7 +313,7 @@ fn filter_direction_snap_length_and_count() {
     let mut capture = Capture::watching(&daemon, "three.pcapng", &arguments);
     ping(&a, "10.79.0.2", 20);
     let errors = capture.ended();
-    assert!(errors.contains("3 packets captured, of "), "{errors}");
+    assert!(errors.contains("3 packets captured of "), "{errors}");
     let fields = ["frame.interface_name", "frame.len", "frame.cap_len", "icmp.type", "frame.comment"];
     assert_eq!(tshark(&capture.file, &fields), vec![["a", "98", "60", "8", "in a, out b"]; 3]);
 
@@ -470,7 +470,10 @@ fn what_cannot_be_captured_is_refused_with_a_reason() {
         (&["br0", "--filter", "tcp prot 80"], "--filter `tcp prot 80`: "),
         (&["br0", "--filter", "tcp prot 80"], "`man 7 pcap-filter` describes the language"),
         (&["br0", "--write", "/no/such/folder/x"], "cannot write /no/such/folder/x: No such file"),
-        (&["br0", "--write", "-", "--ring-size", "1M", "--ring-files", "2"], "a ring of files cannot go to"),
+        (
+            &["br0", "--write", "-", "--ring-size", "1M", "--ring-files", "2"],
+            "a ring of files cannot be written to standard output",
+        ),
         (&["br0", "--write", "/dev/full"], "No space left on device"),
     ] {
         let errors = refused(arguments);

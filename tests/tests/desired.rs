@@ -505,7 +505,7 @@ impl Rig {
             }
         }
         let path = self.write(model);
-        assert_eq!(self.daemon.run(&["config", "diff", &path]).unwrap(), "nothing differs\n");
+        assert_eq!(self.daemon.run(&["config", "diff", &path]).unwrap(), "no differences\n");
     }
 
     /// What could not be opened says so, and heals when its namespace comes.

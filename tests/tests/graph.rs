@@ -128,7 +128,7 @@ fn a_patch_whose_peer_goes_is_down_and_comes_back() {
     let error = refused(&["port", "add", "access", "x", "--type", "patch", "--peer", "core"]);
     assert!(error.contains("`core` is not a port of a bridge: BRIDGE/PORT is expected"), "{error}");
     let error = refused(&["port", "add", "access", "x", "--type", "patch"]);
-    assert!(error.contains("`--peer` is missing: a patch port needs it"), "{error}");
+    assert!(error.contains("`--peer` is missing: required for a patch port"), "{error}");
     let error = refused(&["port", "add", "access", "x", "--type", "patch", "--peer", "core/access"]);
     assert!(error.contains("the connection to core/access"), "{error}");
     let error = refused(&["logic", "set", "access", "chain", "--param", "1=chain 1=hub"]);

@@ -409,7 +409,7 @@ fn it_changes_while_packets_flow() {
     let traffic = Background::start(rig.options(2000.0, Duration::from_secs(3600))).unwrap();
     collector.wait_for("samples as the file says", |flows| flows.len() > 10);
     assert!(collector.flows().iter().all(|flow| flow.rate == 100 && flow.header.len() <= 64));
-    assert_eq!(rig.daemon.run(&["config", "diff"]).unwrap(), "nothing differs\n");
+    assert_eq!(rig.daemon.run(&["config", "diff"]).unwrap(), "no differences\n");
     let bridges = rig.daemon.json(&["bridge", "list"]).unwrap();
     assert_eq!(bridges["bridges"][0]["observers"], 0, "neither a capture nor a trace looks on");
 

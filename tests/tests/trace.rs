@@ -223,13 +223,10 @@ fn a_packet_may_be_written_as_text() {
         complain(&["--packet", "in_port=p0,tpc"]),
         "mswitch: --packet: unknown protocol `tpc`; did you mean `tcp`?\n"
     );
-    assert_eq!(
-        complain(&["--packet", "tcp"]),
-        "mswitch: the port that the packet comes from is missing; add --port PORT\n"
-    );
+    assert_eq!(complain(&["--packet", "tcp"]), "mswitch: the ingress port is missing; add --port PORT\n");
     assert_eq!(
         complain(&["--port", "p1", "--packet", "in_port=p0,tcp"]),
-        "mswitch: the packet comes from `p1` by --port, and from `p0` by `in_port`; name one port\n"
+        "mswitch: --port names `p1`, and `in_port` names `p0`; name one ingress port\n"
     );
 }
 

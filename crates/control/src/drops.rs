@@ -107,9 +107,8 @@ fn about(reason: DropReason) -> (&'static str, &'static str) {
 pub fn reference() -> String {
     let mut text = String::from(
         "# Reasons for drops\n\n\
-         Generated from the program; `mswitch port reasons` prints it. `mswitch port stats`, captures, traces and metrics use\n\
-         these names. A drop counts in `rx` at the port that received the packet, or in `tx` at the port that should have\n\
-         sent it.\n\n\
+         Output of `mswitch port reasons --markdown`. `mswitch port stats`, captures, traces and metrics use these names.\n\
+         A drop counts in `rx` at the ingress port, or in `tx` at the egress port.\n\n\
          | reason | counted in | meaning | next step |\n| --- | --- | --- | --- |\n",
     );
     for Reason { name, counted, meaning, advice } in all() {

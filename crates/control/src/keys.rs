@@ -170,9 +170,9 @@ pub fn names(keys: &[Key]) -> Vec<&'static str> {
 pub fn reference() -> String {
     let mut text = String::from(
         "# Configuration reference\n\n\
-         Generated from the program; `mswitch config reference` prints it. `mswitch config check FILE` checks a file without a\n\
-         daemon: it prints every mistake with line and column, or the number of bridges and ports. A key without a default is\n\
-         required. Flags of the command line have the names of the keys: `mtu = 1500` is `--mtu 1500`.\n",
+         Output of `mswitch config reference`. `mswitch config check FILE` prints every mistake in a file, with line and\n\
+         column, or else the number of bridges and ports; it needs no daemon. Keys without a default are required. Flags of\n\
+         the command line are named after the keys: `mtu = 1500` is `--mtu 1500`.\n",
     );
     for (header, keys) in [
         ("[daemon]", DAEMON),

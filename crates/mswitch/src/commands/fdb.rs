@@ -17,7 +17,7 @@ pub(super) async fn run(client: &mut Client, command: FdbCommand) -> Result<(), 
         FdbCommand::Flush { bridge, port } => {
             let request = proto::FlushFdbRequest { bridge, port: port.unwrap_or_default() };
             let flushed = client.flush_fdb(request).await?.into_inner();
-            print(&format!("{} addresses forgotten\n", render::units::count(flushed.entries)))
+            print(&format!("{} addresses removed\n", render::units::count(flushed.entries)))
         }
         FdbCommand::Add { bridge, mac, port, vlan } => {
             client.add_fdb_entry(proto::AddFdbEntryRequest { bridge, mac, vlan, port }).await?;

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use control::proto::{Applied, KeyChange};
 
-/// The differences: each object with its keys.
+/// Lists the differences, each object with its keys.
 pub(crate) fn differences(applied: &Applied) -> String {
     if applied.differences.is_empty() {
-        return "nothing differs\n".into();
+        return "no differences\n".into();
     }
     let mut text = String::new();
     for difference in &applied.differences {
@@ -26,7 +26,7 @@ pub(crate) fn differences(applied: &Applied) -> String {
     text
 }
 
-/// The differences, and whether they were applied.
+/// Lists the differences and the outcome of applying them.
 pub(crate) fn applied(applied: &Applied, file: &Path, dry_run: bool) -> String {
     let file = file.display();
     let differences = differences(applied);
@@ -38,9 +38,9 @@ pub(crate) fn applied(applied: &Applied, file: &Path, dry_run: bool) -> String {
     let failed = applied.outcomes.iter().filter(|outcome| !outcome.trouble.is_empty()).count();
     let failed = if failed > 0 { format!("; {failed} failed") } else { String::new() };
     match counts.is_empty() {
-        _ if dry_run => format!("{differences}dry run: {file} is not applied\n"),
-        true => format!("{differences}{file} is applied{failed}\n"),
-        false => format!("{differences}{file} is applied: {}{failed}\n", counts.join(", ")),
+        _ if dry_run => format!("{differences}dry run: {file} was not applied\n"),
+        true => format!("{differences}{file} was applied{failed}\n"),
+        false => format!("{differences}{file} was applied: {}{failed}\n", counts.join(", ")),
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_say_what_happens() {
+    fn signs_mark_added_removed_and_changed_objects() {
         let key = |from: &str, to: &str| KeyChange { key: "mtu".into(), from: from.into(), to: to.into() };
         let difference = |kind: &str, key| Difference {
             object: "bridge \"br0\", port \"a\"".into(),
@@ -86,15 +86,15 @@ mod tests {
         let file = Path::new("/etc/m.toml");
         assert_eq!(
             super::applied(&applied, file, true),
-            format!("{shown}dry run: /etc/m.toml is not applied\n")
+            format!("{shown}dry run: /etc/m.toml was not applied\n")
         );
         assert_eq!(
             super::applied(&applied, file, false),
-            format!("{shown}/etc/m.toml is applied: 1 added, 1 changed, 1 removed\n")
+            format!("{shown}/etc/m.toml was applied: 1 added, 1 changed, 1 removed\n")
         );
         let outcome = Outcome { trouble: "no".into(), ..Outcome::default() };
         let none = Applied { outcomes: vec![outcome], ..Applied::default() };
-        assert_eq!(super::applied(&none, file, false), "nothing differs\n/etc/m.toml is applied; 1 failed\n");
-        assert_eq!(differences(&Applied::default()), "nothing differs\n");
+        assert_eq!(super::applied(&none, file, false), "no differences\n/etc/m.toml was applied; 1 failed\n");
+        assert_eq!(differences(&Applied::default()), "no differences\n");
     }
 }
