@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bench::port::{Device, PortSpec};
-use e2e::judges::{Bystanders, Footprint};
+use e2e::impact::{Bystanders, Footprint};
 use e2e::{Cgroup, Daemon, Running, config, exclusive, long, seconds};
 use fastrand::Rng;
 

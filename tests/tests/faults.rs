@@ -205,7 +205,7 @@ fn wrong_lengths_and_messages() {
     // Out of turn, and with descriptors where none or one belong.
     for message in [Message::Ack, Message::Connect { if_name: String::new() }] {
         let peer = Peer::connect(&rig.socket()).unwrap();
-        peer.say(&message, None).unwrap();
+        peer.send_message(&message, None).unwrap();
         assert!(peer.refusal().unwrap().contains("unexpected"));
     }
     let init = Message::Init(Init {
@@ -217,7 +217,7 @@ fn wrong_lengths_and_messages() {
     });
     let stdin = std::io::stdin();
     let peer = Peer::connect(&rig.socket()).unwrap();
-    peer.say(&init, Some(stdin.as_fd())).unwrap();
+    peer.send_message(&init, Some(stdin.as_fd())).unwrap();
     assert!(peer.refusal().unwrap().contains("with a file descriptor"));
     let peer = Peer::connect(&rig.socket()).unwrap();
     send_bytes(peer.socket(), &init.encode(), &[stdin.as_fd(); 4]).unwrap();
@@ -232,19 +232,22 @@ fn wrong_lengths_and_messages() {
         let peer = Peer::connect(&rig.socket()).unwrap();
         peer.ask(&init, None).unwrap();
         let file = memfd(4096).unwrap();
-        peer.say(&message, with_file.then(|| file.as_fd())).unwrap();
+        peer.send_message(&message, with_file.then(|| file.as_fd())).unwrap();
         rig.daemon.wait_down("br1", "bad", expected).unwrap();
     }
     // Once connected there is nothing left to say.
     for message in [init, Message::Ack, Message::Connect { if_name: "again".to_string() }] {
         let hostile = rig.connect();
-        hostile.peer.say(&message, None).unwrap();
+        hostile.peer.send_message(&message, None).unwrap();
         assert!(hostile.refusal().unwrap().contains("unexpected"));
         rig.daemon.wait_down("br1", "bad", "unexpected").unwrap();
     }
     let hostile = rig.connect();
     // A reason that would paint the terminal of who reads it.
-    hostile.peer.say(&Message::Disconnect { code: 7, reason: "\u{1b}[31mbye".to_string() }, None).unwrap();
+    hostile
+        .peer
+        .send_message(&Message::Disconnect { code: 7, reason: "\u{1b}[31mbye".to_string() }, None)
+        .unwrap();
     let reason = rig.daemon.wait_down("br1", "bad", "bye").unwrap();
     assert!(!reason.contains('\u{1b}'), "{reason:?}");
     let hostile = rig.connect();
@@ -317,7 +320,7 @@ fn wrong_rings() {
     ];
     for (ring, expected) in wrong {
         let peer = begin();
-        peer.say(&Message::AddRing(ring), Some(event.as_fd())).unwrap();
+        peer.send_message(&Message::AddRing(ring), Some(event.as_fd())).unwrap();
         let reason = peer.refusal().unwrap();
         assert!(reason.contains(expected), "{reason}");
         rig.daemon.wait_down("br1", "bad", expected).unwrap();
@@ -325,20 +328,20 @@ fn wrong_rings() {
     // Descriptors that are no eventfd.
     for fd in [std::io::stdin().as_fd(), file.as_fd()] {
         let peer = begin();
-        peer.say(&Message::AddRing(good), Some(fd)).unwrap();
+        peer.send_message(&Message::AddRing(good), Some(fd)).unwrap();
         assert!(peer.refusal().unwrap().contains("not an eventfd"));
         rig.daemon.wait_down("br1", "bad", "not an eventfd").unwrap();
     }
     // A ring without its cookie.
     let peer = begin();
     peer.ask(&Message::AddRing(good), Some(event.as_fd())).unwrap();
-    peer.say(&Message::Connect { if_name: "x".to_string() }, None).unwrap();
+    peer.send_message(&Message::Connect { if_name: "x".to_string() }, None).unwrap();
     assert!(peer.refusal().unwrap().contains("cookie"));
     rig.daemon.wait_down("br1", "bad", "cookie").unwrap();
     // Rings one after another until there are too many.
     let peer = begin();
     for index in 0.. {
-        peer.say(&Message::AddRing(AddRing { index, ..good }), Some(event.as_fd())).unwrap();
+        peer.send_message(&Message::AddRing(AddRing { index, ..good }), Some(event.as_fd())).unwrap();
         if let Some(Message::Disconnect { reason, .. }) = peer.receive().unwrap() {
             assert!(reason.contains("more than"), "{reason}");
             break;

@@ -297,7 +297,9 @@ mod tests {
             refused("max-stations", "0"),
             "`max-stations`: `0` is not a number of stations; expected 1 to 8192, or `off` for any number"
         );
-        assert!(refused("stations", "x").starts_with("`stations`: `x` is not a MAC address: expected six pairs"));
+        assert!(
+            refused("stations", "x").starts_with("`stations`: `x` is not a MAC address: expected six pairs")
+        );
         assert!(refused("stations", "01:00:5e:00:00:01").contains("is a group of stations"));
         assert!(
             refused("stations", &["52:54:00:00:00:01"; 257].join(",")).contains("257 entries are too many")

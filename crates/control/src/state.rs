@@ -416,7 +416,9 @@ mod tests {
         let before = bridge.logic.clone();
         let mut other = wanted.bridges[0].clone();
         other.stations.push(StationConfig { mac: mac(5), ..other.stations[0].clone() });
-        for (max, said) in [("1", "static station 02:00:00:00:00:05: the table is full"), ("0", "cannot be `0`")] {
+        for (max, said) in
+            [("1", "static station 02:00:00:00:00:05: the table is full"), ("0", "cannot be `0`")]
+        {
             other.logic.params = vec![("max-stations".into(), max.into())];
             let refusal = state.set_logic(bridge, &other).unwrap_err().to_string();
             assert!(refusal.contains(said), "{refusal}");

@@ -530,7 +530,10 @@ fn values_of_the_type() {
         "type = \"memif\"\npath = \"/no/dir/a\"\n",
         "f.toml:6:8: path: /no/dir is not a directory; create it",
     );
-    starts("type = \"tap\"\nmac = \"xx\"\n", "f.toml:6:7: `mac`: `xx` is not a MAC address: expected six pairs");
+    starts(
+        "type = \"tap\"\nmac = \"xx\"\n",
+        "f.toml:6:7: `mac`: `xx` is not a MAC address: expected six pairs",
+    );
     starts("type = \"tap\"\naddresses = [\"10.0.0.1\"]\n", "f.toml:6:13: `addresses`: `10.0.0.1` is not an");
 }
 
