@@ -55,7 +55,7 @@ fn sigterm_removes_interfaces_and_sockets() {
     rig.traffic_passes();
 }
 
-/// `mswitch events` ends with a stderr when the daemon ends.
+/// `mswitch events` ends with a message when the daemon ends.
 #[test]
 fn watching_events_ends_with_the_daemon() {
     let mut rig = rig();
