@@ -332,18 +332,18 @@ fn stages(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>) {
 /// Runs the operations of one stage; `open` are the packets offered to it, if not all.
 fn decide(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>, open: Option<&[usize]>) {
     while !script.is_empty() {
-        let [what, which, a, b] = script.array();
+        let [choice, which, a, b] = script.array();
         let (number, port) = (usize::from(which), usize::from(a) % (2 + batch.live_ports().len()));
-        let v = match (model.versions.len(), what & 0x80) {
+        let v = match (model.versions.len(), choice & 0x80) {
             (0, _) => None,
             (n, 0) => Some(number % n),
             (n, _) => Some(n - 1 - number % n),
         };
         let to = PortIndex(port as u16);
-        if what & 0x7f == 0x7f {
+        if choice & 0x7f == 0x7f {
             return;
         }
-        if what % 21 == 20 {
+        if choice % 21 == 20 {
             let len = usize::from(a) * usize::from(b) % 700;
             let bytes: Vec<u8> = script.slice(len % 40).iter().copied().cycle().take(len).collect();
             let offload = Offload { needs_csum: which & 1 == 1, csum_start: which.into(), ..Offload::NONE };
@@ -353,7 +353,7 @@ fn decide(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>, open
         }
         let Some((n, v)) = v.and_then(|n| Some((n, batch.version(n)?))) else { continue };
         let same = |is: Option<VersionId>, model: Option<usize>| assert_eq!(is.map(VersionId::number), model);
-        match what % 21 {
+        match choice % 21 {
             0..=2 => {
                 batch.send(v, to);
                 model.send(n, port);

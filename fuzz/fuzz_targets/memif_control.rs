@@ -192,8 +192,8 @@ enum Kind {
 
 /// Builds a message, mostly the next one of a handshake and mostly valid.
 fn message(from: &mut Bytes<'_>, step: u32, progressed: &Progressed) -> ([u8; MESSAGE_SIZE], Kind) {
-    let [what, variant] = from.array();
-    let (message, kind) = match (what % 16, step) {
+    let [choice, variant] = from.array();
+    let (message, kind) = match (choice % 16, step) {
         (0, _) => {
             let mut bytes = from.array::<MESSAGE_SIZE>();
             bytes[0] %= 10;
@@ -233,7 +233,7 @@ fn message(from: &mut Bytes<'_>, step: u32, progressed: &Progressed) -> ([u8; ME
         _ => (Message::Connect { if_name: String::from_utf8_lossy(from.slice(6)).into() }, Kind::None),
     };
     let mut bytes = message.encode();
-    if what & 0xf0 == 0xf0 {
+    if choice & 0xf0 == 0xf0 {
         let [at, value] = from.array();
         bytes[usize::from(at) % MESSAGE_SIZE] = value;
     }
@@ -242,9 +242,9 @@ fn message(from: &mut Bytes<'_>, step: u32, progressed: &Progressed) -> ([u8; ME
 
 /// Returns the descriptor that the message expects, unless the input chooses another.
 fn descriptor(from: &mut Bytes<'_>, kind: Kind, fresh: &mut Option<OwnedFd>) -> Option<OwnedFd> {
-    let what = from.u8();
+    let choice = from.u8();
     FILES.with(|files| {
-        let file = match (kind, what) {
+        let file = match (kind, choice) {
             (Kind::None, 0..=250) => return None,
             (Kind::Memory, 0..=160) => &files.memory,
             (Kind::Memory, 161..=220) => {
@@ -253,7 +253,7 @@ fn descriptor(from: &mut Bytes<'_>, kind: Kind, fresh: &mut Option<OwnedFd>) -> 
             }
             (Kind::Event, 0..=220) => files.others.first()?,
             (_, 255) => return None,
-            _ => files.others.get(usize::from(what) % files.others.len())?,
+            _ => files.others.get(usize::from(choice) % files.others.len())?,
         };
         file.try_clone().ok()
     })
@@ -315,18 +315,18 @@ fn client(from: &mut Bytes<'_>) {
         if from.is_empty() {
             break;
         }
-        let what = from.u8();
-        let bytes = match (what % 32, step) {
+        let choice = from.u8();
+        let bytes = match (choice % 32, step) {
             (0, _) => from.array(),
             (1, _) => Message::Connected { if_name: String::from_utf8_lossy(from.slice(40)).into() }.encode(),
             (2, _) => Message::disconnect(String::from_utf8_lossy(from.slice(100))).encode(),
             (3, _) | (_, 0) => Message::Hello(Hello {
                 name: "server".into(),
-                min_version: if what & 0x40 == 0 { VERSION } else { from.u16() },
-                max_version: if what & 0x80 == 0 { VERSION } else { from.u16() },
+                min_version: if choice & 0x40 == 0 { VERSION } else { from.u16() },
+                max_version: if choice & 0x80 == 0 { VERSION } else { from.u16() },
                 max_region: from.u16(),
-                max_m2s_ring: if what & 0x20 == 0 { u16::from(from.u8() % 8) } else { from.u16() },
-                max_s2m_ring: if what & 0x20 == 0 { u16::from(from.u8() % 8) } else { from.u16() },
+                max_m2s_ring: if choice & 0x20 == 0 { u16::from(from.u8() % 8) } else { from.u16() },
+                max_s2m_ring: if choice & 0x20 == 0 { u16::from(from.u8() % 8) } else { from.u16() },
                 max_log2_ring_size: from.u8(),
             })
             .encode(),

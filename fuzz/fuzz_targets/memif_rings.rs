@@ -199,12 +199,12 @@ impl Peer {
         correct: &mut bool,
     ) -> Option<(Self, Arc<dyn Egress>)> {
         memory.borrow_mut().reset();
-        let [what, log2, size] = from.array();
+        let [choice, log2, size] = from.array();
         let log2 = 1 + log2 % 6;
         let start = from.u16();
-        let (role, up, down, start) = if what & 1 == 0 {
+        let (role, up, down, start) = if choice & 1 == 0 {
             let (mut s2m, mut m2s) = (0, 2048);
-            if what & 2 != 0 {
+            if choice & 2 != 0 {
                 // Anywhere, possibly overlapping.
                 (s2m, m2s) = (u32::from(from.u16()), u32::from(from.u16()));
                 *correct = false;
@@ -212,7 +212,7 @@ impl Peer {
             let ring = |flags, offset| AddRing {
                 flags,
                 index: 0,
-                region: u16::from(what & 2 != 0 && what & 0x80 != 0),
+                region: u16::from(choice & 2 != 0 && choice & 0x80 != 0),
                 offset,
                 log2_ring_size: log2,
                 private_hdr_size: 0,
@@ -453,9 +453,9 @@ impl<'f, 'd> World<'f, 'd> {
             if self.from.is_empty() {
                 break;
             }
-            let what = self.from.u8();
-            let peer = usize::from(what >> 7);
-            match what % 16 {
+            let choice = self.from.u8();
+            let peer = usize::from(choice >> 7);
+            match choice % 16 {
                 0..=2 => self.peers[peer].push(self.from),
                 3 | 4 => {
                     let sent = self.sink.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -538,8 +538,8 @@ impl<'f, 'd> World<'f, 'd> {
 
     /// Schedules an interference for the next delivery.
     fn meddle(&mut self, peer: usize) {
-        let [after, what] = self.from.array();
-        if what % 3 == 0 {
+        let [after, choice] = self.from.array();
+        if choice % 3 == 0 {
             self.ordered = false;
             let (bridge, packets) = (self.bridge.clone(), packets(self.from));
             rings::schedule(
@@ -583,14 +583,14 @@ struct Write {
 
 impl Write {
     fn read(from: &mut Bytes<'_>, peer: &Peer) -> Self {
-        let what = from.u8();
-        let ring = if what & 0x40 == 0 { &peer.up } else { &peer.down };
+        let choice = from.u8();
+        let ring = if choice & 0x40 == 0 { &peer.up } else { &peer.down };
         let (ring_region, ring_at) = (usize::from(ring.region), ring.offset as usize);
-        match what % 8 {
+        match choice % 8 {
             // An index, arbitrary or near its current value.
             0..=2 => {
-                let field = if what & 0x20 == 0 { 6 } else { 64 };
-                let value = match what % 8 {
+                let field = if choice & 0x20 == 0 { 6 } else { 64 };
+                let value = match choice % 8 {
                     0 => from.u16(),
                     _ => peer.read_index(ring, field).wrapping_add_signed(i16::from(from.u8() as i8)),
                 };
@@ -599,7 +599,7 @@ impl Write {
             // One field of a descriptor, or all.
             3..=5 => {
                 let (region, at) = Peer::slot(ring, u16::from(from.u8()));
-                match what % 8 {
+                match choice % 8 {
                     3 => Self { region, at, bytes: from.array::<16>().into() },
                     4 => Self { region, at: at + from.below(12), bytes: from.array::<2>().into() },
                     _ => {

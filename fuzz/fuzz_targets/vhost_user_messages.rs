@@ -317,8 +317,8 @@ impl World {
                     }
                     true
                 }
-                what => {
-                    let (bytes, count) = self.request(what, from);
+                choice => {
+                    let (bytes, count) = self.request(choice, from);
                     let fds = descriptors(count, from, &mut self.fresh);
                     self.send(bytes, fds)
                 }
@@ -332,12 +332,12 @@ impl World {
     }
 
     /// Builds a request and returns the kind of its descriptors.
-    fn request(&mut self, what: usize, from: &mut Bytes<'_>) -> (Vec<u8>, Kind) {
+    fn request(&mut self, choice: usize, from: &mut Bytes<'_>) -> (Vec<u8>, Kind) {
         let number = |from: &mut Bytes<'_>| {
             let ring = from.u8();
             RingNumber { ring: u32::from(ring % 7), number: u32::from(from.u8()) }
         };
-        let request = match what {
+        let request = match choice {
             0 => {
                 // Anything with a code that may be known.
                 let [code, flags, size] = from.array();
@@ -409,7 +409,7 @@ impl World {
             11..=13 => {
                 let [ring, absent] = from.array();
                 let at = RingDescriptor { ring: ring % 7, present: absent < 250 };
-                match what {
+                match choice {
                     11 => Request::SetVringKick(at),
                     12 => Request::SetVringCall(at),
                     _ => Request::SetVringErr(at),
@@ -558,19 +558,19 @@ enum Kind {
 
 /// Returns the descriptors that a request expects, unless the input chooses others or another number.
 fn descriptors(kind: Kind, from: &mut Bytes<'_>, fresh: &mut Option<OwnedFd>) -> Vec<OwnedFd> {
-    let what = from.u8();
+    let choice = from.u8();
     let count = match kind {
         Kind::None => 0,
         Kind::Memory(count) => count,
         Kind::Event => 1,
     };
-    let count = if what < 245 { count } else { usize::from(from.u8() % 9) };
+    let count = if choice < 245 { count } else { usize::from(from.u8() % 9) };
     FILES.with(|files| {
         let one = |i: usize| {
-            let odd = (210..245).contains(&what) && i == 0;
+            let odd = (210..245).contains(&choice) && i == 0;
             let file = match kind {
-                _ if odd => files.others[usize::from(what) % files.others.len()].try_clone(),
-                Kind::Memory(_) if what >= 150 => match fresh {
+                _ if odd => files.others[usize::from(choice) % files.others.len()].try_clone(),
+                Kind::Memory(_) if choice >= 150 => match fresh {
                     Some(file) => file.try_clone(),
                     None => {
                         *fresh = memory(FILE).ok();

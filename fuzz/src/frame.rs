@@ -131,8 +131,8 @@ fn built(from: &mut Bytes<'_>) -> Frame {
 /// Makes up to seven changes; none at the end of the input.
 fn disagree(from: &mut Bytes<'_>, bytes: &mut Vec<u8>, claim: &mut Offload) {
     for _ in 0..from.below(8) {
-        let [what, at, value] = from.array();
-        match what % 6 {
+        let [choice, at, value] = from.array();
+        match choice % 6 {
             0 | 1 => {
                 if let Some(byte) = bytes.get_mut(usize::from(at)) {
                     *byte ^= value;

@@ -133,8 +133,8 @@ impl<'m> World<'m> {
             if input.is_empty() {
                 break;
             }
-            let what = input.u8();
-            match if what < 240 { what % 12 } else { what } {
+            let choice = input.u8();
+            match if choice < 240 { choice % 12 } else { choice } {
                 0..=2 => self.offer(input),
                 3 => self.scribble(input),
                 4 => self.descriptor(input),

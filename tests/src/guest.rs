@@ -217,17 +217,17 @@ fn kernel() -> Result<PathBuf> {
     let archive = find(fresh.path(), ".deb")?;
     let tree = fresh.path().join("tree");
     output("dpkg", &[Path::new("-x"), &archive, &tree])?;
-    let kept = fresh.path().join("kept");
-    fs::create_dir(&kept)?;
-    fs::rename(find(&tree.join("boot"), "vmlinuz")?, kept.join("vmlinuz"))?;
+    let folder = fresh.path().join("folder");
+    fs::create_dir(&folder)?;
+    fs::rename(find(&tree.join("boot"), "vmlinuz")?, folder.join("vmlinuz"))?;
     let modules = find(&tree.join("lib/modules"), "")?.join("kernel");
     for module in MODULES {
         let file = modules.join(format!("{module}.ko"));
         if let (true, Some(name)) = (file.exists(), file.file_name()) {
-            fs::copy(&file, kept.join(name))?;
+            fs::copy(&file, folder.join(name))?;
         }
     }
-    fs::rename(&kept, &target_folder)?;
+    fs::rename(&folder, &target_folder)?;
     Ok(target_folder)
 }
 

@@ -8,8 +8,8 @@ use crate::{Error, Result};
 
 /// The repository's folder.
 fn repository() -> Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().map(Path::to_owned).ok_or_else(|| Error::new("the tests are not in a repository"))
+    let tests_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests_folder.parent().map(Path::to_owned).ok_or_else(|| Error::new("the tests are not in a repository"))
 }
 
 /// Compiles a C file of the repository to WebAssembly in a folder; returns the name of its logic. `more` has further

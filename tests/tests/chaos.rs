@@ -76,8 +76,8 @@ enum Action {
         kind: usize,
     },
     /// Connect or disconnect two correct clients.
-    Honest {
-        come: bool,
+    Extra {
+        connect: bool,
     },
     AddPort {
         port: usize,
@@ -109,12 +109,12 @@ enum Action {
 struct Plan {
     random: Rng,
     ports: [bool; PORTS],
-    honest: bool,
+    extra: bool,
 }
 
 impl Plan {
     fn new(seed: u64) -> Plan {
-        Plan { random: Rng::with_seed(seed), ports: [false; PORTS], honest: false }
+        Plan { random: Rng::with_seed(seed), ports: [false; PORTS], extra: false }
     }
 }
 
@@ -135,8 +135,8 @@ impl Iterator for Plan {
             0..30 => Action::Attack { attack: ATTACKS[random.usize(..ATTACKS.len())], kind },
             30..40 => Action::Kill { kind },
             40..48 => {
-                self.honest = !self.honest;
-                Action::Honest { come: self.honest }
+                self.extra = !self.extra;
+                Action::Extra { connect: self.extra }
             }
             48..68 => match (self.ports[port], random.bool()) {
                 (false, _) => {
@@ -168,7 +168,7 @@ struct Chaos {
     daemon: Daemon,
     group: Cgroup,
     pairs: Vec<Bystanders>,
-    honest: Option<Bystanders>,
+    extra: Option<Bystanders>,
     attackers: [Option<Killed>; KINDS.len()],
     capture: Option<Killed>,
 }
@@ -197,8 +197,8 @@ impl Chaos {
             + &config::vhost_user("bad", STORM)
             + &config::memif("feed-memif", 3, "")
             + &config::memif("feed", 4, "")
-            + &config::memif("honest", 5, "")
-            + &config::vhost_user("vhonest", "")
+            + &config::memif("extra", 5, "")
+            + &config::vhost_user("vextra", "")
             // The attackers' packets are not flooded while their ports are down.
             + &station("02:00:00:00:0b:01", "bad-memif")
             + &station("02:00:00:00:0b:02", "bad")
@@ -212,7 +212,7 @@ impl Chaos {
             Bystanders::start("vhost-user", front_end(&daemon, "vleft"), front_end(&daemon, "vright"))
                 .unwrap(),
         ];
-        Chaos { daemon, group, pairs, honest: None, attackers: [None, None], capture: None }
+        Chaos { daemon, group, pairs, extra: None, attackers: [None, None], capture: None }
     }
 
     /// Runs the command line client, which must succeed within the limit.
@@ -233,11 +233,11 @@ impl Chaos {
                 self.attackers[*kind] = Some(Killed(command.spawn().unwrap()));
             }
             Action::Kill { kind } => self.attackers[*kind] = None,
-            Action::Honest { come: true } => {
-                let (left, right) = (self.daemon.memif("memif", 5), front_end(&self.daemon, "vhonest"));
-                self.honest = Some(Bystanders::start("the additional clients", left, right).unwrap());
+            Action::Extra { connect: true } => {
+                let (left, right) = (self.daemon.memif("memif", 5), front_end(&self.daemon, "vextra"));
+                self.extra = Some(Bystanders::start("the additional clients", left, right).unwrap());
             }
-            Action::Honest { come: false } => self.dismiss(),
+            Action::Extra { connect: false } => self.dismiss(),
             Action::AddPort { port } => {
                 let (name, id) = (name(*port), (10 + port).to_string());
                 let socket = self.daemon.path(if port % 2 == 0 { "memif" } else { &name });
@@ -287,7 +287,7 @@ impl Chaos {
 
     /// Disconnects the additional clients, which must have lost nothing.
     fn dismiss(&mut self) {
-        if let Some(pair) = self.honest.take() {
+        if let Some(pair) = self.extra.take() {
             pair.finish().unwrap();
         }
     }

@@ -25,7 +25,7 @@ const BASH: &str = r#"
     _mswitch mswitch "${LINE##*[ =:]}" ''
     printf '%s\n' "${COMPREPLY[@]}""#;
 const ZSH: &str = r#"
-    # The completion system needs a terminal; what it would be told is printed instead.
+    # The completion system needs a terminal; its input is printed instead.
     compdef() { : }
     _describe() { print -rl -- ${(P)3} }
     source <(mswitch completion zsh)

@@ -79,7 +79,7 @@ enum Edit {
     DelStation(&'static str, (u16, &'static str)),
 }
 
-/// Interface through which a change is made.
+/// Interface through which a change is requested.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     CommandLine,
@@ -169,7 +169,7 @@ fn random_edit(rng: &mut Rng, model: &mut Model, later: bool) -> Option<Edit> {
 /// The daemon under test and the interfaces to it.
 struct Rig {
     daemon: Daemon,
-    here: Netns,
+    netns: Netns,
     /// Name of a namespace that is created later.
     later: String,
     runtime: Runtime,
@@ -186,8 +186,8 @@ impl Rig {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let client = runtime.block_on(connect(Path::new(&daemon.path("ctl")))).unwrap();
-        let (here, later, tag) = (Netns::new().unwrap(), unique("la"), unique("i"));
-        Rig { daemon, here, later, runtime, client, tag }
+        let (netns, later, tag) = (Netns::new().unwrap(), unique("la"), unique("i"));
+        Rig { daemon, netns, later, runtime, client, tag }
     }
 
     fn interface(&self, bridge: &str, port: &str) -> String {
@@ -202,7 +202,7 @@ impl Rig {
                     + PORTS.iter().position(|other| *other == name).unwrap();
                 return vec![("path", self.daemon.path("more")), ("id", id.to_string())];
             }
-            Kind::Tap => self.here.name().to_owned(),
+            Kind::Tap => self.netns.name().to_owned(),
             Kind::Later => self.later.clone(),
         };
         vec![("interface", self.interface(bridge, name)), ("netns", netns)]
@@ -350,7 +350,7 @@ impl Rig {
         };
         let options = options.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let client = &mut self.client;
-        let made = self.runtime.block_on(async {
+        let reply = self.runtime.block_on(async {
             match edit.clone() {
                 Edit::AddBridge(name) => {
                     client
@@ -436,7 +436,7 @@ impl Rig {
                 }
             }
         });
-        made.unwrap_or_else(|status| panic!("{edit:?}: {status}"));
+        reply.unwrap_or_else(|status| panic!("{edit:?}: {status}"));
     }
 
     /// Compares the running configuration with the model.
@@ -467,7 +467,7 @@ impl Rig {
             if port.kind == Kind::Tap {
                 assert_eq!(runs["link"], if port.up { "up" } else { "down" }, "{runs}");
                 let path = format!("/sys/class/net/{}/mtu", self.interface(bridge, name));
-                let mtu = self.here.run(&["cat", &path]).unwrap();
+                let mtu = self.netns.run(&["cat", &path]).unwrap();
                 assert_eq!(mtu.trim(), if port.mtu == 0 { "1500".into() } else { port.mtu.to_string() });
             }
         }

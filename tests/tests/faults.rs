@@ -146,7 +146,7 @@ fn frame(first: u8) -> [u8; 64] {
     frame
 }
 
-/// Asserts that a file is assert_refused for this reason.
+/// Asserts that a file is refused for this reason.
 fn assert_file_refused(rig: &Rig, file: OwnedFd, size: u64, reason: &str) {
     let config = HostileConfig { file: Some(file), region_size: Some(size), ..rig.good() };
     assert_refused(rig, config, reason);

@@ -105,8 +105,8 @@ fn migrate(device: &str) {
         + &config::vhost_user("g2", "")
         + &config::tap("blue", "eth0", blue.name(), &["10.92.0.9/24"], "");
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
-    let mut here = start_qemu(&daemon, "g1", device, false);
-    here.wait_for("booted", BOOT).unwrap();
+    let mut source = start_qemu(&daemon, "g1", device, false);
+    source.wait_for("booted", BOOT).unwrap();
     until("the guest to answer", BOOT, || {
         Ok(blue.run(&["ping", "-q", "-c", "20", "-i", "0.05", "-W", "5", "10.92.0.1"]).ok().map(drop))
     })
@@ -117,15 +117,15 @@ fn migrate(device: &str) {
     let (grace, migrations) = bound();
     for _ in 0..migrations {
         at = if at == "g1" { "g2" } else { "g1" };
-        let mut there = start_qemu(&daemon, at, device, true);
+        let mut destination = start_qemu(&daemon, at, device, true);
         let pings = Pings::start(&blue);
         pings.wait(20);
-        let migration = here.migrate(&mut there, BOOT).unwrap();
+        let migration = source.migrate(&mut destination, BOOT).unwrap();
         pings.wait(50);
         let gap = pings.longest_gap();
         println!("{device}: {:?} without answers, {migration:?}", gap);
         excess.push(gap.saturating_sub(migration.downtime));
-        here = there;
+        source = destination;
     }
     excess.sort_unstable();
     assert!(excess[migrations / 2] <= grace, "time without answers beyond the downtime: {excess:?}");
@@ -136,19 +136,19 @@ fn migrate(device: &str) {
         (0..if long() { 200 << 20 } else { 20 << 20 }).map(|_| random.u8(..)).collect()
     };
     let (sent, hurry) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let mut there = start_qemu(&daemon, if at == "g1" { "g2" } else { "g1" }, device, true);
+    let mut destination = start_qemu(&daemon, if at == "g1" { "g2" } else { "g1" }, device, true);
     std::thread::scope(|scope| {
         scope.spawn(|| blue.enter(|| send(&file, &sent, &hurry)).unwrap());
         until("the transfer to start", BOOT, || Ok((sent.load(Ordering::SeqCst) > 1 << 20).then_some(())))
             .unwrap();
         let start = Instant::now();
-        let migration = here.migrate(&mut there, BOOT).unwrap();
+        let migration = source.migrate(&mut destination, BOOT).unwrap();
         let then = sent.load(Ordering::SeqCst);
         println!("{device}: {migration:?} ({:?}) with {then} of {} bytes sent", start.elapsed(), file.len());
         assert!(then < file.len(), "the transfer ended before the migration");
         hurry.store(true, Ordering::SeqCst);
     });
-    let received = there.wait_for("received:", BOOT).unwrap();
+    let received = destination.wait_for("received:", BOOT).unwrap();
     std::fs::write(daemon.path("file"), &file).unwrap();
     let sum = output("md5sum", &[daemon.path("file")]).unwrap();
     assert_eq!(sum.split(' ').next(), received.split(' ').next());

@@ -173,7 +173,7 @@ fn lateness(received: &[Frame], due: impl Fn(usize) -> f64) -> Vec<f64> {
     (0..received.len()).map(|i| (since(i) - due(i)) / 1e3).collect()
 }
 
-/// Whether frames with this lateness check_times their times: the smallest lateness of each quarter of the replay is about
+/// Whether frames with this lateness kept their times: the smallest lateness of each quarter of the replay is about
 /// equal, so no frame is early and no quarter slow, and half of the frames are late by less than `most` microseconds
 /// more. A busy machine delays many of them, including the first.
 fn check_times(late: &[f64], most: f64) -> Result<(), String> {

@@ -325,7 +325,7 @@ fn a_guarded_port_sends_from_its_own_addresses_only() {
     for line in neighbours.lines().filter(|line| line.contains("10.77.0.3 ") || line.contains("fd77::3 ")) {
         assert!(line.contains(&mac_of(c)), "{neighbours}");
     }
-    // Without the guard the spoofing works, so the guard is what stops it.
+    // Without the guard the spoofing works, so the guard stops it.
     let dropped = rig.drops(0, "source-guard");
     rig.set(0, &["--sources", "off"]);
     assert!(a.can_ping(b));

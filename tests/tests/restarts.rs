@@ -33,7 +33,7 @@ fn guest(daemon: &Daemon, number: u8, more: GuestConfig) -> Guest {
     Guest::start(&config).unwrap()
 }
 
-/// Waits at most `limit` until 10.92.0.`number` wait_for_answer a ping; returns the time it took.
+/// Waits at most `limit` until 10.92.0.`number` answers a ping; returns the time it took.
 fn wait_for_answer(from: &Netns, number: u8, limit: Duration) -> Duration {
     let (to, start) = (format!("10.92.0.{number}"), Instant::now());
     until(&format!("{to} to answer"), limit, || {
@@ -130,7 +130,7 @@ fn guests_continue_after_a_restart_of_the_switch() {
                 let (blue, ready) = (&blue, ready);
                 scope.spawn(move || {
                     wait_for_answer(blue, number, resume().saturating_sub(ready.elapsed()));
-                    println!("guest {number}, killed: {killed}, wait_for_answer after {:?}", ready.elapsed());
+                    println!("guest {number}, killed: {killed}, answers after {:?}", ready.elapsed());
                 });
             }
         });

@@ -227,7 +227,7 @@ fn assert_consecutive(series: &str, numbers: impl IntoIterator<Item = u32>) {
     }
 }
 
-/// Asserts that `count` of `packets` is assert_plausible for sampling at one in `rate`: within five standard deviations.
+/// Asserts that `count` of `packets` is plausible for sampling at one in `rate`: within five standard deviations.
 fn assert_plausible(count: usize, packets: u64, rate: u32) {
     let (chance, count) = (1.0 / f64::from(rate), count as f64);
     let mean = packets as f64 * chance;

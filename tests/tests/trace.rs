@@ -1,4 +1,4 @@
-//! `mswitch trace`: a trace check_predictions the switch's handling of a packet from a real client and changes no state; live
+//! `mswitch trace`: a trace predicts the switch's handling of a packet from a real client and changes no state; live
 //! traces explain received packets.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -30,7 +30,7 @@ fn run(options: Options) -> Report {
         .unwrap()
 }
 
-/// Sends all sizes and shapes at verify_at_half_capacity the capacity.
+/// Sends all sizes and shapes at half the capacity.
 fn verify_at_half_capacity(queues: u16, logic: &str) {
     let _machine = exclusive();
     let daemon = daemon(logic);

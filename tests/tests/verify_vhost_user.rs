@@ -1,4 +1,4 @@
-//! The verifying client with vhost-user verify_devices: each packet arrives once, whole and in order, with every ring format
+//! The verifying client with vhost-user devices: each packet arrives once, whole and in order, with every ring format
 //! and feature, also between vhost-user and memif.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ fn vhost_user(daemon: &Daemon, port: &str, device: Device) -> PortSpec {
     PortSpec::vhost_user(&daemon.path(&format!("{port}.sock")), device)
 }
 
-/// Sends all sizes and shapes at verify_at_half_capacity the capacity, in both directions between two ports.
+/// Sends all sizes and shapes at half the capacity, in both directions between two ports.
 fn verify_at_half_capacity(ports: Vec<PortSpec>, queues: u16) -> Report {
     let mut options = Options::new(ports);
     options.rings = Rings { queues, ..Rings::default() };

@@ -86,7 +86,7 @@ fn libvirt_guest(folder: &Path, lines: &str) -> Running {
     Running::start(&mut run).unwrap()
 }
 
-/// Pings from a namespace until the guest wait_for_answer.
+/// Pings from a namespace until the guest answers.
 fn wait_for_answer(from: &Netns, guest: &mut Running, folder: &Path, limit: Duration) {
     until("the guest to answer", limit, || match guest.ended()? {
         Some(status) => Err(e2e::Error(format!("the guest ended, {status}"))),
@@ -95,7 +95,7 @@ fn wait_for_answer(from: &Netns, guest: &mut Running, folder: &Path, limit: Dura
     .unwrap_or_else(|error| panic!("{error}: {}", fs::read_to_string(folder.join("libvirt.log")).unwrap()));
 }
 
-/// Asserts that a guest wait_for_answer pings without loss, also after the switch was killed and restarted.
+/// Asserts that a guest answers pings without loss, also after the switch was killed and restarted.
 fn check_libvirt_guest(port: &str, lines: &str, folder: &Path) {
     let _machine = exclusive();
     let blue = Netns::new().unwrap();
@@ -165,8 +165,9 @@ fn podman_with_dpdk_works_as_documented() {
     let line = inside.replace("--volume /run/mswitch:", &format!("--volume {}:", sockets.path().display()));
     assert_ne!(line, inside);
     // For containers that may not raise limits or create cgroups.
-    let here = "--volume /usr:/usr:ro --cgroups=disabled --ulimit nofile=1024:1024 --ulimit nproc=1024:1024";
-    let line = line.replace("IMAGE", &format!("{here} --rootfs {}", root.path().display()));
+    let options =
+        "--volume /usr:/usr:ro --cgroups=disabled --ulimit nofile=1024:1024 --ulimit nproc=1024:1024";
+    let line = line.replace("IMAGE", &format!("{options} --rootfs {}", root.path().display()));
     let line = line.replacen("podman", "podman --root \"$STORE/root\" --runroot \"$STORE/run\"", 1);
     // crun requires control groups of version 2 only.
     let line = format!("umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; exec {line}");

@@ -35,7 +35,7 @@ fn options(daemon: &Daemon, first: u32, rate: Rate) -> Options {
     options
 }
 
-/// Runs a bystander's pair on another bridge run_beside_bystanders traffic through the module.
+/// Runs a pair of bystanders on another bridge, in parallel with traffic through the module.
 fn run_beside_bystanders(daemon: &Daemon) {
     std::thread::scope(|scope| {
         let evil = scope.spawn(|| {

@@ -99,12 +99,12 @@ fn retained_packets_are_sent_later_unchanged() {
                 arrives(sender, "the retained packet", |packet| packet == sent);
             }
         }
-        assert_eq!((counter(&daemon, "kept"), counter(&daemon, "full")), (3, 0));
+        assert_eq!((counter(&daemon, "retained"), counter(&daemon, "full")), (3, 0));
         // There is room for four packets.
         for i in 0..200 {
             senders[0].send(&frame(i, 0x88b5, 60)).unwrap();
         }
-        assert_eq!(counter(&daemon, "kept") + counter(&daemon, "full"), 203);
+        assert_eq!(counter(&daemon, "retained") + counter(&daemon, "full"), 203);
         assert!(counter(&daemon, "full") > 0);
         assert_eq!(daemon.port("br0", "p0").unwrap().dropped(), counter(&daemon, "full"));
     }
@@ -151,7 +151,7 @@ fn a_trace_explains_without_changing_state() {
         let bytes: String = frame(7, 0x0800, 60).iter().map(|byte| format!("{byte:02x}")).collect();
         let trace = || daemon.run(&["trace", "br0", "--port", "p0", "--packet", &bytes]).unwrap();
         let explanation = trace();
-        for part in ["02:00:00:00:00:07 sent so often before", "0 times", "p2"] {
+        for part in ["station 02:00:00:00:00:07", "0 earlier packets", "p2"] {
             assert!(explanation.contains(part), "{part}: {explanation}");
         }
         assert_eq!(trace(), explanation, "a trace must not change the module's state");
@@ -160,11 +160,11 @@ fn a_trace_explains_without_changing_state() {
         assert_eq!(rows(), 0);
         senders[0].send(&frame(7, 0x0800, 60)).unwrap();
         assert_eq!(rows(), 1);
-        assert!(trace().contains("1 times"), "the trace must use the learned state: {}", trace());
+        assert!(trace().contains("1 earlier packets"), "the trace must use the learned state: {}", trace());
         // A trace retains no packet.
-        let kept: String = frame(7, 0x88b5, 60).iter().map(|byte| format!("{byte:02x}")).collect();
-        daemon.run(&["trace", "br0", "--port", "p0", "--packet", &kept]).unwrap();
-        assert_eq!(counter(&daemon, "kept"), 0);
+        let retained: String = frame(7, 0x88b5, 60).iter().map(|byte| format!("{byte:02x}")).collect();
+        daemon.run(&["trace", "br0", "--port", "p0", "--packet", &retained]).unwrap();
+        assert_eq!(counter(&daemon, "retained"), 0);
     }
 }
 

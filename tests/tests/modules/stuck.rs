@@ -68,7 +68,7 @@ fn rig(logic: &str) -> (Daemon, Vec<Sender>) {
     (daemon, senders)
 }
 
-/// Asserts that bridge `good` assert_good_passes a packet.
+/// Asserts that bridge `good` forwards a packet.
 fn assert_good_passes(senders: &mut [Sender], number: u8) {
     senders[2].send(&harmless(number)).unwrap();
     until("a packet of the other bridge", LIMIT, || {

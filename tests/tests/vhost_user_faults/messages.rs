@@ -174,7 +174,7 @@ fn wrong_descriptors() {
 fn wrong_memory() {
     let mut rig = Rig::start();
     let file = memfd(SIZE).unwrap();
-    let at = |what: &str| format!("memory region at guest address 0x0: {what}");
+    let at = |fault: &str| format!("memory region at guest address 0x0: {fault}");
     let disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     disk.set_len(SIZE).unwrap();
     let read_only = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();

@@ -98,10 +98,10 @@ impl Rig {
         device
     }
 
-    /// Asserts that the attacker's port goes assert_down for this reason (a prefix if it ends in `…`), and its peer stays up.
+    /// Asserts that the attacker's port goes down for this reason (a prefix if it ends in `…`), and its peer stays up.
     pub(crate) fn assert_down(&self, reason: &str) {
         let mut last = String::new();
-        let found = until("the port to go assert_down", LIMIT, || {
+        let found = until("the port to go down", LIMIT, || {
             let ports = self.daemon.ports("br1")?;
             let port = |name| ports.iter().find(|port| port.json()["name"] == name).unwrap();
             assert!(port("peer").is_up(), "{reason}: {}", port("peer").reason());
@@ -115,7 +115,7 @@ impl Rig {
         assert!(found.is_ok(), "expected `{reason}`, found `{last}`");
     }
 
-    /// Asserts that a new connection's fault takes the port assert_down, which a correct front-end had just before.
+    /// Asserts that a new connection's fault takes the port down, which a correct front-end had just before.
     pub(crate) fn assert_refused(&mut self, reason: &str, fault: impl FnOnce(&mut Connection)) {
         drop(self.good(DeviceConfig::default()));
         let mut connection = self.dial();
@@ -123,7 +123,7 @@ impl Rig {
         self.assert_down(reason);
     }
 
-    /// Asserts that the fault of a working front-end takes its port assert_down.
+    /// Asserts that the fault of a working front-end takes its port down.
     pub(crate) fn assert_broken(
         &mut self,
         features: u64,
