@@ -113,7 +113,7 @@ fn bash_completes_names_of_the_running_daemon() {
         ("mswitch fdb flush br0 --port vm", &["vm1", "vm2"]),
         ("mswitch mirror add br0 new --to v", &["vm1", "vm2"]),
         ("mswitch mirror del br0 ", &["watch"]),
-        ("mswitch events --kind port-", &["port-up", "port-down", "port-fault"]),
+        ("mswitch events --kind port-", &["port-up", "port-down", "port-fault", "port-security"]),
         // Types and their options.
         ("mswitch port add br0 x --type ", &["memif", "tap", "pcap", "vhost-user", "patch"]),
         ("mswitch port add br0 x --type tap --ne", &["--netns"]),

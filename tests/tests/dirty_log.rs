@@ -112,7 +112,7 @@ fn each_changed_page_is_marked() {
         b.log(log.as_fd(), LOG).unwrap();
         let shown = daemon.port("br0", "b").unwrap();
         assert!(
-            shown.is_up() && shown.json()["details"].to_string().contains("is logged"),
+            shown.is_up() && shown.json()["details"].to_string().contains("are logged"),
             "{:?}",
             shown.json()
         );

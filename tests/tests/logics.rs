@@ -125,7 +125,7 @@ fn static_stations_survive_changes_of_the_logic() {
     let (code, message) = rig.refused(&small);
     assert_eq!(code, Some(1));
     assert!(
-        message.contains("static station 52:54:00:00:00:77: no room")
+        message.contains("static station 52:54:00:00:00:77: the table is full")
             && message.contains("raise `max-stations`"),
         "{message}"
     );

@@ -2,7 +2,8 @@
 //! limits, and a pair of bystanders on the same bridge and worker loses nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use bench::pace::{Pacer, Rate};
@@ -189,7 +190,10 @@ fn a_policed_port_is_held_to_its_rate() {
         let offered = sent as f64 * 1242.0;
         let rate = 10e6 / 8.0 * took.as_secs_f64();
         // A few more packets, such as neighbour discovery.
-        assert!(received as f64 <= 1.05 * rate + 65536.0 + 2000.0, "{received} bytes of {rate}");
+        assert!(
+            received as f64 <= 1.05 * rate + 65536.0 + 2000.0,
+            "{received} bytes received, {rate} allowed"
+        );
         match offered > 3.0 * rate && received as f64 >= 0.8 * rate {
             true => Ok(()),
             false => Err(format!("{received} bytes received, {rate} allowed, {offered} offered")),
@@ -204,6 +208,48 @@ fn a_policed_port_is_held_to_its_rate() {
     let before = rig.drops(0, "policed");
     a.pass_all(b, "10.77.0.2:9000", 1200, 2000.0);
     assert_eq!(rig.drops(0, "policed"), before);
+    rig.finish();
+}
+
+/// A TCP sender that loses a whole window pauses for 200 ms, so the default burst must last longer.
+#[test]
+fn tcp_gets_its_policed_rate_with_the_default_burst() {
+    let _machine = exclusive();
+    let rig = Rig::start("learning", &["police = \"50Mbit\"", ""]);
+    let [a, b] = &rig.stations[..] else { panic!() };
+    assert!(a.can_ping(b));
+    let time = seconds(6, 20);
+    one_of(5, || {
+        let listener = b.netns.enter(|| TcpListener::bind("10.77.0.2:9000").unwrap()).unwrap();
+        let mut sender = a.netns.enter(|| TcpStream::connect("10.77.0.2:9000").unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        // The warm-up covers the burst and the first losses.
+        let (start, warm_up) = (Instant::now(), Duration::from_secs(2));
+        let received =
+            std::thread::scope(move |scope| {
+                scope.spawn(move || {
+                    while start.elapsed() < warm_up + time && sender.write_all(&[0; 65536]).is_ok() {}
+                });
+                let (mut buffer, mut received) = (vec![0; 65536], 0);
+                loop {
+                    let len = receiver.read(&mut buffer).unwrap();
+                    let at = start.elapsed();
+                    if len == 0 || at >= warm_up + time {
+                        return received;
+                    }
+                    received += if at >= warm_up { len } else { 0 };
+                }
+            });
+        let rate = 50e6 / 8.0 * time.as_secs_f64();
+        // Some bytes received in the window were admitted before it.
+        assert!(received as f64 <= 1.3 * rate, "{received} bytes received, {rate} allowed");
+        match received as f64 >= 0.8 * rate {
+            true => Ok(()),
+            false => Err(format!("{received} bytes received, {rate} allowed")),
+        }
+    })
+    .unwrap();
+    assert!(rig.drops(0, "policed") > 0);
     rig.finish();
 }
 

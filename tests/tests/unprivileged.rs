@@ -152,7 +152,7 @@ fn inaccessible_files_are_named_in_the_error() {
     let service = Service::start(&(config::bridge("br0", "learning") + &ports), &capabilities());
     for operation in ["read", "write"] {
         let expected = format!(
-            "cannot {operation} {path}: Permission denied (os error 13); the daemon runs as user {USER},"
+            "cannot {operation} {path}: Permission denied (os error 13); allow it for user {USER}, which"
         );
         until("the error", LIMIT, || Ok(service.log().contains(&expected).then_some(())))
             .unwrap_or_else(|error| panic!("{error}: {}", service.log()));

@@ -17,7 +17,7 @@ use packet::MacAddr;
 use packet::ether;
 
 use crate::fdb::{Fdb, Key, MAX_STATIONS};
-use crate::flow::Flow;
+use crate::flow::Front;
 use crate::security::{Explained, Heard, Restricted, Sources, Unrestricted};
 use crate::snooping::Snooping;
 use crate::vlan::{Frame, Vlans};
@@ -199,6 +199,12 @@ impl Learning {
     }
 }
 
+/// Returns whether two consecutive frames are known to be of one flow.
+#[inline(always)]
+fn same_flow(front: Option<Front>, last: Option<Front>) -> bool {
+    matches!((front, last), (Some(front), Some(last)) if front.is_of_flow(last))
+}
+
 /// Decision about the packets of a flow.
 enum Towards {
     /// The port of a station.
@@ -210,13 +216,17 @@ enum Towards {
 impl Learning {
     /// [`Learning::switch`] in the plain case: no port security at the ingress port, no VLAN settings at any port.
     /// Consecutive packets of one flow are decided once, and consecutive packets for one port are sent together.
+    // A function of its own, so that the other cases do not change how this loop is compiled.
+    #[inline(never)]
     fn switch_plain(&self, batch: &mut Batch<'_>) {
         let mut sources = Unrestricted::of(batch);
-        // The flow of the last packet; the packets `first..end` go to `port` and are not sent yet.
-        let (mut flow, mut first, mut end, mut port) = (Flow::NONE, 0, 0, PortIndex::NONE);
+        // The packets `first..end` go to `port` and are not sent yet; `last` is the front of packet `end - 1`. Without
+        // such packets, no packet has the number `end`.
+        const NO_PACKET: u16 = u16::MAX;
+        let (mut last, mut first, mut end, mut port) = (None, NO_PACKET, NO_PACKET, PortIndex::NONE);
         for v in batch.packets() {
-            let (number, this) = (v.number() as u16, Flow::of(batch.header(v)));
-            if this == flow && number == end {
+            let (number, front) = (v.number() as u16, Front::of(batch.header(v)));
+            if number == end && same_flow(front, last) {
                 end += 1;
                 continue;
             }
@@ -226,15 +236,14 @@ impl Learning {
                 && number == end
             {
                 end += 1;
-                flow = this.or_none();
+                last = front;
                 continue;
             }
             batch.send_range(first, end, port);
-            (first, end) = (number, number);
             match to {
-                Towards::Port(found) => (flow, end, port) = (this.or_none(), number + 1, found),
+                Towards::Port(found) => (last, first, end, port) = (front, number, number + 1, found),
                 Towards::Others => {
-                    (flow, port) = (Flow::NONE, PortIndex::NONE);
+                    (first, end) = (NO_PACKET, NO_PACKET);
                     self.send_to_others(batch, v);
                 }
             }

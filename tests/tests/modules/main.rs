@@ -4,6 +4,7 @@
 mod examples;
 mod faults;
 mod features;
+mod limiter;
 mod replaced;
 mod sdk;
 mod stuck;

@@ -28,12 +28,14 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The amount that passes in 50 ms, but at least a longest packet of 64 KiB or ten packets: less would cut into
-    /// what senders emit in one go, and so hold them far below the rate.
+    /// The amount that passes in 250 ms, but at least a longest packet of 64 KiB or ten packets.
+    ///
+    /// A TCP sender that loses a whole window pauses for its retransmission timeout, at least 200 ms on Linux. A
+    /// smaller bucket overflows meanwhile, and TCP gets as much less than the rate.
     pub fn default_burst(&self) -> u64 {
         match self.unit {
-            Unit::Bits => (self.rate / 8 / 20).max(64 << 10),
-            Unit::Packets => (self.rate / 20).max(10),
+            Unit::Bits => (self.rate / 8 / 4).max(64 << 10),
+            Unit::Packets => (self.rate / 4).max(10),
         }
     }
 
