@@ -44,7 +44,7 @@ const MOST_IN_FLIGHT: usize = 200;
 const LATE: Duration = Duration::from_millis(1);
 /// Flooded packets taken at once.
 const FLOODED: usize = 256;
-/// A wait for packets that took less time did not sleep, and most such waits in a row.
+/// Duration below which a wait for packets did not sleep, and most such waits in a row.
 const NO_WAIT: Duration = Duration::from_micros(20);
 const MOST_BUSY: u32 = 100;
 /// Above the attackers' priority, below the kernel threads'.

@@ -1,4 +1,5 @@
-//! A rate-limiting module in front of `learning` in a chain: a flood ping loses exactly the echoes that the limiter drops.
+//! A rate-limiting module in front of `learning` in a chain: a flood ping loses exactly the echoes that the limiter
+//! drops.
 
 use e2e::{Daemon, Netns, config, modules};
 
