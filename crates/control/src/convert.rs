@@ -112,6 +112,7 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
         }),
         totals: Some(totals(&counters)),
         stuck: stuck(state, Some(name)),
+        unmet: unmet(state, Some(name)),
         observers: state.switch().observers(bridge.id)?.saturating_sub(state.sflow().observes(bridge.id))
             as u32,
     })
@@ -156,6 +157,13 @@ pub fn down_reason(port: &Port) -> Option<String> {
     (link == "down").then_some(reason)
 }
 
+/// Objects that do not run as configured, of this bridge only if one is named.
+fn unmet(state: &State, bridge: Option<&str>) -> Vec<proto::Unmet> {
+    let unmet = state.unmet().into_iter();
+    let unmet = unmet.filter(|(object, _)| bridge.is_none_or(|bridge| object.bridge() == Some(bridge)));
+    unmet.map(|(object, reason)| proto::Unmet { object: object.to_string(), reason }).collect()
+}
+
 /// The parts of a status that are about bridges, ports and workers.
 pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal> {
     let mut down = Vec::new();
@@ -175,6 +183,7 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
         down,
         workers: workers(state, bridges),
         stuck: stuck(state, None),
+        unmet: unmet(state, None),
         totals: Some(totals(&counters)),
         ..proto::Status::default()
     })

@@ -80,7 +80,17 @@ impl State {
         if let Some((action, done)) = self.sflow().follow(wanted.sflow.as_ref(), &bridges) {
             pass.note(Object::Sflow, action, done);
         }
-        pass.outcomes
+        let outcomes = pass.outcomes;
+        let unmet = outcomes.iter().filter(|outcome| match &outcome.object {
+            Object::Port { bridge, port } => {
+                !bridges.get(bridge).is_some_and(|bridge| bridge.ports.contains_key(port))
+            }
+            Object::Sflow => false,
+            _ => true,
+        });
+        let unmet = unmet.filter_map(|outcome| Some((outcome.object.clone(), outcome.trouble.clone()?)));
+        self.set_unmet(unmet.collect());
+        outcomes
     }
 
     /// The ports that could not be opened.
@@ -90,11 +100,13 @@ impl State {
         failed.map(|(bridge, port, _)| Object::Port { bridge: bridge.into(), port: port.into() }).collect()
     }
 
-    /// When the next port in trouble is to be tried again.
+    /// When the next port in trouble, or another object that does not run as configured, is to be tried again.
     pub fn next_retry(&self) -> Option<Instant> {
         let bridges = self.bridges();
         let ports = bridges.values().flat_map(|bridge| bridge.ports.values());
-        ports.filter_map(|port| port.trouble.as_ref()).map(|trouble| trouble.next).min()
+        let port = ports.filter_map(|port| port.trouble.as_ref()).map(|trouble| trouble.next).min();
+        let other = (!self.unmet().is_empty()).then(|| Instant::now() + SLOWEST_RETRY);
+        port.into_iter().chain(other).min()
     }
 
     /// Whether a port has lost what it had opened.

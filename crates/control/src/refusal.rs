@@ -15,6 +15,14 @@ pub enum Refusal {
     /// No such bridge.
     #[error("there is no bridge \"{0}\"; `mswitch bridge list` shows those there are")]
     NoBridge(String),
+    /// Configured, but not created yet.
+    #[error("{object} is configured, but could not be created: {reason}; the daemon keeps trying")]
+    Unmet {
+        /// The object.
+        object: String,
+        /// The reason.
+        reason: String,
+    },
     /// No such port.
     #[error("bridge \"{bridge}\" has no port \"{port}\"; `mswitch port list {bridge}` shows those it has")]
     NoPort {

@@ -80,7 +80,11 @@ impl Server {
         call: impl FnOnce(&Desired) -> Result<T, Refusal> + Send + 'static,
     ) -> Reply<T> {
         let desired = self.desired.clone();
-        match tokio::task::spawn_blocking(move || call(&desired)).await {
+        match tokio::task::spawn_blocking(move || {
+            call(&desired).map_err(|refusal| desired.state().explain(refusal))
+        })
+        .await
+        {
             Ok(Ok(reply)) => Ok(Response::new(reply)),
             Ok(Err(refusal)) => Err(status(&refusal)),
             Err(error) => {
@@ -112,9 +116,11 @@ fn status(refusal: &Refusal) -> Status {
         | Refusal::Mirror { .. }
         | Refusal::Sflow(_) => Status::invalid_argument(message),
         Refusal::Limit(_) => Status::resource_exhausted(message),
-        Refusal::Port { .. } | Refusal::Switch(_) | Refusal::Trace(_) | Refusal::Other(_) => {
-            Status::failed_precondition(message)
-        }
+        Refusal::Unmet { .. }
+        | Refusal::Port { .. }
+        | Refusal::Switch(_)
+        | Refusal::Trace(_)
+        | Refusal::Other(_) => Status::failed_precondition(message),
     }
 }
 
@@ -552,7 +558,12 @@ impl Switch for Server {
             };
             let parsed = desired.read(&text, &path)?;
             let differences = desired.compare(&parsed.config);
-            Ok(convert::applied(&Applied { differences, ..Applied::default() }, parsed.note_lines(&path)))
+            let mut notes = parsed.note_lines(&path);
+            let unmet = desired.state().unmet();
+            notes.extend(
+                unmet.iter().map(|(object, reason)| format!("{object} does not run as configured: {reason}")),
+            );
+            Ok(convert::applied(&Applied { differences, ..Applied::default() }, notes))
         })
         .await
     }

@@ -15,6 +15,7 @@ use ports::bounded::within;
 use ports::faults::{Alarm, Limit, Summary};
 use ports::{Environment, Link, Status};
 
+use crate::diff::Object;
 use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
 use crate::overfull::{self, Overfull};
@@ -93,6 +94,8 @@ pub struct State {
     overfull: Mutex<Overfull>,
     /// The last fault of each port that was told: its number, and when it was.
     told_faults: Mutex<BTreeMap<PortRef, (u64, SystemTime)>>,
+    /// Objects that do not run as configured, with the reasons; ports that exist carry their own.
+    unmet: Mutex<BTreeMap<Object, String>>,
     watched: Watched,
     sflow: Sflow,
 }
@@ -108,6 +111,7 @@ impl State {
             bridges: Mutex::default(),
             overfull: Mutex::default(),
             told_faults: Mutex::default(),
+            unmet: Mutex::default(),
             watched: Watched::default(),
         }
     }
@@ -125,6 +129,24 @@ impl State {
     /// sFlow export.
     pub fn sflow(&self) -> &Sflow {
         &self.sflow
+    }
+
+    /// Objects that do not run as configured, with the reasons. A port that exists carries its own ([`Port::trouble`]).
+    pub fn unmet(&self) -> BTreeMap<Object, String> {
+        self.unmet.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_unmet(&self, unmet: BTreeMap<Object, String>) {
+        *self.unmet.lock().unwrap_or_else(PoisonError::into_inner) = unmet;
+    }
+
+    /// Adds the reason to a refusal for a bridge that is configured but could not be created.
+    pub(crate) fn explain(&self, refusal: Refusal) -> Refusal {
+        let Refusal::NoBridge(name) = refusal else { return refusal };
+        match self.unmet().remove(&Object::Bridge(name.clone())) {
+            Some(reason) => Refusal::Unmet { object: Object::Bridge(name).to_string(), reason },
+            None => Refusal::NoBridge(name),
+        }
     }
 
     /// The bridges as they are; nothing changes while the guard lives.

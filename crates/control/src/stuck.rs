@@ -21,6 +21,8 @@ pub struct Stuck {
     pub module: String,
     /// The worker that waits for it; `None`: a thread that stands in for one.
     pub worker: Option<usize>,
+    /// The thread that waits for it.
+    pub thread: usize,
     /// When the batch began.
     pub since: Instant,
 }
@@ -100,7 +102,7 @@ impl Watched {
             };
             let (bridge, module) = logics.iter().find_map(called)?;
             let worker = Some(overrun.thread).filter(|thread| *thread < workers);
-            Some(Stuck { bridge, module, worker, since: overrun.since })
+            Some(Stuck { bridge, module, worker, thread: overrun.thread, since: overrun.since })
         });
         stuck.collect()
     }

@@ -144,3 +144,42 @@ fn invalid_modules_are_refused_with_the_reason() {
     refused(&learning, &["ageing=soon"], "`soon`");
     refused(&learning, &["aging=1"], "did you mean `ageing`");
 }
+
+/// If a bridge's module refuses to start, each answer about the bridge contains the reason.
+#[test]
+fn a_bridge_that_does_not_run_as_configured_is_shown_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let logic = modules::wasm("tests/modules/features.c", folder.path(), &[]).unwrap();
+    let reason = "a beat of 13 bytes is too short";
+    let refusing = config::bridge("br0", &logic) + "params = { ports = \"13\" }\n";
+    let daemon = Daemon::start(&refusing).unwrap();
+    let refused = |arguments: &[&str]| {
+        let output = daemon.cli(arguments).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let status = daemon.run(&["status"]).unwrap();
+    assert!(status.contains("  failed bridge \"br0\": ") && status.contains(reason), "{status}");
+    for arguments in [&["bridge", "show", "br0"][..], &["port", "list", "br0"], &["logic", "show", "br0"]] {
+        let message = refused(arguments);
+        let expected = "bridge \"br0\" is configured, but could not be created: ";
+        assert!(message.contains(expected) && message.contains(reason), "{message}");
+    }
+    let file = daemon.path("wanted.toml");
+    std::fs::write(&file, &refusing).unwrap();
+    let output = daemon.cli(&["config", "diff", &file]).unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(message.contains("bridge \"br0\" does not run as configured: ") && message.contains(reason), "{message}");
+
+    // Setting another logic creates the bridge. Applying the file to the running bridge fails and keeps its logic.
+    daemon.run(&["logic", "set", "br0", "hub"]).unwrap();
+    assert!(!daemon.run(&["status"]).unwrap().contains("failed"));
+    let output = daemon.cli(&["config", "apply", &file]).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let shown = daemon.run(&["bridge", "show", "br0"]).unwrap();
+    assert!(shown.contains("failed    bridge \"br0\": ") && shown.contains(reason), "{shown}");
+    assert!(daemon.run(&["status"]).unwrap().contains(reason));
+    daemon.run(&["bridge", "del", "br0"]).unwrap();
+    assert!(!daemon.run(&["status"]).unwrap().contains("failed"));
+}

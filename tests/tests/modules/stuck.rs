@@ -140,6 +140,9 @@ fn a_looping_module_is_shown_and_blocks_only_its_own_queue() {
     assert_good_passes(&mut senders, 1);
     senders[1].send(&harmless(2)).unwrap();
     assert!(daemon.run(&["port", "stats", "evil", "p1"]).unwrap().contains("logic-fault"));
+    // A trace would call the module and lose another thread.
+    let (code, message) = run_promptly(&daemon, &["trace", "evil", "--packet", "in_port=p0,tcp"]);
+    assert_eq!((code, timeless(&message)), (Some(1), format!("mswitch: cannot trace: {sentence}\n")));
     // Changes are accepted; limits are reported in a note.
     let (code, message) = run_promptly(&daemon, &["logic", "set", "evil", "hub"]);
     assert_eq!((code, timeless(&message)), (Some(0), format!("mswitch: note: {sentence}\n")));

@@ -83,6 +83,9 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
     for stuck in &bridge.stuck {
         out += &format!("stuck     {}\n", printable(&stuck.text()));
     }
+    for unmet in &bridge.unmet {
+        out += &format!("failed    {}: {}\n", unmet.object, printable(&unmet.reason));
+    }
     if bridge.observers > 0 {
         out += &format!("observed  by {} captures and live traces\n", bridge.observers);
     }

@@ -27,6 +27,9 @@ pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String
         line("  stuck", printable(&stuck.text()));
     }
     line("bridges", status.bridges.to_string());
+    for unmet in &status.unmet {
+        line("  failed", printable(&format!("{}: {}", unmet.object, unmet.reason)));
+    }
     line("ports", format!("{} of {} up", status.ports_up, status.ports));
     for down in status.down.iter().take(NAMED) {
         line("  down", format!("{} {}: {}", down.bridge, down.port, down.reason));
