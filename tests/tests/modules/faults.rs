@@ -170,7 +170,10 @@ fn a_bridge_that_does_not_run_as_configured_is_shown_with_the_reason() {
     let output = daemon.cli(&["config", "diff", &file]).unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{message}");
-    assert!(message.contains("bridge \"br0\" does not run as configured: ") && message.contains(reason), "{message}");
+    assert!(
+        message.contains("bridge \"br0\" does not run as configured: ") && message.contains(reason),
+        "{message}"
+    );
 
     // Setting another logic creates the bridge. Applying the file to the running bridge fails and keeps its logic.
     daemon.run(&["logic", "set", "br0", "hub"]).unwrap();
