@@ -180,17 +180,17 @@ bench: ## against the floor and Open vSwitch with DPDK, interleaved (PAIRS); idl
 	bench/idle.sh
 
 .PHONY: docs
-docs: ## make docs/configuration.md and docs/drops.md anew from the program
+docs: ## regenerate docs/configuration.md and docs/drops.md
 	$(CARGO) run --locked --quiet -p mswitch -- config reference >docs/configuration.md
 	$(CARGO) run --locked --quiet -p mswitch -- port reasons --markdown >docs/drops.md
 
 .PHONY: picture
-picture: ## make docs/top.svg anew: `mswitch top` while the demo runs
+picture: ## regenerate docs/top.svg: `mswitch top` while the demo runs
 	@$(call install-packages,$(BUILD_PACKAGES) $(DEMO_PACKAGES) bsdutils)
 	$(CARGO) build --locked -p mswitch-e2e --bin terminal-svg
 	DEMO_PICTURE=docs/top.svg TERMINAL_SVG=$(or $(CARGO_TARGET_DIR),target)/debug/terminal-svg demo/demo.sh
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## remove build outputs
 	$(CARGO) clean
 	rm -rf fuzz/target

@@ -1,13 +1,13 @@
 #!/bin/bash
-# demo.sh: mswitch at work, in about twenty seconds. Run it with `make demo`.
+# demo.sh: a demonstration of mswitch in about twenty seconds. Run it with `make demo`.
 #
 # Builds the switch, starts it in a temporary folder with two network namespaces on TAP ports and one program on a memif
-# port, sends traffic between them, shows what the switch knows, and removes everything again.
+# port, sends traffic between them, shows the switch's state, and removes everything again.
 #
 # MSWITCH and MEMIF_CHECK name the binaries (default: those in target/demo, built first). Needs root.
 #
-# `make picture` sets DEMO_PICTURE, a file, and TERMINAL_SVG, the program that draws terminals: the demo then also runs
-# `mswitch top` while packets flow, and draws its screen into the file.
+# `make picture` sets DEMO_PICTURE, a file, and TERMINAL_SVG, a program that draws terminals. The demo then also runs
+# `mswitch top` while packets flow, and draws its screen to the file.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,7 +17,7 @@ fail() {
   echo "demo: $*" >&2
   exit 1
 }
-[ "$(id -u)" = 0 ] || fail "needs root: it makes network namespaces and TAP interfaces"
+[ "$(id -u)" = 0 ] || fail "needs root: it creates network namespaces and TAP interfaces"
 for tool in ip ping iperf3; do
   command -v "$tool" >/dev/null || fail "$tool is missing: apt-get install iproute2 iputils-ping iperf3"
 done
@@ -26,14 +26,14 @@ done
 if [ -n "${MSWITCH:-}" ] && [ -n "${MEMIF_CHECK:-}" ]; then
   mswitch=$MSWITCH check=$MEMIF_CHECK
 else
-  echo "Building mswitch; the first time this takes some minutes."
+  echo "Building mswitch; the first build takes some minutes."
   (cd "$here" && cargo build --locked --profile demo -p mswitch -p mswitch-bench --bin mswitch --bin memif-check)
   target=${CARGO_TARGET_DIR:-$here/target}
   mswitch=$target/demo/mswitch check=$target/demo/memif-check
 fi
 
 dir=$(mktemp -d)
-# Names that nothing else has.
+# Unique names.
 red=demo-red-$$ blue=demo-blue-$$
 daemon='' client='' server=''
 clean_up() {
@@ -49,22 +49,22 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 step() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-# show COMMAND...: the command as one would type it, and what it says.
+# show COMMAND...: prints the command as typed, and its output.
 show() {
   printf '\n  $ mswitch %s\n' "$*"
   "$mswitch" "$@" --socket "$dir/ctl" | sed 's/^/  /'
 }
 in_red() { ip netns exec "$red" "$@"; }
 in_blue() { ip netns exec "$blue" "$@"; }
-# waits_for WHAT COMMAND...: until the command succeeds.
+# waits_for NAME COMMAND...: waits until the command succeeds.
 waits_for() {
-  local what=$1
+  local name=$1
   shift
   for _ in $(seq 200); do
     if "$@" >/dev/null 2>&1; then return 0; fi
     sleep 0.05
   done
-  fail "waited in vain for $what; the switch's log: $(tail -5 "$dir/log")"
+  fail "timed out waiting for $name; the switch's log: $(tail -5 "$dir/log")"
 }
 
 step "1. Two network namespaces stand in for two machines: red and blue."
@@ -89,7 +89,7 @@ type = "tap"
 netns = "$blue"
 addresses = ["10.0.0.2/24"]
 
-[[bridge.port]]            # shared memory for a program that brings its own network stack
+[[bridge.port]]            # shared memory for a program with a network stack of its own
 name = "program"
 type = "memif"
 path = "$dir/memif.sock"
@@ -110,7 +110,7 @@ in_red ping -q -c 20 -i 0.02 10.0.0.2 | sed 's/^/  /'
 in_red ping -q -c 20 -i 0.02 10.0.0.3 | sed 's/^/  /'
 
 step "5. iperf3 sends TCP from red to blue, then from blue to red, $seconds s each."
-# Not in_blue: what is started is to be the program itself, so that it can be ended.
+# Not in_blue: the process must be iperf3 itself, so that it can be ended.
 ip netns exec "$blue" iperf3 -s -B 10.0.0.2 >"$dir/iperf3" 2>&1 &
 server=$!
 listens() { in_blue ss -Hltn | grep -q ':5201'; }
@@ -121,14 +121,14 @@ for way in "red to blue:" "blue to red:-R"; do
     awk -v way="${way%:*}" '/receiver/ { print "  " way ": " $5, $6 ", " $7, $8 }'
 done
 
-# The live view, with TCP both ways, pings to the program, and a port whose guest is not there.
+# The live view, with TCP in both directions, pings to the program, and a port without its guest.
 picture() {
   "$mswitch" port add br0 vm1 --type vhost-user --path "$dir/vm1.sock" --socket "$dir/ctl"
   in_red iperf3 -c 10.0.0.2 -t 8 --bidir >"$dir/traffic" 2>&1 &
   local traffic=$!
   in_red ping -q -i 0.01 -w 8 10.0.0.3 >"$dir/pings" 2>&1 &
   local pings=$!
-  # top counts over a second; by then it has shown a whole one.
+  # top measures for a second; after four it has shown a complete one.
   { sleep 4; printf q; } |
     TERM=xterm-256color script -qec "stty rows 12 columns 122; '$mswitch' top --socket '$dir/ctl'" /dev/null |
     "$TERMINAL_SVG" 12 122 >"$dir/top.svg"
@@ -139,20 +139,20 @@ picture() {
 }
 if [ -n "${DEMO_PICTURE:-}" ]; then picture; fi
 
-step "6. What the switch saw. The ports:"
+step "6. The state of the switch. Ports:"
 show port list br0
-step "   Where it has learned that addresses are:"
+step "   Learned addresses:"
 show fdb show br0
-step "   What the ports carried, and what was dropped and why:"
+step "   Packets, bytes and drops of the ports:"
 show port stats br0
-step "   The thread that did it; asleep when there is nothing to do:"
+step "   The worker thread, which sleeps without traffic:"
 show worker show
 
-step "7. The switch is asked to stop. It takes its interfaces and sockets with it."
+step "7. The switch stops and removes its interfaces and sockets."
 kill "$daemon"
 wait "$daemon" || fail "the switch ended with an error: $(tail -5 "$dir/log")"
 daemon=''
 left=$( (in_red ip -o link; in_blue ip -o link) | grep -cv ' lo: ' || true)
 [ "$left" = 0 ] || fail "$left interfaces are left"
 [ ! -e "$dir/memif.sock" ] || fail "a socket is left"
-echo "  Nothing is left of it. docs/ shows how to go on."
+echo "  Everything is removed. docs/getting-started.md continues from here."

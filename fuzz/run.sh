@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Fuzzing: replays what was found before, or looks for more.
+# Fuzzing: replays known inputs, or searches for new findings.
 #
-#   fuzz/run.sh replay [TARGET...]     every committed seed once, and what earlier runs found here
-#   fuzz/run.sh SECONDS [TARGET...]    the same, and more for each target until so many seconds are over
+#   fuzz/run.sh replay [TARGET...]     each committed seed once, and the inputs that earlier runs found here
+#   fuzz/run.sh SECONDS [TARGET...]    the same, then fuzzes each target for this many seconds
 #
-# Installs cargo-fuzz if it is missing. A finding is kept in fuzz/artifacts/TARGET/, and `fuzz/run.sh replay` of the
-# target with the file copied to fuzz/seeds/TARGET/ shows it again. Stable Rust does (RUSTC_BOOTSTRAP).
+# Installs cargo-fuzz if it is missing. Findings are kept in fuzz/artifacts/TARGET/; copied to fuzz/seeds/TARGET/, they
+# are reproduced by `fuzz/run.sh replay TARGET`. Works with stable Rust (RUSTC_BOOTSTRAP).
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -22,13 +22,13 @@ fi
 export RUSTC_BOOTSTRAP=1
 if [[ $# -gt 0 ]]; then targets=("$@"); else mapfile -t targets < <(cargo fuzz list); fi
 
-# The control plane is compiled for those only that need it.
+# The control plane is compiled only for the target that needs it.
 flags=
 if [[ " ${targets[*]} " != *" config "* ]]; then flags=--no-default-features; fi
 echo "Building the fuzz targets with the address sanitizer."
 cargo fuzz build $flags
 
-# Replays or fuzzes one target. Found inputs that the seeds do not cover go to corpus/, which git ignores.
+# Replays or fuzzes one target. Inputs that add coverage to the seeds go to corpus/, which git ignores.
 run_target() {
   local target=$1 options log
   mkdir -p "corpus/$target"
@@ -46,12 +46,12 @@ run_target() {
   else
     cat "$log" >&2
     rm -f "$log"
-    echo "== $target: FOUND something; see above, and fuzz/artifacts/$target/" >&2
+    echo "== $target: FAILED; see above and fuzz/artifacts/$target/" >&2
     return 1
   fi
 }
 export mode flags
 export -f run_target
-# As many at a time as there are CPUs.
+# One target for each CPU at a time.
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_target {}'
-echo "Fuzzing: ${#targets[@]} targets clean."
+echo "Fuzzing: ${#targets[@]} targets without findings."

@@ -1,5 +1,5 @@
 #!/bin/bash
-# deb.sh OUT: makes OUT/mswitch_VERSION_ARCHITECTURE.deb of what `make install` installs.
+# deb.sh OUT: builds OUT/mswitch_VERSION_ARCHITECTURE.deb from the files of `make install`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +12,7 @@ trap 'rm -rf "$tree" "$source"' EXIT
 make --no-print-directory install DESTDIR="$tree" PREFIX=/usr
 chmod 755 "$tree"
 install -d "$tree/DEBIAN"
-# The libraries that the program is linked with, by the packages that they come from; dpkg-shlibdeps wants a source.
+# Packages of the libraries that the program is linked with; dpkg-shlibdeps needs a source package.
 mkdir "$source/debian"
 printf 'Source: mswitch\n\nPackage: mswitch\nArchitecture: any\n' >"$source/debian/control"
 libraries=$(cd "$source" && dpkg-shlibdeps -O -e"$tree/usr/bin/mswitch" 2>/dev/null | sed 's/^shlibs:Depends=//')

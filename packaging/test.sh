@@ -1,15 +1,15 @@
 #!/bin/bash
 # test.sh PACKAGE: installs the package into a bare Debian root, runs the daemon there as the service would (its user,
-# its capabilities and no others, a read-only system, no device but TAP's), lets a namespace and a memif client
-# talk through it, holds its system calls against the unit's filter, and removes the package again.
+# only its capabilities, a read-only system, no device but TAP's), sends packets between a namespace and a memif
+# client, compares its system calls with the unit's filter, and removes the package again.
 #
-# systemd itself does not run: what the unit says is read from the unit and applied by hand. BASE names a directory
-# that debootstrap filled, to save making one; MEMIF_CHECK_BIN the memif client, if it is not in target/debug.
+# systemd does not run: the test applies the unit's settings itself. BASE names a directory filled by debootstrap, which
+# saves creating one; MEMIF_CHECK_BIN the memif client, if it is not in target/debug.
 set -euo pipefail
 
 package=$(realpath "$1")
 check=$(realpath "${MEMIF_CHECK_BIN:-$(dirname "$0")/../target/debug/memif-check}")
-# Mounts of its own go with the process.
+# A private mount namespace removes the mounts when the process ends.
 [ "${PRIVATE_MOUNTS:-}" ] || PRIVATE_MOUNTS=1 exec unshare --mount "$0" "$package"
 
 die() { echo "package test: $*" >&2; exit 1; }
@@ -43,23 +43,23 @@ in_root() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 
 step "install"
 cp "$package" "$root/package.deb"
-# With the libraries that it asks for, and nothing else.
+# Only with the libraries that it depends on.
 libraries=$(dpkg-deb -f "$package" Depends | sed 's/([^)]*)//g; s/,/ /g')
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-# shellcheck disable=SC2086 # several words are meant
+# shellcheck disable=SC2086 # several words
 { chroot "$root" apt-get update && DEBIAN_FRONTEND=noninteractive chroot "$root" apt-get install -y --no-install-recommends \
   $libraries && in_root dpkg -i /package.deb; } >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; die "installing failed"; }
 rm "$root/package.deb"
 [ -z "$(in_root dpkg --verify mswitch)" ] || die "files differ from the package's"
 in_root id mswitch >/dev/null || die "there is no user mswitch"
 in_root mswitch config check /etc/mswitch/mswitch.toml
-[ "$(in_root stat -c '%U:%G:%a' /etc/mswitch/mswitch.toml)" = root:mswitch:640 ] || die "anybody may read the configuration"
+[ "$(in_root stat -c '%U:%G:%a' /etc/mswitch/mswitch.toml)" = root:mswitch:640 ] || die "the configuration has another owner or mode"
 for file in man/man1/mswitch-port-add.1.gz bash-completion/completions/mswitch zsh/vendor-completions/_mswitch \
   fish/vendor_completions.d/mswitch.fish; do
   [ -s "$root/usr/share/$file" ] || die "usr/share/$file is missing"
 done
 
-step "what the unit says"
+step "settings of the unit"
 unit=$root/usr/lib/systemd/system/mswitch.service
 [ -e "$unit" ] || unit=$root/lib/systemd/system/mswitch.service
 of_unit() { sed -n "s/^$1=//p" "$unit"; }
@@ -71,7 +71,7 @@ echo "   ${start[*]}"
 echo "   $capabilities"
 systemd-analyze security --offline=yes --threshold=40 --no-pager "$unit" | tail -n 1
 
-step "a system that cannot be written, no device but TAP's"
+step "a read-only system, no device but TAP's"
 ip netns add $blue
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
@@ -107,12 +107,12 @@ END
 mount -o remount,bind,ro "$root"
 
 step "the daemon as the service"
-# Of open files as many as the unit says, or as this machine lets anybody have.
+# Open files: the unit's limit, or this machine's if that is lower.
 limit=$(of_unit LimitNOFILE)
 most=$(ulimit -Hn)
 if [ "$most" != unlimited ] && [ "$most" -lt "$limit" ]; then limit=$most; fi
 as_service() {
-  # Its exit status is that of what it traces.
+  # strace exits with the status of its child.
   strace -f -qq -o "$trace" chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "umask $(of_unit UMask); ulimit -n $limit; exec \"\$@\"" sh \
     setpriv --reuid "$(of_unit User)" --regid "$(of_unit Group)" --clear-groups --no-new-privs \
     --inh-caps "-all$caps" --ambient-caps "-all$caps" --bounding-set "-all$caps" "$@"
@@ -129,10 +129,10 @@ echo "   process $pid of user $(in_root stat -c %U /proc/"$pid"), capabilities $
 [ "$(stat -c '%a' "$root/run/mswitch/mswitch.sock")" = 660 ] || die "the control socket has another mode"
 [ "$(in_root stat -c '%U:%G' /run/mswitch/mswitch.sock)" = mswitch:games ] || die "the control socket has another group"
 [ "$(in_root stat -c '%U:%a' /run/mswitch/vm1.sock)" = nobody:600 ] || die "vm1's socket has another owner"
-# The directory is the group mswitch's: both it and the socket must be open to whoever asks.
-in_root setpriv --reuid nobody --regid games --groups mswitch mswitch status >/dev/null || die "its group may not use it"
-refusal=$(in_root setpriv --reuid nobody --regid nogroup --clear-groups mswitch status 2>&1) && die "anybody may use it"
-[[ $refusal == *"may not be used by this user"* ]] || die "strangers are told: $refusal"
+# A caller needs access to the directory, which belongs to the group mswitch, and to the socket.
+in_root setpriv --reuid nobody --regid games --groups mswitch mswitch status >/dev/null || die "the socket's group is refused"
+refusal=$(in_root setpriv --reuid nobody --regid nogroup --clear-groups mswitch status 2>&1) && die "strangers are admitted"
+[[ $refusal == *"permission denied for"* ]] || die "the refusal reads: $refusal"
 
 # shellcheck disable=SC2016 # expanded in the root
 completed=$(in_root bash -c '. /usr/share/bash-completion/completions/mswitch
@@ -145,7 +145,7 @@ client=$!
 ip netns exec $blue ping -q -c 20 -i 0.05 -W 5 10.0.0.2 | tail -n 2 || { cat "$work/log" "$work/client"; die "no packets"; }
 
 step "changes while it runs"
-# 60 ports more: the unit's limit of open files is enough; one in a namespace.
+# 60 more ports, which the unit's limit of open files allows; one port in a namespace.
 for i in $(seq 60); do in_root mswitch port add br0 "p$i" --type memif --path /run/mswitch/many.sock --id "$i"; done
 in_root mswitch port add br0 t2 --type tap --netns $blue
 in_root mswitch port del br0 t2
@@ -154,18 +154,18 @@ in_root mswitch worker pin br0 blue 0 0
 step "the end"
 kill "$client"; wait "$client" || true; client=''
 kill -TERM "$pid"
-wait "$daemon" || { cat "$work/log"; die "the daemon ended badly"; }
+wait "$daemon" || { cat "$work/log"; die "the daemon failed"; }
 daemon=''
 [ -z "$(ls "$root/run/mswitch")" ] || die "left behind: $(ls "$root/run/mswitch")"
 
-step "its system calls are among those that the unit lets through"
-expand() { # a set of the filter with the sets in it
+step "the unit's filter allows the daemon's system calls"
+expand() { # expands a set of the filter and its subsets
   systemd-analyze syscall-filter "$1" | sed -n 's/^    \([-@a-z_0-9]*\)$/\1/p' | while read -r name; do
     case $name in @*) expand "$name" ;; *) echo "$name" ;; esac
   done
 }
 expand "$(of_unit SystemCallFilter)" | sort -u >"$work/allowed"
-# What chroot and setpriv did before is not the daemon's.
+# Skip the system calls of chroot and setpriv.
 sed '1,/execve("[^"]*mswitch", /d' "$trace" >"$work/calls"
 grep -q epoll "$work/calls" || die "nothing was traced"
 sed -nE 's/^[0-9]+ +([a-z_0-9]+)\(.*/\1/p' "$work/calls" | sort -u >"$work/called"
@@ -176,11 +176,11 @@ for family in $families; do
   [[ " $(of_unit RestrictAddressFamilies) " == *" $family "* ]] || die "RestrictAddressFamilies= refuses $family"
 done
 grep -E 'setns\(' "$work/calls" | grep -v CLONE_NEWNET && die "RestrictNamespaces= refuses these"
-echo "   $(wc -l <"$work/called") of $(wc -l <"$work/allowed") that are allowed; sockets: $(tr '\n' ' ' <<<"$families")"
+echo "   $(wc -l <"$work/called") of $(wc -l <"$work/allowed") allowed system calls; sockets: $(tr '\n' ' ' <<<"$families")"
 
 step "remove"
 mount -o remount,bind,rw "$root"
 in_root dpkg --purge mswitch >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; die "dpkg --purge failed"; }
 left=$(find "$root/etc/mswitch" "$root/usr" -name '*mswitch*' 2>/dev/null || true)
 [ -z "$left" ] || die "left behind: $left"
-echo "package test: all is well"
+echo "package test: passed"

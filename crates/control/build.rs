@@ -1,6 +1,6 @@
-//! Compiles the control interface. protox does it without a `protoc` on the machine.
+//! Compiles the control interface with protox, which needs no `protoc`.
 
-/// Bytes are hexadecimal digits there.
+/// Attribute of fields with bytes that are shown as hexadecimal digits.
 const HEX: &str = "#[serde(serialize_with = \"crate::hex::serialize\")]";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,14 +1,14 @@
-/* Answers ARP requests for one address (RFC 826), so that no host sees them; all other packets are flooded. */
+/* Answers ARP requests for one address (RFC 826) on behalf of a station; all other packets are flooded. */
 #include "mswitch.h"
 
 const char *msw_describe(void) {
     return "{\"name\": \"arp\", \"summary\": \"answers ARP requests for an address\","
            " \"params\": [{\"name\": \"address\", \"type\": \"ip\", \"help\": \"the IPv4 address\"},"
-           "               {\"name\": \"station\", \"type\": \"mac\", \"help\": \"the MAC address that has it\"}],"
-           " \"counters\": [{\"name\": \"answered\", \"help\": \"requests that were answered\"}]}";
+           "               {\"name\": \"station\", \"type\": \"mac\", \"help\": \"its MAC address\"}],"
+           " \"counters\": [{\"name\": \"answered\", \"help\": \"requests answered\"}]}";
 }
 
-/* Whether a packet is a request for the address `wanted`. */
+/* Whether a packet is an ARP request for the address `wanted`. */
 static int asks_for(const struct msw_packet *packet, const uint8_t *frame, const uint8_t *wanted) {
     return packet->header_len >= 42 && msw_be16(frame + 12) == 0x0806 && msw_be32(frame + 14) == 0x00010800 &&
            msw_be32(frame + 18) == 0x06040001 && msw_be32(frame + 38) == msw_be32(wanted);

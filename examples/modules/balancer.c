@@ -4,10 +4,10 @@
 #define PORTS 64
 
 const char *msw_describe(void) {
-    return "{\"name\": \"balancer\", \"summary\": \"spreads packets from one port over the others in turn\","
-           " \"params\": [{\"name\": \"from\", \"type\": \"port\", \"help\": \"the port that clients are behind\"}],"
-           " \"counters\": [{\"name\": \"spread\", \"help\": \"packets given to one of the others\"},"
-           "                {\"name\": \"nobody\", \"help\": \"packets dropped because no other port was up\"}],"
+    return "{\"name\": \"balancer\", \"summary\": \"spreads packets from one port over the others, round robin\","
+           " \"params\": [{\"name\": \"from\", \"type\": \"port\", \"help\": \"the port of the clients\"}],"
+           " \"counters\": [{\"name\": \"spread\", \"help\": \"packets sent to one of the other ports\"},"
+           "                {\"name\": \"undeliverable\", \"help\": \"packets dropped because no other port was up\"}],"
            " \"state\": 8}";
 }
 

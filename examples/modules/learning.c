@@ -1,4 +1,4 @@
-/* A learning bridge: a station is at the port where it was last heard (IEEE 802.1Q, 8.7 and 8.8). */
+/* A learning bridge: a station is at the port that last received a packet from it (IEEE 802.1Q, 8.7 and 8.8). */
 #include "mswitch_address.h"
 #include "mswitch_table.h"
 
@@ -10,8 +10,8 @@ const char *msw_describe(void) {
            "               \"key\": [[\"station\", \"mac\"], [\"vlan\", \"u16\"]],"
            "               \"value\": [[\"port\", \"port\"], [\"flags\", \"u16\"], [\"heard\", \"seconds\"]]}],"
            " \"commands\": [{\"name\": \"forget\", \"usage\": \"MAC\", \"help\": \"forgets a station that is in no VLAN\"}],"
-           " \"counters\": [{\"name\": \"learned\", \"help\": \"stations that were new\"},"
-           "                {\"name\": \"moved\", \"help\": \"stations that were heard at another port than before\"}]}";
+           " \"counters\": [{\"name\": \"learned\", \"help\": \"new stations\"},"
+           "                {\"name\": \"moved\", \"help\": \"stations that moved to another port\"}]}";
 }
 
 /* A station in its VLAN: the table's key. */
@@ -29,7 +29,7 @@ static void learn(struct msw_batch *batch, struct msw_table *fdb, uint64_t key, 
         return;
     }
     uint64_t before = msw_value_get(value);
-    if (before == here || (before & 0xffff0000)) return; /* As it was, or set by hand. */
+    if (before == here || (before & 0xffff0000)) return; /* Unchanged, or static. */
     if ((uint16_t)before != batch->ingress) msw_counters(batch)[1]++;
     msw_value_set(value, here);
 }

@@ -1,5 +1,4 @@
-/* Uses the last octet of the IPv4 destination as the port's index (mSwitch, section 5.3).
- * */
+/* Uses the last octet of the IPv4 destination as the port's index (mSwitch, section 5.3). */
 #include "mswitch.h"
 
 const char *msw_describe(void) {

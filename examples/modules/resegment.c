@@ -2,31 +2,32 @@
  * the receiver. IPv4 without options; all other packets pass unchanged. Packets are flooded. */
 #include "mswitch_checksum.h"
 
-#define ETH 14 /* Bytes of an Ethernet header, */
-#define IP 20  /* and of an IPv4 header. */
+#define ETH 14 /* Length of an Ethernet header. */
+#define IP 20  /* Length of an IPv4 header. */
 
 /* The segments being joined; each worker has its own. */
 struct run {
-    uint32_t packets, last, next, header_len, bytes; /* next: the sequence number that would follow. */
+    uint32_t packets, last, next, header_len, bytes; /* next: the expected sequence number. */
     uint16_t vlan;
     uint8_t header[ETH + IP + 60], payload[65536], made[ETH + 1514];
 };
 
 const char *msw_describe(void) {
-    return "{\"name\": \"resegment\", \"summary\": \"joins TCP segments and cuts them anew\", \"state\": 70000,"
+    return "{\"name\": \"resegment\", \"summary\": \"joins TCP segments and cuts them to another size\", \"state\": 70000,"
            " \"params\": [{\"name\": \"mss\", \"type\": \"number\", \"min\": 64, \"max\": 1448, \"unit\": \"bytes\", \"default\": 1448,"
            "               \"help\": \"payload of a segment\"}],"
-           " \"counters\": [{\"name\": \"joined\", \"help\": \"segments that came in and were joined\"},"
-           "                {\"name\": \"made\", \"help\": \"segments that were made of them\"}]}";
+           " \"counters\": [{\"name\": \"joined\", \"help\": \"received segments that were joined\"},"
+           "                {\"name\": \"made\", \"help\": \"segments made of the joined ones\"}]}";
 }
 
-/* Returns the bytes of payload if the packet can be joined, else 0; sets the length of the header before them. */
+/* Returns the length of the payload if the packet can be joined, else 0; sets the length of the headers. */
 static uint32_t payload_of(const struct msw_packet *packet, const uint8_t *h, uint32_t *header_len) {
     if (packet->header_len < ETH + IP + 20 || packet->flags & MSW_SEGMENTS) return 0;
     if (msw_be16(h + 12) != 0x0800 || h[14] != 0x45 || h[23] != 6 || msw_be16(h + 20) & 0x3fff) return 0;
     uint32_t total = msw_be16(h + 16);
     *header_len = ETH + IP + (h[46] >> 4) * 4u;
-    if ((h[47] & ~8) != 0x10 || *header_len < ETH + IP + 20 || *header_len > packet->header_len) return 0; /* ACK, and PSH or not. */
+    /* Only ACK, with or without PSH. */
+    if ((h[47] & ~8) != 0x10 || *header_len < ETH + IP + 20 || *header_len > packet->header_len) return 0;
     return ETH + total > *header_len && ETH + total <= packet->len ? ETH + total - *header_len : 0;
 }
 
@@ -48,7 +49,7 @@ static int32_t make(struct msw_batch *batch, struct run *run, uint32_t from, uin
     msw_put_be16(h + 24, 0);
     msw_put_be16(h + 24, msw_checksum(h + ETH, IP));
     msw_put_be32(tcp + 4, msw_be32(run->header + 38) + from);
-    if (from + bytes < run->bytes) tcp[13] &= (uint8_t)~8; /* PSH belongs to the last one. */
+    if (from + bytes < run->bytes) tcp[13] &= (uint8_t)~8; /* Only the last segment has PSH. */
     msw_put_be16(tcp + 16, 0);
     msw_put_be16(tcp + 16, (uint16_t)~msw_fold(msw_sum(msw_sum(6 + tcp_len, h + 26, 8), tcp, tcp_len)));
     int32_t packet = msw_new(batch, h, run->header_len + bytes);

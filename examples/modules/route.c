@@ -1,11 +1,11 @@
-/* Routes by longest prefix: the prefix of a packet's destination names its port. Prefixes and
- * ports are a parameter, such as routes="10.0.0.0/8=vm1 2001:db8::/32=uplink". Ports may come and go: their names are
- * followed. The TTL or hop limit counts down. */
+/* Routes by longest prefix. The parameter lists prefixes and ports, such as
+ * routes="10.0.0.0/8=vm1 2001:db8::/32=uplink". Routes refer to ports by name, so ports may be removed and added again.
+ * The module decrements the TTL or hop limit. */
 #include "mswitch_checksum.h"
 #include "mswitch_lpm.h"
 
-#define HOPS 32 /* Different ports. */
-#define ETH 14  /* Bytes of an Ethernet header. */
+#define HOPS 32 /* Maximum number of different ports. */
+#define ETH 14  /* Length of an Ethernet header. */
 
 /* A worker's state. */
 struct state {
@@ -14,28 +14,28 @@ struct state {
 };
 
 const char *msw_describe(void) {
-    /* The routes come from the parameter: those of an earlier instance would be wrong. */
-    return "{\"name\": \"route\", \"summary\": \"sends packets to the port of the longest prefix\", \"state\": 4096,"
-           " \"params\": [{\"name\": \"routes\", \"type\": \"text\", \"max\": 1024, \"help\": \"PREFIX=PORT, with blanks between\"}],"
+    /* The routes come from the parameter, not from an earlier instance. */
+    return "{\"name\": \"route\", \"summary\": \"forwards packets by longest prefix\", \"state\": 4096,"
+           " \"params\": [{\"name\": \"routes\", \"type\": \"text\", \"max\": 1024, \"help\": \"PREFIX=PORT, separated by blanks\"}],"
            " \"tables\": [{\"name\": \"routes4\", \"capacity\": 256, \"hand_over\": false,"
            "               \"key\": [[\"network\", \"ipv4\"], [\"length\", \"prefix\"]], \"value\": [[\"hop\", \"u32\"]]},"
            "              {\"name\": \"routes6\", \"capacity\": 256, \"hand_over\": false,"
            "               \"key\": [[\"network\", \"ipv6\"], [\"length\", \"prefix\"]], \"value\": [[\"hop\", \"u32\"]]}],"
            " \"counters\": [{\"name\": \"routed\", \"help\": \"packets sent to a port\"},"
-           "                {\"name\": \"expired\", \"help\": \"packets whose TTL was used up\"}],"
+           "                {\"name\": \"expired\", \"help\": \"packets whose TTL expired\"}],"
            " \"commands\": [{\"name\": \"find\", \"usage\": \"ADDRESS\", \"help\": \"shows the route to an address\"}]}";
 }
 
-static int32_t refuse(struct msw_batch *batch, const char *why, struct msw_text what) {
-    char text[128];
-    struct msw_printer copy = msw_printer_of(text, sizeof text), out = msw_answer(batch);
-    msw_print_text(&copy, what);
-    msw_print(&out, why);
+static int32_t refuse(struct msw_batch *batch, const char *reason, struct msw_text text) {
+    char saved[128];
+    struct msw_printer copy = msw_printer_of(saved, sizeof saved), out = msw_answer(batch);
+    msw_print_text(&copy, text);
+    msw_print(&out, reason);
     msw_print_text(&out, (struct msw_text){copy.begin, copy.at});
     return msw_failed(&out);
 }
 
-/* The number of a port among the hops; HOPS if there is no room, or no port can have the name. */
+/* Finds or adds the hop of a port; HOPS if there is no room, or the name is invalid. */
 static uint32_t hop_of(struct state *state, struct msw_text name) {
     size_t len = (size_t)(name.end - name.at);
     for (uint32_t i = 0; i < state->hops; i++)
@@ -50,7 +50,7 @@ int32_t msw_start(struct msw_batch *batch) {
     struct msw_prefix prefix;
     while (msw_next(&routes, ' ', &route)) {
         struct msw_text name = route;
-        if (!msw_next(&name, '=', &prefix_text)) continue; /* Two blanks. */
+        if (!msw_next(&name, '=', &prefix_text)) continue; /* A second blank. */
         if (!msw_parse_prefix(prefix_text, &prefix)) return refuse(batch, "not a prefix: ", prefix_text);
         uint32_t hop = hop_of(state, name);
         if (hop == HOPS) return refuse(batch, "not the name of a port, or one too many: ", route);
@@ -59,7 +59,7 @@ int32_t msw_start(struct msw_batch *batch) {
     return 0;
 }
 
-/* Where the destination lies in a packet; sets its length. NULL if the packet is to go nowhere. */
+/* Finds the destination address in a packet and sets its length; NULL if the packet cannot be routed. */
 static uint8_t *destination(const struct msw_packet *packet, uint8_t *frame, uint32_t *bytes) {
     uint16_t type = msw_be16(frame + 12);
     *bytes = type == 0x0800 ? 4 : 16;
@@ -68,8 +68,8 @@ static uint8_t *destination(const struct msw_packet *packet, uint8_t *frame, uin
     return NULL;
 }
 
-/* Counts the TTL or hop limit down; returns 0 if it is used up. */
-static int count_down(uint8_t *ip, int is_v4) {
+/* Decrements the TTL or hop limit; returns 0 if it expires. */
+static int decrement_ttl(uint8_t *ip, int is_v4) {
     uint8_t *ttl = ip + (is_v4 ? 8 : 7);
     if (*ttl < 2) return 0;
     if (is_v4) msw_ipv4_replace(ip, 8, (const uint8_t[]){(uint8_t)(*ttl - 1), ip[9]}, 2);
@@ -91,7 +91,7 @@ uint32_t msw_forward(struct msw_batch *batch) {
         struct msw_port_name *port = &state->hop[msw_value_get(hop)];
         int32_t index = msw_port_of(batch, port);
         if (index < 0) continue;
-        if (!count_down(frame + ETH, bytes == 4)) {
+        if (!decrement_ttl(frame + ETH, bytes == 4)) {
             msw_counters(batch)[1]++;
             out[outputs++] = (struct msw_output){.packet = (uint16_t)i, .verb = MSW_DROP};
             continue;

@@ -1,13 +1,13 @@
-//! Sends packets to the port of the longest prefix that has their destination; `route.c` in Rust.
+//! Routes by longest prefix; `route.c` in Rust.
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 use core::sync::atomic::Ordering;
 
 use mswitch_module::{checksum, module, Batch, Plain, PortName, Prefix};
 
-/// Different ports.
+/// Maximum number of different ports.
 const HOPS: usize = 32;
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header.
 const ETH: usize = 14;
 
 /// A worker's state.
@@ -16,11 +16,11 @@ struct State {
     hop: [PortName; HOPS],
 }
 
-// SAFETY: numbers, and names of ports, which are plain.
+// SAFETY: it consists of a number and port names, which are `Plain`.
 unsafe impl Plain for State {}
 
 impl State {
-    /// The number of a port among the hops.
+    /// Finds or adds the hop of a port.
     fn hop_of(&mut self, name: &str) -> Result<usize, &'static str> {
         let hops = self.hops as usize;
         if let Some(hop) = self.hop[..hops].iter().position(|port| port.name() == name) {
@@ -35,15 +35,15 @@ impl State {
 
 fn start(batch: &mut Batch) -> Result<(), &'static str> {
     let tables = [batch.table(0), batch.table(1)];
-    // Copied, because the state is changed meanwhile.
+    // A copy, because the loop borrows the state.
     let mut text = [0; 1024];
     let routes = batch.text(0).as_bytes();
     text[..routes.len()].copy_from_slice(routes);
     let routes = core::str::from_utf8(&text[..routes.len()]).unwrap_or("");
     for route in routes.split(' ').filter(|route| !route.is_empty()) {
-        let (prefix, port) = route.split_once('=').ok_or("a route is PREFIX=PORT")?;
+        let (prefix, port) = route.split_once('=').ok_or("expected PREFIX=PORT")?;
         let prefix: Prefix =
-            prefix.parse().map_err(|_| "a prefix such as 10.0.0.0/8 or 2001:db8::/32 is expected")?;
+            prefix.parse().map_err(|_| "expected a prefix such as 10.0.0.0/8 or 2001:db8::/32")?;
         let hop = batch.state_of::<State>().hop_of(port)? as u64;
         let table = &tables[usize::from(prefix.address().len() == 16)];
         table.insert_prefix(&prefix, &[hop]).ok_or("there are too many routes")?;
@@ -51,13 +51,13 @@ fn start(batch: &mut Batch) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The hop of the longest prefix that has an address.
+/// Finds the hop of the longest prefix that contains an address.
 fn find(batch: &Batch, address: &Prefix) -> Option<usize> {
     let (_, value) = batch.table(usize::from(address.address().len() == 16)).find_longest(address)?;
     Some(value[0].load(Ordering::Relaxed) as usize)
 }
 
-/// The index of the port of a hop.
+/// Returns the index of a hop's port.
 fn port(batch: &mut Batch, hop: usize) -> Option<u16> {
     let mut port = *batch.state_of::<State>().hop.get(hop)?;
     let index = port.index(batch);
@@ -65,7 +65,7 @@ fn port(batch: &mut Batch, hop: usize) -> Option<u16> {
     index
 }
 
-/// The address that a packet goes to.
+/// Returns the destination address of a packet.
 fn destination(frame: &[u8]) -> Option<Prefix> {
     match frame.get(12..ETH)? {
         [0x08, 0x00] => {
@@ -82,8 +82,8 @@ fn destination(frame: &[u8]) -> Option<Prefix> {
     }
 }
 
-/// Counts the TTL or hop limit down; false if it is used up.
-fn count_down(ip: &mut [u8], is_v4: bool) -> bool {
+/// Decrements the TTL or hop limit; returns false if it expires.
+fn decrement_ttl(ip: &mut [u8], is_v4: bool) -> bool {
     let at = if is_v4 { 8 } else { 7 };
     match ip[at] {
         0 | 1 => return false,
@@ -93,12 +93,12 @@ fn count_down(ip: &mut [u8], is_v4: bool) -> bool {
     true
 }
 
-/// Sends a packet on if there is a route to its destination.
+/// Forwards a packet if there is a route to its destination.
 fn route(batch: &mut Batch, packet: usize) -> Option<()> {
     let address = destination(batch.header(packet))?;
     let hop = find(batch, &address)?;
     let port = port(batch, hop)?;
-    if count_down(batch.header_mut(packet).get_mut(ETH..)?, address.address().len() == 4) {
+    if decrement_ttl(batch.header_mut(packet).get_mut(ETH..)?, address.address().len() == 4) {
         batch.count(0, 1);
         batch.send(packet, port);
     } else {
@@ -133,14 +133,14 @@ fn command(batch: &mut Batch, _: u32) -> i32 {
 }
 
 module! {
-    describe: r#"{"name": "route", "summary": "sends packets to the port of the longest prefix", "state": 4096,
-        "params": [{"name": "routes", "type": "text", "max": 1024, "help": "PREFIX=PORT, with blanks between"}],
+    describe: r#"{"name": "route", "summary": "forwards packets by longest prefix", "state": 4096,
+        "params": [{"name": "routes", "type": "text", "max": 1024, "help": "PREFIX=PORT, separated by blanks"}],
         "tables": [{"name": "routes4", "capacity": 256, "hand_over": false,
                     "key": [["network", "ipv4"], ["length", "prefix"]], "value": [["hop", "u32"]]},
                    {"name": "routes6", "capacity": 256, "hand_over": false,
                     "key": [["network", "ipv6"], ["length", "prefix"]], "value": [["hop", "u32"]]}],
         "counters": [{"name": "routed", "help": "packets sent to a port"},
-                     {"name": "expired", "help": "packets whose TTL was used up"}],
+                     {"name": "expired", "help": "packets whose TTL expired"}],
         "commands": [{"name": "find", "usage": "ADDRESS", "help": "shows the route to an address"}]}"#,
     forward: forward,
     start: start,

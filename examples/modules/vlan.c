@@ -3,7 +3,7 @@
 
 const char *msw_describe(void) {
     return "{\"name\": \"vlan\", \"summary\": \"joins two VLANs\","
-           " \"params\": [{\"name\": \"a\", \"type\": \"number\", \"max\": 4094, \"help\": \"one VLAN; 0: packets without a tag\"},"
+           " \"params\": [{\"name\": \"a\", \"type\": \"number\", \"max\": 4094, \"help\": \"one VLAN; 0: untagged packets\"},"
            "               {\"name\": \"b\", \"type\": \"number\", \"max\": 4094, \"help\": \"the other\"}]}";
 }
 

@@ -1,7 +1,7 @@
-//! Writes the hand-made seeds to `seeds/TARGET/`: inputs that reach far without luck.
+//! Writes the hand-made seeds to `seeds/TARGET/`: inputs with high coverage by construction.
 //!
-//! `cargo run --example seeds` in this folder. The meaning of the bytes is the targets' reading of them: a change of a
-//! target's grammar is a change here. What `cargo fuzz cmin` found worth keeping lies beside them, named by its hash.
+//! Run `cargo run --example seeds` in this folder. The bytes follow the grammars of the targets: a change of a target's
+//! grammar requires a change here. The minimised corpus of `cargo fuzz cmin` is in the same folders, named by hash.
 
 use std::io;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn capture_file() -> Vec<Seed> {
     let frame = [1_700_000_000, 7, 16, 60, 1, 2, 3, 4];
     let classic = words(&[&head[..], &frame, &frame].concat());
     let section = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28];
-    // Nanoseconds, and a time to add.
+    // Nanoseconds, and a time offset.
     let interface = [1, 44, 1, 0, 1 << 16 | 9, 9, 8 << 16 | 14, 5, 0, 0, 44];
     let enhanced = [6, 48, 0, 1, 2, 16, 60, 1, 2, 3, 4, 48];
     let simple = [3, 32, 16, 1, 2, 3, 4, 32];
@@ -52,7 +52,7 @@ fn capture_file() -> Vec<Seed> {
 
 type Seed = (&'static str, &'static str, Vec<u8>);
 
-/// A frame as `support::frame::read` reads it: TCP or UDP to be cut.
+/// A frame in the grammar of `support::frame::read`: TCP or UDP to be segmented.
 fn frame(shape: u8, tags: u8, gso_size: u16, payload: u16) -> Vec<u8> {
     let mut out = vec![2, shape, 0, 3, 0x99];
     out.extend([0xff, 0xff, 0xff, 0xf0, 0xff, 0xfe]);
@@ -84,7 +84,7 @@ fn packet() -> Vec<Seed> {
 }
 
 fn forward() -> Vec<Seed> {
-    // Three ports: one that takes all, one that takes nothing, an access port of VLAN 5.
+    // Three ports: one with all capabilities, one without any, and an access port of VLAN 5.
     let ports = [0x7f, 0, 0, 0x70, 0, 0, 0x71, 1 | 5 << 2, 50];
     let bridge = |logic: u8| [&[logic, 1, 64, 0xff, 0xff][..], &ports].concat();
     let mut all = Vec::new();
@@ -97,19 +97,24 @@ fn forward() -> Vec<Seed> {
     all
 }
 
-/// A bridge of four ports: two functions, one of which does all in software, a ring, and a queue of the switch's own.
+/// A bridge of four ports: two functions, one of them without offloads, a ring, and a queue of the switch.
 fn lists() -> Vec<Seed> {
     let function = |shape: u8, refuses: [u8; 4]| [&[shape, 0, 0, 0, 0][..], &refuses].concat();
     let ring = |shape: u8, sizes: u8| vec![shape, 0, 6, 4, 0, sizes, 0, sizes, 5];
     let queue = vec![0x0f, 0, 3, 6, 0, 2, 0, 0, 0];
     let bridge =
         [&[2, 64][..], &function(0, [5, 9, 0, 0]), &function(15, [2, 0, 0, 0]), &ring(0, 0), &queue].concat();
-    // What is taken how often; what is said of it; how many leave the queue.
-    let batch = |at: u8, packets: &[(u8, u8, Vec<u8>)], says: &[[u8; 4]], leave: u8| {
+    // Packets and their repetitions, the operations on them, and the number that leaves the queue.
+    let batch = |at: u8, packets: &[(u8, u8, Vec<u8>)], operations: &[[u8; 4]], leave: u8| {
         let taken = packets.iter().flat_map(|(way, times, frame)| [&[*way, *times][..], frame].concat());
-        let says = [says.concat(), vec![0; says.len() * 4 % 2]].concat();
+        let operations = [operations.concat(), vec![0; operations.len() * 4 % 2]].concat();
         let counts = [at, packets.len() as u8, 40].into_iter();
-        counts.chain(taken).chain([(says.len() / 2) as u8]).chain(says).chain([leave]).collect::<Vec<_>>()
+        counts
+            .chain(taken)
+            .chain([(operations.len() / 2) as u8])
+            .chain(operations)
+            .chain([leave])
+            .collect::<Vec<_>>()
     };
     let plain = |len: u16| [&[1, 2, 1, 0, 0, 8, 0][..], &len.to_le_bytes()].concat();
     let tagged = vec![1, 2, 3, 1, 5, 8, 0, 60, 0];
@@ -147,7 +152,7 @@ fn lists() -> Vec<Seed> {
         STAGE,
         [send, 3, 1, 0],
     ];
-    // Longer than a packet can be, once it has a tag; and cut when all of its slot is used, tags in front included.
+    // One longer than the maximum with its tag; one segmented when its slot is full, including tags in front.
     let long = [(1, 0, frame(TCP | CUT, 0, 1448, 65_466))];
     let encapsulated = [vec![[tag, 0, 5, 0]; 2], vec![[16, 0, 200, 0], [send, 0, 0, 0]]].concat();
     let scripts = [
@@ -166,10 +171,11 @@ fn lists() -> Vec<Seed> {
         .collect()
 }
 
-/// Four ports of each kind. Stations speak, move within a batch, and are asked for in runs, with tags and too short for one.
+/// Four ports of each kind. Stations send, move within a batch, and are destinations of runs, with tags and too short
+/// for one.
 fn learning() -> Vec<Seed> {
     let bridge = |shapes: u8, held: u8| vec![2, shapes, held];
-    // Destination and source, tag, length, times.
+    // Destination and source, tag, length, repetitions.
     let [hello, answer, moved] = [[0x1f, 0, 6, 0], [0x21, 0, 6, 3], [0x12, 0, 6, 3]];
     let batch = |at: u8, runs: &[[u8; 4]]| [&[at, runs.len() as u8][..], &runs.concat()].concat();
     let talk = [
@@ -195,7 +201,7 @@ fn learning() -> Vec<Seed> {
 }
 
 fn memif_control() -> Vec<Seed> {
-    // Each message: what, variant, its fields; then which descriptor, and whether to truncate.
+    // Each message: kind, variant, its fields; then the descriptor and whether to truncate.
     let init = [5, 0, 0, 0];
     let secret = [5, 1, 0, 0];
     let region = [6, 3, 0, 0];
@@ -205,7 +211,7 @@ fn memif_control() -> Vec<Seed> {
     let session = |parts: &[&[u8]]| [&[1, 0x7e, 4][..], &parts.concat()].concat();
     let server = [("ack", 0x1f_u8), ("many", 0x3f)];
     let mut all = vec![
-        ("memif_control", "honest", session(&[&init, &region, &s2m, &m2s, &connect])),
+        ("memif_control", "correct", session(&[&init, &region, &s2m, &m2s, &connect])),
         ("memif_control", "secret-two-regions", session(&[&secret, &region, &region, &m2s, &connect])),
         ("memif_control", "no-rings", session(&[&init, &region, &connect])),
         (
@@ -249,11 +255,11 @@ fn memif_rings() -> Vec<Seed> {
     ]
     .concat();
     let world = |a: &[u8], c: &[u8], ops: &[u8]| [&bounds, a, c, ops].concat();
-    // B posts four buffers and takes two back while they are being used (`after` counts the moments).
+    // B posts four buffers and withdraws two while they are in use (`after` counts the moments).
     let backwards =
         [give(b(3), 4), (0..6).flat_map(|_| push(0, 60)).collect(), vec![b(10), 5, 1, 0x41, 0xfe], vec![5]]
             .concat();
-    // Other workers deliver in the middle.
+    // Other workers deliver during a delivery.
     let nested = [
         give(b(3), 32),
         chain(0),
@@ -288,19 +294,19 @@ fn virtqueue() -> Vec<Seed> {
         [&[bits, size][..], &start.to_le_bytes(), &round(table).repeat(6)].concat()
     };
     vec![
-        ("virtqueue_split", "honest", queue(0, 3, 0xfffc, false)),
+        ("virtqueue_split", "correct", queue(0, 3, 0xfffc, false)),
         ("virtqueue_split", "tables", queue(2 | 4, 4, 0, true)),
         ("virtqueue_split", "loop", [&[0, 2, 0, 0][..], &[250, 0, 1, 250, 1, 0, 240, 0, 1, 0, 5]].concat()),
         ("virtqueue_split", "jump", [&[0, 2, 0, 0][..], &[240, 0, 0x88, 0x88, 5, 247]].concat()),
         ("virtqueue_split", "anywhere", vec![0x10, 3, 0, 0, 8, 0, 9, 0, 0, 0, 0, 1, 0, 2, 4, 3, 0, 0]),
-        ("virtqueue_packed", "honest", queue(1 | 2, 10, 0x8000, false)),
+        ("virtqueue_packed", "correct", queue(1 | 2, 10, 0x8000, false)),
         ("virtqueue_packed", "tables-in-order", queue(1 | 2 | 4 | 8, 6, 3, true)),
         ("virtqueue_packed", "loop", [&[1, 1, 0, 0x80][..], &[250, 0, 1, 1, 250, 1, 0, 1, 5]].concat()),
         ("virtqueue_packed", "anywhere", vec![0x11, 3, 0, 0, 8, 0, 9, 0x80, 9, 0x80, 0, 1, 0, 2, 4, 3, 0, 0]),
     ]
 }
 
-/// Messages as the target reads them: what, its fields, then which descriptors.
+/// Messages in the grammar of the target: kind, fields, then the descriptors.
 fn vhost_user_messages() -> Vec<Seed> {
     let features = [2, 0];
     let table = [4, 2, 0, 0, 0, 0];
@@ -324,7 +330,7 @@ fn vhost_user_messages() -> Vec<Seed> {
     ]
 }
 
-/// A header that is the frame's own, then frames for three kinds of receivers.
+/// The frame's own header unchanged, then frames for three kinds of receivers.
 fn offload_headers() -> Vec<Seed> {
     let mut all = Vec::new();
     for (name, frame) in shapes() {
@@ -333,9 +339,9 @@ fn offload_headers() -> Vec<Seed> {
             all.push(("offload_headers", name, [&receiver[..], &frame, &[0]].concat()));
         }
     }
-    // Segments of no bytes, offsets beyond the packet, no such type.
-    let lies = [("size-zero", [6, 0xa8, 7, 5]), ("beyond", [8, 0xff, 9, 0xff]), ("type", [1, 2, 1, 0])];
-    for (name, [at, with, at2, with2]) in lies {
+    // Segments without bytes, offsets behind the packet, an unknown type.
+    let invalid = [("size-zero", [6, 0xa8, 7, 5]), ("beyond", [8, 0xff, 9, 0xff]), ("type", [1, 2, 1, 0])];
+    for (name, [at, with, at2, with2]) in invalid {
         let edits = [2, at, with, at2, with2];
         all.push(("offload_headers", name, [&[0, 0][..], &frame(TCP | CUT, 0, 1448, 3500), &edits].concat()));
     }

@@ -1,9 +1,10 @@
-//! A capture file, whatever it holds.
+//! Capture files with arbitrary content.
 //!
-//! Held invariant:
-//! - No panic, and an end: every frame takes bytes of the file.
-//! - A frame's bytes are as many as it says, or none where the fabric moves none so long; and all of them are in the file.
-//! - Cut anywhere, the file begins with the same frames.
+//! Invariants:
+//! - No panic, and the reader ends: each frame consumes bytes of the file.
+//! - A frame has as many bytes as its header says, or none if the fabric does not support its length; all bytes are in
+//!   the file.
+//! - A truncated file starts with the same frames.
 #![no_main]
 
 use fabric::rx::MAX_PACKET;
@@ -18,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(all.starts_with(&read(half)));
 });
 
-/// The frames up to the end, or to what is wrong.
+/// Reads the frames up to the end or to the first error.
 fn read(file: &[u8]) -> Vec<(Frame, Vec<u8>)> {
     let Ok(mut reader) = Reader::new(file) else { return Vec::new() };
     let (mut frames, mut data) = (Vec::new(), Vec::new());

@@ -1,16 +1,16 @@
-//! Frames with metadata through a bridge, between ports in memory that differ in what they take.
+//! Frames with metadata through a bridge between in-memory ports with different capabilities.
 //!
-//! The way of a batch is the worker's own: private headers, policing and storm control, the logic `learning` or `static`,
-//! versions, software segmentation, lists, lanes; a mirror and an observer where the input says so.
+//! A batch takes the worker's real path: private headers, policing and storm control, the logic `learning` or `static`,
+//! versions, software segmentation, lists and transmit queues; the input may add a mirror and an observer.
 //!
-//! Held invariant:
-//! - No panic, whatever the frames, the VLANs, the capabilities and the bounds.
-//! - No port gets its own packet unless a mirror copies it there, nor one that is longer than it takes, nor metadata for jobs that it cannot do.
-//! - Metadata that goes with a packet is its own normal form.
-//! - What arrives with full checksums carries the payload that was sent: every payload byte of an output lies within
-//!   what the source has.
-//! - What an observer is shown of a packet it can copy, all of it and no more.
-//! - A trace of a packet says which packets, byte for byte, ports are then given, in order.
+//! Invariants:
+//! - No panic, for any frames, VLANs, capabilities and limits.
+//! - No port gets its own packet except through a mirror, nor a packet above its maximum length, nor metadata for
+//!   offloads that it lacks.
+//! - Delivered metadata is in normal form.
+//! - Outputs with complete checksums carry the sent payload: each payload byte lies within the source.
+//! - An observer can copy exactly the packet that it sees.
+//! - A trace predicts the packets delivered to ports, byte for byte and in order.
 #![no_main]
 
 use std::cell::RefCell;
@@ -34,7 +34,7 @@ const LIMITS: BatchLimits = BatchLimits { packets: 64, bytes: 256 << 10 };
 
 thread_local! {
     static STEPS: RefCell<Option<Steps>> = const { RefCell::new(None) };
-    /// What ports were given since the last look.
+    /// Packets delivered to ports since the last check.
     static GIVEN: RefCell<Vec<(u16, Vec<u8>, Offload)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -60,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
     STEPS.with_borrow_mut(|steps| {
         let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
             Ok(steps) => steps,
-            Err(error) => panic!("no worker: {error}"),
+            Err(error) => panic!("cannot create a worker: {error}"),
         });
         steps.set_limits(limits);
         for _ in 0..8 {
@@ -68,7 +68,7 @@ fuzz_target!(|data: &[u8]| {
                 break;
             }
             let at = u16::from(from.u8()) % n;
-            // A mirror's port may get copies of what it sent.
+            // A mirror's target may get copies of its own packets.
             ingress.store(if mirror == 0 { u64::from(at) } else { u64::MAX }, Ordering::Relaxed);
             let frames: Vec<_> = (0..1 + from.below(8)).map(|_| frame::read(&mut from)).collect();
             let traced = match frames.as_slice() {
@@ -88,14 +88,17 @@ fuzz_target!(|data: &[u8]| {
             }
             let drops = steps.take_drops();
             if let Some(traced) = traced {
-                let expected: Vec<_> =
-                    traced.outputs.into_iter().map(|o| (o.port.0, o.packet, o.offload)).collect();
+                let expected: Vec<_> = traced
+                    .outputs
+                    .into_iter()
+                    .map(|output| (output.port.0, output.packet, output.offload))
+                    .collect();
                 assert_eq!(GIVEN.take(), expected, "{:?}", traced.remarks);
                 for reason in DropReason::ALL {
-                    let foretold = traced.drops.iter().filter(|r| *r == reason).count();
+                    let predicted = traced.drops.iter().filter(|predicted| *predicted == reason).count();
                     assert_eq!(
                         drops.get(*reason) as usize,
-                        foretold,
+                        predicted,
                         "{}: {:?}",
                         reason.name(),
                         traced.remarks
@@ -128,7 +131,7 @@ fn mirror_of(shape: u8, ports: u16, from: &mut Bytes<'_>) -> Mirror {
     }
 }
 
-/// An observer that copies what it is shown.
+/// An observer that copies each packet that it sees.
 struct Look {
     observer: u8,
     explained: u8,
@@ -151,7 +154,7 @@ impl Observer for Look {
     }
 }
 
-/// A limit that refills nothing while the input is worked on.
+/// A limit without a noticeable refill during one input.
 fn limit(byte: u8) -> Option<Limit> {
     let burst = u64::from(byte & 0x3f) * 64;
     (byte >= 0xc0).then_some(Limit { unit: Unit::Bits, rate: 1, burst: Some(burst) })
@@ -173,14 +176,14 @@ fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
         (3, native) => VlanMode::Trunk { native, allowed: VidSet::all() },
         _ => VlanMode::Transparent,
     };
-    let [police, broadcast, multicast, unknown, guards] = from.array();
+    let [police, broadcast, multicast, unknown, protection] = from.array();
     settings.police = limit(police);
     settings.storm =
         Storm { broadcast: limit(broadcast), multicast: limit(multicast), unknown: limit(unknown) };
-    settings.isolated = guards & 1 != 0;
-    settings.security.max_stations = (guards & 2 != 0).then_some(u32::from(guards >> 6));
-    settings.security.sticky = guards & 4 != 0;
-    if guards & 8 != 0 {
+    settings.isolated = protection & 1 != 0;
+    settings.security.max_stations = (protection & 2 != 0).then_some(u32::from(protection >> 6));
+    settings.security.sticky = protection & 4 != 0;
+    if protection & 8 != 0 {
         settings.security.sources = vec![Source { address: [10, 0, 0, 0].into(), prefix: 8, mac: None }];
     }
     let up = shape & 0x80 == 0;
@@ -195,7 +198,7 @@ fn port(index: u16, ingress: &Arc<AtomicU64>, from: &mut Bytes<'_>) -> Port {
     Port { up, settings, tx: (0..lanes).map(check).collect(), caps, max_frame }
 }
 
-/// A destination that looks at what it is given.
+/// A destination that checks its packets.
 struct Check {
     index: u16,
     caps: Caps,
@@ -206,7 +209,11 @@ struct Check {
 impl Egress for Check {
     fn deliver(&self, list: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
         assert!(!list.is_empty());
-        assert_ne!(self.ingress.load(Ordering::Relaxed), u64::from(self.index), "its own packets");
+        assert_ne!(
+            self.ingress.load(Ordering::Relaxed),
+            u64::from(self.index),
+            "a port received its own packets"
+        );
         let mut n = 0;
         list.for_each(|output| {
             n += 1;
@@ -214,13 +221,13 @@ impl Egress for Check {
             output.for_each_payload(|at, n| {
                 let start = bytes.len();
                 bytes.resize(start + n, 0);
-                // SAFETY: the source's landing memory, which nobody writes to meanwhile; its size is checked by the
-                // address sanitizer.
+                // SAFETY: the source's landing memory, which is not written meanwhile; the address sanitizer checks its
+                // size.
                 unsafe { bytes[start..].as_mut_ptr().copy_from(at, n) };
             });
             assert_eq!(bytes.len(), output.len() as usize);
             GIVEN.with_borrow_mut(|given| given.push((self.index, bytes.clone(), output.offload())));
-            assert!(bytes.len() >= 14, "{} bytes are no frame", bytes.len());
+            assert!(bytes.len() >= 14, "a frame of {} bytes", bytes.len());
             let offload = output.offload();
             let (wanted, segment) = match offload.gso {
                 Gso::None => (true, output.len()),
@@ -228,9 +235,12 @@ impl Egress for Check {
                 Gso::Tcp6 => (self.caps.tso6, u32::from(offload.hdr_len + offload.gso_size)),
                 Gso::Udp => (self.caps.uso, u32::from(offload.hdr_len) + u32::from(offload.gso_size)),
             };
-            assert!(wanted && segment.min(output.len()) <= self.max_frame, "too long, or not what it takes");
+            assert!(
+                wanted && segment.min(output.len()) <= self.max_frame,
+                "above the maximum length, or a missing capability"
+            );
             if !offload.is_none() {
-                assert!(self.caps.csum, "a checksum that it cannot complete");
+                assert!(self.caps.csum, "a partial checksum without the capability");
                 assert_eq!(offload.validate(&bytes, output.len()), Ok(offload));
             } else {
                 assert_eq!(Offload { csum_valid: false, ..offload }, Offload::NONE);

@@ -1,10 +1,10 @@
-//! The logic `learning` against a table of stations that anybody could write, over batches of frames among few stations.
+//! The logic `learning` compared with a simple table of stations, over batches of frames among few stations.
 //!
-//! Frames come in runs of a flow, from changing ports, with and without tags, also such as are too short for one. In the plain
-//! case the logic decides flows, not frames, and sends them in runs; the same batches also go through its other way, that of
-//! [`SwitchLogic::explain`], and through both as a later one of several logics, for which some frames are gone.
+//! Frames come in runs of a flow, from changing ports, with and without tags, some of them too short for a tag. On its
+//! fast path, the logic decides flows, not frames, and sends them in runs. The same batches also go through its general
+//! path, that of [`SwitchLogic::explain`], and through both paths behind another logic that has dropped some frames.
 //!
-//! Held invariant: each port is given the frames that the table says, in order, and drops are counted as it says.
+//! Invariants: each port gets the frames that the table predicts, in order, and drops are counted likewise.
 #![no_main]
 
 use std::cell::RefCell;
@@ -23,14 +23,14 @@ use support::Bytes;
 use support::frame::{Frame, Frames};
 
 const LIMITS: BatchLimits = BatchLimits { packets: 64, bytes: 256 << 10 };
-/// The longest frame that a port takes which does not take all.
+/// Maximum length of ports with a limit.
 const SHORT: usize = 60;
 
 thread_local! {
     static STEPS: RefCell<Option<Steps>> = const { RefCell::new(None) };
 }
 
-/// What each port was given.
+/// Frames delivered to each port.
 type Given = Arc<Mutex<Vec<Vec<Vec<u8>>>>>;
 
 fuzz_target!(|data: &[u8]| {
@@ -38,12 +38,12 @@ fuzz_target!(|data: &[u8]| {
     let [ports, shapes, held] = from.array();
     let n = 2 + usize::from(ports % 4);
     let kinds: Vec<_> = (0..n).map(|port| Shape::of(shapes >> (2 * (port % 4)))).collect();
-    let mut ways = [false, true].map(|explains| Way::new(explains, &kinds, held));
+    let mut paths = [false, true].map(|explains| Path::new(explains, &kinds, held));
     let mut table = Table::default();
     STEPS.with_borrow_mut(|steps| {
         let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
             Ok(steps) => steps,
-            Err(error) => panic!("no worker: {error}"),
+            Err(error) => panic!("cannot create a worker: {error}"),
         });
         for _ in 0..16 {
             if from.is_empty() {
@@ -52,14 +52,14 @@ fuzz_target!(|data: &[u8]| {
             let ingress = usize::from(from.u8()) % n;
             let frames = frames(&mut from);
             let (given, drops, too_long) = table.switch(&frames, ingress, &kinds, held);
-            for way in &mut ways {
-                way.switch(steps, &frames, ingress, &given, &drops, &too_long);
+            for path in &mut paths {
+                path.switch(steps, &frames, ingress, &given, &drops, &too_long);
             }
         }
     });
 });
 
-/// What a port takes.
+/// Kind of a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     All,
@@ -91,13 +91,13 @@ fn frames(from: &mut Bytes<'_>) -> Vec<Vec<u8>> {
             0 | 1 => frame.extend([8, 0, tag, tag]),
             2 => frame.extend([0x88, 0xa8, 0, tag >> 5]),
             3 => frame.extend([0xff; 4]),
-            // Of the same VLAN with other priorities, too.
+            // Also of the same VLAN with different priorities.
             _ => frame.extend([0x81, 0, tag << 1 & 0xf0, tag >> 6]),
         }
         let len = [14, 15, 16, 17, 18, 19, SHORT, SHORT + 1][usize::from(len & 7)];
         frame.resize(len, len as u8);
         for i in 0..1 + times % 4 {
-            // Not alike behind what is looked at.
+            // Frames differ behind the parsed bytes.
             if let Some(last) = frame.get_mut(18..).and_then(<[u8]>::last_mut) {
                 *last = last.wrapping_add(i);
             }
@@ -108,17 +108,18 @@ fn frames(from: &mut Bytes<'_>) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Where stations are. None makes room for another: at most 20 are known, far fewer than a port's share of the logic's table.
+/// Ports of the stations. No entry is evicted: at most 20 stations are known, far below a port's share of the logic's
+/// table.
 #[derive(Default)]
 struct Table(HashMap<(u16, [u8; 6]), usize>);
 
-/// Whether a logic in front has dropped frame `i`.
+/// Whether a preceding logic has dropped frame `i`.
 fn is_held(held: u8, i: usize) -> bool {
     held >> (i % 8) & 1 == 1
 }
 
 impl Table {
-    /// What each port is given, what is dropped, and how many are too long for each.
+    /// Returns the frames for each port, the drops, and the number of frames too long for each port.
     fn switch(
         &mut self,
         frames: &[Vec<u8>],
@@ -152,7 +153,8 @@ impl Table {
                 Some(port) if kinds[*port] == Shape::Nothing => drop(DropReason::PortDown),
                 Some(port) => put(*port, frame),
                 None => {
-                    let others = (0..kinds.len()).filter(|p| *p != ingress && kinds[*p] != Shape::Nothing);
+                    let others =
+                        (0..kinds.len()).filter(|port| *port != ingress && kinds[*port] != Shape::Nothing);
                     let others: Vec<_> = others.collect();
                     if others.is_empty() {
                         drop(DropReason::NoDestination);
@@ -165,15 +167,15 @@ impl Table {
     }
 }
 
-/// One of the logic's ways, in a bridge of its own.
-struct Way {
+/// One path of the logic, in a bridge of its own.
+struct Path {
     bridge: Bridge,
     given: Given,
-    /// By port: what it takes, its first queue, and frames that were too long so far.
+    /// By port: its kind, its first queue, and the number of frames that were too long so far.
     ports: Vec<(Shape, usize, u64)>,
 }
 
-impl Way {
+impl Path {
     fn new(explains: bool, kinds: &[Shape], held: u8) -> Self {
         let logic = match logic::build("learning", &[("max-stations".into(), "1024".into())], &[]) {
             Ok(logic) => logic,
@@ -225,11 +227,11 @@ impl Way {
             let mut is = std::mem::take(is);
             let mut given = given.clone();
             if self.ports[port].0 == Shape::TwoQueues {
-                // Which of them a flow takes is not the logic's to say.
+                // The logic does not choose the queue of a flow.
                 is.sort();
                 given.sort();
             }
-            assert!(is == given, "port {port} is given {} of {}", is.len(), given.len());
+            assert!(is == given, "port {port} got {} frames, {} expected", is.len(), given.len());
         }
         let counted = steps.take_drops();
         for reason in DropReason::ALL {
@@ -245,7 +247,7 @@ impl Way {
     }
 }
 
-/// The logic behind another one, which drops some frames.
+/// The logic behind another one that drops some frames.
 struct Later {
     logic: Arc<dyn logic::Logic>,
     explains: bool,
@@ -254,25 +256,25 @@ struct Later {
 
 impl SwitchLogic for Later {
     fn forward(&self, batch: &mut Batch<'_>) {
-        let say = |batch: &mut Batch<'_>| match self.explains {
+        let decide = |batch: &mut Batch<'_>| match self.explains {
             true => assert!(self.logic.explain(batch)),
             false => self.logic.forward(batch),
         };
         if self.held == 0 {
-            return say(batch);
+            return decide(batch);
         }
         for v in batch.packets().filter(|v| is_held(self.held, v.number())) {
             batch.discard(v, DropReason::Logic);
         }
         let mut rest = Rest::default();
         if let Some(mut left) = batch.rest(&mut rest) {
-            say(&mut left);
+            decide(&mut left);
         }
         batch.end_of_stages(rest);
     }
 }
 
-/// A port's queue that remembers.
+/// A transmit queue that records frames.
 struct Take {
     index: usize,
     given: Given,
@@ -289,6 +291,6 @@ impl Egress for Take {
     }
 }
 
-fn lock<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,18 +1,19 @@
-//! A batch of every kind of packet, a logic that says anything in any order, and destinations that refuse what they like,
-//! against a [model](support::model) that knows of bytes only.
+//! Batches with every kind of packet, a logic that makes any decisions in any order, and destinations that refuse some
+//! outputs, compared with a [model](support::model) that works on bytes only.
 //!
-//! Packets come in one piece the short way, in several, with metadata, and from the logic itself. The logic sends one by one,
-//! by ranges and all, floods, reflects, edits, copies, drops, and speaks in several stages. Destinations are functions that
-//! refuse by pattern, rings with too few or too small entries, and queues of the switch's own that drains empty.
+//! Packets come in one piece through the fast path, in several pieces, with metadata, and from the logic itself. The
+//! logic sends single packets, ranges and all packets, floods, reflects, edits, copies, drops, and decides in several
+//! stages. Destinations are functions that refuse by pattern, rings with too few or too small entries, and the switch's
+//! own queues that drains empty.
 //!
-//! Held invariant:
-//! - A logic finds each version's header as the model has it, whatever was done before.
-//! - Each queue is given one list, in the order in which queues were first named: the model's versions in the model's order,
-//!   byte for byte, with the model's metadata.
-//! - A destination that refuses some is left with the others, in order. A ring's receiver is given what fits, packet by
-//!   packet; what does not is counted, once.
-//! - What is retained leaves in order, unchanged, when the gate opens; what finds no room is counted.
-//! - Drops are counted where and as the model says.
+//! Invariants:
+//! - The logic sees each version's header as in the model, after any operation.
+//! - Each queue receives one list, in the order in which queues were first used: the model's versions in the model's
+//!   order, byte for byte, with the model's metadata.
+//! - After a refusal, the list keeps the other outputs in order. A ring's receiver gets each packet that fits; each
+//!   other one is counted once.
+//! - Retained packets leave in order, unchanged, when the gate opens; packets without room are counted.
+//! - Drops are counted at the place and with the reason of the model.
 #![no_main]
 
 use std::cell::RefCell;
@@ -44,9 +45,9 @@ type Given = (Vec<u8>, Offload);
 
 thread_local! {
     static STEPS: RefCell<Option<(Steps, Drainer)>> = const { RefCell::new(None) };
-    /// What is expected of the batch that is being switched.
+    /// Expected state of the current batch.
     static MODEL: RefCell<Option<Model>> = const { RefCell::new(None) };
-    /// What queues must be given, in order.
+    /// Expected lists of the queues, in order.
     static LISTS: RefCell<VecDeque<(usize, Vec<Given>)>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -58,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
     STEPS.with_borrow_mut(|idle| {
         let (steps, drainer) = idle.get_or_insert_with(|| match (Steps::new(LIMITS), Drainer::new(LIMITS)) {
             (Ok(steps), Ok(drainer)) => (steps, drainer),
-            (Err(error), _) | (_, Err(error)) => panic!("no worker: {error}"),
+            (Err(error), _) | (_, Err(error)) => panic!("cannot create a worker: {error}"),
         });
         steps.set_limits(limits);
         for _ in 0..8 {
@@ -72,12 +73,12 @@ fuzz_target!(|data: &[u8]| {
     });
 });
 
-/// A bridge and what its queues have been given.
+/// A bridge and its transmit queues.
 struct World {
     bridge: Bridge,
     shapes: Vec<Shape>,
     script: Arc<Mutex<Vec<u8>>>,
-    /// By queue.
+    /// Transmit queues by index.
     ends: Vec<Arc<End>>,
     drains: Vec<(Arc<End>, Retaining)>,
 }
@@ -103,7 +104,7 @@ impl World {
                                 Some(retaining.queue());
                             drains.push((end.clone(), retaining));
                         }
-                        Err(error) => panic!("no queue: {error}"),
+                        Err(error) => panic!("cannot create a queue: {error}"),
                     }
                 }
                 tx.push(end.clone());
@@ -125,7 +126,7 @@ impl World {
         for _ in 0..n % 12 {
             let [way, times] = from.array();
             let Frame { bytes, claim } = frame::read(from);
-            // Runs of alike packets, and packets in pieces.
+            // Runs of equal packets, and packets in pieces.
             for _ in 0..1 + times % 5 {
                 queue.coming.push_back((way, bytes.clone(), claim));
             }
@@ -156,7 +157,7 @@ impl World {
             steps.load();
             steps.forward(&self.bridge, PortIndex(ingress as u16));
         }
-        assert!(LISTS.take().is_empty(), "a queue was left out");
+        assert!(LISTS.take().is_empty(), "a queue received no list");
         let Some(model) = MODEL.take() else { return };
         let drops = steps.take_drops();
         for reason in DropReason::ALL {
@@ -174,7 +175,7 @@ impl World {
         assert!(self.bridge.take_faults().is_empty());
     }
 
-    /// Runs the drains; `until` says how many packets may leave, 0 means all.
+    /// Runs the drains; `until` limits the packets that may leave, 0 means all.
     fn drain(&mut self, drainer: &mut Drainer, until: u8) {
         for (end, drain) in &mut self.drains {
             let mut may = if until == 0 { u32::MAX } else { u32::from(until % 16) };
@@ -184,35 +185,35 @@ impl World {
                 let (mut left, mut arrived) = (lock(&end.left), lock(&end.arrived));
                 let may_now = end.may_leave.load(Ordering::Relaxed);
                 let mut leave: Vec<_> = lock(&end.retained).drain(..(may - may_now) as usize).collect();
-                // A tag may have made it longer than a packet can be.
+                // A tag may have made a packet longer than the maximum.
                 let packets = leave.len();
                 leave.retain(|(bytes, _)| bytes.len() <= MAX_PACKET as usize);
                 left.refuse(DropReason::Oversize, (packets - leave.len()) as u64);
-                assert!(*arrived == leave, "{} arrive where {} leave", arrived.len(), leave.len());
+                assert!(*arrived == leave, "{} packets arrived, {} expected", arrived.len(), leave.len());
                 arrived.clear();
                 if packets == 0 {
                     break;
                 }
                 may = may_now;
             }
-            assert!(may == 0 || lock(&end.retained).is_empty(), "some stay");
+            assert!(may == 0 || lock(&end.retained).is_empty(), "packets remain");
             assert_eq!(drain.counters().snapshot().drops, lock(&end.left).drops);
         }
     }
 }
 
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A receive queue: packets with a way to take each.
+/// A receive queue: packets, each with a way to add it to the batch.
 #[derive(Default)]
 struct Queue {
     limits: BatchLimits,
     coming: VecDeque<(u8, Vec<u8>, Offload)>,
-    /// Those in the batch, and
+    /// Packets in the batch.
     added: Vec<(u8, Vec<u8>, Offload)>,
-    /// those that are none.
+    /// Packets of invalid length.
     left_out: Vec<Vec<u8>>,
 }
 
@@ -226,7 +227,7 @@ impl RxQueue for Queue {
                 let (_, bytes, _) = self.coming.get(i)?;
                 Some((NonNull::from(bytes.as_slice()).cast(), bytes.len() as u32))
             };
-            // SAFETY: the bytes stay where they are, on the heap, until the batch was delivered.
+            // SAFETY: the bytes stay in place on the heap until the batch is delivered.
             let added = unsafe { batch.add_plain(most, piece) };
             let so_far: usize = self.added.iter().map(|(_, bytes, _)| bytes.len()).sum();
             let mut expected = (0, so_far);
@@ -273,7 +274,7 @@ impl RxQueue for Queue {
     fn set_signalled(&mut self, _: bool) {}
 
     fn signal(&self) -> BorrowedFd<'_> {
-        unreachable!("nobody sleeps here")
+        unreachable!("fuzz targets do not sleep")
     }
 
     fn cheap_to_poll(&self) -> bool {
@@ -281,7 +282,7 @@ impl RxQueue for Queue {
     }
 }
 
-/// A logic that does what the input says, and has the model do the same.
+/// A logic that follows the input and applies each operation to the model too.
 struct Scripted(Arc<Mutex<Vec<u8>>>);
 
 impl SwitchLogic for Scripted {
@@ -292,7 +293,7 @@ impl SwitchLogic for Scripted {
             let Some(model) = model else { return };
             stages(batch, model, &mut script);
             model.finish();
-            // What was sent does not change any more.
+            // Sent versions are immutable.
             let given = |v: &usize| (model.versions[*v].bytes.clone(), model.versions[*v].offload);
             let lists = model.lists.iter().map(|(lane, list)| (*lane, list.iter().map(given).collect()));
             LISTS.set(lists.collect());
@@ -304,13 +305,13 @@ impl SwitchLogic for Scripted {
     }
 }
 
-/// Several logics in a row, as `chain` has them.
+/// Several logics in a row, as in `chain`.
 fn stages(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>) {
     let mut rest = Rest::default();
-    let (mut speakers, mut outputs) = (0, 0);
-    say(batch, model, script, None);
+    let (mut deciding, mut outputs) = (0, 0);
+    decide(batch, model, script, None);
     for _ in 0..3 {
-        speakers += usize::from(model.outputs() > outputs);
+        deciding += usize::from(model.outputs() > outputs);
         outputs = model.outputs();
         let open = model.open();
         let Some(mut left) = batch.rest(&mut rest) else {
@@ -318,31 +319,31 @@ fn stages(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>) {
             break;
         };
         assert!(left.packets().map(VersionId::number).eq(open.iter().copied()));
-        say(&mut left, model, script, Some(&open));
+        decide(&mut left, model, script, Some(&open));
     }
-    speakers += usize::from(model.outputs() > outputs);
+    deciding += usize::from(model.outputs() > outputs);
     batch.end_of_stages(rest);
-    if speakers > 1 {
+    if deciding > 1 {
         model.restore_order();
     }
-    say(batch, model, script, None);
+    decide(batch, model, script, None);
 }
 
-/// What one of them says, up to the end of its part of the script; `open` is what it is asked about, if not all.
-fn say(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>, open: Option<&[usize]>) {
+/// Runs the operations of one stage; `open` are the packets offered to it, if not all.
+fn decide(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>, open: Option<&[usize]>) {
     while !script.is_empty() {
-        let [what, which, a, b] = script.array();
+        let [choice, which, a, b] = script.array();
         let (number, port) = (usize::from(which), usize::from(a) % (2 + batch.live_ports().len()));
-        let v = match (model.versions.len(), what & 0x80) {
+        let v = match (model.versions.len(), choice & 0x80) {
             (0, _) => None,
             (n, 0) => Some(number % n),
             (n, _) => Some(n - 1 - number % n),
         };
         let to = PortIndex(port as u16);
-        if what & 0x7f == 0x7f {
+        if choice & 0x7f == 0x7f {
             return;
         }
-        if what % 21 == 20 {
+        if choice % 21 == 20 {
             let len = usize::from(a) * usize::from(b) % 700;
             let bytes: Vec<u8> = script.slice(len % 40).iter().copied().cycle().take(len).collect();
             let offload = Offload { needs_csum: which & 1 == 1, csum_start: which.into(), ..Offload::NONE };
@@ -352,7 +353,7 @@ fn say(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>, open: O
         }
         let Some((n, v)) = v.and_then(|n| Some((n, batch.version(n)?))) else { continue };
         let same = |is: Option<VersionId>, model: Option<usize>| assert_eq!(is.map(VersionId::number), model);
-        match what % 21 {
+        match choice % 21 {
             0..=2 => {
                 batch.send(v, to);
                 model.send(n, port);
@@ -412,7 +413,7 @@ fn say(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>, open: O
                 }
             }
         }
-        // Whatever it was.
+        // After every operation.
         let version = &model.versions[n];
         assert!(batch.header(v) == version.header(), "version {n}");
         assert_eq!((batch.start(v), batch.len(v) as usize), (version.start, version.bytes.len()));
@@ -425,7 +426,7 @@ fn say(batch: &mut Batch<'_>, model: &mut Model, script: &mut Bytes<'_>, open: O
     }
 }
 
-/// Counters as they should be.
+/// Expected counters.
 #[derive(Default)]
 struct Counted {
     packets: u64,
@@ -439,31 +440,31 @@ impl Counted {
     }
 }
 
-/// What kind of destination a queue is.
+/// Kind of a destination.
 enum Kind {
     /// A function that refuses by these patterns.
     Function { patterns: [u8; 4] },
     /// A ring.
     Ring(Arc<MemoryRing<0>>, Box<TxRing<Backing<0>>>),
-    /// A ring whose packets have something in front.
+    /// A ring whose packets have a prefix.
     Prefixed(Arc<MemoryRing<METADATA>>, Box<TxRing<Backing<METADATA>>>),
-    /// A queue of the switch's own, in front of a function.
+    /// A queue of the switch, in front of a function.
     Queued { slots: u32, patterns: [u8; 4] },
 }
 
-/// A transmit queue, and what is expected of it.
+/// A transmit queue and its expected state.
 struct End {
     lane: usize,
     kind: Kind,
     queue: Mutex<Option<Arc<dyn Egress>>>,
-    /// Where it was delivered to.
+    /// Expected counters of the queue.
     counted: Mutex<Counted>,
-    /// What waits in the queue, and may leave it.
+    /// Packets that wait in the queue, and the number that may leave.
     retained: Mutex<VecDeque<Given>>,
     may_leave: AtomicU32,
-    /// What has arrived behind it, and
+    /// Packets that have arrived behind the queue.
     arrived: Mutex<Vec<Given>>,
-    /// what was counted there.
+    /// Expected counters behind the queue.
     left: Mutex<Counted>,
 }
 
@@ -476,7 +477,7 @@ impl End {
             let chosen = |i: usize| sizes[usize::from(patterns[i & 3] >> ((i >> 2 & 1) * 4) & 7)];
             (0..1 << (n % 6)).map(chosen).collect()
         };
-        // Close to the end of the numbers.
+        // Near the wrap of the numbers.
         let start = u32::from(start).wrapping_sub(8);
         let kind = match kind % 4 {
             0 => Kind::Function { patterns },
@@ -502,7 +503,7 @@ impl End {
         }
     }
 
-    /// The receiver of a ring posts some entries.
+    /// Posts entries as the receiver of a ring.
     fn post(&self, n: usize) {
         match &self.kind {
             Kind::Ring(ring, _) => ring.post(n),
@@ -520,18 +521,18 @@ impl Egress for End {
         tools: &mut Tools,
     ) -> Result<(), Fault> {
         let Some((lane, expected)) = LISTS.with_borrow_mut(VecDeque::pop_front) else {
-            panic!("one too many")
+            panic!("an unexpected list")
         };
-        assert_eq!(lane, self.lane, "queues in another order");
+        assert_eq!(lane, self.lane, "wrong order of queues");
         assert!(!expected.is_empty());
-        is_shown(list, &expected);
+        assert_list(list, &expected);
         match &self.kind {
             Kind::Function { patterns } => refuse(list, expected, *patterns),
             Kind::Ring(ring, tx) => self.fill(ring, &**tx, list, expected, counters, tools)?,
             Kind::Prefixed(ring, tx) => self.fill(ring, &**tx, list, expected, counters, tools)?,
             Kind::Queued { slots, .. } => {
                 let queue = lock(&self.queue).clone();
-                let Some(queue) = queue else { panic!("no queue") };
+                let Some(queue) = queue else { panic!("the queue is missing") };
                 queue.deliver(list, counters, tools)?;
                 let mut retained = lock(&self.retained);
                 let needs = |bytes: &Vec<u8>| (bytes.len() + METADATA).div_ceil(SLOT);
@@ -546,7 +547,7 @@ impl Egress for End {
                         lock(&self.counted).refuse(DropReason::RingFull, 1);
                     }
                 }
-                is_shown(list, &taken);
+                assert_list(list, &taken);
                 retained.extend(taken);
             }
         }
@@ -580,36 +581,37 @@ impl End {
                 Err(reason) => counted.refuse(reason, 1),
             }
         }
-        is_shown(list, &taken);
+        assert_list(list, &taken);
         let got = ring.take(before);
         assert_eq!(got.len(), taken.len());
         for (((n, bytes), expected), given) in got.iter().zip(entries).zip(&taken) {
-            assert_eq!(*n, expected, "so many entries");
+            assert_eq!(*n, expected, "number of entries");
             let (front, packet) = bytes.split_at(PREFIX);
-            assert!(packet == given.0, "what arrives");
+            assert!(packet == given.0, "received packet");
             assert!(
-                front.is_empty() || front[..2] == n.to_le_bytes() && front[2..].iter().all(|b| *b == 0xee)
+                front.is_empty()
+                    || front[..2] == n.to_le_bytes() && front[2..].iter().all(|byte| *byte == 0xee)
             );
         }
         Ok(())
     }
 }
 
-/// All bytes of an output, and its metadata.
+/// All bytes of an output and its metadata.
 fn whole(output: &Output<'_>) -> Given {
     let mut bytes = output.header().to_vec();
     output.for_each_payload(|at, n| {
         let start = bytes.len();
         bytes.resize(start + n, 0);
-        // SAFETY: memory of the packet's sender, which nobody writes to meanwhile; the address sanitizer knows its size.
+        // SAFETY: memory of the packet's sender, which is not written meanwhile; the address sanitizer knows its size.
         unsafe { bytes[start..].as_mut_ptr().copy_from(at, n) };
     });
     assert_eq!(bytes.len(), output.len() as usize);
     (bytes, output.offload())
 }
 
-/// Asserts that this is on the list.
-fn is_shown(list: &OutputList<'_>, expected: &[Given]) {
+/// Asserts the outputs of a list.
+fn assert_list(list: &OutputList<'_>, expected: &[Given]) {
     let mut n = 0;
     list.for_each(|output| {
         assert!(expected.get(n).is_some_and(|expected| *expected == whole(output)), "output {n}");
@@ -618,7 +620,7 @@ fn is_shown(list: &OutputList<'_>, expected: &[Given]) {
     assert_eq!(n, expected.len());
 }
 
-/// Refuses what the patterns say, one round after the other.
+/// Refuses outputs by these patterns, one pass for each.
 fn refuse(list: &mut OutputList<'_>, mut expected: Vec<Given>, patterns: [u8; 4]) {
     for pattern in patterns.into_iter().take_while(|pattern| *pattern != 0) {
         if pattern == 0xff {
@@ -638,11 +640,11 @@ fn refuse(list: &mut OutputList<'_>, mut expected: Vec<Given>, patterns: [u8; 4]
             assert_eq!(n, expected.len());
             expected = kept.into_iter().map(|i| expected[i].clone()).collect();
         }
-        is_shown(list, &expected);
+        assert_list(list, &expected);
     }
 }
 
-/// A gate that lets as many leave as the input says.
+/// A gate that lets as many packets leave as the input says.
 struct Now(Arc<End>);
 
 impl Gate for Now {
@@ -652,12 +654,12 @@ impl Gate for Now {
     }
 }
 
-/// Where a queue's packets go.
+/// The destination behind a queue.
 struct Leaving(Arc<End>);
 
 impl Egress for Leaving {
     fn deliver(&self, list: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
-        let Kind::Queued { patterns, .. } = self.0.kind else { panic!("no queue") };
+        let Kind::Queued { patterns, .. } = self.0.kind else { panic!("not a queue") };
         let mut given = Vec::new();
         list.for_each(|output| given.push(whole(output)));
         lock(&self.0.arrived).extend(given.iter().cloned());

@@ -1,14 +1,14 @@
-//! The memif control channel: messages and descriptors that a hostile peer sends.
+//! The memif control channel: messages and descriptors of a hostile peer.
 //!
-//! The input is a list of messages, each raw or built from the fields of a handshake that would succeed, with a few of
-//! them changed; each comes with a descriptor of some kind, or none. Between messages the files may be truncated.
+//! The input is a list of messages, raw or built from the fields of a valid handshake with a few changes, each with a
+//! descriptor of some kind or none. Between messages the files may be truncated.
 //!
-//! Held invariant:
-//! - No panic, no descriptor lost: all that came in are closed when the session is over.
-//! - What a message says survives encoding; text in it is bounded and printable.
-//! - Regions and rings never exceed the limits. After a refusal or a disconnect everything is refused.
-//! - A connection has rings that lie within its regions, aligned, all of them accessible, each with an eventfd.
-//! - The client's handshake answers any server within what the server offered.
+//! Invariants:
+//! - No panic and no leaked descriptor: all received ones are closed at the end of the session.
+//! - A message survives encoding; its text is bounded and printable.
+//! - Regions and rings never exceed the limits. After a refusal or a disconnect, everything is refused.
+//! - A connection's rings lie within its regions, aligned and accessible, each with an eventfd.
+//! - The client's handshake answers any server within the limits of its HELLO.
 #![no_main]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,13 +26,13 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open};
 use support::Bytes;
 
-/// Size of the memory file that would do for everything an honest client announces here.
+/// Size of the memory file, sufficient for all announcements of a correct client here.
 const FILE: u64 = 64 << 10;
 const SECRET: &str = "hush";
 
-/// Descriptors to send, made once.
+/// Descriptors to send, created once.
 struct Files {
-    /// Full of cookies, so that a ring may be anywhere in it.
+    /// Filled with cookies, so that a ring may lie anywhere in it.
     memory: OwnedFd,
     others: Vec<OwnedFd>,
 }
@@ -40,7 +40,7 @@ struct Files {
 thread_local! {
     static FILES: Files = match files() {
         Ok(files) => files,
-        Err(error) => panic!("no descriptors to send: {error}"),
+        Err(error) => panic!("cannot create descriptors: {error}"),
     };
 }
 
@@ -83,7 +83,7 @@ fuzz_target!(|data: &[u8]| {
     if from.flag() { server(&mut from) } else { client(&mut from) }
 });
 
-/// Interface 0 has no secret, 1 has one, 2 is taken.
+/// Interface 0 has no secret, 1 has one, 2 is connected.
 fn lookup(id: u32) -> Result<Interface, Refusal> {
     match id {
         0 => Ok(Interface { name: "vm0".into(), secret: None }),
@@ -93,13 +93,13 @@ fn lookup(id: u32) -> Result<Interface, Refusal> {
     }
 }
 
-/// A message as it comes off the wire.
+/// Decodes a message and checks its round trip.
 fn through_the_wire(bytes: &[u8; MESSAGE_SIZE]) -> Option<Message> {
     let message = Message::decode(bytes).ok()?;
     let again = message.encode();
-    let Ok(decoded) = Message::decode(&again) else { panic!("{message:?} is not a message once encoded") };
+    let Ok(decoded) = Message::decode(&again) else { panic!("{message:?} does not decode after encoding") };
     assert_eq!(decoded.encode(), again);
-    // Bytes that are no text come out as longer marks, which may not all fit again.
+    // Invalid UTF-8 becomes longer replacement characters, which may not all fit again.
     let texts = match &message {
         Message::Hello(m) => vec![(&m.name, message::NAME_SIZE)],
         Message::Init(m) => vec![(&m.name, message::NAME_SIZE)],
@@ -116,7 +116,7 @@ fn through_the_wire(bytes: &[u8; MESSAGE_SIZE]) -> Option<Message> {
     Some(message)
 }
 
-/// Counts the handshake's steps, so that messages can be right.
+/// Progress of the handshake, from which the next valid message follows.
 #[derive(Default)]
 struct Progressed {
     regions: u16,
@@ -146,7 +146,7 @@ fn server(from: &mut Bytes<'_>) {
         if from.u8() == 0xa5
             && let Some(file) = &fresh
         {
-            // It may be mapped already.
+            // The file may be mapped already.
             let _ = ftruncate(file, u64::from(from.u16()));
         }
         let Some(message) = through_the_wire(&bytes) else { continue };
@@ -182,7 +182,7 @@ fn server(from: &mut Bytes<'_>) {
     }
 }
 
-/// A descriptor's kind: the memory file, a fresh one, an eventfd, or anything.
+/// Kind of descriptor that a message expects.
 #[derive(Clone, Copy)]
 enum Kind {
     None,
@@ -190,10 +190,10 @@ enum Kind {
     Event,
 }
 
-/// A message; mostly one that would come next, and mostly right.
+/// Builds a message, mostly the next one of a handshake and mostly valid.
 fn message(from: &mut Bytes<'_>, step: u32, progressed: &Progressed) -> ([u8; MESSAGE_SIZE], Kind) {
-    let [what, variant] = from.array();
-    let (message, kind) = match (what % 16, step) {
+    let [choice, variant] = from.array();
+    let (message, kind) = match (choice % 16, step) {
         (0, _) => {
             let mut bytes = from.array::<MESSAGE_SIZE>();
             bytes[0] %= 10;
@@ -233,18 +233,18 @@ fn message(from: &mut Bytes<'_>, step: u32, progressed: &Progressed) -> ([u8; ME
         _ => (Message::Connect { if_name: String::from_utf8_lossy(from.slice(6)).into() }, Kind::None),
     };
     let mut bytes = message.encode();
-    if what & 0xf0 == 0xf0 {
+    if choice & 0xf0 == 0xf0 {
         let [at, value] = from.array();
         bytes[usize::from(at) % MESSAGE_SIZE] = value;
     }
     (bytes, kind)
 }
 
-/// The descriptor that belongs to such a message, unless the input wants another.
+/// Returns the descriptor that the message expects, unless the input chooses another.
 fn descriptor(from: &mut Bytes<'_>, kind: Kind, fresh: &mut Option<OwnedFd>) -> Option<OwnedFd> {
-    let what = from.u8();
+    let choice = from.u8();
     FILES.with(|files| {
-        let file = match (kind, what) {
+        let file = match (kind, choice) {
             (Kind::None, 0..=250) => return None,
             (Kind::Memory, 0..=160) => &files.memory,
             (Kind::Memory, 161..=220) => {
@@ -253,13 +253,13 @@ fn descriptor(from: &mut Bytes<'_>, kind: Kind, fresh: &mut Option<OwnedFd>) -> 
             }
             (Kind::Event, 0..=220) => files.others.first()?,
             (_, 255) => return None,
-            _ => files.others.get(usize::from(what) % files.others.len())?,
+            _ => files.others.get(usize::from(choice) % files.others.len())?,
         };
         file.try_clone().ok()
     })
 }
 
-/// What a connection promises.
+/// Checks the guarantees of a connection.
 fn connected(connection: &Connection, limits: &Limits, progressed: &Progressed) {
     let regions = connection.memory.regions();
     assert_eq!(regions.len(), usize::from(progressed.regions));
@@ -278,7 +278,7 @@ fn connected(connection: &Connection, limits: &Limits, progressed: &Progressed) 
             base <= first && end <= base + region.len() as usize
         }));
         assert!(clientmem::is_eventfd(parts.eventfd.as_fd()));
-        // All of it can be touched, whatever has become of the file.
+        // All of it is accessible, also after truncation of the file.
         let (head, tail) = (ring.head(), ring.tail());
         for index in [0, 1, ring.mask(), ring.size(), head, tail, u16::MAX] {
             let d = ring.desc(index);
@@ -292,12 +292,12 @@ fn connected(connection: &Connection, limits: &Limits, progressed: &Progressed) 
         }
         ring.mask_interrupts(true);
         let _ = connection.memory.faulted();
-        // The file serves the next input too.
+        // The next input uses the same file.
         ring.initialise();
     }
 }
 
-/// A hostile server, seen by our client.
+/// A hostile server, from the client's point of view.
 fn client(from: &mut Bytes<'_>) {
     let mut config = ClientConfig::new(Address::new("@nowhere"), from.u32());
     config.tx_queues = from.u16() % 300;
@@ -315,18 +315,18 @@ fn client(from: &mut Bytes<'_>) {
         if from.is_empty() {
             break;
         }
-        let what = from.u8();
-        let bytes = match (what % 32, step) {
+        let choice = from.u8();
+        let bytes = match (choice % 32, step) {
             (0, _) => from.array(),
             (1, _) => Message::Connected { if_name: String::from_utf8_lossy(from.slice(40)).into() }.encode(),
             (2, _) => Message::disconnect(String::from_utf8_lossy(from.slice(100))).encode(),
             (3, _) | (_, 0) => Message::Hello(Hello {
                 name: "server".into(),
-                min_version: if what & 0x40 == 0 { VERSION } else { from.u16() },
-                max_version: if what & 0x80 == 0 { VERSION } else { from.u16() },
+                min_version: if choice & 0x40 == 0 { VERSION } else { from.u16() },
+                max_version: if choice & 0x80 == 0 { VERSION } else { from.u16() },
                 max_region: from.u16(),
-                max_m2s_ring: if what & 0x20 == 0 { u16::from(from.u8() % 8) } else { from.u16() },
-                max_s2m_ring: if what & 0x20 == 0 { u16::from(from.u8() % 8) } else { from.u16() },
+                max_m2s_ring: if choice & 0x20 == 0 { u16::from(from.u8() % 8) } else { from.u16() },
+                max_s2m_ring: if choice & 0x20 == 0 { u16::from(from.u8() % 8) } else { from.u16() },
                 max_log2_ring_size: from.u8(),
             })
             .encode(),
@@ -337,7 +337,7 @@ fn client(from: &mut Bytes<'_>) {
             offered = Some(hello.clone());
         }
         match handshake.handle(message) {
-            Ok(_) if over => panic!("the handshake goes on after its end"),
+            Ok(_) if over => panic!("the handshake continues after its end"),
             Ok(Progress::Connected) => over = true,
             Ok(Progress::Send(outgoing)) => {
                 assert!(through_the_wire(&outgoing.message.encode()).is_some());
@@ -354,7 +354,7 @@ fn client(from: &mut Bytes<'_>) {
     }
 }
 
-/// What the client announces lies in its region, and is what the server takes.
+/// Checks that announcements lie in the client's region and within the server's limits.
 fn announced(message: &Message, attachment: Attachment, layout: &Layout, hello: &Hello) {
     match (message, attachment) {
         (Message::AddRegion(region), Attachment::Region) => {

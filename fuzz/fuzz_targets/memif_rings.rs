@@ -1,17 +1,17 @@
 //! Two hostile memif peers and a switch between them, in any combination of roles.
 //!
-//! The input is a list of what the peers do: push packets and post buffers as honest ones would, write anything
-//! anywhere in their memory (indices, flags, descriptors, payload), truncate it; and of the moments at which the switch
-//! takes a batch. Writes also happen in the middle of a delivery, and other workers deliver in the middle of it (see
-//! [`support::rings`]). The queues, the ring, and the way of a batch are the real ones.
+//! The input is a list of operations. The peers push packets and post buffers like correct clients, write arbitrary
+//! data anywhere in their memory (indices, flags, descriptors, payload), and truncate it; the switch takes batches.
+//! Writes and deliveries of other workers also happen during a delivery (see [`support::rings`]). Queues, ring and path
+//! of a batch are the real ones.
 //!
-//! Held invariant:
-//! - No panic; no access outside of the regions (pages around them end the process), no write to a peer's memory but
-//!   into buffers that it posted and the ring fields that are the switch's ([`support::memory`]).
-//! - A packet handed on has 14 to 65,535 bytes, which are the sum of its pieces; each piece lies in one region.
-//! - No ring entry is filled twice, unposted, beyond its buffer, or handed over unfilled.
-//! - What a peer breaks ends in a fault. While nobody has broken anything there is none, and what arrives is a part,
-//!   in order, of what was sent, byte for byte.
+//! Invariants:
+//! - No panic; no access outside of the regions (guard pages end the process); no write to a peer's memory except to
+//!   posted buffers and the ring fields that the switch owns ([`support::memory`]).
+//! - A received packet has 14 to 65,535 bytes, the sum of its pieces; each piece lies in one region.
+//! - No ring entry is filled twice, unposted or beyond its buffer, or published unfilled.
+//! - A violation by a peer ends in a fault. Without violations there is no fault, and the delivered packets are a
+//!   subsequence of the sent ones, byte for byte.
 #![no_main]
 
 use std::cell::RefCell;
@@ -37,16 +37,16 @@ use support::Bytes;
 use support::memory::ClientMemory;
 use support::rings::{self, Allow, Meddled, Moment};
 
-/// Sizes of a peer's regions: room for rings and buffers, and an odd one for payload.
+/// Sizes of a peer's regions: one for rings and buffers, and an unaligned one for payload.
 const SIZES: [usize; 2] = [20_580, 8_189];
-/// Where buffers start in region 0; as `Layout` has it.
+/// Offset of buffers in region 0, as in `Layout`.
 const BUFFERS_AT: usize = 4096;
 const BUFFERS_SIZE: usize = 16_384;
-/// Most operations of an input.
+/// Most operations in an input.
 const MOST: usize = 96;
 const BATCH: BatchLimits = BatchLimits { packets: 64, bytes: 128 << 10 };
 
-/// What an honest peer sends pieces of. It begins with a tagged frame.
+/// Source of a correct peer's payload; starts with a tagged frame.
 static PAYLOAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut payload: Vec<u8> = (0..SIZES[1]).map(|i| (i as u8).wrapping_mul(13) ^ (i >> 8) as u8).collect();
     payload[12..18].copy_from_slice(&[0x81, 0, 0, 5, 8, 0]);
@@ -56,9 +56,9 @@ static PAYLOAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
 type Shared<T> = Rc<RefCell<T>>;
 
 thread_local! {
-    /// Mapped once, wiped for every input.
+    /// Mapped once, zeroed for each input.
     static MEMORIES: [Shared<ClientMemory>; 2] = std::array::from_fn(|_| Rc::new(RefCell::new(ClientMemory::new(&SIZES))));
-    /// Workers' memory that is not in use.
+    /// Unused workers' scratch memory.
     static IDLE: RefCell<Vec<Steps>> = const { RefCell::new(Vec::new()) };
     static EVENT: OwnedFd = event();
 }
@@ -66,7 +66,7 @@ thread_local! {
 fn event() -> OwnedFd {
     match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
         Ok(fd) => fd,
-        Err(error) => panic!("no eventfd: {error}"),
+        Err(error) => panic!("cannot create an eventfd: {error}"),
     }
 }
 
@@ -76,19 +76,19 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Calls `f` with a worker's memory.
+/// Calls `f` with a worker's scratch memory.
 fn with_steps<R>(f: impl FnOnce(&mut Steps) -> R) -> R {
     let idle = IDLE.with_borrow_mut(Vec::pop);
     let mut steps = idle.unwrap_or_else(|| match Steps::new(BATCH) {
         Ok(steps) => steps,
-        Err(error) => panic!("no worker: {error}"),
+        Err(error) => panic!("cannot create a worker: {error}"),
     });
     let result = f(&mut steps);
     IDLE.with_borrow_mut(|idle| idle.push(steps));
     result
 }
 
-/// Sends everything everywhere, after edits that the input chose.
+/// A logic that floods each packet after edits chosen by the input.
 struct Flood(u8);
 
 impl SwitchLogic for Flood {
@@ -114,13 +114,13 @@ impl SwitchLogic for Flood {
     }
 }
 
-/// A call port that keeps what it gets.
+/// A call port that records its packets.
 #[derive(Default)]
 struct Sink(Mutex<Vec<Vec<u8>>>);
 
 impl Egress for Sink {
     fn deliver(&self, list: &mut OutputList<'_>, _: &QueueCounters, _: &mut Tools) -> Result<(), Fault> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut packets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.for_each(|output| {
             let mut packet = output.header().to_vec();
             output.for_each_payload(|at, n| {
@@ -130,13 +130,13 @@ impl Egress for Sink {
                 unsafe { packet[start..].as_mut_ptr().copy_from(at, n) };
             });
             assert_eq!(packet.len(), output.len() as usize);
-            kept.push(packet);
+            packets.push(packet);
         });
         Ok(())
     }
 }
 
-/// A port of other workers: what they deliver in the middle of a delivery.
+/// Receive queue of another worker's port, for deliveries during a delivery.
 struct Source(Vec<Vec<u8>>);
 
 impl RxQueue for Source {
@@ -156,7 +156,7 @@ impl RxQueue for Source {
     fn set_signalled(&mut self, _: bool) {}
 
     fn signal(&self) -> BorrowedFd<'_> {
-        unreachable!("nobody sleeps here")
+        unreachable!("fuzz targets do not sleep")
     }
 
     fn cheap_to_poll(&self) -> bool {
@@ -171,19 +171,19 @@ const OTHERS: PortIndex = PortIndex(3);
 struct Peer {
     memory: Shared<ClientMemory>,
     role: Role,
-    /// From peer to switch.
+    /// Ring from peer to switch.
     up: AddRing,
-    /// From switch to peer.
+    /// Ring from switch to peer.
     down: AddRing,
-    /// The peer's next entries, up and down.
+    /// The peer's next entries in both rings.
     up_next: u16,
     down_next: u16,
-    /// How far in what was sent the last packet that arrived was found.
+    /// Index behind the last delivered packet within the sent ones.
     found: usize,
     rx: Option<Box<dyn RxQueue>>,
 }
 
-/// The queue to a peer over a ring that is meddled with.
+/// The queue to a peer over a ring with interference.
 fn meddled(
     (backing, first): (impl RingBacking<Own = (), Entry = ()> + 'static, u32),
     allow: Allow,
@@ -192,27 +192,27 @@ fn meddled(
 }
 
 impl Peer {
-    /// The peer and the switch's way to it.
+    /// Creates the peer and the switch's queue to it.
     fn new(
         memory: Shared<ClientMemory>,
         from: &mut Bytes<'_>,
-        honest: &mut bool,
+        correct: &mut bool,
     ) -> Option<(Self, Arc<dyn Egress>)> {
         memory.borrow_mut().reset();
-        let [what, log2, size] = from.array();
+        let [choice, log2, size] = from.array();
         let log2 = 1 + log2 % 6;
         let start = from.u16();
-        let (role, up, down, start) = if what & 1 == 0 {
+        let (role, up, down, start) = if choice & 1 == 0 {
             let (mut s2m, mut m2s) = (0, 2048);
-            if what & 2 != 0 {
-                // Anywhere, over each other if it likes.
+            if choice & 2 != 0 {
+                // Anywhere, possibly overlapping.
                 (s2m, m2s) = (u32::from(from.u16()), u32::from(from.u16()));
-                *honest = false;
+                *correct = false;
             }
             let ring = |flags, offset| AddRing {
                 flags,
                 index: 0,
-                region: u16::from(what & 2 != 0 && what & 0x80 != 0),
+                region: u16::from(choice & 2 != 0 && choice & 0x80 != 0),
                 offset,
                 log2_ring_size: log2,
                 private_hdr_size: 0,
@@ -281,19 +281,19 @@ impl Peer {
         self.poke(region, at, &[&words[..], &d.offset.to_le_bytes(), &[0; 4]].concat());
     }
 
-    /// Puts a packet of so many pieces in the way of the switch, if there is room for all.
+    /// Pushes a packet of one to twelve pieces if there is room for all.
     fn push(&mut self, from: &mut Bytes<'_>) {
         let pieces = 1 + from.u8() % 12;
-        let (ours, theirs) = match self.role {
+        let (own, others) = match self.role {
             Role::Server => (6, 64),
             Role::Client(..) => (64, 6),
         };
         let room = match self.role {
             Role::Server => {
-                let waiting = self.up_next.wrapping_sub(self.read_index(&self.up, theirs));
+                let waiting = self.up_next.wrapping_sub(self.read_index(&self.up, others));
                 (1u16 << self.up.log2_ring_size).saturating_sub(waiting)
             }
-            Role::Client(..) => self.read_index(&self.up, theirs).wrapping_sub(self.up_next),
+            Role::Client(..) => self.read_index(&self.up, others).wrapping_sub(self.up_next),
         };
         if room < u16::from(pieces) {
             return;
@@ -319,11 +319,11 @@ impl Peer {
             self.write_descriptor(&self.up, self.up_next, &d);
             self.up_next = self.up_next.wrapping_add(1);
         }
-        self.write_index(&self.up, ours, self.up_next);
+        self.write_index(&self.up, own, self.up_next);
     }
 
-    /// Takes what the switch has put down; gives buffers for more.
-    fn take(&mut self, from: &mut Bytes<'_>, sent: &[Vec<u8>], honest: bool, ordered: bool) {
+    /// Takes delivered packets and posts further buffers.
+    fn take(&mut self, from: &mut Bytes<'_>, sent: &[Vec<u8>], correct: bool, ordered: bool) {
         let [give, capacity] = from.array();
         let size = 1u16 << self.down.log2_ring_size;
         let produced = self.read_index(&self.down, if matches!(self.role, Role::Server) { 64 } else { 6 });
@@ -331,12 +331,12 @@ impl Peer {
             Role::Server => self.down_next,
             Role::Client(..) => self.read_index(&self.down, 64),
         };
-        if honest {
+        if correct {
             self.compare(first, produced, sent, ordered);
         }
         match self.role {
             Role::Server => {
-                // `down_next` is what was taken, `head` what was given.
+                // `down_next` is the end of the taken entries, `head` the end of the posted ones.
                 self.down_next = produced;
                 let head = self.read_index(&self.down, 6);
                 let room = size.saturating_sub(head.wrapping_sub(produced));
@@ -359,7 +359,8 @@ impl Peer {
         }
     }
 
-    /// What arrived is a part of what was sent, in order unless workers delivered at the same time.
+    /// Asserts that the delivered packets are a subsequence of the sent ones, in order unless workers delivered
+    /// concurrently.
     fn compare(&mut self, first: u16, end: u16, sent: &[Vec<u8>], ordered: bool) {
         let mut packet = Vec::new();
         for i in 0..end.wrapping_sub(first) {
@@ -371,16 +372,16 @@ impl Peer {
                 match rest.iter().position(|sent| *sent == packet) {
                     Some(at) if ordered => self.found += at + 1,
                     Some(_) => {}
-                    None => panic!("{} bytes arrived that nobody sent", packet.len()),
+                    None => panic!("a packet of {} bytes was never sent", packet.len()),
                 }
                 packet.clear();
             }
         }
-        assert!(packet.is_empty(), "a packet without end");
+        assert!(packet.is_empty(), "an incomplete packet");
     }
 }
 
-/// Marks what of a ring is the switch's to write.
+/// Marks the fields of a ring that the switch may write.
 fn allow_ring(memory: &mut ClientMemory, ring: &Ring, role: Role, up: bool) {
     let header = ring.desc_ptr(0).wrapping_sub(HEADER_SIZE);
     match role {
@@ -409,9 +410,9 @@ struct World<'f, 'd> {
     bridge: Rc<Bridge>,
     sink: Arc<Sink>,
     limits: BatchLimits,
-    /// Nobody has broken a rule.
-    honest: bool,
-    /// Nobody delivers in the middle of a delivery.
+    /// Whether no rule has been violated.
+    correct: bool,
+    /// Whether no other worker delivers during a delivery.
     ordered: bool,
 }
 
@@ -420,11 +421,11 @@ impl<'f, 'd> World<'f, 'd> {
         rings::forget();
         let [edits, packets] = from.array();
         let limits = BatchLimits { packets: usize::from(packets % 65), bytes: usize::from(from.u16()) * 2 };
-        let mut honest = true;
+        let mut correct = true;
         let memories = MEMORIES.with(Clone::clone);
-        let [a, b] = memories.map(|memory| Peer::new(memory, from, &mut honest));
+        let [a, b] = memories.map(|memory| Peer::new(memory, from, &mut correct));
         let ((a, to_a), (b, to_b)) = (a?, b?);
-        if honest {
+        if correct {
             a.poke(1, 0, &PAYLOAD);
             b.poke(1, 0, &PAYLOAD);
         }
@@ -444,7 +445,7 @@ impl<'f, 'd> World<'f, 'd> {
         ];
         debug_assert_eq!(ports.len(), usize::from(OTHERS.0) + 1);
         let bridge = Rc::new(Bridge::new(Arc::new(Flood(edits)), ports));
-        Some(Self { from, peers: [a, b], bridge, sink, limits, honest, ordered: true })
+        Some(Self { from, peers: [a, b], bridge, sink, limits, correct, ordered: true })
     }
 
     fn run(&mut self) {
@@ -452,37 +453,37 @@ impl<'f, 'd> World<'f, 'd> {
             if self.from.is_empty() {
                 break;
             }
-            let what = self.from.u8();
-            let who = usize::from(what >> 7);
-            match what % 16 {
-                0..=2 => self.peers[who].push(self.from),
+            let choice = self.from.u8();
+            let peer = usize::from(choice >> 7);
+            match choice % 16 {
+                0..=2 => self.peers[peer].push(self.from),
                 3 | 4 => {
                     let sent = self.sink.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    self.peers[who].take(self.from, &sent, self.honest, self.ordered);
+                    self.peers[peer].take(self.from, &sent, self.correct, self.ordered);
                 }
-                5..=8 => self.step(who),
+                5..=8 => self.step(peer),
                 9 => self.others(),
-                10 => self.meddle(who),
+                10 => self.meddle(peer),
                 11 => {
-                    let write = Write::read(self.from, &self.peers[who]);
-                    self.honest = false;
-                    write.apply(&mut self.peers[who].memory.borrow_mut());
+                    let write = Write::read(self.from, &self.peers[peer]);
+                    self.correct = false;
+                    write.apply(&mut self.peers[peer].memory.borrow_mut());
                 }
                 12 => {
                     let on = self.from.flag();
-                    if let Some(rx) = &mut self.peers[who].rx {
+                    if let Some(rx) = &mut self.peers[peer].rx {
                         rx.set_signalled(on);
                     }
                 }
-                13 => self.peers[who].push(self.from),
-                14 => self.step(1 - who),
+                13 => self.peers[peer].push(self.from),
+                14 => self.step(1 - peer),
                 _ => {
                     let [rare, region, pages] = self.from.array();
-                    // Mapping afresh is slow: one in 256 is enough.
+                    // Remapping is slow, so one in 256 truncates.
                     if rare == 0xa5 {
-                        self.honest = false;
+                        self.correct = false;
                         let to = u64::from(pages % 4) * 4096;
-                        self.peers[who].memory.borrow_mut().truncate(usize::from(region), to);
+                        self.peers[peer].memory.borrow_mut().truncate(usize::from(region), to);
                     }
                 }
             }
@@ -492,15 +493,15 @@ impl<'f, 'd> World<'f, 'd> {
             peer.memory.borrow().check();
         }
         let faults = self.bridge.take_faults();
-        assert!(!self.honest || faults.is_empty(), "honest peers, and yet: {faults:?}");
+        assert!(!self.correct || faults.is_empty(), "faults without a violation: {faults:?}");
         for (lane, fault) in faults {
             assert!(lane != SINK && !fault.to_string().is_empty());
         }
     }
 
-    /// One batch of a peer's.
-    fn step(&mut self, who: usize) {
-        let Some(mut rx) = self.peers[who].rx.take() else { return };
+    /// Receives and forwards one batch of a peer.
+    fn step(&mut self, peer: usize) {
+        let Some(mut rx) = self.peers[peer].rx.take() else { return };
         let received = with_steps(|steps| {
             steps.set_limits(self.limits);
             let received = steps.receive(&mut *rx);
@@ -508,34 +509,37 @@ impl<'f, 'd> World<'f, 'd> {
                 assert!((14..=65_535).contains(&len) && (1..=64).contains(&pieces.len()));
                 assert_eq!(len, pieces.iter().map(|piece| piece.1).sum::<u32>());
                 for (at, len) in pieces {
-                    self.peers[who].memory.borrow().place(*at, *len as usize);
+                    self.peers[peer].memory.borrow().place(*at, *len as usize);
                 }
             });
             if steps.packets() > 0 {
                 steps.load();
-                steps.forward(&self.bridge, PortIndex(1 + who as u16));
+                steps.forward(&self.bridge, PortIndex(1 + peer as u16));
             }
             steps.take_drops();
             received.and_then(|()| steps.complete(&mut *rx))
         });
         match received {
-            // A queue that failed is not used again.
+            // A failed queue is not used again.
             Err(fault) => {
-                assert!(!self.honest && !fault.to_string().is_empty(), "an honest peer, and yet: {fault}")
+                assert!(
+                    !self.correct && !fault.to_string().is_empty(),
+                    "a fault without a violation: {fault}"
+                )
             }
-            Ok(()) => self.peers[who].rx = Some(rx),
+            Ok(()) => self.peers[peer].rx = Some(rx),
         }
     }
 
-    /// Another worker delivers, between batches.
+    /// Another worker delivers between batches.
     fn others(&mut self) {
         deliver(&self.bridge, packets(self.from));
     }
 
-    /// Something for the middle of the next delivery.
-    fn meddle(&mut self, who: usize) {
-        let [after, what] = self.from.array();
-        if what % 3 == 0 {
+    /// Schedules an interference for the next delivery.
+    fn meddle(&mut self, peer: usize) {
+        let [after, choice] = self.from.array();
+        if choice % 3 == 0 {
             self.ordered = false;
             let (bridge, packets) = (self.bridge.clone(), packets(self.from));
             rings::schedule(
@@ -548,9 +552,9 @@ impl<'f, 'd> World<'f, 'd> {
                 }),
             );
         } else {
-            self.honest = false;
-            let write = Write::read(self.from, &self.peers[who]);
-            let memory = self.peers[who].memory.clone();
+            self.correct = false;
+            let write = Write::read(self.from, &self.peers[peer]);
+            let memory = self.peers[peer].memory.clone();
             rings::schedule(after % 32, Box::new(move |_| write.apply(&mut memory.borrow_mut())));
         }
     }
@@ -570,7 +574,7 @@ fn deliver(bridge: &Bridge, packets: Vec<Vec<u8>>) {
     });
 }
 
-/// A write of the peer's to its memory.
+/// A peer's write to its memory.
 struct Write {
     region: usize,
     at: usize,
@@ -579,14 +583,14 @@ struct Write {
 
 impl Write {
     fn read(from: &mut Bytes<'_>, peer: &Peer) -> Self {
-        let what = from.u8();
-        let ring = if what & 0x40 == 0 { &peer.up } else { &peer.down };
+        let choice = from.u8();
+        let ring = if choice & 0x40 == 0 { &peer.up } else { &peer.down };
         let (ring_region, ring_at) = (usize::from(ring.region), ring.offset as usize);
-        match what % 8 {
-            // An index: anywhere, or near to where it is.
+        match choice % 8 {
+            // An index, arbitrary or near its current value.
             0..=2 => {
-                let field = if what & 0x20 == 0 { 6 } else { 64 };
-                let value = match what % 8 {
+                let field = if choice & 0x20 == 0 { 6 } else { 64 };
+                let value = match choice % 8 {
                     0 => from.u16(),
                     _ => peer.read_index(ring, field).wrapping_add_signed(i16::from(from.u8() as i8)),
                 };
@@ -595,7 +599,7 @@ impl Write {
             // One field of a descriptor, or all.
             3..=5 => {
                 let (region, at) = Peer::slot(ring, u16::from(from.u8()));
-                match what % 8 {
+                match choice % 8 {
                     3 => Self { region, at, bytes: from.array::<16>().into() },
                     4 => Self { region, at: at + from.below(12), bytes: from.array::<2>().into() },
                     _ => {

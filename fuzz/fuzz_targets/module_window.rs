@@ -1,9 +1,9 @@
-//! What a module leaves in the memory that it shares with the switch: lists that lie, headers that start anywhere, numbers without
-//! meaning.
+//! Hostile content in the memory that a module shares with the switch: invalid lists, headers at arbitrary offsets,
+//! meaningless numbers.
 //!
-//! The module is one that follows a script, which is the input; the rest is a worker's own way with batches.
+//! The module follows a script, which is the input; batches are processed as in a worker.
 //!
-//! Held invariant: no panic and no access out of bounds, and what ports are given has a length that packets can have.
+//! Invariants: no panic and no access out of bounds; frames delivered to ports have valid lengths.
 #![no_main]
 
 use std::cell::RefCell;
@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
     STEPS.with_borrow_mut(|steps| {
         let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
             Ok(steps) => steps,
-            Err(error) => panic!("no worker: {error}"),
+            Err(error) => panic!("cannot create a worker: {error}"),
         });
         for _ in 0..4 {
             let frames: Vec<_> = (0..1 + from.below(6)).map(|_| frame::read(&mut from)).collect();
@@ -78,7 +78,7 @@ fn port(index: u16, vlans: u8) -> Port {
     Port { up: true, settings, tx: vec![Arc::new(Look)], caps, max_frame: 65_535 + 22 }
 }
 
-/// Reads all of what it is given.
+/// Reads all bytes of each output.
 struct Look;
 
 impl Egress for Look {

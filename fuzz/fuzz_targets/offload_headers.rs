@@ -1,12 +1,12 @@
-//! Headers in front of packets that lie about what remains to be done, through the way that a worker takes them: claimed,
-//! checked, then passed on whole or cut and summed for a receiver that takes less.
+//! Packets with invalid offload headers, on a worker's path: parsed, validated, then passed on unchanged or segmented
+//! and checksummed for a receiver without offloads.
 //!
-//! Held invariant:
-//! - No panic. A packet is delivered, or counted as dropped, once.
-//! - What is no sound claim is dropped as `bad-offload`, and nothing of it is delivered.
-//! - Who takes the packet as it is gets it as it was, with metadata in normal form.
-//! - Who does not gets frames that need nothing more: none longer than its bound, with lengths and checksums that hold,
-//!   and their payloads are the packet's, in order and complete unless some were too long.
+//! Invariants:
+//! - No panic. A packet is delivered or counted as dropped, once.
+//! - An invalid claim is dropped as `bad-offload`, and nothing of the packet is delivered.
+//! - A receiver that accepts the packet gets it unchanged, with metadata in normal form.
+//! - Any other receiver gets frames without remaining offloads, within its maximum length, with correct lengths and
+//!   checksums; their payloads are the packet's, in order, and complete unless some frames were too long.
 #![no_main]
 
 use std::cell::RefCell;
@@ -27,12 +27,12 @@ use support::Bytes;
 use support::frame::{self, sum_of_words};
 
 const LIMITS: BatchLimits = BatchLimits { packets: 64, bytes: 256 << 10 };
-/// What workers copy of packets with metadata.
+/// Bytes that workers copy of packets with metadata.
 const PRIVATE: usize = 192;
 
 thread_local! {
     static STEPS: RefCell<Option<Steps>> = const { RefCell::new(None) };
-    /// What the receiver was given.
+    /// Packets that the receiver got.
     static GIVEN: RefCell<Vec<(Vec<u8>, Offload)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -56,7 +56,7 @@ fuzz_target!(|data: &[u8]| {
     STEPS.with_borrow_mut(|steps| {
         let steps = steps.get_or_insert_with(|| match Steps::new(LIMITS) {
             Ok(steps) => steps,
-            Err(error) => panic!("no worker: {error}"),
+            Err(error) => panic!("cannot create a worker: {error}"),
         });
         for _ in 0..4 {
             if from.is_empty() {
@@ -109,7 +109,7 @@ fn one(steps: &mut Steps, bridge: &Bridge, caps: &Caps, max_frame: u32, packet: 
             Gso::None => bytes.len() as u32,
             _ => (bytes.len() as u32).min(u32::from(offload.hdr_len) + u32::from(offload.gso_size)),
         };
-        assert!(frame <= max_frame, "{frame} bytes where {max_frame} are taken");
+        assert!(frame <= max_frame, "frame of {frame} bytes, at most {max_frame} allowed");
     }
     let takes = match normal.gso {
         Gso::None => normal.is_none() || caps.csum,
@@ -121,7 +121,7 @@ fn one(steps: &mut Steps, bridge: &Bridge, caps: &Caps, max_frame: u32, packet: 
         match given.as_slice() {
             [] => assert_eq!(too_long, 1),
             [(bytes, offload)] => assert!(bytes == packet && *offload == normal && too_long == 0),
-            more => panic!("{} for one", more.len()),
+            more => panic!("{} packets delivered for one", more.len()),
         }
         return;
     }
@@ -130,7 +130,7 @@ fn one(steps: &mut Steps, bridge: &Bridge, caps: &Caps, max_frame: u32, packet: 
         Gso::None => match given.as_slice() {
             [] => assert_eq!(too_long, 1),
             [(bytes, _)] => summed(packet, bytes, &normal),
-            more => panic!("{} for one", more.len()),
+            more => panic!("{} packets delivered for one", more.len()),
         },
         _ => {
             assert!((2..=MAX_SEGMENTS as usize).contains(&(given.len() + too_long)));
@@ -139,7 +139,7 @@ fn one(steps: &mut Steps, bridge: &Bridge, caps: &Caps, max_frame: u32, packet: 
     }
 }
 
-/// A packet whose checksum was completed: nothing else is different.
+/// Asserts that only the checksum has changed.
 fn summed(packet: &[u8], bytes: &[u8], normal: &Offload) {
     assert_eq!(packet.len(), bytes.len());
     let start = usize::from(normal.csum_start);
@@ -147,16 +147,16 @@ fn summed(packet: &[u8], bytes: &[u8], normal: &Offload) {
     for (at, (new, old)) in bytes.iter().zip(packet).enumerate() {
         assert!(new == old || (field..field + 2).contains(&at), "byte {at} changed");
     }
-    // What the sender left in the field counts as the pseudo-header's sum.
+    // The field's previous value counts as the pseudo-header's sum.
     if normal.csum_offset.is_multiple_of(2) {
         let mut checked = bytes[start..].to_vec();
         checked.resize(checked.len().next_multiple_of(2), 0);
         checked.extend(&packet[field..field + 2]);
-        assert_eq!(sum_of_words(&checked), 0xffff, "the checksum does not hold");
+        assert_eq!(sum_of_words(&checked), 0xffff, "the checksum is wrong");
     }
 }
 
-/// Segments, some of which may be missing.
+/// Checks segments, some of which may be missing.
 fn cut(packet: &[u8], given: &[(Vec<u8>, Offload)], normal: &Offload, some_missing: bool) {
     let (hdr, size) = (usize::from(normal.hdr_len), usize::from(normal.gso_size));
     let layers = Layers::parse(&packet[..packet.len().min(PRIVATE)]);
@@ -173,28 +173,28 @@ fn cut(packet: &[u8], given: &[(Vec<u8>, Offload)], normal: &Offload, some_missi
         match layers.ip {
             Some(IpVersion::V4) => {
                 assert_eq!(number(l3 + 2), bytes.len() - l3);
-                assert_eq!(sum_of_words(&bytes[l3..l4]), 0xffff, "the IPv4 header's checksum does not hold");
+                assert_eq!(sum_of_words(&bytes[l3..l4]), 0xffff, "the IPv4 header checksum is wrong");
             }
             _ => assert_eq!(number(l3 + 4), bytes.len() - l3 - 40),
         }
         assert!(!udp || number(l4 + 4) == bytes.len() - l4);
-        // The sender's sum of the pseudo-header, less the uncut length, plus this segment's.
+        // The sender's pseudo-header sum, without the packet's length, with this segment's length.
         let field = l4 + if udp { 6 } else { 16 };
         let (uncut, own) = (!((packet.len() - l4) as u16), (bytes.len() - l4) as u16);
         let mut checked = bytes[l4..].to_vec();
         checked.resize(checked.len().next_multiple_of(2), 0);
         checked.extend(packet[field..field + 2].iter().chain(&uncut.to_be_bytes()).chain(&own.to_be_bytes()));
-        assert_eq!(sum_of_words(&checked), 0xffff, "segment {i}: the checksum does not hold");
+        assert_eq!(sum_of_words(&checked), 0xffff, "segment {i}: the checksum is wrong");
     }
     if some_missing {
-        // Only the last is shorter than the others.
+        // Only the last segment is shorter than the others.
         assert!(given.len() <= 1 && packet.ends_with(&payload));
     } else {
         assert!(payload == packet[hdr..], "{} of {} bytes", payload.len(), packet.len() - hdr);
     }
 }
 
-/// One packet from memory.
+/// A receive queue with one packet in memory.
 struct Frame(Option<(Vec<u8>, Offload)>);
 
 impl RxQueue for Frame {
@@ -213,7 +213,7 @@ impl RxQueue for Frame {
     fn set_signalled(&mut self, _: bool) {}
 
     fn signal(&self) -> BorrowedFd<'_> {
-        unreachable!("nobody sleeps here")
+        unreachable!("fuzz targets do not sleep")
     }
 
     fn cheap_to_poll(&self) -> bool {
@@ -221,7 +221,7 @@ impl RxQueue for Frame {
     }
 }
 
-/// A receiver that remembers.
+/// A receiver that records packets.
 struct Take;
 
 impl Egress for Take {
@@ -231,8 +231,8 @@ impl Egress for Take {
             output.for_each_payload(|at, n| {
                 let start = bytes.len();
                 bytes.resize(start + n, 0);
-                // SAFETY: the source's landing memory, which nobody writes to meanwhile; its size is checked by the
-                // address sanitizer.
+                // SAFETY: the source's landing memory, which is not written meanwhile; the address sanitizer checks its
+                // size.
                 unsafe { bytes[start..].as_mut_ptr().copy_from(at, n) };
             });
             GIVEN.with_borrow_mut(|given| given.push((bytes, output.offload())));

@@ -1,12 +1,12 @@
-//! Frames that an attacker wrote, with metadata that he wrote, through all that reads or edits them.
+//! Hostile frames and metadata, through all functions that read or edit them.
 //!
-//! Held invariant:
-//! - Nothing panics or reads outside (the crate has no `unsafe`), validated or not.
-//! - Each offset that parsing finds lies within the frame, and hashing agrees with itself.
-//! - Pushing a tag and popping it gives the frame back; the metadata moves along.
-//! - Validation yields a normal form, which survives the virtio header and a second validation.
-//! - What validation lets pass can be done: segments carry the payload exactly, in order, with headers whose
-//!   checksums and lengths hold; completing a checksum changes those two bytes only.
+//! Invariants:
+//! - No panic and no access out of bounds (the crate has no `unsafe`), with validated metadata and without.
+//! - Each parsed offset lies within the frame, and both hash functions agree.
+//! - Pushing and popping a tag restores the frame; the metadata moves along.
+//! - Validation returns a normal form, which survives the virtio header and a second validation.
+//! - Validated metadata can be applied: segments carry the payload exactly, in order, with correct checksums and
+//!   lengths in their headers; completing a checksum changes only its two bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +19,7 @@ use support::frame::{self, sum_of_words};
 
 fuzz_target!(|data: &[u8]| {
     let mut from = Bytes::new(data);
-    // What workers copy at first, most often.
+    // Mostly the number of bytes that workers copy at first.
     let private = match usize::from(from.u16()) % 1024 {
         n @ 0..=512 => n,
         n => [128, 192][n % 2],
@@ -34,12 +34,12 @@ fuzz_target!(|data: &[u8]| {
     vlan(&frame.bytes, &frame.claim, tag);
 });
 
-/// What a virtio header can say: ECN goes with TCP alone.
+/// Values that a virtio header can express: ECN is valid with TCP only.
 fn meaningful(claim: Offload) -> Offload {
     Offload { ecn: claim.ecn && !matches!(claim.gso, Gso::None | Gso::Udp), ..claim }
 }
 
-/// Segments a packet as a caller does that has a private copy of `headers`.
+/// Segments a packet for a caller with a private copy of `headers`.
 fn cut(packet: &[u8], headers: &[u8], offload: &Offload) -> Result<Vec<Vec<u8>>, SegmentError> {
     let plan = Plan::new(headers, packet.len() as u32, offload)?;
     (0..plan.count())
@@ -64,12 +64,12 @@ fn everything(packet: &[u8], private: usize, claim: &Offload) {
     assert_eq!(layers.ip.is_some(), layers.l3.is_some());
     assert_eq!(flow::hash(headers), flow::hash_layers(headers, &layers));
 
-    // Not validated: may be refused, must not panic.
+    // Without validation: may be refused, must not panic.
     let _ = cut(packet, headers, claim);
     let _ = segment::complete_checksum(&mut headers.to_vec(), claim, total_len, Sum::default());
 
     let Ok(offload) = claim.validate(headers, total_len) else { return };
-    assert_eq!(offload.validate(headers, total_len), Ok(offload), "the normal form of the normal form");
+    assert_eq!(offload.validate(headers, total_len), Ok(offload), "validation is not idempotent");
     assert_eq!(virtio_net::decode(&virtio_net::encode(&offload, 1)), Ok(offload));
     if offload.gso == Gso::None {
         completed(packet, headers, &layers, &offload);
@@ -93,13 +93,13 @@ fn completed(packet: &[u8], headers: &[u8], layers: &Layers, offload: &Offload) 
             start >= usize::from(layers.l4.unwrap_or(u16::MAX)),
             "a checksum before the transport header"
         );
-        // What the sender left in the field counts as the pseudo-header's sum.
+        // The field's previous value counts as the pseudo-header's sum.
         let mut checked = whole[start..].to_vec();
         let left = &packet[field..field + 2];
         if offload.csum_offset.is_multiple_of(2) {
             checked.resize(checked.len().next_multiple_of(2), 0);
             checked.extend(left);
-            assert_eq!(sum_of_words(&checked), 0xffff, "the completed checksum does not hold");
+            assert_eq!(sum_of_words(&checked), 0xffff, "the completed checksum is wrong");
         }
     }
 }
@@ -107,7 +107,7 @@ fn completed(packet: &[u8], headers: &[u8], layers: &Layers, offload: &Offload) 
 fn segmented(packet: &[u8], headers: &[u8], layers: &Layers, offload: &Offload) {
     let segments = match cut(packet, headers, offload) {
         Ok(segments) => segments,
-        Err(error) => panic!("validated, but: {error}"),
+        Err(error) => panic!("validated metadata was refused: {error}"),
     };
     assert!((2..=MAX_SEGMENTS as usize).contains(&segments.len()));
     let hdr = usize::from(offload.hdr_len);
@@ -124,17 +124,13 @@ fn segmented(packet: &[u8], headers: &[u8], layers: &Layers, offload: &Offload) 
         match layers.ip {
             Some(IpVersion::V4) => {
                 assert_eq!(number(l3 + 2), segment.len() - l3);
-                assert_eq!(
-                    sum_of_words(&segment[l3..l4]),
-                    0xffff,
-                    "the IPv4 header's checksum does not hold"
-                );
+                assert_eq!(sum_of_words(&segment[l3..l4]), 0xffff, "the IPv4 header checksum is wrong");
             }
             _ => assert_eq!(number(l3 + 4), segment.len() - l3 - 40),
         }
         let udp = offload.gso == Gso::Udp;
         assert!(!udp || number(l4 + 4) == segment.len() - l4);
-        // The sender's sum of the pseudo-header, less the uncut length, plus this segment's.
+        // The sender's pseudo-header sum, without the packet's length, with this segment's length.
         let field = l4 + if udp { 6 } else { 16 };
         let given = &packet[field..field + 2];
         let uncut = !((packet.len() - l4) as u16);
@@ -142,7 +138,7 @@ fn segmented(packet: &[u8], headers: &[u8], layers: &Layers, offload: &Offload) 
         let mut checked = segment[l4..].to_vec();
         checked.resize(checked.len().next_multiple_of(2), 0);
         checked.extend(given.iter().chain(&uncut.to_be_bytes()).chain(&own.to_be_bytes()));
-        assert_eq!(sum_of_words(&checked), 0xffff, "segment {i}: the transport checksum does not hold");
+        assert_eq!(sum_of_words(&checked), 0xffff, "segment {i}: the transport checksum is wrong");
     }
 }
 
@@ -158,14 +154,14 @@ fn vlan(packet: &[u8], claim: &Offload, tag: VlanTag) {
     assert!(edit::set_vlan(&mut buffer, tag));
     let layers = Layers::parse(packet);
     if let Ok(mut offload) = before
-        // One more tag than are walked through hides what is behind.
+        // A tag beyond the parsed number hides the following headers.
         && layers.vlan_tags < 2
         && let Some(start) = claim.csum_start.checked_add(4)
         && start < u16::MAX
     {
         offload.shift(4);
         let after = offload.validate(&buffer, total_len + 4);
-        assert_eq!(after, Ok(offload), "metadata that was true is not after a tag was pushed");
+        assert_eq!(after, Ok(offload), "valid metadata became invalid with a tag");
     }
     assert!(edit::pop_vlan(&mut buffer));
     assert_eq!(&buffer[4..], packet);

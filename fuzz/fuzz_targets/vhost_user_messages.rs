@@ -1,14 +1,15 @@
-//! The vhost-user control channel: bytes, messages and descriptors that a hostile front-end sends.
+//! The vhost-user control channel: bytes, messages and descriptors of a hostile front-end.
 //!
-//! An input is either a stream of bytes that come in pieces with descriptors, or a list of requests, each raw or built
-//! from the fields of a start that would succeed, with descriptors of any kind. Between requests the front-end writes
-//! over its memory, takes it away, and whoever runs the rings takes chains from them and gives them back.
+//! An input is either a byte stream in pieces with descriptors, or a list of requests, raw or built from the fields of
+//! a valid start, with descriptors of any kind. Between requests the front-end overwrites and truncates its memory, and
+//! the runner of the rings takes chains and gives them back.
 //!
-//! Held invariant:
-//! - No panic, no descriptor lost; what was read survives encoding, and answers can be read.
-//! - Rings start only while none runs, complete: size, addresses within the memory, eventfds, features of those offered.
-//! - What runs is what was said: started rings, all of them, if one is enabled; the memory's regions; the features.
-//! - A ring whose position was told does not run. After a refusal, and when the session is over, nothing does.
+//! Invariants:
+//! - No panic and no leaked descriptor; requests survive encoding, and answers can be parsed.
+//! - Rings start only while none runs, with valid sizes, addresses within the memory, eventfds, and offered features
+//!   only.
+//! - The running rings are exactly the started ones if one is enabled, with the announced memory regions and features.
+//! - A ring whose position was reported does not run. After a refusal and after the session, no ring runs.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,19 +32,19 @@ use vhost_user::message::{
 use vhost_user::session::{Device, Limits, Refusal, Rings, Running, Session};
 use vhost_user::socket::{ReceiveError, Received, Receiver, send};
 
-/// Bytes of the memory file, which every region may map.
+/// Size of the memory file, which every region may map.
 const FILE: u64 = 64 << 10;
-/// Where the front-end has the guest's address 0.
+/// User address of guest address 0.
 const USER: u64 = 0x7000_0000_0000;
-/// As large as a region may be.
+/// Largest permitted region.
 const HUGE: u64 = 1 << 40;
-/// Most operations of an input.
+/// Most operations in an input.
 const MOST: usize = 96;
 
-/// Descriptors to send, made once.
+/// Descriptors to send, created once.
 struct Files {
     memory: OwnedFd,
-    /// A file of a terabyte, emptied for every input: what was touched of it would stay.
+    /// A file of a terabyte, truncated for each input to free touched pages.
     huge: OwnedFd,
     event: OwnedFd,
     others: Vec<OwnedFd>,
@@ -52,7 +53,7 @@ struct Files {
 thread_local! {
     static FILES: Files = match files() {
         Ok(files) => files,
-        Err(error) => panic!("no descriptors to send: {error}"),
+        Err(error) => panic!("cannot create descriptors: {error}"),
     };
 }
 
@@ -90,7 +91,7 @@ fuzz_target!(|data: &[u8]| {
     if from.flag() { World::new(&mut from).run(&mut from) } else { stream(&mut from) }
 });
 
-/// A request as it comes off the wire, if it is one.
+/// Decodes a request and checks its round trip.
 fn through_the_wire(received: &Received) -> Option<Request> {
     let request = Request::decode(&received.header, &received.payload).ok()?;
     let (fewest, most) = request.descriptors();
@@ -105,18 +106,18 @@ fn through_the_wire(received: &Received) -> Option<Request> {
     Some(request)
 }
 
-/// The message that some bytes are which were encoded by us.
+/// Parses the bytes of an encoded message.
 fn parse(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Received {
     let Some((header, payload)) = bytes.split_first_chunk::<HEADER_LEN>() else { panic!("no header") };
-    let Ok(header) = Header::decode(header) else { panic!("{bytes:?} is no message") };
+    let Ok(header) = Header::decode(header) else { panic!("{bytes:?} is not a message") };
     assert_eq!(header.size as usize, payload.len());
     let descriptors = descriptors.into_iter().map(Into::into).collect();
     Received { header, payload: payload.to_vec(), descriptors }
 }
 
-/// Any bytes, in pieces, with descriptors here and there.
+/// Arbitrary bytes in pieces, some with descriptors.
 fn stream(from: &mut Bytes<'_>) {
-    let Ok((theirs, ours)) = UnixStream::pair() else { panic!("no sockets") };
+    let Ok((theirs, ours)) = UnixStream::pair() else { panic!("cannot create sockets") };
     assert!(ours.set_nonblocking(true).is_ok() && theirs.set_nonblocking(true).is_ok());
     let mut receiver = Receiver::default();
     let mut theirs = Some(theirs);
@@ -126,7 +127,7 @@ fn stream(from: &mut Bytes<'_>) {
         let count = if size < 192 { 0 } else { size % 12 };
         match &theirs {
             Some(socket) if !bytes.is_empty() => FILES.with(|files| {
-                // More than a message may bring are sent in two pieces.
+                // More descriptors than a message may carry are sent in two pieces.
                 let fds = vec![files.event.as_fd(); count.min(8)];
                 let _ = send(socket.as_fd(), bytes, &fds);
                 if count > 8 {
@@ -162,14 +163,14 @@ fn stream(from: &mut Bytes<'_>) {
     }
 }
 
-/// What was said of a ring, as far as it was accepted.
+/// Accepted state of a ring.
 #[derive(Default)]
-struct Said {
+struct RingState {
     started: bool,
     enabled: bool,
 }
 
-/// Runs the rings, and holds the session to what it promises.
+/// Runs the rings and checks the session's guarantees.
 struct Runner {
     limits: Limits,
     running: BTreeMap<usize, Running>,
@@ -191,11 +192,11 @@ impl Rings for Runner {
             assert!((1..=32768).contains(&ring.size));
             let packed = device.features & device::RING_PACKED != 0;
             assert!(packed || ring.size.is_power_of_two());
-            assert!(ring.ring % 2 == 0 || ring.kick.is_some(), "nobody would say that there is something");
+            assert!(ring.ring % 2 == 0 || ring.kick.is_some(), "a transmit ring without a kick");
             for fd in [&ring.kick, &ring.call].into_iter().flatten() {
                 assert!(is_eventfd(fd.as_fd()));
             }
-            assert!(self.running.insert(ring.ring, ring).is_none(), "a ring twice");
+            assert!(self.running.insert(ring.ring, ring).is_none(), "a duplicate ring");
         }
         Ok(())
     }
@@ -214,7 +215,7 @@ impl Rings for Runner {
 }
 
 impl Runner {
-    /// Takes some chains of each ring, touches what they name, and gives them back.
+    /// Takes some chains of each ring, accesses their memory, and gives them back.
     fn work(&mut self, which: u8) {
         for (at, ring) in &mut self.running {
             if which >> (at % 8) & 1 == 0 {
@@ -232,7 +233,7 @@ impl Runner {
                 for segment in self.chain.readable().iter().chain(self.chain.writable()) {
                     assert!(segment.len > 0);
                     let (first, last) = (segment.at, segment.len as usize - 1);
-                    // SAFETY: the segment is mapped as long as the queue is there; faults are caught.
+                    // SAFETY: the segment is mapped as long as the queue exists; faults are caught.
                     unsafe { (first.as_ptr().read_volatile(), first.add(last).as_ptr().read_volatile()) };
                 }
                 for segment in self.chain.writable() {
@@ -254,11 +255,11 @@ struct World {
     session: Session,
     offered: u64,
     runner: Runner,
-    rings: Vec<Said>,
-    /// Guest addresses of the regions that there are.
+    rings: Vec<RingState>,
+    /// Guest addresses of the present regions.
     regions: BTreeSet<u64>,
     features: Option<u64>,
-    /// A file of this input's own, to be taken away.
+    /// A file of this input that may be truncated.
     fresh: Option<OwnedFd>,
 }
 
@@ -270,7 +271,7 @@ impl World {
             regions: usize::from(regions % 9) + 1,
             memory: if regions & 0x80 == 0 { 1 << 41 } else { 3 * FILE },
         };
-        // With packed rings if wanted; else now and then without something.
+        // All features, or some of them at random.
         let offered = if kind & 2 == 0 { u64::MAX } else { device::OFFERED & !u64::from(from.u32()) };
         FILES.with(|files| {
             assert_eq!(pwrite(&files.memory, &[0; FILE as usize], 0), Ok(FILE as usize));
@@ -282,16 +283,16 @@ impl World {
             session: Session::new(limits, offered),
             offered: offered & device::OFFERED | device::PROTOCOL_FEATURES,
             runner,
-            rings: (0..2 * limits.queue_pairs).map(|_| Said::default()).collect(),
+            rings: (0..2 * limits.queue_pairs).map(|_| RingState::default()).collect(),
             regions: BTreeSet::new(),
             features: None,
             fresh: None,
         };
         if kind & 1 != 0 {
-            // What follows may be of packed rings.
+            // The input may choose packed rings.
             let features =
                 world.offered & (device::VERSION_1 | device::RING_PACKED | device::PROTOCOL_FEATURES);
-            world.say(Request::SetFeatures(features).encode(false), Vec::new());
+            world.send(Request::SetFeatures(features).encode(false), Vec::new());
         }
         world
     }
@@ -316,10 +317,10 @@ impl World {
                     }
                     true
                 }
-                what => {
-                    let (bytes, count) = self.request(what, from);
+                choice => {
+                    let (bytes, count) = self.request(choice, from);
                     let fds = descriptors(count, from, &mut self.fresh);
-                    self.say(bytes, fds)
+                    self.send(bytes, fds)
                 }
             };
             if !alive {
@@ -330,13 +331,13 @@ impl World {
         assert!(self.runner.running.is_empty(), "still running after the end");
     }
 
-    /// The bytes of a request, and with how many descriptors it would come: memory, or eventfds.
-    fn request(&mut self, what: usize, from: &mut Bytes<'_>) -> (Vec<u8>, Kind) {
+    /// Builds a request and returns the kind of its descriptors.
+    fn request(&mut self, choice: usize, from: &mut Bytes<'_>) -> (Vec<u8>, Kind) {
         let number = |from: &mut Bytes<'_>| {
             let ring = from.u8();
             RingNumber { ring: u32::from(ring % 7), number: u32::from(from.u8()) }
         };
-        let request = match what {
+        let request = match choice {
             0 => {
                 // Anything with a code that may be known.
                 let [code, flags, size] = from.array();
@@ -408,7 +409,7 @@ impl World {
             11..=13 => {
                 let [ring, absent] = from.array();
                 let at = RingDescriptor { ring: ring % 7, present: absent < 250 };
-                match what {
+                match choice {
                     11 => Request::SetVringKick(at),
                     12 => Request::SetVringCall(at),
                     _ => Request::SetVringErr(at),
@@ -430,14 +431,15 @@ impl World {
         (request.encode(from.flag()), kind)
     }
 
-    /// Gives the session a message, and compares what runs then with what was said. False when that was the end.
-    fn say(&mut self, bytes: Vec<u8>, descriptors: Vec<OwnedFd>) -> bool {
+    /// Passes a message to the session and compares the running rings with the accepted state. Returns false at the end
+    /// of the session.
+    fn send(&mut self, bytes: Vec<u8>, descriptors: Vec<OwnedFd>) -> bool {
         let received = parse(&bytes, descriptors);
         let Received { header, .. } = received;
         let request = through_the_wire(&received);
         match self.session.handle(received, &mut self.runner) {
             Ok(answer) => {
-                let Some(request) = request else { panic!("accepted what is no request: {bytes:?}") };
+                let Some(request) = request else { panic!("accepted an invalid request: {bytes:?}") };
                 self.answered(&request, &header, answer);
                 self.accepted(&request);
                 true
@@ -486,16 +488,16 @@ impl World {
         assert_eq!(self.session.features(), self.features);
         assert!(self.regions.len() <= self.runner.limits.regions);
         let always = self.features.is_some_and(|features| features & device::PROTOCOL_FEATURES == 0);
-        let started = |said: &&Said| said.started;
-        let runs = self.rings.iter().filter(started).any(|said| said.enabled || always);
+        let started = |state: &&RingState| state.started;
+        let runs = self.rings.iter().filter(started).any(|state| state.enabled || always);
         if !self.runner.running.is_empty()
             || matches!(request, Request::SetVringEnable(_) | Request::SetVringKick(_))
         {
             let running: Vec<_> =
                 self.runner.running.values().map(|ring| (ring.ring, ring.enabled)).collect();
-            let said = self.rings.iter().enumerate().filter(|(_, said)| said.started && runs);
-            let said: Vec<_> = said.map(|(at, said)| (at, said.enabled || always)).collect();
-            assert_eq!(running, said, "after {request:?}");
+            let state = self.rings.iter().enumerate().filter(|(_, state)| state.started && runs);
+            let state: Vec<_> = state.map(|(at, state)| (at, state.enabled || always)).collect();
+            assert_eq!(running, state, "after {request:?}");
         }
         if !self.runner.running.is_empty() {
             assert_eq!(
@@ -505,7 +507,7 @@ impl World {
         }
     }
 
-    /// Writes over the memory as drivers would.
+    /// Overwrites the memory as drivers would.
     fn scribble(&mut self, from: &mut Bytes<'_>) {
         let [ring, part, at] = from.array();
         let places = [0, 0x800, 0x1000];
@@ -526,7 +528,7 @@ fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], at: u64) -> rustix::io::Result<usi
     pwrite(fd, bytes, at)
 }
 
-/// A region, mostly in a place of its own.
+/// A region, mostly at a place of its own.
 fn region(at: usize, from: &mut Bytes<'_>) -> Region {
     let [size, odd] = from.array();
     let start = (at as u64) << 20;
@@ -546,7 +548,7 @@ fn region(at: usize, from: &mut Bytes<'_>) -> Region {
     }
 }
 
-/// Which descriptors a request would come with.
+/// Kind of descriptors that a request expects.
 #[derive(Clone, Copy)]
 enum Kind {
     None,
@@ -554,21 +556,21 @@ enum Kind {
     Event,
 }
 
-/// The descriptors that belong to a request, unless the input wants others, or another number.
+/// Returns the descriptors that a request expects, unless the input chooses others or another number.
 fn descriptors(kind: Kind, from: &mut Bytes<'_>, fresh: &mut Option<OwnedFd>) -> Vec<OwnedFd> {
-    let what = from.u8();
+    let choice = from.u8();
     let count = match kind {
         Kind::None => 0,
         Kind::Memory(count) => count,
         Kind::Event => 1,
     };
-    let count = if what < 245 { count } else { usize::from(from.u8() % 9) };
+    let count = if choice < 245 { count } else { usize::from(from.u8() % 9) };
     FILES.with(|files| {
         let one = |i: usize| {
-            let odd = (210..245).contains(&what) && i == 0;
+            let odd = (210..245).contains(&choice) && i == 0;
             let file = match kind {
-                _ if odd => files.others[usize::from(what) % files.others.len()].try_clone(),
-                Kind::Memory(_) if what >= 150 => match fresh {
+                _ if odd => files.others[usize::from(choice) % files.others.len()].try_clone(),
+                Kind::Memory(_) if choice >= 150 => match fresh {
                     Some(file) => file.try_clone(),
                     None => {
                         *fresh = memory(FILE).ok();
@@ -583,7 +585,7 @@ fn descriptors(kind: Kind, from: &mut Bytes<'_>, fresh: &mut Option<OwnedFd>) ->
             };
             match file {
                 Ok(file) => file,
-                Err(error) => panic!("descriptors were lost: {error}"),
+                Err(error) => panic!("cannot duplicate a descriptor: {error}"),
             }
         };
         (0..count).map(one).collect()

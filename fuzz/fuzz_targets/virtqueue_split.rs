@@ -1,12 +1,12 @@
-//! The device's side of a split virtqueue under a hostile driver; what an input means is told in `support::virtqueue`.
+//! The device side of a split virtqueue under a hostile driver; `support::virtqueue` defines the input.
 //!
-//! Held invariant:
-//! - No panic, and an end to every chain.
-//! - Each segment lies in one region; a chain has at most as many as it may.
-//! - The device writes its own area: nothing else.
-//! - While nobody wrote over anything, what was offered is taken as it is, and no rule is broken, wherever the memory
-//!   is mapped meanwhile.
-//! - A queue of any size, base and place is refused, or lies within the memory, aligned, and says where it stands.
+//! Invariants:
+//! - No panic, and each chain ends.
+//! - Each segment lies in one region, and a chain has at most the permitted number of segments.
+//! - The device writes only its own area.
+//! - Without hostile writes, chains are taken as offered and no protocol error occurs, also when the memory is
+//!   remapped.
+//! - A queue of any size, base and place is refused, or lies within the memory, aligned, and reports its position.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

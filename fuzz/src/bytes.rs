@@ -1,50 +1,50 @@
-//! The fuzzer's bytes, as decisions.
+//! The fuzzer's bytes as a source of decisions.
 
-/// The fuzzer's bytes, taken from the front.
+/// The fuzzer's bytes, consumed from the front. At the end, zeros follow.
 pub struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// All of an input.
+    /// Starts with a whole input.
     pub fn new(data: &'a [u8]) -> Self {
         Self(data)
     }
 
-    /// Whether there is nothing left to decide with.
+    /// Whether the input is exhausted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next byte.
+    /// Returns the next byte.
     pub fn u8(&mut self) -> u8 {
         u8::from_le_bytes(self.array())
     }
 
-    /// The next two bytes.
+    /// Returns the next two bytes.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes(self.array())
     }
 
-    /// The next four bytes.
+    /// Returns the next four bytes.
     pub fn u32(&mut self) -> u32 {
         u32::from_le_bytes(self.array())
     }
 
-    /// The next eight bytes.
+    /// Returns the next eight bytes.
     pub fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.array())
     }
 
-    /// A number below `n`, of one byte.
+    /// Returns a number below `n`, from one byte.
     pub fn below(&mut self, n: usize) -> usize {
         usize::from(self.u8()) % n.max(1)
     }
 
-    /// One bit, of a byte.
+    /// Returns one bit, from one byte.
     pub fn flag(&mut self) -> bool {
         self.u8() & 1 == 1
     }
 
-    /// The next `N` bytes.
+    /// Returns the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut out = [0; N];
         let given = self.slice(N);
@@ -52,14 +52,14 @@ impl<'a> Bytes<'a> {
         out
     }
 
-    /// The next `n` bytes, fewer at the end.
+    /// Returns the next `n` bytes, or fewer at the end.
     pub fn slice(&mut self, n: usize) -> &'a [u8] {
         let (front, rest) = self.0.split_at(n.min(self.0.len()));
         self.0 = rest;
         front
     }
 
-    /// All that is left.
+    /// Returns all remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

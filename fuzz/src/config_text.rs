@@ -1,14 +1,13 @@
-//! Configuration text: any, and such as nearly follows the grammar.
+//! Configuration text: arbitrary text, and text close to the grammar.
 //!
-//! Held invariant:
-//! - No panic, and an answer in a time that grows with the text.
-//! - A refusal names at least one mistake; each has a message and a position within the text, in the text's order.
-//! - What is read satisfies what is asked of every value: names, MTUs, each name once.
-//! - A configuration that is written reads back; a text that is edited reads as the configuration that it was edited
-//!   for.
-//! - The little grammars (VLANs, CPU lists, port options) write what they read: written and read again it is the same.
+//! Invariants:
+//! - No panic, and a running time bounded by the length of the text.
+//! - A refusal names at least one error; each has a message and a position within the text, in the text's order.
+//! - An accepted configuration satisfies the constraints on each value: names, MTUs, unique names.
+//! - A written configuration reads back unchanged; an edited text reads as the configuration that it was edited for.
+//! - VLANs, CPU lists and port options survive a round trip through their text.
 //!
-//! Also a test of the crate `control`, which replays the seeds.
+//! The crate `control` also replays the seeds in a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +20,7 @@ use control::{cpulist, options, vlan};
 
 use crate::bytes::Bytes;
 
-/// Reads an input and holds against it what is said above.
+/// Parses an input and asserts the invariants above.
 pub fn check(data: &[u8]) {
     let mut from = Bytes::new(data);
     let text = if from.u8() & 1 == 0 {
@@ -55,17 +54,17 @@ fn refused(text: &str, error: &FileError) {
 
 fn accepted(text: &str, config: &Config) {
     let again = file::parse(text, Path::new("fuzz.toml"), Depth::Text);
-    assert_eq!(again.as_ref(), Ok(config), "the same text is read in another way");
+    assert_eq!(again.as_ref(), Ok(config), "the same text parses differently");
     let written = file::write(config, Secrets::Written);
     let again = file::parse(&written, Path::new("fuzz.toml"), Depth::Text);
-    assert_eq!(again.as_ref(), Ok(config), "what is written reads in another way: {written}");
-    // A file is edited until it says what is wanted: the same, nothing, or all of it.
+    assert_eq!(again.as_ref(), Ok(config), "the written text parses differently: {written}");
+    // Edits towards the same configuration, an empty one, and from empty to all.
     assert_eq!(file::edit(text, config).rewritten, None, "cannot be edited: {text}");
     for (from, wanted) in [(text, config), (text, &Config::default()), ("", config)] {
         let edited = file::edit(from, wanted).text;
         let again =
             file::parse(&edited, Path::new("fuzz.toml"), Depth::Form).map(|again| between(&again, wanted));
-        assert_eq!(again, Ok(Vec::new()), "edited, it says something else: {edited}");
+        assert_eq!(again, Ok(Vec::new()), "the edited text has another meaning: {edited}");
     }
     if let Some(sflow) = &config.sflow {
         assert_eq!(settings::check_collectors(&sflow.collectors), Ok(()));
@@ -83,7 +82,7 @@ fn accepted(text: &str, config: &Config) {
             assert!(ports.insert(&settings.name) && model::check_name(&settings.name).is_ok());
             assert!(model::check_mtu(settings.mtu.into()).is_ok());
             assert_eq!(vlan::parse(&settings.vlan.to_string()).as_ref(), Ok(&settings.vlan));
-            // Text is how options travel to the daemon; a secret does not travel back.
+            // Options travel to the daemon as text; secrets do not travel back.
             let mut options_text = options::to_text(&port.spec);
             if options_text.remove("secret").is_none() {
                 let again = options::from_text(port.spec.type_name(), &options_text);
@@ -93,7 +92,7 @@ fn accepted(text: &str, config: &Config) {
     }
 }
 
-/// The grammars within, given the text itself.
+/// Runs the grammars of values on the whole text.
 fn grammars(text: &str) {
     if let Ok(mode) = vlan::parse(text) {
         assert_eq!(vlan::parse(&mode.to_string()), Ok(mode));
@@ -112,7 +111,7 @@ fn grammars(text: &str) {
     }
 }
 
-/// Pieces of which configurations consist; what is right and what is nearly so.
+/// Fragments of configurations, valid and almost valid.
 const PIECES: &[&str] = &[
     "[daemon]\n",
     "workers = \"0,2-3\"\n",
@@ -186,18 +185,18 @@ const PIECES: &[&str] = &[
     "path = \"/tmp/m.sock\"\n",
 ];
 
-/// Text of such pieces, a byte each, with raw bytes between.
+/// Text of such fragments, one for each byte, with raw bytes in between.
 fn grammar(from: &mut Bytes<'_>) -> String {
     let mut text = String::new();
     while !from.is_empty() && text.len() < 8192 {
         match usize::from(from.u8()) {
-            // Numbered from 0: a seed can be written by hand.
+            // Numbered from 0, so that seeds can be written by hand.
             n if n < PIECES.len() => text.push_str(PIECES[n]),
             255 => {
                 let n = from.below(8);
                 text.push_str(&String::from_utf8_lossy(from.slice(n)));
             }
-            // The last line goes, or its end.
+            // Remove the last line, or its end.
             254 => text.truncate(text.trim_end().rfind('\n').map_or(0, |at| at + 1)),
             253 => text.truncate(text.floor_char_boundary(text.len().saturating_sub(from.below(8)))),
             n => text.push_str(PIECES[n % PIECES.len()]),

@@ -1,4 +1,4 @@
-//! Frames: nearly right ones, whose headers and offload metadata agree until the fuzzer has them disagree.
+//! Frames: almost valid ones, whose headers and offload metadata agree until the fuzzer changes them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::LazyLock;
@@ -11,15 +11,15 @@ use crate::Bytes;
 static PAYLOAD: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..=u16::MAX).map(|i| (i as u8).wrapping_mul(31)).collect());
 
-/// A frame and what its sender claims remains to be done.
+/// A frame and the offloads that its sender claims.
 pub struct Frame {
-    /// All of it.
+    /// All bytes.
     pub bytes: Vec<u8>,
-    /// The claim; not validated.
+    /// The claimed offloads, not validated.
     pub claim: Offload,
 }
 
-/// Reads a frame, from one of three grammars that the first byte chooses.
+/// Reads a frame, with a grammar chosen by the first byte.
 pub fn read(from: &mut Bytes<'_>) -> Frame {
     match from.below(4) {
         0 => raw(from),
@@ -28,14 +28,14 @@ pub fn read(from: &mut Bytes<'_>) -> Frame {
     }
 }
 
-/// Anything, with any metadata.
+/// Arbitrary bytes with arbitrary metadata.
 fn raw(from: &mut Bytes<'_>) -> Frame {
     let claim = virtio_net::decode(&from.array()).unwrap_or(Offload { gso: Gso::Udp, ..Offload::NONE });
     let len = usize::from(from.u16()) % 2048;
     Frame { bytes: from.slice(len).to_vec(), claim }
 }
 
-/// An Ethernet header between few stations, and a payload of any length up to a little more than is allowed.
+/// An Ethernet header between few stations, and a payload of any length up to slightly above the limit.
 fn plain(from: &mut Bytes<'_>) -> Frame {
     let mut bytes = addresses(from);
     tags(from, &mut bytes);
@@ -46,7 +46,7 @@ fn plain(from: &mut Bytes<'_>) -> Frame {
     Frame { bytes, claim: Offload::NONE }
 }
 
-/// Twelve bytes: stations 0 to 7, group addresses among them.
+/// Twelve bytes: destination and source, stations 0 to 7 and group addresses.
 fn addresses(from: &mut Bytes<'_>) -> Vec<u8> {
     let [dst, src] = from.array();
     let station = |n: u8| match n % 16 {
@@ -65,7 +65,7 @@ fn tags(from: &mut Bytes<'_>, bytes: &mut Vec<u8>) {
     }
 }
 
-/// TCP or UDP over IP, metadata that fits, and then a few bytes and fields changed.
+/// TCP or UDP over IP with matching metadata, of which a few bytes and fields are then changed.
 fn built(from: &mut Bytes<'_>) -> Frame {
     let [shape, options, tcp_options, flags] = from.array();
     let (v6, tcp) = (shape & 1 != 0, shape & 2 != 0);
@@ -128,11 +128,11 @@ fn built(from: &mut Bytes<'_>) -> Frame {
     Frame { bytes, claim }
 }
 
-/// Changes up to seven things; none when the input has ended.
+/// Makes up to seven changes; none at the end of the input.
 fn disagree(from: &mut Bytes<'_>, bytes: &mut Vec<u8>, claim: &mut Offload) {
     for _ in 0..from.below(8) {
-        let [what, at, value] = from.array();
-        match what % 6 {
+        let [choice, at, value] = from.array();
+        match choice % 6 {
             0 | 1 => {
                 if let Some(byte) = bytes.get_mut(usize::from(at)) {
                     *byte ^= value;
@@ -146,13 +146,13 @@ fn disagree(from: &mut Bytes<'_>, bytes: &mut Vec<u8>, claim: &mut Offload) {
     }
 }
 
-/// The sum of the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1), word by word.
+/// Sum of the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1), word by word.
 fn pseudo_header(packet: &[u8], l3: usize, len: usize, protocol: u8) -> u16 {
     let addresses = if packet[l3] >> 4 == 6 { &packet[l3 + 8..l3 + 40] } else { &packet[l3 + 12..l3 + 20] };
     sum_of_words(&[addresses, &[0, protocol], &(len as u16).to_be_bytes()].concat())
 }
 
-/// RFC 1071 by its words, of 32 bits as far as they go: no code shared with what is tested.
+/// Internet checksum (RFC 1071) in 32-bit words; shares no code with the implementation under test.
 pub fn sum_of_words(data: &[u8]) -> u16 {
     let (long, rest) = data.as_chunks::<8>();
     let mut sum = 0u64;
@@ -169,13 +169,13 @@ pub fn sum_of_words(data: &[u8]) -> u16 {
     sum as u16
 }
 
-/// A length, most often of an ordinary frame: large ones are slow and teach little more.
+/// A length, mostly of an ordinary frame: large frames are slow and add little coverage.
 fn length(from: &mut Bytes<'_>) -> usize {
     let n = usize::from(from.u16());
     if n >= 0xf000 { n } else { n % 4096 }
 }
 
-/// A queue of frames from memory.
+/// A receive queue of frames in memory.
 pub struct Frames(pub Vec<Frame>);
 
 impl RxQueue for Frames {
@@ -199,7 +199,7 @@ impl RxQueue for Frames {
     fn set_signalled(&mut self, _: bool) {}
 
     fn signal(&self) -> BorrowedFd<'_> {
-        unreachable!("nobody sleeps here")
+        unreachable!("fuzz targets do not sleep")
     }
 
     fn cheap_to_poll(&self) -> bool {

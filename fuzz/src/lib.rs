@@ -1,7 +1,7 @@
-//! What the targets share: reading decisions off the fuzzer's bytes, and frames built from them.
+//! Support of the fuzz targets: decisions read from the fuzzer's bytes, and frames built from them.
 //!
-//! Inputs are read from the front, field by field, without lengths or separators, so that a seed can be written by
-//! hand and a mutation in one place leaves what follows in its meaning. Where the bytes end, zeros follow.
+//! Inputs are read from the front, field by field, without lengths or separators, so that seeds can be written by hand
+//! and a mutation in one place preserves the meaning of the following bytes. Behind the end, zeros follow.
 
 mod bytes;
 #[cfg(feature = "control")]

@@ -1,8 +1,8 @@
-//! A client's memory as the fuzzer has it: written at any moment, with a model of what it may hold.
+//! A client's memory under the fuzzer's control: written at any moment, with a model of its permitted content.
 //!
-//! The model is a copy of every byte and a mark on those that the switch may write. What the fuzzer writes goes to
-//! both; in the end, memory and model differ at marked bytes only, or the switch wrote where it must not. Around each
-//! region lie pages that end the process when touched.
+//! The model is a copy of every byte with a mark on bytes that the switch may write. The fuzzer writes to both; at the
+//! end, memory and model may differ at marked bytes only, otherwise the switch has written where it must not. Guard
+//! pages around each region end the process when touched.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 const PAGE: usize = 4096;
 
-/// Where a region is and what it should hold.
+/// A region and its expected content.
 struct Shadow {
     base: *mut u8,
     len: usize,
     expected: Vec<u8>,
     may_change: Vec<bool>,
-    /// Like `may_change`, whatever the client writes there.
+    /// Like `may_change`, but not reset by the client's writes.
     may_always_change: Vec<bool>,
     file: OwnedFd,
 }
@@ -34,11 +34,11 @@ pub struct ClientMemory {
     truncated: bool,
 }
 
-// SAFETY: the pointers are to mappings that `memory` keeps, and a target runs on one thread.
+// SAFETY: the pointers refer to mappings that `memory` keeps, and a target runs on one thread.
 unsafe impl Send for ClientMemory {}
 
 impl ClientMemory {
-    /// Maps regions of these sizes, all zeros.
+    /// Maps zeroed regions of these sizes.
     pub fn new(sizes: &[usize]) -> Self {
         let mut regions = Vec::new();
         let mut shadows = Vec::new();
@@ -47,15 +47,15 @@ impl ClientMemory {
                 ftruncate(&file, *size as u64)?;
                 Ok(file)
             });
-            let Ok(file) = made else { panic!("no memory file: {made:?}") };
+            let Ok(file) = made else { panic!("cannot create a memory file: {made:?}") };
             let region = match Region::map(file.as_fd(), *size as u64) {
                 Ok(region) => region,
-                Err(error) => panic!("not mapped: {error}"),
+                Err(error) => panic!("cannot map a region: {error}"),
             };
             let base = region.base().as_ptr();
             guard(base.wrapping_sub(PAGE));
             guard(base.wrapping_add(size.next_multiple_of(PAGE)));
-            // What the switch must not see of the last page is part of the model too.
+            // The last page's bytes behind the region are part of the model too.
             let len = size.next_multiple_of(PAGE);
             shadows.push(Shadow {
                 base,
@@ -70,7 +70,7 @@ impl ClientMemory {
         Self { memory: Arc::new(Memory::new(regions)), shadows, truncated: false }
     }
 
-    /// All zeros again, nothing marked. Costs a fresh mapping if a file was truncated.
+    /// Zeroes all regions and clears the marks. Remaps them if a file was truncated.
     pub fn reset(&mut self) {
         if self.truncated {
             let sizes: Vec<_> = self.memory.regions().iter().map(|region| region.len() as usize).collect();
@@ -85,7 +85,7 @@ impl ClientMemory {
         }
     }
 
-    /// The memory as a connection has it.
+    /// The memory as a connection uses it.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
@@ -95,18 +95,18 @@ impl ClientMemory {
         self.shadows[region % self.shadows.len()].file.as_fd()
     }
 
-    /// A ring, if it can be there.
+    /// Returns a ring if it is valid at this place.
     pub fn ring(&self, at: &AddRing) -> Option<Ring> {
         Ring::new(self.memory.clone(), at).ok()
     }
 
-    /// Takes the file of a region away behind its first `len` bytes. The model ends with it.
+    /// Truncates the file of a region to `len` bytes. The model is void afterwards.
     pub fn truncate(&mut self, region: usize, len: u64) {
         self.truncated = true;
         let _ = ftruncate(self.file(region), len);
     }
 
-    /// Writes as a client would, as far as the region goes.
+    /// Writes as a client would, up to the end of the region.
     pub fn poke(&mut self, region: usize, at: usize, bytes: &[u8]) {
         let index = region % self.shadows.len();
         let shadow = &mut self.shadows[index];
@@ -115,7 +115,7 @@ impl ClientMemory {
         // SAFETY: at + bytes.len() <= len; see `reset`.
         unsafe { shadow.base.add(at).copy_from(bytes.as_ptr(), bytes.len()) };
         shadow.expected[at..at + bytes.len()].copy_from_slice(bytes);
-        // What the switch wrote here before is gone; it may not write here again without being allowed again.
+        // The switch's earlier writes are gone; new ones need a new permission.
         shadow.may_change[at..at + bytes.len()].fill(false);
     }
 
@@ -130,7 +130,7 @@ impl ClientMemory {
         out
     }
 
-    /// Appends what a client reads there, as far as the region goes.
+    /// Appends the bytes that a client reads there, up to the end of the region.
     pub fn read(&self, region: usize, at: usize, len: usize, out: &mut Vec<u8>) {
         let shadow = &self.shadows[region % self.shadows.len()];
         let at = at.min(shadow.len);
@@ -141,7 +141,7 @@ impl ClientMemory {
         unsafe { out[start..].as_mut_ptr().copy_from(shadow.base.add(at), len) };
     }
 
-    /// The region and offset of an address, which must lie in one with all `len` bytes.
+    /// Returns the region and offset of an address; panics unless a region contains all `len` bytes.
     pub fn place(&self, at: *const u8, len: usize) -> (usize, usize) {
         for (index, (shadow, region)) in self.shadows.iter().zip(self.memory.regions()).enumerate() {
             let offset = (at as usize).wrapping_sub(shadow.base as usize);
@@ -152,19 +152,19 @@ impl ClientMemory {
         panic!("{len} bytes at {at:?} are not within a region");
     }
 
-    /// Allows the switch to write at any time: fields of a ring that are the switch's.
+    /// Allows the switch to write at any time: ring fields that the switch owns.
     pub fn allow_always(&mut self, at: *const u8, len: usize) {
         let (index, offset) = self.place(at, len);
         self.shadows[index].may_always_change[offset..offset + len].fill(true);
     }
 
-    /// Allows the switch to write, until the client writes there again.
+    /// Allows the switch to write until the client writes there again.
     pub fn allow(&mut self, at: *const u8, len: usize) {
         let (index, offset) = self.place(at, len);
         self.shadows[index].may_change[offset..offset + len].fill(true);
     }
 
-    /// Panics if anything changed that was not allowed to.
+    /// Panics on a change that was not allowed.
     pub fn check(&self) {
         if self.truncated {
             return;
@@ -186,7 +186,7 @@ impl ClientMemory {
     }
 }
 
-/// A page that nobody may touch, unless another mapping is there already, which then has its own way of telling.
+/// Maps a guard page, unless another mapping is already there.
 fn guard(at: *mut u8) {
     // SAFETY: MAP_FIXED_NOREPLACE takes the page only if it is free.
     let _ = unsafe {

@@ -1,7 +1,7 @@
-//! A ring in the process's own memory with an honest receiver, and what that receiver must find in it.
+//! A ring in the process's own memory with a correct receiver, and the expected content of the ring.
 //!
-//! Each entry's buffer is an allocation of its own, so that the address sanitizer sees a byte too many. The expectation
-//! knows of one packet after the other only; the transmit ring also has a way for packets that all fit alike.
+//! Each entry's buffer is an allocation of its own, so that the address sanitizer detects an overrun by one byte. The
+//! expectation handles packets one by one; the transmit ring also has a path for runs of packets that all fit alike.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -11,24 +11,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric::{Buffer, DropReason, Fault, Output, RingBacking};
 
-/// What the ring and its receiver know.
+/// State of the ring and its receiver.
 struct State {
     posted: u32,
     published: u32,
-    /// Bytes of each entry, by its place, and whether the packet goes on.
+    /// Length of each filled entry, by its place, and whether the packet continues.
     filled: Vec<Option<(u32, bool)>>,
-    /// Capacities of the entries that were posted and are not used.
+    /// Capacities of posted, unused entries.
     free: VecDeque<u32>,
 }
 
-/// A ring whose packets have `PREFIX` bytes in front. See the module.
+/// A ring whose packets have a prefix of `PREFIX` bytes. See the module.
 pub struct MemoryRing<const PREFIX: usize> {
     buffers: Vec<Box<[Cell<u8>]>>,
     spans: bool,
     state: Mutex<State>,
 }
 
-/// The ring's end that a [`fabric::TxRing`] fills.
+/// The side of the ring that a [`fabric::TxRing`] fills.
 pub struct Backing<const PREFIX: usize>(pub Arc<MemoryRing<PREFIX>>);
 
 // SAFETY: a target runs on one thread.
@@ -37,8 +37,8 @@ unsafe impl<const PREFIX: usize> Send for MemoryRing<PREFIX> {}
 unsafe impl<const PREFIX: usize> Sync for MemoryRing<PREFIX> {}
 
 impl<const PREFIX: usize> MemoryRing<PREFIX> {
-    /// A ring of entries with these capacities, a power of two of them, which starts at entry `start`. `spans`: a packet may
-    /// go on in the next entry.
+    /// Creates a ring of entries with these capacities, a power of two of them, starting at entry `start`. With
+    /// `spans`, a packet may continue in the next entry.
     pub fn new(capacities: &[u32], spans: bool, start: u32) -> Arc<Self> {
         assert!(capacities.len().is_power_of_two());
         let buffers = capacities.iter().map(|n| vec![Cell::new(0); *n as usize].into()).collect();
@@ -55,7 +55,7 @@ impl<const PREFIX: usize> MemoryRing<PREFIX> {
         seq as usize & (self.buffers.len() - 1)
     }
 
-    /// The receiver posts up to `n` entries.
+    /// Posts up to `n` entries, as the receiver.
     pub fn post(&self, n: usize) {
         let mut state = self.lock();
         let used = state.posted.wrapping_sub(state.published) as usize;
@@ -66,7 +66,7 @@ impl<const PREFIX: usize> MemoryRing<PREFIX> {
         }
     }
 
-    /// What must become of packets of these lengths: taken in so many entries, or why not.
+    /// Returns the expected outcome of packets of these lengths: their number of entries, or the drop reason.
     pub fn expect(&self, lens: impl Iterator<Item = u32>) -> Vec<Result<u16, DropReason>> {
         let mut state = self.lock();
         let fate = |len: u32| {
@@ -87,7 +87,8 @@ impl<const PREFIX: usize> MemoryRing<PREFIX> {
         lens.map(fate).collect()
     }
 
-    /// The receiver takes what it was given: the entries that each packet takes, and its bytes with the prefix.
+    /// Takes the published packets, as the receiver: the number of entries and the bytes with the prefix of each
+    /// packet.
     pub fn take(&self, from: u32) -> Vec<(u16, Vec<u8>)> {
         let mut state = self.lock();
         let (mut seq, mut packets) = (from, Vec::new());
@@ -110,13 +111,13 @@ impl<const PREFIX: usize> MemoryRing<PREFIX> {
         packets
     }
 
-    /// The end of what was handed over.
+    /// End of the published entries.
     pub fn published(&self) -> u32 {
         self.lock().published
     }
 }
 
-// SAFETY: a buffer is one of the ring's own, writable through cells, for as long as the ring is there.
+// SAFETY: a buffer belongs to the ring, is writable through cells, and lives as long as the ring.
 unsafe impl<const PREFIX: usize> RingBacking for Backing<PREFIX> {
     type Own = ();
     type Entry = ();

@@ -1,7 +1,7 @@
-//! A batch as one would explain it on paper: versions are bytes, a list is the versions that were sent, one after the other.
+//! A simple model of a batch: versions are byte vectors, and a list is the sequence of the versions sent.
 //!
-//! It has no records, runs, slots or side tables; where the fabric cuts or sums in software, it uses the same crate
-//! `packet` on bytes that lie in one piece.
+//! The model has no records, runs, slots or side tables. For segmentation and checksums it uses the same crate
+//! `packet`, on contiguous bytes.
 
 use fabric::rx::{EXTRA_VERSIONS, HEADER_COPY, HEADROOM, MAX_BATCH, MAX_ORIGINATED, PULL_MAX};
 use fabric::{Caps, DropReason};
@@ -10,57 +10,57 @@ use packet::ether::VLAN_TAG_LEN;
 use packet::segment::{self, Plan};
 use packet::{Gso, Offload, VlanTag, flow};
 
-/// The same for packets with metadata, as the fabric has it.
+/// Bytes copied of packets with metadata, as in the fabric.
 const OFFLOAD_COPY: usize = 192;
 const VERSIONS: usize = MAX_BATCH + EXTRA_VERSIONS;
 const MAX_PACKET: usize = 65_535;
 const MIN_PACKET: usize = 14;
 
-/// A port, as far as packets for it are concerned.
+/// The properties of a port that matter to its packets.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// Its first transmit queue, counted over all ports,
+    /// Index of its first transmit queue, counted over all ports.
     pub first_lane: usize,
-    /// and how many it has.
+    /// Number of its transmit queues.
     pub lanes: usize,
-    /// What it takes as it is.
+    /// Offloads that it accepts.
     pub caps: Caps,
     /// Longest frame.
     pub max_frame: usize,
 }
 
-/// A form of a packet.
+/// A version of a packet.
 #[derive(Clone)]
 pub struct Version {
-    /// All of it.
+    /// All bytes.
     pub bytes: Vec<u8>,
-    /// What remains to be done.
+    /// Offloads that remain.
     pub offload: Offload,
-    /// Bytes of it that are private.
+    /// Number of private bytes.
     pub private: usize,
-    /// Where they start in their slot.
+    /// Offset of the private bytes in their slot.
     pub start: usize,
-    /// Whether it may not change any more.
+    /// Whether the version has been sent and is immutable.
     pub sent: bool,
-    /// The packet that it is a form of.
+    /// The packet of this version.
     pub packet: usize,
     plain: Vec<usize>,
 }
 
-/// The batch. See the module.
+/// The model of a batch. See the module.
 pub struct Model {
     ports: Vec<Shape>,
     ingress: Option<usize>,
     packets: usize,
     handled: Vec<bool>,
     originated: usize,
-    /// All versions, by their numbers.
+    /// All versions by number.
     pub versions: Vec<Version>,
-    /// Lists that are not empty, in the order in which queues were first named: the queue, and versions.
+    /// Non-empty lists in the order in which their queues were first used: the queue and its versions.
     pub lists: Vec<(usize, Vec<usize>)>,
-    /// Drops that are counted where the batch came from.
+    /// Drops counted at the ingress.
     pub drops: [u32; DropReason::ALL.len()],
-    /// Frames that were too long, by port.
+    /// Number of frames above the MTU, by port.
     pub too_long: Vec<u64>,
 }
 
@@ -70,12 +70,12 @@ impl Version {
         Self { bytes, offload, private, start: HEADROOM, sent: false, packet, plain: Vec::new() }
     }
 
-    /// What is copied of it at first.
+    /// Bytes that are copied at first.
     pub fn header(&self) -> &[u8] {
         &self.bytes[..self.private]
     }
 
-    /// Whether its metadata still describes it.
+    /// Whether the metadata still describes the packet.
     fn is_described(&self) -> bool {
         self.offload.is_none() || self.offload.validate(self.header(), self.bytes.len() as u32).is_ok()
     }
@@ -87,8 +87,8 @@ impl Version {
     }
 }
 
-/// Metadata as it is kept: what asks for nothing has no other fields.
-fn kept(offload: Offload) -> Offload {
+/// Metadata as the fabric stores it: without offloads, the other fields are cleared.
+fn stored(offload: Offload) -> Offload {
     match offload.is_none() {
         true => Offload { csum_valid: offload.csum_valid, ..Offload::NONE },
         false => offload,
@@ -96,10 +96,10 @@ fn kept(offload: Offload) -> Offload {
 }
 
 impl Model {
-    /// A batch of these packets from port `ingress`, or of none from no port.
+    /// Creates a batch of these packets from port `ingress`, or an empty one without an ingress.
     pub fn new(ports: Vec<Shape>, ingress: Option<usize>, received: Vec<(Vec<u8>, Offload)>) -> Self {
         let packets = received.len();
-        let version = |(i, (bytes, offload))| Version::new(bytes, kept(offload), i);
+        let version = |(i, (bytes, offload))| Version::new(bytes, stored(offload), i);
         Self {
             too_long: vec![0; ports.len()],
             ports,
@@ -113,52 +113,52 @@ impl Model {
         }
     }
 
-    /// How many packets were received.
+    /// Number of received packets.
     pub fn received(&self) -> usize {
         self.packets
     }
 
-    /// Outputs on all lists.
+    /// Number of outputs on all lists.
     pub fn outputs(&self) -> usize {
         self.lists.iter().map(|(_, list)| list.len()).sum()
     }
 
-    /// The packets of which nothing was said yet.
+    /// Packets without a decision.
     pub fn open(&self) -> Vec<usize> {
         (0..self.packets).filter(|packet| !self.handled[*packet]).collect()
     }
 
-    /// Several logics have spoken: each list in the order of the packets.
+    /// Restores the order of the packets on each list, after several logics have decided.
     pub fn restore_order(&mut self) {
         for (_, list) in &mut self.lists {
             list.sort_by_key(|v| self.versions[*v].packet);
         }
     }
 
-    /// Nothing more is said.
+    /// Ends the logic's decisions.
     pub fn finish(&mut self) {
-        let forgotten = self.open().len() as u32;
-        self.count(DropReason::NoDestination, forgotten);
+        let undecided = self.open().len() as u32;
+        self.count(DropReason::NoDestination, undecided);
     }
 
     fn count(&mut self, reason: DropReason, n: u32) {
         self.drops[reason as usize] += n;
     }
 
-    /// Something was said of a version's packet.
+    /// Marks a version's packet as decided.
     pub fn consume(&mut self, v: usize) {
         if let Some(handled) = self.handled.get_mut(self.versions[v].packet) {
             *handled = true;
         }
     }
 
-    /// A version goes nowhere.
+    /// Drops a version.
     pub fn discard(&mut self, v: usize, reason: DropReason) {
         self.consume(v);
         self.count(reason, 1);
     }
 
-    /// A version goes to a port.
+    /// Sends a version to a port.
     pub fn send(&mut self, v: usize, port: usize) {
         match self.ingress == Some(port) {
             true => self.discard(v, DropReason::SamePort),
@@ -166,7 +166,7 @@ impl Model {
         }
     }
 
-    /// A version goes back.
+    /// Sends a version back to the ingress.
     pub fn reflect(&mut self, v: usize) {
         match self.ingress {
             Some(port) => self.output(v, port),
@@ -174,7 +174,7 @@ impl Model {
         }
     }
 
-    /// A version goes to all ports that take something, but the one that it came from.
+    /// Sends a version to all ports with queues except the ingress.
     pub fn broadcast(&mut self, v: usize) {
         for port in 0..self.ports.len() {
             if self.ingress != Some(port) && self.ports[port].lanes > 0 {
@@ -228,7 +228,7 @@ impl Model {
         }
     }
 
-    /// The frames that need nothing more.
+    /// Returns the frames without remaining offloads.
     fn plain(&self, v: usize) -> Result<Vec<Version>, DropReason> {
         let room = VERSIONS - self.versions.len();
         let Version { bytes, offload, private, start, packet, .. } = &self.versions[v];
@@ -276,7 +276,7 @@ impl Model {
         }
     }
 
-    /// A further version with the same bytes.
+    /// Creates a version with the same bytes.
     pub fn copy(&mut self, v: usize) -> Option<usize> {
         if self.versions.len() == VERSIONS {
             self.discard(v, DropReason::BatchLimit);
@@ -287,12 +287,12 @@ impl Model {
         Some(self.versions.len() - 1)
     }
 
-    /// A version with the same bytes that may be edited.
+    /// Returns an editable version with the same bytes.
     pub fn edit(&mut self, v: usize) -> Option<usize> {
         if self.versions[v].sent { self.copy(v) } else { Some(v) }
     }
 
-    /// A version with one more tag.
+    /// Returns a version with one more tag.
     pub fn push_vlan(&mut self, v: usize, tag: VlanTag) -> Option<usize> {
         let v = self.edit(v)?;
         let version = &mut self.versions[v];
@@ -307,7 +307,7 @@ impl Model {
         Some(v)
     }
 
-    /// A version without its outermost tag.
+    /// Returns a version without its outermost tag.
     pub fn pop_vlan(&mut self, v: usize) -> Option<usize> {
         let v = self.edit(v)?;
         let version = &mut self.versions[v];
@@ -319,7 +319,7 @@ impl Model {
         Some(v)
     }
 
-    /// More of a version becomes private; returns how much is.
+    /// Makes more of a version private; returns the private length.
     pub fn pull(&mut self, v: usize, n: usize) -> usize {
         let version = &mut self.versions[v];
         if !version.sent {
@@ -329,7 +329,8 @@ impl Model {
         version.private
     }
 
-    /// A version starts elsewhere in its slot, where `in_front` is what it has in front then. Returns whether it does.
+    /// Moves a version's start in its slot; `in_front` are the bytes in front of the old start. Returns whether it
+    /// succeeded.
     pub fn set_start(&mut self, v: usize, start: usize, in_front: &[u8]) -> bool {
         let version = &mut self.versions[v];
         if version.sent || start + MIN_PACKET > version.start + version.private {
@@ -358,7 +359,7 @@ impl Model {
         is_described
     }
 
-    /// A packet that nobody has sent.
+    /// Creates a packet of the logic's own.
     pub fn originate(&mut self, bytes: &[u8], offload: Offload) -> Option<usize> {
         let fits = (MIN_PACKET..=MAX_PACKET).contains(&bytes.len());
         if !fits || self.originated == MAX_ORIGINATED || self.versions.len() == VERSIONS {
@@ -368,7 +369,7 @@ impl Model {
         let packet = MAX_BATCH + self.originated;
         self.originated += 1;
         let private = bytes.len().min(PULL_MAX);
-        let version = Version::new(bytes.to_vec(), kept(offload), packet);
+        let version = Version::new(bytes.to_vec(), stored(offload), packet);
         self.versions.push(Version { private, ..version });
         let v = self.versions.len() - 1;
         self.still_describes(v).then_some(v)

@@ -1,8 +1,8 @@
-//! A transmit ring whose client interferes while the switch uses it, and a check of what the switch does with it.
+//! A transmit ring whose client interferes while the switch uses it, and a check of the switch's accesses.
 //!
-//! [`Meddled`] stands between [`fabric::TxRing`] and the real memif ring. Each call of the one to the other is a moment
-//! at which the fuzzer may write to the ring, and at which another worker may deliver: that is how far a single thread
-//! can show what two would do, and unlike two threads it does the same again when the input is replayed.
+//! [`Meddled`] stands between [`fabric::TxRing`] and the real memif ring. Each call from one to the other is a moment
+//! at which the fuzzer may write to the ring or another worker may deliver. A single thread can simulate two to this
+//! extent, and unlike two threads it is reproducible.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,39 +10,39 @@ use std::os::fd::RawFd;
 
 use fabric::{Buffer, Fault, RingBacking};
 
-/// When something happens.
+/// Moment of an interference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The index that the client owns is about to be read.
+    /// Before reading the index that the client owns.
     Posted,
-    /// A descriptor is about to be read.
+    /// Before reading a descriptor.
     Buffer,
-    /// A buffer has been filled, by a worker that holds no lock.
+    /// After filling a buffer, by a worker that holds no lock.
     Filled,
-    /// The index that the switch owns is about to be moved.
+    /// Before moving the index that the switch owns.
     Publish,
 }
 
-/// What happens at a moment.
+/// An interference.
 pub type Meddle = Box<dyn FnOnce(Moment)>;
 
 thread_local! {
-    /// What is to happen, in order: after so many more moments, this.
+    /// Scheduled interferences in order, each with the number of moments to wait.
     static SCRIPT: RefCell<VecDeque<(u8, Meddle)>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Has something happen after `after` more moments, counted from the one before it in the script.
-pub fn schedule(after: u8, what: Meddle) {
-    SCRIPT.with_borrow_mut(|script| script.push_back((after, what)));
+/// Schedules an interference `after` more moments, counted from the previous one in the script.
+pub fn schedule(after: u8, meddle: Meddle) {
+    SCRIPT.with_borrow_mut(|script| script.push_back((after, meddle)));
 }
 
-/// Forgets what has not happened.
+/// Discards the remaining interferences.
 pub fn forget() {
     // Dropped outside of the borrow.
     let _ = SCRIPT.take();
 }
 
-/// A moment passes.
+/// Runs the interference that is due at this moment.
 fn pass(moment: Moment) {
     let due = SCRIPT.with_borrow_mut(|script| match script.front_mut() {
         Some((0, _)) => script.pop_front(),
@@ -52,25 +52,25 @@ fn pass(moment: Moment) {
         }
         None => None,
     });
-    if let Some((_, what)) = due {
-        what(moment);
+    if let Some((_, meddle)) = due {
+        meddle(moment);
     }
 }
 
-/// What has been seen of a ring's entries.
+/// Observed state of a ring's entries.
 struct Seen {
-    /// Everything before was handed over.
+    /// End of the published entries.
     published: u32,
-    /// The end of what the client had posted when last asked.
+    /// End of the posted entries at the last call.
     posted: u32,
-    /// By entry modulo size: the buffer and its number, and whether it was filled.
+    /// By entry modulo size: the entry's number, its buffer, and whether it was filled.
     entries: Vec<Option<(u32, Buffer, bool)>>,
 }
 
-/// Told of what the switch may now write: an address and a number of bytes.
+/// Callback with a range that the switch may now write: an address and a number of bytes.
 pub type Allow = Box<dyn Fn(*const u8, usize)>;
 
-/// A ring in between. See the module.
+/// A ring wrapper that checks all calls. See the module.
 pub struct Meddled<B> {
     inner: B,
     allow: Allow,
@@ -83,7 +83,7 @@ unsafe impl<B> Send for Meddled<B> {}
 unsafe impl<B> Sync for Meddled<B> {}
 
 impl<B: RingBacking> Meddled<B> {
-    /// Watches over `inner`, which starts at entry `start`.
+    /// Wraps `inner`, which starts at entry `start`.
     pub fn new(inner: B, start: u32, allow: Allow) -> Self {
         let entries = vec![None; inner.size() as usize];
         Self { inner, allow, seen: RefCell::new(Seen { published: start, posted: start, entries }) }
@@ -94,7 +94,7 @@ impl<B: RingBacking> Meddled<B> {
     }
 }
 
-// SAFETY: buffers are those of the backing within, which is unsafe to implement for the same reason.
+// SAFETY: buffers come from the wrapped backing, which makes the same promise.
 unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
     type Own = B::Own;
     type Entry = B::Entry;
@@ -105,7 +105,7 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
 
     fn posted(&self, own: &mut B::Own, published: u32) -> Result<u32, Fault> {
         pass(Moment::Posted);
-        assert_eq!(published, self.seen.borrow().published, "asked about entries that were not handed over");
+        assert_eq!(published, self.seen.borrow().published, "asked about entries that were not published");
         let posted = self.inner.posted(own, published)?;
         assert!(posted.wrapping_sub(published) <= self.size(), "more posted than the ring holds");
         self.seen.borrow_mut().posted = posted;
@@ -123,11 +123,11 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
                 "entry {seq} is not among those posted: {published} to {posted}"
             );
             if let Some((other, _, false)) = seen.entries[slot] {
-                panic!("entry {seq} is read while {other} in the same place has not been filled");
+                panic!("entry {seq} is read before entry {other} in the same slot was filled");
             }
         }
         let buffer = self.inner.buffer(own, seq, entry)?;
-        assert!(buffer.capacity > 0, "a buffer for nothing");
+        assert!(buffer.capacity > 0, "a buffer without capacity");
         self.seen.borrow_mut().entries[slot] = Some((seq, buffer, false));
         Ok(buffer)
     }
@@ -139,11 +139,11 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
             match &mut seen.entries[slot] {
                 Some((found, buffer, filled)) if *found == seq && !*filled => {
                     assert!(len <= buffer.capacity, "{len} bytes in a buffer of {}", buffer.capacity);
-                    assert!(!more || len == buffer.capacity, "a packet goes on before its buffer is full");
+                    assert!(!more || len == buffer.capacity, "a packet continues before its buffer is full");
                     (self.allow)(buffer.at.as_ptr(), len as usize);
                     *filled = true;
                 }
-                other => panic!("entry {seq} is filled, but in its place is {other:?}"),
+                other => panic!("entry {seq} is filled, but its slot holds {other:?}"),
             }
         }
         self.inner.fill(seq, entry, len, more);
@@ -154,12 +154,12 @@ unsafe impl<B: RingBacking> RingBacking for Meddled<B> {
         pass(Moment::Publish);
         {
             let mut seen = self.seen.borrow_mut();
-            assert!(seq.wrapping_sub(seen.published) <= self.size(), "more handed over than the ring holds");
+            assert!(seq.wrapping_sub(seen.published) <= self.size(), "more published than the ring holds");
             while seen.published != seq {
                 let slot = self.slot(seen.published);
                 match seen.entries[slot] {
                     Some((found, _, true)) if found == seen.published => {}
-                    other => panic!("entry {} is handed over, but is {other:?}", seen.published),
+                    other => panic!("entry {} is published, but is {other:?}", seen.published),
                 }
                 seen.published = seen.published.wrapping_add(1);
             }

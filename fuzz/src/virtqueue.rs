@@ -1,8 +1,8 @@
-//! The device's side of a virtqueue under a hostile driver: what the targets of either format share.
+//! The device side of a virtqueue under a hostile driver; shared by the targets of both formats.
 //!
-//! The input is a list of what happens: the driver offers chains as an honest one would, or writes anything anywhere in
-//! the memory (descriptors that loop, tables, indices that jump, requests for signals); the device takes, undoes, gives
-//! back, publishes, and goes on in another mapping of the same memory.
+//! The input is a list of events: the driver offers valid chains or writes arbitrary data (looping descriptors, tables,
+//! jumping indices, requests for signals); the device takes chains, undoes that, gives chains back, publishes, and
+//! continues with another mapping of the same memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use vhost_user::driver::{Buffer, DriverConfig, DriverMemory, DriverQueue};
 use vhost_user::virtqueue::{Addresses, Areas, Config, Features, Format, MAX_CHAIN};
 use vhost_user::{Chain, GuestMemory, Virtqueue};
 
-/// Where the rings are.
+/// Guest address of the rings.
 const RINGS: u64 = 0x1_0000;
-/// Two regions that touch, for buffers and tables.
+/// Two adjacent regions for buffers and tables.
 const BUFFERS: u64 = 0x10_0000;
 const BUFFERS_SIZE: u64 = 0x1800;
 const SEAM: u64 = BUFFERS + BUFFERS_SIZE;
 const REGIONS: [(u64, u64); 3] = [(RINGS, 0x1000), (BUFFERS, BUFFERS_SIZE), (SEAM, BUFFERS_SIZE)];
-/// Most operations of an input.
+/// Most operations in an input.
 const MOST: usize = 200;
 
 struct Memory {
     shared: Arc<DriverMemory>,
-    /// Two tables of the same memory, mapped in different places.
+    /// Two tables of the same memory, mapped at different addresses.
     tables: [GuestMemory; 2],
 }
 
 thread_local! {
-    /// Mapped once, wiped for every input.
+    /// Mapped once, zeroed for each input.
     static MEMORY: Memory = Memory::new();
 }
 
@@ -37,17 +37,17 @@ impl Memory {
     fn new() -> Self {
         let shared = match DriverMemory::create("fuzz", &REGIONS) {
             Ok(shared) => Arc::new(shared),
-            Err(error) => panic!("no memory: {error}"),
+            Err(error) => panic!("cannot create memory: {error}"),
         };
         let table = || match GuestMemory::from_regions(shared.specs().unwrap_or_default()) {
             Ok(guest) => guest,
-            Err(error) => panic!("no table: {error}"),
+            Err(error) => panic!("cannot create a memory table: {error}"),
         };
         let tables = [table(), table()];
         Self { shared, tables }
     }
 
-    /// All bytes, region after region.
+    /// All bytes, region by region.
     fn bytes(&self) -> Vec<Vec<u8>> {
         let region = |&(start, size): &(u64, u64)| {
             let mut bytes = vec![0; size as usize];
@@ -60,21 +60,21 @@ impl Memory {
 
 struct World<'m> {
     memory: &'m Memory,
-    /// Which of the tables is used.
+    /// Index of the table in use.
     table: usize,
     config: DriverConfig,
     driver: DriverQueue,
     device: Virtqueue,
-    honest: bool,
-    /// While honest: id and segments of what was offered, the last `staged` of which the device cannot see yet.
+    correct: bool,
+    /// While the driver is correct: id and segments of each offered chain; the last `staged` are not published yet.
     offered: VecDeque<(u16, Vec<(u64, u32)>)>,
     staged: usize,
     taken: VecDeque<(u16, u16)>,
-    /// What the memory should hold.
+    /// Expected content of the memory.
     expected: Vec<Vec<u8>>,
 }
 
-/// Does what an input says.
+/// Runs the operations of an input.
 pub fn run(format: Format, data: &[u8]) {
     let mut input = Bytes::new(data);
     MEMORY.with(|memory| {
@@ -119,7 +119,7 @@ impl<'m> World<'m> {
             config,
             driver,
             device,
-            honest: true,
+            correct: true,
             offered,
             staged: 0,
             taken,
@@ -133,8 +133,8 @@ impl<'m> World<'m> {
             if input.is_empty() {
                 break;
             }
-            let what = input.u8();
-            match if what < 240 { what % 12 } else { what } {
+            let choice = input.u8();
+            match if choice < 240 { choice % 12 } else { choice } {
                 0..=2 => self.offer(input),
                 3 => self.scribble(input),
                 4 => self.descriptor(input),
@@ -149,11 +149,11 @@ impl<'m> World<'m> {
                 9 => {
                     self.device.publish();
                     self.device.wants_call();
-                    while self.honest {
+                    while self.correct {
                         match self.driver.pop() {
                             Ok(Some(_)) => {}
                             Ok(None) => break,
-                            Err(error) => panic!("an honest device: {error}"),
+                            Err(error) => panic!("the device broke the protocol: {error}"),
                         }
                     }
                 }
@@ -162,13 +162,13 @@ impl<'m> World<'m> {
                 244..=246 => self.relocate(),
                 247..=249 => {
                     let available = self.device.available();
-                    assert!(available.is_ok() || !self.honest);
-                    assert!(available.is_ok_and(|n| n <= self.config.size) || !self.honest);
+                    assert!(available.is_ok() || !self.correct);
+                    assert!(available.is_ok_and(|n| n <= self.config.size) || !self.correct);
                 }
                 250..=252 => self.link(input),
                 _ => {
-                    // What was never taken, and undoing: a caller that errs.
-                    self.honest = false;
+                    // A faulty caller: gives back chains that were never taken, or undoes too much.
+                    self.correct = false;
                     if input.flag() {
                         self.device.untake(input.u16());
                     } else {
@@ -178,13 +178,13 @@ impl<'m> World<'m> {
             }
             self.check();
         }
-        // With nobody writing any more, it comes to an end.
+        // Without further writes, the chains end.
         let more = (0..=2 * u32::from(self.config.size)).take_while(|_| self.take(&mut chain)).count();
-        assert!(more <= 2 * usize::from(self.config.size), "chains without end");
+        assert!(more <= 2 * usize::from(self.config.size), "endless chains");
         self.check();
     }
 
-    /// Offers a chain as an honest driver would.
+    /// Offers a chain as a correct driver would.
     fn offer(&mut self, input: &mut Bytes<'_>) {
         let shape = input.u8();
         let mut buffer = || Buffer {
@@ -195,8 +195,8 @@ impl<'m> World<'m> {
         let writable: Vec<_> = (0..shape >> 2 & 3).map(|_| buffer()).collect();
         let table = BUFFERS + u64::from(input.u16()) % (2 * BUFFERS_SIZE - 128);
         let table = (self.config.features.indirect && shape & 16 != 0).then_some(table);
-        // A table may lie over one that is still needed.
-        self.honest &= table.is_none();
+        // The table may overwrite one that is still in use.
+        self.correct &= table.is_none();
         if let Some(id) = self.driver.add(&readable, &writable, table) {
             self.offered.push_back((id, readable.iter().chain(&writable).flat_map(cut).collect()));
             self.staged += 1;
@@ -209,7 +209,7 @@ impl<'m> World<'m> {
         self.expected = self.memory.bytes();
     }
 
-    /// The index, or what says that a descriptor is available, somewhere else.
+    /// Overwrites the index (split) or a descriptor's flags (packed).
     fn jump(&mut self, input: &mut Bytes<'_>) {
         let (slot, value) = (u16::from(input.u8()), input.u16());
         let at = match self.config.format {
@@ -221,7 +221,7 @@ impl<'m> World<'m> {
         self.write(at, &value.to_le_bytes());
     }
 
-    /// A descriptor that leads on to another: loops, and chains that are too long.
+    /// Writes a descriptor with a next link: loops and excessive chains.
     fn link(&mut self, input: &mut Bytes<'_>) {
         let (slot, next) = (u16::from(input.u8()) % self.config.size, u16::from(input.u8()));
         let at = self.config.addresses.descriptors + u64::from(slot) * 16;
@@ -241,13 +241,15 @@ impl<'m> World<'m> {
         self.write(at, &[address.to_le_bytes(), rest.to_le_bytes()].concat());
     }
 
-    /// The same memory in another place, as after a new table.
+    /// Continues with the same memory at another address, as after a new memory table.
     fn relocate(&mut self) {
         let other = 1 - self.table;
         let DriverConfig { format, size, addresses, .. } = self.config;
         let addresses = DriverMemory::user_addresses(&addresses);
         let table = &self.memory.tables[other];
-        let Ok(areas) = Areas::locate(table, format, size, &addresses) else { panic!("not where it was") };
+        let Ok(areas) = Areas::locate(table, format, size, &addresses) else {
+            panic!("the rings are not in the other table")
+        };
         let before = self.device.base();
         // SAFETY: located in the table, which lives as long as the thread.
         let moved = unsafe { self.device.relocate(&areas) };
@@ -255,7 +257,7 @@ impl<'m> World<'m> {
         self.table = other;
     }
 
-    /// Writes anything anywhere.
+    /// Writes arbitrary bytes to any place.
     fn scribble(&mut self, input: &mut Bytes<'_>) {
         let (region, at) = (input.u8(), u64::from(input.u16()));
         let (start, size) = REGIONS[usize::from(region) % 3];
@@ -263,7 +265,7 @@ impl<'m> World<'m> {
         self.write(start + at % (size - 4), &bytes[..1 + usize::from(region >> 6)]);
     }
 
-    /// Writes a descriptor that may make sense.
+    /// Writes a descriptor that may be valid.
     fn descriptor(&mut self, input: &mut Bytes<'_>) {
         let place = input.u8();
         let at = if place & 0x80 == 0 {
@@ -281,23 +283,23 @@ impl<'m> World<'m> {
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) {
-        self.honest = false;
+        self.correct = false;
         assert!(self.memory.shared.write(at, bytes));
         self.expected = self.memory.bytes();
     }
 
-    /// Takes one chain and looks at all of it; whether there was one.
+    /// Takes one chain and checks all of it; returns whether there was one.
     fn take(&mut self, chain: &mut Chain) -> bool {
         let visible = self.offered.len() - self.staged;
         let table = &self.memory.tables[self.table];
         match self.device.take(table, chain) {
             Ok(true) => {}
             Ok(false) => {
-                assert!(!self.honest || visible == 0, "a chain was not seen");
+                assert!(!self.correct || visible == 0, "a published chain was not taken");
                 return false;
             }
             Err(error) => {
-                assert!(!self.honest, "an honest driver: {error}");
+                assert!(!self.correct, "a correct driver was refused: {error}");
                 return false;
             }
         }
@@ -305,18 +307,20 @@ impl<'m> World<'m> {
         assert!(segments.len() <= MAX_CHAIN);
         let mut found = Vec::new();
         for segment in segments {
-            let Some(address) = table.guest_address(segment.at) else { panic!("outside") };
+            let Some(address) = table.guest_address(segment.at) else {
+                panic!("a segment outside the memory table")
+            };
             assert_eq!(table.guest(address, segment.len.into()), Some(segment.at));
             found.push((address, segment.len));
         }
-        if self.honest {
+        if self.correct {
             assert_eq!(self.offered.pop_front(), Some((chain.id(), found)));
         }
         self.taken.push_back((chain.id(), chain.slots()));
         true
     }
 
-    /// What the device must not write is as it was.
+    /// Asserts that memory that the device must not write is unchanged.
     fn check(&mut self) {
         let now = self.memory.bytes();
         let [descriptors, _, device] = Areas::lengths(self.config.format, self.config.size);
@@ -333,7 +337,7 @@ impl<'m> World<'m> {
     }
 }
 
-/// A queue of any size, base and place: refused, or within the memory and where it was said to be.
+/// A queue of any size, base and place: refused, or within the memory and at the given place.
 fn anywhere(table: &GuestMemory, format: Format, features: Features, input: &mut Bytes<'_>) {
     let (size, base) = (input.u16(), input.u32());
     let mut place = || RINGS + u64::from(input.u16()) % 0x1010;
@@ -360,7 +364,7 @@ fn anywhere(table: &GuestMemory, format: Format, features: Features, input: &mut
     assert!(format == Format::Split || position & 0x7fff < size.into());
 }
 
-/// What becomes of a buffer: without bytes nothing, across two regions two pieces.
+/// Expected segments of a buffer: none if it is empty, two if it spans two regions.
 fn cut(buffer: &Buffer) -> Vec<(u64, u32)> {
     let first = SEAM.saturating_sub(buffer.address).min(buffer.len.into()) as u32;
     let pieces = [(buffer.address, first), (buffer.address + u64::from(first), buffer.len - first)];

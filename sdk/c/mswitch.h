@@ -19,7 +19,7 @@
 #define MSW_ABI 1
 #endif
 
-/* Marks functions that the switch calls, or provides. */
+/* Marks functions that the switch calls (exports) or provides (imports). */
 #ifdef __wasm__
 #define MSW_EXPORT(name) __attribute__((export_name(#name), visibility("default")))
 #define MSW_IMPORT(name) __attribute__((import_module("mswitch"), import_name(#name)))
@@ -54,17 +54,17 @@ struct msw_output {
 #define MSW_DROP 3          /* Dropped; counted as `logic`. */
 #define MSW_FLOOD_UNKNOWN 4 /* As MSW_FLOOD, limited by the ingress port's storm control for unknown stations. */
 #define MSW_SEND_SET 5      /* To the ports of a set that are members of its VLAN, except the ingress port. */
-#define MSW_CONSUME 6       /* Ends here without being lost: its content continues in other packets. */
+#define MSW_CONSUME 6       /* Ends here but is not dropped: its content continues in other packets. */
 
 /* The ingress port of batches in msw_timer. */
 #define MSW_NO_PORT 65535
 
 /* A parameter's value. */
 struct msw_value {
-    uint64_t number;   /* A number; 0 or 1 for a switch, a choice's place, milliseconds, the index of a port; of a MAC or IPv4 address,
-                          the bytes as they are in packets. MSW_NOTHING for texts and IPv6 addresses. */
-    uint32_t text;     /* Offset of the value as it was written; */
-    uint32_t text_len; /* not ended by a zero. */
+    uint64_t number;   /* A number; 0 or 1 for a switch, a choice's position, milliseconds, the index of a port; for MAC
+                          and IPv4 addresses the bytes as in packets. MSW_NOTHING for texts and IPv6 addresses. */
+    uint32_t text;     /* Offset of the value as written, */
+    uint32_t text_len; /* without a terminating zero. */
 };
 
 /* The number of a parameter without a value, or of a port that the bridge does not have. */
@@ -89,10 +89,10 @@ struct msw_host {
 /* Packets received together from one queue. */
 struct msw_batch {
     uint32_t packets;   /* Packets received; */
-    uint32_t versions;  /* those and the packets added since. */
+    uint32_t versions;  /* and these plus the packets added since. */
     uint32_t packet_at; /* The functions below turn offsets into pointers. */
     uint32_t output_at;
-    uint32_t output_room; /* Outputs that fit. */
+    uint32_t output_room; /* Capacity of the list of outputs. */
     uint16_t ingress;     /* The index of the ingress port, MSW_NO_PORT in msw_timer; */
     uint16_t queue;       /* the number of its queue. */
     uint64_t now;         /* Monotonic time, nanoseconds. */
@@ -100,15 +100,15 @@ struct msw_batch {
     uint32_t value_at;
     uint32_t state_at;
     uint32_t state_len;
-    uint32_t text_at;   /* msw_command: the arguments, separated by newlines; the answer goes to the same place. */
+    uint32_t text_at;   /* msw_command: the arguments, separated by newlines; the answer overwrites them. */
     uint32_t text_len;
     uint32_t text_room;
     uint32_t worker;    /* The worker's number. */
     uint64_t tables[8]; /* Addresses of the tables: mswitch_table.h. */
     uint64_t host;
     uint32_t set_at;
-    uint32_t explain;       /* A trace asks for reasons: msw_explain. */
-    uint64_t ports_version; /* Changes whenever ports come or go: msw_port_of. */
+    uint32_t explain;       /* Whether the batch is traced: msw_explain. */
+    uint64_t ports_version; /* Changes when ports are added or removed: msw_port_of. */
 };
 
 static inline struct msw_packet *msw_packets(struct msw_batch *batch) {
@@ -190,8 +190,8 @@ static inline uint32_t msw_read(struct msw_batch *batch, uint32_t packet, uint32
 }
 #endif
 
-/* Keeps a packet in its present state beyond this batch; returns a number below the description's "retain", or -1 if
- * this worker keeps that many already. The packet then needs no output. */
+/* Keeps a packet in its current state beyond this batch. Returns a number below the description's "retain", or -1 if
+ * this worker keeps that many already. A kept packet needs no output. */
 #ifdef __wasm__
 MSW_IMPORT(msw_retain) int32_t msw_retain(struct msw_batch *batch, uint32_t packet);
 #else
@@ -210,7 +210,7 @@ static inline int32_t msw_release(struct msw_batch *batch, uint32_t kept) {
 }
 #endif
 
-/* Writes a line to the daemon's log. All modules together have twenty lines a second. */
+/* Writes a line to the daemon's log. All modules together may write twenty lines a second. */
 #ifdef __wasm__
 MSW_IMPORT(msw_log) void msw_log(struct msw_batch *batch, const char *text, uint32_t len);
 #else
@@ -219,7 +219,7 @@ static inline void msw_log(struct msw_batch *batch, const char *text, uint32_t l
 }
 #endif
 
-/* Adds a reason to `mswitch trace`: a text with {} in the place of a value. Use msw_explain. */
+/* Adds a reason to `mswitch trace`: a text in which the value replaces {}. Use msw_explain. */
 #ifdef __wasm__
 MSW_IMPORT(msw_remark) void msw_remark(struct msw_batch *batch, uint32_t packet, const char *text, uint32_t len, uint32_t kind, uint64_t value);
 #else
@@ -228,7 +228,7 @@ static inline void msw_remark(struct msw_batch *batch, uint32_t packet, const ch
 }
 #endif
 
-/* The index of the port with this name; -1: the bridge has none; -2: the ports are changing at the moment, ask again.
+/* Returns the index of the port with this name; -1: the bridge has no such port; -2: the ports are changing, ask again.
  * Use msw_port_of. */
 #ifdef __wasm__
 MSW_IMPORT(msw_port_index) int32_t msw_port_index(struct msw_batch *batch, const char *name, uint32_t len);
@@ -238,16 +238,16 @@ static inline int32_t msw_port_index(struct msw_batch *batch, const char *name, 
 }
 #endif
 
-/* A port by name, whose index is looked up again whenever ports come or go. Each worker needs its own: in msw_state.
- * */
+/* A port by name. Its index is looked up again when ports are added or removed. Each worker needs its own, in
+ * msw_state. */
 struct msw_port_name {
-    uint64_t version; /* That of the ports when the index was looked up. */
+    uint64_t version; /* Version of the ports at the last lookup. */
     int32_t index;
     uint32_t len;
     char name[64];
 };
 
-/* Sets the name; returns 0 if no port can have it. */
+/* Sets the name; returns 0 if it is empty or too long. */
 static inline int msw_port_name(struct msw_port_name *port, const char *name, size_t len) {
     if (len == 0 || len > sizeof port->name) return 0;
     port->version = 0, port->index = -1, port->len = (uint32_t)len;
@@ -255,7 +255,7 @@ static inline int msw_port_name(struct msw_port_name *port, const char *name, si
     return 1;
 }
 
-/* The port's index; -1 while the bridge has no such port. */
+/* Returns the port's index; -1 while the bridge has no such port. */
 static inline int32_t msw_port_of(struct msw_batch *batch, struct msw_port_name *port) {
     if (port->version == batch->ports_version) return port->index;
     int32_t index = msw_port_index(batch, port->name, port->len);
@@ -275,9 +275,9 @@ static inline uint32_t msw_length(const char *text) {
     return length;
 }
 
-/* Adds a reason if the packet is traced; otherwise it costs a comparison. The value replaces the first {} (a port
- * that the bridge does not have as `port 77`); without {} pass MSW_NUMBER, 0. Up to 120 bytes before it and 60 behind
- * it are shown. */
+/* Adds a reason if the packet is traced; otherwise it costs a comparison. The value replaces the first {} (`port 77`
+ * for a port that the bridge does not have); without {} pass MSW_NUMBER, 0. Up to 120 bytes before the value and 60
+ * bytes after it are shown. */
 static inline void msw_explain(struct msw_batch *batch, uint32_t packet, const char *text, uint32_t kind, uint64_t value) {
     if (batch->explain) msw_remark(batch, packet, text, msw_length(text), kind, value);
 }
@@ -300,10 +300,10 @@ static inline uint32_t msw_be32(const uint8_t *at) { return (uint32_t)msw_be16(a
 static inline void msw_put_be16(uint8_t *at, uint16_t number) { at[0] = (uint8_t)(number >> 8), at[1] = (uint8_t)number; }
 static inline void msw_put_be32(uint8_t *at, uint32_t number) { msw_put_be16(at, (uint16_t)(number >> 16)), msw_put_be16(at + 2, (uint16_t)number); }
 
-/* A WebAssembly module has no C library; compilers turn this into instructions. */
+/* Copies bytes; WebAssembly modules have no C library, and compilers turn this into instructions. */
 static inline void msw_move(void *to, const void *from, size_t bytes) { __builtin_memmove(to, from, bytes); }
 
-/* Whether the bytes at two places are equal. */
+/* Whether two ranges of bytes are equal. */
 static inline int msw_same(const void *a, const void *b, size_t bytes) {
     const uint8_t *one = (const uint8_t *)a, *other = (const uint8_t *)b;
     for (size_t i = 0; i < bytes; i++)
@@ -320,15 +320,14 @@ uint32_t msw_abi(void) { return MSW_ABI; }
 /* Returns the description: JSON, see docs/modules.md. */
 MSW_EXPORT(msw_describe) const char *msw_describe(void);
 /* Called for each worker before its first batch. Returns 0 to start; any other value refuses. A negative value is the
- * length of the reason, which lies where a command's answer does. */
+ * length of a reason, written like a command's answer. */
 MSW_EXPORT(msw_start) int32_t msw_start(struct msw_batch *batch);
-/* Decides about all packets of a batch: writes outputs and returns their number. Packets without an output are
- * dropped. */
+/* Forwards a batch: writes outputs and returns their number. Packets without an output are dropped. */
 MSW_EXPORT(msw_forward) uint32_t msw_forward(struct msw_batch *batch);
 /* Called for each worker at the interval of the description's "timer", with an empty batch: writes outputs for
  * packets that it makes or releases, and returns their number. */
 MSW_EXPORT(msw_timer) uint32_t msw_timer(struct msw_batch *batch);
-/* Carries out a command, by its place in the description. Returns the length of its answer, negative for an error. */
+/* Runs a command, by its position in the description. Returns the length of its answer, negative for an error. */
 MSW_EXPORT(msw_command) int32_t msw_command(struct msw_batch *batch, uint32_t number);
 
 #endif

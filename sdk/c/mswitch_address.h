@@ -1,29 +1,29 @@
 /*
- * Text of modules for mswitch: parameters and arguments of commands are parsed, answers are printed. Numbers, MAC
- * addresses, IPv4 and IPv6 addresses and prefixes.
+ * Parsing of parameters and arguments, and printing of answers, for modules for mswitch: numbers, MAC addresses, IPv4
+ * and IPv6 addresses and prefixes.
  *
- * A parser takes a whole text and returns whether it has the expected form; only then it sets its result.
+ * A parser reads a whole text and returns whether it has the expected form; only then it sets the result.
  */
 #ifndef MSWITCH_ADDRESS_H
 #define MSWITCH_ADDRESS_H
 
 #include "mswitch.h"
 
-/* A piece of text, not ended by a zero. */
+/* A range of text, without a terminating zero. */
 struct msw_text {
     const char *at, *end;
 };
 
-/* An IPv4 or IPv6 prefix, or an address, which is a prefix of full length. Bits behind the prefix are zero. */
+/* An IPv4 or IPv6 prefix, or an address, which is a prefix of full length. Bits after the prefix are zero. */
 struct msw_prefix {
-    uint8_t address[16]; /* The bytes as in packets; of IPv4 the first four. */
+    uint8_t address[16]; /* The bytes as in packets; IPv4 uses the first four. */
     uint8_t bytes;       /* 4 or 16. */
     uint8_t length;      /* Bits, up to 8 * bytes. */
 };
 
 static inline struct msw_text msw_text_of(const char *text) { return (struct msw_text){text, text + msw_length(text)}; }
 
-/* A parameter as it was written, by its place in the description. */
+/* A parameter as written, by its position in the description. */
 static inline struct msw_text msw_param(struct msw_batch *batch, uint32_t param) {
     const struct msw_value *value = &msw_values(batch)[param];
     const char *at = msw_text(batch, value->text);
@@ -36,7 +36,7 @@ static inline struct msw_text msw_arguments(struct msw_batch *batch) {
     return (struct msw_text){at, at + batch->text_len};
 }
 
-/* Takes the text up to a separator, or the rest, from the front of another one; returns 0 if that is empty. */
+/* Takes the text before the next separator, or the rest, from the front of `from`; returns 0 if `from` is empty. */
 static inline int msw_next(struct msw_text *from, char separator, struct msw_text *part) {
     if (from->at >= from->end) return 0;
     *part = (struct msw_text){from->at, from->at};
@@ -57,7 +57,7 @@ static inline uint32_t msw_digit(char c) {
     return lower >= 'a' && lower <= 'f' ? (uint32_t)(lower - 'a') + 10 : 16;
 }
 
-/* A number of 64 bits: decimal, or hexadecimal behind 0x. */
+/* A 64-bit number, decimal or hexadecimal with 0x. */
 static inline int msw_parse_number(struct msw_text text, uint64_t *number) {
     uint64_t base = 10, value = 0;
     if (text.end - text.at > 2 && text.at[0] == '0' && (text.at[1] | 32) == 'x') base = 16, text.at += 2;
@@ -104,7 +104,7 @@ static inline int msw_parse_ipv4(struct msw_text text, uint8_t address[4]) {
 /* An IPv6 address (RFC 4291, section 2.2), such as 2001:db8::1. */
 static inline int msw_parse_ipv6(struct msw_text text, uint8_t address[16]) {
     uint8_t bytes[16] = {0};
-    uint32_t at = 0, gap = 16; /* gap: the byte at which zeroes are left out. */
+    uint32_t at = 0, gap = 16; /* gap: the position of `::`. */
     if (text.end - text.at >= 2 && text.at[0] == ':' && text.at[1] == ':') gap = 0, text.at += 2;
     while (text.at < text.end) {
         const char *group = text.at;
@@ -135,7 +135,7 @@ static inline int msw_parse_ipv6(struct msw_text text, uint8_t address[16]) {
     return 1;
 }
 
-/* Clears the bits behind a prefix. */
+/* Clears the bits after a prefix. */
 static inline void msw_mask(uint8_t *address, uint32_t bytes, uint32_t length) {
     for (uint32_t i = 0; i < bytes; i++) {
         uint32_t kept = length > i * 8 ? length - i * 8 : 0;
@@ -163,7 +163,7 @@ static inline int msw_parse_prefix(struct msw_text text, struct msw_prefix *pref
     return 1;
 }
 
-/* Whether an address, as in packets, is in a prefix. */
+/* Whether a prefix contains an address, as in packets. */
 static inline int msw_prefix_has(const struct msw_prefix *prefix, const uint8_t *address) {
     uint8_t masked[16] = {0};
     msw_move(masked, address, prefix->bytes);
@@ -171,7 +171,7 @@ static inline int msw_prefix_has(const struct msw_prefix *prefix, const uint8_t 
     return msw_same(masked, prefix->address, prefix->bytes);
 }
 
-/* Text being printed. Whatever finds no room is left out. */
+/* A text buffer. Text beyond its end is omitted. */
 struct msw_printer {
     char *begin, *at, *end;
 };
@@ -180,14 +180,14 @@ static inline struct msw_printer msw_printer_of(char *room, uint32_t bytes) {
     return (struct msw_printer){room, room, room + bytes};
 }
 
-/* For a command's answer, which takes the place of its arguments: parse these before. */
+/* A printer for a command's answer, which overwrites the arguments: parse them first. */
 static inline struct msw_printer msw_answer(struct msw_batch *batch) {
     return msw_printer_of(msw_text(batch, batch->text_at), batch->text_room);
 }
 
-/* The return value of a command that succeeded, */
+/* The return value of a command that succeeded. */
 static inline int32_t msw_done(const struct msw_printer *to) { return (int32_t)(to->at - to->begin); }
-/* and one that has failed. */
+/* The return value of a command that failed. */
 static inline int32_t msw_failed(const struct msw_printer *to) { return -msw_done(to); }
 
 static inline void msw_print_char(struct msw_printer *to, char c) {
@@ -224,7 +224,7 @@ static inline void msw_print_ipv4(struct msw_printer *to, const uint8_t address[
     }
 }
 
-/* As RFC 5952 recommends: the longest run of zeroes, the first of several, becomes `::`. */
+/* Prints as RFC 5952 recommends: `::` replaces the longest run of zeroes, the first of equally long ones. */
 static inline void msw_print_ipv6(struct msw_printer *to, const uint8_t address[16]) {
     static const uint8_t mapped[12] = {[10] = 0xff, 0xff}; /* ::ffff:192.0.2.1, an IPv4-mapped address */
     uint32_t from = 8, longest = 1;

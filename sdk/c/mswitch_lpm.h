@@ -1,11 +1,11 @@
 /*
  * Longest-prefix matches in a table of a module for mswitch (mswitch_table.h): routes, access lists.
  *
- * The table's key is a network and the length of its prefix, in the description
+ * The table's key is a network and a prefix length, in the description
  *
  *   "key": [["network", "ipv4"], ["length", "prefix"]]        or        [["network", "ipv6"], ["length", "prefix"]]
  *
- * A lookup tries each length that was ever used, the longest first: one access of a hash table for each.
+ * A lookup tries each length that was ever used, the longest first, with one hash lookup for each.
  */
 #ifndef MSWITCH_LPM_H
 #define MSWITCH_LPM_H
@@ -13,7 +13,7 @@
 #include "mswitch_address.h"
 #include "mswitch_table.h"
 
-/* Makes a prefix a key; returns the key's words, 0 if the table is not for such prefixes. */
+/* Turns a prefix into a key; returns the number of words, 0 if the table is for other prefixes. */
 static inline uint32_t msw_lpm_key(const struct msw_table *table, const struct msw_prefix *prefix, uint64_t key[3]) {
     uint32_t words = prefix->bytes == 4 ? 1 : 3;
     key[0] = key[1] = key[2] = 0;
@@ -22,14 +22,15 @@ static inline uint32_t msw_lpm_key(const struct msw_table *table, const struct m
     return table->key_words == words ? words : 0;
 }
 
-/* The value of this very prefix; NULL if there is none. */
+/* Returns the value of exactly this prefix; NULL if there is none. */
 static inline uint64_t *msw_lpm_get(struct msw_table *table, const struct msw_prefix *prefix) {
     uint64_t key[3];
     uint32_t words = msw_lpm_key(table, prefix, key);
     return words ? msw_table_find_words(table, key, words) : NULL;
 }
 
-/* The value of a prefix, with this first word if the prefix is new; NULL if there is no room. */
+/* Finds or adds a prefix and returns its value, which starts with `value` if the prefix is new; NULL if there is no
+ * room. */
 static inline uint64_t *msw_lpm_insert(struct msw_table *table, const struct msw_prefix *prefix, uint64_t value) {
     uint64_t key[3];
     if (!msw_lpm_key(table, prefix, key)) return NULL;
@@ -37,13 +38,14 @@ static inline uint64_t *msw_lpm_insert(struct msw_table *table, const struct msw
     return msw_table_insert(table, key, value);
 }
 
-/* Removes a prefix; returns whether it was there. */
+/* Removes a prefix; returns whether it existed. */
 static inline int msw_lpm_remove(struct msw_table *table, const struct msw_prefix *prefix) {
     uint64_t key[3];
     return msw_lpm_key(table, prefix, key) && msw_table_remove(table, key);
 }
 
-/* The value of the longest prefix that has an address of 4 or 16 bytes, as in packets; NULL if there is none. */
+/* Returns the value of the longest prefix that contains an address of 4 or 16 bytes, as in packets; NULL if there is
+ * none. */
 static inline uint64_t *msw_lpm_find(struct msw_table *table, const uint8_t *address, uint32_t bytes) {
     struct msw_prefix prefix = {.bytes = (uint8_t)bytes, .length = (uint8_t)(bytes * 8)};
     __builtin_memcpy(prefix.address, address, bytes);

@@ -1,10 +1,10 @@
 /*
  * Tables of modules for mswitch: shared by all workers, shown by `mswitch logic show`, and handed over to the next
- * module if that has a table of the same name, with keys and values of the same length.
+ * module if it has a table of the same name, with keys and values of the same length.
  *
- * The switch makes them from the description. Keys and values are padded with zeroes to a multiple of 8 bytes. Values
- * of 8 bytes are read and written atomically; parts of a longer one may be of different age. A lookup may find an
- * entry that another worker is removing. When workers add the same key at the same moment, one entry stays, and
+ * The switch creates tables from the description. Keys and values are padded with zeroes to a multiple of 8 bytes.
+ * Values of 8 bytes are read and written atomically; the words of a longer value are not updated together. A lookup
+ * may find an entry that another worker is removing. When workers add the same key concurrently, one entry stays, and
  * changes to the others are lost.
  */
 #ifndef MSWITCH_TABLE_H
@@ -20,15 +20,15 @@
 
 struct msw_table {
     uint64_t seed;
-    uint32_t mask;        /* Slots, less one. */
+    uint32_t mask;        /* Number of slots minus 1. */
     uint32_t slot_len;    /* Bytes. */
     uint32_t key_words;   /* 8 bytes each. */
     uint32_t value_words;
-    uint64_t prefixes[3]; /* A bit for each length of a prefix that is or was in the table: mswitch_lpm.h. */
+    uint64_t prefixes[3]; /* Bitmap of the prefix lengths that are or were in the table: mswitch_lpm.h. */
     uint64_t reserved[2];
 };
 
-/* A table, by its place in the description. */
+/* A table, by its position in the description. */
 static inline struct msw_table *msw_table(struct msw_batch *batch, uint32_t number) {
     return (struct msw_table *)(uintptr_t)batch->tables[number];
 }
@@ -61,7 +61,8 @@ static inline uint64_t *msw_table_find_words(struct msw_table *table, const uint
     for (uint32_t i = 0; i < MSW_TABLE_PROBE; i++) {
         uint64_t *slot = msw_table_slot(table, first + i);
         if (msw_table_has(slot, key, words)) return slot + 1 + words;
-        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == 0) return NULL; /* Never used, so the key is not behind it either. */
+        /* A slot that was never used: the key is in no later slot. */
+        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == 0) return NULL;
     }
     return NULL;
 }
@@ -74,11 +75,12 @@ static inline uint64_t *msw_table_find(struct msw_table *table, const uint64_t *
 static inline uint64_t msw_value_get(const uint64_t *value) { return __atomic_load_n(value, __ATOMIC_RELAXED); }
 static inline void msw_value_set(uint64_t *value, uint64_t to) { __atomic_store_n(value, to, __ATOMIC_RELAXED); }
 
-/* After a key was added: of several entries of the key, the first stays and the others are removed. Returns the first
- * one's value. */
+/* Resolves concurrent insertions of a key: the first entry stays, the others are removed. Returns the first entry's
+ * value. */
 static inline uint64_t *msw_table_settle(struct msw_table *table, uint64_t first, const uint64_t *key, uint64_t *added) {
     uint64_t *stays = NULL;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* Of two workers that write and then look, at least one sees the other's entry. */
+    /* Of two workers that insert and then look, at least one sees the other's entry. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     for (uint32_t i = 0; i < MSW_TABLE_PROBE; i++) {
         uint64_t *slot = msw_table_slot(table, first + i);
         uint64_t sequence = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
@@ -91,8 +93,7 @@ static inline uint64_t *msw_table_settle(struct msw_table *table, uint64_t first
     return (stays ? stays : added) + 1 + table->key_words;
 }
 
-/* Finds or adds a key and returns its value, which begins with this word if the key is new; NULL if there is no room.
- * */
+/* Finds or adds a key and returns its value, which starts with `value` if the key is new; NULL if there is no room. */
 static inline uint64_t *msw_table_insert(struct msw_table *table, const uint64_t *key, uint64_t value) {
     uint32_t words = table->key_words;
     uint64_t *found = msw_table_find_words(table, key, words);

@@ -1,12 +1,12 @@
-/* Native modules that break what a native module promises, one for each name that is defined when this is compiled.
- * They do it when a packet of type 0x88b5 comes; other packets are repeated. */
+/* Faulty native modules; the name that is defined at compilation selects the fault. A packet of EtherType 0x88b5
+ * triggers it; other packets are flooded. */
 #include "mswitch.h"
 
 void abort(void);
 unsigned sleep(unsigned seconds);
 
 const char *msw_describe(void) {
-    return "{\"name\": \"broken\", \"summary\": \"breaks its promises\","
+    return "{\"name\": \"broken\", \"summary\": \"faulty module\","
            " \"commands\": [{\"name\": \"spin\", \"help\": \"does not return\"}, {\"name\": \"hello\", \"help\": \"returns\"}]}";
 }
 

@@ -1,19 +1,19 @@
-/* Uses what no example needs: time, packets of its own, packets that it keeps, sets of ports, explanations, the log.
- * Packets go to the ports of the set that "mode" chooses; those of EtherType 0x88b5 are kept and go on when time has
- * come. */
+/* Uses features that no example needs: timers, generated packets, retained packets, port sets, explanations, the log.
+ * Packets go to the ports in the parameter "ports"; packets of EtherType 0x88b5 are retained until the next timer
+ * call. */
 #include "mswitch.h"
 #include "mswitch_table.h"
 
 const char *msw_describe(void) {
     return "{\"name\": \"features\", \"summary\": \"for tests\", \"timer\": \"beat\", \"retain\": 4,"
-           " \"params\": [{\"name\": \"beat\", \"type\": \"duration\", \"min\": 1, \"default\": \"20ms\", \"help\": \"between two beats\"},"
-           "               {\"name\": \"vlan\", \"type\": \"number\", \"max\": 4094, \"default\": 0, \"help\": \"of the beats\"},"
-           "               {\"name\": \"size\", \"type\": \"number\", \"min\": 14, \"max\": 9000, \"default\": 60, \"help\": \"of the beats, bytes\"},"
-           "               {\"name\": \"burst\", \"type\": \"number\", \"default\": 0, \"help\": \"packets that every other beat is full of\"},"
-           "               {\"name\": \"ports\", \"type\": \"number\", \"default\": 0, \"help\": \"a bit for each port that packets go to\"}],"
-           " \"counters\": [{\"name\": \"beats\", \"help\": \"times that its time has come\"},"
-           "                {\"name\": \"kept\", \"help\": \"packets that were kept\"},"
-           "                {\"name\": \"full\", \"help\": \"packets that could not be kept\"}],"
+           " \"params\": [{\"name\": \"beat\", \"type\": \"duration\", \"min\": 1, \"default\": \"20ms\", \"help\": \"interval of beats\"},"
+           "               {\"name\": \"vlan\", \"type\": \"number\", \"max\": 4094, \"default\": 0, \"help\": \"VLAN of the beats\"},"
+           "               {\"name\": \"size\", \"type\": \"number\", \"min\": 14, \"max\": 9000, \"default\": 60, \"help\": \"size of the beats in bytes\"},"
+           "               {\"name\": \"burst\", \"type\": \"number\", \"default\": 0, \"help\": \"additional packets in every other beat\"},"
+           "               {\"name\": \"ports\", \"type\": \"number\", \"default\": 0, \"help\": \"bit mask of destination ports\"}],"
+           " \"counters\": [{\"name\": \"beats\", \"help\": \"timer calls\"},"
+           "                {\"name\": \"retained\", \"help\": \"packets retained\"},"
+           "                {\"name\": \"full\", \"help\": \"packets that could not be retained\"}],"
            " \"tables\": [{\"name\": \"seen\", \"capacity\": 64, \"key\": [[\"station\", \"mac\"]], \"value\": [[\"packets\", \"u64\"]]}]}";
 }
 
@@ -43,13 +43,13 @@ uint32_t msw_forward(struct msw_batch *batch) {
         uint64_t station = source_of(frame), *seen = msw_table_insert(msw_table(batch, 0), &station, 0);
         uint64_t before = seen ? msw_value_add(seen, 1) : 0;
         if (msw_be16(frame + 12) == 0x88b5) {
-            int32_t kept = msw_retain(batch, i);
-            msw_counters(batch)[kept < 0 ? 2 : 1]++;
-            if (kept < 0) out[n++] = (struct msw_output){.packet = (uint16_t)i, .verb = MSW_DROP};
+            int32_t retained = msw_retain(batch, i);
+            msw_counters(batch)[retained < 0 ? 2 : 1]++;
+            if (retained < 0) out[n++] = (struct msw_output){.packet = (uint16_t)i, .verb = MSW_DROP};
             continue;
         }
-        msw_explain(batch, i, "{} sent so often before: see below", MSW_MAC, station);
-        msw_explain(batch, i, "{} times", MSW_NUMBER, before);
+        msw_explain(batch, i, "station {}", MSW_MAC, station);
+        msw_explain(batch, i, "{} earlier packets", MSW_NUMBER, before);
         out[n++] = (struct msw_output){.packet = (uint16_t)i, .port = 5, .verb = MSW_SEND_SET};
     }
     return n;
@@ -69,8 +69,8 @@ uint32_t msw_timer(struct msw_batch *batch) {
     }
     if (msw_counters(batch)[0] & 1)
         for (uint32_t i = 0; i < msw_values(batch)[3].number; i++) msw_new(batch, beat, 60);
-    for (uint32_t kept = 0; kept < 4; kept++) {
-        int32_t packet = msw_release(batch, kept);
+    for (uint32_t retained = 0; retained < 4; retained++) {
+        int32_t packet = msw_release(batch, retained);
         if (packet >= 0) out[n++] = (struct msw_output){.packet = (uint16_t)packet, .verb = MSW_FLOOD};
     }
     return n;

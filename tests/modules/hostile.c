@@ -1,4 +1,4 @@
-/* Modules that are wrong, one for each name that is defined when this is compiled. */
+/* Faulty modules; the name that is defined at compilation selects the fault. */
 #if defined(OLD)
 #define MSW_ABI 0
 #endif
@@ -16,10 +16,10 @@ const char *msw_describe(void) {
     for (unsigned i = 0; i < sizeof text; i++) ((volatile char *)text)[i] = ' ';
     return text;
 #elif defined(RESTART)
-    return "{\"name\": \"hostile\", \"summary\": \"is wrong\", \"tables\": [{\"name\": \"t\", \"capacity\": 8,"
+    return "{\"name\": \"hostile\", \"summary\": \"faulty module\", \"tables\": [{\"name\": \"t\", \"capacity\": 8,"
            " \"key\": [[\"k\", \"u64\"]], \"value\": [[\"v\", \"u64\"]]}]}";
 #else
-    return "{\"name\": \"hostile\", \"summary\": \"is wrong\"}";
+    return "{\"name\": \"hostile\", \"summary\": \"faulty module\"}";
 #endif
 }
 
@@ -30,7 +30,7 @@ __attribute__((import_module("env"), import_name("open"))) int open_file(const c
 #if defined(REFUSES)
 int32_t msw_start(struct msw_batch *batch) { return batch ? 7 : 0; }
 #elif defined(RESTART)
-/* Once for each worker, and then never again. */
+/* Returns once for each worker; later calls never return. */
 int32_t msw_start(struct msw_batch *batch) {
     uint64_t worker = batch->worker;
     while (msw_table_find(msw_table(batch, 0), &worker)) {}
@@ -44,7 +44,7 @@ int32_t msw_start(struct msw_batch *batch) {
 #endif
 
 #if defined(TRAP)
-/* A function of its own, which the trap is to name. */
+/* A separate function, whose name the trap's message must contain. */
 __attribute__((noinline)) static void lookup(const struct msw_batch *batch) {
     if (batch->packets) __builtin_trap();
 }

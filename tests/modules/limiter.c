@@ -1,4 +1,4 @@
-/* Drops IPv4 packets beyond a rate, of each worker's own, and leaves the others to the next stage of a chain. */
+/* Drops IPv4 packets above a rate, counted by each worker, and leaves the others to the next stage of a chain. */
 #include "mswitch.h"
 
 #define SECOND 1000000000u
@@ -13,7 +13,7 @@ const char *msw_describe(void) {
 
 uint32_t msw_forward(struct msw_batch *batch) {
     uint64_t per_packet = SECOND / msw_values(batch)[0].number, depth = per_packet * msw_values(batch)[1].number;
-    /* The instant at which the bucket is full again. */
+    /* Time at which the bucket is full again. */
     uint64_t *full_at = msw_state(batch), *counters = msw_counters(batch);
     struct msw_packet *packets = msw_packets(batch);
     struct msw_output *out = msw_outputs(batch);

@@ -1,5 +1,5 @@
-/* The SDK's helpers as a program: each line of standard input names one and its arguments, each line of output is
- * what it returned. */
+/* The SDK's helpers as a program: each line of standard input has a helper's name and its arguments, each line of
+ * output its result. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static uint32_t bytes_of(struct msw_text hex, uint8_t *bytes) {
     return len;
 }
 
-/* A table as the switch makes it. */
+/* Tables as the switch creates them. */
 static struct {
     struct msw_table table;
     uint64_t slots[256][6];

@@ -1,4 +1,4 @@
-//! Programs: where ours are, running them, and not leaving them behind.
+//! Programs: locating our own, running them, and ending them on drop.
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
@@ -10,26 +10,24 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Error, Result, until};
 
-/// How long a program may take to end when asked to.
+/// Time allowed for a program to end on request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One of our programs: named by the variable, or beside the program that runs now.
+/// Path of one of our programs: from the variable, or beside the running program.
 pub fn binary(name: &str, variable: &str) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
-    // target/debug/deps/TEST: two folders up is where programs are.
+    // For target/debug/deps/TEST, programs are two folders up.
     let this = std::env::current_exe()?;
     let beside = this.ancestors().nth(2).map(|folder| folder.join(name));
     match beside.filter(|path| path.exists()) {
         Some(path) => Ok(path),
-        None => {
-            Err(Error(format!("`{name}` is not built: `cargo build --workspace`, or name it in {variable}")))
-        }
+        None => Err(Error(format!("`{name}` is not built; run `cargo build --workspace` or set {variable}"))),
     }
 }
 
-/// Runs a program to its end; it must succeed. Returns what it wrote to its standard output.
+/// Runs a program to its end and returns its standard output; a failure is an error.
 pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -39,7 +37,7 @@ pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String>
     succeeded(program, output)
 }
 
-/// The standard output of a program that succeeded.
+/// Standard output of a program that succeeded.
 pub(crate) fn succeeded(program: &str, output: Output) -> Result<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
@@ -49,7 +47,7 @@ pub(crate) fn succeeded(program: &str, output: Output) -> Result<String> {
     Err(Error(format!("{program}: {}: {text}{errors}", output.status)))
 }
 
-/// A running program. Dropping it ends it, by force if need be.
+/// A running program. Drop ends it, by force if needed.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -64,28 +62,28 @@ impl Running {
         Ok(Running { child, name })
     }
 
-    /// Its process id.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it reads from, if that is a pipe to us.
+    /// Standard input, if it is a pipe to this process.
     pub fn stdin(&mut self) -> Option<&mut std::process::ChildStdin> {
         self.child.stdin.as_mut()
     }
 
-    /// How it ended, if it did.
+    /// Exit status, if the program has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the program ends by itself.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         let name = self.name.clone();
         until(&format!("{name} to end"), limit, || self.ended())
     }
 
-    /// Waits until it ends by itself and must succeed; returns what it wrote, if that is a pipe to us.
+    /// Waits until the program ends with success; returns its standard output, if that is a pipe to this process.
     pub fn output(mut self) -> Result<String> {
         let mut text = String::new();
         if let Some(mut stdout) = self.child.stdout.take() {
@@ -105,18 +103,18 @@ impl Running {
         kill_process(pid, signal).map_err(Error::while_doing("cannot send a signal"))
     }
 
-    /// Asks it to end (SIGTERM).
-    pub fn ask_to_end(&self) -> Result<()> {
+    /// Sends SIGTERM.
+    pub fn request_end(&self) -> Result<()> {
         self.signal(Signal::TERM)
     }
 
-    /// Asks it to end (SIGTERM) and waits.
+    /// Sends SIGTERM and waits for the program to end.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
-        self.ask_to_end()?;
+        self.request_end()?;
         self.wait(PATIENCE)
     }
 
-    /// Ends it at once (SIGKILL).
+    /// Kills the program (SIGKILL).
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         let status = self.child.wait()?;
@@ -130,7 +128,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.ended(), Ok(None)) && self.terminate().is_err() {
-            // Nothing is left to try after this.
+            // Best effort: no further means remain.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

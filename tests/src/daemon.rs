@@ -11,18 +11,18 @@ use serde_json::Value;
 use crate::command::{Running, binary, succeeded};
 use crate::{Cgroup, Error, Result, until};
 
-/// How long a daemon may take to serve.
+/// Time allowed for the daemon to start serving.
 const START: Duration = Duration::from_secs(30);
-/// How long states may take to change.
+/// Time allowed for a state to change.
 const CHANGE: Duration = Duration::from_secs(10);
 
-/// A running daemon with a folder of its own. Dropping it ends it and removes the folder.
+/// A running daemon with its own folder. Drop ends the daemon and removes the folder.
 #[derive(Debug)]
 pub struct Daemon {
     process: Running,
     folder: tempfile::TempDir,
     workers: String,
-    /// The file of its cgroup that takes process ids, if it is in one of its own.
+    /// `cgroup.procs` of the daemon's cgroup, if it has one of its own.
     procs: Option<PathBuf>,
 }
 
@@ -36,33 +36,33 @@ impl PortView {
         self.0["link"] == "up"
     }
 
-    /// Why not.
+    /// Reason that traffic cannot pass.
     pub fn reason(&self) -> &str {
         self.0["reason"].as_str().unwrap_or_default()
     }
 
-    /// Packets that were taken from the client.
+    /// Packets received from the client.
     pub fn received(&self) -> u64 {
         number(&self.0["totals"]["rx"]["packets"])
     }
 
-    /// Packets that were delivered to the client.
+    /// Packets delivered to the client.
     pub fn delivered(&self) -> u64 {
         number(&self.0["totals"]["tx"]["packets"])
     }
 
-    /// Packets from the client and to it that were dropped.
+    /// Dropped packets, from the client and to it.
     pub fn dropped(&self) -> u64 {
         number(&self.0["totals"]["rx"]["dropped"]) + number(&self.0["totals"]["tx"]["dropped"])
     }
 
-    /// The whole, as the daemon says it.
+    /// The port's whole JSON object.
     pub fn json(&self) -> &Value {
         &self.0
     }
 }
 
-/// A number, 0 if it was left out.
+/// Parses a number; 0 if it is missing.
 fn number(value: &Value) -> u64 {
     match value {
         Value::String(text) => text.parse().unwrap_or(0),
@@ -71,18 +71,18 @@ fn number(value: &Value) -> u64 {
 }
 
 impl Daemon {
-    /// Starts a daemon with this configuration, in which `{dir}` stands for a folder of its own, and one worker on CPU 0;
-    /// waits until it serves.
+    /// Starts a daemon with this configuration and one worker on CPU 0, and waits until it serves. `{dir}` in the
+    /// configuration stands for the daemon's own folder.
     pub fn start(config: &str) -> Result<Daemon> {
         Daemon::start_with(config, "0")
     }
 
-    /// The same with these workers.
+    /// Like [`start`](Daemon::start), with these workers.
     pub fn start_with(config: &str, workers: &str) -> Result<Daemon> {
         Daemon::launch(config, workers, None)
     }
 
-    /// As [`start`](Daemon::start), in a memory cgroup.
+    /// Like [`start`](Daemon::start), in a memory cgroup.
     pub fn start_in(cgroup: &Cgroup, config: &str) -> Result<Daemon> {
         Daemon::launch(config, "0", Some(cgroup))
     }
@@ -98,7 +98,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Starts it again, with the same configuration and folder, after it has ended.
+    /// Starts the daemon again with the same configuration and folder, after it has ended.
     pub fn restart(&mut self) -> Result<()> {
         self.process = spawn(self.folder.path(), &self.workers, self.procs.as_deref())?;
         self.wait_ready()
@@ -113,7 +113,7 @@ impl Daemon {
         })
     }
 
-    /// The folder that `{dir}` stands for.
+    /// Folder that `{dir}` stands for.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -133,29 +133,29 @@ impl Daemon {
         self.process.pid()
     }
 
-    /// What it logged.
+    /// Log of the daemon.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Runs the command line client, whatever becomes of it.
+    /// Runs the command line client and returns its output, successful or not.
     pub fn cli(&self, arguments: &[&str]) -> Result<Output> {
         Ok(self.command(arguments)?.output()?)
     }
 
-    /// The command line client, not yet started.
+    /// Command line client, not yet started.
     pub fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(mswitch()?);
         command.args(arguments).arg("--socket").arg(self.folder.path().join("ctl")).stdin(Stdio::null());
         Ok(command)
     }
 
-    /// Runs the command line client, which must succeed, and returns what it wrote.
+    /// Runs the command line client and returns its standard output; a failure is an error.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         succeeded(&format!("mswitch {}", arguments.join(" ")), self.cli(arguments)?)
     }
 
-    /// The differences that `config diff` prints; empty when nothing differs.
+    /// Differences printed by `config diff`; empty if there are none.
     pub fn differences(&self, file: Option<&str>) -> Result<String> {
         let words: Vec<&str> = ["config", "diff"].into_iter().chain(file).collect();
         let output = self.cli(&words)?;
@@ -166,13 +166,13 @@ impl Daemon {
         }
     }
 
-    /// The same as [`Daemon::run`] with `--json`.
+    /// Like [`Daemon::run`], with `--json`.
     pub fn json(&self, arguments: &[&str]) -> Result<Value> {
         let text = self.run(&[arguments, &["--json"]].concat())?;
-        serde_json::from_str(&text).map_err(|e| Error(format!("{e} in what should be JSON: {text}")))
+        serde_json::from_str(&text).map_err(|e| Error(format!("{e} in JSON output: {text}")))
     }
 
-    /// A port of a bridge.
+    /// Port of a bridge.
     pub fn port(&self, bridge: &str, name: &str) -> Result<PortView> {
         let ports = self.ports(bridge)?;
         ports
@@ -188,17 +188,17 @@ impl Daemon {
         Ok(ports.iter().cloned().map(PortView).collect())
     }
 
-    /// Waits until traffic can pass a port.
+    /// Waits until a port is up.
     pub fn wait_up(&self, bridge: &str, name: &str) -> Result<PortView> {
         until(&format!("port {name} to come up"), CHANGE, || {
             Ok(Some(self.port(bridge, name)?).filter(PortView::is_up))
         })
     }
 
-    /// Waits until a port is down for a reason with this text in it. Returns the whole reason.
+    /// Waits until a port is down for a reason that contains this text. Returns the whole reason.
     pub fn wait_down(&self, bridge: &str, name: &str, reason: &str) -> Result<String> {
         let mut last = String::new();
-        let found = until(&format!("port {name} to go down because of `{reason}`"), CHANGE, || {
+        let found = until(&format!("port {name} to go down with reason `{reason}`"), CHANGE, || {
             let port = self.port(bridge, name)?;
             last = if port.is_up() { "it is up".to_string() } else { port.reason().to_string() };
             Ok((!port.is_up() && port.reason().contains(reason)).then(|| port.reason().to_string()))
@@ -206,7 +206,7 @@ impl Daemon {
         found.map_err(|e| Error(format!("{e}; last seen: {last}")))
     }
 
-    /// How often workers have returned from sleep.
+    /// Number of times that workers have woken up.
     pub fn wakeups(&self) -> Result<u64> {
         let reply = self.json(&["worker", "show"])?;
         let workers =
@@ -214,38 +214,38 @@ impl Daemon {
         Ok(workers.iter().map(|worker| number(&worker["wakeups"])).sum())
     }
 
-    /// How many workers it has.
+    /// Number of workers.
     pub fn workers(&self) -> Result<usize> {
         let reply = self.json(&["worker", "show"])?;
         Ok(reply["workers"].as_array().map_or(0, Vec::len))
     }
 
-    /// The CPU time that it has used.
+    /// CPU time used.
     pub fn cpu_time(&self) -> Result<Duration> {
         Ok(bench::cpu::process_time(self.pid())?)
     }
 
-    /// Asks it to end, as [`Daemon::terminate`], and does not wait.
-    pub fn ask_to_end(&self) -> Result<()> {
-        self.process.ask_to_end()
+    /// Sends SIGTERM and returns at once.
+    pub fn request_end(&self) -> Result<()> {
+        self.process.request_end()
     }
 
-    /// Waits for its end.
+    /// Waits for the daemon to end.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         self.process.wait(Duration::from_secs(10))
     }
 
-    /// Asks it to end (SIGTERM) and waits.
+    /// Sends SIGTERM and waits for the daemon to end.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
         self.process.terminate()
     }
 
-    /// Ends it at once (SIGKILL).
+    /// Kills the daemon (SIGKILL).
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill()
     }
 
-    /// Whether it runs still.
+    /// Whether the daemon is still running.
     pub fn is_running(&mut self) -> Result<bool> {
         Ok(self.process.ended()?.is_none())
     }
@@ -268,7 +268,7 @@ fn spawn(folder: &Path, workers: &str, procs: Option<&Path>) -> Result<Running> 
     let mut command = match procs {
         None => Command::new(mswitch()?),
         Some(procs) => {
-            // It must be in the cgroup before it looks.
+            // The process joins the cgroup before it reads its own limits.
             let mut command = Command::new("sh");
             command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(procs).arg(mswitch()?);
             command

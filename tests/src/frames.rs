@@ -1,4 +1,4 @@
-//! Frames one by one: a memif client that sends what a test makes, and sees what arrives.
+//! Single frames: a memif client that sends frames of a test and returns the frames that arrive.
 
 use std::time::Duration;
 
@@ -6,35 +6,35 @@ use bench::port::{Client, Rings};
 
 use crate::{Daemon, Error, Result, until};
 
-/// A memif client that sends a packet and waits until the switch has given the buffer back: then it was delivered.
+/// A memif client that sends a packet and waits until the switch has returned its buffer, after delivery.
 pub struct Sender {
     client: Box<dyn Client>,
 }
 
 impl Sender {
-    /// The client of port `id` of the daemon's socket `memif`.
+    /// Connects to port `id` of the daemon's socket `memif`.
     pub fn connect(daemon: &Daemon, id: u32) -> Result<Sender> {
         let client = bench::port::connect(&daemon.memif("memif", id), Rings::default())?;
         Ok(Sender { client })
     }
 
-    /// Sends a packet, and returns when it was delivered.
+    /// Sends a packet and returns after its delivery.
     pub fn send(&mut self, packet: &[u8]) -> Result<()> {
         self.post(packet)?;
         let done = || Ok((self.client.unsent() == 0).then_some(()));
-        until("the switch to be done with a packet", Duration::from_secs(20), done)
+        until("the switch to return a packet's buffer", Duration::from_secs(20), done)
     }
 
-    /// Sends a packet, and returns at once.
+    /// Sends a packet and returns at once.
     pub fn post(&mut self, packet: &[u8]) -> Result<()> {
         if !self.client.push(0, &[packet]) {
-            return Err(Error::new("there is no room for a packet"));
+            return Err(Error::new("no room for a packet"));
         }
         self.client.flush(0);
         Ok(())
     }
 
-    /// What has arrived since it was asked last.
+    /// Packets received since the last call.
     pub fn received(&mut self) -> Vec<Vec<u8>> {
         let (mut packets, mut packet) = (Vec::new(), Vec::new());
         while self.client.pop(0, &mut packet) {

@@ -1,5 +1,5 @@
-//! Guests: Debian's kernel for clouds with a busybox in its initial ram disk, under QEMU without hardware's help (TCG), which
-//! boots in some seconds. What a guest does is a script of busybox's shell; what that prints is the console.
+//! Guests: Debian's cloud kernel with a busybox initial ram disk, under QEMU without hardware acceleration (TCG); they
+//! boot in a few seconds. A guest runs a shell script of busybox; its output is the console.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use crate::command::{Running, output, succeeded};
 use crate::qmp::Qmp;
 use crate::{Error, Result, until};
 
-/// What virtio-net stands on, in the order in which it is loaded; what a kernel has built in is not among its modules.
+/// Modules that virtio-net requires, in load order; a kernel has no module for built-in drivers.
 const MODULES: [&str; 8] = [
     "net/core/failover",
     "drivers/net/net_failover",
@@ -26,47 +26,47 @@ const MODULES: [&str; 8] = [
     "drivers/net/virtio_net",
 ];
 
-/// A guest with a vhost-user network device, eth0. Dropping it ends it.
+/// A guest with a vhost-user network device, eth0. Drop ends it.
 #[derive(Debug)]
 pub struct Guest {
     process: Running,
     folder: tempfile::TempDir,
 }
 
-/// What a guest is made of.
+/// Configuration of a guest.
 #[derive(Debug, Clone, Default)]
 pub struct GuestConfig {
     /// The vhost-user socket of its device.
     pub socket: PathBuf,
-    /// Whether QEMU makes that socket; else it connects to it, and each second again when it is gone.
+    /// Whether QEMU listens on that socket; otherwise it connects, and reconnects each second after a loss.
     pub listens: bool,
-    /// The device's address.
+    /// The device's MAC address.
     pub mac: String,
-    /// What it runs; then it ends.
+    /// The script that it runs before it powers off.
     pub script: String,
-    /// Its memory.
+    /// Size of its memory.
     pub megabytes: u32,
-    /// Memory that can be [plugged in](Guest::plug_memory).
+    /// Size of memory that can be [plugged in](Guest::plug_memory).
     pub more_megabytes: u32,
     /// Further options of `virtio-net-pci`, such as `packed=on`.
     pub device: String,
-    /// Whether it starts again when it reboots; else it ends then.
+    /// Whether it restarts on a reboot; otherwise it ends.
     pub reboots: bool,
-    /// Whether it does not boot, but waits for another one to [move](Guest::migrate) here.
+    /// Whether it waits for another guest to [migrate](Guest::migrate) here, instead of booting.
     pub incoming: bool,
 }
 
-/// A live migration that was completed.
+/// A completed live migration.
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
-    /// For how long the guest stood still, as QEMU measured it.
+    /// Downtime of the guest, measured by QEMU.
     pub downtime: Duration,
-    /// How long all of it took.
+    /// Total time.
     pub total: Duration,
 }
 
 impl Guest {
-    /// Boots one.
+    /// Boots a guest.
     pub fn start(config: &GuestConfig) -> Result<Guest> {
         let folder = tempfile::Builder::new().prefix("mswitch-guest-").tempdir()?;
         let (kernel, disk) = boot_files(folder.path(), &config.script)?;
@@ -77,7 +77,7 @@ impl Guest {
             0 => String::new(),
             more => format!(",slots=1,maxmem={}M", megabytes + more + 1),
         };
-        // QEMU 7.2 can lose what a translated guest writes while it migrates, where a block of memory is a multiple of 256 KiB:
+        // QEMU 7.2 can lose writes of a translated guest during migration if a memory block is a multiple of 256 KiB:
         // clearing many dirty bits at once leaves translations that set none.
         let size = format!("{}k", megabytes * 1024 + 8);
         command.args(["-m", &format!("{size}{slots}")]);
@@ -104,16 +104,16 @@ impl Guest {
         Ok(Guest { process: Running::start(&mut command)?, folder })
     }
 
-    /// QEMU's monitor, for one at a time.
+    /// Connects to QEMU's monitor, which serves one connection at a time.
     pub fn monitor(&mut self) -> Result<Qmp> {
         let path = self.folder.path().join("monitor");
         until("QEMU's monitor", Duration::from_secs(60), || match self.process.ended()? {
-            Some(status) => Err(Error(format!("the guest ended, {status}; it said: {}", self.console()))),
+            Some(status) => Err(Error(format!("the guest ended, {status}; its console: {}", self.console()))),
             None => Ok(Qmp::connect(&path).ok()),
         })
     }
 
-    /// Plugs in so much memory.
+    /// Plugs in memory.
     pub fn plug_memory(&mut self, megabytes: u64) -> Result<()> {
         let mut monitor = self.monitor()?;
         let memory = json!({ "qom-type": "memory-backend-memfd", "id": "more", "size": megabytes << 20, "share": true });
@@ -122,23 +122,23 @@ impl Guest {
         Ok(())
     }
 
-    /// Moves it, while it runs, to another QEMU that waits for one. It is paused here when it goes on there.
+    /// Migrates the running guest to a QEMU that waits for it. This QEMU stays paused afterwards.
     pub fn migrate(&mut self, to: &mut Guest, limit: Duration) -> Result<Migration> {
-        // With the return path, without which the downtime leaves out what happens there before the guest goes on.
+        // Without the return path, the downtime leaves out the time at the destination before the guest resumes.
         let capabilities = json!({ "capabilities": [
             { "capability": "events", "state": true },
             { "capability": "return-path", "state": true },
         ]});
-        // Whose monitor answers waits for a guest already.
+        // A destination that answers its monitor is ready for a guest.
         to.monitor()?.run("migrate-set-capabilities", capabilities.clone())?;
         let mut monitor = self.monitor()?;
-        // Where it came from another one itself, that ends a moment after it goes on.
-        until("the guest to have come here", limit, || {
-            let told = monitor.run("query-migrate", json!({}))?;
-            Ok((told["status"] != "active").then_some(()))
+        // If the guest has just arrived here, that migration ends shortly after the guest resumes.
+        until("the earlier migration to end", limit, || {
+            let reply = monitor.run("query-migrate", json!({}))?;
+            Ok((reply["status"] != "active").then_some(()))
         })?;
         monitor.run("migrate-set-capabilities", capabilities)?;
-        // Bytes a second; more than there can be.
+        // Bytes a second, above any possible rate.
         monitor.run("migrate-set-parameters", json!({ "max-bandwidth": 1u64 << 33 }))?;
         let uri = format!("unix:{}", to.folder.path().join("incoming").display());
         monitor.run("migrate", json!({ "uri": uri }))?;
@@ -147,29 +147,32 @@ impl Guest {
             ["completed", "failed", "cancelled"].contains(&status).then(|| status.to_owned())
         })?;
         if status != "completed" {
-            let told = monitor.run("query-migrate", json!({}))?;
-            return Err(Error(format!("the migration {status}: {told}; there it says: {}", to.console())));
+            let reply = monitor.run("query-migrate", json!({}))?;
+            return Err(Error(format!(
+                "the migration {status}: {reply}; destination's console: {}",
+                to.console()
+            )));
         }
-        // It is completed a moment before its times are known.
-        until("QEMU to know how long it took", limit, || {
-            let told = monitor.run("query-migrate", json!({}))?;
-            let milliseconds = |key: &str| Duration::from_millis(told[key].as_u64().unwrap_or(0));
+        // The times are known shortly after completion.
+        until("QEMU to report the migration's times", limit, || {
+            let reply = monitor.run("query-migrate", json!({}))?;
+            let milliseconds = |key: &str| Duration::from_millis(reply[key].as_u64().unwrap_or(0));
             let (downtime, total) = (milliseconds("downtime"), milliseconds("total-time"));
             Ok((!total.is_zero()).then_some(Migration { downtime, total }))
         })
     }
 
-    /// What it has printed.
+    /// Console output so far.
     pub fn console(&self) -> String {
         let bytes = fs::read(self.folder.path().join("console")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until it prints `what`; returns the rest of that line. Firmware leaves escape sequences in front.
-    pub fn wait_for(&mut self, what: &str, limit: Duration) -> Result<String> {
-        let found = until(&format!("the guest to print `{what}`"), limit, || {
+    /// Waits until the guest prints `text`; returns the rest of that line. Firmware puts escape sequences in front.
+    pub fn wait_for(&mut self, text: &str, limit: Duration) -> Result<String> {
+        let found = until(&format!("the guest to print `{text}`"), limit, || {
             let console = self.console();
-            let rest = console.lines().find_map(|line| line.split_once(what));
+            let rest = console.lines().find_map(|line| line.split_once(text));
             let line = rest.map(|(_, rest)| rest.trim().to_owned());
             match (line, self.process.ended()?) {
                 (None, Some(status)) => Err(Error(format!("the guest ended, {status}"))),
@@ -180,28 +183,28 @@ impl Guest {
     }
 }
 
-/// What a guest that runs this script boots from: a kernel, and an initial ram disk that is made in the folder.
+/// Boot files of a guest that runs this script: a kernel, and an initial ram disk created in the folder.
 pub fn boot_files(folder: &Path, script: &str) -> Result<(PathBuf, PathBuf)> {
     let kernel = kernel()?;
     let disk = ram_disk(folder, &kernel, script)?;
     Ok((kernel.join("vmlinuz"), disk))
 }
 
-/// The folder with the kernel, `vmlinuz`, and its modules; it is fetched from Debian once and kept beside the programs.
+/// Folder with the kernel, `vmlinuz`, and its modules, downloaded from Debian once and kept beside the programs.
 fn kernel() -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let this = std::env::current_exe()?;
     let target = this.ancestors().nth(2).ok_or_else(|| Error::new("no folder for the guest's kernel"))?;
-    let there = target.join("guest-kernel");
-    if there.exists() {
-        return Ok(there);
+    let target_folder = target.join("guest-kernel");
+    if target_folder.exists() {
+        return Ok(target_folder);
     }
-    // Made aside, so that who is interrupted leaves nothing that looks whole.
+    // Prepared in a temporary folder: an interrupted download leaves nothing that looks complete.
     let fresh = tempfile::Builder::new().prefix("guest-kernel-").tempdir_in(target)?;
     let depends = match output("apt-cache", &["depends", "linux-image-cloud-amd64"]) {
         Ok(depends) => depends,
-        // Nobody has asked Debian yet what it has.
+        // The package lists have never been downloaded.
         Err(_) => {
             output("apt-get", &["update", "-q"])?;
             output("apt-cache", &["depends", "linux-image-cloud-amd64"])?
@@ -214,21 +217,21 @@ fn kernel() -> Result<PathBuf> {
     let archive = find(fresh.path(), ".deb")?;
     let tree = fresh.path().join("tree");
     output("dpkg", &[Path::new("-x"), &archive, &tree])?;
-    let kept = fresh.path().join("kept");
-    fs::create_dir(&kept)?;
-    fs::rename(find(&tree.join("boot"), "vmlinuz")?, kept.join("vmlinuz"))?;
+    let folder = fresh.path().join("folder");
+    fs::create_dir(&folder)?;
+    fs::rename(find(&tree.join("boot"), "vmlinuz")?, folder.join("vmlinuz"))?;
     let modules = find(&tree.join("lib/modules"), "")?.join("kernel");
     for module in MODULES {
         let file = modules.join(format!("{module}.ko"));
         if let (true, Some(name)) = (file.exists(), file.file_name()) {
-            fs::copy(&file, kept.join(name))?;
+            fs::copy(&file, folder.join(name))?;
         }
     }
-    fs::rename(&kept, &there)?;
-    Ok(there)
+    fs::rename(&folder, &target_folder)?;
+    Ok(target_folder)
 }
 
-/// The entry of a folder whose name has this in it.
+/// Entry of a folder whose name contains this text.
 fn find(folder: &Path, part: &str) -> Result<PathBuf> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -236,10 +239,10 @@ fn find(folder: &Path, part: &str) -> Result<PathBuf> {
             return Ok(entry.path());
         }
     }
-    Err(Error(format!("{} has nothing called like `{part}`", folder.display())))
+    Err(Error(format!("no entry of {} contains `{part}` in its name", folder.display())))
 }
 
-/// Makes the initial ram disk: busybox, the modules, and what is to be run.
+/// Creates the initial ram disk: busybox, the modules and the init script.
 fn ram_disk(folder: &Path, kernel: &Path, script: &str) -> Result<PathBuf> {
     let root = folder.join("root");
     for part in ["bin", "proc", "sys", "dev", "tmp"] {

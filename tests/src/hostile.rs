@@ -1,7 +1,7 @@
 //! Memif clients that break the rules: one message, one descriptor or one index at a time.
 //!
-//! [`Peer`] is a control connection on which anything can be said. [`Hostile`] goes through a handshake that is right but
-//! for what its [`HostileConfig`] says, and then has its memory and rings at hand.
+//! [`Peer`] is a control connection that can send anything. [`Hostile`] completes a handshake that is correct except
+//! for its [`HostileConfig`], and then controls its memory and rings.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -21,17 +21,17 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use crate::{Error, Result};
 
-/// How long the switch may take to answer.
+/// Time allowed for the switch to answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A control connection on which anything can be said.
+/// A control connection that can send anything.
 #[derive(Debug)]
 pub struct Peer {
     socket: OwnedFd,
 }
 
 impl Peer {
-    /// Connects, and takes the server's HELLO.
+    /// Connects and receives the server's HELLO.
     pub fn connect(socket: &str) -> Result<Peer> {
         let peer = Peer::silent(socket)?;
         match peer.receive()? {
@@ -40,31 +40,31 @@ impl Peer {
         }
     }
 
-    /// Connects, and says and reads nothing.
+    /// Connects without sending or reading anything.
     pub fn silent(socket: &str) -> Result<Peer> {
         let socket = dial(&Address::new(socket)).map_err(Error::while_doing("cannot connect"))?;
         Ok(Peer { socket })
     }
 
-    /// Says something.
-    pub fn say(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+    /// Sends a message.
+    pub fn send_message(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> Result<()> {
         Ok(send(self.socket.as_fd(), message, fd)?)
     }
 
-    /// Says something that must be accepted.
+    /// Sends a message that the server must accept.
     pub fn ask(&self, message: &Message, fd: Option<BorrowedFd<'_>>) -> Result<()> {
-        self.say(message, fd)?;
+        self.send_message(message, fd)?;
         match self.receive()? {
             Some(Message::Ack | Message::Connected { .. }) => Ok(()),
             other => Err(Error(format!("{other:?} in answer to {}", message.type_name()))),
         }
     }
 
-    /// The next message; `None` when the server has closed the connection.
+    /// Receives the next message; `None` if the server has closed the connection.
     pub fn receive(&self) -> Result<Option<Message>> {
         let timeout = Timespec::try_from(LIMIT).map_err(Error::while_doing("cannot wait"))?;
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => Err(Error::new("the server says nothing")),
+            Ok(0) => Err(Error::new("the server sent no message")),
             Ok(_) => match recv(self.socket.as_fd(), &Closer::default()) {
                 Ok(message) => Ok(message.map(|(message, _)| message)),
                 Err(e) => Err(Error(e.to_string())),
@@ -73,7 +73,7 @@ impl Peer {
         }
     }
 
-    /// Why the server throws us out; messages before that are left aside.
+    /// Reason of the server's DISCONNECT; earlier messages are ignored.
     pub fn refusal(&self) -> Result<String> {
         loop {
             match self.receive()? {
@@ -90,7 +90,7 @@ impl Peer {
     }
 }
 
-/// Sends bytes that need not be a message, with descriptors.
+/// Sends arbitrary bytes with file descriptors.
 pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -102,36 +102,36 @@ pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) 
     Ok(())
 }
 
-/// A memory file that is not sealed: it can shrink later.
+/// Creates an unsealed memory file, which can shrink later.
 pub fn memfd(size: u64) -> Result<OwnedFd> {
     let fd = memfd_create("hostile", MemfdFlags::CLOEXEC).map_err(Error::while_doing("memfd"))?;
     ftruncate(&fd, size).map_err(Error::while_doing("ftruncate"))?;
     Ok(fd)
 }
 
-/// What a handshake says.
+/// Content of a handshake.
 #[derive(Debug)]
 pub struct HostileConfig {
     /// The server's socket.
     pub socket: String,
-    /// The interface's number.
+    /// The interface's id.
     pub id: u32,
     /// The secret.
     pub secret: Option<Secret>,
-    /// The version that INIT names.
+    /// The version in INIT.
     pub version: u16,
-    /// How many descriptors each ring has, as a power of two.
+    /// Descriptors of each ring, as a power of two.
     pub log2_ring_size: u8,
-    /// The memory file; a new one without seals if not given.
+    /// The memory file; by default a new one without seals.
     pub file: Option<OwnedFd>,
-    /// The announced size; what is needed if not given.
+    /// The announced size; by default the required size.
     pub region_size: Option<u64>,
-    /// In ADD_RING: what peers ignore.
+    /// A field of ADD_RING that peers ignore.
     pub private_hdr_size: u16,
 }
 
 impl HostileConfig {
-    /// A handshake without fault.
+    /// A correct handshake.
     pub fn new(socket: &str, id: u32) -> HostileConfig {
         HostileConfig {
             socket: socket.to_string(),
@@ -145,7 +145,7 @@ impl HostileConfig {
         }
     }
 
-    /// The bytes that the region needs.
+    /// Bytes that the region requires.
     pub fn needed(&self) -> Result<u64> {
         Ok(self.layout()?.total_size())
     }
@@ -154,13 +154,13 @@ impl HostileConfig {
         Layout::new(1, 1, self.log2_ring_size, 2048).map_err(|e| Error(e.to_string()))
     }
 
-    /// Goes through the handshake. The error is what the server says, if it refuses.
+    /// Performs the handshake. If the server refuses, the error is its reason.
     pub fn connect(self) -> Result<Hostile> {
         let layout = self.layout()?;
         let size = layout.total_size();
         let peer = Peer::connect(&self.socket)?;
         let step = |message: Message, fd: Option<BorrowedFd<'_>>| -> Result<()> {
-            peer.say(&message, fd)?;
+            peer.send_message(&message, fd)?;
             match peer.receive()? {
                 Some(Message::Ack | Message::Connected { .. }) => Ok(()),
                 Some(Message::Disconnect { reason, .. }) => Err(Error(reason)),
@@ -180,7 +180,7 @@ impl HostileConfig {
             None => memfd(size)?,
         };
         let add = AddRegion { index: 0, size: self.region_size.unwrap_or(size) };
-        // Our own view, made first: its cookies must be there when the server looks.
+        // Our own mapping comes first: the server expects the rings' cookies in place.
         let region = clientmem::Region::map(file.as_fd(), size);
         let rings = match region {
             Ok(region) => {
@@ -222,21 +222,21 @@ pub struct Hostile {
     pub file: OwnedFd,
     /// The memory.
     pub memory: Arc<Memory>,
-    /// Where rings and buffers lie.
+    /// Layout of rings and buffers.
     pub layout: Layout,
     /// The ring to the server.
     pub tx: Ring,
     /// The ring from the server; all buffers are posted.
     pub rx: Ring,
-    /// Wakes the server.
+    /// Eventfd that wakes the server.
     pub tx_event: OwnedFd,
-    /// The server wakes us.
+    /// Eventfd that wakes the client.
     pub rx_event: OwnedFd,
     head: u16,
 }
 
 impl Hostile {
-    /// A good descriptor for the next packet: its buffer holds `packet`.
+    /// Returns a valid descriptor for the next packet, with `packet` in its buffer.
     pub fn descriptor(&self, packet: &[u8]) -> Descriptor {
         let offset = self.layout.buffer(Direction::S2m, 0, self.head);
         let length = packet.len().min(2048) as u32;
@@ -247,26 +247,26 @@ impl Hostile {
         Descriptor { flags: 0, region: 0, length, offset, metadata: 0 }
     }
 
-    /// Puts a descriptor into the next slot, without publishing it.
+    /// Writes a descriptor to the next slot without publishing it.
     pub fn put(&mut self, descriptor: &Descriptor) {
         self.tx.write_desc(self.head, descriptor);
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Publishes what was put, and wakes the server.
+    /// Publishes the written descriptors and wakes the server.
     pub fn publish(&mut self) {
         self.publish_head(self.head);
     }
 
-    /// Publishes this index, right or wrong, and wakes the server.
+    /// Publishes this index, valid or not, and wakes the server.
     pub fn publish_head(&self, head: u16) {
         self.tx.set_head(head);
         fence(Ordering::SeqCst);
-        // A full counter is a server that has been woken.
+        // A full counter means that the server has been woken.
         let _ = rustix::io::write(&self.tx_event, &1u64.to_ne_bytes());
     }
 
-    /// Sends a packet as a good client would; `false` when the ring is full.
+    /// Sends a packet as a correct client would; returns `false` if the ring is full.
     pub fn send(&mut self, packet: &[u8]) -> bool {
         if self.head.wrapping_sub(self.tx.tail()) >= self.tx.size() {
             return false;
@@ -277,7 +277,7 @@ impl Hostile {
         true
     }
 
-    /// Gives all receive buffers to the server, filled or not.
+    /// Posts all receive buffers, filled or not.
     pub fn post_all(&mut self) {
         let tail = self.rx.tail();
         for slot in 0..self.rx.size() {
@@ -288,7 +288,7 @@ impl Hostile {
         self.rx.set_head(tail.wrapping_add(self.rx.size()));
     }
 
-    /// Waits until the server throws us out, and tells why.
+    /// Waits for the server's DISCONNECT and returns its reason.
     pub fn refusal(&self) -> Result<String> {
         self.peer.refusal()
     }

@@ -6,18 +6,18 @@ use crate::{Error, Result, until};
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
-/// How long the kernel is asked for them.
+/// Time allowed for the kernel to provide the pages.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Huge pages of 2 MiB that nobody uses yet. Dropping it gives back what it added to the pool.
+/// Free huge pages of 2 MiB. Drop removes from the pool the pages that it added.
 #[derive(Debug)]
 pub struct HugePages {
-    /// What the pool had before, if it was made larger.
+    /// Previous size of the pool, if it was enlarged.
     before: Option<u64>,
 }
 
 impl HugePages {
-    /// Makes sure that so many are free.
+    /// Makes sure that this many pages are free.
     pub fn reserve(count: u64) -> Result<HugePages> {
         let free = free()?;
         if free >= count {
@@ -30,7 +30,7 @@ impl HugePages {
             if self::free()? >= count {
                 return Ok(Some(()));
             }
-            // Memory that is full of cached files is in small pieces: the kernel makes whole ones of it if told to.
+            // Cached files fragment memory; the kernel compacts it on request.
             std::fs::write("/proc/sys/vm/drop_caches", "1")?;
             std::fs::write("/proc/sys/vm/compact_memory", "1")?;
             Ok(None)
@@ -42,13 +42,13 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // They stay in the pool if this fails, and serve the next who asks.
+            // If this fails, the pages stay in the pool for later tests.
             let _ = std::fs::write(POOL, before.to_string());
         }
     }
 }
 
-/// How many are free and promised to nobody.
+/// Number of free, unreserved pages.
 fn free() -> Result<u64> {
     let of = |name| read(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"));
     Ok(of("free_hugepages")?.saturating_sub(of("resv_hugepages")?))

@@ -1,11 +1,11 @@
-//! What the end-to-end tests stand on: a daemon, network namespaces, DPDK's testpmd, well-behaved and hostile clients.
+//! Harness of the end-to-end tests: a daemon, network namespaces, DPDK's testpmd, well-behaved and hostile clients.
 //!
-//! Everything that a test starts is a value whose drop removes it, so that a test that fails leaves nothing behind.
-//! Names are unique to the process and the value, so that tests can run side by side; those that measure or load the
-//! machine hold [`exclusive`].
+//! Each resource that a test starts is a value that removes it on drop, so a failed test leaves nothing behind. Names
+//! are unique to the process and the value, so tests can run side by side; tests that measure or load the machine hold
+//! [`exclusive`].
 //!
-//! Tests need root. Binaries are found beside the test's own (`target/debug/mswitch`), or are named in `MSWITCH_BIN` and
-//! `MEMIF_CHECK_BIN`. `MSWITCH_LONG=1` makes the runs as long as a release asks for.
+//! Tests need root. Programs are found beside the test's own (`target/debug/mswitch`) or through `MSWITCH_BIN` and
+//! `MEMIF_CHECK_BIN`. `MSWITCH_LONG=1` makes the runs as long as a release requires.
 
 mod cgroup;
 mod command;
@@ -15,7 +15,7 @@ pub mod frames;
 mod guest;
 mod hostile;
 mod hugepages;
-pub mod judges;
+pub mod impact;
 pub mod modules;
 mod netns;
 mod ping;
@@ -38,27 +38,27 @@ pub use qmp::Qmp;
 pub use testpmd::{Memory, Testpmd};
 pub use wait::{one_of, until};
 
-/// Why a part of the harness gave up: a sentence for whoever reads the failed test.
+/// Reason that the harness gave up, worded for the reader of the failed test.
 #[derive(thiserror::Error)]
 #[error("{0}")]
 pub struct Error(pub String);
 
 impl std::fmt::Debug for Error {
-    /// What a failed `unwrap` shows: the text as it is.
+    /// Shows the plain text when an `unwrap` fails.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 impl Error {
-    /// The error with this text.
+    /// Creates an error with this text.
     pub fn new(text: impl Into<String>) -> Error {
         Error(text.into())
     }
 
-    /// Turns another error into one that says what was being done.
-    pub fn while_doing<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> Error {
-        move |error| Error(format!("{what}: {error}"))
+    /// Returns a function that puts the failed operation in front of an error.
+    pub fn while_doing<E: std::fmt::Display>(operation: &str) -> impl Fn(E) -> Error {
+        move |error| Error(format!("{operation}: {error}"))
     }
 }
 
@@ -74,27 +74,27 @@ impl From<bench::port::Error> for Error {
     }
 }
 
-/// What the harness returns.
+/// Result of a harness function.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Whether runs are to be as long as a release asks for.
+/// Whether tests run as long as a release requires.
 pub fn long() -> bool {
     std::env::var_os("MSWITCH_LONG").is_some_and(|value| value != "0")
 }
 
-/// `short`, or `long` where [`long`] runs are wanted.
+/// Returns `short`, or `long` for [`long`] runs.
 pub fn seconds(short: u64, long: u64) -> Duration {
     Duration::from_secs(if self::long() { long } else { short })
 }
 
-/// The machine for one test alone, as far as the tests of one program go; different programs run one after another.
+/// Reserves the machine for one test within this test program; `cargo test` runs programs one after another.
 pub fn exclusive() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
-    // A test that failed while it had the machine has given it back.
+    // A failed test has released the machine.
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A name that nothing else has, at most 15 bytes long: fit for interfaces and namespaces.
+/// Returns a name unique on this machine, at most 15 bytes long: fit for interfaces and namespaces.
 pub fn unique(prefix: &str) -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

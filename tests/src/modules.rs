@@ -1,4 +1,4 @@
-//! Modules that tests compile from C, with what the documentation tells their authors to use.
+//! Modules that tests compile from source, with the tools that the documentation recommends to authors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,12 +8,12 @@ use crate::{Error, Result};
 
 /// The repository's folder.
 fn repository() -> Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().map(Path::to_owned).ok_or_else(|| Error::new("the tests lie in no repository"))
+    let tests_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests_folder.parent().map(Path::to_owned).ok_or_else(|| Error::new("the tests are not in a repository"))
 }
 
-/// Compiles a C file of the repository for WebAssembly into a folder; returns the name that its logic has. `more` is further
-/// options of the compiler.
+/// Compiles a C file of the repository to WebAssembly in a folder; returns the name of its logic. `more` has further
+/// compiler options.
 pub fn wasm(source: &str, folder: &Path, more: &[&str]) -> Result<String> {
     let out = folder.join(name_of(source)?).with_extension("wasm");
     let mut clang = Command::new("clang");
@@ -22,7 +22,7 @@ pub fn wasm(source: &str, folder: &Path, more: &[&str]) -> Result<String> {
     Ok(format!("wasm:{}", out.display()))
 }
 
-/// The same as a shared object.
+/// Like [`wasm`], but compiles to a shared object.
 pub fn native(source: &str, folder: &Path, more: &[&str]) -> Result<String> {
     let out = folder.join(name_of(source)?).with_extension("so");
     compile(Command::new("cc").args(["-O2", "-shared", "-fPIC"]), source, &out, more)?;
@@ -40,7 +40,7 @@ fn compile(command: &mut Command, source: &str, out: &Path, more: &[&str]) -> Re
     succeeded(source, command.output()?).map(drop)
 }
 
-/// Compiles a Rust file of the repository for WebAssembly, with Debian's compiler and the SDK's crate.
+/// Compiles a Rust file of the repository to WebAssembly, with Debian's compiler and the SDK's crate.
 pub fn wasm_from_rust(source: &str, folder: &Path) -> Result<String> {
     let repository = repository()?;
     let (crate_file, out) =
@@ -70,7 +70,7 @@ pub fn wasm_from_rust(source: &str, folder: &Path) -> Result<String> {
     Ok(format!("wasm:{}", out.display()))
 }
 
-/// Compiles a C file of the repository to a program, which fails at once where it does what C does not define.
+/// Compiles a C file of the repository to a program that aborts at undefined behaviour.
 pub fn program(source: &str, folder: &Path) -> Result<PathBuf> {
     let out = folder.join(name_of(source)?).with_extension("bin");
     let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];

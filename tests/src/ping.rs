@@ -1,15 +1,16 @@
-//! Pings of which none may be lost.
+//! Pings that fail on any loss.
 
 use crate::{Error, Netns, Result};
 
-/// How long all answers may take, seconds.
+/// Time limit for all answers, in seconds.
 const LIMIT: &str = "60";
 
-/// Sends `count` echo requests, one each `interval` seconds, each of which must be answered; returns what ping said.
+/// Sends `count` echo requests at this interval in seconds and returns ping's output; an unanswered request is an
+/// error.
 ///
-/// With `-c` alone, ping waits for the last answers no longer than twice the longest round trip before, so that a machine that
-/// stands still for a moment would count as loss. With a deadline it goes on until it has had so many answers: where one is
-/// lost, a later request takes its place, and its number shows that.
+/// With `-c` alone, ping waits for the last answers at most twice the longest round trip so far, so a stalled machine
+/// would count as loss. With a deadline, ping continues until it has `count` answers: a lost answer is replaced by a
+/// later one, whose number reveals the loss.
 pub fn ping_all(from: &Netns, to: &str, count: u32, interval: &str) -> Result<String> {
     let requests = count.to_string();
     let output = from.run(&["ping", "-n", "-i", interval, "-c", &requests, "-w", LIMIT, to])?;
@@ -20,10 +21,10 @@ pub fn ping_all(from: &Netns, to: &str, count: u32, interval: &str) -> Result<St
     });
     let mut numbers: Vec<_> = numbers.collect();
     numbers.sort_unstable();
-    // One more where an answer came after the next request was sent.
+    // An answer that arrives after the next request was sent adds one.
     let all = numbers.len() >= count as usize && numbers.iter().copied().eq(1..=numbers.len() as u32);
     match all {
         true => Ok(output),
-        false => Err(Error(format!("not all were answered: {output}"))),
+        false => Err(Error(format!("an echo request was not answered: {output}"))),
     }
 }

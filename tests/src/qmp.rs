@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 
 use crate::{Error, Result};
 
-/// How long QEMU may take to answer a command.
+/// Time allowed for QEMU to answer a command.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection with a monitor.
+/// A connection to a monitor.
 #[derive(Debug)]
 pub struct Qmp {
     stream: BufReader<UnixStream>,
-    /// Events that came while something else was waited for.
+    /// Events received while waiting for an answer.
     events: Vec<Value>,
 }
 
 impl Qmp {
-    /// Connects to the monitor at a socket, and is ready for commands.
+    /// Connects to the monitor's socket and enables commands.
     pub fn connect(path: &Path) -> Result<Qmp> {
         let stream = UnixStream::connect(path).map_err(Error::while_doing("cannot reach QEMU's monitor"))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -39,7 +39,7 @@ impl Qmp {
         serde_json::from_str(&line).map_err(|error| Error(format!("{error} in QEMU's answer {line}")))
     }
 
-    /// Runs a command, which must succeed; returns what it returns.
+    /// Runs a command and returns its result; a refusal is an error.
     pub fn run(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let line = json!({ "execute": command, "arguments": arguments }).to_string() + "\n";
         self.stream.get_mut().write_all(line.as_bytes())?;
@@ -55,7 +55,7 @@ impl Qmp {
         }
     }
 
-    /// Waits for an event of this name for which `found` yields something.
+    /// Waits for an event of this name for which `found` returns a value.
     pub fn event<T>(
         &mut self,
         name: &str,
@@ -72,7 +72,7 @@ impl Qmp {
                 }
             }
             if Instant::now() > deadline {
-                return Err(Error(format!("waited {} s in vain for {name}", limit.as_secs())));
+                return Err(Error(format!("no event {name} within {} s", limit.as_secs())));
             }
             let line = self.line()?;
             self.events.push(line);

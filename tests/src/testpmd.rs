@@ -1,4 +1,4 @@
-//! DPDK's testpmd: a memif client or server, or a virtio-user device, that others wrote.
+//! DPDK's testpmd: an independent memif client or server, or virtio-user device.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use crate::command::Running;
 use crate::{Error, Result, unique, until};
 
-/// How long testpmd may take for anything.
+/// Time limit of every testpmd operation.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What memory testpmd is given.
+/// Memory of testpmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// Common pages: copies packets.
+    /// Standard pages: packets are copied.
     Common,
-    /// Huge pages in few files, as zero-copy memif clients need.
+    /// Huge pages in few files, as zero-copy memif clients require.
     Huge,
 }
 
@@ -28,7 +28,8 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts testpmd with these devices (`net_memif0,...`, `net_virtio_user0,...`) and further arguments, and waits for its prompt.
+    /// Starts testpmd with these devices (`net_memif0,...`, `net_virtio_user0,...`) and further arguments, and waits
+    /// for its prompt.
     pub fn start(memory: Memory, devices: &[String], arguments: &[&str]) -> Result<Testpmd> {
         let log = tempfile::NamedTempFile::new()?;
         let output = File::options().append(true).open(log.path())?;
@@ -42,7 +43,7 @@ impl Testpmd {
         for device in devices {
             command.arg("--vdev").arg(device);
         }
-        // Without --no-flush-rx it throws away what arrives while it starts to forward.
+        // Without --no-flush-rx, testpmd discards packets that arrive while forwarding starts.
         command
             .args(["--", "-i", "--no-mlockall", "--no-flush-rx", "--total-num-mbufs=8192"])
             .args(arguments);
@@ -52,18 +53,18 @@ impl Testpmd {
         Ok(testpmd)
     }
 
-    /// Ends it at once (SIGKILL).
+    /// Kills testpmd (SIGKILL).
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill()
     }
 
-    /// Gives it a command.
+    /// Sends a command.
     pub fn command(&mut self, line: &str) -> Result<()> {
         let stdin = self.process.stdin().ok_or_else(|| Error::new("testpmd has no standard input"))?;
         Ok(writeln!(stdin, "{line}").and_then(|()| stdin.flush())?)
     }
 
-    /// Waits until it has written this text.
+    /// Waits until testpmd has written this text.
     pub fn wait_for(&mut self, text: &str) -> Result<()> {
         until(&format!("testpmd to write `{text}`"), LIMIT, || {
             let output = self.output()?;
@@ -72,16 +73,17 @@ impl Testpmd {
             }
             match self.process.ended()? {
                 Some(status) => {
-                    // What went wrong stands among pages of help.
-                    let wrong = output.lines().filter(|line| line.contains("EAL: ") || line.contains("rror"));
-                    Err(Error(format!("testpmd ended, {status}: {}", wrong.collect::<Vec<_>>().join("; "))))
+                    // The error is among pages of help.
+                    let errors =
+                        output.lines().filter(|line| line.contains("EAL: ") || line.contains("rror"));
+                    Err(Error(format!("testpmd ended, {status}: {}", errors.collect::<Vec<_>>().join("; "))))
                 }
                 None => Ok(None),
             }
         })
     }
 
-    /// All that it has written so far.
+    /// All output so far.
     pub fn output(&self) -> Result<String> {
         Ok(String::from_utf8_lossy(&std::fs::read(self.log.path())?).into_owned())
     }
@@ -89,7 +91,7 @@ impl Testpmd {
 
 impl Drop for Testpmd {
     fn drop(&mut self) {
-        // It ends at the end of its input, too; the signal that follows insists.
+        // The end of its input stops testpmd too; the signal that follows makes sure.
         let _ = self.command("quit");
         let _ = self.process.wait(Duration::from_secs(5));
     }

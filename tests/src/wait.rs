@@ -1,11 +1,11 @@
-//! Waiting for something to become so, and trying it again.
+//! Waiting for a condition, and repeating an attempt.
 
 use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// Calls `probe` until it yields something, at most for `limit`; then fails, saying what was waited for.
-pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+/// Calls `probe` until it returns a value. After `limit`, fails with an error that names the condition.
+pub fn until<T>(condition: &str, limit: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(2);
     loop {
@@ -13,22 +13,22 @@ pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<O
             return Ok(value);
         }
         if Instant::now() > deadline {
-            return Err(Error(format!("waited {} s in vain for {what}", limit.as_secs_f32())));
+            return Err(Error(format!("waited {} s for {condition}, without success", limit.as_secs_f32())));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 
-/// Tries up to `times` what a machine that stands still for a moment can spoil, such as a rate over a second; fails with all
-/// complaints. What must hold in each try is for `attempt` to assert.
+/// Repeats, up to `times` times, an attempt that a stalled machine can spoil, such as a rate over one second; fails
+/// with the errors of all attempts. `attempt` itself asserts conditions that must hold in each.
 pub fn one_of(times: usize, mut attempt: impl FnMut() -> std::result::Result<(), String>) -> Result<()> {
-    let mut complaints = Vec::new();
-    while complaints.len() < times {
+    let mut errors = Vec::new();
+    while errors.len() < times {
         match attempt() {
             Ok(()) => return Ok(()),
-            Err(complaint) => complaints.push(complaint),
+            Err(error) => errors.push(error),
         }
     }
-    Err(Error(format!("none of {times} tries: {}", complaints.join("\n"))))
+    Err(Error(format!("all {times} attempts failed: {}", errors.join("\n"))))
 }

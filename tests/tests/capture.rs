@@ -1,4 +1,5 @@
-//! `mswitch capture`, read by tshark: live, filtered, cut, counted, in rings; and what it says of each packet.
+//! `mswitch capture`, read by tshark: live, filtered, truncated, counted, in file rings, and with a comment for each
+//! packet.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader};
@@ -29,17 +30,17 @@ fn ping(from: &Netns, to: &str, count: u32) {
     ping_all(from, to, count, "0.01").unwrap();
 }
 
-/// How many captures and traces watch `br0`.
+/// Number of captures and traces that watch `br0`.
 fn observers(daemon: &Daemon) -> u64 {
     daemon.json(&["bridge", "show", "br0"]).unwrap()["observers"].as_u64().unwrap()
 }
 
 fn wait_observers(daemon: &Daemon, count: u64) {
-    let there = || Ok((observers(daemon) == count).then_some(()));
-    until(&format!("{count} observers"), LIMIT, there).unwrap();
+    let watched = || Ok((observers(daemon) == count).then_some(()));
+    until(&format!("{count} observers"), LIMIT, watched).unwrap();
 }
 
-/// A capture that runs. It is watching when this exists.
+/// A running capture.
 struct Capture {
     process: Running,
     file: std::path::PathBuf,
@@ -47,7 +48,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// To a file of this name in the daemon's folder.
+    /// Starts a capture to a file of this name in the daemon's folder.
     fn to_file(daemon: &Daemon, name: &str, arguments: &[&str]) -> Capture {
         let (file, errors) = (daemon.folder().join(name), daemon.folder().join(format!("{name}.errors")));
         let path = file.display().to_string();
@@ -58,10 +59,11 @@ impl Capture {
         Capture { process, file, errors }
     }
 
-    /// The same, and waits until it has its first interfaces, which are behind the section header of 60 bytes.
+    /// Starts a capture to a file and waits until it watches: until its first interface blocks follow the section
+    /// header of 60 bytes.
     fn watching(daemon: &Daemon, name: &str, arguments: &[&str]) -> Capture {
         let mut capture = Capture::to_file(daemon, name, arguments);
-        until("the capture to watch", LIMIT, || {
+        until("the capture to start", LIMIT, || {
             assert!(capture.process.ended()?.is_none(), "{}", capture.errors());
             Ok(std::fs::metadata(&capture.file).is_ok_and(|meta| meta.len() > 100).then_some(()))
         })
@@ -73,20 +75,20 @@ impl Capture {
         std::fs::read_to_string(&self.errors).unwrap_or_default()
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Ends the capture with SIGTERM.
     fn end(&mut self) -> String {
         assert!(self.process.terminate().unwrap().success(), "{}", self.errors());
         self.errors()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the capture has ended by itself.
     fn ended(&mut self) -> String {
         assert!(self.process.wait(LIMIT).unwrap().success(), "{}", self.errors());
         self.errors()
     }
 }
 
-/// What tshark says of each packet of a file.
+/// Fields of each packet of a file, as tshark prints them.
 fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     let path = file.display().to_string();
     let mut arguments = vec!["-n", "-r", &path, "-T", "fields"];
@@ -97,7 +99,7 @@ fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
-/// tshark's lines as it writes them, fed by a capture.
+/// tshark's output lines, fed live by a capture.
 struct Live {
     capture: Running,
     tshark: Child,
@@ -109,13 +111,13 @@ impl Live {
         let mut command = daemon.command(&[&["capture", "br0", "--write", "-"], arguments].concat()).unwrap();
         let (from, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let capture = Running::start(command.stdout(to).stderr(Stdio::null())).unwrap();
-        // As a user does: fed through a pipe, flushed after each packet.
+        // As users do: fed through a pipe, flushed after each packet.
         let mut command = Command::new("tshark");
         command.args(["-n", "-l", "-r", "-", "-T", "fields"]);
         for field in fields {
             command.args(["-e", field]);
         }
-        // It has the pipe alone, or it would not see the end.
+        // tshark alone holds the pipe's end; otherwise it would not see the end of the capture.
         let from: OwnedFd = from;
         let mut tshark = command.stdin(from).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let (send, lines) = mpsc::channel();
@@ -128,26 +130,28 @@ impl Live {
         Live { capture, tshark, lines }
     }
 
-    /// Waits for a line, while the capture goes on.
-    fn wait_for(&mut self, what: impl Fn(&str) -> bool) {
+    /// Waits for a matching line during the capture.
+    fn wait_for(&mut self, matches: impl Fn(&str) -> bool) {
         let deadline = std::time::Instant::now() + LIMIT;
         let mut last = String::new();
         while let Ok(line) =
             self.lines.recv_timeout(deadline.saturating_duration_since(std::time::Instant::now()))
         {
-            if what(&line) {
-                assert!(self.capture.ended().unwrap().is_none(), "the capture had ended");
+            if matches(&line) {
+                assert!(self.capture.ended().unwrap().is_none(), "the capture has ended");
                 return;
             }
             last = line;
         }
-        panic!("tshark did not write what it should have; last: {last}");
+        panic!("no matching line from tshark; last: {last}");
     }
 
-    /// Ends the capture; tshark ends with it and must be content.
+    /// Ends the capture; tshark must then end with success.
     fn end(mut self) {
         assert!(self.capture.terminate().unwrap().success());
-        until("tshark to end", LIMIT, || Ok(self.tshark.try_wait()?)).map(|s| assert!(s.success())).unwrap();
+        until("tshark to end", LIMIT, || Ok(self.tshark.try_wait()?))
+            .map(|status| assert!(status.success()))
+            .unwrap();
     }
 }
 
@@ -159,7 +163,7 @@ impl Drop for Live {
 }
 
 #[test]
-fn a_tap_port_is_shown_live_under_iperf3() {
+fn a_tap_port_is_captured_live_under_iperf3() {
     let _machine = exclusive();
     let (daemon, a, b) = two("");
     let arguments = ["--port", "a", "--filter", "tcp port 5201", "--snaplen", "120"];
@@ -177,7 +181,7 @@ fn a_tap_port_is_shown_live_under_iperf3() {
 }
 
 #[test]
-fn a_memif_port_is_shown_live_under_iperf3_and_with_an_ip_host() {
+fn a_memif_port_is_captured_live_under_iperf3() {
     let _machine = exclusive();
     let (daemon, a, b) = two(&config::memif("m", 0, ""));
     let stop = Arc::new(AtomicBool::new(false));
@@ -206,8 +210,8 @@ fn a_memif_port_is_shown_live_under_iperf3_and_with_an_ip_host() {
     host.join().unwrap().unwrap();
 }
 
-/// Two memif ports, and what a verifying client sends between them.
-fn verified(workers: &str, rate: f64, seconds: u64) -> (Daemon, Options) {
+/// Two memif ports, and the options of a verifying client between them.
+fn verifying_client(workers: &str, rate: f64, seconds: u64) -> (Daemon, Options) {
     let ports = config::memif("x", 0, "") + &config::memif("y", 1, "");
     let daemon = Daemon::start_with(&(config::bridge("br0", "learning") + &ports), workers).unwrap();
     let mut options = Options::new(vec![daemon.memif("memif", 0), daemon.memif("memif", 1)]);
@@ -218,11 +222,11 @@ fn verified(workers: &str, rate: f64, seconds: u64) -> (Daemon, Options) {
     (daemon, options)
 }
 
-fn everything_is_captured_once(workers: &str) {
+fn check_captured_once(workers: &str) {
     let _machine = exclusive();
-    let (daemon, mut options) = verified(workers, 2000.0, 2);
-    // One in ten may be large: 5 MB a second are captured, so a page has room for what comes while its reader stands
-    // still for over a second.
+    let (daemon, mut options) = verifying_client(workers, 2000.0, 2);
+    // At most one frame in ten is large: 5 MB a second are captured, so a page has room for a reader's stall of over a
+    // second.
     options.sizes = [["60-300"; 9].join(","), "60-9000".into()].join(",").parse().unwrap();
     options.least = 251;
     let mut capture = Capture::watching(&daemon, "all.pcapng", &[]);
@@ -233,7 +237,7 @@ fn everything_is_captured_once(workers: &str) {
     assert!(report.received() == report.sent() && report.received() > 500, "{report}");
     assert!(expected >= 2 * report.received(), "{report}");
     let fields = ["frame.interface_name", "frame.packet_flags_direction", "frame.len", "frame.cap_len"];
-    // The last packets are on their way for a moment.
+    // The last packets arrive with a short delay.
     let mut packets = Vec::new();
     until("all packets to be in the file", LIMIT, || {
         packets = tshark(&capture.file, &fields);
@@ -242,7 +246,7 @@ fn everything_is_captured_once(workers: &str) {
     .unwrap();
     let errors = capture.end();
     assert!(
-        errors.contains(&format!("{expected} packets captured, of {expected} seen; ports: 2")),
+        errors.contains(&format!("{expected} packets captured of {expected} seen, on 2 ports")),
         "{errors}"
     );
     assert_eq!(packets.len() as u64, expected);
@@ -251,42 +255,42 @@ fn everything_is_captured_once(workers: &str) {
         let of = |direction: &str| {
             packets
                 .iter()
-                .filter(|p| p[0] == name && p[1].trim_start_matches("0x0000000") == direction)
+                .filter(|packet| packet[0] == name && packet[1].trim_start_matches("0x0000000") == direction)
                 .count()
         };
         assert_eq!((of("1") as u64, of("2") as u64), (port.received(), port.delivered()), "{name}");
     }
-    assert!(packets.iter().all(|packet| packet[2] == packet[3]), "packets are whole");
+    assert!(packets.iter().all(|packet| packet[2] == packet[3]), "a packet is truncated");
 }
 
 #[test]
-fn everything_that_passes_is_captured_once() {
-    everything_is_captured_once("0");
+fn every_packet_is_captured_once() {
+    check_captured_once("0");
 }
 
 #[test]
-fn everything_that_passes_two_workers_is_captured_once() {
-    everything_is_captured_once("0-1");
+fn every_packet_of_two_workers_is_captured_once() {
+    check_captured_once("0-1");
 }
 
 #[test]
-fn a_reader_that_stops_costs_the_capture_packets_and_nobody_else() {
+fn a_stalled_reader_loses_only_captured_packets() {
     let _machine = exclusive();
-    let (daemon, options) = verified("0", 10_000.0, 3);
+    let (daemon, options) = verifying_client("0", 10_000.0, 3);
     let mut capture = Capture::watching(&daemon, "some.pcapng", &[]);
     capture.process.signal(rustix::process::Signal::STOP).unwrap();
     let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
     capture.process.signal(rustix::process::Signal::CONT).unwrap();
-    assert!(report.ok, "the data plane lost something: {report}");
+    assert!(report.ok, "the data plane lost packets: {report}");
     let counted = ["x", "y"].map(|name| daemon.port("br0", name).unwrap());
     let passed: u64 = counted.iter().map(|port| port.received() + port.delivered()).sum();
-    // Whatever was kept comes, and then what was counted.
+    // First the retained packets arrive, then the number of missed ones.
     until("the capture to notice", LIMIT, || {
-        Ok(capture.errors().contains("the capture does not keep up").then_some(()))
+        Ok(capture.errors().contains("the capture cannot keep up").then_some(()))
     })
     .unwrap();
     let mut last = 0;
-    until("the capture to have caught up", LIMIT, || {
+    until("the capture to catch up", LIMIT, || {
         let packets = tshark(&capture.file, &["frame.number"]).len();
         Ok((std::mem::replace(&mut last, packets) == packets).then_some(()))
     })
@@ -294,10 +298,10 @@ fn a_reader_that_stops_costs_the_capture_packets_and_nobody_else() {
     let errors = capture.end();
     let number = |before: &str| -> u64 {
         let words: Vec<_> = errors.split_whitespace().collect();
-        let at = words.windows(2).rposition(|w| format!("{} {}", w[0], w[1]).starts_with(before));
+        let at = words.windows(2).rposition(|pair| format!("{} {}", pair[0], pair[1]).starts_with(before));
         words[at.unwrap_or_else(|| panic!("{before}: {errors}")) - 1].parse().unwrap()
     };
-    let (shown, missed) = (number("packets captured"), number("packets are"));
+    let (shown, missed) = (number("packets captured"), number("packets missing"));
     assert_eq!(shown, tshark(&capture.file, &["frame.number"]).len() as u64);
     assert!(missed > 0);
     assert_eq!(shown + missed, passed, "{errors}");
@@ -305,7 +309,7 @@ fn a_reader_that_stops_costs_the_capture_packets_and_nobody_else() {
 }
 
 #[test]
-fn filter_direction_snap_length_and_count() {
+fn filter_direction_snap_length_and_count_apply() {
     let (daemon, a, _b) = two("");
     ping(&a, "10.79.0.2", 1);
     let arguments =
@@ -313,11 +317,11 @@ fn filter_direction_snap_length_and_count() {
     let mut capture = Capture::watching(&daemon, "three.pcapng", &arguments);
     ping(&a, "10.79.0.2", 20);
     let errors = capture.ended();
-    assert!(errors.contains("3 packets captured, of "), "{errors}");
+    assert!(errors.contains("3 packets captured of "), "{errors}");
     let fields = ["frame.interface_name", "frame.len", "frame.cap_len", "icmp.type", "frame.comment"];
     assert_eq!(tshark(&capture.file, &fields), vec![["a", "98", "60", "8", "in a, out b"]; 3]);
 
-    // The other way: replies only, at the other port's end.
+    // The other direction: replies only, at the other port.
     let arguments =
         ["--port", "b", "--direction", "in", "--filter", "icmp[icmptype] = icmp-echoreply", "--count", "2"];
     let mut capture = Capture::watching(&daemon, "replies.pcapng", &arguments);
@@ -326,21 +330,21 @@ fn filter_direction_snap_length_and_count() {
     let fields = ["frame.interface_name", "ip.src", "icmp.type"];
     assert_eq!(tshark(&capture.file, &fields), vec![["b", "10.79.0.2", "0"]; 2]);
 
-    // In lines, for people and for programs.
+    // As text and as JSON.
     let mut command = daemon.command(&["capture", "br0", "--filter", "icmp", "--count", "2"]).unwrap();
-    let people = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
+    let text_capture = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
     let mut command =
         daemon.command(&["capture", "br0", "--filter", "icmp", "--count", "1", "--json"]).unwrap();
-    let programs = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
+    let json_capture = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null())).unwrap();
     wait_observers(&daemon, 2);
     let pings = a.start(&["ping", "-q", "-i", "0.1", "-c", "200", "10.79.0.2"]).unwrap();
-    let text = people.output().unwrap();
+    let text = text_capture.output().unwrap();
     assert!(
         text.contains(" a in  ") && text.contains(" IPv4 10.79.0.1 > 10.79.0.2 ICMP, 98 bytes (in a, out b)"),
         "{text}"
     );
     assert_eq!(text.lines().count(), 2, "{text}");
-    let json: serde_json::Value = serde_json::from_str(&programs.output().unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json_capture.output().unwrap()).unwrap();
     assert_eq!((&json["length"], &json["drop_reason"]), (&98.into(), &"".into()), "{json}");
     drop(pings);
 }
@@ -349,7 +353,7 @@ fn filter_direction_snap_length_and_count() {
 fn drops_are_shown_with_their_reason() {
     let (daemon, a, _b) = two(&config::memif("m", 0, ""));
     ping(&a, "10.79.0.2", 1);
-    // A destination behind a port that takes short packets only, one whose VLAN is not that of the sender.
+    // A destination port with a small MTU, and one outside the sender's VLAN.
     daemon.run(&["port", "set", "br0", "b", "--mtu", "500"]).unwrap();
     let mut capture = Capture::watching(&daemon, "long.pcapng", &["--filter", "icmp", "--count", "2"]);
     a.run(&["ping", "-q", "-c", "1", "-W", "1", "-s", "1000", "10.79.0.2"]).unwrap_err();
@@ -366,15 +370,15 @@ fn drops_are_shown_with_their_reason() {
 }
 
 #[test]
-fn a_ring_of_files() {
+fn a_file_ring_keeps_the_newest_packets() {
     let (daemon, a, _b) = two("");
     ping(&a, "10.79.0.2", 1);
-    // Questions only, whose numbers are in order: into the switch and out of it, until the 200th.
-    let questions = "icmp[icmptype] = icmp-echo";
-    let ring = ["--ring-size", "16K", "--ring-files", "3", "--filter", questions, "--count", "400"];
+    // Requests only, whose numbers are in order, received and delivered, until the 200th.
+    let requests = "icmp[icmptype] = icmp-echo";
+    let ring = ["--ring-size", "16K", "--ring-files", "3", "--filter", requests, "--count", "400"];
     let mut capture = Capture::to_file(&daemon, "ring.pcapng", &ring);
     let first = daemon.folder().join("ring-0000.pcapng");
-    until("the capture to watch", LIMIT, || {
+    until("the capture to start", LIMIT, || {
         Ok(std::fs::metadata(&first).is_ok_and(|meta| meta.len() > 100).then_some(()))
     })
     .unwrap();
@@ -389,7 +393,7 @@ fn a_ring_of_files() {
         numbers.extend(packets.iter().map(|packet| packet[0].parse::<u32>().unwrap()));
     }
     assert!(!daemon.folder().join("ring-0003.pcapng").exists());
-    // The oldest were overwritten; the newest are all there.
+    // The oldest files were overwritten; the newest packets are complete.
     numbers.sort_unstable();
     numbers.dedup();
     assert!(numbers[0] > 1 && *numbers.last().unwrap() == 200, "{numbers:?}");
@@ -397,11 +401,11 @@ fn a_ring_of_files() {
 }
 
 #[test]
-fn captures_come_and_go_and_end_with_their_bridge() {
+fn captures_end_with_their_bridge() {
     let (daemon, a, _b) = two("");
     ping(&a, "10.79.0.2", 1);
     for _ in 0..5 {
-        // Killed, not ended.
+        // Killed, not terminated.
         let mut capture = Capture::watching(&daemon, "x.pcapng", &[]);
         ping(&a, "10.79.0.2", 5);
         capture.process.kill().unwrap();
@@ -413,13 +417,13 @@ fn captures_come_and_go_and_end_with_their_bridge() {
     daemon.run(&["bridge", "del", "br0"]).unwrap();
     assert_eq!(capture.process.wait(LIMIT).unwrap().code(), Some(1));
     let errors = capture.errors();
-    assert!(errors.contains("bridge \"br0\" was removed, and with it the capture ended"), "{errors}");
+    assert!(errors.contains("the capture ended because bridge \"br0\" was removed"), "{errors}");
     tshark(&capture.file, &["frame.number"]);
 }
 
-/// A capture that is killed, and one whose reader goes away, leave nothing behind in the switch.
+/// The switch forgets a killed capture and one whose reader has gone.
 #[test]
-fn captures_that_die_are_forgotten() {
+fn dead_captures_are_removed() {
     let (daemon, a, _b) = two("");
     let wait_for = |count| wait_observers(&daemon, count);
     let mut killed = Capture::watching(&daemon, "killed.pcapng", &[]);
@@ -440,7 +444,7 @@ fn captures_that_die_are_forgotten() {
 }
 
 #[test]
-fn a_port_that_comes_later_is_captured_too() {
+fn a_port_added_later_is_captured() {
     let (daemon, a, _b) = two("");
     let mut capture = Capture::watching(&daemon, "late.pcapng", &["--filter", "arp or icmp"]);
     let late = Netns::new().unwrap();
@@ -448,16 +452,16 @@ fn a_port_that_comes_later_is_captured_too() {
     let port = ["port", "add", "br0", "late", "--type", "tap", "--interface", &interface, "--netns", &netns];
     daemon.run(&[&port[..], &["--addresses", "10.79.0.9/24"]].concat()).unwrap();
     ping(&a, "10.79.0.9", 3);
-    until("its packets", LIMIT, || {
+    until("the new port's packets", LIMIT, || {
         let packets = tshark(&capture.file, &["frame.interface_name", "frame.comment"]);
-        Ok(packets.iter().any(|p| p[0] == "late" && p[1] == "in late, out a").then_some(()))
+        Ok(packets.iter().any(|packet| packet[0] == "late" && packet[1] == "in late, out a").then_some(()))
     })
     .unwrap();
     capture.end();
 }
 
 #[test]
-fn what_cannot_be_captured_is_refused_with_a_reason() {
+fn invalid_captures_are_refused_with_the_reason() {
     let (daemon, _a, _b) = two("");
     let refused = |arguments: &[&str]| {
         let output = daemon.cli(&[&["capture"], arguments].concat()).unwrap();
@@ -470,7 +474,10 @@ fn what_cannot_be_captured_is_refused_with_a_reason() {
         (&["br0", "--filter", "tcp prot 80"], "--filter `tcp prot 80`: "),
         (&["br0", "--filter", "tcp prot 80"], "`man 7 pcap-filter` describes the language"),
         (&["br0", "--write", "/no/such/folder/x"], "cannot write /no/such/folder/x: No such file"),
-        (&["br0", "--write", "-", "--ring-size", "1M", "--ring-files", "2"], "a ring of files cannot go to"),
+        (
+            &["br0", "--write", "-", "--ring-size", "1M", "--ring-files", "2"],
+            "a ring of files cannot be written to standard output",
+        ),
         (&["br0", "--write", "/dev/full"], "No space left on device"),
     ] {
         let errors = refused(arguments);

@@ -1,32 +1,33 @@
-//! Everything at once: honest and hostile clients, reconfiguration, other logics, captures, traces and restarts in random
-//! order, for 20 s, or 30 minutes where long runs are wanted, while two pairs of bystanders verify each packet that they
-//! exchange.
+//! All at once: correct and hostile clients, reconfiguration, other logics, captures, traces and restarts in random
+//! order, for 20 s, or 30 minutes in long runs, while two pairs of bystanders verify each packet that they exchange.
 //!
-//! What is done, and with what pauses, follows from a seed alone; each step is printed. `MSWITCH_SEED` gives the seed; without
-//! it, it is 1, and 1, 2 and 3 one after another in long runs. The daemon runs in a memory cgroup: memory that it keeps of
-//! clients ends it, and thereby the test. Left out is the attack by a thread that punches its memory and hardly ever runs
-//! (`attacks` has it): while it goes on, no process that touches the memory can end, which is the kernel's doing.
+//! The steps and their pauses follow from a seed alone; each step is printed. `MSWITCH_SEED` sets the seed; the default
+//! is 1, and in long runs 1, 2 and 3 in turn. The daemon runs in a memory cgroup: if it leaks clients' memory, it is
+//! killed and the test fails. The attack by a thread that punches its memory and hardly ever runs is left out
+//! (`attacks` has it): while it goes on, the kernel lets no process that touches the memory end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bench::port::{Device, PortSpec};
-use e2e::judges::{Bystanders, Footprint};
+use e2e::impact::{Bystanders, Footprint};
 use e2e::{Cgroup, Daemon, Running, config, exclusive, long, seconds};
 use fastrand::Rng;
 
-/// What the daemon may use: attacks have it touch 2 GiB of a client's memory for the first time, which it pays for.
+/// Memory limit of the daemon: attacks make it touch 2 GiB of a client's memory first, which is charged to it.
 const MEMORY: u64 = 3 << 30;
-/// What the allocator keeps beyond a tenth of what the daemon began with: captures of a flood settle at 75 MiB, however many.
+/// Memory that the allocator keeps beyond a tenth of the initial footprint: captures of a flood settle at 75 MiB,
+/// however many.
 const SLACK: u64 = 128 << 20;
-/// Of an attacker's port: its packets to unknown stations go to everybody, whose rings are not made for that.
+/// Limit of an attacker's port: its packets to unknown stations are flooded to all ports, whose rings are not sized for
+/// them.
 const STORM: &str = "storm-unknown = \"1000pps\"\n";
-/// Time in which a command is done, and the daemon ends.
+/// Time allowed for a command and for the end of the daemon.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Ports that come and go.
+/// Ports that are added and deleted.
 const PORTS: usize = 4;
-/// Longest pause between two steps, milliseconds.
+/// Longest pause between two steps, in milliseconds.
 const PAUSE: u64 = 600;
 
 const ATTACKS: [&str; 29] = [
@@ -62,21 +63,21 @@ const ATTACKS: [&str; 29] = [
 ];
 const KINDS: [&str; 2] = ["memif", "vhost-user"];
 
-/// One step. Ports and kinds are numbers.
+/// One step. Ports and kinds are given by index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Action {
-    /// An attacker takes the place of the one before.
+    /// Start an attacker in place of the previous one.
     Attack {
         attack: &'static str,
         kind: usize,
     },
-    /// The attacker is killed.
+    /// Kill the attacker.
     Kill {
         kind: usize,
     },
-    /// Two honest clients come, or go.
-    Honest {
-        come: bool,
+    /// Connect or disconnect two correct clients.
+    Extra {
+        connect: bool,
     },
     AddPort {
         port: usize,
@@ -88,32 +89,32 @@ enum Action {
     DeletePort {
         port: usize,
     },
-    /// The logic is replaced.
+    /// Replace the logic.
     Logic {
         share: u32,
     },
-    /// A capture of so many packets begins; the one before is killed.
+    /// Start a capture of this many packets, and kill the previous one.
     Capture {
         packets: u32,
     },
     Trace,
     Flush,
-    /// The daemon is stopped, or killed, and started.
+    /// Terminate or kill the daemon, and restart it.
     Restart {
         kill: bool,
     },
 }
 
-/// What is done, and the pause after it: a function of the seed.
+/// Sequence of steps and pauses, determined by the seed.
 struct Plan {
     random: Rng,
     ports: [bool; PORTS],
-    honest: bool,
+    extra: bool,
 }
 
 impl Plan {
     fn new(seed: u64) -> Plan {
-        Plan { random: Rng::with_seed(seed), ports: [false; PORTS], honest: false }
+        Plan { random: Rng::with_seed(seed), ports: [false; PORTS], extra: false }
     }
 }
 
@@ -134,8 +135,8 @@ impl Iterator for Plan {
             0..30 => Action::Attack { attack: ATTACKS[random.usize(..ATTACKS.len())], kind },
             30..40 => Action::Kill { kind },
             40..48 => {
-                self.honest = !self.honest;
-                Action::Honest { come: self.honest }
+                self.extra = !self.extra;
+                Action::Extra { connect: self.extra }
             }
             48..68 => match (self.ports[port], random.bool()) {
                 (false, _) => {
@@ -153,7 +154,7 @@ impl Iterator for Plan {
             84..90 => Action::Trace,
             90..93 => Action::Flush,
             _ => {
-                // Those that were added last until then.
+                // Ports added at run time end with the daemon.
                 self.ports = [false; PORTS];
                 Action::Restart { kill: random.bool() }
             }
@@ -162,17 +163,17 @@ impl Iterator for Plan {
     }
 }
 
-/// The machine under chaos.
+/// The daemon and all clients.
 struct Chaos {
     daemon: Daemon,
     group: Cgroup,
     pairs: Vec<Bystanders>,
-    honest: Option<Bystanders>,
+    extra: Option<Bystanders>,
     attackers: [Option<Killed>; KINDS.len()],
     capture: Option<Killed>,
 }
 
-/// A program that is killed when it is dropped.
+/// A process killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -196,9 +197,9 @@ impl Chaos {
             + &config::vhost_user("bad", STORM)
             + &config::memif("feed-memif", 3, "")
             + &config::memif("feed", 4, "")
-            + &config::memif("honest", 5, "")
-            + &config::vhost_user("vhonest", "")
-            // What is for attackers stays away from the others while their ports are down.
+            + &config::memif("extra", 5, "")
+            + &config::vhost_user("vextra", "")
+            // The attackers' packets are not flooded while their ports are down.
             + &station("02:00:00:00:0b:01", "bad-memif")
             + &station("02:00:00:00:0b:02", "bad")
             + &station("02:00:00:00:0f:01", "feed-memif")
@@ -211,10 +212,10 @@ impl Chaos {
             Bystanders::start("vhost-user", front_end(&daemon, "vleft"), front_end(&daemon, "vright"))
                 .unwrap(),
         ];
-        Chaos { daemon, group, pairs, honest: None, attackers: [None, None], capture: None }
+        Chaos { daemon, group, pairs, extra: None, attackers: [None, None], capture: None }
     }
 
-    /// Runs the command line client, which must be done within the limit, and succeed.
+    /// Runs the command line client, which must succeed within the limit.
     fn command(&self, arguments: &[&str]) {
         let mut command = self.daemon.command(arguments).unwrap();
         let mut client = Running::start(command.stdout(Stdio::null())).unwrap();
@@ -232,11 +233,11 @@ impl Chaos {
                 self.attackers[*kind] = Some(Killed(command.spawn().unwrap()));
             }
             Action::Kill { kind } => self.attackers[*kind] = None,
-            Action::Honest { come: true } => {
-                let (left, right) = (self.daemon.memif("memif", 5), front_end(&self.daemon, "vhonest"));
-                self.honest = Some(Bystanders::start("the honest clients", left, right).unwrap());
+            Action::Extra { connect: true } => {
+                let (left, right) = (self.daemon.memif("memif", 5), front_end(&self.daemon, "vextra"));
+                self.extra = Some(Bystanders::start("the additional clients", left, right).unwrap());
             }
-            Action::Honest { come: false } => self.dismiss(),
+            Action::Extra { connect: false } => self.dismiss(),
             Action::AddPort { port } => {
                 let (name, id) = (name(*port), (10 + port).to_string());
                 let socket = self.daemon.path(if port % 2 == 0 { "memif" } else { &name });
@@ -284,14 +285,14 @@ impl Chaos {
         self.pairs.iter().for_each(|pair| pair.recover().unwrap());
     }
 
-    /// Sends the honest clients away, who lost nothing.
+    /// Disconnects the additional clients, which must have lost nothing.
     fn dismiss(&mut self) {
-        if let Some(pair) = self.honest.take() {
+        if let Some(pair) = self.extra.take() {
             pair.finish().unwrap();
         }
     }
 
-    /// SIGTERM ends the daemon, whatever goes on.
+    /// SIGTERM ends the daemon in every state.
     fn end(&mut self) {
         let start = Instant::now();
         let status = self.daemon.terminate().unwrap();
@@ -328,14 +329,14 @@ fn front_end(daemon: &Daemon, port: &str) -> PortSpec {
 }
 
 #[test]
-fn a_plan_follows_from_its_seed() {
+fn a_plan_is_determined_by_its_seed() {
     let steps = |seed| Plan::new(seed).take(1_000).collect::<Vec<_>>();
     assert_eq!(steps(1), steps(1));
     assert_ne!(steps(1), steps(2));
 }
 
 #[test]
-fn bystanders_notice_nothing_but_restarts() {
+fn only_restarts_disturb_bystanders() {
     let _machine = exclusive();
     let given =
         std::env::var("MSWITCH_SEED").ok().map(|seed| seed.parse().expect("MSWITCH_SEED is a number"));

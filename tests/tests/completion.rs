@@ -1,4 +1,4 @@
-//! Completion at a TAB, as bash, zsh and fish ask for it, beside a running daemon and without one.
+//! Shell completion in bash, zsh and fish, with a running daemon and without one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Time for a shell, and for the daemon's half a second, on a machine that is busy with other tests.
+/// Time allowed for a shell and the daemon's half second, on a machine busy with other tests.
 const QUICK: Duration = Duration::from_secs(10);
 
-/// What a shell does at a TAB: loads the script as users do, and completes `$LINE`.
+/// Completes `$LINE` as a shell does at a TAB, with the script loaded as users load it.
 const BASH: &str = r#"
     source <(mswitch completion bash)
     COMP_LINE=$LINE COMP_POINT=${#LINE}
@@ -25,7 +25,7 @@ const BASH: &str = r#"
     _mswitch mswitch "${LINE##*[ =:]}" ''
     printf '%s\n' "${COMPREPLY[@]}""#;
 const ZSH: &str = r#"
-    # The completion system needs a terminal; what it would be told is printed instead.
+    # The completion system needs a terminal; its input is printed instead.
     compdef() { : }
     _describe() { print -rl -- ${(P)3} }
     source <(mswitch completion zsh)
@@ -57,7 +57,7 @@ impl Shell<'_> {
         command.env("MSWITCH_SOCKET", self.socket).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// The candidates, which come without a word on standard error.
+    /// Completes a line and returns the candidates; standard error must be empty.
     fn candidates(&self, line: &str) -> Vec<String> {
         let output = self.output(line);
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{}: {line}", self.program);
@@ -65,14 +65,16 @@ impl Shell<'_> {
         text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Waits for candidates: the daemon may be starved for longer than a TAB waits.
+    /// Waits for these candidates: on a busy machine, the daemon may not answer within the time limit of one TAB.
     fn completes(&self, line: &str, wanted: &[&str]) {
         let mut last = Vec::new();
         let found = until("candidates", LIMIT, || {
             last = self.candidates(line);
             Ok((last == wanted).then_some(()))
         });
-        found.unwrap_or_else(|error| panic!("{error}: {}: `{line}`: {last:?}, not {wanted:?}", self.program));
+        found.unwrap_or_else(|error| {
+            panic!("{error}: {}: `{line}`: found {last:?}, expected {wanted:?}", self.program)
+        });
     }
 }
 
@@ -103,7 +105,7 @@ fn bash_completes_names_of_the_running_daemon() {
         ("mswitch port show br0 ", &["up", "vm1", "vm2"]),
         ("mswitch port show lab p", &["probe"]),
         ("mswitch port show br0 --j", &["--json"]),
-        // A new port has a name of its own, the one beside it has not.
+        // A new port's name is not completed.
         ("mswitch port add br0 v", &[]),
         ("mswitch capture br0 --port v", &["vm1", "vm2"]),
         ("mswitch capture br0 --port=v", &["vm1", "vm2"]),
@@ -136,9 +138,9 @@ fn bash_completes_names_of_the_running_daemon() {
     }
 }
 
-/// A module names its parameters and commands itself.
+/// A module describes its parameters and commands itself.
 #[test]
-fn bash_completes_what_a_module_describes() {
+fn bash_completes_parameters_and_commands_of_a_module() {
     let daemon = daemon();
     let module = modules::native("examples/modules/learning.c", daemon.folder(), &[]).unwrap();
     daemon.run(&["logic", "set", "lab", &module]).unwrap();
@@ -183,9 +185,9 @@ fn zsh_and_fish_complete_with_descriptions() {
     fish.completes("mswitch fdb fl", &["flush\tForget learned addresses"]);
 }
 
-/// `--socket` on the line names the daemon to ask, before the environment does.
+/// `--socket` on the line takes precedence over the environment.
 #[test]
-fn the_socket_on_the_line_is_asked() {
+fn the_socket_on_the_line_takes_precedence() {
     let daemon = daemon();
     let line = format!("mswitch --socket {} bridge show l", daemon.path("ctl"));
     Shell::bash("/nowhere/mswitch.sock").completes(&line, &["lab"]);
@@ -202,13 +204,13 @@ fn without_an_answer_completion_is_silent_and_quick() {
     };
     let daemon = daemon();
     let socket = daemon.path("ctl");
-    // A daemon that accepts and does not answer.
+    // A daemon that accepts connections but does not answer.
     let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     quickly(&socket);
     kill_process(pid, Signal::CONT).unwrap();
     drop(daemon);
-    // No daemon at all.
+    // No daemon.
     assert!(!Path::new(&socket).exists());
     quickly(&socket);
 }

@@ -1,5 +1,5 @@
-//! Random edits through the file, the API and the command line end in what they say, whatever ran before, while a pair
-//! of ports that no edit names loses nothing.
+//! Random edits through the file, the API and the command line lead to the configuration that they describe, from any
+//! previous state, while a pair of ports outside all edits loses nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -20,17 +20,17 @@ const BRIDGES: [&str; 3] = ["x0", "x1", "x2"];
 const PORTS: [&str; 4] = ["p0", "p1", "p2", "p3"];
 const VLANS: [&str; 4] = ["transparent", "access:7", "trunk:7,9-12", "trunk:all,native:7"];
 const MIRRORS: [&str; 2] = ["m0", "m1"];
-/// Where mirrors copy to.
+/// Target port of mirrors.
 const WATCHER: &str = "p3";
 const STATIONS: [&str; 3] = ["02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"];
 
-/// What a port plugs in.
+/// Type of a port.
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
     Memif,
-    /// A TAP in the namespace that is there from the beginning.
+    /// A TAP in the namespace that exists from the start.
     Tap,
-    /// A TAP in the namespace that is made only at the end of a sequence.
+    /// A TAP in the namespace that is created only at the end of a sequence.
     Later,
 }
 
@@ -47,21 +47,21 @@ struct Bridge {
     logic: &'static str,
     ageing: Option<u32>,
     ports: BTreeMap<&'static str, Port>,
-    /// VLAN and address of static stations, and their ports.
+    /// Ports of static stations by VLAN and address.
     stations: BTreeMap<(u16, &'static str), &'static str>,
-    /// The port of each mirror, whose packets go to the last port, tagged.
+    /// Source port of each mirror, whose target is `WATCHER`, with tagged copies.
     mirrors: BTreeMap<&'static str, &'static str>,
 }
 
 impl Bridge {
-    /// What goes with a port.
-    fn forget(&mut self, port: &str) {
+    /// Removes the dependents of a port.
+    fn remove_dependents(&mut self, port: &str) {
         self.stations.retain(|_, at| *at != port);
         self.mirrors.retain(|_, from| *from != port && port != WATCHER);
     }
 }
 
-/// What is wanted, as plainly as it can be said.
+/// The desired configuration.
 type Model = BTreeMap<&'static str, Bridge>;
 
 /// A change.
@@ -79,7 +79,7 @@ enum Edit {
     DelStation(&'static str, (u16, &'static str)),
 }
 
-/// How a change is asked for.
+/// Interface through which a change is requested.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     CommandLine,
@@ -101,10 +101,10 @@ fn random_port(rng: &mut Rng, later: bool) -> Port {
     Port { kind, up: rng.u32(0..4) > 0, mtu: pick(rng, &[0, 1280, 1500, 9000]), vlan: pick(rng, &VLANS) }
 }
 
-/// A change that the model allows, and the model after it. What has a MAC table is asked before a station is added.
+/// Makes a random change that the model allows. Stations are added only to logics with a MAC table.
 fn random_edit(rng: &mut Rng, model: &mut Model, later: bool) -> Option<Edit> {
     let bridge = pick(rng, &BRIDGES);
-    let Some(there) = model.get_mut(bridge) else {
+    let Some(existing) = model.get_mut(bridge) else {
         let (ports, stations, mirrors) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         model.insert(bridge, Bridge { logic: "learning", ageing: None, ports, stations, mirrors });
         return Some(Edit::AddBridge(bridge));
@@ -118,59 +118,63 @@ fn random_edit(rng: &mut Rng, model: &mut Model, later: bool) -> Option<Edit> {
             Some(Edit::DelBridge(bridge))
         }
         1 => {
-            there.logic = pick(rng, &["learning", "static"]);
-            there.ageing = (there.logic == "learning" && rng.bool()).then(|| rng.u32(1..1000));
-            Some(Edit::Logic(bridge, there.logic, there.ageing))
+            existing.logic = pick(rng, &["learning", "static"]);
+            existing.ageing = (existing.logic == "learning" && rng.bool()).then(|| rng.u32(1..1000));
+            Some(Edit::Logic(bridge, existing.logic, existing.ageing))
         }
-        2 | 3 if there.ports.contains_key(port) => {
-            there.ports.remove(port);
-            there.forget(port);
+        2 | 3 if existing.ports.contains_key(port) => {
+            existing.ports.remove(port);
+            existing.remove_dependents(port);
             Some(Edit::DelPort(bridge, port))
         }
-        4 | 5 if there.logic == "learning" && there.ports.contains_key(port) => {
-            there.stations.insert(station, port);
+        4 | 5 if existing.logic == "learning" && existing.ports.contains_key(port) => {
+            existing.stations.insert(station, port);
             Some(Edit::AddStation(bridge, station, port))
         }
-        6 if there.logic == "learning" && there.stations.contains_key(&station) => {
-            there.stations.remove(&station);
+        6 if existing.logic == "learning" && existing.stations.contains_key(&station) => {
+            existing.stations.remove(&station);
             Some(Edit::DelStation(bridge, station))
         }
-        7 if there.mirrors.contains_key(mirror) => {
-            there.mirrors.remove(mirror);
+        7 if existing.mirrors.contains_key(mirror) => {
+            existing.mirrors.remove(mirror);
             Some(Edit::DelMirror(bridge, mirror))
         }
-        7 | 8 if port != WATCHER && there.ports.contains_key(port) && there.ports.contains_key(WATCHER) => {
-            if there.mirrors.contains_key(mirror) {
+        7 | 8
+            if port != WATCHER
+                && existing.ports.contains_key(port)
+                && existing.ports.contains_key(WATCHER) =>
+        {
+            if existing.mirrors.contains_key(mirror) {
                 return None;
             }
-            there.mirrors.insert(mirror, port);
+            existing.mirrors.insert(mirror, port);
             Some(Edit::AddMirror(bridge, mirror, port))
         }
         2..=8 => None,
-        _ => match there.ports.get_mut(port) {
-            Some(port_there) => {
+        _ => match existing.ports.get_mut(port) {
+            Some(existing_port) => {
                 let new = random_port(rng, false);
-                (port_there.up, port_there.mtu, port_there.vlan) = (new.up, new.mtu, new.vlan);
+                (existing_port.up, existing_port.mtu, existing_port.vlan) = (new.up, new.mtu, new.vlan);
                 Some(Edit::SetPort(bridge, port, new.up, new.mtu, new.vlan))
             }
             None => {
                 let new = random_port(rng, later);
-                there.ports.insert(port, new.clone());
+                existing.ports.insert(port, new.clone());
                 Some(Edit::AddPort(bridge, port, new))
             }
         },
     }
 }
 
-/// The daemon under test and the ways to it.
+/// The daemon under test and the interfaces to it.
 struct Rig {
     daemon: Daemon,
-    here: Netns,
-    /// Name of a namespace that does not exist until it is made.
+    netns: Netns,
+    /// Name of a namespace that is created later.
     later: String,
     runtime: Runtime,
     client: Client,
-    /// Makes interface names of this rig unlike all others.
+    /// Part of the interface names that is unique to this rig.
     tag: String,
 }
 
@@ -182,29 +186,29 @@ impl Rig {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let client = runtime.block_on(connect(Path::new(&daemon.path("ctl")))).unwrap();
-        let (here, later, tag) = (Netns::new().unwrap(), unique("la"), unique("i"));
-        Rig { daemon, here, later, runtime, client, tag }
+        let (netns, later, tag) = (Netns::new().unwrap(), unique("la"), unique("i"));
+        Rig { daemon, netns, later, runtime, client, tag }
     }
 
     fn interface(&self, bridge: &str, port: &str) -> String {
         format!("{}{bridge}{port}", self.tag)
     }
 
-    /// The options of a port's type.
+    /// Type-specific options of a port.
     fn options(&self, bridge: &str, name: &str, port: &Port) -> Vec<(&'static str, String)> {
         let netns = match port.kind {
             Kind::Memif => {
-                let id = 10 * BRIDGES.iter().position(|b| *b == bridge).unwrap()
-                    + PORTS.iter().position(|p| *p == name).unwrap();
+                let id = 10 * BRIDGES.iter().position(|other| *other == bridge).unwrap()
+                    + PORTS.iter().position(|other| *other == name).unwrap();
                 return vec![("path", self.daemon.path("more")), ("id", id.to_string())];
             }
-            Kind::Tap => self.here.name().to_owned(),
+            Kind::Tap => self.netns.name().to_owned(),
             Kind::Later => self.later.clone(),
         };
         vec![("interface", self.interface(bridge, name)), ("netns", netns)]
     }
 
-    /// The whole configuration, written by hand.
+    /// The whole configuration as TOML.
     fn toml(&self, model: &Model) -> String {
         let mut text = config::bridge("keep", "learning")
             + &config::memif("a", 0, "").replace("{dir}", &self.daemon.folder().display().to_string())
@@ -250,7 +254,7 @@ impl Rig {
         path
     }
 
-    /// Makes a change. `after` is the model with it.
+    /// Makes a change. `after` is the model that includes it.
     fn make(&mut self, edit: &Edit, way: Way, after: &Model) {
         match way {
             Way::CommandLine => self.make_by_command_line(edit),
@@ -258,11 +262,11 @@ impl Rig {
             Way::Apply => {
                 let path = self.write(after);
                 let applied = self.daemon.cli(&["config", "apply", &path]).unwrap();
-                // Something may be in trouble, and is then told; nothing else is wrong.
-                let complaint = String::from_utf8_lossy(&applied.stderr).into_owned();
+                // Errors about the missing namespace are expected; others are not.
+                let errors = String::from_utf8_lossy(&applied.stderr).into_owned();
                 assert!(
-                    applied.status.success() || complaint.lines().all(|l| l.contains(&self.later)),
-                    "{complaint}"
+                    applied.status.success() || errors.lines().all(|line| line.contains(&self.later)),
+                    "{errors}"
                 );
             }
             Way::Hangup => {
@@ -346,7 +350,7 @@ impl Rig {
         };
         let options = options.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let client = &mut self.client;
-        let made = self.runtime.block_on(async {
+        let reply = self.runtime.block_on(async {
             match edit.clone() {
                 Edit::AddBridge(name) => {
                     client
@@ -432,10 +436,10 @@ impl Rig {
                 }
             }
         });
-        made.unwrap_or_else(|status| panic!("{edit:?}: {status}"));
+        reply.unwrap_or_else(|status| panic!("{edit:?}: {status}"));
     }
 
-    /// Compares what runs with the model.
+    /// Compares the running configuration with the model.
     fn check(&self, model: &Model) {
         let ports = self.daemon.json(&["port", "list"]).unwrap();
         let ports: BTreeMap<(String, String), Value> = ports["ports"]
@@ -463,7 +467,7 @@ impl Rig {
             if port.kind == Kind::Tap {
                 assert_eq!(runs["link"], if port.up { "up" } else { "down" }, "{runs}");
                 let path = format!("/sys/class/net/{}/mtu", self.interface(bridge, name));
-                let mtu = self.here.run(&["cat", &path]).unwrap();
+                let mtu = self.netns.run(&["cat", &path]).unwrap();
                 assert_eq!(mtu.trim(), if port.mtu == 0 { "1500".into() } else { port.mtu.to_string() });
             }
         }
@@ -471,9 +475,9 @@ impl Rig {
 
         let bridges = self.daemon.json(&["bridge", "list"]).unwrap();
         let bridges: Vec<_> =
-            bridges["bridges"].as_array().unwrap().iter().filter(|b| b["name"] != "keep").collect();
+            bridges["bridges"].as_array().unwrap().iter().filter(|bridge| bridge["name"] != "keep").collect();
         assert_eq!(
-            bridges.iter().map(|b| text(&b["name"])).collect::<Vec<_>>(),
+            bridges.iter().map(|bridge| text(&bridge["name"])).collect::<Vec<_>>(),
             model.keys().copied().collect::<Vec<_>>()
         );
         for (runs, (name, wanted)) in bridges.iter().zip(model) {
@@ -482,10 +486,13 @@ impl Rig {
                 .as_array()
                 .unwrap()
                 .iter()
-                .map(|m| (text(&m["name"]), text(&m["from"][0])))
+                .map(|mirror| (text(&mirror["name"]), text(&mirror["from"][0])))
                 .collect();
-            let expected: Vec<_> =
-                wanted.mirrors.iter().map(|(n, from)| ((*n).to_owned(), (*from).to_owned())).collect();
+            let expected: Vec<_> = wanted
+                .mirrors
+                .iter()
+                .map(|(mirror, from)| ((*mirror).to_owned(), (*from).to_owned()))
+                .collect();
             assert_eq!(found, expected, "bridge {name}");
             assert_eq!(runs["logic"]["name"], wanted.logic, "{runs}");
             if wanted.logic == "learning" {
@@ -495,7 +502,9 @@ impl Rig {
                 let entries =
                     entries["entries"].as_array().unwrap().iter().filter(|entry| entry["static"] == true);
                 let found: BTreeMap<(u64, String), String> = entries
-                    .map(|e| ((e["vlan"].as_u64().unwrap(), text(&e["mac"])), text(&e["port"])))
+                    .map(|entry| {
+                        ((entry["vlan"].as_u64().unwrap(), text(&entry["mac"])), text(&entry["port"]))
+                    })
                     .collect();
                 let stations = wanted.stations.iter();
                 let stations: BTreeMap<(u64, String), String> = stations
@@ -505,11 +514,11 @@ impl Rig {
             }
         }
         let path = self.write(model);
-        assert_eq!(self.daemon.run(&["config", "diff", &path]).unwrap(), "nothing differs\n");
+        assert_eq!(self.daemon.run(&["config", "diff", &path]).unwrap(), "no differences\n");
     }
 
-    /// What could not be opened says so, and heals when its namespace comes.
-    fn heal(&mut self, model: &mut Model) {
+    /// Ports with a missing namespace report it, and recover when the namespace is created.
+    fn create_missing_namespace(&mut self, model: &mut Model) {
         let waiting: Vec<(&str, &str, bool)> = model
             .iter()
             .flat_map(|(bridge, it)| it.ports.iter().map(move |(port, it)| (*bridge, *port, it)))
@@ -525,17 +534,18 @@ impl Rig {
         }
         output("ip", &["netns", "add", &self.later]).unwrap();
         for (bridge, port, up) in waiting {
-            until(&format!("port {port} of {bridge} to heal"), LIMIT, || {
+            until(&format!("port {port} of {bridge} to recover"), LIMIT, || {
                 let found = self.daemon.port(bridge, port)?;
-                let made = !found.reason().contains(&self.later) && found.is_up() == up;
-                let there = output("ip", &["-n", &self.later, "link", "show", &self.interface(bridge, port)]);
-                Ok((made && there.is_ok()).then_some(()))
+                let recovered = !found.reason().contains(&self.later) && found.is_up() == up;
+                let existing =
+                    output("ip", &["-n", &self.later, "link", "show", &self.interface(bridge, port)]);
+                Ok((recovered && existing.is_ok()).then_some(()))
             })
             .unwrap();
             self.make_by_api(&Edit::DelPort(bridge, port));
             let bridge = model.get_mut(bridge).unwrap();
             bridge.ports.remove(port);
-            bridge.forget(port);
+            bridge.remove_dependents(port);
         }
         output("ip", &["netns", "del", &self.later]).unwrap();
     }
@@ -554,7 +564,7 @@ fn kind(port: &Port) -> &'static str {
 }
 
 #[test]
-fn random_edits_converge_and_hurt_nobody() {
+fn random_edits_converge_without_disturbing_others() {
     let _machine = exclusive();
     let mut rig = Rig::new();
     let mut options = Options::new(vec![rig.daemon.memif("memif", 0), rig.daemon.memif("memif", 1)]);
@@ -572,8 +582,8 @@ fn random_edits_converge_and_hurt_nobody() {
         }
         let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rig.check(&model)));
         assert!(seen.is_ok(), "sequence {sequence} does not converge: {}", rig.toml(&model));
-        rig.heal(&mut model);
-        assert!(traffic.is_running(), "the pair beside it has stopped in sequence {sequence}");
+        rig.create_missing_namespace(&mut model);
+        assert!(traffic.is_running(), "the bystanders have ended in sequence {sequence}");
     }
     let report = traffic.stop().unwrap();
     assert!(report.ok && report.received() > 1000, "{report}");

@@ -1,4 +1,4 @@
-//! The log of a live migration, with a front-end of our own that knows what was written to its memory.
+//! The dirty log of a live migration, with our own front-end that knows all writes to its memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use vhost_user::message::{Answer, Request, RingNumber};
 use vhost_user::virtqueue::{Areas, Format};
 
 const PAGE: u64 = 4096;
-/// Where the memory of our front-end starts, and the bytes of a log for it and for more.
+/// Guest address of our front-end's memory, and size of a log for it and for more.
 const START: u64 = 1 << 28;
 const LOG: u64 = (START + (16 << 20)) / PAGE / 8;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ fn daemon() -> Daemon {
 
 fn connect(daemon: &Daemon, port: &str, config: DeviceConfig) -> NetDevice {
     let path = daemon.path(&format!("{port}.sock"));
-    // The one before may be on its way out.
+    // The previous client may not have gone yet.
     let started = until("the port to be free", PATIENCE, || {
         let connection = Connection::dial(path.as_ref()).unwrap();
         Ok(NetDevice::start(connection, config).ok())
@@ -43,7 +43,7 @@ fn page(number: u8, len: usize) -> Vec<u8> {
     packet
 }
 
-/// All of the memory, page by page.
+/// Content of the memory, page by page.
 fn memory(device: &NetDevice) -> Vec<Vec<u8>> {
     let mut pages = Vec::new();
     let mut bytes = vec![0; PAGE as usize];
@@ -53,12 +53,12 @@ fn memory(device: &NetDevice) -> Vec<Vec<u8>> {
     pages
 }
 
-/// The pages, counted from the start of the memory, that differ.
+/// Changed pages, counted from the start of the memory.
 fn changed(before: &[Vec<u8>], after: &[Vec<u8>]) -> BTreeSet<u64> {
     (0..).zip(before.iter().zip(after)).filter(|(_, (a, b))| a != b).map(|(page, _)| page).collect()
 }
 
-/// The pages that are marked.
+/// Pages marked in the log.
 fn marked(log: &OwnedFd) -> BTreeSet<u64> {
     let mut bytes = vec![0; LOG as usize];
     assert_eq!(rustix::io::pread(log, &mut bytes, 0).unwrap(), bytes.len());
@@ -68,7 +68,7 @@ fn marked(log: &OwnedFd) -> BTreeSet<u64> {
     bits.map(|page: u64| page.checked_sub(START / PAGE).expect("a page below the memory is marked")).collect()
 }
 
-/// The pages of a ring that the device may write.
+/// Pages of a ring that the device may write.
 fn ring_pages(device: &mut NetDevice, ring: usize) -> BTreeSet<u64> {
     let config = *device.queue(ring).unwrap().config();
     let [descriptors, _, area] = Areas::lengths(config.format, config.size).map(|len| len as u64);
@@ -80,7 +80,7 @@ fn ring_pages(device: &mut NetDevice, ring: usize) -> BTreeSet<u64> {
     ranges.into_iter().flat_map(pages).collect()
 }
 
-/// Sends packets, and waits until the switch has delivered them.
+/// Sends packets and waits for their delivery.
 fn send(daemon: &Daemon, from: &mut NetDevice, (port, to): (&str, &str), packets: &[Vec<u8>]) {
     let before = daemon.port("br0", to).unwrap().delivered();
     for packet in packets {
@@ -95,7 +95,7 @@ fn send(daemon: &Daemon, from: &mut NetDevice, (port, to): (&str, &str), packets
 }
 
 #[test]
-fn whatever_changes_is_marked() {
+fn each_changed_page_is_marked() {
     let daemon = daemon();
     let mut a = connect(&daemon, "a", DeviceConfig { features: PLAIN, ..DeviceConfig::default() });
     for combination in 0..16 {
@@ -117,7 +117,7 @@ fn whatever_changes_is_marked() {
             shown.json()
         );
 
-        // To the driver, which lies still meanwhile: what changes is the device's doing.
+        // To the driver, which writes nothing meanwhile: all changes are the device's.
         let before = memory(&b);
         let longest = if mergeable != 0 { 9000 } else { 2000 };
         let packets: Vec<_> =
@@ -125,16 +125,16 @@ fn whatever_changes_is_marked() {
         send(&daemon, &mut a, ("a", "b"), &packets);
         let (changed, marks) = (changed(&before, &memory(&b)), marked(&log));
         assert!(changed.is_subset(&marks), "{combination:#b}: {changed:?} changed, {marks:?} are marked");
-        // What is written again as it was shows in the log only.
+        // Only ring pages may be marked without a change: a rewrite of the same value.
         let rings = &ring_pages(&mut b, 0) | &ring_pages(&mut b, 1);
         let others = &(&marks - &changed) - &rings;
         assert!(others.is_empty(), "{combination:#b}: {others:?} are marked and have not changed");
         for expected in &packets {
             let (_, packet) = until("a packet", PATIENCE, || Ok(b.receive(0).unwrap())).unwrap();
-            assert!(packet == *expected, "{combination:#b}: a packet was changed");
+            assert!(packet == *expected, "{combination:#b}: a packet is altered");
         }
 
-        // From the driver. It writes memory, too, but not to a split ring's used entries.
+        // From the driver, which writes memory too, but not a split ring's used entries.
         rustix::io::pwrite(&log, &vec![0; LOG as usize], 0).unwrap();
         let packets: Vec<_> = (0..20).map(|i| page(i, 100)).collect();
         send(&daemon, &mut b, ("b", "a"), &packets);
@@ -148,11 +148,14 @@ fn whatever_changes_is_marked() {
             Format::Packed => config.addresses.descriptors,
         };
         assert!(marks.contains(&((first - START) / PAGE)), "{combination:#b}: {marks:?}");
-        assert!(marks.is_subset(&rings), "{combination:#b}: {marks:?} are marked, the rings are {rings:?}");
+        assert!(
+            marks.is_subset(&rings),
+            "{combination:#b}: {marks:?} are marked, outside the rings {rings:?}"
+        );
     }
 }
 
-/// Sets its flag when it goes.
+/// Sets its flag on drop.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -162,7 +165,7 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn nothing_is_written_after_rings_are_said_to_be_stopped() {
+fn stopped_rings_are_not_written() {
     let daemon = daemon();
     for features in [PLAIN, PLAIN | device::RING_PACKED] {
         let plain = DeviceConfig { features: PLAIN, ..DeviceConfig::default() };
@@ -177,12 +180,12 @@ fn nothing_is_written_after_rings_are_said_to_be_stopped() {
                 }
                 sent
             });
-            // Also where something fails below.
+            // Stops the flood also after a failure below.
             let running = Stop(&stop);
             for _ in 0..if long() { 50 } else { 10 } {
                 until("a packet", PATIENCE, || Ok(b.receive(0).unwrap())).unwrap();
                 while b.receive(0).unwrap().is_some() {}
-                // A ring that runs says whether it wants signals.
+                // A running ring enables or disables signals.
                 for ring in [1, 0] {
                     let asked = Request::GetVringBase(RingNumber { ring, number: 0 });
                     let answer = b.connection().ask(&asked, &[], false).unwrap();
@@ -203,7 +206,7 @@ fn nothing_is_written_after_rings_are_said_to_be_stopped() {
 }
 
 #[test]
-fn a_log_that_is_wrong_costs_its_port_only() {
+fn a_faulty_log_costs_only_its_port() {
     let daemon = daemon();
     let plain = DeviceConfig { features: PLAIN, ..DeviceConfig::default() };
     let mut a = connect(&daemon, "a", plain);

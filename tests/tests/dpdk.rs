@@ -1,5 +1,5 @@
-//! DPDK's memif driver on the other side, as client and as server, and its virtio-user driver as front-end; every packet
-//! that they send back is verified.
+//! DPDK's memif driver as client and as server, and its virtio-user driver as front-end; each reflected packet is
+//! verified.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::atomic::AtomicBool;
@@ -11,14 +11,14 @@ use e2e::{Daemon, HugePages, Memory, Testpmd, config, exclusive, seconds};
 
 const TESTPMD: &str = "02:00:00:00:77:01";
 
-/// Sends packets to testpmd on port `dpdk`, which swaps their addresses and sends them back.
+/// Sends packets to testpmd on port `dpdk`, which swaps their addresses and returns them.
 fn reflect(daemon: &Daemon, testpmd: &mut Testpmd, rings: Rings) {
     testpmd.command("start").unwrap();
     daemon.wait_up("br0", "dpdk").unwrap();
     let mut options = Options::new(vec![daemon.memif("memif", 0)]);
     options.traffic = Traffic::Reflected(TESTPMD.parse().unwrap());
     options.rings = rings;
-    // testpmd keeps to an MTU of 1500.
+    // testpmd's MTU is 1500.
     options.sizes = "60-1514".parse().unwrap();
     options.segments = "1-4".parse().unwrap();
     options.flows = 8;
@@ -36,7 +36,7 @@ fn reflect(daemon: &Daemon, testpmd: &mut Testpmd, rings: Rings) {
         );
     }
     assert!(report.received() > 5000, "{report}");
-    // testpmd was not idle either.
+    // The packets really went through testpmd.
     let dpdk = daemon.port("br0", "dpdk").unwrap();
     assert!(dpdk.received() >= report.received() && dpdk.delivered() >= report.sent(), "{:?}", dpdk.json());
 }
@@ -53,7 +53,7 @@ fn client(daemon: &Daemon, more: &str) -> String {
 }
 
 #[test]
-fn testpmd_as_client() {
+fn testpmd_reflects_packets_as_client() {
     let _machine = exclusive();
     let daemon = daemon(&config::memif("dpdk", 1, ""));
     let device = client(&daemon, "");
@@ -62,18 +62,18 @@ fn testpmd_as_client() {
 }
 
 #[test]
-fn testpmd_as_client_with_queues_and_a_secret() {
+fn testpmd_reflects_packets_as_client_with_queues_and_a_secret() {
     let _machine = exclusive();
     let daemon = daemon(&config::memif("dpdk", 1, "secret = \"hush\""));
     let device = client(&daemon, ",secret=hush,rsize=8");
     let arguments = ["--forward-mode=macswap", "--rxq=2", "--txq=2"];
     let mut testpmd = Testpmd::start(Memory::Common, &[device], &arguments).unwrap();
-    // Rings as small as testpmd's: no more is under way than it has room for.
+    // Rings of testpmd's size, so that the packets in flight fit.
     reflect(&daemon, &mut testpmd, Rings { queues: 2, log2_size: 8, ..Rings::default() });
 }
 
 #[test]
-fn testpmd_as_client_without_copying() {
+fn testpmd_reflects_packets_as_zero_copy_client() {
     let _machine = exclusive();
     let _pages = HugePages::reserve(64).unwrap();
     let daemon = daemon(&config::memif("dpdk", 1, ""));
@@ -83,7 +83,7 @@ fn testpmd_as_client_without_copying() {
 }
 
 #[test]
-fn testpmd_as_server() {
+fn testpmd_reflects_packets_as_server() {
     let _machine = exclusive();
     let keys = "path = \"{dir}/theirs\"\nid = 5\nrole = \"client\"\nqueues = 1";
     let daemon = daemon(&config::port("dpdk", "memif", keys));
@@ -98,36 +98,36 @@ fn testpmd_as_server() {
     };
     let mut testpmd = start();
     reflect(&daemon, &mut testpmd, Rings::default());
-    // The switch finds a server that comes back.
+    // The switch reconnects to a restarted server.
     drop(testpmd);
     daemon.wait_down("br0", "dpdk", "").unwrap();
     reflect(&daemon, &mut start(), Rings::default());
 }
 
-/// Sends packets through a virtio-user device, which is given these arguments.
+/// Reflects packets through a virtio-user device with these arguments.
 fn reflect_virtio_user(device: &str, arguments: &[&str]) {
     let daemon = daemon(&config::vhost_user("dpdk", ""));
     let device = format!("net_virtio_user0,path={},mac={TESTPMD},{device}", daemon.path("dpdk.sock"));
-    // Unless told to, it fills half of a ring with buffers, less than what may be under way.
+    // By default, testpmd fills half of a ring with buffers, fewer than the packets in flight.
     let arguments = [&["--forward-mode=macswap", "--rxd=1024", "--txd=1024"], arguments].concat();
     let mut testpmd = Testpmd::start(Memory::Common, &[device], &arguments).unwrap();
     reflect(&daemon, &mut testpmd, Rings::default());
 }
 
 #[test]
-fn virtio_user_with_split_rings() {
+fn virtio_user_reflects_packets_with_split_rings() {
     let _machine = exclusive();
     reflect_virtio_user("queues=1,queue_size=1024,packed_vq=0,mrg_rxbuf=1", &[]);
 }
 
 #[test]
-fn virtio_user_with_packed_rings() {
+fn virtio_user_reflects_packets_with_packed_rings() {
     let _machine = exclusive();
     reflect_virtio_user("queues=1,queue_size=1024,packed_vq=1,mrg_rxbuf=0", &[]);
 }
 
 #[test]
-fn virtio_user_with_queues() {
+fn virtio_user_reflects_packets_with_two_queue_pairs() {
     let _machine = exclusive();
     reflect_virtio_user("queues=2,queue_size=1024,packed_vq=1,mrg_rxbuf=1", &["--rxq=2", "--txq=2"]);
 }

@@ -1,5 +1,5 @@
-//! Clients whose memory files are sparse: what the switch allocates by touching them is charged to its memory cgroup, so
-//! it is bounded. A pair of bystanders keeps sending meanwhile and loses nothing.
+//! Clients with sparse memory files: pages that the switch allocates by touching them are charged to its memory cgroup,
+//! so they are limited. A pair of bystanders keeps sending meanwhile and loses nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use vhost_user::frontend::{Connection, DeviceConfig, HEADER_LEN, NetDevice};
 const LIMIT: Duration = Duration::from_secs(20);
 const PAGE: u32 = 4096;
 const MIB: u64 = 1 << 20;
-/// What the switch's cgroup allows.
+/// Limit of the switch's cgroup.
 const ALLOWED: u64 = 256 * MIB;
-/// What the sparse files have.
+/// Size of the sparse files.
 const SPARSE: u64 = 2 << 30;
 const BYSTANDER_PPS: f64 = 2000.0;
-/// The culprit's interface.
+/// The attacker's interface.
 const BAD: u32 = 2;
 
-/// A daemon in a cgroup, with bystanders on one bridge and the culprit's ports on another.
+/// A daemon in a cgroup, with bystanders on one bridge and the attacker's ports on the others.
 struct Rig {
     bystanders: Background,
     daemon: Daemon,
@@ -54,7 +54,7 @@ impl Rig {
         HostileConfig::new(&self.daemon.path("memif"), BAD)
     }
 
-    /// A memif client with a file that has no pages but those of its rings.
+    /// A memif client with a file without pages except those of its rings.
     fn sparse(&self) -> Hostile {
         let file = memfd(SPARSE).unwrap();
         let config = HostileConfig { file: Some(file), region_size: Some(SPARSE), ..self.config() };
@@ -66,8 +66,8 @@ impl Rig {
     fn front_end(&self, port: &str, config: DeviceConfig) -> NetDevice {
         let socket = self.daemon.path(&format!("{port}.sock"));
         let connection = || Ok(Connection::dial(socket.as_ref()).ok());
-        let connection = until("the socket to take a connection", LIMIT, connection).unwrap();
-        // Memory that is not sealed, and of which nobody has touched a page.
+        let connection = until("the socket to accept a connection", LIMIT, connection).unwrap();
+        // Unsealed memory whose pages are all untouched.
         let memory = |start, bytes| {
             DriverMemory::create_in(&[(start, bytes)], |bytes| memfd(bytes).map_err(std::io::Error::other))
         };
@@ -76,7 +76,7 @@ impl Rig {
         device
     }
 
-    /// What `port show` says of first touches.
+    /// Value of `first-touch` in `port show`.
     fn shown(&self, bridge: &str, port: &str) -> String {
         let port = self.daemon.port(bridge, port).unwrap();
         let details = port.json()["details"].as_array().unwrap().clone();
@@ -84,21 +84,20 @@ impl Rig {
         found["value"].as_str().unwrap().into()
     }
 
-    /// The daemon lives, and the bystanders lost nothing.
+    /// Asserts that the daemon is running and the bystanders lost nothing.
     fn finish(mut self) {
         let left = || self.daemon.port("br0", "left").map(|port| port.received());
         let before = left().unwrap();
-        until("the bystanders to go on", LIMIT, || Ok((left()? > before + 200).then_some(()))).unwrap();
+        until("the bystanders to continue", LIMIT, || Ok((left()? > before + 200).then_some(()))).unwrap();
         assert!(self.daemon.is_running().unwrap(), "the daemon ended: {}", self.daemon.log());
         assert_eq!(self.cgroup.killed().unwrap(), 0);
-        assert!(self.bystanders.is_running(), "bystanders gave up");
+        assert!(self.bystanders.is_running(), "the bystanders ended");
         let report = self.bystanders.stop().unwrap();
         assert!(report.ok, "{report}");
     }
 }
 
-/// Sends packets that lie in pages that nobody has touched, one a page from `offset` on, for up to 20 ms. Returns where the
-/// next would be.
+/// Sends packets in untouched pages, one a page from `offset` on, for up to 20 ms. Returns the next offset.
 fn send_some(client: &mut Hostile, sent: &mut u16, mut offset: u32, end: u64) -> u32 {
     let stop = Instant::now() + Duration::from_millis(20);
     while Instant::now() < stop && u64::from(offset) + u64::from(PAGE) <= end {
@@ -113,13 +112,13 @@ fn send_some(client: &mut Hostile, sent: &mut u16, mut offset: u32, end: u64) ->
     offset
 }
 
-/// Where nobody has touched a client's memory.
+/// Offset of a client's untouched memory.
 fn untouched(client: &Hostile) -> u32 {
     (client.layout.total_size() as u32).next_multiple_of(PAGE)
 }
 
-/// Sends packets that lie in pages that nobody has touched, until thrown out. Returns why, and the most that the switch's
-/// cgroup was charged meanwhile.
+/// Sends packets in untouched pages until the switch disconnects the client. Returns the reason and the largest charge
+/// to the switch's cgroup meanwhile.
 fn send_from_holes(rig: &Rig, client: &mut Hostile) -> (String, u64) {
     let (end, mut most, mut sent) = (Instant::now() + LIMIT, 0, 0);
     let mut offset = untouched(client);
@@ -132,7 +131,7 @@ fn send_from_holes(rig: &Rig, client: &mut Hostile) -> (String, u64) {
 }
 
 #[test]
-fn a_sparse_file_costs_its_client_the_port_at_the_default_limit() {
+fn a_sparse_file_loses_its_port_at_the_default_limit() {
     let rig = Rig::start("");
     let before = rig.cgroup.used().unwrap();
     let mut client = rig.sparse();
@@ -142,14 +141,14 @@ fn a_sparse_file_costs_its_client_the_port_at_the_default_limit() {
     assert_eq!(reason, expected);
     assert_eq!(rig.shown("br1", "bad"), "64MiB of 64MiB");
     assert!((before + 60 * MIB..before + 80 * MIB).contains(&most), "{before} bytes, then {most}");
-    // What was allocated goes with the file, and a good client has the port next.
+    // The allocation is freed with the file, and a correct client can use the port next.
     drop(client);
     until("the memory to be freed", LIMIT, || Ok((rig.cgroup.used()? < before + 8 * MIB).then_some(())))
         .unwrap();
     let mut good = until("the port to be free", LIMIT, || Ok(rig.config().connect().ok())).unwrap();
     rig.daemon.wait_up("br1", "bad").unwrap();
     assert!(good.send(&[2; 60]));
-    until("its packet to be taken", LIMIT, || {
+    until("its packet to be received", LIMIT, || {
         Ok((rig.daemon.port("br1", "bad")?.is_up() && good.tx.tail() == 1).then_some(()))
     })
     .unwrap();
@@ -157,7 +156,7 @@ fn a_sparse_file_costs_its_client_the_port_at_the_default_limit() {
 }
 
 #[test]
-fn the_memory_cgroup_is_never_filled_whatever_the_limit() {
+fn the_memory_cgroup_never_fills_whatever_the_limit() {
     let rig = Rig::start("first-touch-limit = \"1TiB\"");
     let mut client = rig.sparse();
     let (reason, most) = send_from_holes(&rig, &mut client);
@@ -166,7 +165,7 @@ fn the_memory_cgroup_is_never_filled_whatever_the_limit() {
         "{reason}"
     );
     assert!(most < ALLOWED - 20 * MIB, "{most} bytes were charged");
-    // While the first keeps its file, the next with holes gets no further.
+    // The first client keeps its file, and the next one fails at the same limit.
     let mut other = until("the port to be free", LIMIT, || {
         let config = HostileConfig { file: Some(memfd(SPARSE)?), region_size: Some(SPARSE), ..rig.config() };
         Ok(config.connect().ok())
@@ -180,9 +179,9 @@ fn the_memory_cgroup_is_never_filled_whatever_the_limit() {
 }
 
 #[test]
-fn receive_buffers_that_nobody_has_touched_are_filled_up_to_the_limit() {
+fn untouched_receive_buffers_are_filled_up_to_the_limit() {
     let rig = Rig::start("first-touch-limit = \"512KiB\"");
-    // 64 buffers on pages of their own, and some rings: less than the limit.
+    // 64 buffers on pages of their own, and some rings: below the limit.
     let config = DeviceConfig { receive_buffer: PAGE, ..DeviceConfig::default() };
     let (mut other, mut guest) = (rig.front_end("other", config), rig.front_end("guest", config));
     let mut pass = |number: u8, guest: &mut NetDevice| {
@@ -199,11 +198,12 @@ fn receive_buffers_that_nobody_has_touched_are_filled_up_to_the_limit() {
         assert!(pass(number, &mut guest), "packet {number}: {}", rig.shown("br2", "guest"));
     }
     let shown = rig.shown("br2", "guest");
-    let made: u64 = shown.strip_suffix("KiB of 512KiB").and_then(|made| made.parse().ok()).expect(&shown);
-    assert!((64 * 4..512).contains(&made), "{shown}");
+    let allocated: u64 =
+        shown.strip_suffix("KiB of 512KiB").and_then(|allocated| allocated.parse().ok()).expect(&shown);
+    assert!((64 * 4..512).contains(&allocated), "{shown}");
     drop(guest);
 
-    // Four times as many buffers: more than the limit.
+    // Four times as many buffers: above the limit.
     let mut guest = rig.front_end("guest", DeviceConfig { receive_buffers: 256, ..config });
     let passed = (0..=255).take_while(|number| pass(*number, &mut guest)).count();
     assert!((32..=128).contains(&passed), "{passed} packets passed");
@@ -213,19 +213,19 @@ fn receive_buffers_that_nobody_has_touched_are_filled_up_to_the_limit() {
 }
 
 #[test]
-fn memory_that_is_given_back_does_not_count_for_ever() {
+fn released_memory_does_not_count_permanently() {
     const AT_ONCE: u64 = 4 * MIB;
     let rig = Rig::start("first-touch-limit = \"32MiB\"");
     let mut client = rig.sparse();
     let (start, mut sent) = (untouched(&client), 0);
     let end = u64::from(start) + AT_ONCE;
-    // Like a guest with a balloon: three times the limit, and never more than an eighth of it at once.
+    // Like a guest with a balloon: three times the limit in all, and at most an eighth of it at once.
     for round in 0..24 {
         let mut offset = start;
         while u64::from(offset) < end {
             offset = send_some(&mut client, &mut sent, offset, end);
         }
-        until("all to be taken", LIMIT, || Ok((client.tx.tail() == sent).then_some(()))).unwrap();
+        until("all packets to be received", LIMIT, || Ok((client.tx.tail() == sent).then_some(()))).unwrap();
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&client.file, punch, start.into(), AT_ONCE).unwrap();
         let port = rig.daemon.port("br1", "bad").unwrap();

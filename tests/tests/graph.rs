@@ -1,4 +1,4 @@
-//! Graphs of functions: logics in a row and bridges that are patched together, with the host's stack at their ends.
+//! Graphs of functions: chained logics and patched bridges, with the host's stack at their ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ fn ping(from: &Netns, to: &str, count: u32) {
     ping_all(from, to, count, "0.01").unwrap();
 }
 
-/// The graph of docs/graph.toml, each TAP in a namespace of its own.
+/// The graph of docs/graph.toml, with each TAP in a namespace of its own.
 struct Graph {
     // Dropped in this order: interfaces, then namespaces.
     daemon: Daemon,
@@ -36,15 +36,15 @@ impl Graph {
         Graph { daemon, client, left, _right: right, host }
     }
 
-    /// Packets that left at one port of the patch and came in at the other, in both directions.
+    /// Packets sent by one end of the patch and received by the other, for both directions.
     fn crossed(&self) -> [(u64, u64); 2] {
         let up = self.daemon.port("access", "uplink").unwrap();
         let down = self.daemon.port("core", "access").unwrap();
         [(up.delivered(), down.received()), (down.delivered(), up.received())]
     }
 
-    /// Waits until so many packets have crossed in either direction, and both sides have counted the same. Namespaces
-    /// announce themselves at any time, also between two readings.
+    /// Waits until at least `least` packets have crossed in each direction and both ends count the same. Namespaces
+    /// send announcements at any time, also between two readings.
     fn wait_crossed(&self, least: u64) {
         let same = |(out, into): &(u64, u64)| out == into && *out >= least;
         until("both sides of the patch to count the same", LIMIT, || {
@@ -74,7 +74,7 @@ fn one_file_composes_a_graph() {
     ping(&graph.left, "10.9.1.2", 20);
     graph.wait_crossed(40);
 
-    // TCP in both directions; what comes out is as large as what went in.
+    // TCP in both directions; segments arrive unsegmented.
     let large = "ip and tcp and greater 3000";
     let tcpdump =
         ["tcpdump", "-n", "-e", "-l", "--immediate-mode", "-Q", "in", "-s", "128", "-c", "20", "-i", "host"];
@@ -95,7 +95,7 @@ fn one_file_composes_a_graph() {
 }
 
 #[test]
-fn a_patch_whose_peer_goes_is_down_and_comes_back() {
+fn a_patch_is_down_while_its_peer_is_missing() {
     let graph = Graph::start();
     let daemon = &graph.daemon;
     ping(&graph.client, "10.9.0.1", 5);
@@ -115,7 +115,7 @@ fn a_patch_whose_peer_goes_is_down_and_comes_back() {
     daemon.run(&["port", "set", "core", "access", "--admin", "up"]).unwrap();
     daemon.wait_up("access", "uplink").unwrap();
     ping(&graph.client, "10.9.0.1", 5);
-    // A whole bridge goes and comes back.
+    // Delete a whole bridge and add it again.
     daemon.run(&["bridge", "del", "core"]).unwrap();
     daemon.wait_down("access", "uplink", "there is no patch port core/access").unwrap();
     ping(&graph.left, "10.9.1.2", 5);
@@ -128,22 +128,22 @@ fn a_patch_whose_peer_goes_is_down_and_comes_back() {
     let error = refused(&["port", "add", "access", "x", "--type", "patch", "--peer", "core"]);
     assert!(error.contains("`core` is not a port of a bridge: BRIDGE/PORT is expected"), "{error}");
     let error = refused(&["port", "add", "access", "x", "--type", "patch"]);
-    assert!(error.contains("`--peer` is missing: a patch port needs it"), "{error}");
+    assert!(error.contains("`--peer` is missing: required for a patch port"), "{error}");
     let error = refused(&["port", "add", "access", "x", "--type", "patch", "--peer", "core/access"]);
     assert!(error.contains("the connection to core/access"), "{error}");
     let error = refused(&["logic", "set", "access", "chain", "--param", "1=chain 1=hub"]);
     assert!(error.contains("a logic other than `chain`"), "{error}");
 }
 
-/// Drops of a port towards its peer, because of a loop.
-fn looped(daemon: &Daemon, bridge: &str, port: &str) -> u64 {
+/// Packets that a port dropped because of a loop.
+fn loop_drops(daemon: &Daemon, bridge: &str, port: &str) -> u64 {
     let port = daemon.port(bridge, port).unwrap();
     port.json()["totals"]["tx"]["drops"]["loop"].as_u64().unwrap_or(0)
 }
 
-/// Two hubs with two cables between them: what comes in goes round until it has crossed as often as packets may.
+/// Two hubs connected by two cables: packets circulate until they reach the hop limit.
 #[test]
-fn a_loop_costs_little_and_nobody_else() {
+fn a_loop_is_bounded_and_affects_no_other_bridge() {
     let _machine = exclusive();
     let [a, b, x, y] = std::array::from_fn(|_| Netns::new().unwrap());
     let tap = |name: &str, netns: &Netns, address: &str| {
@@ -162,20 +162,21 @@ fn a_loop_costs_little_and_nobody_else() {
         + &tap("x", &x, "10.8.1.1/24")
         + &tap("y", &y, "10.8.1.2/24");
     let daemon = Daemon::start(&text).unwrap();
-    // Everything arrives several times, but it arrives.
+    // Everything arrives, although several times.
     let neighbour = |netns: &Netns| netns.run(&["ping", "-q", "-c", "3", "-i", "0.2", "-W", "5", "10.8.0.2"]);
     let output = neighbour(&a).unwrap();
     assert!(output.contains(" 0% packet loss") && output.contains("duplicates"), "{output}");
-    let drops = || ["one", "two"].map(|bridge| looped(&daemon, bridge, "p") + looped(&daemon, bridge, "q"));
+    let drops =
+        || ["one", "two"].map(|bridge| loop_drops(&daemon, bridge, "p") + loop_drops(&daemon, bridge, "q"));
     let before = drops();
     assert!(before.iter().sum::<u64>() > 0, "{before:?}");
 
-    // While somebody keeps it going as fast as ping can, the bridge beside it loses nothing.
+    // During a flood into the loop, the other bridge loses nothing.
     let flood = a.start(&["ping", "-q", "-f", "-w", "2", "-b", "10.8.0.255"]).unwrap();
     ping(&x, "10.8.1.2", 100);
     let _ = flood.output();
     assert!(drops() > before);
-    // Nothing goes on going round: the daemon sleeps.
+    // No packet circulates any more: the daemon sleeps.
     let (start, cpu) = (Instant::now(), daemon.cpu_time().unwrap());
     let idle = until("a second without traffic to cost less than 50 ms", LIMIT, || {
         let (now, used) = (Instant::now(), daemon.cpu_time()?);

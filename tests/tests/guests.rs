@@ -1,4 +1,4 @@
-//! Virtual machines on vhost-user ports: Linux under QEMU talks to another, and to the host's stack.
+//! Virtual machines on vhost-user ports: Linux under QEMU, connected to another guest and to the host's stack.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use e2e::{Daemon, Guest, GuestConfig, Netns, config, exclusive, long, output};
 
-/// Guests are slow where the machine is busy: they are translated, instruction by instruction.
+/// Time allowed for a guest; QEMU translates its instructions, which is slow on a busy machine.
 const BOOT: Duration = Duration::from_secs(150);
 
 /// A guest with the address 10.92.0.`number`.
@@ -24,7 +24,7 @@ fn guest(daemon: &Daemon, number: u8, device: &str, script: &str) -> Guest {
     Guest::start(&config).unwrap()
 }
 
-/// Waits until somebody answers, then sends a file to a port of his and says what it was.
+/// Script that waits until `to` answers, then sends it a file and prints the file's hash.
 fn send(to: &str, megabytes: u32) -> String {
     format!(
         "until ping -c 1 -W 1 {to} >/dev/null; do :; done\n\

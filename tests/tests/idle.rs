@@ -1,4 +1,4 @@
-//! Connected clients that do nothing cost nothing.
+//! Idle connected clients cause no wake-ups and almost no CPU time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -11,23 +11,23 @@ use vhost_user::features::device::{PROTOCOL_FEATURES, VERSION_1};
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
 
 const CLIENTS: u32 = 1024;
-/// Queue pairs, kick and call of two rings each, a socket and the memory's file.
+/// Files of a queue pair: kick and call of two rings, a socket and the memory file.
 const FILES_OF_A_DEVICE: u64 = 6;
-/// What the daemon wants to be allowed for a port.
+/// Files that the daemon reserves for a port.
 const FILES_OF_A_PORT: u64 = 8;
 
 #[test]
-fn a_thousand_idle_clients_wake_nobody() {
+fn a_thousand_idle_clients_cause_no_wakeups() {
     let _machine = exclusive();
     let ports: String = (0..CLIENTS).map(|id| config::memif(&format!("p{id}"), id, "")).collect();
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     let mut idle = Idle::connect(&daemon.memif("memif", 0), CLIENTS, Rings::default()).unwrap();
-    all_up(&daemon, CLIENTS as usize);
-    costs_nothing(&daemon, |window| idle.hold(window).unwrap());
+    wait_all_up(&daemon, CLIENTS as usize);
+    assert_idle(&daemon, |window| idle.hold(window).unwrap());
 }
 
-/// A port is up a moment after its client was told that it is connected.
-fn all_up(daemon: &Daemon, count: usize) {
+/// Waits until all ports are up: a port comes up shortly after its client is connected.
+fn wait_all_up(daemon: &Daemon, count: usize) {
     until("all ports to be up", Duration::from_secs(20), || {
         let up = daemon.ports("br0")?.iter().filter(|port| PortView::is_up(port)).count();
         Ok((up == count).then_some(()))
@@ -35,17 +35,17 @@ fn all_up(daemon: &Daemon, count: usize) {
     .unwrap();
 }
 
-/// A daemon that nobody asks for anything uses no CPU time, and its workers sleep.
-fn costs_nothing(daemon: &Daemon, hold: impl FnOnce(Duration)) {
-    // They may still be told of the last ports.
+/// Asserts that an idle daemon uses almost no CPU time and its workers sleep.
+fn assert_idle(daemon: &Daemon, hold: impl FnOnce(Duration)) {
+    // The last ports may still be announced to the workers.
     let mut before = None;
-    let wakeups = until("the workers to rest", Duration::from_secs(20), || {
+    let wakeups = until("the workers to sleep", Duration::from_secs(20), || {
         let (last, now) = (before, daemon.wakeups()?);
         before = Some(now);
         Ok((last == before).then_some(now))
     })
     .unwrap();
-    // The question costs CPU time too, and so does what the daemon does after it: let that pass.
+    // The request above and its aftermath cost CPU time too; let them pass.
     std::thread::sleep(Duration::from_secs(1));
     let before = daemon.cpu_time().unwrap();
     let window = Duration::from_secs(if long() { 30 } else { 3 });
@@ -55,9 +55,9 @@ fn costs_nothing(daemon: &Daemon, hold: impl FnOnce(Duration)) {
     assert_eq!(daemon.wakeups().unwrap(), wakeups, "workers woke up");
 }
 
-/// A socket for each port: a thousand of them, three thousand in long runs, or as many as the machine allows files for.
+/// One socket for each port: a thousand, in long runs three thousand, or as many as the limit on files permits.
 #[test]
-fn a_thousand_idle_vhost_user_sockets_wake_nobody() {
+fn a_thousand_idle_vhost_user_sockets_cause_no_wakeups() {
     let _machine = exclusive();
     let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let count = if long() { 3000.min(allowed.saturating_sub(256) / FILES_OF_A_PORT) } else { 1024 };
@@ -71,14 +71,14 @@ fn a_thousand_idle_vhost_user_sockets_wake_nobody() {
     let start = |n: u64| {
         let connection = Connection::dial(daemon.path(&format!("p{n}.sock")).as_ref()).unwrap();
         let mut device = NetDevice::start(connection, config).unwrap();
-        // As drivers do that sleep.
+        // Like sleeping drivers.
         device.queue(0).unwrap().set_calls(true);
         device
     };
     let mut devices: Vec<_> = (0..count).map(start).collect();
-    all_up(&daemon, count as usize);
-    costs_nothing(&daemon, std::thread::sleep);
-    // They are all there: what the first floods comes to the last.
+    wait_all_up(&daemon, count as usize);
+    assert_idle(&daemon, std::thread::sleep);
+    // All are connected: a flooded frame of the first reaches each other one.
     let mut frame = vec![0x5a; 60];
     frame[..14].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
     assert!(devices[0].send(0, &[0; 12], &frame).unwrap());

@@ -1,4 +1,4 @@
-//! What a daemon leaves behind: nothing.
+//! The daemon's lifecycle: start, end, restart, and cleanup.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -50,21 +50,21 @@ fn sigterm_removes_interfaces_and_sockets() {
     assert!(status.success(), "{status}: {}", rig.daemon.log());
     assert!(!rig.has_interface());
     assert!(!rig.has("memif") && !rig.has("ctl"));
-    // And it can start again.
+    // The daemon can start again.
     rig.daemon.restart().unwrap();
     rig.traffic_passes();
 }
 
-/// Who watches is told that there is nothing left to watch.
+/// `mswitch events` ends with a message when the daemon ends.
 #[test]
-fn watchers_hear_that_the_daemon_has_ended() {
+fn watching_events_ends_with_the_daemon() {
     let mut rig = rig();
     let errors = rig.daemon.folder().join("errors");
     let mut events = rig.daemon.command(&["events"]).unwrap();
     events.stdout(std::fs::File::create(rig.daemon.folder().join("events")).unwrap());
     let mut events = Running::start(events.stderr(std::fs::File::create(&errors).unwrap())).unwrap();
-    // It listens once it tells of something.
-    until("the events to be listened to", LIMIT, || {
+    // It is watching once it prints an event.
+    until("`mswitch events` to print an event", LIMIT, || {
         rig.daemon.run(&["bridge", "add", "x"])?;
         rig.daemon.run(&["bridge", "del", "x"])?;
         Ok(std::fs::metadata(rig.daemon.folder().join("events"))
@@ -73,24 +73,24 @@ fn watchers_hear_that_the_daemon_has_ended() {
     })
     .unwrap();
     rig.daemon.kill().unwrap();
-    let status = until("the events to end", LIMIT, || events.ended()).unwrap();
-    let said = std::fs::read_to_string(&errors).unwrap();
+    let status = until("`mswitch events` to end", LIMIT, || events.ended()).unwrap();
+    let stderr = std::fs::read_to_string(&errors).unwrap();
     assert_eq!(status.code(), Some(1));
-    assert!(said.contains("the daemon has ended") || said.contains("the daemon went away"), "{said}");
+    assert!(stderr.contains("the daemon has ended") || stderr.contains("the daemon went away"), "{stderr}");
     let output = rig.daemon.cli(&["events", "--kind", "port-dwn"]).unwrap();
-    assert_eq!(output.status.code(), Some(1), "there is no daemon");
+    assert_eq!(output.status.code(), Some(1), "the daemon is not running");
     rig.daemon.restart().unwrap();
     let output = rig.daemon.cli(&["events", "--kind", "port-dwn"]).unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("there are no events of kind `port-dwn`; did you mean `port-down`"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("unknown kind of events `port-dwn`; did you mean `port-down`"), "{stderr}");
 }
 
 #[test]
-fn the_next_start_cleans_up_after_a_kill() {
+fn a_restart_cleans_up_after_a_kill() {
     let mut rig = rig();
     rig.traffic_passes();
     rig.daemon.kill().unwrap();
-    assert!(rig.has("memif") && rig.has("ctl"), "nothing is left to clean up");
+    assert!(rig.has("memif") && rig.has("ctl"), "the killed daemon's sockets are gone");
     rig.daemon.restart().unwrap();
     assert!(rig.has_interface());
     rig.traffic_passes();
@@ -106,13 +106,13 @@ fn a_second_daemon_on_the_socket_is_refused() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains(&rig.daemon.pid().to_string()), "who holds the socket? {message}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains(&rig.daemon.pid().to_string()), "no process id in: {stderr}");
     rig.traffic_passes();
 }
 
 #[test]
-fn ports_come_and_go_beside_traffic() {
+fn adding_and_deleting_ports_does_not_disturb_traffic() {
     let rig = rig();
     let mut options = Options::new(vec![rig.daemon.memif("memif", 0), rig.daemon.memif("memif", 1)]);
     options.rate = bench::pace::Rate::Pps(5000.0);

@@ -1,6 +1,6 @@
-//! Clients that pass descriptors whose `close` waits for as long as they like: TCP sockets that linger, with data that their
-//! peer does not read. The control plane must not be the one that waits, however they are passed and wherever they are
-//! when their connection or port ends.
+//! Clients that pass descriptors whose `close` blocks for as long as they like: lingering TCP sockets whose peer does
+//! not read. The control plane must not block, however the descriptors are passed and wherever they are when their
+//! connection or port ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{ErrorKind, Write};
@@ -20,13 +20,13 @@ use vhost_user::features::protocol::LOG_SHMFD;
 use vhost_user::frontend::Connection;
 use vhost_user::message::{LogArea, Region, Request, RingDescriptor};
 
-/// The daemon answers within this time.
+/// Time allowed for the daemon to answer.
 const ANSWER: Duration = Duration::from_secs(1);
-/// It does what it is asked to within this time, and ends within this time.
+/// Time allowed for a change and for the end of the daemon.
 const CHANGE: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A daemon, and the ends of sockets that linger.
+/// A daemon and the unread ends of lingering sockets.
 struct Rig {
     daemon: Daemon,
     unread: Vec<TcpStream>,
@@ -38,7 +38,7 @@ impl Rig {
         Rig { daemon, unread: Vec::new() }
     }
 
-    /// A socket whose last `close` waits for `self.unread`.
+    /// Creates a socket whose last `close` waits for the reader in `self.unread`.
     fn lingering(&mut self) -> TcpStream {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -55,10 +55,10 @@ impl Rig {
         socket
     }
 
-    /// Sends bytes to the daemon on each of these sockets, with so many descriptors of a socket that lingers and that
-    /// nobody else has. Once for a daemon: what lingers already ends when it is stopped.
+    /// Sends bytes to the daemon on each of these sockets, with this number of descriptors of a lingering socket that
+    /// the daemon alone then holds. Works once for a daemon: sockets that already linger end when it is stopped.
     fn pass(&mut self, messages: &[(BorrowedFd<'_>, Vec<u8>, usize)]) {
-        // Ours must not be the last one that is closed.
+        // The daemon must close last, so it is stopped while this process closes its own.
         self.signal(Signal::STOP);
         until("the daemon to stop", LIMIT, || {
             Ok(self.tasks("stat").iter().all(|stat| stopped(stat)).then_some(()))
@@ -76,13 +76,13 @@ impl Rig {
         kill_process(pid, signal).unwrap();
     }
 
-    /// What such a file says of each thread of the daemon.
+    /// Content of this file for each thread of the daemon.
     fn tasks(&self, file: &str) -> Vec<String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.daemon.pid())).unwrap();
         tasks.flatten().flat_map(|task| std::fs::read_to_string(task.path().join(file))).collect()
     }
 
-    /// Runs the command line client, which must succeed within a time.
+    /// Runs the command line client, which must succeed within the limit.
     fn command(&self, arguments: &[&str], limit: Duration) {
         let start = Instant::now();
         let mut client =
@@ -91,12 +91,12 @@ impl Rig {
         assert!(start.elapsed() < limit, "{arguments:?} took {:?}", start.elapsed());
     }
 
-    fn answers(&self) {
+    fn assert_answers(&self) {
         self.command(&["port", "list"], ANSWER);
     }
 
-    /// Waits until so many threads of the daemon are busy closing: the sockets do linger.
-    fn closing(&self, threads: usize) {
+    /// Waits until this many threads of the daemon are blocked in close: proof that the sockets linger.
+    fn wait_closing(&self, threads: usize) {
         let mut last = 0;
         let found = until("sockets to linger", LIMIT, || {
             last = self.tasks("comm").iter().filter(|name| name.trim_end() == "client-close").count();
@@ -105,18 +105,18 @@ impl Rig {
         assert!(found.is_ok(), "{last} threads instead of {threads}");
     }
 
-    fn down(&self, port: &str, reason: &str) {
-        self.answers();
+    fn assert_down(&self, port: &str, reason: &str) {
+        self.assert_answers();
         self.daemon.wait_down("br0", port, reason).unwrap();
-        self.answers();
+        self.assert_answers();
     }
 
     fn remove(&self, port: &str) {
         self.command(&["port", "del", "br0", port], CHANGE);
-        self.answers();
+        self.assert_answers();
     }
 
-    /// SIGTERM ends the daemon, whatever lingers.
+    /// Asserts that SIGTERM ends the daemon in spite of lingering sockets.
     fn finish(mut self) {
         let start = Instant::now();
         assert!(self.daemon.terminate().unwrap().success(), "{}", self.daemon.log());
@@ -125,10 +125,10 @@ impl Rig {
 
     fn dial(&self, port: &str) -> Connection {
         let socket = PathBuf::from(self.daemon.path(&format!("{port}.sock")));
-        until("the socket to take a connection", LIMIT, || Ok(Connection::dial(&socket).ok())).unwrap()
+        until("the socket to accept a connection", LIMIT, || Ok(Connection::dial(&socket).ok())).unwrap()
     }
 
-    /// A client that has asked for a memif port.
+    /// A client that has requested a memif port.
     fn memif(&self, id: u32) -> Peer {
         let peer = Peer::connect(&self.daemon.path("memif")).unwrap();
         peer.ask(&init(id), None).unwrap();
@@ -136,7 +136,7 @@ impl Rig {
     }
 }
 
-/// Whether a thread with such a `/proc/PID/stat` is stopped.
+/// Whether the thread of this `/proc/PID/stat` is stopped.
 fn stopped(stat: &str) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }
@@ -147,7 +147,7 @@ fn init(id: u32) -> Message {
 }
 
 #[test]
-fn vhost_user_requests() {
+fn vhost_user_requests_with_lingering_descriptors_do_not_block() {
     let absent = RingDescriptor { ring: 0, present: false };
     let ring = RingDescriptor { ring: 0, present: true };
     let region = Region { guest: 0, size: 1 << 20, user: 0, offset: 0 };
@@ -177,26 +177,26 @@ fn vhost_user_requests() {
         .collect();
     rig.pass(&messages);
     for (port, _, _, reason) in &requests {
-        rig.down(port, reason);
+        rig.assert_down(port, reason);
     }
-    rig.closing(requests.len());
+    rig.wait_closing(requests.len());
     for connection in &mut connections {
         connection.wait_closed().unwrap();
     }
-    // Another front-end may have the port.
+    // Another front-end can use the port.
     let mut next = rig.dial("kick");
     next.ask(&Request::GetFeatures, &[], false).unwrap();
     drop(next);
     for (port, ..) in &requests[1..] {
         rig.remove(port);
     }
-    rig.closing(requests.len());
+    rig.wait_closing(requests.len());
     rig.finish();
 }
 
-/// Sockets that nobody received when their connection was closed, and that of a connection that nobody accepted.
+/// Descriptors in the receive queue of a closed connection, and of a connection that was never accepted.
 #[test]
-fn vhost_user_queues() {
+fn unread_vhost_user_messages_with_lingering_descriptors_do_not_block() {
     let mut rig = Rig::start(&["turned", "backlog"].map(|port| config::vhost_user(port, "")));
     let owner = Request::SetOwner.encode(false);
     let mut holders = ["turned", "backlog"].map(|port| rig.dial(port));
@@ -210,16 +210,16 @@ fn vhost_user_queues() {
     for other in &mut others {
         other.wait_closed().unwrap();
     }
-    rig.closing(2);
+    rig.wait_closing(2);
     rig.remove("turned");
-    // What lingered is gone with those that did not read.
+    // The sockets stop lingering when their readers close.
     rig.unread.clear();
-    rig.closing(0);
+    rig.wait_closing(0);
     rig.finish();
 }
 
 #[test]
-fn memif_messages() {
+fn memif_messages_with_lingering_descriptors_do_not_block() {
     let size = 1 << 20;
     let region = Message::AddRegion(AddRegion { index: 0, size });
     let ring = AddRing { flags: 1, index: 0, region: 0, offset: 0, log2_ring_size: 8, private_hdr_size: 0 };
@@ -236,7 +236,7 @@ fn memif_messages() {
     ports.push(config::port("client", "memif", "path = \"{dir}/theirs\"\nrole = \"client\""));
     let mut rig = Rig::start(&ports);
     let file = memfd(size).unwrap();
-    // A server that passes what no server has to.
+    // A server that passes an unexpected descriptor.
     let listener = Listener::bind(&Address::new(&rig.daemon.path("theirs"))).unwrap();
     let server = until("the daemon to connect", LIMIT, || Ok(listener.accept().ok())).unwrap();
     let hello = Message::Hello(Hello {
@@ -250,7 +250,7 @@ fn memif_messages() {
     });
     let peers: Vec<_> = messages.iter().zip(0..).map(|(_, id)| rig.memif(id)).collect();
     peers[1].ask(&region, Some(file.as_fd())).unwrap();
-    // It has not said yet which port it is about.
+    // A client that has not named its port yet.
     let stranger = Peer::connect(&rig.daemon.path("memif")).unwrap();
     let mut sent: Vec<_> = peers
         .iter()
@@ -261,13 +261,13 @@ fn memif_messages() {
     sent.push((server.as_fd(), hello.encode().to_vec(), 1));
     rig.pass(&sent);
     for (peer, (port, _, _, reason)) in peers.iter().zip(&messages) {
-        rig.down(port, reason);
+        rig.assert_down(port, reason);
         assert!(peer.refusal().unwrap().contains(reason));
     }
     assert!(stranger.refusal().unwrap().contains("with a file descriptor"));
-    rig.closing(sent.len());
-    rig.answers();
-    // Another client may have the port.
+    rig.wait_closing(sent.len());
+    rig.assert_answers();
+    // Another client can use the port.
     drop(rig.memif(0));
     for port in ["region", "ring", "stray", "client"] {
         rig.remove(port);

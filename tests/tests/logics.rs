@@ -1,4 +1,4 @@
-//! Logics from the user's side: replaced while guests talk, watched, asked to do things, kept in files.
+//! Logics from the user's side: replacement under traffic, inspection, commands and configuration files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use e2e::{Daemon, Netns, config, ping_all, unique, until};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// A station that nobody has; its port is `c`.
+/// A non-existent station on port `c`.
 const PRINTER: &str = "52:54:00:00:00:77";
 
 /// Guests `a`, `b` and `c` of one bridge, each in a namespace of its own.
@@ -29,15 +29,17 @@ fn rig(more: &str) -> Rig {
 }
 
 impl Rig {
-    /// VLAN, address and port of everybody in the MAC table.
+    /// VLAN, address and port of each entry of the MAC table.
     fn stations(&self) -> BTreeSet<(u64, String, String)> {
         let fdb = self.daemon.json(&["fdb", "show", "br0"]).unwrap();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let entries = fdb["entries"].as_array().unwrap().iter();
-        entries.map(|e| (e["vlan"].as_u64().unwrap(), text(&e["mac"]), text(&e["port"]))).collect()
+        entries
+            .map(|entry| (entry["vlan"].as_u64().unwrap(), text(&entry["mac"]), text(&entry["port"])))
+            .collect()
     }
 
-    /// Lets all guests be heard.
+    /// Lets each guest send, so that the switch learns it.
     fn meet(&self) {
         for guest in &self.guests {
             for address in ["10.78.0.1", "10.78.0.2", "10.78.0.3"] {
@@ -46,7 +48,7 @@ impl Rig {
         }
     }
 
-    /// What the client says when it refuses: exit code and message.
+    /// Exit code and message of a refused command.
     fn refused(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.daemon.cli(arguments).unwrap();
         assert!(output.stdout.is_empty(), "{arguments:?}");
@@ -55,7 +57,7 @@ impl Rig {
 }
 
 #[test]
-fn guests_do_not_notice_that_the_logic_is_replaced() {
+fn replacing_the_logic_does_not_disturb_guests() {
     let rig = rig("");
     rig.meet();
     rig.daemon.run(&["fdb", "add", "br0", PRINTER, "--port", "c"]).unwrap();
@@ -63,7 +65,7 @@ fn guests_do_not_notice_that_the_logic_is_replaced() {
     let ports: BTreeSet<_> = before.iter().map(|(_, _, port)| port.as_str()).collect();
     assert_eq!(ports, BTreeSet::from(["a", "b", "c"]));
 
-    let said = std::thread::scope(|scope| {
+    let pings = std::thread::scope(|scope| {
         let ping = scope.spawn(|| ping_all(&rig.guests[0], "10.78.0.2", 200, "0.01").unwrap());
         for i in 0..30 {
             let (ageing, stations) = (format!("ageing={}", 300 + i), format!("max-stations={}", 1000 + i));
@@ -73,7 +75,7 @@ fn guests_do_not_notice_that_the_logic_is_replaced() {
         }
         ping.join().unwrap()
     });
-    assert!(!said.contains("DUP!"), "{said}");
+    assert!(!pings.contains("DUP!"), "{pings}");
     let after = rig.stations();
     assert!(after.is_superset(&before), "{before:?} became {after:?}");
     let shown = rig.daemon.json(&["logic", "show", "br0"]).unwrap();
@@ -81,12 +83,12 @@ fn guests_do_not_notice_that_the_logic_is_replaced() {
         shown["params"],
         json!({"ageing": "329", "max-stations": "1029", "port-share": "75", "snooping": "off"})
     );
-    // The guests were handed over, not found again.
+    // The stations were handed over, not learned again.
     assert_eq!(shown["counters"][0], json!({"name": "learned", "summary": "stations learned", "value": 0}));
 }
 
 #[test]
-fn static_stations_are_what_the_configuration_says_whatever_the_logic() {
+fn static_stations_survive_changes_of_the_logic() {
     let station = format!("[[bridge.station]]\nmac = \"{PRINTER}\"\nport = \"c\"\nvlan = 7\n\n");
     let rig = rig(&station);
     let printers = || -> Vec<_> {
@@ -98,9 +100,12 @@ fn static_stations_are_what_the_configuration_says_whatever_the_logic() {
     assert_eq!(printers(), wanted);
     set("static");
     set("hub");
-    let (code, said) = rig.refused(&["fdb", "show", "br0"]);
+    let (code, message) = rig.refused(&["fdb", "show", "br0"]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("`hub`, has no MAC table; `mswitch logic set br0 learning` has one"), "{said}");
+    assert!(
+        message.contains("`hub`, has no MAC table; `mswitch logic set br0 learning` sets one that has"),
+        "{message}"
+    );
     set("learning");
     assert_eq!(printers(), wanted);
     // A file that changes the logic and moves the station at once.
@@ -112,25 +117,25 @@ fn static_stations_are_what_the_configuration_says_whatever_the_logic() {
     std::fs::write(&file, moved).unwrap();
     rig.daemon.run(&["config", "apply", &file]).unwrap();
     assert_eq!(printers(), [(7, "b".to_owned())]);
-    // One that is too small for them is refused, and the old one stays.
+    // A logic too small for the stations is refused, and the old one stays.
     rig.daemon.run(&["fdb", "add", "br0", PRINTER, "--port", "c"]).unwrap();
     rig.meet();
     let before = rig.stations();
     let small = ["logic", "set", "br0", "learning", "--param", "max-stations=1"];
-    let (code, said) = rig.refused(&small);
+    let (code, message) = rig.refused(&small);
     assert_eq!(code, Some(1));
     assert!(
-        said.contains("static station 52:54:00:00:00:77: the table is full")
-            && said.contains("raise `max-stations`"),
-        "{said}"
+        message.contains("static station 52:54:00:00:00:77: the table is full")
+            && message.contains("raise `max-stations`"),
+        "{message}"
     );
     assert_eq!(printers(), [(0, "c".to_owned()), (7, "b".to_owned())]);
-    assert!(rig.stations().is_superset(&before), "the old one has forgotten guests");
+    assert!(rig.stations().is_superset(&before), "the old logic has lost stations");
     assert_eq!(rig.daemon.json(&["logic", "show", "br0"]).unwrap()["params"]["ageing"], "60");
 }
 
 #[test]
-fn a_logic_shows_what_it_counts_and_remembers() {
+fn a_logic_shows_its_counters_and_tables() {
     let rig = rig("params = { snooping = true }\n\n");
     rig.meet();
     for n in 0..20 {
@@ -152,7 +157,7 @@ fn a_logic_shows_what_it_counts_and_remembers() {
     assert!(rows.contains(&json!({"cells": ["9", "52:54:00:00:01:13", "c", "", "static"]})), "{rows:?}");
     assert!(rows.len() >= 23, "JSON has all rows");
 
-    // People see the first ten, and how to see the others.
+    // The text shows the first ten rows and the command for the others.
     let text = rig.daemon.run(&["logic", "show", "br0"]).unwrap();
     assert!(
         text.contains("and ") && text.contains(" more: `mswitch logic show br0 --table stations`"),
@@ -164,16 +169,19 @@ fn a_logic_shows_what_it_counts_and_remembers() {
         text.contains("52:54:00:00:01:13") && !text.contains("groups") && !text.contains("more:"),
         "{text}"
     );
-    let (code, said) = rig.refused(&["logic", "show", "br0", "--table", "flows"]);
+    let (code, message) = rig.refused(&["logic", "show", "br0", "--table", "flows"]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("`learning`, has no table `flows`; its tables are: stations, groups"), "{said}");
+    assert!(
+        message.contains("`learning`, has no table `flows`; its tables are stations, groups"),
+        "{message}"
+    );
 }
 
 #[test]
-fn what_a_logic_cannot_do_is_said_and_changes_nothing() {
+fn invalid_logic_commands_are_refused_without_effect() {
     let rig = rig("");
     let before = rig.daemon.json(&["logic", "show", "br0"]).unwrap()["params"].clone();
-    for (arguments, code, said) in [
+    for (arguments, code, expected) in [
         (
             &["logic", "call", "br0", "flush", "a"][..],
             1,
@@ -208,13 +216,13 @@ fn what_a_logic_cannot_do_is_said_and_changes_nothing() {
     ] {
         let (found, message) = rig.refused(arguments);
         assert_eq!(found, Some(code), "{arguments:?}: {message}");
-        assert!(message.contains(said), "{arguments:?}: {message}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
     }
     assert_eq!(rig.daemon.json(&["logic", "show", "br0"]).unwrap()["params"], before);
 }
 
 #[test]
-fn parameters_are_listed_with_what_they_can_be() {
+fn parameters_are_listed_with_their_values() {
     let rig = rig("");
     let all = rig.daemon.json(&["logic", "list"]).unwrap();
     let one = rig.daemon.json(&["logic", "list", "learning"]).unwrap();
@@ -229,9 +237,10 @@ fn parameters_are_listed_with_what_they_can_be() {
         (&json!(0), &json!(1_000_000), &json!("seconds"))
     );
     assert_eq!(param("unregistered")["choices"], json!(["flood", "routers"]));
-    let wires = all["logics"].as_array().unwrap().iter().find(|logic| logic["name"] == "static").unwrap();
+    let static_logic =
+        all["logics"].as_array().unwrap().iter().find(|logic| logic["name"] == "static").unwrap();
     assert_eq!(
-        (&wires["params"][0]["any_name"], &wires["params"][0]["type"]),
+        (&static_logic["params"][0]["any_name"], &static_logic["params"][0]["type"]),
         (&json!(true), &json!("port"))
     );
     let text = rig.daemon.run(&["logic", "list", "learning"]).unwrap();
@@ -239,7 +248,7 @@ fn parameters_are_listed_with_what_they_can_be() {
 }
 
 #[test]
-fn logics_with_parameters_come_back_from_files() {
+fn logic_parameters_are_restored_from_files() {
     let mut rig = rig("params = { ageing = 60, snooping = true }\n\n");
     let params = |rig: &Rig| rig.daemon.json(&["logic", "show", "br0"]).unwrap()["params"].clone();
     let from_file = params(&rig);
@@ -250,19 +259,19 @@ fn logics_with_parameters_come_back_from_files() {
     let wanted = params(&rig);
     let diff = rig.daemon.differences(None).unwrap();
     assert!(diff.contains("unregistered"), "{diff}");
-    // The file of the daemon becomes what runs.
+    // Save the running configuration to the daemon's file.
     let file = rig.daemon.path("config.toml");
     rig.daemon.run(&["config", "save", &file]).unwrap();
     assert!(rig.daemon.terminate().unwrap().success());
     rig.daemon.restart().unwrap();
     assert_eq!(params(&rig), wanted);
     assert_eq!(wanted["ageing"], "300");
-    // A file with a mistake changes nothing and names the place.
+    // A file with an error changes nothing, and the error names the place.
     let wrong = rig.daemon.path("wrong.toml");
     let text = std::fs::read_to_string(&file).unwrap().replace("\"routers\"", "\"everywhere\"");
     std::fs::write(&wrong, text).unwrap();
-    let (code, said) = rig.refused(&["config", "apply", &wrong]);
+    let (code, message) = rig.refused(&["config", "apply", &wrong]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("`everywhere`: `flood` or `routers` is expected"), "{said}");
+    assert!(message.contains("`everywhere`: `flood` or `routers` is expected"), "{message}");
     assert_eq!(params(&rig), wanted);
 }

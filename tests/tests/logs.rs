@@ -1,4 +1,4 @@
-//! What clients can make the daemon write.
+//! Log lines and events that clients can cause.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn violations_of_port_security_are_events() {
     let mut watch = Running::start(watch.stdout(std::fs::File::create(&file).unwrap())).unwrap();
     let mut sent = 0;
     let mut next = |client: &mut Sender, packet: &[u8], reason: &str| {
-        until("the violation to be told", LIMIT, || {
+        until("the event of the violation", LIMIT, || {
             sent += 1;
             client.send(packet)?;
             let text = std::fs::read_to_string(&file)?;
@@ -50,41 +50,41 @@ fn violations_of_port_security_are_events() {
         (&"b".into(), &"02:00:00:00:00:03".into(), &0.into())
     );
 
-    // However many there are: one event a second for each port and reason.
-    let begun = std::time::Instant::now();
+    // At most one event a second for each port and reason.
+    let start = std::time::Instant::now();
     let before = std::fs::read_to_string(&file).unwrap().lines().count();
     for _ in 0..2000 {
         clients[0].send(&frame(4)).unwrap();
     }
-    let seconds = begun.elapsed().as_secs() as usize;
+    let seconds = start.elapsed().as_secs() as usize;
     let more = std::fs::read_to_string(&file).unwrap().lines().count() - before;
     assert!(more <= seconds + 2, "{more} events in {seconds} s");
     watch.kill().unwrap();
 }
 
-/// Lines in the log about memif clients.
+/// Number of log lines about memif clients.
 fn lines(daemon: &Daemon) -> usize {
     daemon.log().lines().filter(|line| line.contains("memif ")).count()
 }
 
 #[test]
-fn a_client_that_comes_and_goes_does_not_fill_the_log() {
+fn a_reconnecting_client_does_not_fill_the_log() {
     let ports = config::memif("a", 0, "") + &config::memif("b", 1, "");
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
-    let come_and_go = || {
+    let reconnect = || {
         let options = Options::new(vec![daemon.memif("memif", 0), daemon.memif("memif", 1)]);
         drop(Session::connect(options).unwrap());
         daemon.wait_down("br0", "a", "closed").unwrap();
         daemon.wait_down("br0", "b", "closed").unwrap();
     };
     for _ in 0..10 {
-        come_and_go();
+        reconnect();
     }
-    // Two ports, two lines each a round, would be forty.
-    let said = lines(&daemon);
-    assert!((20..30).contains(&said), "{said} lines: {}", daemon.log());
-    until("a line that says how many were left out", Duration::from_secs(30), || {
-        come_and_go();
+    // Without a limit: two ports with two lines each a round, so forty.
+    let count = lines(&daemon);
+    assert!((20..30).contains(&count), "{count} lines: {}", daemon.log());
+    until("a line with the number of suppressed lines", Duration::from_secs(30), || {
+        reconnect();
         Ok(daemon.log().contains("suppressed=").then_some(()))
     })
     .unwrap();

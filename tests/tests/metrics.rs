@@ -1,4 +1,4 @@
-//! Numbers as Prometheus gets them: the daemon and Debian's Prometheus in a network namespace of their own.
+//! Metrics for Prometheus: the daemon and Debian's Prometheus in a network namespace of their own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use bench::session::{Background, Options, Session};
 use e2e::{Daemon, Netns, Running, config, exclusive, until};
 use serde_json::Value;
 
-/// A bare port: loopback. In a namespace of its own it is free.
+/// A port number alone means loopback. In its own namespace the port is free.
 const METRICS: &str = "9101";
 const URL: &str = "http://127.0.0.1:9101/metrics";
 const PROMETHEUS: &str = "127.0.0.1:9090";
@@ -41,7 +41,7 @@ impl Rig {
         Options::new(vec![self.daemon.memif("memif", 0), self.daemon.memif("memif", 1)])
     }
 
-    /// More than a hundred packets each way, and their senders have gone.
+    /// Exchanges more than a hundred packets in each direction, and disconnects the senders.
     fn traffic(&self) {
         let mut options = self.options();
         options.least = 101;
@@ -53,7 +53,7 @@ impl Rig {
     }
 }
 
-/// The samples of a scrape.
+/// Parses the samples of a scrape.
 fn samples(text: &str) -> BTreeMap<&str, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -63,7 +63,7 @@ fn samples(text: &str) -> BTreeMap<&str, f64> {
 }
 
 #[test]
-fn promtool_finds_nothing_to_complain_about() {
+fn promtool_accepts_a_scrape() {
     let rig = rig(2);
     rig.traffic();
     let mut promtool = rig.netns.command(&["promtool", "check", "metrics"]);
@@ -71,12 +71,12 @@ fn promtool_finds_nothing_to_complain_about() {
     let mut promtool = promtool.spawn().unwrap();
     promtool.stdin.take().unwrap().write_all(rig.scrape().as_bytes()).unwrap();
     let verdict = promtool.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&[verdict.stdout, verdict.stderr].concat()).into_owned();
-    assert!(verdict.status.success() && said.is_empty(), "{}: {said}", verdict.status);
+    let output = String::from_utf8_lossy(&[verdict.stdout, verdict.stderr].concat()).into_owned();
+    assert!(verdict.status.success() && output.is_empty(), "{}: {output}", verdict.status);
 }
 
 #[test]
-fn a_scrape_says_what_port_stats_says() {
+fn a_scrape_agrees_with_port_stats() {
     let rig = rig(3);
     rig.traffic();
     let text = rig.scrape();
@@ -86,7 +86,7 @@ fn a_scrape_says_what_port_stats_says() {
         let lines = text.lines().filter(|line| line.starts_with("mswitch_port_"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(of_ports(&rig.scrape()), of_ports(&text), "counters moved between the scrapes");
+    assert_eq!(of_ports(&rig.scrape()), of_ports(&text), "counters changed between the scrapes");
     let ports = stats["ports"].as_array().unwrap();
     assert_eq!(ports.len(), 3);
     for port in ports {
@@ -110,7 +110,7 @@ fn a_scrape_says_what_port_stats_says() {
     assert!(metrics["mswitch_bridge_fdb_learned_total{bridge=\"br0\"}"] >= 2.0, "{text}");
 }
 
-/// Prometheus with the daemon as its only target.
+/// Starts Prometheus with the daemon as its only target.
 fn prometheus(rig: &Rig) -> Running {
     let file = rig.daemon.path("prometheus.yml");
     let text = "global: { scrape_interval: 250ms }\nscrape_configs:\n\
@@ -123,12 +123,12 @@ fn prometheus(rig: &Rig) -> Running {
     Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log)).unwrap()
 }
 
-/// What Prometheus answers to a query: the value of the only series, if there is one yet.
+/// Answer of Prometheus to a query: the value of the only series, if it exists.
 fn query(rig: &Rig, expression: &str) -> Option<f64> {
     let url = format!("http://{PROMETHEUS}/api/v1/query");
     let expression = format!("query={expression}");
     let curl = ["curl", "-sS", "--max-time", "5", "-G", &url, "--data-urlencode", &expression];
-    // Until it serves there is nothing to connect to.
+    // The connection fails until Prometheus serves.
     let reply: Value = serde_json::from_str(&rig.netns.run(&curl).ok()?).ok()?;
     reply["data"]["result"][0]["value"][1].as_str()?.parse().ok()
 }
@@ -145,8 +145,10 @@ fn prometheus_sees_counters_grow() {
     let patience = Duration::from_secs(60);
     let counter = "mswitch_port_transmit_packets_total{job=\"mswitch\",bridge=\"br0\",port=\"p1\"}";
     let first =
-        until("Prometheus to scrape", patience, || Ok(query(&rig, counter).filter(|n| *n > 0.0))).unwrap();
-    until("the counter to grow", patience, || Ok(query(&rig, counter).filter(|n| *n > first))).unwrap();
+        until("Prometheus to scrape", patience, || Ok(query(&rig, counter).filter(|count| *count > 0.0)))
+            .unwrap();
+    until("the counter to grow", patience, || Ok(query(&rig, counter).filter(|count| *count > first)))
+        .unwrap();
     let rate = format!("rate({counter}[5s])");
     until("a rate near the sender's 1,000 a second", patience, || {
         Ok(query(&rig, &rate).filter(|rate| (500.0..1500.0).contains(rate)))
@@ -160,9 +162,9 @@ fn prometheus_sees_counters_grow() {
     assert!(report.ok, "{report}");
 }
 
-/// Scrapes of a thousand ports, one after another, beside traffic that must not lose a packet.
+/// Scrapes a thousand ports repeatedly, beside traffic that must not lose a packet.
 #[test]
-fn a_thousand_ports_are_scraped_beside_traffic() {
+fn scraping_a_thousand_ports_does_not_disturb_traffic() {
     const SCRAPES: u32 = 20;
     let _machine = exclusive();
     let rig = rig(1000);
@@ -186,7 +188,7 @@ fn a_thousand_ports_are_scraped_beside_traffic() {
 }
 
 #[test]
-fn other_requests_are_told_and_silent_ones_cut_off() {
+fn other_requests_get_an_error_and_stalled_ones_time_out() {
     let rig = rig(1);
     let status = |arguments: &[&str]| {
         let curl = ["curl", "-sS", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}"];
@@ -197,20 +199,20 @@ fn other_requests_are_told_and_silent_ones_cut_off() {
     assert_eq!(status(&["-X", "POST", URL]), "405");
     assert_eq!(status(&["http://127.0.0.1:9101/"]), "404");
 
-    let ask = |said: &[u8]| {
+    let send = |bytes: &[u8]| {
         let mut connection = TcpStream::connect(("127.0.0.1", 9101)).unwrap();
-        connection.write_all(said).unwrap();
+        connection.write_all(bytes).unwrap();
         connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         connection
     };
     rig.netns
         .enter(|| {
-            let mut silent: Vec<_> = (0..20).map(|_| ask(b"GET /metr")).collect();
-            let mut asking = ask(b"GET /metrics HTTP/1.0\r\n\r\n");
+            let mut silent: Vec<_> = (0..20).map(|_| send(b"GET /metr")).collect();
+            let mut complete = send(b"GET /metrics HTTP/1.0\r\n\r\n");
             let mut reply = String::new();
-            asking.read_to_string(&mut reply).unwrap();
+            complete.read_to_string(&mut reply).unwrap();
             assert!(reply.contains(" 200 OK") && reply.contains("mswitch_build_info"), "{reply}");
-            // Cut off, with an error that says so or without: either way the end comes.
+            // The connection ends, with or without an error.
             let _ = silent[0]
                 .read_to_end(&mut Vec::new())
                 .map_err(|e| assert_ne!(e.kind(), std::io::ErrorKind::WouldBlock));
@@ -219,9 +221,9 @@ fn other_requests_are_told_and_silent_ones_cut_off() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named() {
+fn an_address_in_use_is_named() {
     let rig = rig(1);
-    let complaint = |arguments: &[&str]| {
+    let refusal = |arguments: &[&str]| {
         let program = e2e::binary("mswitch", "MSWITCH_BIN").unwrap();
         let socket = rig.daemon.path("other");
         let line = [&[program.to_str().unwrap(), "daemon", "--socket", &socket], arguments].concat();
@@ -229,9 +231,9 @@ fn an_address_that_is_taken_is_named() {
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let taken = complaint(&["--metrics", METRICS]);
+    let taken = refusal(&["--metrics", METRICS]);
     assert!(taken.contains("cannot serve metrics on 127.0.0.1:9101: Address already in use"), "{taken}");
     assert!(taken.contains("choose another address with `metrics` in `[daemon]` or --metrics"), "{taken}");
-    let wrong = complaint(&["--metrics", "everywhere"]);
+    let wrong = refusal(&["--metrics", "everywhere"]);
     assert!(wrong.contains("--metrics: `everywhere` is not an address for metrics"), "{wrong}");
 }

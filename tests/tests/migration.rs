@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 use e2e::{Daemon, Guest, GuestConfig, Netns, Running, config, exclusive, long, output, until};
 use rustix::process::{Signal, setpriority_process};
 
-/// Guests are slow where the machine is busy: they are translated, instruction by instruction.
+/// Time allowed for a guest; QEMU translates its instructions, which is slow on a busy machine.
 const BOOT: Duration = Duration::from_secs(150);
 
-/// What a migration may cost beyond the time for which QEMU says that the guest stood still, and the number of migrations, of
-/// which the middle one counts. A guest that is translated has to be translated anew where it goes on, and neighbours of this
-/// machine take their share: only a long run on a quiet machine can tell tens of milliseconds.
+/// Time without answers allowed beyond the downtime that QEMU reports, and number of migrations, whose median counts.
+/// The destination translates the guest's code again, and other load on the machine adds delay: only a long run on a
+/// quiet machine can resolve tens of milliseconds.
 fn bound() -> (Duration, usize) {
     if long() { (Duration::from_millis(50), 5) } else { (Duration::from_secs(2), 1) }
 }
 
-/// The guest: it receives a file and says then what it was.
+/// Script of the guest: receives a file and prints its hash.
 const SCRIPT: &str = "ip addr add 10.92.0.1/24 dev eth0; ip link set eth0 up; echo booted\n\
     echo received: $(nc -l -p 5000 | md5sum)\nsleep 100000";
 
-/// A place for the guest: a QEMU at a port.
-fn place(daemon: &Daemon, port: &str, device: &str, incoming: bool) -> Guest {
+/// A QEMU at a port, as source or destination.
+fn start_qemu(daemon: &Daemon, port: &str, device: &str, incoming: bool) -> Guest {
     let config = GuestConfig {
         socket: daemon.path(&format!("{port}.sock")).into(),
         mac: "52:54:00:00:00:01".into(),
         script: SCRIPT.into(),
-        // Little: a translated guest stands still when QEMU begins to watch its memory, 0.7 ms for each megabyte.
+        // Small: when QEMU starts to track writes, a translated guest pauses for 0.7 ms for each megabyte.
         megabytes: 96,
         device: device.into(),
         incoming,
@@ -40,7 +40,7 @@ fn place(daemon: &Daemon, port: &str, device: &str, incoming: bool) -> Guest {
     Guest::start(&config).unwrap()
 }
 
-/// Pings the guest a hundred times a second, and knows when it answered.
+/// Pings the guest a hundred times a second and records the times of its answers.
 struct Pings {
     process: Running,
     answers: tempfile::NamedTempFile,
@@ -54,7 +54,7 @@ impl Pings {
         Pings { process: Running::start(&mut ping).unwrap(), answers }
     }
 
-    /// When answers came, in seconds of the clock.
+    /// Times of the answers, in seconds since the epoch.
     fn times(&self) -> Vec<f64> {
         let text = std::fs::read_to_string(self.answers.path()).unwrap();
         // [1763795000.123456] 64 bytes from 10.92.0.1: icmp_seq=1 ttl=64 time=0.5 ms
@@ -68,7 +68,7 @@ impl Pings {
         until("answers to pings", BOOT, || Ok((self.times().len() >= before + count).then_some(()))).unwrap();
     }
 
-    /// The longest time between two answers, of all since the start.
+    /// The longest gap between two answers since the start.
     fn longest_gap(mut self) -> Duration {
         self.process.signal(Signal::INT).unwrap();
         self.process.wait(Duration::from_secs(10)).unwrap();
@@ -78,7 +78,7 @@ impl Pings {
     }
 }
 
-/// Sends a file to the guest, slowly until `hurry`, and its last MiB only then; counts what it has sent.
+/// Sends a file to the guest, slowly until `hurry` is set, its last MiB only then; counts the sent bytes.
 fn send(file: &[u8], sent: &AtomicUsize, hurry: &AtomicBool) {
     let mut stream = TcpStream::connect("10.92.0.1:5000").unwrap();
     stream.set_write_timeout(Some(BOOT)).unwrap();
@@ -98,72 +98,68 @@ fn send(file: &[u8], sent: &AtomicUsize, hurry: &AtomicBool) {
 
 fn migrate(device: &str) {
     let _machine = exclusive();
-    // What this thread starts goes before whatever else the machine does, whose time is not the migration's.
+    // Raises the priority of this thread's processes, so that other load does not count as time of the migration.
     setpriority_process(None, -19).unwrap();
     let blue = Netns::new().unwrap();
     let ports = config::vhost_user("g1", "")
         + &config::vhost_user("g2", "")
         + &config::tap("blue", "eth0", blue.name(), &["10.92.0.9/24"], "");
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
-    let mut here = place(&daemon, "g1", device, false);
-    here.wait_for("booted", BOOT).unwrap();
+    let mut source = start_qemu(&daemon, "g1", device, false);
+    source.wait_for("booted", BOOT).unwrap();
     until("the guest to answer", BOOT, || {
         Ok(blue.run(&["ping", "-q", "-c", "20", "-i", "0.05", "-W", "5", "10.92.0.1"]).ok().map(drop))
     })
     .unwrap();
 
-    // While it answers pings.
+    // Migrate during pings.
     let (mut at, mut excess) = ("g1", Vec::new());
     let (grace, migrations) = bound();
     for _ in 0..migrations {
         at = if at == "g1" { "g2" } else { "g1" };
-        let mut there = place(&daemon, at, device, true);
+        let mut destination = start_qemu(&daemon, at, device, true);
         let pings = Pings::start(&blue);
         pings.wait(20);
-        let migration = here.migrate(&mut there, BOOT).unwrap();
+        let migration = source.migrate(&mut destination, BOOT).unwrap();
         pings.wait(50);
         let gap = pings.longest_gap();
         println!("{device}: {:?} without answers, {migration:?}", gap);
         excess.push(gap.saturating_sub(migration.downtime));
-        here = there;
+        source = destination;
     }
     excess.sort_unstable();
     assert!(excess[migrations / 2] <= grace, "time without answers beyond the downtime: {excess:?}");
 
-    // While a file is on its way to it.
+    // Migrate during a file transfer.
     let file: Vec<u8> = {
         let mut random = fastrand::Rng::with_seed(7);
         (0..if long() { 200 << 20 } else { 20 << 20 }).map(|_| random.u8(..)).collect()
     };
     let (sent, hurry) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let mut there = place(&daemon, if at == "g1" { "g2" } else { "g1" }, device, true);
+    let mut destination = start_qemu(&daemon, if at == "g1" { "g2" } else { "g1" }, device, true);
     std::thread::scope(|scope| {
         scope.spawn(|| blue.enter(|| send(&file, &sent, &hurry)).unwrap());
-        until(
-            "the file to be on its way",
-            BOOT,
-            || Ok((sent.load(Ordering::SeqCst) > 1 << 20).then_some(())),
-        )
-        .unwrap();
+        until("the transfer to start", BOOT, || Ok((sent.load(Ordering::SeqCst) > 1 << 20).then_some(())))
+            .unwrap();
         let start = Instant::now();
-        let migration = here.migrate(&mut there, BOOT).unwrap();
+        let migration = source.migrate(&mut destination, BOOT).unwrap();
         let then = sent.load(Ordering::SeqCst);
         println!("{device}: {migration:?} ({:?}) with {then} of {} bytes sent", start.elapsed(), file.len());
-        assert!(then < file.len(), "the file was sent before the migration had ended");
+        assert!(then < file.len(), "the transfer ended before the migration");
         hurry.store(true, Ordering::SeqCst);
     });
-    let received = there.wait_for("received:", BOOT).unwrap();
+    let received = destination.wait_for("received:", BOOT).unwrap();
     std::fs::write(daemon.path("file"), &file).unwrap();
     let sum = output("md5sum", &[daemon.path("file")]).unwrap();
     assert_eq!(sum.split(' ').next(), received.split(' ').next());
 }
 
 #[test]
-fn a_guest_with_split_rings_moves() {
+fn a_guest_with_split_rings_migrates() {
     migrate("");
 }
 
 #[test]
-fn a_guest_with_packed_rings_moves() {
+fn a_guest_with_packed_rings_migrates() {
     migrate(",packed=on");
 }

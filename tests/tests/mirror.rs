@@ -1,4 +1,5 @@
-//! Mirrors between real interfaces: who looks on sees what passes, plain or tagged, and nobody else notices.
+//! Mirrors between real interfaces: the target sees the mirrored traffic, plain or tagged, and other traffic is
+//! unaffected.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -9,7 +10,7 @@ use e2e::{Daemon, Netns, config, output, unique, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Two namespaces that talk, one that looks on, and a pair of bystanders.
+/// Two communicating namespaces, a watching one, and a pair of bystanders.
 struct Rig {
     bystanders: Background,
     daemon: Daemon,
@@ -42,13 +43,14 @@ impl Rig {
         self.a.command(&ping).output().unwrap().status.success()
     }
 
-    /// What tshark sees of `packets` packets that the filter lets through, while `act` is done again and again.
+    /// Repeats `act` until the filter has matched `packets` packets at the watcher, and returns their fields from
+    /// tshark.
     fn watch(&self, filter: &str, packets: u32, fields: &[&str], mut act: impl FnMut()) -> Vec<String> {
         let file = self.daemon.path("watched.pcapng");
         let count = packets.to_string();
         let dump = ["tshark", "-q", "-n", "-i", &self.interface, "-f", filter, "-c", &count, "-w", &file];
         let mut dump = self.watcher.start(&dump).unwrap();
-        let status = until("the watcher to see enough", LIMIT, || {
+        let status = until("the watcher to capture the packets", LIMIT, || {
             act();
             dump.ended()
         });
@@ -59,7 +61,7 @@ impl Rig {
     }
 
     fn finish(self) {
-        // A connection begins with 200 announcements at most; the rest is what they verify.
+        // A connection starts with at most 200 announcements; verified packets follow.
         let sent = |port| self.daemon.port("br0", port).unwrap().received();
         until("packets of the bystanders", LIMIT, || Ok((sent("left") + sent("right") > 300).then_some(())))
             .unwrap();
@@ -69,19 +71,19 @@ impl Rig {
 }
 
 #[test]
-fn who_looks_on_sees_a_conversation_of_others() {
+fn a_mirror_copies_both_directions() {
     let rig = Rig::start("");
     rig.daemon.run(&["mirror", "add", "br0", "m1", "--from", "a", "--to", "watcher"]).unwrap();
-    // One at a time: no question leaves before the answer to the last one has come.
+    // One ping at a time: the next request follows the last answer.
     let seen = rig.watch("icmp", 12, &["ip.src", "ip.dst", "icmp.type"], || assert!(rig.ping(1)));
-    // Question and answer in turn, each once, though both pass port a.
-    let question = "10.82.0.1\t10.82.0.2\t8".to_owned();
+    // Request and answer in turn, each once, although both pass port a.
+    let request = "10.82.0.1\t10.82.0.2\t8".to_owned();
     let answer = "10.82.0.2\t10.82.0.1\t0".to_owned();
     let first = usize::from(seen[0] == answer);
     for pair in seen[first..].chunks_exact(2) {
-        assert_eq!(pair, [question.clone(), answer.clone()], "{seen:#?}");
+        assert_eq!(pair, [request.clone(), answer.clone()], "{seen:#?}");
     }
-    // The port belongs to the mirror: it reaches nobody.
+    // The target port is reserved for the mirror, so the watcher reaches no other port.
     let ping = ["ping", "-q", "-W", "1", "-c", "2", "-i", "0.1", "10.82.0.1"];
     assert!(!rig.watcher.command(&ping).output().unwrap().status.success());
     let list = rig.daemon.json(&["mirror", "list", "br0"]).unwrap();
@@ -96,7 +98,7 @@ fn who_looks_on_sees_a_conversation_of_others() {
 
     rig.daemon.run(&["mirror", "del", "br0", "m1"]).unwrap();
     assert_eq!(rig.daemon.run(&["mirror", "list"]).unwrap(), "no mirrors\n");
-    until("the watcher to be reached again", LIMIT, || {
+    until("the watcher to be reachable again", LIMIT, || {
         Ok(rig.watcher.command(&ping).output()?.status.success().then_some(()))
     })
     .unwrap();
@@ -104,42 +106,49 @@ fn who_looks_on_sees_a_conversation_of_others() {
 }
 
 #[test]
-fn copies_with_a_tag_share_a_trunk() {
+fn tagged_copies_share_a_trunk() {
     let rig = Rig::start(
         "[[bridge.mirror]]\nname = \"far\"\nfrom = [\"a\"]\ndirection = \"in\"\nto = \"watcher\"\nvlan = 999\n",
     );
     let fields = ["vlan.id", "ip.src", "icmp.type"];
     let seen = rig.watch("vlan 999 and icmp", 5, &fields, || assert!(rig.ping(5)));
-    assert!(seen.iter().all(|line| line == "999\t10.82.0.1\t8"), "what comes from a only: {seen:#?}");
-    // Its other traffic goes on.
+    assert!(
+        seen.iter().all(|line| line == "999\t10.82.0.1\t8"),
+        "packets other than those from a: {seen:#?}"
+    );
+    // Other traffic of the target continues.
     let ping = ["ping", "-q", "-W", "5", "-c", "2", "-i", "0.1", "10.82.0.1"];
     rig.watcher.run(&ping).unwrap();
     let saved = rig.daemon.run(&["config", "show"]).unwrap();
     assert!(saved.contains("[[bridge.mirror]]") && saved.contains("vlan = 999"), "{saved}");
     rig.daemon.run(&["port", "del", "br0", "a"]).unwrap();
-    assert_eq!(rig.daemon.run(&["mirror", "list"]).unwrap(), "no mirrors\n", "it had nothing left to copy");
+    assert_eq!(
+        rig.daemon.run(&["mirror", "list"]).unwrap(),
+        "no mirrors\n",
+        "a mirror without sources must be removed"
+    );
     rig.finish();
 }
 
 #[test]
-fn what_cannot_be_mirrored_is_said() {
+fn invalid_mirrors_are_refused() {
     let rig = Rig::start("");
     rig.daemon.run(&["mirror", "add", "br0", "m1", "--to", "watcher"]).unwrap();
-    let complaint = |arguments: &[&str]| {
+    let refusal = |arguments: &[&str]| {
         let output = rig.daemon.cli(&[&["mirror"], arguments].concat()).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = complaint(&["add", "br0", "m2", "--from", "ab", "--to", "watcher"]);
-    assert!(said.contains("bridge \"br0\": the bridge has no port `ab`"), "{said}");
-    let said = complaint(&["add", "br0", "m2", "--from", "a", "--from", "b", "--to", "b"]);
-    assert!(said.contains("`b` gets the copies, so its own packets cannot be copied"), "{said}");
-    let said = complaint(&["add", "br0", "m1", "--to", "a"]);
-    assert!(said.contains("has a mirror `m1` already"), "{said}");
-    let said = complaint(&["add", "br9", "m1", "--to", "a"]);
-    assert!(said.contains("there is no bridge \"br9\""), "{said}");
-    let said = complaint(&["del", "br0", "m3"]);
-    assert!(said.contains("has no mirror `m3`") && said.contains("`m1`"), "{said}");
+    let message = refusal(&["add", "br0", "m2", "--from", "ab", "--to", "watcher"]);
+    assert!(message.contains("bridge \"br0\": the bridge has no port `ab`"), "{message}");
+    let message = refusal(&["add", "br0", "m2", "--from", "a", "--from", "b", "--to", "b"]);
+    assert!(message.contains("`b` receives the copies, so its own packets cannot be copied"), "{message}");
+    let message = refusal(&["add", "br0", "m1", "--to", "a"]);
+    assert!(message.contains("already has a mirror `m1`"), "{message}");
+    let message = refusal(&["add", "br9", "m1", "--to", "a"]);
+    assert!(message.contains("there is no bridge \"br9\""), "{message}");
+    let message = refusal(&["del", "br0", "m3"]);
+    assert!(message.contains("has no mirror `m3`") && message.contains("`m1`"), "{message}");
     assert_eq!(rig.daemon.json(&["mirror", "list"]).unwrap()["mirrors"].as_array().unwrap().len(), 1);
     rig.finish();
 }

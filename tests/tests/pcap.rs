@@ -1,4 +1,4 @@
-//! pcap ports: what is in a file comes out of the port, when it should; what the port is sent is in the file.
+//! pcap ports: replayed files and recordings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use fastrand::Rng;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Nanoseconds and bytes.
+/// Time in nanoseconds, and bytes.
 type Frame = (u64, Vec<u8>);
 
-/// Frames of these sizes that all differ, so many nanoseconds apart.
+/// Distinct frames of these sizes, this many nanoseconds apart.
 fn frames(sizes: impl Iterator<Item = usize>, apart: u64) -> Vec<Frame> {
     let mut rng = Rng::with_seed(1);
     let frame = |(i, size): (usize, usize)| {
@@ -28,7 +28,7 @@ fn frames(sizes: impl Iterator<Item = usize>, apart: u64) -> Vec<Frame> {
     sizes.enumerate().map(frame).collect()
 }
 
-/// A pcap file with nanoseconds, in the other byte order.
+/// A big-endian pcap file with nanoseconds.
 fn classic(frames: &[Frame]) -> Vec<u8> {
     let mut file = Vec::new();
     for number in [0xa1b2_3c4d_u32, 2 << 16 | 4, 0, 0, 65_535, 1] {
@@ -48,7 +48,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().unwrap())
 }
 
-/// The frames of what the switch has recorded.
+/// Frames that the switch has recorded.
 fn recorded(path: &str) -> Vec<Frame> {
     let bytes = std::fs::read(path).unwrap();
     let (mut at, mut frames) = (0, Vec::new());
@@ -67,21 +67,23 @@ fn bytes(frames: &[Frame]) -> Vec<&[u8]> {
     frames.iter().map(|(_, data)| data.as_slice()).collect()
 }
 
-/// A bridge on which `replay` sends `{dir}/in` to `rec`, which writes `{dir}/out`. `replay` is down until told.
-fn tape(more: &str) -> String {
+/// A bridge on which `replay` sends `{dir}/in` to `rec`, which writes `{dir}/out`. `replay` starts administratively
+/// down.
+fn bridge_config(more: &str) -> String {
     config::bridge("br0", "static")
         + &config::port("replay", "pcap", &format!("read = \"{{dir}}/in\"\nadmin = \"down\"\n{more}"))
         + &config::port("rec", "pcap", "write = \"{dir}/out\"")
 }
 
-/// Starts a daemon that replays these frames to a recording, when it is told to.
-fn taping(frames: &[Frame], more: &str) -> Daemon {
+/// Starts a daemon that replays these frames to a recording as soon as the port is set up.
+fn start_daemon(frames: &[Frame], more: &str) -> Daemon {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("in");
     std::fs::write(&file, classic(frames)).unwrap();
-    let daemon = Daemon::start(&tape(more).replace("{dir}/in", &file.display().to_string())).unwrap();
+    let daemon =
+        Daemon::start(&bridge_config(more).replace("{dir}/in", &file.display().to_string())).unwrap();
     assert_eq!(detail(&daemon, "replay", "replay"), "not started, paused");
-    // The port has the file open.
+    // The port keeps the file open.
     drop(folder);
     daemon
 }
@@ -90,7 +92,7 @@ fn admin(daemon: &Daemon, port: &str, to: &str) {
     daemon.run(&["port", "set", "br0", port, "--admin", to]).unwrap();
 }
 
-/// What `port show` says of a port under this name.
+/// Value of a detail in `port show`.
 fn detail(daemon: &Daemon, port: &str, name: &str) -> String {
     let port = daemon.port("br0", port).unwrap();
     let details = port.json()["details"].as_array().cloned().unwrap_or_default();
@@ -107,20 +109,20 @@ fn wait_detail(daemon: &Daemon, port: &str, name: &str, value: &str) {
     .unwrap_or_else(|error| panic!("{error}; last seen: `{last}`"));
 }
 
-/// Waits until so many frames are in the file of `rec`.
+/// Waits until this many frames are in the file of `rec`.
 fn wait_recorded(daemon: &Daemon, frames: u64) {
-    until(&format!("{frames} frames in the file"), LIMIT, || {
+    until(&format!("{frames} recorded frames"), LIMIT, || {
         Ok(detail(daemon, "rec", "recorded").starts_with(&format!("{frames} frames,")).then_some(()))
     })
     .unwrap_or_else(|error| {
         let stats = daemon.run(&["port", "stats"]).unwrap();
-        panic!("{error}; there are {}\n{stats}", detail(daemon, "rec", "recorded"))
+        panic!("{error}; recorded: {}\n{stats}", detail(daemon, "rec", "recorded"))
     });
 }
 
 #[test]
-fn every_byte_arrives_in_a_namespace() {
-    // In both formats; tshark makes pcapng of it.
+fn replayed_frames_arrive_unaltered() {
+    // In both formats; tshark converts to pcapng.
     let sent = frames((14..1514).step_by(7), 100_000);
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -131,7 +133,7 @@ fn every_byte_arrives_in_a_namespace() {
         let ports = config::port("replay", "pcap", &format!("read = \"{}\"\nadmin = \"down\"", path(file)))
             + &config::tap("a", &interface, netns.name(), &[], "");
         let daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
-        let (got, count) = (path(&format!("{file}.got")), sent.len().to_string());
+        let (received, count) = (path(&format!("{file}.received")), sent.len().to_string());
         let mut command = netns.command(&[
             "tcpdump",
             "-Q",
@@ -144,7 +146,7 @@ fn every_byte_arrives_in_a_namespace() {
             "root",
             "-i",
         ]);
-        command.args([&interface, "-c", &count, "-w", &got]);
+        command.args([&interface, "-c", &count, "-w", &received]);
         let log = std::fs::File::create(path("log")).unwrap();
         let mut tcpdump = Running::start(command.stdin(Stdio::null()).stderr(log)).unwrap();
         until("tcpdump to listen", LIMIT, || {
@@ -153,28 +155,28 @@ fn every_byte_arrives_in_a_namespace() {
         .unwrap();
         admin(&daemon, "replay", "up");
         assert!(tcpdump.wait(LIMIT).unwrap().success());
-        let (got, mut at) = (std::fs::read(got).unwrap(), 24);
+        let (received, mut at) = (std::fs::read(received).unwrap(), 24);
         for (i, (_, frame)) in sent.iter().enumerate() {
-            let len = word(&got, at + 8) as usize;
-            assert!(got[at + 16..at + 16 + len] == frame[..], "{file}: frame {i}");
+            let len = word(&received, at + 8) as usize;
+            assert!(received[at + 16..at + 16 + len] == frame[..], "{file}: frame {i}");
             at += 16 + len;
         }
-        assert_eq!(at, got.len());
+        assert_eq!(at, received.len());
         wait_detail(&daemon, "replay", "replay", "finished");
         assert_eq!(daemon.port("br0", "replay").unwrap().dropped(), 0);
     }
 }
 
-/// How late frames were, in microseconds, against how late the first one was; in their order.
-fn lateness(got: &[Frame], due: impl Fn(usize) -> f64) -> Vec<f64> {
-    let since = |i: usize| (got[i].0 - got[0].0) as f64;
-    (0..got.len()).map(|i| (since(i) - due(i)) / 1e3).collect()
+/// Lateness of each frame relative to the first, in microseconds, in their order.
+fn lateness(received: &[Frame], due: impl Fn(usize) -> f64) -> Vec<f64> {
+    let since = |i: usize| (received[i].0 - received[0].0) as f64;
+    (0..received.len()).map(|i| (since(i) - due(i)) / 1e3).collect()
 }
 
-/// Whether frames that were so late kept their times: in every quarter of the replay the least late one is equally late,
-/// so that none is early and no quarter slow, and half of all are late by less than `most` microseconds more. A busy
-/// machine delays many of them, the first one included.
-fn kept(late: &[f64], most: f64) -> Result<(), String> {
+/// Whether frames with this lateness kept their times: the smallest lateness of each quarter of the replay is about
+/// equal, so no frame is early and no quarter slow, and half of the frames are late by less than `most` microseconds
+/// more. A busy machine delays many of them, including the first.
+fn check_times(late: &[f64], most: f64) -> Result<(), String> {
     let mut sorted = late.to_vec();
     sorted.sort_by(f64::total_cmp);
     let quarters =
@@ -197,18 +199,18 @@ fn recorded_times_are_kept() {
     }
     for (speed, factor) in [("recorded", 1.0), ("2x", 2.0)] {
         one_of(3, || {
-            let daemon = taping(&sent, &format!("speed = \"{speed}\""));
-            let begun = Instant::now();
+            let daemon = start_daemon(&sent, &format!("speed = \"{speed}\""));
+            let start = Instant::now();
             admin(&daemon, "replay", "up");
             wait_recorded(&daemon, 60);
-            let took = begun.elapsed();
-            let got = recorded(&daemon.path("out"));
-            assert_eq!(bytes(&got), bytes(&sent));
+            let took = start.elapsed();
+            let received = recorded(&daemon.path("out"));
+            assert_eq!(bytes(&received), bytes(&sent));
             let due = |i: usize| (sent[i].0 - sent[0].0) as f64 / factor;
             let whole = Duration::from_nanos(due(59) as u64);
-            assert!(took > whole - Duration::from_millis(5), "{speed}: {took:?}, which is too early");
-            // As long as the mean pause between two.
-            kept(&lateness(&got, due), 20_000.0).map_err(|complaint| format!("{speed}: {complaint}"))?;
+            assert!(took > whole - Duration::from_millis(5), "{speed}: {took:?}, too early");
+            // The mean pause between two frames.
+            check_times(&lateness(&received, due), 20_000.0).map_err(|error| format!("{speed}: {error}"))?;
             Ok(())
         })
         .unwrap();
@@ -221,83 +223,85 @@ fn given_rates_are_kept() {
     let sent = frames([125; 1000].into_iter(), 0);
     for speed in ["2000pps", "2Mbit"] {
         one_of(3, || {
-            let daemon = taping(&sent, &format!("speed = \"{speed}\""));
+            let daemon = start_daemon(&sent, &format!("speed = \"{speed}\""));
             admin(&daemon, "replay", "up");
             wait_recorded(&daemon, 1000);
-            let got = recorded(&daemon.path("out"));
-            assert_eq!(bytes(&got), bytes(&sent));
+            let received = recorded(&daemon.path("out"));
+            assert_eq!(bytes(&received), bytes(&sent));
             // Half a millisecond each.
-            kept(&lateness(&got, |i| i as f64 * 5e5), 5_000.0)
-                .map_err(|complaint| format!("{speed}: {complaint}"))
+            check_times(&lateness(&received, |i| i as f64 * 5e5), 5_000.0)
+                .map_err(|error| format!("{speed}: {error}"))
         })
         .unwrap();
     }
 }
 
 #[test]
-fn at_full_speed_the_file_waits_for_the_switch() {
+fn full_speed_replay_loses_no_frame() {
     let _machine = exclusive();
     let sent = frames((0..200_000).map(|i| 60 + i % 200), 0);
-    let daemon = taping(&sent, "speed = \"full\"");
+    let daemon = start_daemon(&sent, "speed = \"full\"");
     admin(&daemon, "replay", "up");
     wait_detail(&daemon, "replay", "replay", "finished");
     assert_eq!(detail(&daemon, "replay", "replayed"), "200000 frames");
     let (replay, rec) = (daemon.port("br0", "replay").unwrap(), daemon.port("br0", "rec").unwrap());
     assert_eq!((replay.received(), replay.dropped()), (200_000, 0));
-    // A disk may be slower than the switch: what the recording has no room for is counted, the rest is there in order.
+    // A disk may be slower than the switch: frames without room are counted, and the others are recorded in order.
     assert_eq!(rec.delivered() + rec.dropped(), 200_000);
     wait_recorded(&daemon, rec.delivered());
-    let got = recorded(&daemon.path("out"));
+    let received = recorded(&daemon.path("out"));
     let mut rest = sent.iter();
-    for (i, (_, frame)) in got.iter().enumerate() {
+    for (i, (_, frame)) in received.iter().enumerate() {
         assert!(
             rest.any(|(_, other)| other == frame),
-            "frame {i} of the recording was not sent, or not then"
+            "frame {i} of the recording was not sent in this order"
         );
     }
 }
 
 #[test]
-fn what_goes_through_the_bridge_is_the_same_file_again() {
-    // As many as the recording holds without its writer, of all lengths that a TAP or a wire has.
+fn recordings_equal_the_replayed_file() {
+    // As many frames as the recording holds without its writer, of all lengths that TAPs and wires carry.
     let sent = frames((0..4000).map(|i| 14 + i * 7 % 1500), 0);
-    let mut daemon = taping(&sent, "speed = \"full\"");
+    let mut daemon = start_daemon(&sent, "speed = \"full\"");
     admin(&daemon, "replay", "up");
     wait_recorded(&daemon, 4000);
     assert_eq!(bytes(&recorded(&daemon.path("out"))), bytes(&sent));
-    // Longer than the ring, which holds what comes while the writer stands still for 2 s; and the largest frames.
+    // More than the ring, which holds the frames of a 2 s stall of the writer; and the largest frames.
     let sent = frames((0..5000).map(|i| if i % 1000 == 0 { 65_535 } else { 60 + i % 64 }), 0);
-    drop(std::mem::replace(&mut daemon, taping(&sent, "speed = \"2000pps\"")));
+    drop(std::mem::replace(&mut daemon, start_daemon(&sent, "speed = \"2000pps\"")));
     admin(&daemon, "replay", "up");
     wait_recorded(&daemon, 5000);
     assert!(bytes(&recorded(&daemon.path("out"))) == bytes(&sent));
 }
 
 #[test]
-fn a_file_is_replayed_as_often_as_wanted() {
+fn a_file_is_replayed_in_a_loop() {
     let sent = frames([60, 100, 1514].into_iter(), 1_000_000);
-    let daemon = taping(&sent, "loop = 3");
+    let daemon = start_daemon(&sent, "loop = 3");
     admin(&daemon, "replay", "up");
     wait_detail(&daemon, "replay", "replay", "finished, 3 rounds");
     wait_recorded(&daemon, 9);
     let three: Vec<Frame> = (0..3).flat_map(|_| sent.clone()).collect();
     assert_eq!(bytes(&recorded(&daemon.path("out"))), bytes(&three));
 
-    // For ever, until it goes, which it does at once.
+    // Without end, until the port is deleted, which takes effect at once.
     std::fs::write(daemon.path("again"), classic(&sent)).unwrap();
     daemon.run(&["port", "del", "br0", "replay"]).unwrap();
     let path = daemon.path("again");
     let add = ["port", "add", "br0", "replay", "--type", "pcap", "--read", &path, "--loop", "forever"];
     daemon.run(&[&add[..], &["--speed", "full"]].concat()).unwrap();
-    until("many rounds", LIMIT, || Ok((daemon.port("br0", "replay")?.received() > 100_000).then_some(())))
-        .unwrap();
+    until("100,000 replayed frames", LIMIT, || {
+        Ok((daemon.port("br0", "replay")?.received() > 100_000).then_some(()))
+    })
+    .unwrap();
     let shown = daemon.run(&["port", "show", "br0", "replay"]).unwrap();
     assert!(shown.contains(", forever"), "{shown}");
     daemon.run(&["port", "del", "br0", "replay"]).unwrap();
     assert_eq!(threads(&daemon, "mswitch-replay"), BTreeMap::new());
 }
 
-/// The daemon's threads of this name, and how often each has slept or been made to.
+/// The daemon's threads of this name and the number of their context switches.
 fn threads(daemon: &Daemon, name: &str) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for task in std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().flatten() {
@@ -313,16 +317,16 @@ fn threads(daemon: &Daemon, name: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn who_has_nothing_to_do_sleeps() {
-    let daemon = taping(&frames([60; 10].into_iter(), 0), "");
+fn idle_replays_and_recordings_sleep() {
+    let daemon = start_daemon(&frames([60; 10].into_iter(), 0), "");
     admin(&daemon, "replay", "up");
     wait_detail(&daemon, "replay", "replay", "finished");
     wait_recorded(&daemon, 10);
-    // Paused in front of its second frame, which is due in an hour.
+    // Waiting for its second frame, which is due in an hour.
     std::fs::write(daemon.path("slow"), classic(&frames([60; 2].into_iter(), 3_600_000_000_000))).unwrap();
     daemon.run(&["bridge", "add", "br1"]).unwrap();
     daemon.run(&["port", "add", "br1", "slow", "--type", "pcap", "--read", &daemon.path("slow")]).unwrap();
-    until("its first frame", LIMIT, || Ok((daemon.port("br1", "slow")?.received() == 1).then_some(())))
+    until("the first frame", LIMIT, || Ok((daemon.port("br1", "slow")?.received() == 1).then_some(())))
         .unwrap();
     let slept = || [threads(&daemon, "mswitch-replay"), threads(&daemon, "mswitch-record")];
     let all = |now: &[BTreeMap<String, u64>; 2]| now.iter().map(BTreeMap::len).collect::<Vec<_>>();
@@ -334,14 +338,15 @@ fn who_has_nothing_to_do_sleeps() {
 }
 
 #[test]
-fn a_replay_is_paused_and_goes_on_without_loss() {
+fn a_paused_replay_resumes_without_loss() {
     let sent = frames([60; 2500].into_iter(), 0);
-    let daemon = taping(&sent, "speed = \"1000pps\"");
-    // Six pauses, or fewer where it goes far before it is told: it must be under way a second after the last one.
+    let daemon = start_daemon(&sent, "speed = \"1000pps\"");
+    // Six pauses, or fewer if the replay runs far ahead of the commands: a second's worth of frames must remain after
+    // the last one.
     let (mut pauses, mut stopped) = (0, 0);
     while pauses < 6 && stopped < 1300 {
         admin(&daemon, "replay", "up");
-        until("some more", LIMIT, || {
+        until("more frames", LIMIT, || {
             Ok((daemon.port("br0", "replay")?.received() > stopped + 150).then_some(()))
         })
         .unwrap();
@@ -349,7 +354,7 @@ fn a_replay_is_paused_and_goes_on_without_loss() {
         stopped = daemon.port("br0", "replay").unwrap().received();
         assert_eq!(detail(&daemon, "replay", "replay"), "running, paused");
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(daemon.port("br0", "replay").unwrap().received(), stopped, "it goes on while it is down");
+        assert_eq!(daemon.port("br0", "replay").unwrap().received(), stopped, "the paused replay continues");
         pauses += 1;
     }
     assert!(pauses >= 3, "{pauses} pauses, the last one after {stopped} frames");
@@ -361,12 +366,12 @@ fn a_replay_is_paused_and_goes_on_without_loss() {
 }
 
 #[test]
-fn a_finished_replay_starts_again_when_it_is_set_up_again() {
+fn a_finished_replay_restarts_when_set_up_again() {
     let sent = frames([60; 5].into_iter(), 0);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("in");
     std::fs::write(&file, classic(&sent)).unwrap();
-    let daemon = Daemon::start(&tape("").replace("{dir}/in", &file.display().to_string())).unwrap();
+    let daemon = Daemon::start(&bridge_config("").replace("{dir}/in", &file.display().to_string())).unwrap();
     for round in 1..=3 {
         admin(&daemon, "replay", "up");
         wait_recorded(&daemon, round * 5);
@@ -377,24 +382,24 @@ fn a_finished_replay_starts_again_when_it_is_set_up_again() {
 }
 
 #[test]
-fn a_broken_file_takes_the_port_down_until_it_is_mended() {
+fn a_broken_file_takes_the_port_down_until_it_is_fixed() {
     let sent = frames([60; 5].into_iter(), 0);
     let whole = classic(&sent);
     let (path, broken) = (tempfile::NamedTempFile::new().unwrap(), &whole[..24 + 2 * 76 + 40]);
     std::fs::write(path.path(), broken).unwrap();
     let shown = path.path().display().to_string();
-    let daemon = Daemon::start(&tape("").replace("{dir}/in", &shown)).unwrap();
+    let daemon = Daemon::start(&bridge_config("").replace("{dir}/in", &shown)).unwrap();
     admin(&daemon, "replay", "up");
     let reason = daemon.wait_down("br0", "replay", "frame 3").unwrap();
     let expected =
         format!("{shown}: frame 3, at byte 176 of the file: the file ends in the middle of the frame");
     assert_eq!(reason, expected);
-    // What was in front of it has arrived.
+    // The frames before the error have arrived.
     wait_recorded(&daemon, 2);
     assert_eq!(detail(&daemon, "replay", "replay"), "failed");
     assert!(daemon.port("br0", "rec").unwrap().is_up());
 
-    // Something else that is wrong, then nothing.
+    // Another error, then a correct file.
     std::fs::write(path.path(), "text").unwrap();
     daemon.wait_down("br0", "replay", "so it is neither pcap nor pcapng").unwrap();
     std::fs::write(path.path(), &whole).unwrap();
@@ -405,21 +410,21 @@ fn a_broken_file_takes_the_port_down_until_it_is_mended() {
 }
 
 #[test]
-fn a_file_that_is_not_there_yet_is_waited_for() {
+fn a_missing_file_is_waited_for() {
     let keys = "read = \"{dir}/in\"";
     let daemon =
         Daemon::start(&(config::bridge("br0", "static") + &config::port("replay", "pcap", keys))).unwrap();
     daemon.wait_down("br0", "replay", "/in: no such file").unwrap();
     std::fs::write(daemon.path("new"), classic(&frames([60; 5].into_iter(), 0))).unwrap();
     std::fs::rename(daemon.path("new"), daemon.path("in")).unwrap();
-    until("it to be replayed", LIMIT, || {
+    until("the file to be replayed", LIMIT, || {
         Ok((detail(&daemon, "replay", "replayed") == "5 frames").then_some(()))
     })
     .unwrap();
 }
 
 #[test]
-fn what_cannot_be_replayed_or_recorded_is_refused_with_a_reason() {
+fn invalid_files_are_refused_with_the_reason() {
     let daemon = Daemon::start(&config::bridge("br0", "static")).unwrap();
     let path = |name: &str| daemon.path(name);
     let mut cooked = classic(&frames([60].into_iter(), 0));
@@ -432,7 +437,7 @@ fn what_cannot_be_replayed_or_recorded_is_refused_with_a_reason() {
     daemon.run(&["port", "add", "br0", "rec", "--type", "pcap", "--write", &path("out")]).unwrap();
     for (flags, expected) in [
         (vec![], "neither `read` nor `write` is set; name the file to replay".to_owned()),
-        // A relative path is the command's.
+        // A relative path is resolved by the command.
         (
             vec!["--read", "in"],
             format!("cannot read {}: no such file", std::path::absolute("in").unwrap().display()),
@@ -483,11 +488,11 @@ fn what_cannot_be_replayed_or_recorded_is_refused_with_a_reason() {
         assert_eq!(refused.status.code(), Some(1), "{flags:?}: {errors}");
         assert!(errors.contains(&expected), "{flags:?}: {errors}");
     }
-    assert_eq!(std::fs::read_to_string(path("text")).unwrap(), "a text", "a refused file stays as it is");
+    assert_eq!(std::fs::read_to_string(path("text")).unwrap(), "a text", "a refused file is unchanged");
     assert_eq!(daemon.ports("br0").unwrap().len(), 1);
 }
 
-/// What tshark says of each packet of a file.
+/// Fields of each packet of a file, as tshark prints them.
 fn tshark(file: &str, options: &[&str], fields: &[&str]) -> Vec<Vec<String>> {
     let mut arguments = [&["-n", "-r", file], options, &["-T", "fields"]].concat();
     for field in fields {
@@ -498,53 +503,53 @@ fn tshark(file: &str, options: &[&str], fields: &[&str]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn tshark_follows_a_recording_that_goes_on_after_a_restart() {
+fn recordings_continue_after_a_restart() {
     let (netns, interface) = (Netns::new().unwrap(), unique("t"));
     let keys = "write = \"{dir}/out.pcapng\"\nsnaplen = 40\nmode = \"0604\"\ngroup = \"1\"";
     let ports = config::tap("a", &interface, netns.name(), &["10.80.0.1/24"], "")
         + &config::port("rec", "pcap", keys);
     let mut daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
     let file = daemon.path("out.pcapng");
-    // Who is asked for stands behind the cut, so it is counted how often.
+    // The requested address is behind the snap length, so requests are counted.
     let fields = ["frame.len", "frame.cap_len", "frame.interface_name", "frame.packet_flags_direction"];
-    let asked = |before: usize| {
+    let send_request = |before: usize| {
         netns.run(&["ping", "-q", "-c", "1", "-W", "1", "10.80.0.2"]).unwrap_err();
-        until("tshark to see them", LIMIT, || {
+        until("tshark to show the request", LIMIT, || {
             let found = tshark(&file, &["-Y", "arp"], &fields);
             assert!(found.iter().all(|packet| packet == &["42", "40", "rec", "0x00000002"]), "{found:?}");
             Ok((found.len() > before).then_some(found.len()))
         })
         .unwrap()
     };
-    let first = asked(0);
+    let first = send_request(0);
     let metadata = std::fs::metadata(&file).unwrap();
     assert_eq!(metadata.permissions().mode() & 0o777, 0o604);
     assert_eq!(std::os::unix::fs::MetadataExt::gid(&metadata), 1);
     let times = tshark(&file, &[], &["frame.time_epoch"]);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     let last: f64 = times.last().unwrap()[0].parse().unwrap();
-    assert!((now - 30.0..now).contains(&last), "recorded at {last}, and it is {now}");
+    assert!((now - 30.0..now).contains(&last), "recorded at {last}, current time {now}");
 
-    // Ended, cut off, and started again: the file goes on.
+    // After SIGTERM, SIGKILL and restarts, the recording continues in the same file.
     assert!(daemon.terminate().unwrap().success());
     daemon.restart().unwrap();
     daemon.wait_up("br0", "rec").unwrap();
-    let second = asked(first);
+    let second = send_request(first);
     daemon.kill().unwrap();
     daemon.restart().unwrap();
     daemon.wait_up("br0", "rec").unwrap();
-    asked(second);
+    send_request(second);
 }
 
 #[test]
-fn what_is_recorded_is_as_on_a_wire() {
+fn recorded_segments_are_cut_and_checksummed() {
     let (netns, interface) = (Netns::new().unwrap(), unique("t"));
     let ports = config::tap("a", &interface, netns.name(), &["10.80.1.1/24"], "")
         + &config::port("rec", "pcap", "write = \"{dir}/out\"");
     let daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
     let mac = "02:00:00:00:00:99";
     netns.run(&["ip", "neigh", "add", "10.80.1.2", "lladdr", mac, "dev", &interface]).unwrap();
-    // One segment of 20,000 bytes, to be cut in pieces of 1,000, its checksum to be completed.
+    // One segment of 20,000 bytes to be cut into pieces of 1,000, with checksums to be computed.
     netns
         .enter(|| {
             let socket = std::net::UdpSocket::bind("10.80.1.1:7").unwrap();
@@ -564,7 +569,7 @@ fn what_is_recorded_is_as_on_a_wire() {
         })
         .unwrap();
     let checked = ["-o", "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-Y", "udp.port == 9"];
-    let found = until("the pieces", LIMIT, || {
+    let found = until("the segments", LIMIT, || {
         let fields = ["frame.len", "udp.checksum.status", "ip.checksum.status"];
         let found = tshark(&daemon.path("out"), &checked, &fields);
         Ok((found.len() == 20).then_some(found))
@@ -574,7 +579,7 @@ fn what_is_recorded_is_as_on_a_wire() {
 }
 
 #[test]
-fn a_mirror_to_a_recording_keeps_what_passes() {
+fn a_mirror_to_a_recording_keeps_all_packets() {
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
     let ports = config::tap("a", &unique("t"), a.name(), &["10.80.3.1/24"], "")
         + &config::tap("b", &unique("t"), b.name(), &["10.80.3.2/24"], "")
@@ -588,18 +593,21 @@ fn a_mirror_to_a_recording_keeps_what_passes() {
         Ok((found.len() >= 100).then_some(()))
     })
     .unwrap();
-    // Each once and in order, though an answer may come after the next question.
+    // Each once and in order; an answer may come after the next request.
     let numbers: Vec<_> = (1..=50).map(|number| number.to_string()).collect();
     for kind in ["8", "0"] {
-        let of_kind: Vec<_> = found.iter().filter(|packet| packet[0] == kind).map(|p| &p[1]).collect();
+        let of_kind: Vec<_> =
+            found.iter().filter(|packet| packet[0] == kind).map(|packet| &packet[1]).collect();
         assert_eq!(of_kind, numbers.iter().collect::<Vec<_>>(), "{found:?}");
     }
-    let at = |kind: &str, number: &String| found.iter().position(|p| p[0] == kind && p[1] == *number);
+    let at = |kind: &str, number: &String| {
+        found.iter().position(|packet| packet[0] == kind && packet[1] == *number)
+    };
     assert!(numbers.iter().all(|number| at("8", number) < at("0", number)), "{found:?}");
 }
 
 #[test]
-fn a_full_disk_takes_the_port_down_and_costs_no_frame_that_it_had() {
+fn a_full_disk_takes_the_port_down_and_loses_no_recorded_frame() {
     let folder = tempfile::tempdir().unwrap();
     let mount = |options: &str| {
         output("mount", &["-t", "tmpfs", "-o", options, "tmpfs", &folder.path().display().to_string()])
@@ -611,7 +619,7 @@ fn a_full_disk_takes_the_port_down_and_costs_no_frame_that_it_had() {
     let daemon = {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), classic(&sent)).unwrap();
-        let keys = tape("speed = \"full\"").replace("{dir}/in", &file.path().display().to_string());
+        let keys = bridge_config("speed = \"full\"").replace("{dir}/in", &file.path().display().to_string());
         Daemon::start(&keys.replace("{dir}/out", &out)).unwrap()
     };
     admin(&daemon, "replay", "up");
@@ -622,15 +630,15 @@ fn a_full_disk_takes_the_port_down_and_costs_no_frame_that_it_had() {
     mount("remount,size=4m").unwrap();
     daemon.wait_up("br0", "rec").unwrap();
     wait_recorded(&daemon, rec.delivered());
-    let got = recorded(&out);
-    assert_eq!(bytes(&got), bytes(&sent[..got.len()]));
-    assert!(got.len() > 200, "{}", got.len());
+    let received = recorded(&out);
+    assert_eq!(bytes(&received), bytes(&sent[..received.len()]));
+    assert!(received.len() > 200, "{}", received.len());
     drop(daemon);
     output("umount", &[folder.path()]).unwrap();
 }
 
 #[test]
-fn ports_beside_it_lose_nothing_while_files_come_and_go() {
+fn other_ports_lose_nothing_while_pcap_ports_come_and_go() {
     let _machine = exclusive();
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
     let ports = config::tap("a", &unique("t"), a.name(), &["10.80.2.1/24"], "")
@@ -644,8 +652,12 @@ fn ports_beside_it_lose_nothing_while_files_come_and_go() {
         for _ in 0..8 {
             let add = ["port", "add", "br0", "x", "--type", "pcap", "--loop", "forever"];
             daemon.run(&[&add[..], &["--read", &read, "--write", &write]].concat()).unwrap();
-            until("it to send", LIMIT, || Ok((daemon.port("br0", "x")?.received() > 100).then_some(())))
-                .unwrap();
+            until(
+                "the port to send",
+                LIMIT,
+                || Ok((daemon.port("br0", "x")?.received() > 100).then_some(())),
+            )
+            .unwrap();
             daemon.run(&["port", "del", "br0", "x"]).unwrap();
         }
         pings.join().unwrap();

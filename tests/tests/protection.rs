@@ -1,5 +1,5 @@
-//! What an access switch protects against. Each time an offender tries, on real interfaces or a real memif port; he gets
-//! no more than he was granted, and a pair of bystanders on the same bridge and worker loses nothing.
+//! Protection that an access switch provides. In each test an attacker on a real interface or memif port is held to its
+//! limits, and a pair of bystanders on the same bridge and worker loses nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use bench::pace::{Pacer, Rate};
 use bench::session::{Background, Options};
 use e2e::{Daemon, Netns, config, exclusive, one_of, ping_all, seconds, unique, until};
 
-/// What each bystander sends.
+/// Packet rate of each bystander.
 const BYSTANDER_PPS: f64 = 2000.0;
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -31,12 +31,12 @@ struct Rig {
 }
 
 impl Rig {
-    /// Ports p1, p2, …, one for each entry of `protections`, which are further keys of the port.
+    /// Ports p1, p2 and so on, one for each entry of `protections`, which has further keys of the port.
     fn start(logic: &str, protections: &[&str]) -> Rig {
         Rig::start_with(logic, "", protections)
     }
 
-    /// The same with further keys of the bridge.
+    /// Like [`start`](Rig::start), with further keys of the bridge.
     fn start_with(logic: &str, more: &str, protections: &[&str]) -> Rig {
         let mut ports = config::memif("left", 0, "") + &config::memif("right", 1, "");
         let mut stations = Vec::new();
@@ -59,7 +59,7 @@ impl Rig {
         Rig { bystanders, daemon, stations }
     }
 
-    /// Drops for a reason of what came from station `i`.
+    /// Packets of station `i` dropped for this reason.
     fn drops(&self, i: usize, reason: &str) -> u64 {
         let port = self.daemon.port("br0", &self.stations[i].port).unwrap();
         port.json()["totals"]["rx"]["drops"][reason].as_u64().unwrap_or(0)
@@ -70,7 +70,7 @@ impl Rig {
         self.daemon.run(&[&["port", "set", "br0", port], flags].concat()).unwrap();
     }
 
-    /// The bystanders have lost nothing.
+    /// Asserts that the bystanders have lost nothing.
     fn finish(self) {
         let report = self.bystanders.stop().unwrap();
         assert!(report.ok && report.received() > 1000, "{report}");
@@ -78,14 +78,15 @@ impl Rig {
 }
 
 impl Station {
-    fn pings(&self, to: &Station) -> bool {
+    fn can_ping(&self, to: &Station) -> bool {
         let ping = ["ping", "-q", "-i", "0.05", "-W", "1", "-c", "5", &to.address];
         let text = self.netns.command(&ping).output().unwrap();
         let text = String::from_utf8_lossy(&text.stdout).into_owned();
         match text.split(" packets transmitted, ").nth(1).and_then(|rest| rest.split(' ').next()) {
             Some("5") => true,
             Some("0") => false,
-            // All or nothing: a protection that lets some through is broken too. But the last answer may only have been late.
+            // All or nothing: a partly effective protection fails the test. But the last answer may only have been
+            // late.
             _ => {
                 ping_all(&self.netns, &to.address, 5, "0.05").unwrap();
                 true
@@ -93,7 +94,7 @@ impl Station {
         }
     }
 
-    /// Frames that its interface has received.
+    /// Frames received by its interface.
     fn received(&self) -> u64 {
         self.counter("rx_packets")
     }
@@ -107,10 +108,10 @@ impl Station {
         self.netns.run(&["cat", &file]).unwrap().trim().parse().unwrap()
     }
 
-    /// A count that has stopped to rise, but for what comes once in a while.
-    fn settled(&self, count: impl Fn() -> u64) -> u64 {
+    /// Waits until a counter stops rising, apart from occasional packets, and returns it.
+    fn wait_settled(&self, count: impl Fn() -> u64) -> u64 {
         let mut before = count();
-        until("packets to have arrived", LIMIT, || {
+        until("the counter to settle", LIMIT, || {
             std::thread::sleep(Duration::from_millis(50));
             let last = std::mem::replace(&mut before, count());
             Ok((last == before).then_some(last))
@@ -118,17 +119,18 @@ impl Station {
         .unwrap()
     }
 
-    /// Sends datagrams at a rate, never more at once than an interface has room for; all of them arrive at `to`.
+    /// Sends datagrams at a rate, in bursts that the interface has room for, and waits until all arrive at `to`.
     fn pass_all(&self, to: &Station, address: &str, len: usize, pps: f64) {
         for _ in 0..4 {
             let before = to.received();
             let (sent, _) = self.blast(address, len, pps, Duration::from_secs_f64(400.0 / pps));
             assert!(sent > 0);
-            until("all to arrive", LIMIT, || Ok((to.received() >= before + sent).then_some(()))).unwrap();
+            until("all datagrams to arrive", LIMIT, || Ok((to.received() >= before + sent).then_some(())))
+                .unwrap();
         }
     }
 
-    /// Sends datagrams of `len` bytes to an address at a rate; returns how many, and how long it took.
+    /// Sends datagrams of `len` bytes to an address at a rate; returns their number and the time it took.
     fn blast(&self, to: &str, len: usize, pps: f64, time: Duration) -> (u64, Duration) {
         let from = format!("{}:0", self.address);
         self.netns
@@ -137,7 +139,7 @@ impl Station {
                 socket.set_broadcast(true).unwrap();
                 let (start, mut pacer, mut sent) = (Instant::now(), Pacer::new(Some(pps)), 0);
                 while start.elapsed() < time {
-                    // What a busy machine missed is not made up for: the interface's queue would drop it.
+                    // A delay on a busy machine is not made up for: the interface's queue would drop the burst.
                     for _ in 0..pacer.due(Instant::now(), 64) {
                         pacer.sent(1);
                         sent += u64::from(socket.send_to(&vec![7; len], to).is_ok());
@@ -151,54 +153,57 @@ impl Station {
 }
 
 #[test]
-fn isolated_ports_reach_the_others_only() {
+fn isolated_ports_reach_only_non_isolated_ports() {
     let rig = Rig::start("learning", &["isolated = true", "isolated = true", ""]);
     let [a, b, router] = &rig.stations[..] else { panic!() };
-    assert!(a.pings(router) && b.pings(router) && router.pings(a));
-    assert!(!a.pings(b));
-    // Not by telling the stack where it is either: a unicast frame to a station that the switch knows.
+    assert!(a.can_ping(router) && b.can_ping(router) && router.can_ping(a));
+    assert!(!a.can_ping(b));
+    // Nor with a unicast frame to a known station, without ARP.
     let mac = b.netns.run(&["cat", &format!("/sys/class/net/{}/address", b.interface)]).unwrap();
     a.netns.run(&["ip", "neigh", "replace", &b.address, "lladdr", mac.trim(), "dev", &a.interface]).unwrap();
-    assert!(!a.pings(b));
+    assert!(!a.can_ping(b));
     assert!(rig.drops(0, "isolated") >= 5);
 
     let show = rig.daemon.run(&["port", "show", "br0", "p1"]).unwrap();
     assert!(show.contains("isolated") && show.contains("on"), "{show}");
     rig.set(0, &["--isolated", "off"]);
-    assert!(a.pings(b));
+    assert!(a.can_ping(b));
     rig.set(0, &["--isolated", "on"]);
-    assert!(!a.pings(b) && a.pings(router));
+    assert!(!a.can_ping(b) && a.can_ping(router));
     assert_eq!(rig.daemon.port("br0", "p1").unwrap().json()["protection"]["isolated"], "on");
     rig.finish();
 }
 
 #[test]
-fn a_policed_port_gets_its_rate_and_no_more() {
+fn a_policed_port_is_held_to_its_rate() {
     let _machine = exclusive();
     let rig = Rig::start("learning", &["police = \"10Mbit burst 64KiB\"", ""]);
     let [a, b] = &rig.stations[..] else { panic!() };
-    assert!(a.pings(b));
+    assert!(a.can_ping(b));
     let time = seconds(2, 10);
     let sink = b.netns.enter(|| UdpSocket::bind("10.77.0.2:9000").unwrap()).unwrap();
     one_of(5, || {
         let before = b.received_bytes();
         // About 100 Mbit/s.
         let (sent, took) = a.blast("10.77.0.2:9000", 1200, 10_000.0, time);
-        let received = b.settled(|| b.received_bytes()) - before;
+        let received = b.wait_settled(|| b.received_bytes()) - before;
         let offered = sent as f64 * 1242.0;
         let rate = 10e6 / 8.0 * took.as_secs_f64();
-        // Some packets more: neighbour discovery and the like.
-        assert!(received as f64 <= 1.05 * rate + 65536.0 + 2000.0, "{received} bytes of {rate}");
+        // A few more packets, such as neighbour discovery.
+        assert!(
+            received as f64 <= 1.05 * rate + 65536.0 + 2000.0,
+            "{received} bytes received, {rate} allowed"
+        );
         match offered > 3.0 * rate && received as f64 >= 0.8 * rate {
             true => Ok(()),
-            false => Err(format!("{received} bytes, {rate} at that rate, {offered} offered")),
+            false => Err(format!("{received} bytes received, {rate} allowed, {offered} offered")),
         }
     })
     .unwrap();
     assert!(rig.drops(0, "policed") > 0);
     drop(sink);
 
-    // Another rate, while it runs: nothing else changes.
+    // Removing the limit takes effect at once.
     rig.set(0, &["--police", "off"]);
     let before = rig.drops(0, "policed");
     a.pass_all(b, "10.77.0.2:9000", 1200, 2000.0);
@@ -206,19 +211,19 @@ fn a_policed_port_gets_its_rate_and_no_more() {
     rig.finish();
 }
 
-/// A TCP sender pauses for 200 ms when it loses all that it has sent: the burst must outlast that.
+/// A TCP sender that loses a whole window pauses for 200 ms, so the default burst must last longer.
 #[test]
 fn tcp_gets_its_policed_rate_with_the_default_burst() {
     let _machine = exclusive();
     let rig = Rig::start("learning", &["police = \"50Mbit\"", ""]);
     let [a, b] = &rig.stations[..] else { panic!() };
-    assert!(a.pings(b));
+    assert!(a.can_ping(b));
     let time = seconds(6, 20);
     one_of(5, || {
         let listener = b.netns.enter(|| TcpListener::bind("10.77.0.2:9000").unwrap()).unwrap();
         let mut sender = a.netns.enter(|| TcpStream::connect("10.77.0.2:9000").unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
-        // The burst and the first losses come before the measurement.
+        // The warm-up covers the burst and the first losses.
         let (start, warm_up) = (Instant::now(), Duration::from_secs(2));
         let received =
             std::thread::scope(move |scope| {
@@ -236,11 +241,11 @@ fn tcp_gets_its_policed_rate_with_the_default_burst() {
                 }
             });
         let rate = 50e6 / 8.0 * time.as_secs_f64();
-        // Received within the window, but perhaps admitted before it.
-        assert!(received as f64 <= 1.3 * rate, "{received} bytes of {rate}");
+        // Some bytes received in the window were admitted before it.
+        assert!(received as f64 <= 1.3 * rate, "{received} bytes received, {rate} allowed");
         match received as f64 >= 0.8 * rate {
             true => Ok(()),
-            false => Err(format!("{received} bytes of {rate}")),
+            false => Err(format!("{received} bytes received, {rate} allowed")),
         }
     })
     .unwrap();
@@ -249,53 +254,53 @@ fn tcp_gets_its_policed_rate_with_the_default_burst() {
 }
 
 #[test]
-fn storms_are_held_and_unicast_is_not() {
+fn storm_limits_spare_known_unicast() {
     let _machine = exclusive();
     let storms = "storm-broadcast = \"200pps burst 50\"\nstorm-multicast = \"100pps burst 50\"\n\
                   storm-unknown = \"150pps burst 50\"";
     let rig = Rig::start("learning", &[storms, ""]);
     let [a, b] = &rig.stations[..] else { panic!() };
-    assert!(a.pings(b));
+    assert!(a.can_ping(b));
     a.netns.run(&["ip", "route", "add", "224.0.0.0/4", "dev", &a.interface]).unwrap();
-    let nobody = ["ip", "neigh", "add", "10.77.0.99", "lladdr", "02:00:00:00:00:99", "dev", &a.interface];
-    a.netns.run(&nobody).unwrap();
+    let unknown = ["ip", "neigh", "add", "10.77.0.99", "lladdr", "02:00:00:00:00:99", "dev", &a.interface];
+    a.netns.run(&unknown).unwrap();
     for (to, pps) in [("10.77.0.255:7000", 200.0), ("239.1.2.3:7000", 100.0), ("10.77.0.99:7000", 150.0)] {
         one_of(5, || {
             let (dropped, before) = (rig.drops(0, "storm-control"), b.received());
             let (sent, took) = a.blast(to, 100, 5000.0, seconds(2, 10));
-            let received = (b.settled(|| b.received()) - before) as f64;
+            let received = (b.wait_settled(|| b.received()) - before) as f64;
             let rate = pps * took.as_secs_f64();
-            // Some packets more: neighbour discovery and the like.
+            // A few more packets, such as neighbour discovery.
             assert!(received <= 1.1 * rate + 50.0 + 20.0, "{to}: {received} of {rate}");
-            let held = rig.drops(0, "storm-control") > dropped + sent / 2;
-            match sent as f64 > 5.0 * rate && received >= 0.8 * rate && held {
+            let limited = rig.drops(0, "storm-control") > dropped + sent / 2;
+            match sent as f64 > 5.0 * rate && received >= 0.8 * rate && limited {
                 true => Ok(()),
-                false => Err(format!("{to}: {received} packets, {rate} at that rate, {sent} offered")),
+                false => Err(format!("{to}: {received} packets received, {rate} allowed, {sent} offered")),
             }
         })
         .unwrap();
-        // What is known by now passes beside the storm, at any rate.
+        // Unicast to the learned station passes beside the storm at any rate.
         a.pass_all(b, "10.77.0.2:7000", 100, 3000.0);
     }
     rig.finish();
 }
 
-/// The address of station `i`'s interface.
+/// MAC address of a station's interface.
 fn mac_of(station: &Station) -> String {
     let file = format!("/sys/class/net/{}/address", station.interface);
     station.netns.run(&["cat", &file]).unwrap().trim().to_string()
 }
 
-/// Gives a station's interface another address; what its stack knew of others goes.
-fn become_mac(station: &Station, mac: &str) {
+/// Sets the MAC address of a station's interface; its stack loses its neighbour entries.
+fn set_mac(station: &Station, mac: &str) {
     station.netns.run(&["ip", "link", "set", &station.interface, "address", mac]).unwrap();
 }
 
 #[test]
-fn a_port_for_one_station_refuses_the_second() {
+fn a_port_limited_to_one_station_refuses_the_second() {
     let rig = Rig::start("learning", &["max-stations = 1\nsticky = true", "", ""]);
     let [a, b, c] = &rig.stations[..] else { panic!() };
-    assert!(a.pings(b) && b.pings(c));
+    assert!(a.can_ping(b) && b.can_ping(c));
     let (own, victim) = (mac_of(a), mac_of(c));
     let kind = |mac: &str| {
         let table = rig.daemon.json(&["fdb", "show", "br0"]).unwrap();
@@ -304,81 +309,81 @@ fn a_port_for_one_station_refuses_the_second() {
     };
     assert_eq!(kind(&own), Some(("p1".to_string(), true)));
 
-    // As somebody new, and as a station of another port: neither speaks, and the victim stays where it is.
-    become_mac(a, "02:00:00:00:66:66");
-    assert!(!a.pings(b));
-    become_mac(a, &victim);
-    assert!(!a.pings(b));
+    // With an unknown address and with another port's: both are blocked, and the victim keeps its port.
+    set_mac(a, "02:00:00:00:66:66");
+    assert!(!a.can_ping(b));
+    set_mac(a, &victim);
+    assert!(!a.can_ping(b));
     assert_eq!(kind(&victim), Some(("p3".to_string(), false)));
     assert_eq!(kind("02:00:00:00:66:66"), None);
-    assert!(b.pings(c));
+    assert!(b.can_ping(c));
     assert!(rig.drops(0, "station-limit") >= 4);
-    // Sticky stations are not taken by a flush of somebody else's port, and are by one of their own.
+    // A flush removes sticky stations of its own port only.
     rig.daemon.run(&["fdb", "flush", "br0", "--port", "p2"]).unwrap();
-    become_mac(a, &own);
-    assert!(a.pings(b));
-    become_mac(a, "02:00:00:00:66:66");
-    assert!(!a.pings(b));
+    set_mac(a, &own);
+    assert!(a.can_ping(b));
+    set_mac(a, "02:00:00:00:66:66");
+    assert!(!a.can_ping(b));
     rig.daemon.run(&["fdb", "flush", "br0", "--port", "p1"]).unwrap();
-    assert!(a.pings(b));
+    assert!(a.can_ping(b));
     assert!(rig.daemon.run(&["fdb", "show", "br0"]).unwrap().contains("sticky"));
 
-    // Only those named, from the next packet on.
+    // Only the named stations, from the next packet on.
     rig.set(0, &["--sticky", "off", "--max-stations", "off", "--stations", &own]);
-    assert!(!a.pings(b));
-    become_mac(a, &own);
-    assert!(a.pings(b));
+    assert!(!a.can_ping(b));
+    set_mac(a, &own);
+    assert!(a.can_ping(b));
     rig.finish();
 }
 
 #[test]
-fn a_guarded_port_speaks_under_its_own_addresses_only() {
+fn a_guarded_port_sends_from_its_own_addresses_only() {
     let rig = Rig::start("learning", &["", "", ""]);
     let [a, b, c] = &rig.stations[..] else { panic!() };
     let sources = format!("10.77.0.1@{0},fd77::1@{0},fe80::/64@{0}", mac_of(a));
     rig.set(0, &["--sources", &sources]);
-    assert!(a.pings(b) && b.pings(a));
+    assert!(a.can_ping(b) && b.can_ping(a));
     let ping6 = |from: &Station, to: &str| {
         let ping = ["ping", "-q", "-i", "0.05", "-W", "1", "-c", "5", to];
         from.netns.command(&ping).output().unwrap().status.success()
     };
-    // Duplicate address detection takes its time.
+    // Duplicate address detection takes some time.
     until("IPv6 to work", LIMIT, || Ok(ping6(b, "fd77::1").then_some(()))).unwrap();
 
-    // It takes the address of c, IPv4 and IPv6, while c is there: b goes on to talk to c.
-    assert!(b.pings(c));
+    // It takes the addresses of c while c is there; b continues to talk to c.
+    assert!(b.can_ping(c));
     let before = rig.drops(0, "source-guard");
     for address in ["10.77.0.3/24", "fd77::3/64"] {
         a.netns.run(&["ip", "addr", "add", address, "dev", &a.interface, "nodad"]).unwrap();
     }
     for address in ["10.77.0.3", "fd77::3"] {
-        // With an entry of its own the spoofer need not ask: what it sends is IP alone.
+        // The spoofer has a neighbour entry, so it sends no ARP.
         let spoof = ["ping", "-q", "-i", "0.05", "-W", "1", "-c", "5", "-I", address];
         let to = if address.contains(':') { "fd77::2" } else { "10.77.0.2" };
         let output = a.netns.command(&[&spoof[..], &[to]].concat()).output().unwrap();
         assert!(!output.status.success(), "{address}: {}", String::from_utf8_lossy(&output.stdout));
     }
     assert!(rig.drops(0, "source-guard") >= before + 2);
-    // b asks for c anew: a answers too, in vain.
+    // b resolves c again; the spoofed answer of a is dropped.
     b.netns.run(&["ip", "neigh", "flush", "dev", &b.interface]).unwrap();
-    assert!(b.pings(c) && ping6(b, "fd77::3"));
+    assert!(b.can_ping(c) && ping6(b, "fd77::3"));
     let neighbours = b.netns.run(&["ip", "neigh"]).unwrap();
     for line in neighbours.lines().filter(|line| line.contains("10.77.0.3 ") || line.contains("fd77::3 ")) {
         assert!(line.contains(&mac_of(c)), "{neighbours}");
     }
-    // Without the guard the attack works: the test would notice if it were not there.
+    // Without the guard the spoofing works, so the guard stops it.
     let dropped = rig.drops(0, "source-guard");
     rig.set(0, &["--sources", "off"]);
-    assert!(a.pings(b));
+    assert!(a.can_ping(b));
     assert_eq!(rig.drops(0, "source-guard"), dropped);
     rig.finish();
 }
 
-/// Asks once who is in which groups, as a router does: general queries of IGMPv3 and of MLDv2, the latter from the
-/// interface's own address.
-fn ask(router: &Station) {
+/// Sends one general query of IGMPv3 and one of MLDv2, as a router does, the latter from the interface's link-local
+/// address.
+fn send_queries(router: &Station) {
     use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, sendto, socket, sockopt};
-    let protocol = |p: Protocol| Some(p);
+    let protocol = |protocol: Protocol| Some(protocol);
     let link_local = until("a link-local address", LIMIT, || {
         let text = router.netns.run(&[
             "ip",
@@ -414,7 +419,7 @@ fn ask(router: &Station) {
             sockopt::set_ipv6_multicast_hops(&v6, 1).unwrap();
             let mut query = [0; 28];
             (query[0], query[5], query[24], query[25]) = (130, 100, 2, 4);
-            // The kernel fills in the checksum of ICMPv6.
+            // The kernel computes the ICMPv6 checksum.
             let all = std::net::SocketAddrV6::new("ff02::1".parse().unwrap(), 0, 0, index);
             sendto(&v6, &query, rustix::net::SendFlags::empty(), &all).unwrap();
         })
@@ -422,21 +427,26 @@ fn ask(router: &Station) {
 }
 
 #[test]
-fn groups_go_to_members_that_join_with_sockets() {
+fn multicast_reaches_members_and_routers_only() {
     let rig = Rig::start_with("learning", "params = { snooping = \"on\" }", &["", "", "", ""]);
     let [sender, member, router, other] = &rig.stations[..] else { panic!() };
     let groups = || rig.daemon.json(&["bridge", "groups", "br0"]).unwrap()["entries"].clone();
     let entry = |mac: &str, port: &str| {
-        groups().as_array().unwrap().iter().find(|e| e["mac"] == mac && e["port"] == port).cloned()
+        groups()
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|entry| entry["mac"] == mac && entry["port"] == port)
+            .cloned()
     };
-    let shown = |mac: &str, port: &str, there: bool| {
-        until(&format!("{mac} at {port}: {there}"), LIMIT, || {
-            Ok((entry(mac, port).is_some() == there).then_some(()))
+    let wait_listed = |mac: &str, port: &str, present: bool| {
+        until(&format!("{mac} at {port}: {present}"), LIMIT, || {
+            Ok((entry(mac, port).is_some() == present).then_some(()))
         })
         .unwrap();
     };
-    ask(router);
-    shown("", "p3", true);
+    send_queries(router);
+    wait_listed("", "p3", true);
     until("routers of IPv4 and of IPv6", LIMIT, || {
         Ok((groups().as_array().unwrap().iter().filter(|e| e["mac"] == "").count() == 2).then_some(()))
     })
@@ -459,8 +469,8 @@ fn groups_go_to_members_that_join_with_sockets() {
     for socket in &sockets {
         socket.set_read_timeout(Some(LIMIT)).unwrap();
     }
-    shown("01:00:5e:01:02:03", "p2", true);
-    shown("33:33:12:34:56:78", "p2", true);
+    wait_listed("01:00:5e:01:02:03", "p2", true);
+    wait_listed("33:33:12:34:56:78", "p2", true);
 
     let index: u32 = {
         let file = format!("/sys/class/net/{}/ifindex", sender.interface);
@@ -480,8 +490,9 @@ fn groups_go_to_members_that_join_with_sockets() {
         sender.netns.run(&["ip", "route", "replace", "224.0.0.0/4", "dev", &sender.interface]).unwrap();
         sender.blast("239.1.2.3:7001", 100, 1000.0, Duration::from_millis(count)).0
     };
-    // No more than a socket's buffer holds. The member gets all of it, the router too, the bystander's interface (nearly) nothing: its own discovery aside.
-    until("duplicate address detection", LIMIT, || Ok(sender.pings(member).then_some(()))).unwrap();
+    // As many as a socket's buffer holds. The member and the router receive all; the other interface receives almost
+    // nothing besides neighbour discovery.
+    until("duplicate address detection", LIMIT, || Ok(sender.can_ping(member).then_some(()))).unwrap();
     let (before, before_router) = (other.received(), router.received());
     let sent = send(100);
     let mut buffer = [0; 200];
@@ -490,17 +501,17 @@ fn groups_go_to_members_that_join_with_sockets() {
             socket.recv(&mut buffer).unwrap();
         }
     }
-    until("the router to get them", LIMIT, || {
+    until("the router to receive the datagrams", LIMIT, || {
         Ok((router.received() >= before_router + sent + 100).then_some(()))
     })
     .unwrap();
     let strays = other.received() - before;
     assert!(strays < 20, "{strays} of {}", sent + 100);
 
-    // Both leave: nothing goes there any more, and the group is nobody's.
+    // Both leave: the member receives nothing more, and the groups are gone.
     drop(sockets);
-    shown("01:00:5e:01:02:03", "p2", false);
-    shown("33:33:12:34:56:78", "p2", false);
+    wait_listed("01:00:5e:01:02:03", "p2", false);
+    wait_listed("33:33:12:34:56:78", "p2", false);
     rig.daemon.run(&["bridge", "groups", "br0"]).unwrap();
     rig.daemon
         .run(&[
@@ -514,11 +525,11 @@ fn groups_go_to_members_that_join_with_sockets() {
             "unregistered=routers",
         ])
         .unwrap();
-    ask(router);
-    shown("", "p3", true);
+    send_queries(router);
+    wait_listed("", "p3", true);
     let (before, before_router) = (member.received(), router.received());
     let sent = send(100);
-    until("the router to get them", LIMIT, || {
+    until("the router to receive the datagrams", LIMIT, || {
         Ok((router.received() >= before_router + sent + 100).then_some(()))
     })
     .unwrap();

@@ -1,4 +1,4 @@
-//! Guests that reboot, and guests whose switch is started again under them.
+//! Rebooting guests, and guests whose switch restarts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use e2e::{Daemon, Guest, GuestConfig, Netns, config, exclusive, long, until};
 
-/// Guests are slow where the machine is busy: they are translated, instruction by instruction.
+/// Time allowed for a guest; QEMU translates its instructions, which is slow on a busy machine.
 const BOOT: Duration = Duration::from_secs(150);
 
-/// From a new daemon's readiness to the first answer. QEMU tries to connect once a second, and the host asks for addresses once a
-/// second: where neither runs in time, because the machine does other things, it is some seconds more.
+/// Time from a new daemon's readiness to the first answer. QEMU reconnects once a second, and the host repeats its ARP
+/// request once a second; on a busy machine each may be delayed by some seconds.
 fn resume() -> Duration {
     Duration::from_secs(if long() { 2 } else { 30 })
 }
 
-/// Prints that it is up, and reboots when it is told to on port 7000.
+/// Prints `booted`, and reboots on request on port 7000.
 const SCRIPT: &str = "echo booted\nuntil nc -l -p 7000 </dev/null | grep -q reboot; do :; done\nreboot -f";
 
 /// A guest with the address 10.92.0.`number`.
@@ -33,8 +33,8 @@ fn guest(daemon: &Daemon, number: u8, more: GuestConfig) -> Guest {
     Guest::start(&config).unwrap()
 }
 
-/// Waits until 10.92.0.`number` answers a ping, for `limit` at most; returns after how long it did.
-fn answers(from: &Netns, number: u8, limit: Duration) -> Duration {
+/// Waits at most `limit` until 10.92.0.`number` answers a ping; returns the time it took.
+fn wait_for_answer(from: &Netns, number: u8, limit: Duration) -> Duration {
     let (to, start) = (format!("10.92.0.{number}"), Instant::now());
     until(&format!("{to} to answer"), limit, || {
         Ok(from.run(&["ping", "-q", "-c", "1", "-W", "0.1", &to]).ok().map(drop))
@@ -44,7 +44,7 @@ fn answers(from: &Netns, number: u8, limit: Duration) -> Duration {
 }
 
 #[test]
-fn a_guest_reboots_and_comes_back() {
+fn a_rebooted_guest_answers_again() {
     let _machine = exclusive();
     let blue = Netns::new().unwrap();
     let tap = config::tap("blue", "eth0", blue.name(), &["10.92.0.9/24"], "");
@@ -52,18 +52,18 @@ fn a_guest_reboots_and_comes_back() {
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     let mut guest = guest(&daemon, 1, GuestConfig::default());
     guest.wait_for("booted", BOOT).unwrap();
-    answers(&blue, 1, BOOT);
+    wait_for_answer(&blue, 1, BOOT);
     until("the guest to reboot", BOOT, || {
-        // Refused until it listens.
-        let told = blue.enter(|| TcpStream::connect("10.92.0.1:7000")?.write_all(b"reboot\n"));
-        Ok(told?.ok())
+        // Refused until the guest listens.
+        let sent = blue.enter(|| TcpStream::connect("10.92.0.1:7000")?.write_all(b"reboot\n"));
+        Ok(sent?.ok())
     })
     .unwrap();
     until("the guest to boot again", BOOT, || {
         Ok((guest.console().matches("booted").count() == 2).then_some(()))
     })
     .unwrap();
-    answers(&blue, 1, BOOT);
+    wait_for_answer(&blue, 1, BOOT);
     assert!(daemon.port("br0", "g1").unwrap().is_up());
 }
 
@@ -76,7 +76,7 @@ fn memory_is_plugged_in_under_traffic() {
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     let mut guest = guest(&daemon, 1, GuestConfig { more_megabytes: 128, ..GuestConfig::default() });
     guest.wait_for("booted", BOOT).unwrap();
-    answers(&blue, 1, BOOT);
+    wait_for_answer(&blue, 1, BOOT);
     let regions = || {
         let port = daemon.port("br0", "g1").unwrap();
         let details = port.json()["details"].as_array().cloned().unwrap_or_default();
@@ -86,14 +86,14 @@ fn memory_is_plugged_in_under_traffic() {
     let before = regions();
     let pings = blue.start(&["ping", "-q", "-i", "0.01", "-c", "300", "10.92.0.1"]).unwrap();
     guest.plug_memory(128).unwrap();
-    until("the switch to have the memory", BOOT, || Ok((regions() == before + 1).then_some(()))).unwrap();
-    // Fails where no answer comes.
+    until("the switch to map the memory", BOOT, || Ok((regions() == before + 1).then_some(()))).unwrap();
+    // Fails if an answer is missing.
     println!("{}", pings.output().unwrap());
-    answers(&blue, 1, resume());
+    wait_for_answer(&blue, 1, resume());
 }
 
 #[test]
-fn guests_go_on_when_the_switch_is_started_again() {
+fn guests_continue_after_a_restart_of_the_switch() {
     let _machine = exclusive();
     let blue = Netns::new().unwrap();
     let keys = "path = \"{dir}/g2.sock\"\nrole = \"client\"";
@@ -104,17 +104,17 @@ fn guests_go_on_when_the_switch_is_started_again() {
     let mut daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
     let listens = GuestConfig { listens: true, ..GuestConfig::default() };
     let packed = GuestConfig { device: ",packed=on".into(), ..GuestConfig::default() };
-    // A port that listens, one that connects, and packed rings, whose position nobody knows when the switch is gone.
-    // They boot side by side.
+    // A port that listens, one that connects, and packed rings, whose position is lost with the switch. The guests boot
+    // side by side.
     let guests = [(1, GuestConfig::default()), (2, listens), (3, packed)];
     let guests = guests.map(|(number, more)| (number, guest(&daemon, number, more)));
     let _guests = guests.map(|(number, mut guest)| {
         guest.wait_for("booted", BOOT).unwrap();
-        answers(&blue, number, BOOT);
+        wait_for_answer(&blue, number, BOOT);
         guest
     });
     for killed in [true, false, true] {
-        // Not from the start of a ring.
+        // The rings are no longer at their start.
         for to in ["10.92.0.1", "10.92.0.2", "10.92.0.3"] {
             blue.run(&["ping", "-q", "-i", "0.005", "-c", "300", "-W", "5", to]).unwrap();
         }
@@ -129,8 +129,8 @@ fn guests_go_on_when_the_switch_is_started_again() {
             for number in 1..=3 {
                 let (blue, ready) = (&blue, ready);
                 scope.spawn(move || {
-                    answers(blue, number, resume().saturating_sub(ready.elapsed()));
-                    println!("guest {number}, killed {killed}: answers after {:?}", ready.elapsed());
+                    wait_for_answer(blue, number, resume().saturating_sub(ready.elapsed()));
+                    println!("guest {number}, killed: {killed}, answers after {:?}", ready.elapsed());
                 });
             }
         });

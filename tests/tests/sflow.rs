@@ -1,4 +1,5 @@
-//! sFlow export: what tshark reads of it on the wire, against what was sent; changed, unreachable and refused.
+//! sFlow export: datagrams compared with the traffic by tshark, changes at run time, unreachable collectors and refused
+//! settings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(30);
 const USUAL_PORT: u16 = 6343;
 
-/// A daemon in a namespace of its own, with two memif ports in VLAN 7 and a third one that nobody connects to.
+/// A daemon in its own namespace, with two memif ports in VLAN 7 and a third one without a client.
 struct Rig {
     daemon: Daemon,
     netns: Netns,
@@ -45,7 +46,7 @@ impl Rig {
         self.daemon.json(&["sflow", "show"]).unwrap()
     }
 
-    /// What a command that must fail says.
+    /// Error message of a command that must fail.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.daemon.cli(arguments).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -53,7 +54,7 @@ impl Rig {
     }
 }
 
-/// A sample as a collector reads it.
+/// A sample as collectors see it.
 #[derive(Debug, Clone, PartialEq)]
 enum Sample {
     Flow(Flow),
@@ -80,7 +81,7 @@ struct Datagram {
     samples: Vec<Sample>,
 }
 
-/// Reads words of XDR.
+/// Parser of XDR words.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
@@ -100,10 +101,10 @@ impl<'a> Words<'a> {
         &bytes[..count]
     }
 
-    /// Format and content of so many framed things.
+    /// Reads this many records as pairs of format and content.
     fn framed(&mut self, count: u32) -> Vec<(u32, Words<'a>)> {
         let all = (0..count).map(|_| (self.word(), Words(self.opaque()))).collect();
-        assert!(self.0.is_empty(), "{} bytes too many", self.0.len());
+        assert!(self.0.is_empty(), "{} trailing bytes", self.0.len());
         all
     }
 }
@@ -152,7 +153,7 @@ fn sample(format: u32, mut words: Words<'_>) -> Sample {
     Sample::Flow(Flow { sequence, source, rate, pool, drops, input, output, length, header, vlans })
 }
 
-/// A collector that keeps what it gets.
+/// A collector that records its datagrams.
 struct Collector {
     datagrams: Arc<Mutex<Vec<Vec<u8>>>>,
     over: Arc<AtomicBool>,
@@ -163,7 +164,7 @@ impl Collector {
     fn at(netns: &Netns, port: u16) -> Collector {
         let socket = netns.enter(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        // What comes while the thread below does not run is not lost.
+        // A large buffer holds datagrams while the thread below does not run.
         set_socket_recv_buffer_size_force(&socket, 16 << 20).unwrap();
         let (datagrams, over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (kept, ended) = (datagrams.clone(), over.clone());
@@ -187,7 +188,7 @@ impl Collector {
         samples.filter_map(|sample| if let Sample::Flow(flow) = sample { Some(flow) } else { None }).collect()
     }
 
-    /// The counters that each port sent last, by name: packets in, packets out, bytes in.
+    /// The last counters of each port, by name: packets in, packets out, bytes in.
     fn counters(&self) -> BTreeMap<String, (u32, u32, u64)> {
         let samples = self.read().into_iter().flat_map(|datagram| datagram.samples);
         let counters = samples.filter_map(|sample| match sample {
@@ -199,14 +200,14 @@ impl Collector {
         counters.collect()
     }
 
-    /// How many counter samples have come, of all ports.
+    /// Number of counter samples, of all ports.
     fn counter_samples(&self) -> usize {
         let samples = self.read().into_iter().flat_map(|datagram| datagram.samples);
         samples.filter(|sample| matches!(sample, Sample::Counters { .. })).count()
     }
 
-    fn wait_for(&self, what: &str, mut enough: impl FnMut(&[Flow]) -> bool) {
-        until(what, LIMIT, || Ok(enough(&self.flows()).then_some(()))).unwrap();
+    fn wait_for(&self, samples: &str, mut enough: impl FnMut(&[Flow]) -> bool) {
+        until(samples, LIMIT, || Ok(enough(&self.flows()).then_some(()))).unwrap();
     }
 }
 
@@ -220,14 +221,14 @@ impl Drop for Collector {
 }
 
 /// Asserts that numbers are 1, 2, 3 and so on.
-fn without_gap(what: &str, numbers: impl IntoIterator<Item = u32>) {
+fn assert_consecutive(series: &str, numbers: impl IntoIterator<Item = u32>) {
     for (expected, number) in (1..).zip(numbers) {
-        assert_eq!(number, expected, "{what}");
+        assert_eq!(number, expected, "{series}");
     }
 }
 
-/// Whether `count` of `packets` may have been sampled at one in `rate`: within five standard deviations.
-fn plausible(count: usize, packets: u64, rate: u32) {
+/// Asserts that `count` of `packets` is plausible for sampling at one in `rate`: within five standard deviations.
+fn assert_plausible(count: usize, packets: u64, rate: u32) {
     let (chance, count) = (1.0 / f64::from(rate), count as f64);
     let mean = packets as f64 * chance;
     let deviation = (mean * (1.0 - chance)).sqrt();
@@ -245,21 +246,21 @@ fn stats(rig: &Rig) -> BTreeMap<String, (u32, u32, u64)> {
     stats["ports"].as_array().unwrap().iter().map(port).collect()
 }
 
-/// What tshark says of a file, a list of values for each packet and field. It does not look into sampled packets, whose
-/// random ports would make it see protocols.
+/// Fields of each packet in a file, as lists of values from tshark. Sampled packets are not dissected: their random
+/// ports would be taken for protocols.
 fn tshark(file: &str, filter: &str, fields: &[&str]) -> Vec<Vec<Vec<String>>> {
     let mut arguments = vec!["-n", "-o", "sflow.enable_dissection:FALSE", "-r", file, "-Y", filter];
     arguments.extend(["-T", "fields", "-E", "aggregator=,"]);
     for field in fields {
         arguments.extend(["-e", field]);
     }
-    let values = |text: &str| text.split(',').filter(|v| !v.is_empty()).map(str::to_owned).collect();
+    let values = |text: &str| text.split(',').filter(|value| !value.is_empty()).map(str::to_owned).collect();
     let text = output("tshark", &arguments).unwrap();
     text.lines().map(|line| line.split('\t').map(values).collect()).collect()
 }
 
 #[test]
-fn tshark_reads_what_was_sent() {
+fn tshark_agrees_with_the_traffic() {
     const RATE: u32 = 20;
     let _machine = exclusive();
     let rig = rig("");
@@ -268,15 +269,15 @@ fn tshark_reads_what_was_sent() {
     let listen = ["tshark", "-q", "-i", "lo", "-f", "udp port 6343", "-w", &wire];
     let mut command = rig.netns.command(&listen);
     let mut listener = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
-    // Beside it, every packet is captured: observers do not know of each other.
+    // A capture of every packet runs beside it; observers are independent.
     let mut command = rig
         .daemon
         .command(&["capture", "br0", "--direction", "in", "--snaplen", "128", "--write", &packets])
         .unwrap();
     let mut capture = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
     for file in [&wire, &packets] {
-        let begun = || Ok(std::fs::metadata(file).is_ok_and(|meta| meta.len() > 100).then_some(()));
-        until("both to watch", LIMIT, begun).unwrap();
+        let started = || Ok(std::fs::metadata(file).is_ok_and(|meta| meta.len() > 100).then_some(()));
+        until("tshark and the capture to start", LIMIT, started).unwrap();
     }
 
     let sampling = RATE.to_string();
@@ -288,10 +289,10 @@ fn tshark_reads_what_was_sent() {
     let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
     assert!(report.ok, "{report}");
     let stats = stats(&rig);
-    until("the counters of the end", LIMIT, || Ok((collector.counters() == stats).then_some(()))).unwrap();
-    // Counters come behind what was sampled before, and what was sampled while they were read comes before the next ones.
+    until("the final counters", LIMIT, || Ok((collector.counters() == stats).then_some(()))).unwrap();
+    // Counters follow earlier samples, and samples taken while counters are read precede the next ones.
     let polls = collector.counter_samples().div_ceil(stats.len()) + 1;
-    until("counters once more", LIMIT, || {
+    until("the next counters", LIMIT, || {
         Ok((collector.counter_samples() >= polls * stats.len()).then_some(()))
     })
     .unwrap();
@@ -309,27 +310,27 @@ fn tshark_reads_what_was_sent() {
     assert_eq!(rig.show()["enabled"], false);
 
     let datagrams = collector.read();
-    without_gap("datagrams", datagrams.iter().map(|datagram| datagram.sequence));
+    assert_consecutive("datagrams", datagrams.iter().map(|datagram| datagram.sequence));
     assert!(datagrams.iter().all(|datagram| datagram.agent == Ipv4Addr::LOCALHOST));
-    assert_eq!(collector.flows(), flows, "nothing was sampled any more");
+    assert_eq!(collector.flows(), flows, "samples after sFlow was switched off");
     let sent: u64 = stats.values().map(|(received, ..)| u64::from(*received)).sum();
     assert!(sent > 30_000, "{sent}");
-    plausible(flows.len(), sent, RATE);
+    assert_plausible(flows.len(), sent, RATE);
     assert!(scrape.contains(&format!("\nmswitch_sflow_samples_total {}\n", flows.len())), "{scrape}");
     assert!(scrape.contains("\nmswitch_sflow_errors_total{collector=\"127.0.0.1:6343\"} 0\n"), "{scrape}");
 
-    // Ports 0 and 1 are called 1 and 2.
+    // Ports 0 and 1 have the interface indices 1 and 2.
     let ports = shown["ports"].as_array().unwrap();
-    let called =
+    let index_and_name =
         |port: &Value| (port["if_index"].as_u64().unwrap(), port["port"].as_str().unwrap().to_owned());
     assert_eq!(
-        ports.iter().map(called).collect::<Vec<_>>(),
+        ports.iter().map(index_and_name).collect::<Vec<_>>(),
         [(1, "p0".into()), (2, "p1".into()), (3, "p2".into())]
     );
     for (source, name) in [(1, "br0/p0"), (2, "br0/p1")] {
         let from: Vec<&Flow> = flows.iter().filter(|flow| flow.source == source).collect();
-        plausible(from.len(), stats[name].0.into(), RATE);
-        without_gap("samples of a port", from.iter().map(|flow| flow.sequence));
+        assert_plausible(from.len(), stats[name].0.into(), RATE);
+        assert_consecutive("samples of a port", from.iter().map(|flow| flow.sequence));
         assert!(from.is_sorted_by_key(|flow| flow.pool) && from.last().unwrap().pool <= stats[name].0);
         for flow in from {
             assert_eq!((flow.rate, flow.drops, flow.input, flow.output), (RATE, 0, source, 3 - source));
@@ -341,20 +342,20 @@ fn tshark_reads_what_was_sent() {
                 Sample::Counters { sequence, source: from, .. } if *from == source => Some(*sequence),
                 _ => None,
             });
-        without_gap("counter samples of a port", counters);
+        assert_consecutive("counter samples of a port", counters);
     }
 
-    // Each sampled header is the beginning of a packet that was captured, of the same length.
+    // Each sampled header is the start of a captured packet of the same length.
     assert!(capture.terminate().unwrap().success());
     let captured = captured(&std::fs::read(&packets).unwrap());
-    assert_eq!(captured.len() as u64, sent, "every packet is captured once");
+    assert_eq!(captured.len() as u64, sent, "captured packets");
     let captured: BTreeSet<_> = captured.into_iter().collect();
-    assert!(captured.len() as u64 > sent - 100, "and but for announcements each is unique");
+    assert!(captured.len() as u64 > sent - 100, "packets must be unique apart from announcements");
     for flow in &flows {
         assert!(captured.contains(&(flow.length, flow.header.clone())), "{flow:?} was never sent");
     }
 
-    // The wire, as tshark reads it, once what it saw last is in its file.
+    // Compare tshark's view of the wire, once its file is complete.
     until("the last datagram in the file", LIMIT, || {
         let lines = output("tshark", &["-n", "-r", &wire, "-Y", "sflow"]).unwrap_or_default();
         Ok((lines.lines().count() == datagrams.len()).then_some(()))
@@ -368,12 +369,12 @@ fn tshark_reads_what_was_sent() {
     let counter_samples = kinds.iter().filter(|kind| kind.as_str() == "2").count();
     assert_eq!((flow_samples, flow_samples + counter_samples), (flows.len(), kinds.len()));
     assert_eq!(all.iter().flat_map(|packet| &packet[1]).filter(|vlan| *vlan == "7").count(), flows.len());
-    let wrong =
+    let malformed =
         tshark(&wire, "_ws.malformed || _ws.expert || !sflow", &["frame.number", "_ws.expert.message"]);
-    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(malformed.is_empty(), "{malformed:?}");
     let fields = ["sflow_245.ifindex", "sflow_245.ifinpkt", "sflow_245.ifoutpkt", "sflow_245.ifinoct"];
     let counters = tshark(&wire, "sflow_245.sampletype == 2", &fields);
-    // Samples that came before may have filled a datagram, so one poll can be spread over two.
+    // Earlier samples may have filled a datagram, so one poll can span two.
     let of = |field: usize, back: usize| -> u64 {
         let values = counters.iter().flat_map(|packet| &packet[field]);
         values.rev().nth(back).unwrap().parse().unwrap()
@@ -393,8 +394,8 @@ fn captured(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
     while at < file.len() {
         // Enhanced packet block: interface, time, captured and original length, data.
         if word(at) == 6 {
-            let (kept, length) = (word(at + 20) as usize, word(at + 24));
-            found.push((length, file[at + 28..at + 28 + kept.min(128)].to_vec()));
+            let (captured, length) = (word(at + 20) as usize, word(at + 24));
+            found.push((length, file[at + 28..at + 28 + captured.min(128)].to_vec()));
         }
         at += word(at + 4) as usize;
     }
@@ -402,16 +403,16 @@ fn captured(file: &[u8]) -> Vec<(u32, Vec<u8>)> {
 }
 
 #[test]
-fn it_changes_while_packets_flow() {
+fn settings_change_under_traffic() {
     let _machine = exclusive();
     let rig = rig("[sflow]\ncollectors = [\"127.0.0.1\"]\nsampling = 100\nheader = 64\npolling = 0\n");
     let collector = Collector::at(&rig.netns, USUAL_PORT);
     let traffic = Background::start(rig.options(2000.0, Duration::from_secs(3600))).unwrap();
-    collector.wait_for("samples as the file says", |flows| flows.len() > 10);
+    collector.wait_for("samples with the settings of the file", |flows| flows.len() > 10);
     assert!(collector.flows().iter().all(|flow| flow.rate == 100 && flow.header.len() <= 64));
-    assert_eq!(rig.daemon.run(&["config", "diff"]).unwrap(), "nothing differs\n");
+    assert_eq!(rig.daemon.run(&["config", "diff"]).unwrap(), "no differences\n");
     let bridges = rig.daemon.json(&["bridge", "list"]).unwrap();
-    assert_eq!(bridges["bridges"][0]["observers"], 0, "neither a capture nor a trace looks on");
+    assert_eq!(bridges["bridges"][0]["observers"], 0, "sFlow does not count as an observer");
 
     rig.daemon.run(&["sflow", "set", "--sampling", "3", "--header", "96", "--agent", "192.0.2.7"]).unwrap();
     collector.wait_for("samples at another rate", |flows| {
@@ -419,36 +420,36 @@ fn it_changes_while_packets_flow() {
     });
     let flows = collector.flows();
     let first = flows.iter().position(|flow| flow.rate == 3).unwrap();
-    assert!(flows[first..].iter().all(|flow| flow.rate == 3), "once changed it stays so");
+    assert!(flows[first..].iter().all(|flow| flow.rate == 3), "the new rate applies to all later samples");
     assert_eq!(collector.read().last().unwrap().agent, Ipv4Addr::new(192, 0, 2, 7));
-    without_gap("datagrams", collector.read().iter().map(|datagram| datagram.sequence));
+    assert_consecutive("datagrams", collector.read().iter().map(|datagram| datagram.sequence));
     let diff = rig.daemon.differences(None).unwrap();
     assert_eq!(
         diff,
         "~ sflow\n    agent: 192.0.2.7 -> not set\n    header: 96 -> 64\n    sampling: 3 -> 100\n"
     );
 
-    // Saved, switched off, and on again by the file.
+    // Saved, switched off, and switched on again by the file.
     let saved = rig.daemon.path("saved.toml");
     rig.daemon.run(&["config", "save", &saved]).unwrap();
     rig.daemon.run(&["sflow", "off"]).unwrap();
-    let there = collector.datagrams.lock().unwrap().len();
+    let received = collector.datagrams.lock().unwrap().len();
     assert!(!rig.daemon.run(&["config", "show"]).unwrap().contains("sflow"));
     let dry = rig.daemon.run(&["config", "apply", &saved, "--dry-run"]).unwrap();
     assert!(dry.starts_with("+ sflow\n    agent: 192.0.2.7\n    collectors: 127.0.0.1:6343\n"), "{dry}");
     assert_eq!(rig.show()["enabled"], false);
     rig.daemon.run(&["config", "apply", &saved]).unwrap();
-    // What was sampled last was sent before it was off, but may have been read here after that.
-    let (numbers, anew) = until("samples again", LIMIT, || {
+    // The last samples were sent before sFlow was switched off, but may have been read later.
+    let (numbers, restart) = until("samples again", LIMIT, || {
         let numbers: Vec<u32> = collector.read().iter().map(|datagram| datagram.sequence).collect();
-        let anew = (there..numbers.len()).find(|at| numbers[*at] == 1);
-        Ok(anew.filter(|anew| numbers.len() > anew + 3).map(|anew| (numbers, anew)))
+        let restart = (received..numbers.len()).find(|at| numbers[*at] == 1);
+        Ok(restart.filter(|restart| numbers.len() > restart + 3).map(|restart| (numbers, restart)))
     })
     .unwrap();
-    without_gap("datagrams until it was off", numbers[..anew].iter().copied());
-    assert_eq!(numbers[anew..anew + 3], [1, 2, 3], "a new agent counts anew");
+    assert_consecutive("datagrams until it was off", numbers[..restart].iter().copied());
+    assert_eq!(numbers[restart..restart + 3], [1, 2, 3], "a new exporter counts from 1");
 
-    // A bridge that comes is sampled, and its ports have numbers of their own.
+    // A new bridge is sampled, and its ports have indices of their own.
     rig.daemon.run(&["bridge", "add", "br1"]).unwrap();
     let path = rig.daemon.path("other");
     rig.daemon.run(&["port", "add", "br1", "x", "--type", "memif", "--path", &path]).unwrap();
@@ -458,7 +459,7 @@ fn it_changes_while_packets_flow() {
     };
     assert_eq!(numbers(&rig.show()), [1, 2, 3, 4097]);
     rig.daemon.run(&["port", "del", "br0", "p2"]).unwrap();
-    assert_eq!(numbers(&rig.show()), [1, 2, 4097], "those that stay keep theirs");
+    assert_eq!(numbers(&rig.show()), [1, 2, 4097], "remaining ports keep their indices");
     rig.daemon.run(&["bridge", "del", "br1"]).unwrap();
     assert_eq!(numbers(&rig.show()), [1, 2]);
 
@@ -467,28 +468,28 @@ fn it_changes_while_packets_flow() {
 }
 
 #[test]
-fn a_collector_that_cannot_be_reached_disturbs_nobody() {
+fn an_unreachable_collector_disturbs_no_traffic() {
     let _machine = exclusive();
-    // Nobody listens at the first; to the second there is no way.
+    // The first collector does not listen; the second has no route.
     let rig = rig("[sflow]\ncollectors = [\"127.0.0.1:7777\", \"203.0.113.9\"]\nsampling = 1\npolling = 1\n");
     let traffic = Background::start(rig.options(2000.0, Duration::from_secs(3600))).unwrap();
-    let shown = until("both to be in trouble", LIMIT, || {
+    let shown = until("errors of both collectors", LIMIT, || {
         let shown = rig.show();
         let errors = |i: usize| shown["collectors"][i]["errors"].as_u64().unwrap();
         Ok((errors(0) > 3 && errors(1) > 3).then_some(shown))
     })
     .unwrap();
     let error = |i: usize| shown["collectors"][i]["last_error"].as_str().unwrap().to_owned();
-    assert_eq!(error(0), "nobody listens there (connection refused); is the collector running?");
-    assert!(error(1).starts_with("it cannot be reached: Network is unreachable"), "{}", error(1));
+    assert_eq!(error(0), "connection refused; check that the collector is running");
+    assert!(error(1).starts_with("unreachable: Network is unreachable"), "{}", error(1));
     assert!(error(1).ends_with("; see `ip route`"), "{}", error(1));
     let text = rig.daemon.run(&["sflow", "show"]).unwrap();
-    assert!(text.contains("ago: nobody listens there (connection refused)"), "{text}");
+    assert!(text.contains("ago: connection refused"), "{text}");
     let log = rig.daemon.log();
-    assert!(log.contains("sFlow collector 203.0.113.9:6343: it cannot be reached"), "{log}");
-    assert_eq!(log.matches("sFlow collector 127.0.0.1:7777").count(), 1, "told once a minute: {log}");
+    assert!(log.contains("sFlow collector 203.0.113.9:6343: unreachable: "), "{log}");
+    assert_eq!(log.matches("sFlow collector 127.0.0.1:7777").count(), 1, "logged once a minute: {log}");
 
-    // Whoever comes is served, and a way that opens is found.
+    // Collectors are served as soon as they listen and a route exists.
     let collector = Collector::at(&rig.netns, 7777);
     collector.wait_for("samples", |flows| flows.len() > 100);
     rig.netns.run(&["ip", "address", "add", "203.0.113.9/32", "dev", "lo"]).unwrap();
@@ -510,7 +511,7 @@ fn every_packet_under_load_is_sampled_or_counted() {
     let _machine = exclusive();
     let rig = rig("[sflow]\ncollectors = [\"127.0.0.1\"]\nsampling = 1\nheader = 512\npolling = 0\n");
     let collector = Collector::at(&rig.netns, USUAL_PORT);
-    // More than fits in the pages of an exporter that has had nothing to do.
+    // More samples than an idle exporter's pages can hold.
     let mut options = rig.options(40_000.0, Duration::from_secs(2));
     options.allow_loss = true;
     let report = Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap();
@@ -527,17 +528,17 @@ fn every_packet_under_load_is_sampled_or_counted() {
         assert!(flow.header.len() <= 512);
         drops.insert(flow.source, flow.drops);
     }
-    assert!(drops.values().map(|n| u64::from(*n)).sum::<u64>() <= count(&shown, "dropped"));
+    assert!(drops.values().map(|drops| u64::from(*drops)).sum::<u64>() <= count(&shown, "dropped"));
 }
 
 #[test]
-fn it_tells_where_packets_went() {
+fn samples_name_the_output_ports() {
     const SEVERAL: u32 = 2 << 30;
     const DISCARDED: u32 = 1 << 30;
     let _machine = exclusive();
     let rig = rig("[sflow]\ncollectors = [\"127.0.0.1\"]\nsampling = 1\npolling = 0\n");
     let collector = Collector::at(&rig.netns, USUAL_PORT);
-    // When it returns, all ports are down again, and every packet is sampled.
+    // On return, all ports are down again and every packet has been sampled.
     let run = |options: Options| {
         let ports: Vec<_> = (0..options.ports.len()).map(|id| format!("p{id}")).collect();
         let mut session = Session::connect(options).unwrap();
@@ -549,7 +550,7 @@ fn it_tells_where_packets_went() {
         let sent: u64 = stats(&rig).values().map(|(received, ..)| u64::from(*received)).sum();
         collector.wait_for("every packet", |flows| flows.len() as u64 == sent);
     };
-    // Announcements are broadcasts, and go to all three others; the rest goes where it should.
+    // Announcements are broadcasts to all three other ports; other packets are unicast.
     rig.daemon
         .run(&[
             "port",
@@ -571,18 +572,18 @@ fn it_tells_where_packets_went() {
     options.least = 1;
     run(options);
     let flows = collector.flows();
-    let several = |flow: &Flow| flow.output == SEVERAL | 3 && flow.vlans == Some((7, 7));
-    assert!(flows.iter().any(several), "no packet to three ports: {flows:?}");
+    let flooded = |flow: &Flow| flow.output == SEVERAL | 3 && flow.vlans == Some((7, 7));
+    assert!(flows.iter().any(flooded), "no packet to three ports: {flows:?}");
     for (input, output) in [(1, 2), (2, 1), (3, 4), (4, 3)] {
         let found = flows.iter().any(|flow| (flow.input, flow.output) == (input, output));
         assert!(found, "no packet from port {input} to port {output} alone: {flows:?}");
     }
-    // What goes to a port without a client goes nowhere, for a reason that sFlow has no number for (256), and in no VLAN.
+    // A packet to a port without a client is dropped, with the general reason (256) and without a VLAN.
     rig.daemon.run(&["logic", "set", "br0", "static", "--param", "p0=p2", "--param", "p1=p0"]).unwrap();
     let before = flows.len();
     let mut options = rig.options(200.0, Duration::from_millis(500));
     (options.allow_loss, options.announce) = (true, false);
-    // A sender that stood still for a while sends less in its time: then once more.
+    // A sender that was not scheduled for a while sends too little in its time, so it runs again.
     until("both directions", LIMIT, || {
         run(options.clone());
         let flows = collector.flows();
@@ -599,7 +600,7 @@ fn it_tells_where_packets_went() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_settings_are_refused() {
     let rig = rig("");
     let set = |arguments: &[&str]| rig.refused(&[&["sflow", "set"], arguments].concat());
     let needed =
@@ -608,21 +609,21 @@ fn what_cannot_be_is_refused() {
     for (arguments, expected) in [
         (
             ["--collectors", "x.example"],
-            "`x.example` is not a collector; expected an address such as 192.0.2.9",
+            "`x.example` is not a collector; expected an IP address such as 192.0.2.9",
         ),
-        (["--agent", "eth0"], "`eth0` is not an agent; expected the IP address that collectors know"),
-        (["--sampling", "0"], "1 packet in 0 cannot be sampled; expected 1 in 1 to 1000000000"),
+        (["--agent", "eth0"], "`eth0` is not an agent address; expected the IP address of this switch"),
+        (["--sampling", "0"], "a sampling rate of 1 in 0 is out of range; expected 1 to 1000000000"),
         (
             ["--polling", "86401"],
-            "counters cannot be sent every 86401 s; expected 1 to 86400, or 0 to send none",
+            "a polling interval of 86401 s is out of range; expected 1 to 86400, or 0 for no counters",
         ),
-        (["--header", "513"], "a sample cannot hold 513 bytes of a packet; expected 14 to 512"),
+        (["--header", "513"], "a header of 513 bytes is out of range; expected 14 to 512"),
     ] {
-        let said = set(&[&["--collectors", "192.0.2.1"], &arguments[..]].concat());
-        assert!(said.contains(expected), "{arguments:?}: {said}");
+        let message = set(&[&["--collectors", "192.0.2.1"], &arguments[..]].concat());
+        assert!(message.contains(expected), "{arguments:?}: {message}");
     }
     let twice = set(&["--collectors", "192.0.2.1", "--collectors", "192.0.2.1:6343"]);
-    assert!(twice.contains("collector 192.0.2.1:6343 is named twice; name it once"), "{twice}");
+    assert!(twice.contains("collector 192.0.2.1:6343 is listed twice; list it once"), "{twice}");
     assert_eq!(rig.show()["enabled"], false, "nothing was changed");
     let off = rig.daemon.run(&["sflow", "show"]).unwrap();
     assert_eq!(off, "sFlow is off; `mswitch sflow set --collectors ADDRESS` switches it on\n");

@@ -1,4 +1,4 @@
-//! `mswitch top` on terminals of several sizes, as a person would see it.
+//! `mswitch top` on terminals of several sizes, compared with the screen that a user sees.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -16,13 +16,13 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 const LIMIT: Duration = Duration::from_secs(30);
 const LONG: &str = "a-virtual-machine-with-a-name-that-is-long";
 
-/// A viewer on a terminal of its own.
+/// A viewer on its own terminal.
 struct Viewer {
     process: Running,
-    /// What is typed goes in here.
+    /// Keyboard input.
     keys: File,
     terminal: OwnedFd,
-    /// The terminal's settings before the viewer came.
+    /// Settings of the terminal before the viewer started.
     settings: Termios,
     screen: Arc<Mutex<vt100::Parser>>,
 }
@@ -37,7 +37,7 @@ fn pseudo_terminal() -> (OwnedFd, OwnedFd) {
     // SAFETY: the two descriptors are written to live variables; no name, settings or size is asked for.
     let opened = unsafe { libc::openpty(&mut ours, &mut theirs, none, std::ptr::null(), std::ptr::null()) };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: openpty has just made both, and nobody else has them.
+    // SAFETY: openpty has just created both descriptors, so they have no other owner.
     unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
@@ -47,7 +47,7 @@ impl Viewer {
         tcsetwinsize(&ours, winsize(rows, columns)).unwrap();
         let settings = tcgetattr(&theirs).unwrap();
         let end = || Stdio::from(theirs.try_clone().unwrap());
-        // A session of its own on this terminal, so that a new size is told.
+        // A session of its own on this terminal, so that a new size is signalled.
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(binary("mswitch", "MSWITCH_BIN").unwrap()).arg("top").args(arguments);
         command.arg("--socket").arg(daemon.path("ctl"));
@@ -59,7 +59,7 @@ impl Viewer {
         let (mut output, shown) = (keys.try_clone().unwrap(), screen.clone());
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Fails when nobody has the other end any more.
+            // Fails when the other end is closed.
             while let Ok(n @ 1..) = output.read(&mut bytes) {
                 shown.lock().unwrap().process(&bytes[..n]);
             }
@@ -76,7 +76,7 @@ impl Viewer {
         tcsetwinsize(&self.keys, winsize(rows, columns)).unwrap();
     }
 
-    /// The lines of the screen. None ran over its end.
+    /// Lines of the screen, none of which may be too long.
     fn lines(&self) -> Vec<String> {
         let parser = self.screen.lock().unwrap();
         let screen = parser.screen();
@@ -87,17 +87,17 @@ impl Viewer {
         screen.rows(0, columns).collect()
     }
 
-    /// Waits until the screen is as wanted.
-    fn await_screen<T>(&mut self, what: &str, wanted: impl Fn(&[String]) -> Option<T>) -> T {
-        let found = until(what, LIMIT, || match self.process.ended()? {
+    /// Waits until the screen matches.
+    fn await_screen<T>(&mut self, content: &str, wanted: impl Fn(&[String]) -> Option<T>) -> T {
+        let found = until(content, LIMIT, || match self.process.ended()? {
             Some(status) => Err(e2e::Error::new(format!("mswitch top ended, {status}"))),
             None => Ok(wanted(&self.lines())),
         });
         found.unwrap_or_else(|error| panic!("{error}: {:#?}", self.lines()))
     }
 
-    /// Waits for its end, which must be a good one that leaves the terminal as it was.
-    fn ends(mut self) {
+    /// Waits for a successful end that restores the terminal.
+    fn assert_ends(mut self) {
         let status = self.process.wait(LIMIT).unwrap();
         assert_eq!(status.code(), Some(0), "{:#?}", self.lines());
         let now = tcgetattr(&self.terminal).unwrap();
@@ -112,7 +112,7 @@ impl Viewer {
     }
 }
 
-/// What stands in a line under a title whose cells end where it ends.
+/// Cell of a line under a right-aligned title.
 fn cell(lines: &[String], line: &str, title: &str) -> Option<String> {
     let header = lines.iter().find(|line| line.contains(title))?;
     let end = header[..header.find(title)?].chars().count() + title.chars().count();
@@ -120,7 +120,7 @@ fn cell(lines: &[String], line: &str, title: &str) -> Option<String> {
     Some(before.rsplit("  ").next()?.trim().to_owned())
 }
 
-/// `1.02 k` and the like.
+/// Parses numbers such as `1.02 k`.
 fn number(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let times = match unit {
@@ -137,7 +137,7 @@ struct Rig {
     traffic: Background,
 }
 
-/// Two ports that send each other 1,000 packets a second, and one in another bridge that is down.
+/// Two ports that send each other 1,000 packets a second, and a third one in another bridge that is down.
 fn rig() -> Rig {
     let text = config::bridge("br0", "learning")
         + &config::memif("a", 0, "")
@@ -158,7 +158,7 @@ impl Rig {
     }
 }
 
-/// The line of the port of this name, shortened maybe, when its rates are those of the traffic.
+/// Line of the port of this name, possibly shortened, if its rates match the traffic.
 fn with_traffic(lines: &[String], name: &str) -> Option<String> {
     let is_it = |word: &str| match word.strip_suffix('…') {
         Some(begin) => name.starts_with(begin),
@@ -168,7 +168,7 @@ fn with_traffic(lines: &[String], name: &str) -> Option<String> {
     for title in ["RX PKT/S", "TX PKT/S"] {
         number(&cell(lines, line, title)?).filter(|rate| (500.0..1500.0).contains(rate))?;
     }
-    // 60 bytes and more each.
+    // At least 60 bytes a packet.
     number(&cell(lines, line, "RX BIT/S")?).filter(|rate| (2e5..2e6).contains(rate))?;
     Some(line.clone())
 }
@@ -205,13 +205,15 @@ fn eighty_columns_show_ports_rates_and_workers() {
         (lines[0].contains("other, 0 of 1") && lines[0].contains("PAUSED")).then_some(())
     });
     viewer.press(b"bs");
-    viewer.await_screen("another order", |lines| lines.iter().any(|l| l.contains("▼RX BIT/S")).then_some(()));
+    viewer.await_screen("another order", |lines| {
+        lines.iter().any(|line| line.contains("▼RX BIT/S")).then_some(())
+    });
     viewer.resize(10, 50);
     viewer.await_screen("the smaller screen", |lines| {
         (lines.len() == 10 && lines[9].starts_with("q quit") && !lines[9].contains("bridge")).then_some(())
     });
     viewer.press(b"q");
-    viewer.ends();
+    viewer.assert_ends();
     rig.end();
 }
 
@@ -227,38 +229,38 @@ fn two_hundred_columns_show_everything() {
     assert!(lonely.starts_with("other ") && lonely.contains("no client has connected yet"), "{lonely}");
     assert!(lines[49].starts_with("q quit"), "{lines:#?}");
     viewer.press(b"q");
-    viewer.ends();
+    viewer.assert_ends();
     rig.end();
 }
 
 #[test]
-fn every_way_out_gives_the_terminal_back() {
+fn every_exit_restores_the_terminal() {
     let daemon = Daemon::start(&(config::bridge("br0", "learning") + &config::memif("a", 0, ""))).unwrap();
     let started = || {
         let mut viewer = Viewer::start(&daemon, 24, 80, &["br0"]);
-        viewer.await_screen("its footer", |lines| lines[23].starts_with("q quit").then_some(()));
+        viewer.await_screen("the footer", |lines| lines[23].starts_with("q quit").then_some(()));
         assert!(viewer.screen.lock().unwrap().screen().alternate_screen());
         viewer
     };
     let mut interrupted = started();
     interrupted.press(b"\x03");
-    interrupted.ends();
+    interrupted.assert_ends();
     let terminated = started();
     terminated.process.signal(Signal::TERM).unwrap();
-    terminated.ends();
+    terminated.assert_ends();
 }
 
 #[test]
-fn without_a_terminal_there_is_once() {
+fn without_a_terminal_once_prints_a_table() {
     let _machine = exclusive();
     let rig = rig();
     let refused = rig.daemon.cli(&["top"]).unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(complaint.contains("needs a terminal; `mswitch top --once` prints one table"), "{complaint}");
-    let complaint =
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("needs a terminal; `mswitch top --once` prints one table"), "{message}");
+    let message =
         String::from_utf8_lossy(&rig.daemon.cli(&["top", "br9", "--once"]).unwrap().stderr).into_owned();
-    assert!(complaint.contains("there is no bridge \"br9\""), "{complaint}");
+    assert!(message.contains("there is no bridge \"br9\""), "{message}");
 
     one_of(5, || {
         let text = rig.daemon.run(&["top", "--once"]).unwrap();

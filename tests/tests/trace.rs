@@ -1,5 +1,5 @@
-//! `mswitch trace`: what it says of a packet is what then happens to it, for real clients, and it changes nothing; and what
-//! it says of packets that come.
+//! `mswitch trace`: a trace predicts the switch's handling of a packet from a real client and changes no state; live
+//! traces explain received packets.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 const LIMIT: Duration = Duration::from_secs(20);
 const PORTS: u32 = 4;
 
-/// A daemon whose every port has a client that the test plays, unless it is administratively down.
+/// A daemon with a test client on each port, unless the port is administratively down.
 struct Rig {
     daemon: Daemon,
     clients: Vec<Sender>,
@@ -62,7 +62,7 @@ impl Rig {
     }
 }
 
-/// Packets of a few stations and groups, in a few VLANs, short and long.
+/// Random packets of a few stations and groups, in a few VLANs, short and long.
 fn random_packet(rng: &mut Rng) -> Vec<u8> {
     let station = |rng: &mut Rng| [2, 0, 0, 0, 0, rng.u8(1..8)];
     let to = match rng.u8(0..8) {
@@ -81,8 +81,8 @@ fn random_packet(rng: &mut Rng) -> Vec<u8> {
     packet
 }
 
-/// One packet after the other: first followed, then sent, then compared. `settings` are those of the ports.
-fn predicts(logic: &str, settings: &[&str], more: &str, seed: u64) {
+/// Traces, sends and compares one packet after the other. `settings` are those of the ports.
+fn check_predictions(logic: &str, settings: &[&str], more: &str, seed: u64) {
     let mut rig = Rig::start(logic, settings, more);
     let mut rng = Rng::with_seed(seed);
     let (mut dropped, mut sent) = (0, 0);
@@ -91,7 +91,7 @@ fn predicts(logic: &str, settings: &[&str], more: &str, seed: u64) {
         let (from, packet) = (rng.usize(0..PORTS as usize), random_packet(&mut rng));
         let before = (rig.ports(), rig.fdb());
         let trace = rig.trace(from, &packet);
-        assert_eq!((rig.ports(), rig.fdb()), before, "packet {number}: tracing changed something");
+        assert_eq!((rig.ports(), rig.fdb()), before, "packet {number}: tracing changed state");
         rig.clients[from].send(&packet).unwrap();
         for (i, client) in rig.clients.iter_mut().enumerate() {
             let name = format!("p{i}");
@@ -125,7 +125,7 @@ fn predicts(logic: &str, settings: &[&str], more: &str, seed: u64) {
             assert_eq!(more(before.tx, after.tx), refused, "packet {number}: {trace:#?}");
         }
     }
-    // What never happens predicts itself.
+    // Without drops and deliveries, the comparison would prove nothing.
     assert!(dropped > packets / 50 && sent > packets / 5, "{dropped} drops, {sent} packets");
 }
 
@@ -137,23 +137,23 @@ const SETTINGS: [&str; PORTS as usize] = [
 ];
 
 #[test]
-fn packets_through_learning() {
-    predicts("learning", &SETTINGS, "", 1);
+fn traces_predict_learning() {
+    check_predictions("learning", &SETTINGS, "", 1);
 }
 
 #[test]
-fn packets_through_static() {
-    predicts("static", &SETTINGS, "", 2);
+fn traces_predict_static() {
+    check_predictions("static", &SETTINGS, "", 2);
 }
 
 #[test]
-fn packets_past_a_mirror() {
+fn traces_predict_a_mirror() {
     let mirror = "[[bridge.mirror]]\nname = \"m\"\nfrom = [\"p0\", \"p1\"]\nto = \"p3\"\n";
-    predicts("learning", &["", "", "", ""], mirror, 3);
+    check_predictions("learning", &["", "", "", ""], mirror, 3);
 }
 
 #[test]
-fn a_packet_is_explained_to_people_and_programs() {
+fn a_trace_is_printed_as_text_and_json() {
     let rig = Rig::start("learning", &["", "vlan = \"access:7\"\n", "", ""], "");
     let arp = "ffffffffffff 020000000001 0806 0001";
     let text = rig.daemon.run(&["trace", "br0", "--port", "p1", "--packet", arp]).unwrap();
@@ -172,7 +172,7 @@ fn a_packet_is_explained_to_people_and_programs() {
 }
 
 #[test]
-fn a_packet_that_goes_nowhere_says_why() {
+fn a_trace_explains_why_a_packet_is_dropped() {
     let rig = Rig::start(
         "learning",
         &[
@@ -209,7 +209,7 @@ fn a_packet_that_goes_nowhere_says_why() {
 }
 
 #[test]
-fn a_packet_may_be_written_as_text() {
+fn a_packet_can_be_written_as_text() {
     let rig = Rig::start("learning", &["", "", "", ""], "");
     let run = |arguments: &[&str]| rig.daemon.run(&[&["trace", "br0"], arguments].concat()).unwrap();
     let flow = run(&["--packet", "in_port=p0,dl_vlan=10,ip,nw_dst=10.0.0.2,tcp,tp_dst=80"]);
@@ -218,36 +218,33 @@ fn a_packet_may_be_written_as_text() {
     assert!(flow.starts_with(
         "from p0: 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff VLAN 10 IPv4 192.0.2.1.49152 > 10.0.0.2.80 TCP, 58 bytes\n"
     ));
-    let complain = |arguments: &[&str]| complaint(&rig.daemon, &[&["trace", "br0"], arguments].concat());
+    let refusal_of = |arguments: &[&str]| refusal(&rig.daemon, &[&["trace", "br0"], arguments].concat());
     assert_eq!(
-        complain(&["--packet", "in_port=p0,tpc"]),
+        refusal_of(&["--packet", "in_port=p0,tpc"]),
         "mswitch: --packet: unknown protocol `tpc`; did you mean `tcp`?\n"
     );
+    assert_eq!(refusal_of(&["--packet", "tcp"]), "mswitch: the ingress port is missing; add --port PORT\n");
     assert_eq!(
-        complain(&["--packet", "tcp"]),
-        "mswitch: the port that the packet comes from is missing; add --port PORT\n"
-    );
-    assert_eq!(
-        complain(&["--port", "p1", "--packet", "in_port=p0,tcp"]),
-        "mswitch: the packet comes from `p1` by --port, and from `p0` by `in_port`; name one port\n"
+        refusal_of(&["--port", "p1", "--packet", "in_port=p0,tcp"]),
+        "mswitch: --port names `p1`, and `in_port` names `p0`; name one ingress port\n"
     );
 }
 
-/// What a command that must fail says.
-fn complaint(daemon: &Daemon, arguments: &[&str]) -> String {
+/// Error message of a command that must fail.
+fn refusal(daemon: &Daemon, arguments: &[&str]) -> String {
     let output = daemon.cli(arguments).unwrap();
     assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
-fn what_cannot_be_traced_is_said() {
+fn invalid_traces_are_refused() {
     let rig = Rig::start("learning", &["", "", "", ""], "");
-    let trace = |port, packet| complaint(&rig.daemon, &["trace", "br0", "--port", port, "--packet", packet]);
+    let trace = |port, packet| refusal(&rig.daemon, &["trace", "br0", "--port", port, "--packet", packet]);
     assert!(trace("p9", "00").contains("has no port \"p9\""));
     assert!(trace("p0", "0g").contains("`g` is not a hexadecimal digit"));
     assert!(trace("p0", "012").contains("odd number of hexadecimal digits (3)"));
-    let gone = complaint(&rig.daemon, &["trace", "br9", "--port", "p0", "--live", "1"]);
+    let gone = refusal(&rig.daemon, &["trace", "br9", "--port", "p0", "--live", "1"]);
     assert!(gone.contains("there is no bridge \"br9\""), "{gone}");
     let short = rig.daemon.run(&["trace", "br0", "--port", "p0", "--packet", "0011"]).unwrap();
     assert!(short.ends_with("  => dropped: runt\n"), "{short}");
@@ -262,11 +259,11 @@ fn what_cannot_be_traced_is_said() {
     assert_eq!(refused.into_inner().drops, ["oversize"]);
     let request = proto::TraceLiveRequest { bridge: "br0".into(), port: "p0".into(), count: 10_001 };
     let refused = rig.runtime.block_on(api.trace_live(request)).unwrap_err();
-    assert_eq!(refused.message(), "10001 packets cannot be traced; expected 1 to 10000");
+    assert_eq!(refused.message(), "cannot trace 10001 packets; expected 1 to 10000");
 }
 
 #[test]
-fn live_packets_are_explained_as_they_come() {
+fn live_packets_are_explained_as_they_arrive() {
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
     let ports = config::tap("a", &unique("t"), a.name(), &["10.81.0.1/24"], "")
         + &config::tap("b", &unique("t"), b.name(), &["10.81.0.2/24"], "")
@@ -280,8 +277,8 @@ fn live_packets_are_explained_as_they_come() {
     let mut trace = trace;
     let file = daemon.folder().join("live");
     let mut process = e2e::Running::start(trace.stdout(std::fs::File::create(&file).unwrap())).unwrap();
-    // It tells of what comes while it looks, and ends by itself.
-    let status = until("the trace to have its packets", LIMIT, || {
+    // It reports packets that arrive while it watches, and ends by itself.
+    let status = until("the trace to end", LIMIT, || {
         ping();
         process.ended()
     });
@@ -297,14 +294,14 @@ fn live_packets_are_explained_as_they_come() {
     assert_eq!(echo["outputs"][0]["packet"], echo["packet"]);
     assert_eq!((&echo["length"], &echo["drops"]), (&98.into(), &serde_json::json!([])));
 
-    // The bridge goes away under it.
+    // The trace ends with its bridge.
     let mut trace = daemon.command(&["trace", "br0", "--port", "vm1", "--live", "1"]).unwrap();
     let errors = daemon.folder().join("errors");
     let mut process = e2e::Running::start(
         trace.stdout(std::process::Stdio::null()).stderr(std::fs::File::create(&errors).unwrap()),
     )
     .unwrap();
-    until("the trace to have begun", LIMIT, || {
+    until("the trace to start", LIMIT, || {
         let bridge = daemon.json(&["bridge", "show", "br0"])?;
         Ok((bridge["observers"] == 1).then_some(()))
     })
@@ -312,6 +309,6 @@ fn live_packets_are_explained_as_they_come() {
     daemon.cli(&["bridge", "del", "br0"]).unwrap();
     let status = until("the trace to end with its bridge", LIMIT, || process.ended());
     assert_eq!(status.unwrap().code(), Some(1));
-    let said = std::fs::read_to_string(&errors).unwrap();
-    assert!(said.contains("bridge \"br0\" was removed, and with it the trace ended"), "{said}");
+    let stderr = std::fs::read_to_string(&errors).unwrap();
+    assert!(stderr.contains("the trace ended because bridge \"br0\" was removed"), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! The host's stack on TAP ports, and programs that others wrote on both port types.
+//! The host's stack on TAP ports, and independent programs on TAP and memif ports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
@@ -25,13 +25,12 @@ struct Two {
 }
 
 impl Two {
-    /// Packets that the switch has dropped.
+    /// Packets dropped by the switch.
     fn dropped(&self) -> u64 {
         self.daemon.ports("br0").unwrap().iter().map(|port| port.dropped()).sum()
     }
 
-    /// Packets that neither reached the switch nor were lost in it: those for which there was no room in a's interface, or
-    /// in a socket of b's.
+    /// Packets lost outside the switch, for lack of room in a's interface or in a socket of b.
     fn lost_elsewhere(&self) -> u64 {
         let file = format!("/sys/class/net/{}/statistics/tx_dropped", self.interface_a);
         let not_sent: u64 = self.a.run(&["cat", &file]).unwrap().trim().parse().unwrap();
@@ -56,7 +55,7 @@ fn two(logic: &str, more: &str) -> Two {
     Two { daemon, a, b, interface_a, interface_b }
 }
 
-/// Pings without loss; the first one may take longer, for the switch and the stacks have to learn.
+/// Pings without loss; the first answer may be slow, while switch and stacks learn addresses.
 fn ping(from: &Netns, to: &str, count: u32) {
     ping_all(from, to, count, "0.01").unwrap();
 }
@@ -71,7 +70,7 @@ fn namespaces_ping_each_other() {
 }
 
 #[test]
-fn namespaces_ping_through_a_wire_and_without_offloads() {
+fn namespaces_ping_through_a_static_bridge_and_without_offloads() {
     ping(&two("static", "").a, B4, 20);
     ping(&two("learning", "offloads = false").a, B6, 20);
     ping(&two("learning", "queues = 2\nmtu = 9000").a, B4, 20);
@@ -103,13 +102,13 @@ fn iperf3_moves_tcp_and_udp() {
     let sum = &report["end"]["sum"];
     assert!(sum["packets"].as_u64().unwrap() > 1000, "{sum}");
     let lost = sum["lost_packets"].as_u64().unwrap();
-    // Where iperf3 does not run for a while, its socket is full.
+    // iperf3's socket overflows when iperf3 is not scheduled for a while.
     let elsewhere = two.lost_elsewhere() - before.1;
     assert!(lost <= elsewhere && two.dropped() == before.0, "{sum}; {elsewhere} were lost elsewhere");
 }
 
 #[test]
-fn large_tcp_segments_cross_uncut() {
+fn large_tcp_segments_pass_unsegmented() {
     let _machine = exclusive();
     let two = two("learning", "");
     for (to, filter) in [(B4, "ip and tcp and greater 3000"), (B6, "ip6 and tcp and greater 3000")] {
@@ -146,11 +145,11 @@ fn a_namespace_pings_testpmd() {
     let mut testpmd = Testpmd::start(Memory::Common, &[device], &["--forward-mode=icmpecho"]).unwrap();
     testpmd.command("start").unwrap();
     daemon.wait_up("br0", "dpdk").unwrap();
-    // It answers for any address.
+    // testpmd answers for any address.
     ping(&netns, "10.77.0.99", if long() { 1000 } else { 100 });
 }
 
-/// Sends `count` bytes and expects them back.
+/// Sends `count` bytes and expects the same bytes back.
 fn echo(to: SocketAddr, count: usize) {
     let stream = TcpStream::connect_timeout(&to, LIMIT).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -161,12 +160,12 @@ fn echo(to: SocketAddr, count: usize) {
         scope.spawn(|| (&stream).write_all(&data).unwrap());
         let mut back = vec![0; count];
         (&stream).read_exact(&mut back).unwrap();
-        assert!(back == data, "other bytes came back");
+        assert!(back == data, "the echoed bytes differ");
     });
 }
 
 #[test]
-fn a_client_without_offloads_gets_whole_segments() {
+fn a_client_without_offloads_receives_segmented_packets() {
     let _machine = exclusive();
     let netns = Netns::new().unwrap();
     let taps = config::tap("host", &unique("t"), netns.name(), &["10.77.0.1/24", "fd77::1/64"], "");
@@ -187,7 +186,7 @@ fn a_client_without_offloads_gets_whole_segments() {
     let report: HostReport = host.join().unwrap().unwrap();
     assert_eq!((report.oversized, report.bad_checksums), (0, 0), "{report:?}");
     assert!(report.good_checksums > 1000, "{report:?}");
-    // The TAP's stack left the cutting to the switch, or this would show nothing.
+    // The TAP's stack left segmentation to the switch; otherwise this test would prove nothing.
     assert!(report.longest == 1514, "{report:?}");
     assert_eq!(report.echoed_bytes, 2 * count as u64, "{report:?}");
 }

@@ -1,5 +1,5 @@
-//! The daemon without root, as packaging/mswitch.service starts it: with the capabilities that the unit names, each of
-//! which it needs, and no other.
+//! The daemon without root, as packaging/mswitch.service starts it: with exactly the unit's capabilities, each of which
+//! it needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -19,8 +19,8 @@ const USER: u32 = 65_534;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What the unit says of a key.
-fn of_unit(key: &str) -> String {
+/// Value of a key in the unit.
+fn unit_value(key: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/mswitch.service");
     let text = std::fs::read_to_string(path).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -28,10 +28,10 @@ fn of_unit(key: &str) -> String {
 }
 
 fn capabilities() -> Vec<String> {
-    of_unit("AmbientCapabilities").split_whitespace().map(str::to_owned).collect()
+    unit_value("AmbientCapabilities").split_whitespace().map(str::to_owned).collect()
 }
 
-/// A daemon of `nobody`, in a folder of theirs.
+/// A daemon of user `nobody` in a folder of its own.
 struct Service {
     process: Running,
     folder: TempDir,
@@ -39,12 +39,12 @@ struct Service {
 }
 
 impl Service {
-    /// Starts one with this configuration, in which `{dir}` stands for the folder, and these capabilities.
+    /// Starts a daemon with these capabilities and this configuration, in which `{dir}` stands for the folder.
     fn start(config: &str, capabilities: &[String]) -> Service {
         let folder = tempfile::Builder::new().prefix("mswitch-nobody-").tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         chown(folder.path(), Some(USER), Some(USER)).unwrap();
-        // Where it was built may be out of nobody's reach.
+        // `nobody` may not be able to read the build folder.
         let (built, program) = (binary("mswitch", "MSWITCH_BIN").unwrap(), folder.path().join("mswitch"));
         std::fs::hard_link(&built, &program).or_else(|_| std::fs::copy(&built, &program).map(drop)).unwrap();
         let config = config.replace("{dir}", &folder.path().display().to_string());
@@ -82,7 +82,7 @@ impl Service {
     }
 }
 
-/// Two TAP ports in namespaces, and two memif ports with sockets of another user's.
+/// Two TAP ports in namespaces, and two memif ports, one with a socket of another user.
 fn everything(a: &Netns, b: &Netns) -> String {
     let access = "owner = \"root\"\ngroup = \"root\"\nmode = \"0600\"";
     "[daemon]\ngroup = \"root\"\n".to_owned()
@@ -94,12 +94,12 @@ fn everything(a: &Netns, b: &Netns) -> String {
 }
 
 #[test]
-fn the_capabilities_of_the_unit_suffice() {
-    assert_eq!(of_unit("AmbientCapabilities"), of_unit("CapabilityBoundingSet"));
+fn the_capabilities_of_the_unit_are_sufficient() {
+    assert_eq!(unit_value("AmbientCapabilities"), unit_value("CapabilityBoundingSet"));
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
     let mut service = Service::start(&everything(&a, &b), &capabilities());
     until("the daemon to serve", LIMIT, || match service.process.ended()? {
-        Some(status) => Err(e2e::Error::new(format!("it ended, {status}: {}", service.log()))),
+        Some(status) => Err(e2e::Error::new(format!("the daemon ended, {status}: {}", service.log()))),
         None => Ok(service.serves().then_some(())),
     })
     .unwrap();
@@ -124,7 +124,7 @@ fn the_capabilities_of_the_unit_suffice() {
 }
 
 #[test]
-fn each_capability_of_the_unit_is_needed() {
+fn each_capability_of_the_unit_is_necessary() {
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
     for capability in capabilities() {
         let others: Vec<String> = capabilities().into_iter().filter(|other| *other != capability).collect();
@@ -133,27 +133,28 @@ fn each_capability_of_the_unit_is_needed() {
             "CAP_NET_ADMIN" => "making a TAP interface needs CAP_NET_ADMIN",
             "CAP_SYS_ADMIN" => "entering it needs CAP_SYS_ADMIN",
             "CAP_CHOWN" => "cannot set mode, owner or group of",
-            other => panic!("nobody knows what {other} is for"),
+            other => panic!("unexpected capability {other}"),
         };
-        // What cannot be opened is tried again, so the daemon itself may run.
-        let complains = || Ok(service.log().contains(expected).then_some(()));
-        until(&format!("the complaint without {capability}"), LIMIT, complains)
+        // The daemon retries a failed port, so it keeps running.
+        let logged = || Ok(service.log().contains(expected).then_some(()));
+        until(&format!("the error without {capability}"), LIMIT, logged)
             .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
     }
 }
 
 #[test]
-fn files_that_the_daemon_may_not_touch_are_named() {
+fn inaccessible_files_are_named_in_the_error() {
     let secret = tempfile::NamedTempFile::new().unwrap();
     let path = secret.path().display().to_string();
     let ports = config::port("in", "pcap", &format!("read = \"{path}\""))
         + &config::port("out", "pcap", &format!("write = \"{path}\""))
         + &config::port("own", "pcap", "write = \"{dir}/own\"");
     let service = Service::start(&(config::bridge("br0", "learning") + &ports), &capabilities());
-    for what in ["read", "write"] {
-        let expected =
-            format!("cannot {what} {path}: Permission denied (os error 13); allow it for user {USER}, which");
-        until("the complaint", LIMIT, || Ok(service.log().contains(&expected).then_some(())))
+    for operation in ["read", "write"] {
+        let expected = format!(
+            "cannot {operation} {path}: Permission denied (os error 13); allow it for user {USER}, which"
+        );
+        until("the error", LIMIT, || Ok(service.log().contains(&expected).then_some(())))
             .unwrap_or_else(|error| panic!("{error}: {}", service.log()));
     }
     let own = std::fs::metadata(service.folder.path().join("own")).unwrap();

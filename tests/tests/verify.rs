@@ -1,4 +1,4 @@
-//! The verifying client, memif to memif: whatever it sends arrives once, whole and in order, or is counted as dropped.
+//! The verifying client from memif to memif: each packet arrives once, whole and in order, or is counted as dropped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::atomic::AtomicBool;
@@ -24,14 +24,14 @@ fn options(daemon: &Daemon) -> Options {
 }
 
 fn run(options: Options) -> Report {
-    // A thread of its own: it is pinned.
+    // On its own thread, which is pinned.
     std::thread::spawn(move || Session::connect(options).unwrap().run(&AtomicBool::new(false)).unwrap())
         .join()
         .unwrap()
 }
 
-/// All sizes and shapes at half of the capacity.
-fn half(queues: u16, logic: &str) {
+/// Sends all sizes and shapes at half the capacity.
+fn verify_at_half_capacity(queues: u16, logic: &str) {
     let _machine = exclusive();
     let daemon = daemon(logic);
     let mut options = options(&daemon);
@@ -53,17 +53,17 @@ fn half(queues: u16, logic: &str) {
 
 #[test]
 fn every_size_and_shape_arrives_through_one_queue() {
-    half(1, "learning");
+    verify_at_half_capacity(1, "learning");
 }
 
 #[test]
 fn every_size_and_shape_arrives_through_four_queues() {
-    half(4, "learning");
+    verify_at_half_capacity(4, "learning");
 }
 
 #[test]
-fn every_size_and_shape_arrives_through_a_wire() {
-    half(1, "static");
+fn every_size_and_shape_arrives_through_a_static_bridge() {
+    verify_at_half_capacity(1, "static");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn short_packets_arrive_at_half_the_capacity() {
 }
 
 #[test]
-fn small_rings_and_buffers_do() {
+fn small_rings_and_buffers_work() {
     let _machine = exclusive();
     let daemon = daemon("learning");
     let mut options = options(&daemon);
@@ -93,8 +93,8 @@ fn small_rings_and_buffers_do() {
     assert!(report.ok, "{report}");
 }
 
-/// What was sent is what was received and what was counted as dropped.
-fn saturation(sizes: &str, queues: u16) {
+/// Asserts that sent packets equal received plus dropped packets.
+fn verify_at_saturation(sizes: &str, queues: u16) {
     let _machine = exclusive();
     let daemon = daemon("learning");
     let mut options = options(&daemon);
@@ -103,11 +103,11 @@ fn saturation(sizes: &str, queues: u16) {
     options.rate = Rate::Max;
     options.allow_loss = true;
     let dropped = || daemon.ports("br0").unwrap().iter().map(|port| port.dropped()).sum::<u64>();
-    // A thread of its own, as in `run`.
+    // On its own thread, as in `run`.
     let (before, report) = std::thread::scope(|scope| {
         let client = scope.spawn(|| {
             let mut session = Session::connect(options).unwrap();
-            // An announcement that came before the other port was up went nowhere.
+            // Announcements sent before the other port was up have been dropped.
             (dropped(), session.run(&AtomicBool::new(false)).unwrap())
         });
         client.join().unwrap()
@@ -119,10 +119,10 @@ fn saturation(sizes: &str, queues: u16) {
 
 #[test]
 fn drops_at_saturation_are_counted() {
-    saturation("64", 1);
+    verify_at_saturation("64", 1);
 }
 
 #[test]
 fn drops_of_large_packets_at_saturation_are_counted() {
-    saturation("60-65535", 4);
+    verify_at_saturation("60-65535", 4);
 }

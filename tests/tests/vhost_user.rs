@@ -1,4 +1,4 @@
-//! vhost-user ports with DPDK's virtio-user devices: packets that go round, pings, front-ends that die, a switch that does.
+//! vhost-user ports with DPDK's virtio-user devices: circulating packets, pings, dying front-ends and a dying switch.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Instant;
@@ -15,7 +15,7 @@ fn forwarded(daemon: &Daemon, port: &str) -> u64 {
     daemon.port("br0", port).unwrap().received()
 }
 
-/// Some packets go round between two devices of one testpmd; none is lost.
+/// Circulates packets between two devices of one testpmd and expects no loss.
 fn circulate(a: &str, b: &str, arguments: &[&str]) {
     let ports = config::vhost_user("a", "") + &config::vhost_user("b", "");
     let daemon = Daemon::start(&(config::bridge("br0", "static") + &ports)).unwrap();
@@ -26,7 +26,7 @@ fn circulate(a: &str, b: &str, arguments: &[&str]) {
     }
     testpmd.command("start tx_first 2").unwrap();
     let (start, enough) = (Instant::now(), seconds(0, 60));
-    until("packets to go round", seconds(60, 120), || {
+    until("packets to circulate", seconds(60, 120), || {
         let round = forwarded(&daemon, "a") > 20_000 && forwarded(&daemon, "b") > 20_000;
         Ok((round && start.elapsed() >= enough).then_some(()))
     })
@@ -42,11 +42,11 @@ fn circulate(a: &str, b: &str, arguments: &[&str]) {
     assert_eq!((from_a, from_b), (to_b, to_a));
 }
 
-/// Split rings at one end and packed ones at the other, with buffers that are merged at one of them, then at the other.
-fn every_kind(queues: u16) {
+/// Split rings at one end and packed rings at the other, with mergeable buffers at either end in turn.
+fn all_ring_kinds(queues: u16) {
     let _machine = exclusive();
     let number = queues.to_string();
-    // All rings together hold more buffers than testpmd has by default.
+    // All rings together hold more buffers than testpmd's default.
     let arguments = ["--rxq", &number, "--txq", &number, "--total-num-mbufs=16384"];
     for (split, packed) in [(0, 1), (1, 0)] {
         let kind =
@@ -56,17 +56,17 @@ fn every_kind(queues: u16) {
 }
 
 #[test]
-fn packets_go_round_between_split_and_packed_rings() {
-    every_kind(1);
+fn packets_circulate_between_split_and_packed_rings() {
+    all_ring_kinds(1);
 }
 
 #[test]
-fn packets_go_round_between_four_queue_pairs_each() {
-    every_kind(4);
+fn packets_circulate_between_four_queue_pairs() {
+    all_ring_kinds(4);
 }
 
 #[test]
-fn a_namespace_pings_a_device_that_dies_and_comes_back_and_a_switch_that_does() {
+fn ping_works_again_after_restarts_of_device_and_switch() {
     let _machine = exclusive();
     let blue = Netns::new().unwrap();
     let keys = "path = \"{dir}/guest.sock\"\nrole = \"client\"";
@@ -91,13 +91,13 @@ fn a_namespace_pings_a_device_that_dies_and_comes_back_and_a_switch_that_does() 
         testpmd.kill().unwrap();
         daemon.wait_down("br0", "guest", "").unwrap();
         if !server {
-            // Whoever listens there next finds the file in the way.
+            // The file of the dead listener would block the next one.
             std::fs::remove_file(daemon.path("guest.sock")).unwrap();
         }
         let testpmd = start(&daemon);
         ping(&daemon);
         if !server {
-            // virtio-user connects again only where it listens.
+            // virtio-user reconnects only as a server.
             daemon.kill().unwrap();
             daemon.restart().unwrap();
             ping(&daemon);

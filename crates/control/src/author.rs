@@ -1,4 +1,4 @@
-//! The author of a change, for the log and for events.
+//! The author of a change, as shown in the log and in events.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use tonic::transport::server::UdsConnectInfo;
 /// The author of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Author {
-    /// The daemon, with the configuration that it starts with.
+    /// The daemon, applying its initial configuration.
     Start,
     /// A signal, such as `SIGHUP`.
     Signal(&'static str),
@@ -18,11 +18,11 @@ pub enum Author {
 }
 
 impl Author {
-    /// The process that made a call.
+    /// Returns the process that made a call.
     pub fn of<T>(request: &Request<T>) -> Self {
         let credentials = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
         Author::Caller(credentials.map(|credentials| {
-            // The kernel gives 0 for a process in a PID namespace that the daemon does not see into.
+            // The kernel reports 0 for a process in a PID namespace that is not visible to the daemon.
             let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
             Process { pid, uid: credentials.uid(), program: pid.and_then(ports::program) }
         }))

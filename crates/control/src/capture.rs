@@ -1,11 +1,11 @@
-//! Captures: packets on their way from the workers to whoever asked to see them.
+//! Captures: stream copies of packets from the workers to clients.
 //!
-//! A capture observes a bridge ([`fabric::Observer`]). Each worker has two `pages` of memory in it, made beforehand: it
-//! writes to one while a thread of the capture's own reads the other; the two change places after a `pause`. A worker
-//! copies what the filter may need, lets it decide on the copy, and copies the rest of what it keeps; when its page is full
-//! it counts. It never waits.
+//! A capture observes a bridge ([`fabric::Observer`]). Each worker has a preallocated double buffer in it: the worker
+//! writes one page while the capture's thread reads the other; the thread swaps them after a `pause`. A worker copies
+//! the bytes that the filter may need, runs the filter on the copy, and copies the rest of matching packets. It never
+//! waits: if its page is full, it only counts.
 //!
-//! Invariant: what is shown, and what is counted as missed, are together what the filter kept.
+//! Invariant: every packet that matches the filter is either reported or counted as missed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -21,31 +21,31 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::pages::Pages;
+use crate::double_buffer::DoubleBuffer;
 use crate::refusal::Refusal;
 use crate::state::{State, find, find_port};
 use crate::{direction, proto};
 
-/// After how long pages change places, at the latest: what a capture shows is at most about this old.
-const ROUND: Duration = Duration::from_millis(50);
-/// The same while there is much to read.
-const QUICK_ROUND: Duration = Duration::from_millis(5);
-/// How often counters are told when there is no packet to show.
-const TELL: Duration = Duration::from_millis(500);
-/// Bytes of packets that a page holds.
+/// Longest interval between swaps of the pages, and so about the maximum delay of a captured packet.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// The interval at high packet rates.
+const SHORT_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval between reports of counters while no packets match.
+const COUNTER_INTERVAL: Duration = Duration::from_millis(500);
+/// Capacity of a page in bytes of packets.
 const PAGE: usize = 8 << 20;
-/// Packets that a page holds.
+/// Capacity of a page in packets.
 const RECORDS: usize = PAGE / 128;
-/// Bytes of a packet that are copied for the filter, before it asks for more.
-const FRONT: usize = 256;
-/// Ports, by name, that one capture can tell apart.
+/// Number of bytes of a packet that are copied for the filter at first.
+const FILTER_PREFIX: usize = 256;
+/// Maximum number of port names in a capture.
 const PORTS: usize = 2 * MAX_PORTS;
-/// Bytes of packets in one message of the reply, about.
+/// Approximate number of packet bytes per message of the reply.
 const MESSAGE: usize = 1 << 20;
-/// Messages that wait for the caller; what comes then stays in the pages.
-const WAITING: usize = 4;
+/// Maximum number of messages queued for the caller; later packets stay in the pages.
+const QUEUE: usize = 4;
 
-/// No port of this index.
+/// Id of a port that is unknown to the capture.
 const NONE: u32 = u32::MAX;
 
 /// The reply to a call.
@@ -57,7 +57,7 @@ struct Record {
     way: Way,
     at: u64,
     length: u32,
-    /// Bytes kept; they follow those of the record before.
+    /// Number of bytes kept; they follow those of the previous record.
     kept: u32,
     ingress: u32,
     egress: u32,
@@ -81,17 +81,17 @@ impl Counters {
 }
 
 struct Page {
-    /// As long as a page, and one packet more: there is always room to look at one.
+    /// The capacity of a page plus one packet, so the filter can always examine a packet.
     bytes: Box<[u8]>,
     used: usize,
     records: Vec<Record>,
-    /// By port, since the capture began.
+    /// Counters by port, since the capture started.
     counters: Box<[Counters]>,
 }
 
 impl Page {
     fn new() -> Self {
-        // Of zeroes: no memory is used before packets come.
+        // Zeroed memory is allocated by the kernel on first use.
         Self {
             bytes: vec![0; PAGE + MAX_PACKET as usize].into(),
             used: 0,
@@ -101,7 +101,7 @@ impl Page {
     }
 }
 
-/// The ports by the names that they have, or had.
+/// The names that ports have or had, and their ids.
 #[derive(Default)]
 struct Names {
     by_name: BTreeMap<String, u32>,
@@ -109,16 +109,16 @@ struct Names {
 }
 
 struct Capture {
-    /// Empty: all.
+    /// The names of the captured ports; empty for all.
     ports: Vec<String>,
     interest: Interest,
     filter: Option<Program>,
     snaplen: usize,
-    workers: Box<[Pages<Page>]>,
+    workers: Box<[DoubleBuffer<Page>]>,
     names: Mutex<Names>,
-    /// The port of each index now.
+    /// The id of the port that currently has each index.
     ids: Box<[AtomicU32]>,
-    over: AtomicBool,
+    bridge_removed: AtomicBool,
 }
 
 impl Capture {
@@ -133,10 +133,10 @@ impl Capture {
                 0 => MAX_PACKET as usize,
                 bytes => bytes.min(MAX_PACKET) as usize,
             },
-            workers: (0..workers).map(|_| Pages::new(Page::new)).collect(),
+            workers: (0..workers).map(|_| DoubleBuffer::new(Page::new)).collect(),
             names: Mutex::default(),
             ids: (0..MAX_PORTS).map(|_| AtomicU32::new(NONE)).collect(),
-            over: AtomicBool::new(false),
+            bridge_removed: AtomicBool::new(false),
         })
     }
 
@@ -148,7 +148,7 @@ impl Capture {
         self.ids.get(usize::from(port.0)).map_or(NONE, |id| id.load(Ordering::Relaxed))
     }
 
-    fn take(&self, page: &mut Page, at: u64, seen: &Sighting<'_>) {
+    fn record(&self, page: &mut Page, at: u64, seen: &Sighting<'_>) {
         let port = self.id(seen.port);
         let Some(counters) = page.counters.get_mut(port as usize) else { return };
         counters.seen += 1;
@@ -156,12 +156,12 @@ impl Capture {
         let room = page.bytes.get_mut(page.used..).and_then(|room| room.get_mut(..length as usize));
         let Some(room) = room else { return };
         let keep = room.len().min(self.snaplen);
-        let mut have = 0;
+        let mut copied = 0;
         if let Some(filter) = &self.filter {
-            have = seen.copy(0, &mut room[..FRONT.min(length as usize)]);
-            let verdict = filter.keeps(&room[..have], length).or_else(|_more| {
-                have += seen.copy(have, &mut room[have..]);
-                filter.keeps(&room[..have], length)
+            copied = seen.copy(0, &mut room[..FILTER_PREFIX.min(length as usize)]);
+            let verdict = filter.keeps(&room[..copied], length).or_else(|_more| {
+                copied += seen.copy(copied, &mut room[copied..]);
+                filter.keeps(&room[..copied], length)
             });
             if verdict != Ok(true) {
                 return;
@@ -172,8 +172,8 @@ impl Capture {
             counters.missed += 1;
             return;
         }
-        if have < keep {
-            seen.copy(have, &mut room[have..keep]);
+        if copied < keep {
+            seen.copy(copied, &mut room[copied..keep]);
         }
         page.used += keep;
         page.records.push(Record {
@@ -204,7 +204,7 @@ impl Observer for Capture {
             }
             None => NONE,
         };
-        // An index that is used again was not used for a while: workers have forgotten the port that had it.
+        // The fabric reuses an index only after all workers have forgotten its previous port.
         if let Some(slot) = self.ids.get(usize::from(port.0)) {
             slot.store(id, Ordering::Relaxed);
         }
@@ -212,14 +212,15 @@ impl Observer for Capture {
     }
 
     fn observe(&self, worker: usize, batch: &Sightings<'_>) {
-        // There is a page always; if there were none, what is not counted is not shown either.
-        if let Some(mut page) = self.workers.get(worker).and_then(Pages::to_write) {
-            batch.for_each(|seen| self.take(&mut page, batch.at, seen));
+        // A page is always available. Without one, the packets would be neither counted nor reported, which keeps the
+        // invariant.
+        if let Some(mut page) = self.workers.get(worker).and_then(DoubleBuffer::write) {
+            batch.for_each(|seen| self.record(&mut page, batch.at, seen));
         }
     }
 
     fn bridge_removed(&self) {
-        self.over.store(true, Ordering::Release);
+        self.bridge_removed.store(true, Ordering::Release);
     }
 }
 
@@ -232,19 +233,19 @@ fn filter(code: &[proto::FilterInstruction]) -> Result<Option<Program>, Refusal>
             (u16::try_from(i.code).ok()?, u8::try_from(i.jt).ok()?, u8::try_from(i.jf).ok()?);
         Some(Instruction { code, jt, jf, k: i.k })
     };
-    let wrong = |message: String| {
+    let invalid = |message: String| {
         Refusal::Other(format!(
-            "{message}; send what a compiler of tcpdump expressions makes, as `mswitch capture` does"
+            "{message}; expected a program of classic BPF, such as a compiled tcpdump expression"
         ))
     };
     let instructions: Option<Vec<_>> = code.iter().map(instruction).collect();
     let instructions =
-        instructions.ok_or_else(|| wrong("a field of a filter instruction is too large".into()))?;
-    Ok(Some(Program::new(&instructions).map_err(|error| wrong(error.to_string()))?))
+        instructions.ok_or_else(|| invalid("a field of a filter instruction is out of range".into()))?;
+    Ok(Some(Program::new(&instructions).map_err(|error| invalid(error.to_string()))?))
 }
 
-/// A capture that runs; dropping it ends it.
-pub struct Begun {
+/// A running capture; dropping it ends the capture.
+pub struct ActiveCapture {
     switch: Arc<Switch>,
     bridge: BridgeId,
     observer: ObserverId,
@@ -252,15 +253,15 @@ pub struct Begun {
     name: String,
 }
 
-impl Drop for Begun {
+impl Drop for ActiveCapture {
     fn drop(&mut self) {
-        // A bridge that is gone has no observers.
+        // An error means that the bridge was removed, with its observers.
         let _ = self.switch.unobserve(self.bridge, self.observer);
     }
 }
 
-/// Begins what was asked for.
-pub fn begin(state: &State, request: &proto::CaptureRequest) -> Result<Begun, Refusal> {
+/// Starts a capture.
+pub fn start(state: &State, request: &proto::CaptureRequest) -> Result<ActiveCapture, Refusal> {
     let switch = state.switch_handle();
     let bridge = {
         let bridges = state.bridges();
@@ -271,27 +272,27 @@ pub fn begin(state: &State, request: &proto::CaptureRequest) -> Result<Begun, Re
     };
     let capture = Arc::new(Capture::new(request, switch.threads())?);
     let observer = switch.observe(bridge, capture.clone())?;
-    Ok(Begun { switch, bridge, observer, capture, name: request.bridge.clone() })
+    Ok(ActiveCapture { switch, bridge, observer, capture, name: request.bridge.clone() })
 }
 
-/// Shows what it sees until the caller hangs up. `place` is held as long.
-pub fn follow(begun: Begun, place: OwnedSemaphorePermit) -> Batches {
-    let (to, batches) = mpsc::channel(WAITING);
-    // A thread of its own: it copies much, and waits for the caller.
+/// Streams the captured packets until the caller disconnects. Holds `place` until then.
+pub fn stream(active: ActiveCapture, place: OwnedSemaphorePermit) -> Batches {
+    let (to, batches) = mpsc::channel(QUEUE);
+    // A thread of its own, because it copies many bytes and blocks on a slow caller.
     tokio::task::spawn_blocking(move || {
         let _place = place;
-        let mut reader = Reader::new(&begun.capture);
+        let mut reader = Reader::new(&active.capture);
         while !to.is_closed() {
-            let over = begun.capture.over.load(Ordering::Acquire);
-            let (used, messages) = reader.round();
+            let bridge_removed = active.capture.bridge_removed.load(Ordering::Acquire);
+            let (used, messages) = reader.read();
             for message in messages {
                 if to.blocking_send(Ok(message)).is_err() {
                     return;
                 }
             }
-            if over {
-                let gone = format!("bridge \"{}\" was removed, and with it the capture ended", begun.name);
-                let _ = to.blocking_send(Err(Status::aborted(gone)));
+            if bridge_removed {
+                let message = format!("the capture ended because bridge \"{}\" was removed", active.name);
+                let _ = to.blocking_send(Err(Status::aborted(message)));
                 return;
             }
             std::thread::sleep(pause(used));
@@ -300,12 +301,12 @@ pub fn follow(begun: Begun, place: OwnedSemaphorePermit) -> Batches {
     ReceiverStream::new(batches)
 }
 
-/// For how long to let the workers write after a page was found to hold `used` bytes: as few wake-ups as can be, and a page
-/// that is full seldom.
+/// Returns the time until the next swap, after a page with `used` bytes was read. Balances few wake-ups against the
+/// risk of a full page.
 fn pause(used: usize) -> Duration {
     match used {
-        0..0x2_0000 => ROUND,
-        0x2_0000..0x20_0000 => QUICK_ROUND,
+        0..0x2_0000 => INTERVAL,
+        0x2_0000..0x20_0000 => SHORT_INTERVAL,
         _ => Duration::ZERO,
     }
 }
@@ -313,25 +314,25 @@ fn pause(used: usize) -> Duration {
 /// The reading side of a capture.
 struct Reader<'a> {
     capture: &'a Capture,
-    /// What each page of each worker had counted when it was last read.
+    /// The counters of each worker's pages when they were last read.
     counted: Vec<[Vec<Counters>; 2]>,
-    /// What the caller knows.
-    told: Vec<Counters>,
-    told_at: Instant,
+    /// The counters last reported to the caller.
+    reported: Vec<Counters>,
+    reported_at: Instant,
 }
 
 impl<'a> Reader<'a> {
     fn new(capture: &'a Capture) -> Self {
         let counted = capture.workers.iter().map(|_| [Vec::new(), Vec::new()]).collect();
-        Self { capture, counted, told: Vec::new(), told_at: Instant::now() }
+        Self { capture, counted, reported: Vec::new(), reported_at: Instant::now() }
     }
 
-    /// Empties the pages; returns the bytes of the fullest and what there is to tell.
-    fn round(&mut self) -> (usize, Vec<proto::CaptureBatch>) {
+    /// Reads and clears the pages. Returns the number of bytes in the fullest page, and the messages for the caller.
+    fn read(&mut self) -> (usize, Vec<proto::CaptureBatch>) {
         let mut packets = Vec::new();
         let mut fullest = 0;
-        for (pages, counted) in self.capture.workers.iter().zip(&mut self.counted) {
-            let Some((which, mut page)) = pages.to_read() else { continue };
+        for (buffer, counted) in self.capture.workers.iter().zip(&mut self.counted) {
+            let Some((which, mut page)) = buffer.swap() else { continue };
             let mut bytes = page.bytes.get(..page.used).unwrap_or_default();
             packets.extend(page.records.iter().filter_map(|record| {
                 let (data, rest) = bytes.split_at_checked(record.kept as usize)?;
@@ -341,7 +342,7 @@ impl<'a> Reader<'a> {
             fullest = fullest.max(page.used);
             page.used = 0;
             page.records.clear();
-            // After the page was taken: its packets' ports are among these.
+            // Read after the swap, so the names include the ports of all packets in the page.
             let ports = self.capture.names().in_order.len();
             counted[which] = page.counters.get(..ports).unwrap_or_default().to_vec();
         }
@@ -354,7 +355,7 @@ impl<'a> Reader<'a> {
     fn messages(&mut self, packets: Vec<proto::CapturedPacket>) -> Vec<proto::CaptureBatch> {
         let mut messages = Vec::new();
         let mut message = proto::CaptureBatch { ports: self.new_ports(), ..Default::default() };
-        if !packets.is_empty() || self.told_at.elapsed() >= TELL {
+        if !packets.is_empty() || self.reported_at.elapsed() >= COUNTER_INTERVAL {
             message.counters = self.new_counters();
         }
         let mut size = 0;
@@ -374,26 +375,27 @@ impl<'a> Reader<'a> {
 
     fn new_ports(&mut self) -> Vec<proto::CapturePort> {
         let names = self.capture.names();
-        let new = (0..).zip(&names.in_order).skip(self.told.len());
+        let new = (0..).zip(&names.in_order).skip(self.reported.len());
         let ports = new.map(|(id, (name, captured))| proto::CapturePort {
             id,
             name: name.clone(),
             captured: *captured,
         });
         let ports = ports.collect();
-        self.told.resize(names.in_order.len(), Counters::default());
+        self.reported.resize(names.in_order.len(), Counters::default());
         ports
     }
 
     fn new_counters(&mut self) -> Vec<proto::CaptureCounters> {
-        self.told_at = Instant::now();
-        let mut now = vec![Counters::default(); self.told.len()];
+        self.reported_at = Instant::now();
+        let mut now = vec![Counters::default(); self.reported.len()];
         for page in self.counted.iter().flatten() {
             for (sum, counters) in now.iter_mut().zip(page) {
                 sum.add(counters);
             }
         }
-        let changed = (0..).zip(now.iter().zip(&self.told)).filter(|(_, (now, told))| now != told);
+        let changed =
+            (0..).zip(now.iter().zip(&self.reported)).filter(|(_, (now, reported))| now != reported);
         let counters = changed
             .map(|(port, (now, _))| proto::CaptureCounters {
                 port,
@@ -402,7 +404,7 @@ impl<'a> Reader<'a> {
                 missed: now.missed,
             })
             .collect();
-        self.told = now;
+        self.reported = now;
         counters
     }
 }

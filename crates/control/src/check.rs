@@ -1,6 +1,6 @@
-//! Mistakes that only the machine can tell: a directory that is not there, a path that somebody else uses.
+//! Checks of options against the machine: missing directories, paths used by other processes.
 //!
-//! Also what no two ports may share. The file and `port add` ask the same questions here.
+//! Also finds resources that two ports cannot share. The configuration file and `port add` use the same checks.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,20 @@ use ports::memif::Role;
 
 use crate::socket::{Occupant, occupant};
 
-/// Something that is wrong with a port's options.
+/// A mistake in a port's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Which option it is about, if it is about one.
+    /// The option concerned, if it is a single one.
     pub key: Option<String>,
-    /// What is wrong, and what would be right.
+    /// The value found and the value expected.
     pub message: String,
 }
 
-/// The longest that looking at a path may take.
+/// Time limit for looking at a path.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What the port type itself says of its options, without opening anything. Paths are looked at, for five seconds at most.
+/// Runs the port type's own checks of its options, without opening anything. Checks of paths are limited to five
+/// seconds.
 pub fn options(spec: &Spec) -> Result<(), Fault> {
     let asked = spec.clone();
     let checked = within(LIMIT, "mswitch-check", move || match &asked {
@@ -42,26 +43,26 @@ pub fn options(spec: &Spec) -> Result<(), Fault> {
     Err(split(&message, spec))
 }
 
-/// Port types begin their sentences with the option they are about.
-fn split(sentence: &str, spec: &Spec) -> Fault {
+/// Finds the option that a message concerns: messages of port types begin with its name.
+fn split(message: &str, spec: &Spec) -> Fault {
     let known = crate::options::known(spec.type_name()).unwrap_or_default();
-    let word = sentence.split([' ', ':']).next().unwrap_or_default();
-    // One of several addresses is called an address.
+    let word = message.split([' ', ':']).next().unwrap_or_default();
+    // A message about one of the `addresses` begins with `address`.
     let key = known.iter().find(|key| **key == word || key.strip_suffix("es") == Some(word));
-    Fault { key: key.map(|key| (*key).to_owned()), message: sentence.into() }
+    Fault { key: key.map(|key| (*key).to_owned()), message: message.into() }
 }
 
-/// Sockets that are ours, which no one needs to be warned of.
+/// Sockets of this switch, which do not count as in use.
 #[derive(Debug, Clone, Default)]
 pub struct Ours {
     /// Paths that ports of this switch listen on.
     pub sockets: BTreeSet<PathBuf>,
-    /// The process of the daemon that the configuration is for, if it runs.
+    /// The process of the daemon that the configuration is for, if it is running.
     pub process: Option<u32>,
 }
 
 impl Ours {
-    /// What the daemon behind a control socket has, if one is running there.
+    /// The sockets of the daemon behind a control socket, if one is running there.
     pub fn of_daemon(control_socket: &Path) -> Self {
         let process = match occupant(control_socket) {
             Ok(Occupant::Process(holder)) => holder.pid,
@@ -71,7 +72,7 @@ impl Ours {
     }
 }
 
-/// Whether somebody else uses what the port wants to make.
+/// Checks that no other process uses the socket that the port creates.
 pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
     let Some(path) = listens_on(spec).filter(|path| !ours.sockets.contains(*path)) else { return Ok(()) };
     let path_of = path.display();
@@ -81,7 +82,7 @@ pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
         Err(error) => Err(std::io::Error::other(error)),
     };
     let message = match found {
-        Ok(Occupant::Nobody | Occupant::Stale) => return Ok(()),
+        Ok(Occupant::None | Occupant::Stale) => return Ok(()),
         Ok(Occupant::Process(holder)) if holder.pid.is_some() && holder.pid == ours.process => return Ok(()),
         Ok(Occupant::Process(holder)) => {
             format!("path: {path_of} is in use by {holder}; stop it, or choose another path")
@@ -94,7 +95,7 @@ pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
     Err(Fault { key: Some("path".into()), message })
 }
 
-/// The socket that the port makes.
+/// Returns the socket that the port creates, if any.
 pub fn listens_on(spec: &Spec) -> Option<&Path> {
     match spec {
         Spec::Memif(options) => (options.role == Role::Server).then_some(options.socket.as_path()),
@@ -105,7 +106,7 @@ pub fn listens_on(spec: &Spec) -> Option<&Path> {
     }
 }
 
-/// What only one port of a switch can have, if there is such a thing: in words, and the option that says which.
+/// Returns a resource that only one port of a switch can have, in words, and the option that names it.
 pub fn exclusive(spec: &Spec, port: &str) -> Option<(String, &'static str)> {
     Some(match spec {
         Spec::Memif(options) => {
@@ -136,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_about_the_socket() {
+    fn a_missing_directory_is_a_mistake_in_the_path() {
         let fault = options(&memif(Path::new("/no/such/a.sock"))).unwrap_err();
         assert_eq!(fault.key.as_deref(), Some("path"));
         assert!(fault.message.starts_with("path: /no/such is not a directory"), "{}", fault.message);
     }
 
     #[test]
-    fn a_live_socket_is_refused_unless_it_is_ours() {
+    fn a_socket_in_use_is_refused_unless_it_is_ours() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let spec = memif(&path);

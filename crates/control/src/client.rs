@@ -7,26 +7,26 @@ use tonic::transport::{Channel, Endpoint};
 use crate::proto::switch_client::SwitchClient;
 use crate::socket::{Occupant, occupant};
 
-/// Makes the calls of [`crate::proto`].
+/// A client for the calls of [`crate::proto`].
 pub type Client = SwitchClient<Channel>;
 
-/// Why the daemon cannot be reached: what happened, and what to do next.
+/// Reasons for failing to reach the daemon. Messages state the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens.
+    /// No daemon listens on the socket.
     #[error(
         "no daemon is listening on {0}; start one with `mswitch daemon --socket {0}`, or name its socket with --socket"
     )]
     NotRunning(PathBuf),
-    /// Not allowed.
-    #[error("{0} may not be used by this user; run as root or as a member of the socket's group")]
+    /// The user may not access the socket.
+    #[error("permission denied for {0}; run as root or as a member of the socket's group")]
     Denied(PathBuf),
-    /// Something else.
+    /// Any other failure.
     #[error("cannot connect to {path}: {error}")]
     Other {
         /// The socket.
         path: PathBuf,
-        /// What happened.
+        /// The cause.
         error: String,
     },
 }
@@ -38,17 +38,17 @@ pub async fn connect(path: &Path) -> Result<Client, ConnectError> {
     let address = format!("unix://{}", absolute.display());
     let endpoint = Endpoint::from_shared(address).map_err(|error| other(error.to_string()))?;
     match endpoint.connect().await {
-        // A table may be long, and the daemon is trusted.
+        // Tables can be large, and the daemon is trusted.
         Ok(channel) => Ok(SwitchClient::new(channel).max_decoding_message_size(usize::MAX)),
         Err(error) => Err(diagnose(path).unwrap_or_else(|| other(error.to_string()))),
     }
 }
 
-/// What a look at the path tells that a transport error does not.
+/// Derives the cause from the socket's path, in more detail than a transport error.
 fn diagnose(path: &Path) -> Option<ConnectError> {
     match occupant(path) {
         Ok(Occupant::Process(_)) => None,
-        Ok(Occupant::Nobody | Occupant::Stale) => Some(ConnectError::NotRunning(path.into())),
+        Ok(Occupant::None | Occupant::Stale) => Some(ConnectError::NotRunning(path.into())),
         Ok(Occupant::OtherFile) => {
             Some(ConnectError::Other { path: path.into(), error: "it is not a socket".into() })
         }

@@ -1,4 +1,4 @@
-//! What the switch reports, as replies.
+//! Builds replies from the state of the switch.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::sflow::{CollectorReport, Report};
 use crate::state::{Bridge, Bridges, Port, State, every};
 use crate::{options, protection, proto};
 
-/// A port.
+/// Builds the reply for a port.
 pub fn port(
     state: &State,
     bridges: &Bridges,
@@ -67,14 +67,14 @@ fn faults(summary: Summary) -> proto::PortFaults {
     }
 }
 
-/// The number of stations at a port, and its limit.
+/// Returns the number of stations at a port, with its limit, as a detail.
 fn stations(bridge: &Bridge, port: &Port) -> Option<(String, String)> {
     let table = bridge.logic.views().stations?;
     let limit = port.config.settings.security.max_stations.unwrap_or(table.port_limit());
     Some(("stations".into(), format!("{} of at most {limit}", table.stations_at(port.at.port))))
 }
 
-/// Whether traffic can pass, and why not.
+/// Returns the state of the link, and the reason if it is down.
 fn link(admin_up: bool, link: Link) -> (&'static str, String) {
     match link {
         _ if !admin_up => ("down", "set down by the administrator".into()),
@@ -83,7 +83,7 @@ fn link(admin_up: bool, link: Link) -> (&'static str, String) {
     }
 }
 
-/// A bridge.
+/// Builds the reply for a bridge.
 pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridge, Refusal> {
     let mut counters = Vec::new();
     let mut up = 0;
@@ -118,7 +118,7 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
     })
 }
 
-/// Modules that do not return, of this bridge only if one is named.
+/// Returns the stuck modules of a bridge, or of all bridges.
 pub fn stuck(state: &State, bridge: Option<&str>) -> Vec<proto::StuckModule> {
     let stuck = state.stuck();
     stuck.iter().filter(|stuck| bridge.is_none_or(|bridge| stuck.bridge == bridge)).map(Into::into).collect()
@@ -129,16 +129,16 @@ fn logic(bridge: &Bridge) -> proto::Logic {
     proto::Logic { name, params, ..proto::Logic::default() }
 }
 
-/// Where a bridge's packets to groups go.
+/// Builds the reply for a bridge's multicast groups.
 pub fn groups(name: &str, bridge: &Bridge) -> Result<proto::Groups, Refusal> {
     let groups = bridge.logic.views().groups.ok_or_else(|| {
         Refusal::Other(format!(
-            "bridge \"{name}\" does not listen to IGMP and MLD; `mswitch logic set {name} learning --param snooping=on` \
-             makes it"
+            "bridge \"{name}\" does not snoop IGMP and MLD; `mswitch logic set {name} learning --param snooping=on` \
+             enables snooping"
         ))
     })?;
     let entries = groups.entries().into_iter().filter_map(|entry| {
-        // An entry whose port was just removed is about to go as well.
+        // Skip an entry whose port was just removed: the entry is about to be removed too.
         let (port, _) = bridge.ports.iter().find(|(_, port)| port.at.port == entry.port)?;
         Some(proto::Group {
             mac: entry.group.map(|mac| mac.to_string()).unwrap_or_default(),
@@ -151,20 +151,20 @@ pub fn groups(name: &str, bridge: &Bridge) -> Result<proto::Groups, Refusal> {
     Ok(proto::Groups { entries: entries.collect() })
 }
 
-/// Why no traffic can pass a port; `None` if it can.
+/// Returns the reason why a port is down; `None` if it is up.
 pub fn down_reason(port: &Port) -> Option<String> {
     let (link, reason) = link(port.config.settings.admin_up, port.status().link);
     (link == "down").then_some(reason)
 }
 
-/// Objects that do not run as configured, of this bridge only if one is named.
+/// Returns the objects that do not run as configured, of a bridge or of all bridges.
 fn unmet(state: &State, bridge: Option<&str>) -> Vec<proto::Unmet> {
     let unmet = state.unmet().into_iter();
     let unmet = unmet.filter(|(object, _)| bridge.is_none_or(|bridge| object.bridge() == Some(bridge)));
     unmet.map(|(object, reason)| proto::Unmet { object: object.to_string(), reason }).collect()
 }
 
-/// The parts of a status that are about bridges, ports and workers.
+/// Builds the status of bridges, ports and workers.
 pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal> {
     let mut down = Vec::new();
     let mut counters = Vec::new();
@@ -189,7 +189,7 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
     })
 }
 
-/// sFlow export; `None`: it is off.
+/// Builds the reply for sFlow export; `None` means that it is disabled.
 pub fn sflow(report: Option<Report>) -> proto::Sflow {
     let Some(report) = report else { return proto::Sflow::default() };
     let collector = |collector: &CollectorReport| proto::SflowCollector {
@@ -218,7 +218,7 @@ pub fn sflow(report: Option<Report>) -> proto::Sflow {
     }
 }
 
-/// What a whole configuration changed or would change.
+/// Builds the reply for the changes that a whole configuration made or would make.
 pub fn applied(applied: &Applied, file_notes: Vec<String>) -> proto::Applied {
     proto::Applied {
         differences: applied.differences.iter().map(difference).collect(),
@@ -227,7 +227,7 @@ pub fn applied(applied: &Applied, file_notes: Vec<String>) -> proto::Applied {
     }
 }
 
-/// The port that an object is; empty if it is not a port.
+/// Returns the name of a port; empty for other objects.
 pub(crate) fn port_of(object: &Object) -> String {
     match object {
         Object::Port { port, .. } => port.clone(),
@@ -235,7 +235,7 @@ pub(crate) fn port_of(object: &Object) -> String {
     }
 }
 
-/// Keys and their values before and after a change.
+/// Converts the changes of keys.
 pub(crate) fn key_changes(changes: &[KeyChange]) -> Vec<proto::KeyChange> {
     let change = |change: &KeyChange| {
         let KeyChange { key, from, to } = change.clone();
@@ -264,7 +264,7 @@ fn outcome(outcome: &Outcome) -> proto::Outcome {
     }
 }
 
-/// The workers.
+/// Builds the replies for the workers.
 pub fn workers(state: &State, bridges: &Bridges) -> Vec<proto::Worker> {
     let names: BTreeMap<PortRef, (&str, &str)> =
         every(bridges).map(|(bridge, name, port)| (port.at, (bridge, name))).collect();
@@ -294,7 +294,7 @@ fn worker(index: u32, report: &WorkerReport, names: &BTreeMap<PortRef, (&str, &s
 }
 
 impl proto::Worker {
-    /// Fills in what follows from the counters.
+    /// Computes the values derived from the counters.
     fn derive(&mut self) {
         let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
         self.busy_share = ratio(self.busy_cycles, self.elapsed_cycles);
@@ -302,7 +302,7 @@ impl proto::Worker {
         self.cycles_per_packet = ratio(self.busy_cycles, self.packets);
     }
 
-    /// What happened since an earlier report of the same worker.
+    /// Returns the difference from an earlier report of the same worker.
     pub fn since(&self, earlier: &proto::Worker) -> proto::Worker {
         let mut worker = proto::Worker {
             packets: self.packets.saturating_sub(earlier.packets),
@@ -319,13 +319,13 @@ impl proto::Worker {
     }
 }
 
-/// A mirror that somebody asks for.
-pub fn asked_mirror(asked: proto::Mirror) -> Result<Mirror, MirrorError> {
-    let (what, vlan) = (direction::parse(&asked.direction)?, parse_vlan(asked.vlan.into())?);
-    Ok(Mirror { name: asked.name, from: asked.from, what, to: asked.to, vlan })
+/// Converts a mirror in a request.
+pub fn requested_mirror(mirror: proto::Mirror) -> Result<Mirror, MirrorError> {
+    let (what, vlan) = (direction::parse(&mirror.direction)?, parse_vlan(mirror.vlan.into())?);
+    Ok(Mirror { name: mirror.name, from: mirror.from, what, to: mirror.to, vlan })
 }
 
-/// A mirror as it is.
+/// Builds the reply for a mirror.
 pub fn mirror(bridge: &str, mirror: Mirror, copied: MirrorSnapshot) -> proto::Mirror {
     proto::Mirror {
         bridge: bridge.into(),
@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_add_up_with_their_reasons() {
+    fn counters_of_queues_are_summed_by_reason() {
         let mut a = QueueSnapshot { packets: 3, bytes: 300, batches: 1, ..QueueSnapshot::default() };
         a.drops[DropReason::RingFull as usize] = 2;
         let mut b = QueueSnapshot { packets: 1, bytes: 60, batches: 1, ..QueueSnapshot::default() };
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_over_an_interval() {
+    fn worker_counters_over_an_interval() {
         let earlier = proto::Worker {
             packets: 100,
             batches: 10,
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn admin_down_wins_over_the_client() {
+    fn admin_down_takes_precedence_over_the_client() {
         assert_eq!(link(true, Link::Up), ("up", String::new()));
         assert_eq!(link(false, Link::Up).1, "set down by the administrator");
         assert_eq!(link(true, Link::Down("left".into())), ("down", "left".into()));

@@ -1,27 +1,27 @@
-//! Lists of CPUs as the kernel writes them: `0,2-3`.
+//! Lists of CPUs in the kernel's notation: `0,2-3`.
 
 use std::collections::BTreeSet;
 
-/// A list that cannot be used.
+/// Reasons for refusing a CPU list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpuListError {
-    /// Not the grammar.
+    /// A text that is not a CPU list.
     #[error("`{0}` is not a CPU list; expected numbers and ranges with commas, such as `0,2-3`")]
     Grammar(String),
-    /// A CPU twice.
-    #[error("CPU {0} is listed twice; a worker needs a CPU of its own")]
+    /// A duplicate CPU.
+    #[error("CPU {0} is listed twice; each worker needs its own CPU")]
     Twice(usize),
-    /// No such CPU, or it is switched off.
-    #[error("CPU {cpu} is not online; online are {online}")]
+    /// A CPU that does not exist or is offline.
+    #[error("CPU {cpu} is not online; online CPUs: {online}")]
     Offline {
         /// The CPU.
         cpu: usize,
-        /// What there is, as a list.
+        /// The CPUs that are online, as a list.
         online: String,
     },
 }
 
-/// Reads a list, in the order in which it is written.
+/// Parses a list and keeps its order.
 pub fn parse(text: &str) -> Result<Vec<usize>, CpuListError> {
     let grammar = || CpuListError::Grammar(text.trim().into());
     let number = |text: &str| text.parse::<u16>().map(usize::from).map_err(|_| grammar());
@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Result<Vec<usize>, CpuListError> {
     Ok(cpus)
 }
 
-/// Reads a list of CPUs that are online.
+/// Parses a list of CPUs, all of which must be online.
 pub fn parse_online(text: &str) -> Result<Vec<usize>, CpuListError> {
     let list = parse(text)?;
     check(&list, &online())?;
@@ -57,7 +57,7 @@ fn check(list: &[usize], online: &str) -> Result<(), CpuListError> {
     }
 }
 
-/// The CPUs that are online; empty where the kernel does not say.
+/// Returns the CPUs that are online; empty if the kernel does not report them.
 pub fn online() -> String {
     std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default().trim().into()
 }
@@ -73,14 +73,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_range_takes_no_longer_than_its_length() {
-        // Found by fuzzing: comparing each CPU with all before it took half a minute for this one.
+    fn parsing_time_is_linear_in_the_range() {
+        // Found by fuzzing: comparing each CPU with all previous ones took half a minute for this range.
         assert_eq!(parse("0-65535").map(|cpus| cpus.len()), Ok(65_536));
         assert_eq!(parse("0-65535,7"), Err(CpuListError::Twice(7)));
     }
 
     #[test]
-    fn mistakes() {
+    fn invalid_lists() {
         for text in ["", "a", "1-", "3-1", "1,,2", "-1"] {
             assert_eq!(parse(text), Err(CpuListError::Grammar(text.into())));
         }
@@ -88,10 +88,10 @@ mod tests {
     }
 
     #[test]
-    fn offline_cpus_are_refused_with_what_is_online() {
+    fn offline_cpus_are_refused_with_the_online_ones() {
         let error = check(&[0, 9], "0-3").unwrap_err();
-        assert_eq!(error.to_string(), "CPU 9 is not online; online are 0-3");
+        assert_eq!(error.to_string(), "CPU 9 is not online; online CPUs: 0-3");
         assert_eq!(check(&[0, 3], "0-3"), Ok(()));
-        assert_eq!(check(&[7], ""), Ok(()), "a machine that does not say decides when the worker starts");
+        assert_eq!(check(&[7], ""), Ok(()), "without a list from the kernel, starting the worker decides");
     }
 }

@@ -1,5 +1,5 @@
-//! The daemon's life: takes its socket, starts the workers, applies the configuration, serves, and leaves nothing
-//! behind.
+//! Life cycle of the daemon: binds its socket, starts the workers, applies the configuration, serves requests, and
+//! cleans up when it stops.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -28,105 +28,106 @@ use crate::metrics::{Endpoint, EndpointError};
 use crate::model::{Config, DEFAULT_SOCKET, DaemonConfig};
 use crate::notify;
 use crate::proto::switch_server::SwitchServer;
-use crate::reconcile::Effort;
+use crate::reconcile::Retries;
 use crate::refusal::Refusal;
 use crate::server::Server;
 use crate::socket::{ControlSocket, SocketError};
 use crate::state::{State, find_port};
 use crate::{convert, file};
 
-/// How often logics learn that time passes.
+/// Interval between ticks of the logics.
 const TICK: Duration = Duration::from_secs(5);
 
-/// How long callers may take to hear their last answer.
-const GOODBYE: Duration = Duration::from_millis(500);
+/// Time for callers to receive their last reply.
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
-/// How long the daemon may take to end, and to close its ports decently, after it was told to.
-const ENDING: Duration = Duration::from_secs(4);
+/// Time limit for a shutdown that closes all ports.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(4);
 
-/// Threads that clients and files may hold up at a time: at most one for each port, and some for those who ask.
-const HELD_UP: usize = 4096;
+/// Maximum number of threads for blocking work: clients and files can block one thread per port, and calls need some.
+const MAX_BLOCKING_THREADS: usize = 4096;
 
-/// Changes of links that may wait to be told.
-const LINKS: usize = 4096;
+/// Capacity of the queue of link changes.
+const LINK_QUEUE: usize = 4096;
 
-/// The least time between looks for faults that were not told.
-const FAULTS: Duration = Duration::from_millis(100);
+/// Minimum interval between reports of faults.
+const FAULT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long to wait before accepting again when that failed: descriptors must be freed first.
-const BREATH: Duration = Duration::from_millis(100);
+/// Back-off after a failed `accept`: file descriptors must be freed first.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Why the daemon does not run.
+/// Reasons for failing to run the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The control socket.
+    /// The control socket cannot be bound.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// Who may use the control socket.
-    #[error("the control socket: {0}; see owner, group and mode in `[daemon]`")]
+    /// Access to the control socket cannot be restricted.
+    #[error("control socket: {0}; check `owner`, `group` and `mode` in `[daemon]`")]
     Access(OpenError),
-    /// The address for metrics.
+    /// The address for metrics cannot be bound.
     #[error(transparent)]
     Metrics(#[from] EndpointError),
-    /// A bridge or port.
+    /// The configuration is refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The limit of open files.
+    /// The limit of open files is too low.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// The workers.
+    /// The workers cannot be started.
     #[error("cannot start the workers: {0}")]
     Workers(std::io::Error),
-    /// Anything else of the system.
-    #[error("{what}: {error}")]
+    /// Any other system error.
+    #[error("{operation}: {error}")]
     Io {
-        /// What was tried.
-        what: &'static str,
-        /// What happened.
+        /// The failed operation.
+        operation: &'static str,
+        /// The cause.
         error: std::io::Error,
     },
-    /// The gRPC server.
+    /// The gRPC server failed.
     #[error("the control socket failed: {0}")]
     Serve(#[from] tonic::transport::Error),
 }
 
-/// Runs a daemon until SIGTERM or SIGINT. `config` is what `file` says, `settings` how the daemon runs: as there, unless
-/// the command line said otherwise. SIGHUP applies the file anew.
+/// Runs a daemon until SIGTERM or SIGINT. `config` is the contents of `file`; `settings` are its `[daemon]` settings
+/// with the overrides of the command line. SIGHUP reapplies the file.
 pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> Result<(), DaemonError> {
     let ports = config.ports();
     limits::raise_for(ports)?;
     let path = settings.socket();
-    // Held to the end: the file goes when this function returns.
+    // Kept until this function returns, which removes the socket's file.
     let (socket, listener) = ControlSocket::bind(path, path == std::path::Path::new(DEFAULT_SOCKET))?;
     settings.access().and_then(|access| socket.restrict(&access)).map_err(DaemonError::Access)?;
     let metrics = settings.metrics.map(Endpoint::bind).transpose()?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(HELD_UP)
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
         .thread_name("mswitch-control")
         .enable_all()
         .build()
-        .map_err(|error| DaemonError::Io { what: "cannot start the control threads", error })?;
+        .map_err(|error| DaemonError::Io { operation: "cannot start the control threads", error })?;
     let signals = {
         let _entered = runtime.enter();
-        Signals::new().map_err(|error| DaemonError::Io { what: "cannot listen to signals", error })?
+        Signals::new()
+            .map_err(|error| DaemonError::Io { operation: "cannot install signal handlers", error })?
     };
     let switch = Arc::new(Switch::start(&switch_options(settings)).map_err(DaemonError::Workers)?);
-    let (changes, links) = tokio::sync::mpsc::channel(LINKS);
+    let (changes, links) = tokio::sync::mpsc::channel(LINK_QUEUE);
     let lost = Arc::new(AtomicU64::new(0));
     let links = Links { changes: links, lost: lost.clone() };
-    // Clients decide how many there are.
+    // The queue is bounded because clients determine the rate of link changes.
     switch.on_link(Box::new(move |change| {
         if changes.try_send(change).is_err() {
             lost.fetch_add(1, Relaxed);
         }
     }));
     let overran = Arc::new(Notify::new());
-    let bell = overran.clone();
+    let overrun_notify = overran.clone();
     switch.on_overrun(Box::new(move |overruns| {
         modules::overran(&overruns.iter().map(|overrun| overrun.thread).collect::<Vec<_>>());
-        bell.notify_one();
+        overrun_notify.notify_one();
     }));
     let environment = Environment::new(switch, runtime.handle().clone());
     let state = Arc::new(State::new(environment));
@@ -134,7 +135,7 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
         let address = metrics.address();
         tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
         if !address.is_loopback() {
-            tracing::warn!(%address, "metrics can be read by everyone who reaches this address");
+            tracing::warn!(%address, "metrics are served without authentication: every host that reaches this address can read them");
         }
         runtime.spawn(metrics.serve(state.clone()));
     }
@@ -142,7 +143,7 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
     let served =
         desired.replace(config.clone(), &Author::Start).map_err(DaemonError::from).and_then(|applied| {
             for (object, trouble) in applied.troubles() {
-                tracing::warn!("{object}: {trouble}; it is tried again until it works");
+                tracing::warn!("{object}: {trouble}; retrying");
             }
             tracing::info!(
                 socket = %socket.path().display(),
@@ -152,42 +153,43 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
                 "mswitch {} is ready",
                 env!("CARGO_PKG_VERSION")
             );
-            notify::tell(notify::State::Ready);
+            notify::send(notify::State::Ready);
             serve(&runtime, &desired, listener, links, overran, signals, file.clone())
         });
     for stuck in state.stuck() {
         tracing::warn!("{stuck}");
     }
-    end_in_time();
+    limit_shutdown();
     if let Some(file) = file {
         let desired = desired.clone();
         // Reading the file may hang.
-        let _ = within(GOODBYE, "mswitch-unsaved", move || tell_unsaved(&desired, &file));
+        let _ = within(GRACE_PERIOD, "mswitch-unsaved", move || report_unsaved(&desired, &file));
     }
     state.begin_close();
-    // Ports first, while their tasks still run; then tasks; then, with the last reference, the workers.
-    state.reconcile(&Config::default(), Effort::Changes);
-    runtime.shutdown_timeout(GOODBYE);
+    // The ports are closed first, while their tasks still run; then the tasks end; dropping the last reference stops
+    // the workers.
+    state.reconcile(&Config::default(), Retries::None);
+    runtime.shutdown_timeout(GRACE_PERIOD);
     drop((state, desired));
     drop(socket);
     served
 }
 
-/// Ends the process when it does not end by itself: a client may hold up a worker, or a file a thread of a port.
-fn end_in_time() {
-    let watch = std::thread::Builder::new().name("mswitch-end".into()).spawn(|| {
-        std::thread::sleep(ENDING);
-        // Not even a log that nobody reads delays it.
-        let _ = within(GOODBYE, "mswitch-end", || {
-            let after = ENDING.as_secs();
+/// Exits the process if the shutdown takes too long: a client may block a worker, or a file may block a port's thread.
+fn limit_shutdown() {
+    let watchdog = std::thread::Builder::new().name("mswitch-exit".into()).spawn(|| {
+        std::thread::sleep(SHUTDOWN_LIMIT);
+        // A log whose reader has stopped must not delay the exit.
+        let _ = within(GRACE_PERIOD, "mswitch-exit", || {
+            let limit = SHUTDOWN_LIMIT.as_secs();
             tracing::error!(
-                "not everything could be closed within {after} s; what is left ends with the process"
+                "shutdown did not finish within {limit} s; exiting without closing the remaining ports"
             );
         });
         std::process::exit(1);
     });
-    if let Err(error) = watch {
-        tracing::warn!(%error, "cannot watch over the end of the daemon");
+    if let Err(error) = watchdog {
+        tracing::warn!(%error, "cannot limit the time of the shutdown");
     }
 }
 
@@ -212,36 +214,36 @@ fn serve(
     let server = Server::new(desired.clone(), file.clone());
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)
-            .map_err(|error| DaemonError::Io { what: "cannot serve the control socket", error })?;
+            .map_err(|error| DaemonError::Io { operation: "cannot serve the control socket", error })?;
         let mut tasks = JoinSet::new();
         tasks.spawn(tick(desired.clone()));
-        tasks.spawn(desired.clone().keep());
-        tasks.spawn(tell_links(desired.clone(), links));
-        tasks.spawn(tell_faults(desired.clone()));
-        tasks.spawn(tell_stuck(desired.clone(), overran));
+        tasks.spawn(desired.clone().maintain());
+        tasks.spawn(report_links(desired.clone(), links));
+        tasks.spawn(report_faults(desired.clone()));
+        tasks.spawn(report_stuck(desired.clone(), overran));
         tasks.spawn(desired.events().clone().collect(desired.clone()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tonic::transport::Server::builder()
             .add_service(SwitchServer::new(server))
-            .serve_with_incoming_shutdown(unhurried(UnixListenerStream::new(listener)), async {
-                // An error means that the sender is gone, which is as good a reason to stop.
+            .serve_with_incoming_shutdown(with_backoff(UnixListenerStream::new(listener)), async {
+                // An error means that the sender was dropped, which also ends the server.
                 let _ = stopped.await;
             });
         tokio::pin!(serving);
         let result = loop {
             tokio::select! {
                 result = &mut serving => break result,
-                wish = signals.any() => match wish {
-                    Wish::Reload => {
+                action = signals.next() => match action {
+                SignalAction::Reload => {
                         let (desired, file) = (desired.clone(), file.clone());
                         tasks.spawn_blocking(move || reload(&desired, file.as_deref()));
                     }
-                    Wish::Stop(name) => {
+                    SignalAction::Stop(name) => {
                         tracing::info!(signal = name, "stopping");
-                        notify::tell(notify::State::Stopping);
+                        notify::send(notify::State::Stopping);
                         let _ = stop.send(());
-                        // A caller that never hangs up does not keep the daemon.
-                        break tokio::time::timeout(GOODBYE, &mut serving).await.unwrap_or(Ok(()));
+                        // A caller that stays connected does not delay the shutdown.
+                        break tokio::time::timeout(GRACE_PERIOD, &mut serving).await.unwrap_or(Ok(()));
                     }
                 },
             }
@@ -254,7 +256,7 @@ fn serve(
 /// Reapplies the file and reports the runtime changes that it overrides.
 fn reload(desired: &Desired, file: Option<&Path>) {
     let Some(file) = file else {
-        tracing::warn!("SIGHUP: the daemon was started without a configuration file; nothing is changed");
+        tracing::warn!("SIGHUP ignored: the daemon was started without a configuration file");
         return;
     };
     let applied = file::text_of(file)
@@ -270,12 +272,12 @@ fn reload(desired: &Desired, file: Option<&Path>) {
             for line in refusal.to_string().lines() {
                 tracing::error!("{line}");
             }
-            tracing::error!("{} is not applied; nothing is changed", file.display());
+            tracing::error!("{} is not applied; the configuration is unchanged", file.display());
             return;
         }
     };
     for (object, trouble) in applied.troubles() {
-        tracing::warn!("{object}: {trouble}; it is tried again until it works");
+        tracing::warn!("{object}: {trouble}; retrying");
     }
     for note in applied.notes().iter().chain(&file_notes) {
         tracing::warn!("{note}");
@@ -284,7 +286,7 @@ fn reload(desired: &Desired, file: Option<&Path>) {
 }
 
 /// Logs that changes are lost: the daemon ends, and the file does not have them.
-fn tell_unsaved(desired: &Desired, file: &Path) {
+fn report_unsaved(desired: &Desired, file: &Path) {
     match desired.unsaved(file) {
         None | Some(0) => {}
         Some(1) => tracing::warn!("1 change is lost: it is not saved in {}", file.display()),
@@ -292,59 +294,59 @@ fn tell_unsaved(desired: &Desired, file: &Path) {
     }
 }
 
-/// Passes on which ports went up and down. A port that lost what it had opened is seen to; clients that come and go as fast
-/// as they can cost no look at the others.
-async fn tell_links(desired: Arc<Desired>, mut links: Links) {
+/// Reports ports that go up and down as events. A port that lost its backing resource is reopened; other link changes
+/// cause no reconciliation, so clients that reconnect in a loop do not burden the daemon.
+async fn report_links(desired: Arc<Desired>, mut links: Links) {
     while let Some(change) = links.changes.recv().await {
         let lost = links.lost.swap(0, Relaxed);
         if lost > 0 {
             desired.events().links_lost(lost);
         }
         let desired = desired.clone();
-        let told = tokio::task::spawn_blocking(move || {
+        let reported = tokio::task::spawn_blocking(move || {
             let (reason, lost) =
                 if change.up { (String::new(), false) } else { down(desired.state(), &change) };
             desired.events().link(&change, reason);
             if lost {
-                desired.look();
+                desired.wake();
             }
         });
-        if told.await.is_err() {
-            tracing::error!("an event could not be told; this is a bug in mswitch");
+        if reported.await.is_err() {
+            tracing::error!("cannot report a link change; this is a bug in mswitch");
         }
     }
 }
 
-/// Tells what clients did wrong, and logs limits that they reached: each port logs the rest itself.
-async fn tell_faults(desired: Arc<Desired>) {
+/// Reports the faults of clients as events, and logs the limits that they reached. Ports log all other faults.
+async fn report_faults(desired: Arc<Desired>) {
     loop {
         desired.state().alarm().rung().await;
-        let told = desired.clone();
-        let told = tokio::task::spawn_blocking(move || {
-            for (bridge, port, summary) in told.state().new_faults() {
+        let desired_state = desired.clone();
+        let reported = tokio::task::spawn_blocking(move || {
+            for (bridge, port, summary) in desired_state.state().new_faults() {
                 let last = &summary.last;
-                // That of a MAC table is logged where it is found.
+                // The share of a MAC table is logged by `State::tick`.
                 if let Some(limit) = last.limit.filter(|limit| limit.option != "port-share") {
                     let (client, reason) = (&last.client, &last.reason);
                     tracing::warn!(bridge, port, client, reason, %limit, "a client reached a limit");
                 }
-                told.events().fault(bridge, port, summary);
+                desired_state.events().fault(bridge, port, summary);
             }
         });
-        if told.await.is_err() {
-            tracing::error!("a fault could not be told; this is a bug in mswitch");
+        if reported.await.is_err() {
+            tracing::error!("cannot report a fault; this is a bug in mswitch");
         }
-        tokio::time::sleep(FAULTS).await;
+        tokio::time::sleep(FAULT_INTERVAL).await;
     }
 }
 
-/// Logs modules that do not return from a batch, and those that have returned after all, and tells them as events.
-async fn tell_stuck(desired: Arc<Desired>, overran: Arc<Notify>) {
+/// Logs modules that do not return from a batch, and modules that have returned. Reports both as events.
+async fn report_stuck(desired: Arc<Desired>, overran: Arc<Notify>) {
     loop {
         overran.notified().await;
         let desired = desired.clone();
-        let told = tokio::task::spawn_blocking(move || {
-            let (stuck, returned) = desired.state().changes_of_stuck();
+        let reported = tokio::task::spawn_blocking(move || {
+            let (stuck, returned) = desired.state().stuck_changes();
             for stuck in &stuck {
                 tracing::error!("{stuck}; the bridge's packets are dropped as logic-fault");
                 desired.events().stuck(stuck, false);
@@ -354,25 +356,25 @@ async fn tell_stuck(desired: Arc<Desired>, overran: Arc<Notify>) {
                 desired.events().stuck(stuck, true);
             }
         });
-        if told.await.is_err() {
-            tracing::error!("a stuck module could not be reported; this is a bug in mswitch");
+        if reported.await.is_err() {
+            tracing::error!("cannot report a stuck module; this is a bug in mswitch");
         }
     }
 }
 
-/// Connections, with a pause after each that could not be accepted: there may be no descriptors for a while.
-fn unhurried<T>(
+/// Adds a back-off after each failed `accept`: the daemon may be out of file descriptors for a while.
+fn with_backoff<T>(
     connections: impl Stream<Item = std::io::Result<T>>,
 ) -> impl Stream<Item = std::io::Result<T>> {
     connections.then(async |accepted| {
         if accepted.is_err() {
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(ACCEPT_BACKOFF).await;
         }
         accepted
     })
 }
 
-/// Why a port is down, as far as it is known already, and whether it lost what it had opened.
+/// Returns the reason why a port is down, as far as known, and whether it lost its backing resource.
 fn down(state: &State, change: &LinkChange) -> (String, bool) {
     let bridges = state.bridges();
     match find_port(&bridges, &change.bridge, &change.port) {
@@ -390,28 +392,28 @@ async fn tick(desired: Arc<Desired>) {
     loop {
         interval.tick().await;
         let desired = desired.clone();
-        // The table may be large and its lock busy.
+        // A MAC table can be large and its lock contended.
         if tokio::task::spawn_blocking(move || desired.state().tick()).await.is_err() {
-            tracing::error!("a logic failed while ageing; this is a bug in mswitch");
+            tracing::error!("the tick of a logic panicked; this is a bug in mswitch");
         }
     }
 }
 
-/// Changes of links, and how many found no room.
+/// Link changes, and the number lost because the queue was full.
 struct Links {
     changes: Receiver<LinkChange>,
     lost: Arc<AtomicU64>,
 }
 
-/// What a signal asks for.
-enum Wish {
-    /// To end; the signal's name.
+/// Action requested by a signal.
+enum SignalAction {
+    /// Stop the daemon; the signal's name.
     Stop(&'static str),
-    /// To apply the configuration file.
+    /// Reapply the configuration file.
     Reload,
 }
 
-/// What ends a daemon, and what makes it read its file again.
+/// The signals that the daemon handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -427,11 +429,11 @@ impl Signals {
         })
     }
 
-    async fn any(&mut self) -> Wish {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Wish::Stop("SIGTERM"),
-            _ = self.interrupt.recv() => Wish::Stop("SIGINT"),
-            _ = self.hangup.recv() => Wish::Reload,
+            _ = self.terminate.recv() => SignalAction::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => SignalAction::Stop("SIGINT"),
+            _ = self.hangup.recv() => SignalAction::Reload,
         }
     }
 }
@@ -443,12 +445,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn connections_that_cannot_be_accepted_are_not_tried_at_once() {
+    async fn failed_accept_is_followed_by_a_back_off() {
         let full = || Err(rustix::io::Errno::MFILE.into());
-        let connections = unhurried(tokio_stream::iter([full(), Ok(1), full(), Ok(2)]));
-        let begun = Instant::now();
+        let connections = with_backoff(tokio_stream::iter([full(), Ok(1), full(), Ok(2)]));
+        let started = Instant::now();
         let accepted: Vec<_> = connections.filter_map(Result::ok).collect().await;
         assert_eq!(accepted, [1, 2]);
-        assert!(begun.elapsed() >= 2 * BREATH, "{:?}", begun.elapsed());
+        assert!(started.elapsed() >= 2 * ACCEPT_BACKOFF, "{:?}", started.elapsed());
     }
 }

@@ -1,11 +1,11 @@
-//! The configuration that the switch is to match, and the one way to change it.
+//! The desired configuration, and the only way to change it.
 //!
-//! File, command line and API all end here: an [`Edit`] or a whole [`Config`] changes what is wanted, and a
-//! [reconcile](crate::reconcile) pass makes the switch match. An edit by itself is made whole or not at all: when the
-//! switch cannot follow, it is taken back and refused. A whole configuration stays wanted even if part of it cannot be
-//! done yet; what failed is reported and tried again until its cause goes.
+//! File, command line and API all end here: an [`Edit`] or a whole [`Config`] changes the desired configuration, and a
+//! [reconcile](crate::reconcile) pass makes the switch match. A single edit is atomic: if the switch cannot apply it,
+//! it is rolled back and refused. A whole configuration remains desired even if parts of it fail; failures are reported
+//! and retried until they succeed.
 //!
-//! Calls block: see [`crate::state`].
+//! Calls block, see [`crate::state`].
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,36 +21,36 @@ use crate::events::Events;
 use crate::file::{self, FileError, Parsed};
 use crate::limits;
 use crate::model::{Config, DaemonConfig};
-use crate::reconcile::{Effort, Outcome, SLOWEST_RETRY};
+use crate::reconcile::{Outcome, Retries, SLOWEST_RETRY};
 use crate::refusal::Refusal;
 use crate::state::{State, every};
 
-/// See the module.
+/// The desired configuration. See the module.
 pub struct Desired {
     state: Arc<State>,
     events: Arc<Events>,
-    wanted: Mutex<Config>,
+    config: Mutex<Config>,
     socket: PathBuf,
-    /// Something may be due for another try sooner than thought.
+    /// Wakes [`Desired::maintain`] before its next scheduled pass.
     wake: Notify,
 }
 
-/// What a whole configuration changed.
+/// Result of applying a whole configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Applied {
-    /// What differs from what was wanted before.
+    /// The differences from the previous desired configuration.
     pub differences: Vec<Difference>,
-    /// What was done about it.
+    /// The results for the objects.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Applied {
-    /// What could not be done.
+    /// Returns the objects that failed, with the reasons.
     pub fn troubles(&self) -> impl Iterator<Item = (&Object, &str)> {
         self.outcomes.iter().filter_map(|outcome| Some((&outcome.object, outcome.trouble.as_deref()?)))
     }
 
-    /// What takes effect only when the daemon starts again.
+    /// Returns notes on changes that take effect only after a restart.
     pub fn notes(&self) -> Vec<String> {
         let daemon = self.differences.iter().find(|difference| difference.object == Object::Daemon);
         let keys = daemon.into_iter().flat_map(|difference| &difference.keys);
@@ -59,65 +59,65 @@ impl Applied {
 }
 
 impl Desired {
-    /// Nothing wanted yet but the daemon's own settings, those of the command line excepted; the control socket is
-    /// at `socket`.
+    /// Starts with an empty configuration. `daemon` is the `[daemon]` section without the overrides of the command
+    /// line; the control socket is at `socket`.
     pub fn new(state: Arc<State>, daemon: DaemonConfig, socket: PathBuf) -> Self {
-        let wanted = Mutex::new(Config { daemon, ..Config::default() });
-        Self { state, events: Arc::default(), wanted, socket, wake: Notify::new() }
+        let config = Mutex::new(Config { daemon, ..Config::default() });
+        Self { state, events: Arc::default(), config, socket, wake: Notify::new() }
     }
 
-    /// What runs.
+    /// Returns the running state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// What happens.
+    /// Returns the source of events.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
     }
 
-    /// The configuration that is wanted.
-    pub fn wanted(&self) -> Config {
+    /// Returns a copy of the desired configuration.
+    pub fn config(&self) -> Config {
         self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Config> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change, whole or not at all. Returns the objects that it changed.
+    /// Applies a single change, atomically. Returns the objects that it changed.
     pub fn edit(&self, edit: Edit, author: &Author) -> Result<Vec<Difference>, Refusal> {
-        let mut wanted = self.lock();
-        let mut next = wanted.clone();
+        let mut config = self.lock();
+        let mut next = config.clone();
         self.check_machine(&edit)?;
         if let Edit::SetLogic { bridge, .. } = &edit {
-            self.state.renew_logic(bridge);
+            self.state.rebuild_logic(bridge);
         }
         if let Edit::SetPort { bridge, port, .. } = &edit {
-            // Who sees to a port has seen to its client.
+            // An operator who sets a port has dealt with its client.
             self.state.lift_hold_off(bridge, port);
         }
         edit.apply(&mut next)?;
         limits::raise_for(next.ports())?;
-        let before = self.state.in_trouble();
-        let outcomes = self.state.reconcile(&next, Effort::Changes);
-        // What failed before and fails still is not the edit's fault.
+        let before = self.state.failed_ports();
+        let outcomes = self.state.reconcile(&next, Retries::None);
+        // A port that failed before the edit does not cause a refusal.
         let failed = |outcome: &&Outcome| outcome.trouble.is_some() && !before.contains(&outcome.object);
         if let Some(failed) = outcomes.iter().find(failed) {
             let refusal = refusal(failed);
-            // What was made for the change goes again. Nobody has seen it, so nobody is told.
-            self.state.reconcile(&wanted, Effort::Changes);
+            // Roll back. Neither the change nor the rollback is logged or sent as an event.
+            self.state.reconcile(&config, Retries::None);
             return Err(refusal);
         }
-        let differences = diff::between(&wanted, &next);
-        *wanted = next;
-        drop(wanted);
-        self.tell(author, &differences, &outcomes);
+        let differences = diff::between(&config, &next);
+        *config = next;
+        drop(config);
+        self.report(author, &differences, &outcomes);
         Ok(differences)
     }
 
-    /// Logs a change and tells of it as events.
-    fn tell(&self, author: &Author, differences: &[Difference], outcomes: &[Outcome]) {
+    /// Logs a change and sends its events.
+    fn report(&self, author: &Author, differences: &[Difference], outcomes: &[Outcome]) {
         if *author != Author::Start {
             for difference in differences {
                 match difference.object {
@@ -128,7 +128,7 @@ impl Desired {
                     _ => tracing::info!(by = %author, "{difference}"),
                 }
             }
-            // A logic whose file has changed is made anew though its configuration is the same.
+            // A logic whose file has changed is rebuilt without a difference in the configuration.
             let differs = |object: &Object| differences.iter().any(|difference| difference.object == *object);
             for Outcome { object, action, trouble } in outcomes {
                 if trouble.is_none() && !differs(object) {
@@ -139,7 +139,7 @@ impl Desired {
         self.events.changes(author, differences, outcomes);
     }
 
-    /// Whether somebody else uses what a new port wants to make.
+    /// Checks that no other process uses the socket that a new port is to create.
     fn check_machine(&self, edit: &Edit) -> Result<(), Refusal> {
         let Edit::AddPort { bridge, port } = edit else { return Ok(()) };
         let bridges = self.state.bridges();
@@ -153,12 +153,12 @@ impl Desired {
         })
     }
 
-    /// Reads a configuration meant for this daemon from `text`; messages name `name`.
+    /// Parses a configuration for this daemon from `text`. Messages refer to it as `name`.
     pub fn read(&self, text: &str, name: &Path) -> Result<Parsed, FileError> {
         file::parse_for(text, name, file::Depth::Machine, Some(&self.socket))
     }
 
-    /// What would change if `config` were wanted.
+    /// Returns the changes that [`replace`](Self::replace) would make.
     pub fn compare(&self, config: &Config) -> Vec<Difference> {
         diff::between(&self.lock(), config)
     }
@@ -170,25 +170,25 @@ impl Desired {
         Some(self.compare(&saved).iter().filter(|difference| difference.object != Object::Daemon).count())
     }
 
-    /// Makes `config` wanted in place of what was, the daemon's own settings excepted.
+    /// Replaces the desired configuration by `config`, except for the daemon's own settings.
     pub fn replace(&self, config: Config, author: &Author) -> Result<Applied, Refusal> {
         limits::raise_for(config.ports())?;
-        let mut wanted = self.lock();
-        let differences = diff::between(&wanted, &config);
-        wanted.bridges = config.bridges;
-        wanted.sflow = config.sflow;
-        let outcomes = self.state.reconcile(&wanted, Effort::All);
-        drop(wanted);
-        self.tell(author, &differences, &outcomes);
+        let mut desired = self.lock();
+        let differences = diff::between(&desired, &config);
+        desired.bridges = config.bridges;
+        desired.sflow = config.sflow;
+        let outcomes = self.state.reconcile(&desired, Retries::All);
+        drop(desired);
+        self.report(author, &differences, &outcomes);
         self.wake.notify_one();
         Ok(Applied { differences, outcomes })
     }
 
-    /// Tries again what is due. Returns when the next is.
+    /// Retries the failed ports that are due. Returns the time of the next retry.
     fn retry(&self) -> Option<Instant> {
-        let wanted = self.lock();
-        let outcomes = self.state.reconcile(&wanted, Effort::Due);
-        drop(wanted);
+        let config = self.lock();
+        let outcomes = self.state.reconcile(&config, Retries::Due);
+        drop(config);
         for outcome in &outcomes {
             match &outcome.trouble {
                 None => tracing::info!("{} {}", outcome.object, outcome.action.past()),
@@ -199,47 +199,47 @@ impl Desired {
         self.state.next_retry()
     }
 
-    /// Looks again soon: a port may have lost what it had opened.
-    pub fn look(&self) {
+    /// Requests a pass soon: a port may have lost its backing resource.
+    pub fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// Tries again what failed, for ever, and looks from time to time whether a port has lost what it had opened: an interface can be
-    /// deleted without a word to those who have it open.
-    pub async fn keep(self: Arc<Self>) {
+    /// Retries failed ports, and checks periodically for ports that lost their backing resource: the deletion of an
+    /// interface does not notify the processes that have it open. Never returns.
+    pub async fn maintain(self: Arc<Self>) {
         loop {
             let this = self.clone();
             let next = match tokio::task::spawn_blocking(move || this.retry()).await {
                 Ok(next) => next,
                 Err(error) => {
-                    tracing::error!("reconciling failed: {error}; this is a bug in mswitch");
+                    tracing::error!("reconciliation failed: {error}; this is a bug in mswitch");
                     Some(Instant::now() + Duration::from_secs(10))
                 }
             };
-            self.clone().rest(next).await;
+            self.clone().wait(next).await;
         }
     }
 
-    /// Returns when it is time, when somebody calls, or when a port has lost what it had opened.
-    async fn rest(self: Arc<Self>, until: Option<Instant>) {
+    /// Returns at `until`, after [`wake`](Self::wake), or when a port has lost its backing resource.
+    async fn wait(self: Arc<Self>, until: Option<Instant>) {
         loop {
-            let look = Instant::now() + SLOWEST_RETRY;
-            let over = until.filter(|until| *until <= look);
+            let check = Instant::now() + SLOWEST_RETRY;
+            let due = until.filter(|until| *until <= check);
             tokio::select! {
-                () = tokio::time::sleep_until(over.unwrap_or(look).into()) => {}
+                () = tokio::time::sleep_until(due.unwrap_or(check).into()) => {}
                 () = self.wake.notified() => return,
             }
             let this = self.clone();
-            // What cannot be found out so, a whole pass finds.
+            // If the check fails, a whole pass is made.
             let lost = tokio::task::spawn_blocking(move || this.state.has_lost()).await.unwrap_or(true);
-            if over.is_some() || lost {
+            if due.is_some() || lost {
                 return;
             }
         }
     }
 }
 
-/// Why an edit was taken back.
+/// Builds the reason for rolling back an edit.
 fn refusal(failed: &Outcome) -> Refusal {
     let message = failed.trouble.clone().unwrap_or_default();
     match &failed.object {

@@ -1,6 +1,6 @@
-//! What two configurations differ in, object by object and key by key.
+//! Differences between two configurations, by object and key.
 //!
-//! Values are compared as the file would say them, so what holds anyway is not set; a secret is never among them.
+//! Values are compared in the form of the file, so a default counts as not set. Secrets are never part of a difference.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use crate::file::write;
 use crate::model::Config;
 use crate::options;
 
-/// Something that a configuration says something about.
+/// An object of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
-    /// The daemon itself.
+    /// The daemon's own settings.
     Daemon,
     /// sFlow export.
     Sflow,
@@ -33,7 +33,7 @@ pub enum Object {
     Station {
         /// The bridge.
         bridge: String,
-        /// Its VLAN, 0 for none.
+        /// Its VLAN; 0 for none.
         vlan: u16,
         /// Its address.
         mac: MacAddr,
@@ -42,13 +42,13 @@ pub enum Object {
     Mirror {
         /// The bridge.
         bridge: String,
-        /// The mirror.
+        /// The mirror's name.
         name: String,
     },
 }
 
 impl Object {
-    /// The bridge that it is or belongs to.
+    /// Returns the name of its bridge; for a bridge, its own name.
     pub fn bridge(&self) -> Option<&str> {
         match self {
             Object::Daemon | Object::Sflow => None,
@@ -76,19 +76,19 @@ impl fmt::Display for Object {
     }
 }
 
-/// How an object differs.
+/// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Only the second configuration has it.
     Added,
     /// Only the first configuration has it.
     Removed,
-    /// Both have it, with other values.
+    /// Both have it, with different values.
     Changed,
 }
 
 impl Kind {
-    /// Its name in replies.
+    /// Returns its name in replies.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Added => "added",
@@ -98,30 +98,30 @@ impl Kind {
     }
 }
 
-/// A key with another value.
+/// A key whose value differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyChange {
     /// The key.
     pub key: String,
-    /// Its value in the first configuration; empty when it is not set there.
+    /// Its value in the first configuration; empty if it is not set there.
     pub from: String,
-    /// Its value in the second.
+    /// Its value in the second configuration; empty if it is not set there.
     pub to: String,
 }
 
 /// An object that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Which.
+    /// The object.
     pub object: Object,
-    /// How.
+    /// The kind of the difference.
     pub kind: Kind,
-    /// The keys that differ; all that are set when it was added or removed.
+    /// The keys that differ; for an added or removed object, all keys that are set.
     pub keys: Vec<KeyChange>,
 }
 
 impl fmt::Display for Difference {
-    /// `bridge "br0", port "vm1" changed: mtu: not set -> 9000, vlan: access:7 -> access:8`.
+    /// For example `bridge "br0", port "vm1" changed: mtu: not set -> 9000, vlan: access:7 -> access:8`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}", self.object, self.kind.name())?;
         if self.keys.is_empty() { Ok(()) } else { write!(out, ": {}", self.values()) }
@@ -129,7 +129,7 @@ impl fmt::Display for Difference {
 }
 
 impl Difference {
-    /// The keys with their values: `mtu: not set -> 9000, vlan: access:7 -> access:8`.
+    /// Formats the keys with their values, such as `mtu: not set -> 9000, vlan: access:7 -> access:8`.
     pub fn values(&self) -> impl fmt::Display {
         let value = |KeyChange { key, from, to }: &KeyChange| {
             let (from, to) = (Shown(from), Shown(to));
@@ -143,7 +143,7 @@ impl Difference {
     }
 }
 
-/// A value in a line of the log: in quotes, with escapes, where it would be read as something else.
+/// Formats a value for the log: quoted and escaped if it would be ambiguous otherwise.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
@@ -160,7 +160,7 @@ impl fmt::Display for Shown<'_> {
 
 type Keys = BTreeMap<String, String>;
 
-/// What must be done to the first configuration to get the second.
+/// Returns the changes that turn the first configuration into the second.
 pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
     let (old, new) = (objects(from, to), objects(to, from));
     let mut found = Vec::new();
@@ -171,7 +171,7 @@ pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
             Some((before, secret_before)) => {
                 let mut keys = changes(before, keys);
                 if secret != secret_before && !keys.iter().any(|change| change.key == "secret") {
-                    let (from, to) = ("(set)".into(), "(set to another)".into());
+                    let (from, to) = ("(set)".into(), "(changed)".into());
                     keys.push(KeyChange { key: "secret".into(), from, to });
                 }
                 if !keys.is_empty() {
@@ -200,8 +200,8 @@ fn changes(from: &Keys, to: &Keys) -> Vec<KeyChange> {
         .collect()
 }
 
-/// Every object with its keys, and what is secret about it; without the ports that `other` has just so, so that one edit
-/// of a switch with thousands of ports writes few of them.
+/// Returns the objects with their keys and their secrets. Ports that are equal in `other` are left out, so that an edit
+/// of a switch with thousands of ports formats few of them.
 fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
     let mut found = BTreeMap::from([(Object::Daemon, (keys(write::daemon(&config.daemon)), None))]);
     if let Some(sflow) = &config.sflow {
@@ -211,9 +211,9 @@ fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<St
         let name = &bridge.name;
         found.insert(Object::Bridge(name.clone()), (keys(write::bridge_alone(bridge)), None));
         let others = other.bridge(name).map(|other| other.ports.as_slice()).unwrap_or_default();
-        // Ports mostly keep their places.
-        let is_there = |(i, port)| others.get(i) == Some(port) || others.contains(port);
-        for (_, port) in bridge.ports.iter().enumerate().filter(|entry| !is_there(*entry)) {
+        // Comparing the port at the same index first is fast: ports rarely change their order.
+        let is_equal = |(i, port)| others.get(i) == Some(port) || others.contains(port);
+        for (_, port) in bridge.ports.iter().enumerate().filter(|entry| !is_equal(*entry)) {
             let object = Object::Port { bridge: name.clone(), port: port.settings.name.clone() };
             found.insert(object, (keys(write::port(port, Secrets::Hidden)), options::secret(&port.spec)));
         }
@@ -229,7 +229,7 @@ fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<St
     found
 }
 
-/// What is written of an object, as text.
+/// Returns the keys of an object with their values as text.
 fn keys(table: Table) -> Keys {
     let mut keys = Keys::new();
     for (key, value) in table {
@@ -262,12 +262,12 @@ mod tests {
                         path = \"/tmp/a.sock\"\n";
 
     #[test]
-    fn nothing_differs_from_itself() {
+    fn equal_configurations_have_no_differences() {
         assert_eq!(between(&config(BASE), &config(BASE)), []);
     }
 
     #[test]
-    fn added_changed_removed() {
+    fn objects_are_added_changed_and_removed() {
         let to = config(&format!(
             "{BASE}mtu = 9000\nsecret = \"x\"\n[[bridge]]\nname = \"br1\"\nlogic = \"static\"\n"
         ));
@@ -283,26 +283,25 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_sentences() {
+    fn differences_format_as_one_line() {
         let to = config(&format!("{BASE}mtu = 9000\nvlan = \"access:7\"\n"));
-        let sentence =
-            |from: &Config, to: &Config| between(from, to).first().map(ToString::to_string).unwrap();
+        let line = |from: &Config, to: &Config| between(from, to).first().map(ToString::to_string).unwrap();
         assert_eq!(
-            sentence(&config(BASE), &to),
+            line(&config(BASE), &to),
             "bridge \"br0\", port \"a\" changed: mtu: not set -> 9000, vlan: not set -> access:7"
         );
         let mut bare = config(BASE);
         bare.bridges[0].ports.clear();
         assert_eq!(
-            sentence(&bare, &config(BASE)),
+            line(&bare, &config(BASE)),
             "bridge \"br0\", port \"a\" added: name: a, path: /tmp/a.sock, type: memif"
         );
-        assert!(sentence(&config(BASE), &bare).starts_with("bridge \"br0\", port \"a\" removed: name: a, "));
+        assert!(line(&config(BASE), &bare).starts_with("bridge \"br0\", port \"a\" removed: name: a, "));
         assert_eq!(Shown("a\nb").to_string(), "\"a\\nb\"");
     }
 
     #[test]
-    fn ports_in_another_order_do_not_differ() {
+    fn the_order_of_ports_does_not_matter() {
         let more = "[[bridge.port]]\nname = \"b\"\ntype = \"memif\"\nsocket = \"/tmp/b.sock\"\n";
         let from = config(&format!("{BASE}{more}"));
         let mut to = from.clone();
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn another_secret_is_a_difference_that_is_not_told() {
+    fn a_changed_secret_is_reported_without_its_value() {
         let with = |secret: &str| config(&format!("{BASE}secret = \"{secret}\"\n"));
         let found = between(&with("first"), &with("second"));
         let [changed] = found.as_slice() else { panic!("{found:#?}") };
@@ -322,12 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn sflow_is_an_object() {
+    fn sflow_differences() {
         let with = |more: &str| config(&format!("{BASE}[sflow]\ncollectors = [\"192.0.2.9\"]\n{more}"));
         let (off, on, other) = (config(BASE), with(""), with("sampling = 10\n"));
         let [added] = between(&off, &on).try_into().unwrap();
         assert_eq!((added.object.to_string().as_str(), added.kind), ("sflow", Kind::Added));
-        assert_eq!(added.keys.len(), 1, "what holds anyway is not told");
+        assert_eq!(added.keys.len(), 1, "defaults are left out");
         let [changed] = between(&on, &other).try_into().unwrap();
         let keys: Vec<_> =
             changed.keys.iter().map(|k| (k.key.as_str(), k.from.as_str(), k.to.as_str())).collect();

@@ -1,27 +1,27 @@
-//! Which packets of a port are meant, by name: `in` for those that it received, `out` for those that it sent, or both.
+//! Names of directions: `in` for packets that a port receives, `out` for packets that it sends, `both`.
 
 use fabric::Interest;
 
-/// All names; the first is what holds when nothing is said.
+/// All names; the first is the default.
 pub const DIRECTIONS: [(&str, Interest); 3] = [
     ("both", Interest { received: true, sent: true, explained: false }),
     ("in", Interest { received: true, sent: false, explained: false }),
     ("out", Interest { received: false, sent: true, explained: false }),
 ];
 
-/// None of them.
+/// An unknown direction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a direction; expected `in`, `out` or `both`")]
 pub struct NotADirection(String);
 
-/// Reads a direction; empty is both.
+/// Parses a direction; an empty text means both.
 pub fn parse(text: &str) -> Result<Interest, NotADirection> {
     let text = if text.is_empty() { "both" } else { text };
     let found = DIRECTIONS.iter().find(|(name, _)| *name == text);
     found.map(|(_, interest)| *interest).ok_or_else(|| NotADirection(text.into()))
 }
 
-/// Writes a direction.
+/// Returns the name of a direction.
 pub fn format(interest: Interest) -> &'static str {
     DIRECTIONS.iter().find(|(_, known)| *known == interest).map_or("both", |(name, _)| name)
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directions_read_back() {
+    fn formatted_directions_parse_back() {
         for (name, interest) in DIRECTIONS {
             assert_eq!((parse(name), format(interest)), (Ok(interest), name));
         }

@@ -1,6 +1,6 @@
-//! The reasons for which packets are dropped, with advice, and the reference that is made of them.
+//! The reasons for drops, with advice, and the reference generated from them.
 //!
-//! The reasons and their meanings are those of [`DropReason`]. `mswitch port reasons` prints them, and docs/drops.md is
+//! Reasons and meanings come from [`DropReason`]. `mswitch port reasons` prints them, and docs/drops.md is
 //! [`reference()`].
 
 use std::fmt::Write;
@@ -8,20 +8,20 @@ use std::fmt::Write;
 use fabric::DropReason;
 use serde::Serialize;
 
-/// A reason for which packets are dropped.
+/// A reason for drops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reason {
     /// Its name in statistics, captures and traces.
     pub name: &'static str,
-    /// `rx`: counted at the port where the packet came in; `tx`: where it was to leave; or both.
+    /// `rx`: counted at the ingress port; `tx`: counted at the egress port; or both.
     pub counted: &'static str,
     /// Its meaning.
     pub meaning: &'static str,
-    /// The next step of an operator.
+    /// The next step for an operator.
     pub advice: &'static str,
 }
 
-/// Every reason, in the order of the counters.
+/// Returns all reasons, in the order of the counters.
 pub fn all() -> Vec<Reason> {
     let reason = |reason: &DropReason| {
         let (counted, advice) = about(*reason);
@@ -30,51 +30,50 @@ pub fn all() -> Vec<Reason> {
     DropReason::ALL.iter().map(reason).collect()
 }
 
-/// The side on which a reason is counted, and advice.
+/// Returns the side on which a reason is counted, and the advice.
 fn about(reason: DropReason) -> (&'static str, &'static str) {
     match reason {
-        DropReason::Runt | DropReason::Oversize => {
-            ("rx", "Look for the fault in the client: it made the packet.")
-        }
+        DropReason::Runt | DropReason::Oversize => ("rx", "Check the client that sent the packet."),
         DropReason::NoDestination => (
             "rx",
             "`mswitch trace` names the VLAN and the settings of the other ports; `mswitch port list` shows both.",
         ),
         DropReason::SamePort => (
             "rx",
-            "None is needed for a port with several stations behind it; else `mswitch fdb show` shows who is where.",
+            "Normal for a port with several stations behind it; otherwise `mswitch fdb show` lists the stations of each port.",
         ),
         DropReason::Vlan => {
             ("rx", "`mswitch trace` names the port and its setting; `mswitch port set --vlan` changes it.")
         }
         DropReason::ReservedGroup => (
             "rx",
-            "None is needed: link protocols (LLDP, STP) end at a bridge. The logics `static` and `hub` forward them.",
+            "Normal: link protocols (LLDP, STP) end at a bridge. The logics `static` and `hub` forward them.",
         ),
         DropReason::PortDown => (
             "rx, tx",
-            "`mswitch port show` has the reason; `mswitch port set --admin up` ends an administrative one.",
+            "`mswitch port show` shows the reason; `mswitch port set --admin up` re-enables an administratively disabled port.",
         ),
         DropReason::RingFull => (
             "tx",
-            "The receiver is too slow: give it more CPU or a longer ring, or limit its senders with `--police`.",
+            "The receiver is too slow: give it more CPU time or a longer ring, or limit its senders with `--police`.",
         ),
-        DropReason::ExceedsMtu => {
-            ("tx", "Raise the MTU with `mswitch port set --mtu` and in the client, or lower the sender's.")
-        }
+        DropReason::ExceedsMtu => (
+            "tx",
+            "Raise the MTU with `mswitch port set --mtu` and in the client, or lower the MTU of the sender.",
+        ),
         DropReason::BadOffload => (
             "rx",
-            "Look for the fault in the client: the checksum or segmentation that it asks for does not fit the packet.",
+            "Check the client: its request for checksum or segmentation offload does not match the packet.",
         ),
         DropReason::BatchLimit => (
             "rx",
-            "The logic makes too many copies of a packet, or edits headers beyond their room: mend the logic.",
+            "Fix the logic: it makes too many copies of a packet, or its edited headers exceed the available space.",
         ),
         DropReason::Device => {
-            ("tx", "The log has the error of the interface; `ip -s link` shows its own counters.")
+            ("tx", "The log shows the error of the interface; `ip -s link` shows its own counters.")
         }
         DropReason::Isolated => {
-            ("rx", "`mswitch port set --isolated off` at one of the two ports lets them talk.")
+            ("rx", "`mswitch port set --isolated off` at one of the two ports allows the traffic.")
         }
         DropReason::Policed => ("rx", "`mswitch port set --police` and `--police-burst` change the limit."),
         DropReason::StormControl => (
@@ -83,32 +82,33 @@ fn about(reason: DropReason) -> (&'static str, &'static str) {
         ),
         DropReason::StationLimit => (
             "rx",
-            "`mswitch events --kind port-security` shows the address. If `mswitch fdb show` has it at another port, `mswitch fdb flush --port` there frees it; otherwise `--max-stations` and `--stations` of its port allow it.",
+            "`mswitch events --kind port-security` shows the address. If `mswitch fdb show` has it at another port, `mswitch fdb flush --port` there frees it; otherwise `mswitch port set --max-stations` or `--stations` allows it.",
         ),
         DropReason::SourceGuard => {
-            ("rx", "`mswitch trace --live` shows the address; `--sources` of the port allows it.")
+            ("rx", "`mswitch trace --live` shows the address; `mswitch port set --sources` allows it.")
         }
         DropReason::MirrorPort => (
             "rx",
-            "A mirror without `--vlan` owns its port: `mswitch mirror list` names it, `mswitch mirror del` frees it.",
+            "A mirror without `--vlan` occupies its target port: `mswitch mirror list` shows it, `mswitch mirror del` removes it.",
         ),
-        DropReason::Logic => ("rx", "`mswitch logic show` has the logic's parameters, tables and counters."),
-        DropReason::LogicFault => ("rx", "`mswitch logic show` and the log have the fault of the module."),
+        DropReason::Logic => {
+            ("rx", "`mswitch logic show` shows the logic's parameters, tables and counters.")
+        }
+        DropReason::LogicFault => ("rx", "`mswitch logic show` and the log show the fault of the module."),
         DropReason::NoPort => (
             "rx",
-            "`mswitch trace` names the logic's decision: mend the module, or the port's name among its parameters.",
+            "`mswitch trace` shows the logic's decision: fix the module, or the name of the port in its parameters.",
         ),
-        DropReason::Loop => ("tx", "Take one of the patch ports away that form the loop."),
+        DropReason::Loop => ("tx", "Remove one of the patch ports that form the loop."),
     }
 }
 
-/// The reference of every reason, in Markdown.
+/// Returns the reference of all reasons in Markdown.
 pub fn reference() -> String {
     let mut text = String::from(
         "# Reasons for drops\n\n\
-         Made from the program; `mswitch port reasons` prints it. The names are those of `mswitch port stats`, of captures,\n\
-         traces and metrics. A drop counts in `rx` at the port where the packet came in, or in `tx` at the port where it was\n\
-         to leave.\n\n\
+         Output of `mswitch port reasons --markdown`. `mswitch port stats`, captures, traces and metrics use these names.\n\
+         A drop counts in `rx` at the ingress port, or in `tx` at the egress port.\n\n\
          | reason | counted in | meaning | next step |\n| --- | --- | --- | --- |\n",
     );
     for Reason { name, counted, meaning, advice } in all() {
@@ -124,14 +124,14 @@ mod tests {
 
     /// `make docs` brings the file up to date.
     #[test]
-    fn the_reference_in_the_docs_is_this_one() {
+    fn docs_drops_md_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/drops.md");
-        let there = std::fs::read_to_string(path).unwrap_or_default();
-        assert_eq!(there, reference(), "docs/drops.md is out of date; `make docs` makes it anew");
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(found, reference(), "docs/drops.md is out of date; run `make docs`");
     }
 
     #[test]
-    fn every_reason_is_a_sentence_with_advice() {
+    fn every_reason_has_a_meaning_and_advice_in_sentences() {
         for Reason { name, counted, meaning, advice } in all() {
             assert!(["rx", "tx", "rx, tx"].contains(&counted), "{name}: {counted}");
             for sentence in [meaning, advice] {
@@ -140,7 +140,7 @@ mod tests {
                         || sentence.starts_with('`'),
                     "{name}: {sentence}"
                 );
-                assert!(!sentence.contains(['|', '\n']), "would break the table: {sentence}");
+                assert!(!sentence.contains(['|', '\n']), "breaks the table: {sentence}");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What users may ask to be changed, one change at a time.
+//! Single changes of the configuration, as users request them.
 //!
-//! An edit changes the model and nothing else; [`crate::desired`] then makes the switch match. So the same change is
-//! the same wherever it comes from, and what is refused here has touched nothing.
+//! An edit changes only the model; [`crate::desired`] then makes the switch match. So a change has the same effect from
+//! any interface, and a refused edit has no effect.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ pub enum Edit {
     AddBridge(BridgeConfig),
     /// Removes a bridge with its ports.
     RemoveBridge(String),
-    /// Gives a bridge another logic.
+    /// Replaces a bridge's logic.
     SetLogic {
         /// The bridge.
         bridge: String,
-        /// Its logic from now on.
+        /// The new logic.
         logic: LogicConfig,
     },
     /// Adds a port to a bridge.
@@ -37,13 +37,13 @@ pub enum Edit {
         /// The port.
         port: Box<PortConfig>,
     },
-    /// Changes what all ports have.
+    /// Changes a port's settings.
     SetPort {
         /// The bridge.
         bridge: String,
         /// The port.
         port: String,
-        /// What changes.
+        /// The change.
         change: PortChange,
     },
     /// Removes a port.
@@ -53,57 +53,57 @@ pub enum Edit {
         /// The port.
         port: String,
     },
-    /// Puts a station at a port for good, wherever it was before.
+    /// Adds a static station; replaces an entry at another port.
     AddStation {
         /// The bridge.
         bridge: String,
         /// The station.
         station: StationConfig,
     },
-    /// Copies what passes at ports to another.
+    /// Adds a mirror.
     AddMirror {
         /// The bridge.
         bridge: String,
         /// The mirror.
         mirror: Mirror,
     },
-    /// Copies no more.
+    /// Removes a mirror.
     RemoveMirror {
         /// The bridge.
         bridge: String,
-        /// The mirror.
+        /// The mirror's name.
         name: String,
     },
-    /// Forgets a static station.
+    /// Removes a static station.
     RemoveStation {
         /// The bridge.
         bridge: String,
         /// Its address.
         mac: MacAddr,
-        /// Its VLAN, 0 for none.
+        /// Its VLAN; 0 for none.
         vlan: u16,
     },
-    /// Switches sFlow export on, or changes it.
+    /// Enables sFlow export, or changes its settings.
     SetSflow(SflowChange),
-    /// Switches sFlow export off.
+    /// Disables sFlow export.
     RemoveSflow,
 }
 
-/// What `port set` changes; what is `None` stays.
+/// Fields that `port set` changes; `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortChange {
-    /// Whether traffic may pass.
+    /// Administrative state; true is up.
     pub admin_up: Option<bool>,
     /// Largest packet.
     pub mtu: Option<u32>,
     /// VLAN membership.
     pub vlan: Option<VlanMode>,
-    /// Protections by their keys in the file.
+    /// Protections, by their keys in the file.
     pub protection: BTreeMap<String, String>,
 }
 
 impl Edit {
-    /// Makes the change. On a refusal the configuration may be half changed: work on a copy.
+    /// Applies the change. After an error, `config` may be partly changed: pass a copy.
     pub fn apply(self, config: &mut Config) -> Result<(), Refusal> {
         match self {
             Edit::AddBridge(bridge) => add_bridge(config, bridge),
@@ -177,7 +177,7 @@ fn find_port<'a>(config: &'a mut Config, bridge: &str, name: &str) -> Result<&'a
     found.ok_or_else(|| Refusal::NoPort { bridge: bridge.into(), port: name.into() })
 }
 
-/// Whether there is such a logic with such parameters.
+/// Checks that the logic exists and accepts the parameters.
 fn check_logic(logic: &LogicConfig) -> Result<(), Refusal> {
     Ok(logics::build(&logic.name, &logic.params).map(drop)?)
 }
@@ -213,12 +213,13 @@ fn add_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<(), R
         port: name.clone(),
         message: fault.message,
     })?;
-    if let Some(what) = check::exclusive(&port.spec, &name) {
+    if let Some(resource) = check::exclusive(&port.spec, &name) {
         for there in &config.bridges {
-            let has = |p: &&PortConfig| check::exclusive(&p.spec, &p.settings.name).as_ref() == Some(&what);
+            let has =
+                |p: &&PortConfig| check::exclusive(&p.spec, &p.settings.name).as_ref() == Some(&resource);
             if let Some(other) = there.ports.iter().find(has) {
                 let (bridge, port) = (there.name.clone(), other.settings.name.clone());
-                return Err(Refusal::Shared { bridge, port, what: what.0 });
+                return Err(Refusal::Shared { bridge, port, resource: resource.0 });
             }
         }
     }
@@ -262,18 +263,18 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_twice_is_refused() {
+    fn duplicates_are_refused() {
         let config = bridge();
         let again = Edit::AddBridge(BridgeConfig::new("br0"));
         assert!(refused(&config, again).contains("bridge \"br0\" already exists"));
         let again = Edit::AddPort { bridge: "br0".into(), port: memif("a", "1") };
-        assert!(refused(&config, again).contains("port \"a\" already exists"));
+        assert!(refused(&config, again).contains("already has a port \"a\""));
         let shared = Edit::AddPort { bridge: "br0".into(), port: memif("b", "0") };
         assert!(refused(&config, shared).contains("two ports cannot share it"));
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_objects_are_named() {
         let config = bridge();
         for edit in [
             Edit::RemoveBridge("br1".into()),
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_is_where_it_was_put_last_and_goes_with_its_port() {
+    fn a_station_moves_to_the_port_added_last_and_is_removed_with_it() {
         let mut config = bridge();
         Edit::AddPort { bridge: "br0".into(), port: memif("b", "1") }.apply(&mut config).unwrap();
         for port in ["a", "b"] {
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_port_has_one_mtu() {
+    fn setting_the_mtu_of_a_tap_port_sets_both_ends() {
         let mut config = bridge();
         let tap = options::from_text("tap", &Default::default()).unwrap();
         let port = Box::new(PortConfig::new(fabric::PortSettings::new("t"), tap));

@@ -1,8 +1,8 @@
-//! What happens in the switch, for whoever listens.
+//! Events of the switch, streamed to listeners.
 //!
-//! Nobody is waited for: each listener has room for 4,096 events, and one that falls behind is told how many it
-//! missed. Stations come and go on workers, which leave what they see in a queue of each MAC table; it is emptied
-//! `BEAT` after `BEAT` while anybody listens.
+//! The switch never waits for a listener: each has a queue of 4,096 events, and a listener that falls behind receives
+//! the number of lost events. Workers put the events of stations into a queue of the MAC table, which is drained at
+//! each `TICK` while there are listeners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::reconcile::{Action, Outcome};
 use crate::state::{Bridge, State};
 use crate::stuck::Stuck;
 
-/// Events that a listener may be behind.
-const ROOM: usize = 4096;
+/// Capacity of a listener's queue.
+const QUEUE: usize = 4096;
 
-/// How often stations' events are collected.
-const BEAT: Duration = Duration::from_millis(100);
+/// Interval at which the events of stations are collected.
+const TICK: Duration = Duration::from_millis(100);
 
-/// Beats between two looks for violations of port security: a port has at most one event for each reason in this time.
-const LOOKS: u32 = 10;
+/// Ticks between two checks for violations of port security: a port has at most one event per reason in this time.
+const VIOLATION_TICKS: u32 = 10;
 
-/// The kinds of events, as in their `kind`.
+/// The kinds of events.
 pub const KINDS: &[&str] = &[
     "port-up",
     "port-down",
@@ -51,72 +51,72 @@ pub const KINDS: &[&str] = &[
     "lost",
 ];
 
-/// Where events are told.
+/// The source of events.
 pub struct Events {
     sender: broadcast::Sender<Event>,
-    /// Somebody began to listen.
-    came: Notify,
+    /// Notified of each new listener.
+    new_listener: Notify,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { sender: broadcast::Sender::new(ROOM), came: Notify::new() }
+        Self { sender: broadcast::Sender::new(QUEUE), new_listener: Notify::new() }
     }
 }
 
-/// Nanoseconds since 1970.
+/// Returns nanoseconds since 1970-01-01 00:00 UTC.
 pub(crate) fn nanoseconds(at: SystemTime) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// An event of now.
+/// Creates an event with the current time.
 fn event(kind: &str) -> Event {
     Event { at_unix_nanoseconds: nanoseconds(SystemTime::now()), kind: kind.into(), ..Event::default() }
 }
 
-/// An event of now about an object.
+/// Creates an event about an object with the current time.
 fn about(object: &Object, kind: &str) -> Event {
     let (bridge, port) = (object.bridge().unwrap_or_default().into(), port_of(object));
     Event { bridge, port, object: object.to_string(), ..event(kind) }
 }
 
-/// The event of something that was done, or could not be done.
+/// Creates the event of a change that was made or failed.
 fn outcome_event(outcome: &Outcome) -> Event {
     let Outcome { object, action, trouble } = outcome;
     let (reason, action) = (trouble.clone().unwrap_or_default(), action.name().into());
     Event { reason, action, ..about(object, "config") }
 }
 
-/// Events were lost.
+/// Creates the event for `count` lost events.
 pub fn lost(count: u64) -> Event {
     Event { lost: count, ..event("lost") }
 }
 
 impl Events {
-    /// Listens from now on.
+    /// Adds a listener, which receives all events from now on.
     pub fn listen(&self) -> broadcast::Receiver<Event> {
         let listener = self.sender.subscribe();
-        self.came.notify_one();
+        self.new_listener.notify_one();
         listener
     }
 
-    fn tell(&self, event: Event) {
-        // Without listeners there is nobody to tell.
+    fn send(&self, event: Event) {
+        // An error means that there are no listeners.
         let _ = self.sender.send(event);
     }
 
-    /// A port went up or down.
+    /// Reports that a port went up or down.
     pub fn link(&self, change: &LinkChange, reason: String) {
         let kind = if change.up { "port-up" } else { "port-down" };
         let (bridge, port) = (change.bridge.clone(), change.port.clone());
-        self.tell(Event { bridge, port, reason, ..event(kind) });
+        self.send(Event { bridge, port, reason, ..event(kind) });
     }
 
-    /// A client cost its port a fault, or reached a limit.
+    /// Reports that a client caused a fault or reached a limit.
     pub fn fault(&self, bridge: String, port: String, summary: Summary) {
         let last = summary.last;
-        self.tell(Event {
+        self.send(Event {
             bridge,
             port,
             at_unix_nanoseconds: nanoseconds(last.at),
@@ -128,29 +128,30 @@ impl Events {
         });
     }
 
-    /// A module does not return from a batch, or has returned.
+    /// Reports that a module does not return from a batch, or has returned.
     pub fn stuck(&self, stuck: &Stuck, returned: bool) {
         let kind = if returned { "logic-resumed" } else { "logic-stuck" };
         let proto = StuckModule::from(stuck);
         let reason = if returned { proto.returned() } else { proto.text() };
-        self.tell(Event { bridge: stuck.bridge.clone(), reason, ..event(kind) });
+        self.send(Event { bridge: stuck.bridge.clone(), reason, ..event(kind) });
     }
 
-    /// Changes of links were lost: they came faster than they could be told.
+    /// Reports link changes that were lost because they came faster than they could be reported.
     pub fn links_lost(&self, count: u64) {
-        self.tell(lost(count));
+        self.send(lost(count));
     }
 
-    /// An operator changed the configuration.
+    /// Reports changes of the configuration.
     pub fn changes(&self, author: &Author, differences: &[Difference], outcomes: &[Outcome]) {
-        let mut untold: Vec<_> = differences.iter().collect();
+        let mut unreported: Vec<_> = differences.iter().collect();
         for outcome in outcomes {
-            let at = untold.iter().position(|difference| difference.object == outcome.object);
-            let keys = at.map(|at| key_changes(&untold.remove(at).keys)).unwrap_or_default();
-            self.tell(Event { by: author.to_string(), changes: keys, ..outcome_event(outcome) });
+            let at = unreported.iter().position(|difference| difference.object == outcome.object);
+            let keys = at.map(|at| key_changes(&unreported.remove(at).keys)).unwrap_or_default();
+            self.send(Event { by: author.to_string(), changes: keys, ..outcome_event(outcome) });
         }
-        // The daemon's own settings change when it starts again.
-        for Difference { object, kind, keys } in untold.into_iter().filter(|d| d.object != Object::Daemon) {
+        // The daemon's own settings take effect only after a restart.
+        for Difference { object, kind, keys } in unreported.into_iter().filter(|d| d.object != Object::Daemon)
+        {
             let action = match kind {
                 Kind::Added => Action::Add,
                 Kind::Removed => Action::Remove,
@@ -158,18 +159,18 @@ impl Events {
             };
             let outcome = Outcome { object: object.clone(), action, trouble: None };
             let (by, changes) = (author.to_string(), key_changes(keys));
-            self.tell(Event { by, changes, ..outcome_event(&outcome) });
+            self.send(Event { by, changes, ..outcome_event(&outcome) });
         }
     }
 
-    /// The daemon tried again what had failed.
+    /// Reports the results of retries by the daemon.
     pub fn retries(&self, outcomes: &[Outcome]) {
-        outcomes.iter().for_each(|outcome| self.tell(outcome_event(outcome)));
+        outcomes.iter().for_each(|outcome| self.send(outcome_event(outcome)));
     }
 
-    /// An operator had something done that is no configuration.
+    /// Reports a change of state that is not configuration, made by an operator.
     pub fn command(&self, author: &Author, object: &Object, action: &str, changes: &[KeyChange]) {
-        self.tell(Event {
+        self.send(Event {
             by: author.to_string(),
             action: action.into(),
             changes: key_changes(changes),
@@ -177,42 +178,42 @@ impl Events {
         });
     }
 
-    /// Collects what workers leave while anybody listens, for ever: stations' events at each beat, violations of port
-    /// security now and then.
+    /// Collects the events of workers while there are listeners: events of stations at each tick, violations of port
+    /// security at every tenth tick. Never returns.
     pub async fn collect(self: Arc<Self>, desired: Arc<Desired>) {
         let mut watched = false;
-        let mut beats = 0;
-        let mut beat = tokio::time::interval(BEAT);
-        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = 0;
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let fresh = !watched;
             if fresh {
-                self.somebody().await;
-                beats = 0;
+                self.wait_for_listener().await;
+                ticks = 0;
             }
-            beat.tick().await;
+            interval.tick().await;
             watched = self.sender.receiver_count() > 0;
-            let look = beats == 0;
-            beats = (beats + 1) % LOOKS;
+            let check_violations = ticks == 0;
+            ticks = (ticks + 1) % VIOLATION_TICKS;
             let (this, desired) = (self.clone(), desired.clone());
-            let told = move || {
+            let collect = move || {
                 this.stations(desired.state(), watched);
-                if look {
+                if check_violations {
                     this.violations(desired.state(), fresh);
                 }
             };
-            let _ = tokio::task::spawn_blocking(told).await;
+            let _ = tokio::task::spawn_blocking(collect).await;
         }
     }
 
-    /// Waits until somebody listens.
-    async fn somebody(&self) {
+    /// Waits until there is a listener.
+    async fn wait_for_listener(&self) {
         while self.sender.receiver_count() == 0 {
-            self.came.notified().await;
+            self.new_listener.notified().await;
         }
     }
 
-    /// Tells what happened to stations, and whether to go on noting it.
+    /// Reports the events of stations. `watch`: the MAC tables continue to record them.
     fn stations(&self, state: &State, watch: bool) {
         for (name, bridge) in state.bridges().iter() {
             let Some(table) = bridge.logic.views().stations else { continue };
@@ -222,32 +223,32 @@ impl Events {
                 continue;
             }
             let ports = names(bridge);
-            for happened in events {
-                let kind = match happened.change {
+            for station in events {
+                let kind = match station.change {
                     FdbChange::Learned => "fdb-learned",
                     FdbChange::Moved => "fdb-moved",
                     FdbChange::Evicted => "fdb-evicted",
                     FdbChange::Expired => "fdb-expired",
                     FdbChange::AtLimit => "fdb-limit",
                 };
-                self.tell(Event {
+                self.send(Event {
                     bridge: name.clone(),
-                    port: ports.get(&happened.port).map(|port| (*port).to_owned()).unwrap_or_default(),
-                    mac: happened.key.mac().to_string(),
-                    vlan: happened.key.vid().into(),
+                    port: ports.get(&station.port).map(|port| (*port).to_owned()).unwrap_or_default(),
+                    mac: station.key.mac().to_string(),
+                    vlan: station.key.vid().into(),
                     ..event(kind)
                 });
             }
             if missed > 0 {
-                self.tell(Event { bridge: name.clone(), ..lost(missed) });
+                self.send(Event { bridge: name.clone(), ..lost(missed) });
             }
         }
     }
 }
 
 impl Events {
-    /// Tells which packets port security has dropped, at most one of each port and reason since the last call. `stale`
-    /// ones, from before anybody listened, are discarded.
+    /// Reports packets dropped by port security, at most one for each port and reason since the last call. If `stale`,
+    /// discards them: they were dropped before there was a listener.
     fn violations(&self, state: &State, stale: bool) {
         for (name, bridge) in state.bridges().iter() {
             let Ok(found) = state.switch().take_violations(bridge.id) else { continue };
@@ -258,7 +259,7 @@ impl Events {
             for (port, Violation { reason, mac, vid }) in found {
                 let counters = state.switch().counters(PortRef { bridge: bridge.id, port });
                 let dropped = |queue: &QueueSnapshot| queue.drops.get(reason as usize).copied().unwrap_or(0);
-                self.tell(Event {
+                self.send(Event {
                     bridge: name.clone(),
                     port: ports.get(&port).map(|port| (*port).to_owned()).unwrap_or_default(),
                     reason: reason.name().into(),

@@ -1,7 +1,7 @@
-//! Reads a configuration from TOML, and writes it.
+//! Reads and writes configurations as TOML.
 //!
-//! One pass reports every mistake with its line and column, its bridge and port, and the value expected. A file with a
-//! mistake yields no configuration at all, so no file is applied in part.
+//! One pass reports every mistake with line and column, bridge and port, and the value expected. A file with a mistake
+//! yields no configuration, so files are never applied in part.
 
 mod bridge;
 mod edit;
@@ -35,7 +35,7 @@ use section::Section;
 /// Thoroughness of the search for mistakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// Keys and values only. Nothing that they name (directories, CPUs, users, modules) has to exist.
+    /// Only keys and values. The directories, CPUs, users and modules that they name need not exist.
     Form,
     /// Also the directories, CPUs, users and modules that the text names.
     Text,
@@ -48,24 +48,24 @@ pub enum Depth {
 pub struct Parsed {
     /// The configuration.
     pub config: Config,
-    /// Things to know about a text that is taken as it is: former names, patch ports without a peer.
+    /// Notes on a text that is accepted: former names, patch ports without a peer.
     pub notes: Vec<Problem>,
 }
 
 impl Parsed {
-    /// The notes as lines for people; `path` is the file's.
+    /// Formats the notes as lines; `path` is the path of the file.
     pub fn note_lines(&self, path: &Path) -> Vec<String> {
         self.notes.iter().map(|note| note.line(path)).collect()
     }
 }
 
-/// Reads the file at `path`, at [`Depth::Machine`], for a daemon whose control socket is the file's unless it is
-/// `socket`.
+/// Reads the file at `path`, at [`Depth::Machine`]. `socket` is the control socket of its daemon; `None` means the one
+/// in the file.
 pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Parsed, FileError> {
     parse_for(&text_of(path)?, path, Depth::Machine, socket)
 }
 
-/// The text of the file at `path`.
+/// Returns the text of the file at `path`.
 pub fn text_of(path: &Path) -> Result<String, FileError> {
     std::fs::read_to_string(path).map_err(|error| {
         let message = format!("cannot read the file: {error}");
@@ -74,12 +74,12 @@ pub fn text_of(path: &Path) -> Result<String, FileError> {
     })
 }
 
-/// Reads a configuration from `text`; messages name `path`.
+/// Parses a configuration from `text`. Messages refer to `path`.
 pub fn parse(text: &str, path: &Path, depth: Depth) -> Result<Config, FileError> {
     parse_for(text, path, depth, None).map(|parsed| parsed.config)
 }
 
-/// Like [`parse`], with notes, for a daemon whose control socket is `socket` instead of the text's.
+/// Like [`parse`], with notes. `socket` is the control socket of the daemon; `None` means the one in the text.
 pub fn parse_for(text: &str, path: &Path, depth: Depth, socket: Option<&Path>) -> Result<Parsed, FileError> {
     let mut report = Report::new(text);
     let config = parse_reporting(text, depth, socket, &mut report);
@@ -93,7 +93,7 @@ pub fn parse_for(text: &str, path: &Path, depth: Depth, socket: Option<&Path>) -
 fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut Report<'_>) -> Config {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // The part that can be recovered from a broken text would cause mistakes of its own.
+        // The recovered part of an invalid text would cause further, misleading mistakes.
         for error in errors {
             let span = error.span().unwrap_or_default();
             report.add(&span, &Context::default(), syntax::explain(text, &span, error.message()));
@@ -102,7 +102,7 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
     }
     let root = Section { table: root.get_ref(), span: 0..0, context: Context::default() };
     root.only(&["daemon", "bridge", "sflow"], report);
-    // A socket that the command line overrides is not used.
+    // A socket that the command line overrides is not checked.
     let daemon = daemon(&root, depth, socket.is_none(), report);
     let sflow = sflow::read(&root, report);
     let ours = match depth {
@@ -122,7 +122,7 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
     config
 }
 
-/// `[daemon]`: the daemon's own settings. `binds`: the daemon makes the socket that they name.
+/// Reads `[daemon]`. `binds`: whether the daemon binds the socket in this section.
 fn daemon(root: &Section<'_>, depth: Depth, binds: bool, report: &mut Report<'_>) -> DaemonConfig {
     let mut config = DaemonConfig::default();
     let Some((table, span)) = root.table("daemon", "a table that begins with `[daemon]`", report) else {
@@ -159,7 +159,7 @@ fn daemon(root: &Section<'_>, depth: Depth, binds: bool, report: &mut Report<'_>
     if depth > Depth::Form
         && let Err(error) = config.access()
     {
-        // The sentence begins with the key that it is about.
+        // The message begins with its key.
         let key = error.0.split(':').next().unwrap_or_default();
         report.add(&section.span_of(key), &section.context, format!("`[daemon]`: {error}"));
     }

@@ -1,8 +1,8 @@
-//! The keys of the configuration file, and the reference that is made of them.
+//! The keys of the configuration file, and the reference generated from them.
 //!
-//! What a port type reads comes from its option struct, by schema; the keys that all bridges and ports have are listed
-//! here, where the reader ([`crate::file`]) takes their names from. So docs/configuration.md cannot miss one: a test
-//! compares it with [`reference()`].
+//! The keys of a port type come from the schema of its option struct. All other keys are listed here, and the parser
+//! ([`crate::file`]) takes their names from these lists. So docs/configuration.md is complete: a test compares it with
+//! [`reference()`].
 
 use std::fmt::Write;
 
@@ -10,16 +10,16 @@ use ports::Spec;
 use schemars::Schema;
 use serde_json::Value;
 
-/// A key that is not a port type's own.
+/// A key that is not specific to a port type.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// Which values it takes.
+    /// The values that it takes.
     pub value: &'static str,
-    /// What holds when it is not there; empty when it must be.
+    /// Its default; empty if the key is required.
     pub default: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub help: &'static str,
 }
 
@@ -29,12 +29,12 @@ const fn key(name: &'static str, value: &'static str, default: &'static str, hel
 
 /// `[daemon]`.
 pub const DAEMON: &[Key] = &[
-    key("workers", "CPU list, `0,2-3`", "one worker, not pinned", "A worker on each of these CPUs."),
+    key("workers", "CPU list, `0,2-3`", "one worker, not pinned", "CPUs with a worker each."),
     key(
         "poll",
         "boolean",
         "`false`",
-        "Workers never sleep: the lowest latency, for all of their CPUs' time.",
+        "Workers never sleep: lowest latency, at the cost of the whole time of their CPUs.",
     ),
     key("socket", "path", "`/run/mswitch/mswitch.sock`", "The control socket."),
     key("owner", "user, by name or number", "not set", "User that owns the control socket."),
@@ -44,7 +44,7 @@ pub const DAEMON: &[Key] = &[
         "metrics",
         "`ADDRESS:PORT`, or a port of 127.0.0.1",
         "not served",
-        "Where metrics are served to Prometheus, over HTTP at `/metrics`.",
+        "Address at which metrics are served to Prometheus, over HTTP at `/metrics`.",
     ),
 ];
 
@@ -54,17 +54,22 @@ pub const SFLOW: &[Key] = &[
         "collectors",
         "list of `ADDRESS` or `ADDRESS:PORT`, `[ADDRESS]:PORT` for IPv6",
         "",
-        "Who is sent sFlow datagrams; the port is 6343 unless it is named.",
+        "Receivers of sFlow datagrams; the default port is 6343.",
     ),
     key(
         "agent",
         "IP address, `auto`",
         "`auto`",
-        "What collectors know this switch by; `auto`: the address that datagrams go out from.",
+        "IP address that identifies this switch to collectors; `auto`: the source address of the datagrams.",
     ),
-    key("sampling", "1 to 1000000000", "`1000`", "One packet in so many is sampled, at random."),
-    key("polling", "0 to 86400", "`20`", "Seconds between samples of ports' counters; 0: none are sent."),
-    key("header", "14 to 512", "`128`", "Bytes of a packet that its sample holds, at most."),
+    key(
+        "sampling",
+        "1 to 1000000000",
+        "`1000`",
+        "Sampling rate: one packet in this many is sampled, at random.",
+    ),
+    key("polling", "0 to 86400", "`20`", "Seconds between counter samples; 0: none."),
+    key("header", "14 to 512", "`128`", "Maximum number of bytes of a packet in its sample."),
 ];
 
 /// `[[bridge]]`.
@@ -74,66 +79,66 @@ pub const BRIDGE: &[Key] = &[
         "logic",
         "a logic's name",
         "`learning`",
-        "What decides where packets go; `mswitch logic list` shows which there are.",
+        "Logic that decides where packets go; `mswitch logic list` lists the available ones.",
     ),
     key("params", "table of single values", "none", "The logic's parameters, such as `{ ageing = 60 }`."),
     key("port", "tables `[[bridge.port]]`", "none", "Its ports."),
     key("station", "tables `[[bridge.station]]`", "none", "Static entries of its MAC table."),
-    key("mirror", "tables `[[bridge.mirror]]`", "none", "Copies of what passes at its ports."),
+    key("mirror", "tables `[[bridge.mirror]]`", "none", "Its mirrors: copies of the traffic of its ports."),
 ];
 
 /// `[[bridge.port]]`, without the type's own.
 pub const PORT: &[Key] = &[
     key("name", "1 to 64 letters, digits, `.`, `_`, `-`", "", "The port's name, unique in its bridge."),
-    key("type", "a port type", "", "What plugs in. The type's own keys stand beside these."),
-    key("admin", "`up`, `down`", "`up`", "Whether traffic may pass at all."),
+    key("type", "a port type", "", "The type. Its own keys are listed below."),
+    key("admin", "`up`, `down`", "`up`", "Administrative state; `down` drops all traffic."),
     key(
         "mtu",
         "68 to 65521, or 0",
         "`0`",
-        "Largest packet towards the client in bytes, without Ethernet header; 0: what the type allows.",
+        "Largest packet to the client in bytes, without Ethernet header; 0: the maximum of the type.",
     ),
     key(
         "vlan",
         "`transparent`, `access:10`, `trunk:10,20-29`, `trunk:all,native:1`",
         "`transparent`",
-        "The VLANs that it is a member of (IEEE 802.1Q).",
+        "Its VLAN membership (IEEE 802.1Q).",
     ),
     key(
         "isolated",
         "boolean",
         "`false`",
-        "Its packets never go to another isolated port (docs/protection.md).",
+        "Isolated ports exchange no packets with each other (docs/protection.md).",
     ),
     key(
         "police",
         "`100Mbit burst 64KiB`, `1000pps`, `off`",
         "`off`",
-        "The rate that packets from it are held to.",
+        "Rate limit for packets from its client.",
     ),
-    key("storm-broadcast", "a rate as for `police`", "`off`", "The same for its broadcasts."),
-    key("storm-multicast", "a rate as for `police`", "`off`", "The same for its multicasts."),
+    key("storm-broadcast", "a rate as for `police`", "`off`", "Rate limit for broadcasts from its client."),
+    key("storm-multicast", "a rate as for `police`", "`off`", "Rate limit for multicasts from its client."),
     key(
         "storm-unknown",
         "a rate as for `police`",
         "`off`",
-        "The same for packets to stations that are not known.",
+        "Rate limit for packets from its client to unknown stations.",
     ),
-    key("max-stations", "1 to 8192, `off`", "`off`", "Stations that may be behind it at once."),
-    key("stations", "list of MAC addresses", "any", "The only stations that may speak there."),
-    key("sticky", "boolean", "`false`", "Stations learned there neither age nor move."),
+    key("max-stations", "1 to 8192, `off`", "`off`", "Maximum number of stations behind it."),
+    key("stations", "list of MAC addresses", "any", "Allowed source MAC addresses."),
+    key("sticky", "boolean", "`false`", "Stations learned at the port neither age nor move."),
     key(
         "sources",
         "list of addresses, `10.0.0.5`, `fe80::/64@52:54:00:12:34:56`",
         "any",
-        "The only addresses that packets from it may come from, in ARP and neighbour discovery too.",
+        "Allowed source IP addresses, also in ARP and neighbour discovery.",
     ),
 ];
 
 /// `[[bridge.station]]`.
 pub const STATION: &[Key] = &[
-    key("mac", "MAC address", "", "The station's address; it neither ages nor moves."),
-    key("port", "a port's name", "", "The port that it is behind."),
+    key("mac", "MAC address", "", "The station's address. The entry neither ages nor moves."),
+    key("port", "a port's name", "", "The port behind which it is."),
     key("vlan", "0 to 4094", "`0`", "Its VLAN; 0: none."),
 ];
 
@@ -141,23 +146,33 @@ pub const STATION: &[Key] = &[
 pub const MIRROR: &[Key] = &[
     key("name", "1 to 64 letters, digits, `.`, `_`, `-`", "", "The mirror's name, unique in its bridge."),
     key("from", "list of ports", "all but `to`", "The ports whose packets are copied."),
-    key("direction", "`both`, `in`, `out`", "`both`", "Those that come in at them, that go out, or both."),
-    key("to", "a port's name", "", "The port that gets the copies, and nothing else unless they are tagged."),
-    key("vlan", "1 to 4094", "no tag", "The VLAN tag that copies get (RSPAN)."),
+    key(
+        "direction",
+        "`both`, `in`, `out`",
+        "`both`",
+        "Copied packets: received by the ports (`in`), sent by them (`out`), or both.",
+    ),
+    key(
+        "to",
+        "a port's name",
+        "",
+        "The port that receives the copies. Without `vlan`, it carries no other traffic.",
+    ),
+    key("vlan", "1 to 4094", "no tag", "The VLAN tag of the copies (RSPAN)."),
 ];
 
-/// The names of some keys.
+/// Returns the names of keys.
 pub fn names(keys: &[Key]) -> Vec<&'static str> {
     keys.iter().map(|key| key.name).collect()
 }
 
-/// The reference of every key, in Markdown.
+/// Returns the reference of all keys in Markdown.
 pub fn reference() -> String {
     let mut text = String::from(
         "# Configuration reference\n\n\
-         Made from the program; `mswitch config reference` prints it. `mswitch config check FILE` prints every mistake in a\n\
-         file, with line and column, and otherwise the number of bridges and ports; it needs no daemon. A key without a\n\
-         default is required. Flags of the command line have the names of the keys: `mtu = 1500` is `--mtu 1500`.\n",
+         Output of `mswitch config reference`. `mswitch config check FILE` prints every mistake in a file, with line and\n\
+         column, or else the number of bridges and ports; it needs no daemon. Keys without a default are required. Flags of\n\
+         the command line are named after the keys: `mtu = 1500` is `--mtu 1500`.\n",
     );
     for (header, keys) in [
         ("[daemon]", DAEMON),
@@ -190,11 +205,11 @@ fn row(text: &mut String, name: &str, value: &str, default: &str, help: &str) {
     let _ = writeln!(text, "| `{name}` | {value} | {default} | {} |", help.replace('\n', " "));
 }
 
-/// The properties of an option struct.
+/// Appends a row for each property of an option struct.
 fn options(text: &mut String, schema: &Schema) {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, property) in properties.into_iter().flatten() {
-        // What all ports have is told with them.
+        // Keys of all ports are listed once.
         if PORT.iter().any(|key| key.name == name) {
             continue;
         }
@@ -211,7 +226,7 @@ fn options(text: &mut String, schema: &Schema) {
     }
 }
 
-/// The values of a property, in words.
+/// Returns the values of a property, in words.
 fn kind(schema: &Schema, property: &Value) -> String {
     if let Some(name) = property.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
     {
@@ -239,16 +254,16 @@ fn kind(schema: &Schema, property: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// `make docs` brings the file up to date.
+    /// `make docs` updates the file.
     #[test]
-    fn the_reference_in_the_docs_is_this_one() {
+    fn docs_configuration_md_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
-        let there = std::fs::read_to_string(path).unwrap_or_default();
-        assert_eq!(there, reference(), "docs/configuration.md is out of date; `make docs` makes it anew");
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(found, reference(), "docs/configuration.md is out of date; run `make docs`");
     }
 
     #[test]
-    fn every_key_of_every_type_is_there() {
+    fn reference_has_every_key_of_every_type() {
         let text = reference();
         for name in Spec::TYPES {
             for key in crate::options::known(name).unwrap() {

@@ -1,26 +1,27 @@
-//! The daemon around the switch: what it is configured with, and how it is told what to do.
+//! The daemon around the switch: its configuration and its control interface.
 //!
-//! The rooms, from the outside in:
+//! The modules, from the outside in:
 //!
-//! - [`daemon`] starts and stops everything, on [`limits`] of the process and on the control [`socket`],
-//!   and [`notify`] tells the service manager;
-//! - [`server`] answers the calls of [`proto`] (gRPC), [`client`] makes them, [`convert`] turns what the switch
-//!   reports into replies;
-//! - [`desired`] holds the configuration that is wanted, [`edit`] changes it, [`diff`] compares;
-//! - [`reconcile`] makes what runs, [`state`], match it; [`refusal`] says why not;
-//! - [`events`] tells what happens, and [`author`] by whose order;
-//! - [`model`] says what a configuration is, [`file`](mod@file) reads it from TOML with the position of every mistake,
-//!   [`keys`] lists what can stand in it,
-//!   [`check`] looks for mistakes that only the machine can tell (no such directory, socket in use);
-//! - [`capture`](mod@capture) hands packets from the workers to whoever asked to see them, [`sflow`] samples of them to
-//!   collectors; both read what workers write to `pages`;
-//! - [`stuck`] names modules that do not return;
-//! - `overfull` warns of ports that reached their share of a MAC table;
-//! - [`metrics`] serves the counters to Prometheus, [`drops`] explains those of dropped packets;
-//! - [`options`] reads a port type's own options, [`protection`] what a port is protected against, [`vlan`], [`rate`]
-//!   and [`cpulist`] the little grammars, [`suggest`] words what would have been right.
+//! - [`daemon`] starts and stops everything: it raises the [`limits`] of the process, binds the control [`socket`] and
+//!   sends the service manager notifications ([`notify`]);
+//! - [`server`] answers the gRPC calls of [`proto`], [`client`] makes them, [`convert`] builds the replies from the
+//!   state of the switch;
+//! - [`desired`] holds the desired configuration, [`edit`] changes it, [`diff`] compares configurations;
+//! - [`reconcile`] makes the running [`state`] match it; [`refusal`] holds the reasons for refusing a request;
+//! - [`events`] streams events, [`author`] identifies the author of a change;
+//! - [`model`] defines the configuration, [`file`](mod@file) reads it from TOML and reports the position of every
+//!   mistake, [`keys`] lists its keys, [`check`] finds mistakes that depend on the machine (a missing directory, a
+//!   socket in use);
+//! - [`capture`](mod@capture) streams packets from the workers to clients, [`sflow`] sends samples to collectors; both
+//!   read from a `double_buffer` that the workers write;
+//! - [`trace`](mod@trace) explains how a bridge handles a packet;
+//! - [`stuck`] finds modules that do not return;
+//! - `share_warnings` warns of ports that reached their share of a MAC table;
+//! - [`metrics`] serves the counters to Prometheus, [`drops`] explains the reasons for drops;
+//! - [`options`] reads the options of port types, [`protection`] the protections of a port; [`vlan`], [`rate`] and
+//!   [`cpulist`] parse small grammars, [`suggest`] words suggestions for misspelled names.
 //!
-//! The file and the command line meet in the same functions, so that the same mistake is answered in the same words.
+//! The configuration file and the command line share these functions, so the same mistake gets the same message.
 
 pub mod author;
 pub mod capture;
@@ -32,6 +33,7 @@ pub mod daemon;
 pub mod desired;
 pub mod diff;
 pub mod direction;
+mod double_buffer;
 pub mod drops;
 pub mod edit;
 pub mod events;
@@ -46,8 +48,6 @@ pub mod mirror;
 pub mod model;
 pub mod notify;
 pub mod options;
-mod overfull;
-mod pages;
 pub mod protection;
 pub mod proto;
 pub mod rate;
@@ -55,6 +55,7 @@ pub mod reconcile;
 pub mod refusal;
 pub mod server;
 pub mod sflow;
+mod share_warnings;
 pub mod socket;
 pub mod state;
 pub mod stuck;

@@ -1,15 +1,15 @@
-//! How many files the daemon may have open: each client costs some, and the usual limit of 1,024 is soon reached.
+//! The limit of open files (`RLIMIT_NOFILE`): each client needs several, and the usual limit of 1,024 is low.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that the daemon itself has open: sockets, epolls, eventfds, logs; generously.
+/// Files that the daemon itself has open: sockets, epolls, eventfds, logs. A generous estimate.
 const BASE: u64 = 64;
 
-/// Files of a port with one client of one queue pair: listening socket (of vhost-user ports, twice), connection, two
-/// regions and two eventfds (memif) or four eventfds (vhost-user), and room for a client that reconnects.
+/// Files of a port with one client and one queue pair: listening socket (two for vhost-user), connection, two regions
+/// and two eventfds (memif) or four eventfds (vhost-user), with a reserve for a client that reconnects.
 const PER_PORT: u64 = 8;
 
-/// More ports than files.
+/// The limit of open files is too low for the number of ports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{ports} ports need about {needed} open files and the limit is {limit}; raise it: `LimitNOFILE={needed}` in the \
@@ -21,17 +21,17 @@ pub struct LimitError {
     limit: u64,
 }
 
-/// Raises RLIMIT_NOFILE as far as allowed, further than the hard limit only when `ports` ports need it.
+/// Raises `RLIMIT_NOFILE` to the hard limit, and the hard limit itself only if `ports` ports need it.
 pub fn raise_for(ports: usize) -> Result<(), LimitError> {
     let ports = ports as u64;
     let needed = BASE + PER_PORT * ports;
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // Cannot fail: a soft limit may always be raised to the hard one. If it does, the check below says so.
+        // A soft limit may always be raised to the hard one. The check below would report a failure.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     if limit.maximum.is_some_and(|maximum| maximum < needed) {
-        // Only root may do this.
+        // This needs CAP_SYS_RESOURCE. The check below reports a failure.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: Some(needed) });
     }
     match getrlimit(Resource::Nofile).current {
@@ -45,14 +45,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_soft_limit_becomes_the_hard_one() {
+    fn soft_limit_is_raised_to_the_hard_limit() {
         raise_for(1).unwrap();
         let limit = getrlimit(Resource::Nofile);
         assert_eq!(limit.current, limit.maximum);
     }
 
     #[test]
-    fn a_limit_that_cannot_be_raised_is_named() {
+    fn limit_that_cannot_be_raised_is_reported() {
         let error = raise_for(1 << 50).unwrap_err().to_string();
         assert!(error.contains("ports need about"), "{error}");
         assert!(error.contains("LimitNOFILE="), "{error}");

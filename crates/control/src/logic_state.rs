@@ -1,4 +1,4 @@
-//! Logics as replies: those there are, and what the one of a bridge knows.
+//! Replies about logics: the available types, and the state of a bridge's logic.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -11,20 +11,20 @@ use crate::refusal::Refusal;
 use crate::state::Bridge;
 use crate::{logics, proto};
 
-/// The logic of this name, or all if it is empty.
+/// Describes the logic with this name, or all logics if the name is empty.
 pub(crate) fn types(name: &str) -> Result<proto::LogicTypes, Refusal> {
     if !name.is_empty() {
         let found = logics::describe(name)?;
         return Ok(proto::LogicTypes { logics: vec![described(found)] });
     }
-    let ours = logic::LIST.iter().map(|info| described(info.describe()));
-    let outside = logics::KINDS.iter().map(|kind| proto::LogicType {
+    let built_in = logic::LIST.iter().map(|info| described(info.describe()));
+    let modules = logics::KINDS.iter().map(|kind| proto::LogicType {
         name: format!("{}:FILE", kind.prefix),
         summary: kind.summary.into(),
         from_file: true,
         ..proto::LogicType::default()
     });
-    Ok(proto::LogicTypes { logics: ours.chain(outside).collect() })
+    Ok(proto::LogicTypes { logics: built_in.chain(modules).collect() })
 }
 
 fn described(logic: LogicDescription) -> proto::LogicType {
@@ -65,16 +65,16 @@ fn param(param: ParamDescription) -> proto::LogicParam {
     }
 }
 
-/// A logic, and the names of the ports that it knows by index; so its tables can be read without holding anybody up.
-pub(crate) struct Seen {
+/// A logic and the names of its ports, to read its tables without a lock on the bridges.
+pub(crate) struct LogicView {
     logic: Arc<dyn Logic>,
     ports: BTreeMap<PortIndex, String>,
-    /// Packets that it sent because of time and that went nowhere, if it is one that can.
+    /// Packets originated on a timer that were dropped; `None` if the logic has no timer.
     undelivered: Option<u64>,
 }
 
-impl Seen {
-    /// A bridge's.
+impl LogicView {
+    /// Creates a view of a bridge's logic.
     pub(crate) fn of(bridge: &Bridge, switch: &Switch) -> Self {
         let ports = bridge.ports.iter().map(|(name, port)| (port.at.port, name.clone())).collect();
         let originated = bridge.logic.period().and_then(|_| switch.originated(bridge.id).ok());
@@ -82,29 +82,30 @@ impl Seen {
         Self { logic: bridge.logic.clone(), ports, undelivered }
     }
 
-    /// One that is no bridge's.
+    /// Creates a view of a logic without a bridge.
     #[cfg(test)]
     pub(crate) fn alone(logic: Arc<dyn Logic>) -> Self {
         Self { logic, ports: BTreeMap::new(), undelivered: None }
     }
 
-    /// What it counts, beyond what happened to its stations, each name once: a scrape with one twice would be lost as a whole.
+    /// Returns its counters without the statistics of its MAC table. Names are unique: Prometheus rejects a whole
+    /// scrape with a duplicate.
     pub(crate) fn counters(&self) -> Vec<Counter> {
         let mut names = BTreeSet::new();
         let mut counters = self.logic.counters();
-        counters.extend(self.of_time());
+        counters.extend(self.undelivered());
         counters.retain(|counter| names.insert(counter.name.clone()));
         counters
     }
 
-    /// How full its tables are, each name once.
+    /// Returns the sizes of its tables, with unique names.
     pub(crate) fn table_sizes(&self) -> Vec<TableSize> {
         let (mut sizes, mut names) = (self.logic.table_sizes(), BTreeSet::new());
         sizes.retain(|size| names.insert(size.name.clone()));
         sizes
     }
 
-    /// Everything that it shows: one table, or up to `rows` of each.
+    /// Returns its state: one table or all of them, with up to `rows` rows each.
     pub(crate) fn show(
         &self,
         bridge: &str,
@@ -116,12 +117,12 @@ impl Seen {
             let names: Vec<_> = tables.iter().map(|table| table.name.clone()).collect();
             tables.retain(|table| table.name == wanted);
             if tables.is_empty() {
-                let those = match names.is_empty() {
-                    true => "it has none".into(),
-                    false => format!("its tables are: {}", names.join(", ")),
+                let known = match names.is_empty() {
+                    true => "it has no tables".into(),
+                    false => format!("its tables are {}", names.join(", ")),
                 };
                 return Err(Refusal::Other(format!(
-                    "the logic of bridge \"{bridge}\", `{}`, has no table `{wanted}`; {those}",
+                    "the logic of bridge \"{bridge}\", `{}`, has no table `{wanted}`; {known}",
                     self.logic.name()
                 )));
             }
@@ -141,14 +142,14 @@ impl Seen {
         Ok(proto::Logic {
             name: self.logic.name().into(),
             params: self.logic.params().into_iter().collect(),
-            counters: self.of_stations().into_iter().chain(self.counters()).map(counter).collect(),
+            counters: self.station_counters().into_iter().chain(self.counters()).map(counter).collect(),
             tables: tables.into_iter().map(table).collect(),
             commands: self.logic.commands().into_iter().map(command).collect(),
             missing_ports: self.missing_ports(),
         })
     }
 
-    /// The ports that its parameters name and that the bridge does not have.
+    /// Returns the ports that its parameters name but the bridge lacks.
     pub(crate) fn missing_ports(&self) -> Vec<String> {
         let there: BTreeSet<_> = self.ports.values().collect();
         let named: BTreeSet<_> = self.logic.named_ports().into_iter().collect();
@@ -159,34 +160,38 @@ impl Seen {
         self.ports.get(&port).cloned()
     }
 
-    /// What happened to its MAC table, which metrics have under names of their own.
-    fn of_stations(&self) -> Vec<Counter> {
+    /// Returns the statistics of its MAC table. Metrics have their own names for these.
+    fn station_counters(&self) -> Vec<Counter> {
         let Some(stats) = self.logic.views().stations.map(logic::MacTable::stats) else { return Vec::new() };
         let counters = [
             ("learned", "stations learned", stats.learned),
-            ("moved", "stations heard at another port than before", stats.moved),
-            ("evicted", "stations that made room for others", stats.evicted),
-            ("expired", "stations that were silent for too long", stats.expired),
-            ("refused", "stations that found no room", stats.refused),
+            ("moved", "stations that moved to another port", stats.moved),
+            ("evicted", "stations evicted to make room for others", stats.evicted),
+            ("expired", "stations that expired", stats.expired),
+            ("refused", "stations not learned because the table was full", stats.refused),
             (
                 "limit-evicted",
-                "of the evicted, those whose own port had its share of the table",
+                "stations evicted because their own port had reached its share of the table",
                 stats.limit_evicted,
             ),
-            ("limited", "stations not learned because their port had its share of the table", stats.limited),
+            (
+                "limited",
+                "stations not learned because their port had reached its share of the table",
+                stats.limited,
+            ),
         ];
         let counter =
             |(name, help, value): (&str, &str, _)| Counter { name: name.into(), help: help.into(), value };
         counters.map(counter).into()
     }
 
-    /// What became of packets that come from no port.
-    fn of_time(&self) -> Option<Counter> {
-        let help = "packets that it sent because of time, and that went nowhere".to_owned();
+    /// Returns the counter of packets originated on a timer that were dropped.
+    fn undelivered(&self) -> Option<Counter> {
+        let help = "packets originated on a timer that were dropped".to_owned();
         Some(Counter { name: "undelivered".into(), help, value: self.undelivered? })
     }
 
-    /// Its tables: those that the switch knows the meaning of, then its own.
+    /// Returns its tables: the standard ones, then its own.
     fn tables(&self) -> Vec<Table> {
         let mut tables = Vec::new();
         tables.extend(self.stations());
@@ -205,7 +210,7 @@ impl Seen {
                 (_, true) => (String::new(), "sticky"),
                 _ => (entry.age_seconds.to_string(), "learned"),
             };
-            // An entry whose port was just removed is about to go as well.
+            // Skip an entry whose port was just removed: the entry is about to be removed too.
             Some(vec![entry.vid.to_string(), entry.mac.to_string(), self.port(entry.port)?, age, kind.into()])
         };
         Some(Table {
@@ -239,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    /// Has one of everything.
+    /// A logic with counters, tables and a command.
     struct Probe;
 
     impl SwitchLogic for Probe {
@@ -256,7 +261,7 @@ mod tests {
         }
 
         fn counters(&self) -> Vec<Counter> {
-            let counter = |name: &str, value| Counter { name: name.into(), help: "what".into(), value };
+            let counter = |name: &str, value| Counter { name: name.into(), help: "packets".into(), value };
             vec![counter("seen", 1), counter("lost", 2), counter("seen", 3)]
         }
 
@@ -273,20 +278,20 @@ mod tests {
 
         fn commands(&self) -> Vec<logic::CommandInfo> {
             let text = str::to_owned;
-            vec![logic::CommandInfo { name: text("reset"), usage: text("[PORT]"), help: text("begins anew") }]
+            vec![logic::CommandInfo { name: text("reset"), usage: text("[PORT]"), help: text("restarts") }]
         }
     }
 
-    fn probe() -> Seen {
-        Seen::alone(Arc::new(Probe))
+    fn probe() -> LogicView {
+        LogicView::alone(Arc::new(Probe))
     }
 
     #[test]
-    fn everything_that_a_logic_has_is_shown() {
+    fn the_whole_state_of_a_logic_is_shown() {
         let shown = probe().show("br0", None, 2).unwrap();
         assert_eq!((shown.name.as_str(), shown.params["rate"].as_str()), ("probe", "7"));
         let counters: Vec<_> = shown.counters.iter().map(|c| (c.name.as_str(), c.value)).collect();
-        assert_eq!(counters, [("seen", 1), ("lost", 2)], "a name twice would cost the whole scrape");
+        assert_eq!(counters, [("seen", 1), ("lost", 2)], "Prometheus rejects a scrape with duplicates");
         let tables: Vec<_> =
             shown.tables.iter().map(|t| (t.name.as_str(), t.rows.len(), t.entries)).collect();
         assert_eq!(tables, [("few", 1, 1), ("many", 2, 5), ("few", 2, 2)]);
@@ -297,20 +302,20 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_not_there_is_told_from_those_that_are() {
+    fn an_unknown_table_is_refused_with_the_known_ones() {
         let error = probe().show("br0", Some("lots"), 2).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the logic of bridge \"br0\", `probe`, has no table `lots`; its tables are: few, many, few"
+            "the logic of bridge \"br0\", `probe`, has no table `lots`; its tables are few, many, few"
         );
         let wires = logic::build("static", &[], &[]).unwrap();
-        let error = Seen::alone(wires).show("br0", Some("x"), 2).unwrap_err();
-        assert!(error.to_string().ends_with("`static`, has no table `x`; it has none"), "{error}");
+        let error = LogicView::alone(wires).show("br0", Some("x"), 2).unwrap_err();
+        assert!(error.to_string().ends_with("`static`, has no table `x`; it has no tables"), "{error}");
     }
 
     #[test]
-    fn sizes_are_those_of_the_tables() {
-        let sizes: Vec<_> = Seen::alone(Arc::new(Probe))
+    fn table_sizes_match_the_tables() {
+        let sizes: Vec<_> = LogicView::alone(Arc::new(Probe))
             .table_sizes()
             .into_iter()
             .map(|s| (s.name, s.entries, s.capacity))
@@ -319,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn stations_and_groups_have_the_names_of_their_ports() {
+    fn stations_and_groups_have_port_names() {
         let params = [("snooping".into(), "on".into())];
         let learning = logic::Learning::new(&params).unwrap();
         let fdb = learning.fdb();
@@ -329,13 +334,17 @@ mod tests {
         fdb.learn(logic::Key::new(8, mac), PortIndex(9), fabric::clock::seconds());
         let ports = [(PortIndex(0), "vm1".into()), (PortIndex(1), "host".into())].into();
         let shown =
-            Seen { logic: Arc::new(learning), ports, undelivered: None }.show("br0", None, 9).unwrap();
+            LogicView { logic: Arc::new(learning), ports, undelivered: None }.show("br0", None, 9).unwrap();
         let names: Vec<_> = shown.tables.iter().map(|table| table.name.as_str()).collect();
         assert_eq!(names, ["stations", "groups"]);
         let rows: Vec<_> = shown.tables[0].rows.iter().map(|row| row.cells.join(" ")).collect();
         assert_eq!(rows[1], "7 02:00:00:00:00:01 host  static");
         assert!(rows[0].starts_with("0 02:00:00:00:00:01 vm1 ") && rows[0].ends_with(" learned"), "{rows:?}");
-        assert_eq!((rows.len(), shown.tables[0].capacity), (2, 8192), "its port has just gone");
+        assert_eq!(
+            (rows.len(), shown.tables[0].capacity),
+            (2, 8192),
+            "an entry of a removed port is left out"
+        );
         assert_eq!((shown.counters[0].name.as_str(), shown.counters[0].value), ("learned", 2));
     }
 }

@@ -1,4 +1,4 @@
-//! The logics that bridges of this switch can have: those that ship with it, and those of the kinds that come from outside.
+//! The logics of this switch: built-in ones, and those loaded from modules.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use logic::{Kind, Logic, LogicDescription, LogicError};
 use ports::bounded::within;
 
-/// Kinds of logics that come from outside.
+/// The kinds of modules that contain logics.
 pub(crate) const KINDS: &[Kind] = modules::KINDS;
 
-/// The longest that making a logic may take: a large module is compiled in seconds, and its file may not answer.
-const LIMIT: Duration = Duration::from_secs(30);
+/// Time limit for building a logic: a large module compiles for seconds, and reading its file may block.
+const BUILD_LIMIT: Duration = Duration::from_secs(30);
 
-/// Makes the logic called `name`.
+/// Builds the logic called `name`.
 pub(crate) fn build(name: &str, params: &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError> {
     let (file, params) = (name.to_owned(), params.to_vec());
-    within(LIMIT, "mswitch-logic", move || logic::build(&file, &params, KINDS))
+    within(BUILD_LIMIT, "mswitch-logic", move || logic::build(&file, &params, KINDS))
         .unwrap_or_else(|error| Err(LogicError::Module { file: name.into(), message: error.to_string() }))
 }
 
-/// What can be said about the logic called `name`.
+/// Describes the logic called `name`.
 pub(crate) fn describe(name: &str) -> Result<LogicDescription, LogicError> {
     logic::describe(name, KINDS)
 }

@@ -1,12 +1,12 @@
-//! Numbers for Prometheus: every counter of the switch over HTTP, at `/metrics`, in the text format 0.0.4.
+//! Metrics for Prometheus: all counters of the switch over HTTP, at `/metrics`, in the text format 0.0.4.
 //!
-//! Off unless an [`Address`] is set. A scrape reads counters that the workers write anyway: it takes no lock that a
-//! worker takes and makes none of them do more. Time series are per bridge, port and worker, not per queue, so that
-//! their number stays a small multiple of the number of ports; `mswitch port stats --queues` has the queues.
+//! Disabled unless an [`Address`] is set. A scrape reads counters that the workers write anyway: it takes no lock of a
+//! worker and causes no extra work there. Time series are per bridge, port and worker, not per queue, so their number
+//! is a small multiple of the number of ports; `mswitch port stats --queues` shows the queues.
 //!
-//! - `collect` says which numbers there are and where they come from;
-//! - `exposition` writes them;
-//! - `endpoint` answers HTTP.
+//! - `collect` defines the metrics and reads their values;
+//! - `exposition` formats them;
+//! - `endpoint` serves HTTP.
 
 mod collect;
 mod endpoint;
@@ -18,11 +18,11 @@ use std::str::FromStr;
 
 pub use endpoint::{Endpoint, EndpointError};
 
-/// Where metrics are served: `127.0.0.1:9090`, `[::1]:9090`, or `9090` for that port of 127.0.0.1.
+/// The address at which metrics are served: `127.0.0.1:9090`, `[::1]:9090`, or `9090` for that port of 127.0.0.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address(SocketAddr);
 
-/// Why a text is not an [`Address`].
+/// Reason for refusing a text as an [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not an address for metrics; expected ADDRESS:PORT such as 127.0.0.1:9090 or [::1]:9090, \
@@ -31,7 +31,7 @@ pub struct Address(SocketAddr);
 pub struct AddressError(String);
 
 impl Address {
-    /// Whether only this machine can reach it.
+    /// Returns whether only this machine can reach it.
     pub fn is_loopback(self) -> bool {
         self.0.ip().is_loopback()
     }
@@ -41,7 +41,7 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        // `parse` would take `+1` for a port.
+        // Digits only: `parse` would accept `+1`.
         let port = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
         let address = match port {
             Some(port) => Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
@@ -66,13 +66,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_port_is_on_loopback() {
+    fn a_port_alone_means_loopback() {
         assert_eq!(address("9090").as_deref(), Some("127.0.0.1:9090"));
         assert!("9090".parse::<Address>().is_ok_and(Address::is_loopback));
     }
 
     #[test]
-    fn the_world_has_to_be_named() {
+    fn other_addresses_are_explicit() {
         for (text, loopback) in
             [("127.0.0.1:1", true), ("[::1]:1", true), ("0.0.0.0:1", false), ("[::]:1", false)]
         {

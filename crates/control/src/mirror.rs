@@ -1,4 +1,4 @@
-//! Mirrors as users ask for them: `mirror add`, `[[bridge.mirror]]`.
+//! Checks of mirrors, shared by `mirror add` and `[[bridge.mirror]]`.
 
 use fabric::Mirror;
 use packet::ether::Vid;
@@ -7,35 +7,33 @@ use crate::direction::NotADirection;
 use crate::model::{BridgeConfig, ValueError, check_name};
 use crate::suggest;
 
-/// Why a mirror cannot be.
+/// Reasons for refusing a mirror.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MirrorError {
-    /// A name that nothing can have.
+    /// An invalid name.
     #[error(transparent)]
     Name(ValueError),
-    /// Not a direction.
+    /// An unknown direction.
     #[error(transparent)]
     Direction(#[from] NotADirection),
-    /// Not a VLAN that a tag can name.
-    #[error("{0} is not a VLAN; expected 1 to 4094, or no VLAN for copies without a tag")]
+    /// A VLAN id out of range.
+    #[error("{0} is not a VLAN id; expected 1 to 4094, or no VLAN for untagged copies")]
     Vlan(i64),
-    /// No such port.
+    /// An unknown port.
     #[error("the bridge has no port `{0}`; {1}")]
     NoPort(String, String),
-    /// It would copy its own copies.
-    #[error(
-        "`{0}` gets the copies, so its own packets cannot be copied; leave it out of the ports copied from"
-    )]
+    /// The mirror's target is among its sources, which would be a loop.
+    #[error("`{0}` receives the copies, so its own packets cannot be copied; remove it from `from`")]
     Own(String),
-    /// The name is taken.
-    #[error("mirror `{0}` already exists; choose another name")]
+    /// A mirror of this name exists.
+    #[error("the bridge already has a mirror `{0}`; choose another name")]
     Exists(String),
-    /// No such mirror.
+    /// An unknown mirror.
     #[error("the bridge has no mirror `{0}`; {1}")]
     NoMirror(String, String),
 }
 
-/// Reads the VLAN of a mirror; 0: none.
+/// Checks the VLAN of a mirror; 0 means none.
 pub fn parse_vlan(vlan: i64) -> Result<Option<Vid>, MirrorError> {
     if vlan == 0 {
         return Ok(None);
@@ -43,7 +41,7 @@ pub fn parse_vlan(vlan: i64) -> Result<Option<Vid>, MirrorError> {
     u16::try_from(vlan).ok().and_then(Vid::new).map(Some).ok_or(MirrorError::Vlan(vlan))
 }
 
-/// Whether a bridge can have this mirror beside those that it has.
+/// Checks that a bridge can have this mirror in addition to its other mirrors.
 pub fn check(bridge: &BridgeConfig, mirror: &Mirror) -> Result<(), MirrorError> {
     mistakes(bridge, mirror).into_iter().next().map_or(Ok(()), Err)
 }
@@ -65,18 +63,17 @@ pub fn mistakes(bridge: &BridgeConfig, mirror: &Mirror) -> Vec<MirrorError> {
     found
 }
 
-/// The bridge has no mirror of this name.
+/// Returns the error for a mirror that the bridge lacks.
 pub fn unknown(bridge: &BridgeConfig, name: &str) -> MirrorError {
     let names: Vec<&str> = bridge.mirrors.iter().map(|mirror| mirror.name.as_str()).collect();
-    let there = match names.is_empty() {
-        true => "it has none".into(),
+    let known = match names.is_empty() {
+        true => "it has no mirrors".into(),
         false => suggest::instead(name, &names),
     };
-    MirrorError::NoMirror(name.into(), there)
+    MirrorError::NoMirror(name.into(), known)
 }
 
-/// Takes a port that is gone out of a bridge's mirrors; those that are left with nothing to copy or nowhere to copy it
-/// to go with it.
+/// Removes a deleted port from a bridge's mirrors. Mirrors that lose their target or their last source are removed too.
 pub fn forget_port(bridge: &mut BridgeConfig, port: &str) {
     bridge.mirrors.retain_mut(|mirror| {
         let copied_all = mirror.from.is_empty();
@@ -90,18 +87,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vlans_read_back() {
+    fn vlan_is_checked() {
         assert_eq!((parse_vlan(0), parse_vlan(7)), (Ok(None), Ok(Vid::new(7))));
         for bad in [-1, 4095, 70_000] {
             assert_eq!(
                 parse_vlan(bad).unwrap_err().to_string(),
-                format!("{bad} is not a VLAN; expected 1 to 4094, or no VLAN for copies without a tag")
+                format!("{bad} is not a VLAN id; expected 1 to 4094, or no VLAN for untagged copies")
             );
         }
     }
 
     #[test]
-    fn a_mirror_without_its_ports_goes_with_them() {
+    fn a_mirror_is_removed_with_its_target_or_its_last_source() {
         let mirror = |name: &str, from: &[&str], to: &str| Mirror {
             name: name.into(),
             from: from.iter().map(|port| port.to_string()).collect(),

@@ -1,4 +1,4 @@
-//! What a configuration is: the daemon's settings, the bridges, their ports.
+//! The model of a configuration: the daemon's settings, the bridges and their ports.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use ports::{Access, OpenError, Spec};
 use crate::metrics;
 use crate::sflow::SflowConfig;
 
-/// Where the control socket is unless something else is said.
+/// Default path of the control socket.
 pub const DEFAULT_SOCKET: &str = "/run/mswitch/mswitch.sock";
 
-/// The logic of a bridge for which none is named.
+/// Default logic of a bridge.
 pub const DEFAULT_LOGIC: &str = "learning";
 
 /// A whole configuration.
@@ -22,22 +22,22 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// The bridges.
     pub bridges: Vec<BridgeConfig>,
-    /// sFlow export, if it is on.
+    /// sFlow export; `None` if it is disabled.
     pub sflow: Option<SflowConfig>,
 }
 
 impl Config {
-    /// The bridge of this name.
+    /// Returns the bridge with this name.
     pub fn bridge(&self, name: &str) -> Option<&BridgeConfig> {
         self.bridges.iter().find(|bridge| bridge.name == name)
     }
 
-    /// The port of this name.
+    /// Returns the port with this name.
     pub fn port(&self, bridge: &str, name: &str) -> Option<&PortConfig> {
         self.bridge(bridge)?.port(name)
     }
 
-    /// Number of ports.
+    /// Returns the number of ports.
     pub fn ports(&self) -> usize {
         self.bridges.iter().map(|bridge| bridge.ports.len()).sum()
     }
@@ -46,29 +46,29 @@ impl Config {
 /// The daemon's own settings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DaemonConfig {
-    /// A worker on each of these CPUs; none: one worker, not pinned.
+    /// The CPUs with a worker each; if empty, one worker that is not pinned.
     pub workers: Vec<usize>,
     /// Workers never sleep.
     pub poll: bool,
-    /// The control socket, if not the default.
+    /// The control socket; `None` for the default.
     pub socket: Option<PathBuf>,
     /// User that owns the control socket, by name or number.
     pub owner: Option<String>,
     /// Group of the control socket, by name or number.
     pub group: Option<String>,
-    /// Access mode of the control socket, octal; 0660 if not set.
+    /// Octal access mode of the control socket; `None` for 0660.
     pub mode: Option<String>,
-    /// Where metrics are served, if anywhere.
+    /// Address at which metrics are served; `None` if they are not served.
     pub metrics: Option<metrics::Address>,
 }
 
 impl DaemonConfig {
-    /// The control socket.
+    /// Returns the path of the control socket.
     pub fn socket(&self) -> &Path {
         self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
     }
 
-    /// Who may use the control socket.
+    /// Returns owner, group and mode of the control socket.
     pub fn access(&self) -> Result<Access, OpenError> {
         Access::read(self.owner.as_deref(), self.group.as_deref(), self.mode.as_deref())
     }
@@ -79,24 +79,24 @@ impl DaemonConfig {
 pub struct BridgeConfig {
     /// Its name.
     pub name: String,
-    /// Its logic and the logic's parameters.
+    /// Its logic, with parameters.
     pub logic: LogicConfig,
     /// Its ports.
     pub ports: Vec<PortConfig>,
-    /// Stations that stay where they are put, in logics that have a MAC table.
+    /// Static stations, for logics with a MAC table.
     pub stations: Vec<StationConfig>,
-    /// Copies of what passes at ports.
+    /// Its mirrors.
     pub mirrors: Vec<Mirror>,
 }
 
 impl BridgeConfig {
-    /// An empty bridge with the usual logic.
+    /// Creates an empty bridge with the default logic.
     pub fn new(name: &str) -> Self {
         let (ports, stations, mirrors) = Default::default();
         Self { name: name.into(), logic: LogicConfig::default(), ports, stations, mirrors }
     }
 
-    /// The port of this name.
+    /// Returns the port with this name.
     pub fn port(&self, name: &str) -> Option<&PortConfig> {
         self.ports.iter().find(|port| port.settings.name == name)
     }
@@ -107,19 +107,19 @@ impl BridgeConfig {
 pub struct StationConfig {
     /// The station's address.
     pub mac: MacAddr,
-    /// Its VLAN, 0 for none.
+    /// Its VLAN; 0 for none.
     pub vlan: u16,
-    /// The name of the port that it is behind.
+    /// The name of its port.
     pub port: String,
 }
 
 impl StationConfig {
-    /// Whether it is about this address in this VLAN.
+    /// Returns whether it has this address and VLAN.
     pub fn is(&self, mac: MacAddr, vlan: u16) -> bool {
         self.mac == mac && self.vlan == vlan
     }
 
-    /// Whether a station can have this address and be in this VLAN.
+    /// Checks that a station can have this address and VLAN.
     pub fn check(&self) -> Result<(), ValueError> {
         if self.mac.is_multicast() {
             return Err(ValueError::Group(self.mac));
@@ -146,67 +146,67 @@ impl Default for LogicConfig {
 /// A port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortConfig {
-    /// What all ports have: name, admin state, MTU, VLANs.
+    /// The settings of all port types: name, admin state, MTU, VLANs, protections.
     pub settings: PortSettings,
     /// Its type and the type's own options.
     pub spec: Spec,
 }
 
 impl PortConfig {
-    /// A port; an MTU that only its type's options name is the port's.
+    /// Creates a port. An MTU that only the type's options set becomes the port's MTU.
     pub fn new(settings: PortSettings, spec: Spec) -> Self {
         let mut port = Self { settings, spec };
-        let mut usual = port.spec.clone();
-        usual.set_mtu(0);
+        let mut default = port.spec.clone();
+        default.set_mtu(0);
         match port.spec.mtu() {
             _ if port.settings.mtu != 0 => port.set_mtu(port.settings.mtu),
-            Some(mtu) if usual.mtu() != Some(mtu) => port.set_mtu(mtu),
+            Some(mtu) if default.mtu() != Some(mtu) => port.set_mtu(mtu),
             _ => {}
         }
         port
     }
 
-    /// Sets the largest packet, 0 for what the type allows, at both ends if the type has a say in the other.
+    /// Sets the MTU; 0 means the maximum of the type. Types that control the client's interface set its MTU too.
     pub fn set_mtu(&mut self, mtu: u32) {
         self.settings.mtu = mtu;
         self.spec.set_mtu(mtu);
     }
 }
 
-/// Why a value that all ports or bridges have is refused.
+/// Reasons for refusing a value that is common to all bridges or ports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// A name with other characters, or too long.
+    /// An invalid name.
     #[error("`{0}` is not a name; expected 1 to 64 letters, digits, dots, underscores and dashes")]
     Name(String),
-    /// Not an MTU.
-    #[error("invalid MTU {0}: expected {MIN_MTU} to {MAX_MTU}, or 0 for what the port type allows")]
+    /// An MTU out of range.
+    #[error("invalid MTU {0}: expected {MIN_MTU} to {MAX_MTU}, or 0 for the maximum of the port type")]
     Mtu(i64),
-    /// Neither up nor down.
+    /// An invalid admin state.
     #[error("`{0}` is not an admin state; expected `up` or `down`")]
     Admin(String),
-    /// Not a VLAN that frames can belong to.
-    #[error("{0} is not a VLAN; expected 1 to 4094, or 0 for none")]
+    /// A VLAN id out of range.
+    #[error("{0} is not a VLAN id; expected 1 to 4094, or 0 for none")]
     Vlan(i64),
-    /// Not a station's address.
-    #[error("{0} is a group address, which goes to all ports; only a station's address can have a port")]
+    /// A group address.
+    #[error("{0} is a group address; expected the address of a station")]
     Group(MacAddr),
 }
 
-/// The smallest packet that every IPv4 host must take (RFC 791).
+/// The smallest packet that every IPv4 host must accept (RFC 791).
 pub const MIN_MTU: u32 = 68;
 
-/// The largest packet that the fabric moves, without its Ethernet header.
+/// The largest packet that the fabric forwards, without the Ethernet header.
 pub const MAX_MTU: u32 = 65_535 - 14;
 
-/// Checks a bridge's or a port's name.
+/// Checks the name of a bridge or port.
 pub fn check_name(name: &str) -> Result<(), ValueError> {
     let fits = (1..=64).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
     if fits { Ok(()) } else { Err(ValueError::Name(name.into())) }
 }
 
-/// Checks a port's MTU; 0 means what the type allows.
+/// Checks an MTU; 0 means the maximum of the port type.
 pub fn check_mtu(mtu: i64) -> Result<u32, ValueError> {
     u32::try_from(mtu)
         .ok()
@@ -219,7 +219,7 @@ pub fn check_vlan(vlan: i64) -> Result<u16, ValueError> {
     u16::try_from(vlan).ok().filter(|vid| *vid <= 4094).ok_or(ValueError::Vlan(vlan))
 }
 
-/// Reads an admin state; true is up.
+/// Parses an admin state; true is up.
 pub fn parse_admin(text: &str) -> Result<bool, ValueError> {
     match text {
         "up" => Ok(true),
@@ -228,7 +228,7 @@ pub fn parse_admin(text: &str) -> Result<bool, ValueError> {
     }
 }
 
-/// Writes an admin state.
+/// Returns the name of an admin state.
 pub fn format_admin(up: bool) -> &'static str {
     if up { "up" } else { "down" }
 }

@@ -1,22 +1,22 @@
-//! What the service manager is told: that the daemon is ready, that it stops (sd_notify(3)).
+//! Notifications to the service manager: ready, stopping (sd_notify(3)).
 //!
-//! Whoever started the daemon names a socket in `NOTIFY_SOCKET`, or nobody is told anything.
+//! `NOTIFY_SOCKET` names the service manager's socket. Without it, no notification is sent.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What there is to tell.
+/// A state of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// The control socket answers and the configuration is applied.
     Ready,
-    /// Asked to stop.
+    /// The daemon is shutting down.
     Stopping,
 }
 
-/// Tells the service manager, if there is one; that it does not listen is its own affair.
-pub fn tell(state: State) {
+/// Notifies the service manager, if there is one. A failure is logged and otherwise ignored.
+pub fn send(state: State) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
@@ -26,13 +26,13 @@ pub fn tell(state: State) {
         State::Ready => "READY=1",
         State::Stopping => "STOPPING=1",
     };
-    let told = address.and_then(|address| {
+    let sent = address.and_then(|address| {
         let socket = UnixDatagram::unbound()?;
-        // Not even a manager that does not read makes the daemon wait.
+        // The daemon does not wait for a service manager that does not read.
         socket.set_nonblocking(true)?;
         socket.send_to_addr(text.as_bytes(), &address)
     });
-    if let Err(error) = told {
-        tracing::warn!(%error, "cannot tell the service manager: {text}");
+    if let Err(error) = sent {
+        tracing::warn!(%error, "cannot notify the service manager of {text}");
     }
 }

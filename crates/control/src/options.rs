@@ -1,7 +1,7 @@
-//! Options of port types: their names, read from TOML or from the command line's `KEY=VALUE`, and written back.
+//! Options of port types: parsed from TOML or from `KEY=VALUE` on the command line, and formatted again.
 //!
-//! The option structs of the port types are the only list. Their field names come from serde, so that the message for
-//! an unknown key can list the known ones.
+//! The option structs of the port types are the only list. Serde provides their field names, so the message for an
+//! unknown key can list the known ones.
 
 mod fields;
 mod text;
@@ -16,35 +16,36 @@ use crate::suggest;
 /// Reasons for refusing options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// No such port type.
+    /// An unknown port type.
     #[error("unknown port type `{0}`; {1}")]
     Type(String, String),
-    /// No such option.
+    /// An unknown option.
     #[error("{}", unknown_key(.key, .known))]
     Key {
-        /// What was written.
+        /// The unknown name.
         key: String,
-        /// What there is.
+        /// The known names.
         known: Vec<&'static str>,
     },
-    /// An option that is required and absent.
+    /// A required option is missing.
     #[error("key `{0}` is missing")]
     Missing(String),
-    /// A value that does not fit.
+    /// An invalid value.
     #[error("{0}")]
     Value(String),
 }
 
-/// Options that had another name, as (former, present). The former name is accepted, with a note.
+/// Renamed options, as (former, present). The former name is accepted, with a note.
 const FORMER: &[(&str, &str)] = &[("socket", "path")];
 
-/// The former and the present name of an option, if `key` is the former one and port type `type_name` has the option.
+/// Returns the former and the present name of an option, if `key` is the former one and port type `type_name` has the
+/// option.
 pub fn renamed(type_name: &str, key: &str) -> Option<(&'static str, &'static str)> {
     let known = known(type_name).ok()?;
     FORMER.iter().copied().find(|(old, new)| *old == key && known.contains(new) && !known.contains(old))
 }
 
-/// The former name of an option.
+/// Returns the former name of an option.
 pub fn former_name(key: &str) -> Option<&'static str> {
     FORMER.iter().find(|(_, new)| *new == key).map(|(old, _)| *old)
 }
@@ -63,7 +64,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Whether a value of TOML type `kind`, as the parser names it, has this shape.
+    /// Returns whether a value of TOML type `kind`, as the parser names it, has this shape.
     pub fn fits(self, kind: &str) -> bool {
         match self {
             Shape::Number => kind == "integer",
@@ -74,7 +75,7 @@ impl Shape {
     }
 }
 
-/// The shape of an option of a port type; `None` if the type has no such option.
+/// Returns the shape of an option of a port type; `None` if the type has no such option.
 pub fn shape(type_name: &str, key: &str) -> Option<Shape> {
     let schema = Spec::schema(type_name)?;
     let kind = schema.get("properties")?.get(key)?.get("type");
@@ -91,12 +92,12 @@ pub fn shape(type_name: &str, key: &str) -> Option<Shape> {
     })
 }
 
-/// The message for a key that does not exist.
+/// Returns the message for an unknown key.
 pub fn unknown_key<S: AsRef<str>>(key: &str, known: &[S]) -> String {
     format!("unknown key `{key}`; {}", suggest::instead(key, known))
 }
 
-/// Calls `$f::<Options>` of the type called `$name` and wraps what it returns.
+/// Calls `$f::<Options>` for the port type `$name` and wraps the result in a [`Spec`].
 macro_rules! by_type {
     ($name:expr, $f:ident $(, $arg:expr)*) => {
         match $name {
@@ -124,7 +125,7 @@ fn unknown_type(name: &str) -> OptionError {
     OptionError::Type(name.into(), instead)
 }
 
-/// The names of a port type's options.
+/// Returns the names of a port type's options.
 pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
     match type_name {
         "memif" => Ok(fields::of::<ports::memif::Options>()),
@@ -141,7 +142,7 @@ pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
 pub struct TomlError {
     /// The value found and the value expected.
     pub message: String,
-    /// The bytes of the text that are wrong; `None`: all of it.
+    /// The bytes of the text with the mistake; `None` for the whole text.
     pub span: Option<std::ops::Range<usize>>,
 }
 
@@ -151,7 +152,7 @@ impl From<OptionError> for TomlError {
     }
 }
 
-/// Reads options from a TOML table that holds nothing else.
+/// Reads options from a TOML table that contains only options.
 pub fn from_toml(type_name: &str, table: toml::de::ValueDeserializer<'_>) -> Result<Spec, TomlError> {
     fn read<T: DeserializeOwned>(table: toml::de::ValueDeserializer<'_>) -> Result<T, TomlError> {
         T::deserialize(table).map_err(|e| TomlError { message: plain(e.message()), span: e.span() })
@@ -159,7 +160,7 @@ pub fn from_toml(type_name: &str, table: toml::de::ValueDeserializer<'_>) -> Res
     by_type!(type_name, read, table)
 }
 
-/// Reads options from text values; lists are written with commas.
+/// Reads options from texts; the items of a list are separated by commas.
 pub fn from_text(type_name: &str, options: &BTreeMap<String, String>) -> Result<Spec, OptionError> {
     fn read<T: DeserializeOwned>(options: &BTreeMap<String, String>) -> Result<T, OptionError> {
         T::deserialize(text::Table(options)).map_err(|error| {
@@ -185,12 +186,12 @@ pub fn from_text(type_name: &str, options: &BTreeMap<String, String>) -> Result<
     by_type!(type_name, read, &present)
 }
 
-/// The key of serde's message about an absent field.
+/// Returns the key in serde's message about a missing field.
 fn missing(message: &str) -> Option<&str> {
     message.strip_prefix("missing field `")?.strip_suffix('`')
 }
 
-/// serde's message in the words of the other ones.
+/// Rewords serde's message like the other messages.
 fn plain(message: &str) -> String {
     if let Some(key) = missing(message) {
         return format!("key `{key}` is missing");
@@ -198,14 +199,14 @@ fn plain(message: &str) -> String {
     if let Some((found, kind)) =
         message.strip_prefix("invalid value: integer ").and_then(|rest| rest.split_once(", expected "))
     {
-        let most = match kind {
+        let max = match kind {
             "u8" => Some(u8::MAX.into()),
             "u16" => Some(u16::MAX.into()),
             "u32" => Some(u64::from(u32::MAX)),
             _ => None,
         };
-        if let Some(most) = most {
-            return format!("{found} is out of range; expected 0 to {most}");
+        if let Some(max) = max {
+            return format!("{found} is out of range; expected 0 to {max}");
         }
     }
     if let Some((found, expected)) = message.split_once("unknown variant ").and_then(|(start, rest)| {
@@ -220,7 +221,7 @@ fn plain(message: &str) -> String {
 /// Placeholder for a secret that is not shown.
 pub const HIDDEN: &str = "(set)";
 
-/// Options as TOML, without those that are not set.
+/// Formats options as TOML. Options that are not set are left out.
 pub fn to_toml(spec: &Spec) -> toml::Table {
     let value = match spec {
         Spec::Memif(options) => toml::Table::try_from(options),
@@ -229,26 +230,26 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
         Spec::VhostUser(options) => toml::Table::try_from(options),
         Spec::Patch(options) => toml::Table::try_from(options),
     };
-    // Option structs are plain tables, which TOML can always hold.
+    // Option structs are plain tables, which TOML can always represent.
     value.unwrap_or_default()
 }
 
-/// The type's options when only the required ones are given.
+/// Returns the defaults of the type's options.
 pub fn defaults(spec: &Spec) -> toml::Table {
     let required = ["path", "peer"].map(|key| (key.to_owned(), to_toml(spec).get(key).map(value_to_text)));
     let required = required.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-    let mut table = from_text(spec.type_name(), &required).map(|usual| to_toml(&usual)).unwrap_or_default();
+    let mut table = from_text(spec.type_name(), &required).map(|spec| to_toml(&spec)).unwrap_or_default();
     // A required option has no default.
     table.retain(|key, _| !required.contains_key(key));
     table
 }
 
-/// The secret among the options, if one is set.
+/// Returns the secret among the options, if it is set.
 pub fn secret(spec: &Spec) -> Option<String> {
     to_toml(spec).get("secret").map(value_to_text)
 }
 
-/// Writes options as text, without those that are not set; [`HIDDEN`] replaces a secret.
+/// Formats options as text. Options that are not set are left out; [`HIDDEN`] replaces a secret.
 pub fn to_text(spec: &Spec) -> BTreeMap<String, String> {
     to_toml(spec)
         .into_iter()
@@ -259,7 +260,7 @@ pub fn to_text(spec: &Spec) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A value as the command line takes it; commas separate the items of a list.
+/// Formats a value as on the command line; commas separate the items of a list.
 pub fn value_to_text(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
@@ -277,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn text_becomes_what_the_type_wants() {
+    fn texts_convert_to_the_type_of_the_option() {
         let spec = memif(&[("path", "/tmp/a"), ("id", "7"), ("role", "client"), ("secret", "12")]).unwrap();
         let Spec::Memif(options) = &spec else { panic!("{spec:?}") };
         assert_eq!(options.id, 7);
         assert_eq!(options.role, ports::memif::Role::Client);
-        assert_eq!(options.secret.as_deref(), Some("12"), "a text of digits stays a text");
+        assert_eq!(options.secret.as_deref(), Some("12"), "digits are a text here");
         let text = to_text(&spec);
         assert_eq!(text["id"], "7");
         assert_eq!(text["role"], "client");
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_key() {
+    fn errors_name_the_key() {
         let missing = memif(&[]).unwrap_err().to_string();
         assert_eq!(missing, "key `path` is missing");
         let unknown = memif(&[("ptah", "x")]).unwrap_err().to_string();
@@ -307,11 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn a_former_name_is_taken() {
+    fn a_former_name_is_accepted() {
         let spec = memif(&[("socket", "/tmp/a")]).unwrap();
         assert_eq!(to_text(&spec)["path"], "/tmp/a");
         assert_eq!(renamed("memif", "socket"), Some(("socket", "path")));
-        assert_eq!(renamed("tap", "socket"), None, "a TAP port has neither");
+        assert_eq!(renamed("tap", "socket"), None, "a TAP port has neither name");
         let twice = memif(&[("socket", "/a"), ("path", "/b")]).unwrap_err().to_string();
         assert_eq!(twice, "`path` is given twice, once by its former name; give it once");
     }
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_come_from_the_types() {
+    fn shapes_match_the_option_structs() {
         let shapes =
             [("id", Shape::Number), ("path", Shape::Text), ("queues", Shape::Number), ("role", Shape::Text)];
         for (key, expected) in shapes {
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_is_known_here() {
+    fn every_type_has_known_options() {
         for name in Spec::TYPES {
             assert!(known(name).is_ok(), "{name}");
         }

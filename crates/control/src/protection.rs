@@ -1,7 +1,6 @@
-//! The protections of a port by the names that the file, the command line and the gRPC API have for them.
+//! The protections of a port by name, for the configuration file, the command line and the gRPC API.
 //!
-//! [`KEYS`] is the only list: a new protection is one entry. Values travel as text, and each protection has a text that
-//! takes it away (`off`).
+//! [`KEYS`] is the only list: a new protection is one entry. Values are texts; `off` removes any protection.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,18 +13,18 @@ use toml::{Table, Value};
 use crate::options::Shape;
 use crate::{rate, suggest};
 
-/// Why protections are refused.
+/// Reasons for refusing protections.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtectionError {
-    /// No such protection.
+    /// An unknown protection.
     #[error("unknown protection `{0}`; {1}")]
     Unknown(String, String),
-    /// A value that it cannot have.
+    /// An invalid value.
     #[error("`{key}`: {message}")]
     Value {
         /// The protection.
         key: &'static str,
-        /// What is wrong, and what would be right.
+        /// The value found and the value expected.
         message: String,
     },
 }
@@ -36,7 +35,7 @@ pub struct Key {
     pub name: &'static str,
     /// Its TOML type in a written file.
     shape: Shape,
-    /// What a value looks like.
+    /// The values that it takes.
     pub expected: &'static str,
     read: fn(&mut PortSettings, &str) -> Result<(), String>,
     write: fn(&PortSettings) -> Option<String>,
@@ -44,7 +43,7 @@ pub struct Key {
 
 const RATE: &str = "a rate such as `100Mbit burst 64KiB` or `1000pps`, or `off`";
 
-/// All of them.
+/// All protections.
 pub const KEYS: &[Key] = &[
     Key {
         name: "isolated",
@@ -85,8 +84,8 @@ pub const KEYS: &[Key] = &[
         name: "max-stations",
         shape: Shape::Number,
         expected: "a number of stations, or `off`",
-        read: |settings, text| max_stations(text).map(|most| settings.security.max_stations = most),
-        write: |settings| settings.security.max_stations.map(|most| most.to_string()),
+        read: |settings, text| max_stations(text).map(|max| settings.security.max_stations = max),
+        write: |settings| settings.security.max_stations.map(|max| max.to_string()),
     },
     Key {
         name: "stations",
@@ -111,34 +110,33 @@ pub const KEYS: &[Key] = &[
     },
 ];
 
-/// Most entries of a list: source guard looks through all of it for each packet.
-const MOST_ENTRIES: usize = 256;
+/// Maximum number of entries of a list: source guard searches all of them for each packet.
+const MAX_ENTRIES: usize = 256;
 
-/// Most stations that a limit can name: more is no limit.
-const MOST_STATIONS: u32 = 8192;
+/// Largest station limit.
+const MAX_STATIONS: u32 = 8192;
 
-/// The names of all.
+/// Returns the names of all protections.
 pub fn names() -> Vec<&'static str> {
     KEYS.iter().map(|key| key.name).collect()
 }
 
-/// Sets one.
+/// Sets one protection.
 pub fn set(settings: &mut PortSettings, key: &'static Key, text: &str) -> Result<(), ProtectionError> {
     (key.read)(settings, text).map_err(|message| ProtectionError::Value { key: key.name, message })
 }
 
-/// Whether they make sense together.
+/// Checks that the protections of a port are consistent.
 pub fn check(settings: &PortSettings) -> Result<(), ProtectionError> {
     let security = &settings.security;
     if security.sticky && security.max_stations.is_none() && security.stations.is_empty() {
-        let message =
-            "without a limit one client could fill the MAC table for good; add `max-stations` or `stations`";
+        let message = "without a limit, one client could fill the MAC table permanently; add `max-stations` or `stations`";
         return Err(ProtectionError::Value { key: "sticky", message: message.into() });
     }
     Ok(())
 }
 
-/// Sets those given; the others stay.
+/// Sets the given protections and leaves the others unchanged.
 pub fn apply(settings: &mut PortSettings, given: &BTreeMap<String, String>) -> Result<(), ProtectionError> {
     for (name, text) in given {
         let key = KEYS.iter().find(|key| key.name == name);
@@ -148,7 +146,7 @@ pub fn apply(settings: &mut PortSettings, given: &BTreeMap<String, String>) -> R
     check(settings)
 }
 
-/// Those that are on, as [`apply`] takes them.
+/// Returns the active protections, in the form that [`apply`] takes.
 pub fn given(settings: &PortSettings) -> BTreeMap<String, String> {
     KEYS.iter().filter_map(|key| Some((key.name.to_owned(), (key.write)(settings)?))).collect()
 }
@@ -192,22 +190,20 @@ fn max_stations(text: &str) -> Result<Option<u32>, String> {
     if text == "off" {
         return Ok(None);
     }
-    let most = text.parse().ok().filter(|most| (1..=MOST_STATIONS).contains(most));
-    most.map(Some).ok_or_else(|| {
-        format!(
-            "`{text}` is not a number of stations; expected 1 to {MOST_STATIONS}, or `off` for any number"
-        )
+    let max = text.parse().ok().filter(|max| (1..=MAX_STATIONS).contains(max));
+    max.map(Some).ok_or_else(|| {
+        format!("`{text}` is not a number of stations; expected 1 to {MAX_STATIONS}, or `off` for no limit")
     })
 }
 
-/// The entries of a list with commas; `off` has none.
+/// Parses a list whose entries are separated by commas; `off` is an empty list.
 fn entries<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
     if text == "off" {
         return Ok(Vec::new());
     }
     let list = text.split(',').map(|entry| read(entry.trim())).collect::<Result<Vec<_>, _>>()?;
-    if list.len() > MOST_ENTRIES {
-        return Err(format!("{} entries are too many; expected {MOST_ENTRIES} at most", list.len()));
+    if list.len() > MAX_ENTRIES {
+        return Err(format!("a list of {} entries is too long; expected at most {MAX_ENTRIES}", list.len()));
     }
     Ok(list)
 }
@@ -220,7 +216,7 @@ fn join<T: ToString>(list: &[T]) -> Option<String> {
 fn station(text: &str) -> Result<MacAddr, String> {
     let mac: MacAddr = text.parse().map_err(|error: packet::ether::MacAddrError| error.to_string())?;
     if mac.is_multicast() {
-        return Err(format!("`{text}` is a group of stations; expected the address of one"));
+        return Err(format!("`{text}` is a group address; expected the address of a station"));
     }
     Ok(mac)
 }
@@ -232,7 +228,7 @@ fn stations(text: &str) -> Result<Vec<MacAddr>, String> {
     Ok(list)
 }
 
-/// `10.0.0.5`, `10.0.0.0/24`, `fd00::5@52:54:00:12:34:56`.
+/// Parses a source, such as `10.0.0.5`, `10.0.0.0/24` or `fd00::5@52:54:00:12:34:56`.
 fn source(text: &str) -> Result<Source, String> {
     let (network, mac) = match text.split_once('@') {
         Some((network, mac)) => (network, Some(station(mac)?)),
@@ -241,7 +237,8 @@ fn source(text: &str) -> Result<Source, String> {
     let (address, prefix) = network.split_once('/').unwrap_or((network, ""));
     let wrong = || {
         format!(
-            "`{text}` is not an address; expected such as `10.0.0.5`, `fe80::/64` or `10.0.0.5@52:54:00:12:34:56`"
+            "`{text}` is not an address; expected an address such as `10.0.0.5`, `fe80::/64` or \
+             `10.0.0.5@52:54:00:12:34:56`"
         )
     };
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
@@ -250,19 +247,19 @@ fn source(text: &str) -> Result<Source, String> {
         true => prefix.parse().ok().filter(|prefix| *prefix <= width).ok_or_else(wrong)?,
         false => width,
     };
-    let first = Source { address, prefix, mac };
-    // An address beside its network would be read as the whole network: more than was meant.
-    let inside = match address {
+    let source = Source { address, prefix, mac };
+    // Host bits are refused: 10.0.0.5/24 would allow the whole network, where probably one address is meant.
+    let bits = match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         IpAddr::V6(address) => address.to_bits(),
     };
     let rest = u32::from(width - prefix);
-    if rest > 0 && inside & (u128::MAX >> (128 - rest)) != 0 {
+    if rest > 0 && bits & (u128::MAX >> (128 - rest)) != 0 {
         return Err(format!(
-            "`{network}` has bits beyond its prefix; write the network, or the address alone"
+            "`{network}` has host bits set; write the network address, or the address without a prefix"
         ));
     }
-    Ok(first)
+    Ok(source)
 }
 
 fn sources(text: &str) -> Result<Vec<Source>, String> {
@@ -289,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_set_and_reads_back() {
+    fn protections_are_set_and_formatted() {
         let mut settings = PortSettings::new("a");
         assert_eq!(given(&settings), map(&[]));
         let all = map(&[
@@ -303,10 +300,10 @@ mod tests {
             ("sticky", "on"),
             ("sources", "10.0.0.5,10.1.0.0/16,fd00::5@52:54:00:00:00:01,fe80::/64"),
         ]);
-        assert_eq!(all.len(), KEYS.len(), "a protection that is not tested");
+        assert_eq!(all.len(), KEYS.len(), "a protection is missing in this test");
         apply(&mut settings, &all).unwrap();
         assert_eq!(given(&settings), all);
-        // What is not given stays; each can be taken away.
+        // Protections that are not given are unchanged; `off` removes each one.
         apply(&mut settings, &map(&[("police", "off")])).unwrap();
         assert_eq!(given(&settings).len(), all.len() - 1);
         apply(&mut settings, &map(&[("sticky", "off")])).unwrap();
@@ -340,13 +337,13 @@ mod tests {
     }
 
     #[test]
-    fn all_are_in_the_reference() {
+    fn protections_are_in_the_configuration_reference() {
         let port = crate::keys::names(crate::keys::PORT);
         assert!(names().iter().all(|name| port.contains(name)));
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_have_the_key_and_the_expected_value() {
         let refused = |key: &str, text: &str| {
             apply(&mut PortSettings::new("a"), &map(&[(key, text)])).unwrap_err().to_string()
         };
@@ -354,27 +351,30 @@ mod tests {
         assert!(refused("polcie", "1pps").starts_with("unknown protection `polcie`; did you mean `police`?"));
         assert_eq!(
             refused("max-stations", "0"),
-            "`max-stations`: `0` is not a number of stations; expected 1 to 8192, or `off` for any number"
+            "`max-stations`: `0` is not a number of stations; expected 1 to 8192, or `off` for no limit"
         );
         assert!(
             refused("stations", "x").starts_with("`stations`: `x` is not a MAC address: expected six pairs")
         );
-        assert!(refused("stations", "01:00:5e:00:00:01").contains("is a group of stations"));
+        assert!(refused("stations", "01:00:5e:00:00:01").contains("is a group address"));
         assert!(
-            refused("stations", &["52:54:00:00:00:01"; 257].join(",")).contains("257 entries are too many")
+            refused("stations", &["52:54:00:00:00:01"; 257].join(","))
+                .contains("a list of 257 entries is too long")
         );
         for wrong in ["", "10.0.0", "10.0.0.0/33", "10.0.0.0/", "fd00::/129", "10.0.0.5 x"] {
             let found = refused("sources", wrong);
             assert!(
-                found.starts_with(&format!("`sources`: `{wrong}` is not an address; expected such")),
+                found.starts_with(&format!(
+                    "`sources`: `{wrong}` is not an address; expected an address such as"
+                )),
                 "{found}"
             );
         }
-        assert!(refused("sources", "10.0.0.5/24").contains("`10.0.0.5/24` has bits beyond its prefix"));
+        assert!(refused("sources", "10.0.0.5/24").contains("`10.0.0.5/24` has host bits set"));
         assert!(refused("sources", "10.0.0.5@1").contains("`1` is not a MAC address"));
         assert!(
             refused("sticky", "on")
-                .starts_with("`sticky`: without a limit one client could fill the MAC table")
+                .starts_with("`sticky`: without a limit, one client could fill the MAC table")
         );
         let found = refused("storm-unknown", "fast");
         assert!(

@@ -1,4 +1,4 @@
-//! The messages and calls of `proto/mswitch.proto`, generated.
+//! Messages and services generated from `proto/mswitch.proto`.
 
 #![allow(clippy::pedantic, missing_docs, unreachable_pub, reason = "generated")]
 

@@ -1,16 +1,16 @@
-//! Rates as people write them, in the file and on the command line alike.
+//! The grammar of rates in the file and on the command line.
 //!
 //! ```text
-//! 100Mbit                  bits a second: bit, kbit, Mbit, Gbit, with or without `/s`
-//! 1000pps                  packets a second: pps, kpps, Mpps
-//! 100Mbit burst 64KiB      bytes that may come at once: B, kB, KiB, MB, MiB
-//! 1000pps burst 200        packets that may come at once
+//! 100Mbit                  bits per second: bit, kbit, Mbit, Gbit, with or without `/s`
+//! 1000pps                  packets per second: pps, kpps, Mpps
+//! 100Mbit burst 64KiB      burst size in bytes: B, kB, KiB, MB, MiB
+//! 1000pps burst 200        burst size in packets
 //! off                      no limit
 //! ```
 
 use fabric::protection::{Limit, Unit};
 
-/// A text that is no rate.
+/// Reason for refusing a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}; expected `off`, `100Mbit`, `100Mbit burst 64KiB`, `1000pps` or `1000pps burst 200`")]
 pub struct RateError {
@@ -34,16 +34,16 @@ const RATES: &[(&str, Unit, u64)] = &[
 const SIZES: &[(&str, u64)] =
     &[("b", 1), ("kb", 1_000), ("kib", 1 << 10), ("mb", 1_000_000), ("mib", 1 << 20)];
 
-/// Slowest and fastest, in bits a second: a longest packet in 9 minutes; beyond what the fabric moves.
+/// Range of rates in bits per second: from one packet of maximum length in 9 minutes to more than the fabric can move.
 const BITS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000;
-/// The same in packets a second.
+/// Range of rates in packets per second.
 const PACKETS: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
-/// Bytes of a burst: a shortest packet, and more than any buffer.
+/// Range of bursts in bytes: from a packet of minimum length to more than any buffer.
 const BURST_BYTES: std::ops::RangeInclusive<u64> = 64..=1 << 32;
-/// Packets of a burst.
+/// Range of bursts in packets.
 const BURST_PACKETS: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
 
-/// Reads the grammar above; `None` is `off`.
+/// Parses the grammar above; `None` means `off`.
 pub fn parse(text: &str) -> Result<Option<Limit>, RateError> {
     let mut words = text.split_whitespace();
     let rate = words.next().ok_or_else(|| error("a rate is missing".into()))?;
@@ -74,20 +74,20 @@ fn rate(text: &str) -> Result<(u64, Unit), RateError> {
     let known = RATES.iter().find(|(known, ..)| *known == name);
     let (_, unit, factor) = *known.ok_or_else(|| error(format!("`{text}` is not a rate")))?;
     let rate = scaled(number, factor).ok_or_else(|| error(format!("`{text}` is not a rate")))?;
-    let (range, least, most) = match unit {
+    let (range, min, max) = match unit {
         Unit::Bits => (BITS, "1kbit", "1000Gbit"),
         Unit::Packets => (PACKETS, "1pps", "1000Mpps"),
     };
     if !range.contains(&rate) {
-        return Err(error(format!("a rate of `{text}` is out of range, {least} to {most}")));
+        return Err(error(format!("a rate of `{text}` is out of range, {min} to {max}")));
     }
     Ok((rate, unit))
 }
 
 fn burst(text: &str, unit: Unit) -> Result<u64, RateError> {
     let (number, name) = split(text);
-    let (what, range, least, most) = match unit {
-        Unit::Bits => ("bytes such as 64KiB", BURST_BYTES, "64B", "4096MiB"),
+    let (expected, range, min, max) = match unit {
+        Unit::Bits => ("a number of bytes such as 64KiB", BURST_BYTES, "64B", "4096MiB"),
         Unit::Packets => ("a number of packets", BURST_PACKETS, "1", "1000000000"),
     };
     let factor = match unit {
@@ -95,21 +95,21 @@ fn burst(text: &str, unit: Unit) -> Result<u64, RateError> {
         Unit::Packets => name.is_empty().then_some(1),
     };
     let size = factor.and_then(|factor| scaled(number, factor));
-    let size = size.ok_or_else(|| error(format!("the burst `{text}` is not {what}")))?;
+    let size = size.ok_or_else(|| error(format!("the burst `{text}` is not {expected}")))?;
     if !range.contains(&size) {
-        return Err(error(format!("a burst of `{text}` is out of range, {least} to {most}")));
+        return Err(error(format!("a burst of `{text}` is out of range, {min} to {max}")));
     }
     Ok(size)
 }
 
-/// Digits, with a fraction or without, and what follows them in small letters.
+/// Splits a text into its leading decimal number and the rest in lower case.
 fn split(text: &str) -> (&str, String) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, name) = text.split_at(end);
     (number, name.to_ascii_lowercase())
 }
 
-/// `number * factor`, if that is a whole number.
+/// Returns `number * factor`, if that is a whole number.
 fn scaled(number: &str, factor: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || (fraction.is_empty() && number.contains('.')) || fraction.len() > 9 {
@@ -122,7 +122,7 @@ fn scaled(number: &str, factor: u64) -> Option<u64> {
     whole.checked_add(fraction / parts)
 }
 
-/// Writes what [`parse`] reads.
+/// Formats a limit in the grammar that [`parse`] reads.
 pub fn format(limit: &Limit) -> String {
     let Limit { unit, rate, burst } = *limit;
     let mut text = match unit {
@@ -153,7 +153,7 @@ fn format_burst(unit: Unit, burst: u64) -> String {
     }
 }
 
-/// In the largest unit of which it is a whole number.
+/// Formats a value in the largest unit of which it is a multiple.
 fn shortest(value: u64, units: &[(u64, &str)]) -> String {
     let fits = units.iter().find(|(factor, _)| value > 0 && value.is_multiple_of(*factor));
     let (factor, name) = fits.or(units.last()).copied().unwrap_or((1, ""));
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn formatted_rates_parse_back() {
         for text in [
             "1kbit",
             "1500kbit",
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_read_as_people_write_them() {
+    fn case_fractions_and_suffixes_of_units() {
         let bits = |rate, burst| Ok(Some(Limit { unit: Unit::Bits, rate, burst }));
         assert_eq!(parse("100mbit"), bits(100_000_000, None));
         assert_eq!(parse("2.5Gbit/s"), bits(2_500_000_000, None));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_problem_and_the_expected_forms() {
         for (text, problem) in [
             ("", "a rate is missing"),
             ("fast", "`fast` is not a rate"),
@@ -229,7 +229,7 @@ mod tests {
             ("20 Mbit/s", "`20 Mbit/s` is not a rate"),
             ("1Mbit burst", "`1Mbit burst` is not a rate"),
             ("off burst 3", "`off` is not a rate"),
-            ("1Mbit burst 64", "the burst `64` is not bytes such as 64KiB"),
+            ("1Mbit burst 64", "the burst `64` is not a number of bytes such as 64KiB"),
             ("1Mbit burst 1B", "a burst of `1B` is out of range, 64B to 4096MiB"),
             ("1pps burst 64KiB", "the burst `64KiB` is not a number of packets"),
             ("1pps burst 0", "a burst of `0` is out of range, 1 to 1000000000"),

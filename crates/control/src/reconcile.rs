@@ -1,11 +1,11 @@
-//! Makes what runs match what is wanted, touching only what differs.
+//! Makes the running state match the desired configuration, changing only the differences.
 //!
-//! One pass: what must go goes first, for it may hold what something new needs; then bridges, ports and stations come
-//! and change. What cannot be done is an [`Outcome`] with its trouble and holds up nothing else. A port that cannot be
-//! opened is in the switch all the same, down and with the reason, and is tried again: after a second, then ever less
-//! often up to every [`SLOWEST_RETRY`].
+//! A pass removes objects first, because new ones may need their resources; then it adds and changes bridges, ports and
+//! stations. A failure is an [`Outcome`] with its reason and does not stop the pass. A port that cannot be opened is in
+//! the switch nevertheless, down and with the reason. It is retried with exponential back-off, from one second to
+//! [`SLOWEST_RETRY`].
 //!
-//! Invariant: a port that is wanted as it runs is not touched.
+//! Invariant: a port that already matches its desired configuration is left unchanged.
 
 use std::time::{Duration, Instant};
 
@@ -14,39 +14,39 @@ use fabric::Mirror;
 use crate::diff::Object;
 use crate::model::{BridgeConfig, Config, PortConfig};
 use crate::refusal::Refusal;
-use crate::state::{Bridge, Bridges, Port, State, Trouble, every};
+use crate::state::{Bridge, Bridges, OpenFailure, Port, State, every};
 
-/// The longest time between two tries.
+/// Longest back-off between two attempts to open a port.
 pub const SLOWEST_RETRY: Duration = Duration::from_secs(10);
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// Which ports in trouble a pass tries again. Those that changed are always tried.
+/// The failed ports that a pass retries. Ports whose options changed are always opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effort {
-    /// None.
-    Changes,
-    /// Those whose time has come.
+pub enum Retries {
+    /// No failed ports.
+    None,
+    /// Failed ports whose retry is due.
     Due,
-    /// All.
+    /// All failed ports.
     All,
 }
 
-/// What was done about an object.
+/// A change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It was made.
+    /// It was added.
     Add,
     /// It was removed.
     Remove,
     /// It was changed in place.
     Change,
-    /// It was closed and opened anew, or tried again.
+    /// It was closed and reopened, or its opening was retried.
     Reopen,
 }
 
 impl Action {
-    /// Its name in replies and events.
+    /// Returns its name in replies and events.
     pub fn name(self) -> &'static str {
         match self {
             Action::Add => "add",
@@ -67,28 +67,28 @@ impl Action {
     }
 }
 
-/// What a pass did about one object.
+/// Result of a pass for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The object.
     pub object: Object,
-    /// What was to be done.
+    /// The change.
     pub action: Action,
-    /// Why it could not be done.
+    /// The reason for a failure; `None` on success.
     pub trouble: Option<String>,
 }
 
 impl State {
-    /// One pass. See the module.
-    pub fn reconcile(&self, wanted: &Config, effort: Effort) -> Vec<Outcome> {
+    /// Makes one pass. See the module.
+    pub fn reconcile(&self, wanted: &Config, retries: Retries) -> Vec<Outcome> {
         let mut bridges = self.bridges();
-        let mut pass = Pass { state: self, effort, now: Instant::now(), outcomes: Vec::new() };
+        let mut pass = Pass { state: self, retries, now: Instant::now(), outcomes: Vec::new() };
         pass.remove(&mut bridges, wanted);
         for bridge in &wanted.bridges {
             pass.bridge(&mut bridges, bridge);
         }
         if let Some((action, done)) = self.sflow().follow(wanted.sflow.as_ref(), &bridges) {
-            pass.note(Object::Sflow, action, done);
+            pass.record(Object::Sflow, action, done);
         }
         let outcomes = pass.outcomes;
         let unmet = outcomes.iter().filter(|outcome| match &outcome.object {
@@ -103,23 +103,23 @@ impl State {
         outcomes
     }
 
-    /// The ports that could not be opened.
-    pub(crate) fn in_trouble(&self) -> Vec<Object> {
+    /// Returns the ports that could not be opened.
+    pub(crate) fn failed_ports(&self) -> Vec<Object> {
         let bridges = self.bridges();
-        let failed = every(&bridges).filter(|(_, _, port)| port.trouble.is_some());
+        let failed = every(&bridges).filter(|(_, _, port)| port.failure.is_some());
         failed.map(|(bridge, port, _)| Object::Port { bridge: bridge.into(), port: port.into() }).collect()
     }
 
-    /// When the next port in trouble, or another object that does not run as configured, is to be tried again.
+    /// Returns the time of the next retry: of a failed port, or of another object that does not run as configured.
     pub fn next_retry(&self) -> Option<Instant> {
         let bridges = self.bridges();
         let ports = bridges.values().flat_map(|bridge| bridge.ports.values());
-        let port = ports.filter_map(|port| port.trouble.as_ref()).map(|trouble| trouble.next).min();
+        let port = ports.filter_map(|port| port.failure.as_ref()).map(|failure| failure.next).min();
         let other = (!self.unmet().is_empty()).then(|| Instant::now() + SLOWEST_RETRY);
         port.into_iter().chain(other).min()
     }
 
-    /// Whether a port has lost what it had opened.
+    /// Returns whether a port has lost its backing resource, such as a deleted interface.
     pub fn has_lost(&self) -> bool {
         let bridges = self.bridges();
         let mut ports = bridges.values().flat_map(|bridge| bridge.ports.values());
@@ -129,25 +129,25 @@ impl State {
 
 struct Pass<'a> {
     state: &'a State,
-    effort: Effort,
+    retries: Retries,
     now: Instant,
     outcomes: Vec<Outcome>,
 }
 
 impl Pass<'_> {
-    fn note<E: ToString>(&mut self, object: Object, action: Action, result: Result<(), E>) {
+    fn record<E: ToString>(&mut self, object: Object, action: Action, result: Result<(), E>) {
         let trouble = result.err().map(|error| error.to_string());
         self.outcomes.push(Outcome { object, action, trouble });
     }
 
-    /// Removes what is not wanted, and closes what is wanted in a form that an open port cannot take.
+    /// Removes objects that are not in `wanted`, and closes ports whose new options require reopening.
     fn remove(&mut self, bridges: &mut Bridges, wanted: &Config) {
         let unwanted: Vec<String> =
             bridges.keys().filter(|name| wanted.bridge(name).is_none()).cloned().collect();
         for name in unwanted {
             if let Some(bridge) = bridges.remove(&name) {
                 let removed = self.state.remove_bridge(bridge);
-                self.note(Object::Bridge(name), Action::Remove, removed);
+                self.record(Object::Bridge(name), Action::Remove, removed);
             }
         }
         for bridge in &wanted.bridges {
@@ -163,21 +163,21 @@ impl Pass<'_> {
             running.ports.keys().filter(|name| wanted.port(name).is_none()).cloned().collect();
         for name in unwanted {
             if let Some(port) = running.ports.remove(&name) {
-                // The logic forgets the stations behind it, static ones too.
+                // The logic removes the port's stations, including static ones.
                 running.stations.retain(|station| station.port != name);
                 let removed = self.state.remove_port(port);
-                self.note(object(wanted, &name), Action::Remove, removed);
+                self.record(object(wanted, &name), Action::Remove, removed);
             }
         }
         for config in &wanted.ports {
             if let Some(port) = running.ports.get_mut(&config.settings.name) {
                 self.change_options(port, config, wanted);
-                self.notice_loss(port);
+                self.close_lost(port);
             }
         }
     }
 
-    /// Gives an open port its type's options if it can take them; else closes it, to be opened with them.
+    /// Applies changed options to an open port. If it cannot take them while open, closes it so that it is reopened.
     fn change_options(&mut self, port: &mut Port, wanted: &PortConfig, bridge: &BridgeConfig) {
         if port.config.spec == wanted.spec {
             return;
@@ -186,36 +186,36 @@ impl Pass<'_> {
         match changed {
             Some(Err(error)) => {
                 let name = &wanted.settings.name;
-                return self.note(object(bridge, name), Action::Change, Err(error));
+                return self.record(object(bridge, name), Action::Change, Err(error));
             }
             Some(Ok(true)) => {
-                self.note::<String>(object(bridge, &wanted.settings.name), Action::Change, Ok(()))
+                self.record::<String>(object(bridge, &wanted.settings.name), Action::Change, Ok(()))
             }
             Some(Ok(false)) | None => {
                 if let Some(open) = port.open.take() {
                     open.close();
                 }
-                // It is another port now: what was tried before says nothing of it.
-                port.trouble = None;
+                // Earlier failures do not apply to the new options.
+                port.failure = None;
             }
         }
         port.config.spec = wanted.spec.clone();
     }
 
-    /// A port whose interface was taken away is closed, to be opened again.
-    fn notice_loss(&mut self, port: &mut Port) {
+    /// Closes a port that lost its backing resource, so that it is reopened.
+    fn close_lost(&mut self, port: &mut Port) {
         let Some(reason) = port.open.as_ref().and_then(|open| open.lost()) else { return };
         if let Some(open) = port.open.take() {
             open.close();
         }
-        port.trouble = Some(Trouble { message: reason, tries: 0, next: self.now });
+        port.failure = Some(OpenFailure { message: reason, attempts: 0, next: self.now });
     }
 
     fn remove_stations(&mut self, running: &mut Bridge, wanted: &BridgeConfig) {
         let Some(table) = running.logic.views().stations else { return };
         for station in running.stations.extract_if(.., |station| !wanted.stations.contains(station)) {
             table.remove(station.vlan, station.mac);
-            // One that moves is noted when it is added where it goes.
+            // A station that moves to another port is recorded when it is added there.
             if !wanted.stations.iter().any(|other| other.is(station.mac, station.vlan)) {
                 let object =
                     Object::Station { bridge: wanted.name.clone(), vlan: station.vlan, mac: station.mac };
@@ -230,18 +230,18 @@ impl Pass<'_> {
             None => match self.state.add_bridge(wanted, bridges) {
                 Ok(bridge) => {
                     bridges.insert(wanted.name.clone(), bridge);
-                    self.note::<Refusal>(object(), Action::Add, Ok(()));
+                    self.record::<Refusal>(object(), Action::Add, Ok(()));
                 }
-                Err(refusal) => return self.note(object(), Action::Add, Err(refusal)),
+                Err(refusal) => return self.record(object(), Action::Add, Err(refusal)),
             },
             Some(running)
                 if running.config != wanted.logic
-                    || running.renew
-                    || (self.effort == Effort::All && running.logic.is_outdated()) =>
+                    || running.rebuild
+                    || (self.retries == Retries::All && running.logic.is_outdated()) =>
             {
-                running.renew = false;
+                running.rebuild = false;
                 let changed = self.state.set_logic(running, wanted);
-                self.note(object(), Action::Change, changed);
+                self.record(object(), Action::Change, changed);
             }
             Some(_) => {}
         }
@@ -273,7 +273,7 @@ impl Pass<'_> {
                 _ => Action::Change,
             };
             let object = Object::Mirror { bridge: wanted.name.clone(), name: mirror.name.clone() };
-            self.note(object, action, set.clone());
+            self.record(object, action, set.clone());
         }
     }
 
@@ -284,15 +284,16 @@ impl Pass<'_> {
             action = Action::Add;
             match self.state.switch().add_port(running.id, wanted.settings.clone()) {
                 Ok(at) => {
-                    let port = Port { at, config: wanted.clone(), open: None, trouble: None };
+                    let port = Port { at, config: wanted.clone(), open: None, failure: None };
                     running.ports.insert(name.clone(), port);
                 }
-                Err(error) => return self.note(object(bridge, name), action, Err(error)),
+                Err(error) => return self.record(object(bridge, name), action, Err(error)),
             }
         }
         let Some(port) = running.ports.get_mut(name) else { return };
         if port.config.settings != wanted.settings {
-            // A port that is to go down stops before packets from it would be dropped, and starts when they are not.
+            // The client side of a port stops before the switch drops its packets, and starts after the switch accepts
+            // them.
             let set_admin = |port: &Port, up| port.open.iter().for_each(|open| open.set_admin(up));
             if !wanted.settings.admin_up {
                 set_admin(port, false);
@@ -302,19 +303,19 @@ impl Pass<'_> {
                 port.config.settings = wanted.settings.clone();
             }
             set_admin(port, port.config.settings.admin_up);
-            self.note(object(bridge, name), Action::Change, changed);
+            self.record(object(bridge, name), Action::Change, changed);
         }
         if port.open.is_none() && self.is_due(port) {
             let opened = self.open(port);
-            self.note(object(bridge, name), action, opened);
+            self.record(object(bridge, name), action, opened);
         }
     }
 
     fn is_due(&self, port: &Port) -> bool {
-        match (&port.trouble, self.effort) {
-            (None, _) | (_, Effort::All) => true,
-            (Some(trouble), Effort::Due) => trouble.next <= self.now,
-            (Some(_), Effort::Changes) => false,
+        match (&port.failure, self.retries) {
+            (None, _) | (_, Retries::All) => true,
+            (Some(failure), Retries::Due) => failure.next <= self.now,
+            (Some(_), Retries::None) => false,
         }
     }
 
@@ -322,14 +323,14 @@ impl Pass<'_> {
         match self.state.open(port) {
             Ok(open) => {
                 port.open = Some(open);
-                port.trouble = None;
+                port.failure = None;
                 Ok(())
             }
             Err(message) => {
-                let tries = port.trouble.as_ref().map_or(0, |trouble| trouble.tries) + 1;
-                let pause = FIRST_RETRY.saturating_mul(1 << (tries - 1).min(10)).min(SLOWEST_RETRY);
-                port.trouble =
-                    Some(Trouble { message: message.clone(), tries, next: Instant::now() + pause });
+                let attempts = port.failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
+                let pause = FIRST_RETRY.saturating_mul(1 << (attempts - 1).min(10)).min(SLOWEST_RETRY);
+                let next = Instant::now() + pause;
+                port.failure = Some(OpenFailure { message: message.clone(), attempts, next });
                 Err(message)
             }
         }
@@ -348,7 +349,7 @@ impl Pass<'_> {
             }
             let object =
                 Object::Station { bridge: wanted.name.clone(), vlan: station.vlan, mac: station.mac };
-            self.note(object, Action::Add, added);
+            self.record(object, Action::Add, added);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a request is refused, in words that name the thing and say what to do.
+//! Reasons for refusing a request. Messages name the object and the remedy.
 
 use fabric::SwitchError;
 use logic::LogicError;
@@ -9,13 +9,13 @@ use crate::mirror::MirrorError;
 use crate::model::ValueError;
 use crate::sflow::SflowError;
 
-/// Why a request is refused. Messages name the thing and say what to do.
+/// Reasons for refusing a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// No such bridge.
-    #[error("there is no bridge \"{0}\"; see `mswitch bridge list`")]
+    #[error("there is no bridge \"{0}\"; `mswitch bridge list` lists the bridges")]
     NoBridge(String),
-    /// Configured, but not created yet.
+    /// An object that is configured but does not exist yet.
     #[error("{object} is configured, but could not be created: {reason}; the daemon keeps trying")]
     Unmet {
         /// The object.
@@ -24,62 +24,62 @@ pub enum Refusal {
         reason: String,
     },
     /// No such port.
-    #[error("bridge \"{bridge}\" has no port \"{port}\"; see `mswitch port list {bridge}`")]
+    #[error("bridge \"{bridge}\" has no port \"{port}\"; `mswitch port list {bridge}` lists its ports")]
     NoPort {
         /// The bridge.
         bridge: String,
         /// The port.
         port: String,
     },
-    /// The name is taken.
+    /// A bridge of this name exists.
     #[error("bridge \"{0}\" already exists; choose another name")]
     BridgeExists(String),
-    /// The name is taken.
-    #[error("bridge \"{bridge}\", port \"{port}\" already exists; choose another name")]
+    /// A port of this name exists.
+    #[error("bridge \"{bridge}\" already has a port \"{port}\"; choose another name")]
     PortExists {
         /// The bridge.
         bridge: String,
         /// The port.
         port: String,
     },
-    /// Only one port can have it.
-    #[error("bridge \"{bridge}\", port \"{port}\" has {what} already; two ports cannot share it")]
+    /// Another port uses an exclusive resource.
+    #[error("bridge \"{bridge}\", port \"{port}\" already has {resource}; two ports cannot share it")]
     Shared {
-        /// The bridge of the port that has it.
+        /// The bridge of the other port.
         bridge: String,
-        /// The port that has it.
+        /// The other port.
         port: String,
-        /// What it has.
-        what: String,
+        /// The resource.
+        resource: String,
     },
-    /// A port that cannot be.
+    /// An invalid port.
     #[error("bridge \"{bridge}\", port \"{port}\": {message}")]
     Port {
         /// The bridge.
         bridge: String,
         /// The port.
         port: String,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// A mirror that cannot be.
+    /// An invalid mirror.
     #[error("bridge \"{bridge}\": {error}")]
     Mirror {
         /// The bridge.
         bridge: String,
-        /// Why.
+        /// The reason.
         error: MirrorError,
     },
-    /// A packet that cannot be followed.
+    /// A packet that cannot be traced.
     #[error(transparent)]
     Trace(#[from] fabric::trace::TraceError),
-    /// A value that cannot be.
+    /// An invalid value.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// sFlow export that cannot be.
+    /// Invalid settings of sFlow export.
     #[error(transparent)]
     Sflow(#[from] SflowError),
-    /// A logic that cannot be.
+    /// An invalid logic.
     #[error(transparent)]
     Logic(#[from] LogicError),
     /// A file with mistakes.
@@ -88,10 +88,10 @@ pub enum Refusal {
     /// The fabric refused.
     #[error(transparent)]
     Switch(#[from] SwitchError),
-    /// Too many files.
+    /// The limit of open files is too low.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// Anything else.
+    /// Any other reason.
     #[error("{0}")]
     Other(String),
 }

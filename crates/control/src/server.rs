@@ -1,6 +1,6 @@
-//! Answers the calls of [`crate::proto`].
+//! The gRPC server for the calls of [`crate::proto`].
 //!
-//! Each call runs on a thread for blocking work: see [`crate::state`].
+//! Each call runs on a thread for blocking work, see [`crate::state`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use crate::diff::{Difference, KeyChange, Kind, Object};
 use crate::edit::{Edit, PortChange};
 use crate::events;
 use crate::file::{self, Depth, Edited, Secrets};
+use crate::logic_state::LogicView;
 use crate::model::{
     BridgeConfig, LogicConfig, PortConfig, StationConfig, check_mtu, check_vlan, parse_admin,
 };
@@ -33,36 +34,36 @@ use crate::sflow::settings::{check_header, check_polling, check_sampling, parse_
 use crate::state::{Bridge, State, every, find, find_port};
 use crate::{capture, convert, logic_state, options, protection, proto, suggest, trace, vlan};
 
-/// The service.
+/// The gRPC service.
 #[derive(Clone)]
 pub struct Server {
     desired: Arc<Desired>,
     config_file: Option<PathBuf>,
     started: Instant,
-    onlookers: Arc<Semaphore>,
+    observers: Arc<Semaphore>,
 }
 
-/// Captures and live traces at a time: each has memory for packets, and a thread.
-const MOST_ONLOOKERS: usize = 64;
+/// Maximum number of concurrent captures and live traces: each needs packet memory and a thread.
+const MAX_OBSERVERS: usize = 64;
 
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Server {
     /// Serves a switch that was started with `config_file`.
     pub fn new(desired: Arc<Desired>, config_file: Option<PathBuf>) -> Self {
-        let onlookers = Arc::new(Semaphore::new(MOST_ONLOOKERS));
-        Self { desired, config_file, started: Instant::now(), onlookers }
+        let observers = Arc::new(Semaphore::new(MAX_OBSERVERS));
+        Self { desired, config_file, started: Instant::now(), observers }
     }
 
-    /// Looks at what runs.
-    async fn run<T: Send + 'static>(
+    /// Runs a call that reads the running state.
+    async fn read<T: Send + 'static>(
         &self,
         call: impl FnOnce(&State) -> Result<T, Refusal> + Send + 'static,
     ) -> Reply<T> {
-        self.ask(move |desired| call(desired.state())).await
+        self.call(move |desired| call(desired.state())).await
     }
 
-    /// Makes a change.
+    /// Runs a call that makes a single change.
     async fn edit(
         &self,
         by: Author,
@@ -78,7 +79,7 @@ impl Server {
         edit: impl FnOnce() -> Result<Edit, Refusal> + Send + 'static,
         note: impl Fn(&Difference) -> Option<String> + Send + 'static,
     ) -> Reply<proto::Done> {
-        self.ask(move |desired| {
+        self.call(move |desired| {
             let done = edit().and_then(|edit| desired.edit(edit, &by));
             let done = done.inspect_err(|refusal| tracing::debug!(%by, "refused: {refusal}"))?;
             Ok(proto::Done { notes: done.iter().filter_map(note).collect() })
@@ -86,7 +87,8 @@ impl Server {
         .await
     }
 
-    async fn ask<T: Send + 'static>(
+    /// Runs `call` on a thread for blocking work.
+    async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Desired) -> Result<T, Refusal> + Send + 'static,
     ) -> Reply<T> {
@@ -105,11 +107,11 @@ impl Server {
     }
 }
 
-/// A place among those who watch packets.
-fn onlooker(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Status> {
+/// Reserves a place for a capture or live trace.
+fn reserve_observer(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Status> {
     places.clone().try_acquire_owned().map_err(|_| {
         Status::resource_exhausted(format!(
-            "{MOST_ONLOOKERS} captures and live traces are under way, no more are possible; end one of them"
+            "the maximum of {MAX_OBSERVERS} captures and live traces are running; end one of them first"
         ))
     })
 }
@@ -172,7 +174,7 @@ fn port_config(request: &proto::AddPortRequest) -> Result<PortConfig, Refusal> {
 fn mac_table<'a>(bridge: &'a Bridge, name: &str) -> Result<&'a dyn MacTable, Refusal> {
     bridge.logic.views().stations.ok_or_else(|| {
         other(format!(
-            "the logic of bridge \"{name}\", `{}`, has no MAC table; `mswitch logic set {name} learning` has one",
+            "the logic of bridge \"{name}\", `{}`, has no MAC table; `mswitch logic set {name} learning` sets one that has",
             bridge.logic.name()
         ))
     })
@@ -192,7 +194,7 @@ impl Switch for Server {
         let config_file = self.config_file.as_ref().map(|path| path.display().to_string());
         let uptime_seconds = self.started.elapsed().as_secs();
         let file = self.config_file.clone();
-        self.ask(move |desired| {
+        self.call(move |desired| {
             let status = convert::status(desired.state(), &desired.state().bridges())?;
             let unsaved = file.and_then(|file| desired.unsaved(&file)).unwrap_or_default() as u32;
             Ok(proto::Status { uptime_seconds, config_file, unsaved, ..status })
@@ -214,7 +216,7 @@ impl Switch for Server {
 
     async fn list_bridges(&self, request: Request<proto::ListBridgesRequest>) -> Reply<proto::Bridges> {
         let wanted = request.into_inner().name;
-        self.run(move |state| {
+        self.read(move |state| {
             let all = state.bridges();
             if !wanted.is_empty() {
                 find(&all, &wanted)?;
@@ -263,7 +265,7 @@ impl Switch for Server {
     async fn list_ports(&self, request: Request<proto::ListPortsRequest>) -> Reply<proto::Ports> {
         let wanted = request.into_inner();
         let started = self.started;
-        self.run(move |state| {
+        self.read(move |state| {
             let bridges = state.bridges();
             if !wanted.bridge.is_empty() {
                 find(&bridges, &wanted.bridge)?;
@@ -283,7 +285,7 @@ impl Switch for Server {
     }
 
     async fn list_workers(&self, _: Request<proto::ListWorkersRequest>) -> Reply<proto::Workers> {
-        self.run(|state| {
+        self.read(|state| {
             let workers = convert::workers(state, &state.bridges());
             let stuck = convert::stuck(state, None);
             Ok(proto::Workers { workers, cycles_per_second: fabric::clock::frequency(), stuck })
@@ -294,8 +296,9 @@ impl Switch for Server {
     async fn pin_queue(&self, request: Request<proto::PinQueueRequest>) -> Reply<proto::Done> {
         let by = Author::of(&request);
         let proto::PinQueueRequest { bridge, port, queue, cpu } = request.into_inner();
-        self.ask(move |desired| {
-            let queue = u16::try_from(queue).map_err(|_| other(format!("there is no queue {queue}")))?;
+        self.call(move |desired| {
+            let queue = u16::try_from(queue)
+                .map_err(|_| other(format!("queue {queue} is out of range; expected 0 to {}", u16::MAX)))?;
             let before = desired.state().pin(&bridge, &port, queue, cpu as usize)?;
             let (key, from) = (format!("queue {queue}"), before.map(|cpu| format!("CPU {cpu}")));
             let keys = vec![KeyChange { key, from: from.unwrap_or_default(), to: format!("CPU {cpu}") }];
@@ -310,13 +313,12 @@ impl Switch for Server {
         let by = Author::of(&request);
         let proto::SetLogicRequest { bridge, logic, params } = request.into_inner();
         let logic = logic_config(logic, params);
-        self.ask(move |desired| {
+        self.call(move |desired| {
             desired.edit(Edit::SetLogic { bridge: bridge.clone(), logic }, &by)?;
             let state = desired.state();
-            // Somebody may have removed the bridge since.
-            let seen =
-                find(&state.bridges(), &bridge).map(|found| logic_state::Seen::of(found, state.switch()));
-            let missing_ports = seen.map(|seen| seen.missing_ports()).unwrap_or_default();
+            // The bridge may have been removed since.
+            let view = find(&state.bridges(), &bridge).map(|found| LogicView::of(found, state.switch()));
+            let missing_ports = view.map(|view| view.missing_ports()).unwrap_or_default();
             Ok(proto::LogicSet { missing_ports, stuck: convert::stuck(state, Some(&bridge)) })
         })
         .await
@@ -325,9 +327,9 @@ impl Switch for Server {
     async fn get_logic(&self, request: Request<proto::GetLogicRequest>) -> Reply<proto::Logic> {
         let proto::GetLogicRequest { bridge, table, rows } = request.into_inner();
         let rows = rows.map_or(usize::MAX, |rows| rows as usize);
-        self.run(move |state| {
-            let seen = logic_state::Seen::of(find(&state.bridges(), &bridge)?, state.switch());
-            seen.show(&bridge, Some(table.as_str()).filter(|table| !table.is_empty()), rows)
+        self.read(move |state| {
+            let view = LogicView::of(find(&state.bridges(), &bridge)?, state.switch());
+            view.show(&bridge, Some(table.as_str()).filter(|table| !table.is_empty()), rows)
         })
         .await
     }
@@ -335,8 +337,8 @@ impl Switch for Server {
     async fn call_logic(&self, request: Request<proto::CallLogicRequest>) -> Reply<proto::LogicReply> {
         let by = Author::of(&request);
         let proto::CallLogicRequest { bridge, command: words } = request.into_inner();
-        self.ask(move |desired| {
-            // Others need not wait for what it does.
+        self.call(move |desired| {
+            // The lock on the bridges is released: the command may take long.
             let logic = find(&desired.state().bridges(), &bridge)?.logic.clone();
             let message = logic.call(&words)?;
             let (object, from, to) = (Object::Bridge(bridge), String::new(), words.join(" "));
@@ -349,24 +351,24 @@ impl Switch for Server {
 
     async fn list_logics(&self, request: Request<proto::ListLogicsRequest>) -> Reply<proto::LogicTypes> {
         let name = request.into_inner().name;
-        // A file may have to be read.
-        self.ask(move |_| logic_state::types(&name)).await
+        // Describing a logic may read a file.
+        self.call(move |_| logic_state::types(&name)).await
     }
 
     async fn list_groups(&self, request: Request<proto::ListGroupsRequest>) -> Reply<proto::Groups> {
         let name = request.into_inner().bridge;
-        self.run(move |state| convert::groups(&name, find(&state.bridges(), &name)?)).await
+        self.read(move |state| convert::groups(&name, find(&state.bridges(), &name)?)).await
     }
 
     async fn list_fdb(&self, request: Request<proto::ListFdbRequest>) -> Reply<proto::Fdb> {
         let name = request.into_inner().bridge;
-        self.run(move |state| {
+        self.read(move |state| {
             let bridges = state.bridges();
             let bridge = find(&bridges, &name)?;
             let mut found = mac_table(bridge, &name)?.entries();
             found.sort_by_key(|entry| (entry.vid, entry.mac));
             let entries = found.into_iter().filter_map(|entry| {
-                // An entry whose port was just removed is about to go as well.
+                // Skip an entry whose port was just removed: the entry is about to be removed too.
                 let (port, _) = bridge.ports.iter().find(|(_, port)| port.at.port == entry.port)?;
                 Some(proto::FdbEntry {
                     mac: entry.mac.to_string(),
@@ -385,7 +387,7 @@ impl Switch for Server {
     async fn flush_fdb(&self, request: Request<proto::FlushFdbRequest>) -> Reply<proto::Flushed> {
         let by = Author::of(&request);
         let proto::FlushFdbRequest { bridge: name, port } = request.into_inner();
-        self.ask(move |desired| {
+        self.call(move |desired| {
             let bridges = desired.state().bridges();
             let table = mac_table(find(&bridges, &name)?, &name)?;
             let at = match port.as_str() {
@@ -411,7 +413,7 @@ impl Switch for Server {
     async fn add_fdb_entry(&self, request: Request<proto::AddFdbEntryRequest>) -> Reply<proto::Done> {
         let by = Author::of(&request);
         let proto::AddFdbEntryRequest { bridge, mac: address, vlan, port } = request.into_inner();
-        self.ask(move |desired| {
+        self.call(move |desired| {
             mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?;
             let mode = find_port(&desired.state().bridges(), &bridge, &port)?.config.settings.vlan.clone();
             let vlan = match (vlan, &mode) {
@@ -429,16 +431,21 @@ impl Switch for Server {
 
     async fn delete_fdb_entry(&self, request: Request<proto::DeleteFdbEntryRequest>) -> Reply<proto::Done> {
         let (by, request) = (Author::of(&request), request.into_inner());
-        self.ask(move |desired| {
+        self.call(move |desired| {
             let (vlan, mac) = (vid(request.vlan)?, mac(&request.mac)?);
             let bridge = request.bridge;
             if !is_known(desired.state(), &bridge, mac, vlan, &request.port)? {
+                let at = match request.port.as_str() {
+                    "" => String::new(),
+                    port => format!(" at port \"{port}\""),
+                };
                 return Err(other(format!(
-                    "bridge \"{bridge}\" has no such address: {mac}, VLAN {vlan}; see `mswitch fdb show {bridge}`"
+                    "bridge \"{bridge}\" has no address {mac} in VLAN {vlan}{at}; `mswitch fdb show {bridge}` lists its \
+                     addresses"
                 )));
             }
             desired.edit(Edit::RemoveStation { bridge: bridge.clone(), mac, vlan }, &by)?;
-            // One that was learned is in no configuration.
+            // A learned address is not part of the configuration.
             let learned = mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?.remove(vlan, mac);
             if learned {
                 let object = Object::Station { bridge, vlan, mac };
@@ -470,38 +477,38 @@ impl Switch for Server {
     }
 
     async fn get_sflow(&self, _: Request<proto::GetSflowRequest>) -> Reply<proto::Sflow> {
-        self.run(|state| Ok(convert::sflow(state.sflow().report()))).await
+        self.read(|state| Ok(convert::sflow(state.sflow().report()))).await
     }
 
     type CaptureStream = capture::Batches;
 
     async fn capture(&self, request: Request<proto::CaptureRequest>) -> Reply<Self::CaptureStream> {
         let request = request.into_inner();
-        let place = onlooker(&self.onlookers)?;
-        let begun = self.run(move |state| capture::begin(state, &request)).await?;
-        Ok(begun.map(|begun| capture::follow(begun, place)))
+        let place = reserve_observer(&self.observers)?;
+        let started = self.read(move |state| capture::start(state, &request)).await?;
+        Ok(started.map(|capture| capture::stream(capture, place)))
     }
 
     async fn trace_packet(&self, request: Request<proto::TracePacketRequest>) -> Reply<proto::Trace> {
         let request = request.into_inner();
-        self.run(move |state| trace::once(state, &request)).await
+        self.read(move |state| trace::once(state, &request)).await
     }
 
     type TraceLiveStream = trace::Traces;
 
     async fn trace_live(&self, request: Request<proto::TraceLiveRequest>) -> Reply<Self::TraceLiveStream> {
         let request = request.into_inner();
-        let place = onlooker(&self.onlookers)?;
-        let begun = self.run(move |state| trace::begin(state, &request)).await?;
-        Ok(begun.map(|begun| trace::follow(begun, place)))
+        let place = reserve_observer(&self.observers)?;
+        let started = self.read(move |state| trace::start(state, &request)).await?;
+        Ok(started.map(|trace| trace::stream(trace, place)))
     }
 
     async fn add_mirror(&self, request: Request<proto::AddMirrorRequest>) -> Reply<proto::Done> {
         let by = Author::of(&request);
-        let asked = request.into_inner().mirror.unwrap_or_default();
+        let requested = request.into_inner().mirror.unwrap_or_default();
         self.edit(by, move || {
-            let bridge = asked.bridge.clone();
-            let mirror = convert::asked_mirror(asked)
+            let bridge = requested.bridge.clone();
+            let mirror = convert::requested_mirror(requested)
                 .map_err(|error| Refusal::Mirror { bridge: bridge.clone(), error })?;
             Ok(Edit::AddMirror { bridge, mirror })
         })
@@ -516,7 +523,7 @@ impl Switch for Server {
 
     async fn list_mirrors(&self, request: Request<proto::ListMirrorsRequest>) -> Reply<proto::Mirrors> {
         let wanted = request.into_inner().bridge;
-        self.run(move |state| {
+        self.read(move |state| {
             let all = state.bridges();
             if !wanted.is_empty() {
                 find(&all, &wanted)?;
@@ -536,7 +543,7 @@ impl Switch for Server {
     async fn apply_config(&self, request: Request<proto::ApplyConfigRequest>) -> Reply<proto::Applied> {
         let by = Author::of(&request);
         let proto::ApplyConfigRequest { toml, name, dry_run } = request.into_inner();
-        self.ask(move |desired| {
+        self.call(move |desired| {
             let name = Path::new(&name);
             let parsed = desired.read(&toml, name)?;
             let file_notes = parsed.note_lines(name);
@@ -553,20 +560,20 @@ impl Switch for Server {
         let proto::GetConfigRequest { secrets, text, keep_daemon } = request.into_inner();
         let secrets = if secrets { Secrets::Written } else { Secrets::Hidden };
         let file = self.config_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        self.ask(move |desired| {
-            let mut wanted = desired.wanted();
+        self.call(move |desired| {
+            let mut config = desired.config();
             if keep_daemon
                 && let Some(text) = &text
                 && let Ok(there) = file::parse(text, Path::new(""), Depth::Form)
             {
-                wanted.daemon = there.daemon;
+                config.daemon = there.daemon;
             }
             Ok(match text {
                 Some(text) => {
-                    let Edited { text: toml, rewritten } = file::edit(&text, &wanted);
+                    let Edited { text: toml, rewritten } = file::edit(&text, &config);
                     proto::Config { toml, file, rewritten }
                 }
-                None => proto::Config { toml: file::write(&wanted, secrets), file, rewritten: None },
+                None => proto::Config { toml: file::write(&config, secrets), file, rewritten: None },
             })
         })
         .await
@@ -575,13 +582,13 @@ impl Switch for Server {
     async fn diff_config(&self, request: Request<proto::DiffConfigRequest>) -> Reply<proto::Applied> {
         let proto::DiffConfigRequest { toml, name } = request.into_inner();
         let started_with = self.config_file.clone();
-        self.ask(move |desired| {
+        self.call(move |desired| {
             let (text, path) = match (toml, started_with) {
                 (Some(text), _) => (text, PathBuf::from(name)),
                 (None, Some(path)) => (file::text_of(&path)?, path),
                 (None, None) => {
                     return Err(other(
-                        "the daemon was started without a configuration file; name one to compare with",
+                        "the daemon was started without a configuration file; name a file to compare",
                     ));
                 }
             };
@@ -606,9 +613,7 @@ impl Switch for Server {
         let proto::WatchEventsRequest { bridge, kinds } = request.into_inner();
         if let Some(kind) = kinds.iter().find(|kind| !events::KINDS.contains(&kind.as_str())) {
             let expected = suggest::instead(kind, events::KINDS);
-            return Err(Status::invalid_argument(format!(
-                "there are no events of kind `{kind}`; {expected}"
-            )));
+            return Err(Status::invalid_argument(format!("unknown kind of events `{kind}`; {expected}")));
         }
         let events = BroadcastStream::new(self.desired.events().listen());
         let wanted = move |event: &proto::Event| {
@@ -636,7 +641,7 @@ fn gone_with(port: &str, Difference { object, kind, .. }: &Difference) -> Option
     })
 }
 
-/// Logs something that an operator had done and that is no configuration, and tells of it as an event.
+/// Logs a change of state that is not configuration, and sends its event.
 fn command(desired: &Desired, by: &Author, action: &str, done: Difference) {
     match done.keys.is_empty() {
         true => tracing::info!(%by, "{}: {action}", done.object),
@@ -645,7 +650,7 @@ fn command(desired: &Desired, by: &Author, action: &str, done: Difference) {
     desired.events().command(by, &done.object, action, &done.keys);
 }
 
-/// Whether a bridge knows a station, behind `port` if that is not empty.
+/// Returns whether a bridge has a station; behind `port`, unless that is empty.
 fn is_known(state: &State, bridge: &str, mac: MacAddr, vlan: u16, port: &str) -> Result<bool, Refusal> {
     let bridges = state.bridges();
     let table = mac_table(find(&bridges, bridge)?, bridge)?;
@@ -664,13 +669,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn onlookers_are_counted() {
+    fn observers_are_limited() {
         let places = Arc::new(Semaphore::new(2));
-        let (first, _second) = (onlooker(&places).unwrap(), onlooker(&places).unwrap());
-        let refused = onlooker(&places).unwrap_err();
+        let (first, _second) = (reserve_observer(&places).unwrap(), reserve_observer(&places).unwrap());
+        let refused = reserve_observer(&places).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-        assert!(refused.message().contains("captures and live traces are under way"), "{refused}");
+        assert!(refused.message().contains("captures and live traces are running"), "{refused}");
         drop(first);
-        assert!(onlooker(&places).is_ok());
+        assert!(reserve_observer(&places).is_ok());
     }
 }

@@ -1,14 +1,14 @@
-//! sFlow version 5: samples of packets and ports' counters, sent to collectors.
+//! sFlow version 5: exports samples of packets and of port counters to collectors.
 //!
-//! The rooms, along a sample's way: [`settings`] says what is wanted, `sampler` picks packets on the workers, `exporter`
-//! reads what they left and ports' counters, `wire` writes both as datagrams, `link` sends them. Here it is switched on
-//! and off as the configuration says, and led after bridges and ports that come and go.
+//! The path of a sample: `sampler` picks packets on the workers, `exporter` reads the samples and the counters of
+//! ports, `wire` encodes both in datagrams, `connection` sends them; [`settings`] holds the configuration. This module
+//! enables and disables export, and follows bridges and ports that are added and removed.
 //!
-//! A port's number (ifIndex) is 4,096 for each bridge with a lower number, its index in its bridge, and one. Bridges and
-//! ports take the lowest number that is free and keep it, so the same file gives the same numbers at every start.
+//! The number of a port (ifIndex) is 4,096 times the number of its bridge, plus its index in the bridge, plus 1.
+//! Bridges and ports take the lowest free number and keep it, so a file gives the same numbers at every start.
 
+mod connection;
 mod exporter;
-mod link;
 mod sampler;
 pub mod settings;
 mod wire;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabric::Switch;
 use fabric::switch::{BridgeId, ObserverId};
 
-pub use link::CollectorReport;
+pub use connection::CollectorReport;
 pub use settings::{Collector, SflowChange, SflowConfig, SflowError};
 
 use crate::reconcile::Action;
@@ -28,45 +28,45 @@ use crate::state::{Bridges, every};
 use exporter::{Exporter, Roster, RosterPort};
 use sampler::{BridgeSampler, Sampler, if_index};
 
-/// sFlow export, on or off.
+/// sFlow export, enabled or disabled.
 pub struct Sflow {
     switch: Arc<Switch>,
     running: Mutex<Option<Running>>,
 }
 
-/// How it is.
+/// The state of sFlow export.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Its settings.
     pub config: SflowConfig,
-    /// The agent address, once it is known.
+    /// The agent address; `None` while it is unknown.
     pub agent: Option<IpAddr>,
-    /// What became of datagrams, by collector.
+    /// Delivery statistics by collector.
     pub collectors: Vec<CollectorReport>,
-    /// Packets sampled and sent.
+    /// Packet samples sent.
     pub samples: u64,
     /// Counter samples sent.
     pub counter_samples: u64,
-    /// Packets that were to be sampled while there was no room.
+    /// Packet samples lost because a page was full.
     pub dropped: u64,
-    /// Number, bridge and name of each port.
+    /// Number, bridge and name of the ports.
     pub ports: Vec<(u32, String, String)>,
 }
 
 struct Running {
     config: SflowConfig,
     sampler: Arc<Sampler>,
-    bridges: BTreeMap<BridgeId, Watched>,
+    bridges: BTreeMap<BridgeId, Sampled>,
     exporter: Exporter,
 }
 
-struct Watched {
+struct Sampled {
     sampler: Arc<BridgeSampler>,
     observer: ObserverId,
 }
 
 impl Sflow {
-    /// Off.
+    /// Creates a disabled export.
     pub fn new(switch: Arc<Switch>) -> Self {
         Self { switch, running: Mutex::default() }
     }
@@ -75,7 +75,7 @@ impl Sflow {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is, if it is on.
+    /// Returns its state; `None` if it is disabled.
     pub fn report(&self) -> Option<Report> {
         let running = self.lock();
         let running = running.as_ref()?;
@@ -93,13 +93,13 @@ impl Sflow {
         })
     }
 
-    /// How many of a bridge's observers are its own. While the bridges are locked it is neither more nor less.
+    /// Returns the number of its observers of a bridge. It does not change while the bridges are locked.
     pub fn observes(&self, bridge: BridgeId) -> usize {
         let running = self.lock();
         usize::from(running.as_ref().is_some_and(|running| running.bridges.contains_key(&bridge)))
     }
 
-    /// Makes it what is wanted, for these bridges. What was done, if anything was to be.
+    /// Applies the desired settings to these bridges. Returns the change and its result; `None` if nothing changed.
     pub(crate) fn follow(
         &self,
         wanted: Option<&SflowConfig>,
@@ -112,61 +112,60 @@ impl Sflow {
             (None, Some(_)) => Some(Action::Add),
             (Some(running), Some(wanted)) => (running.config != *wanted).then_some(Action::Change),
         };
-        let done = match wanted {
+        let result = match wanted {
             Some(wanted) => {
-                self.run(&mut running, wanted).map(|running| running.follow(&self.switch, bridges))
+                self.ensure_running(&mut running, wanted).map(|running| running.follow(&self.switch, bridges))
             }
             None => {
                 if let Some(running) = running.take() {
-                    running.end(&self.switch);
+                    running.stop(&self.switch);
                 }
                 Ok(())
             }
         };
-        action.map(|action| (action, done))
+        action.map(|action| (action, result))
     }
 
-    /// It runs with these settings.
-    fn run<'a>(
+    /// Starts export, or applies new settings to the running one.
+    fn ensure_running<'a>(
         &self,
         running: &'a mut Option<Running>,
         wanted: &SflowConfig,
     ) -> Result<&'a mut Running, String> {
-        let there = match running.take() {
-            Some(there) => there,
+        let mut export = match running.take() {
+            Some(export) => export,
             None => {
                 let sampler = Arc::new(Sampler::new(self.switch.threads(), fastrand::u64(..)));
                 let exporter = Exporter::start(self.switch.clone(), sampler.clone(), wanted.clone())
-                    .map_err(|error| format!("cannot start its thread: {error}"))?;
+                    .map_err(|error| format!("cannot start the export thread: {error}"))?;
                 sampler.set(wanted.sampling, wanted.header);
                 Running { config: wanted.clone(), sampler, bridges: BTreeMap::new(), exporter }
             }
         };
-        let there = running.insert(there);
-        if there.config != *wanted {
-            there.sampler.set(wanted.sampling, wanted.header);
-            there.exporter.configure(wanted.clone());
-            there.config = wanted.clone();
+        if export.config != *wanted {
+            export.sampler.set(wanted.sampling, wanted.header);
+            export.exporter.configure(wanted.clone());
+            export.config = wanted.clone();
         }
-        Ok(there)
+        Ok(running.insert(export))
     }
 }
 
 impl Running {
-    /// Samples the packets of every bridge there is.
+    /// Samples the packets of all these bridges, and of no others.
     fn follow(&mut self, switch: &Switch, bridges: &Bridges) {
-        // The observer of a bridge that is gone went with it.
+        // A removed bridge took its observer with it.
         self.bridges.retain(|id, _| bridges.values().any(|bridge| bridge.id == *id));
         let mut roster = Roster::default();
         for bridge in bridges.values() {
             if !self.bridges.contains_key(&bridge.id) {
                 let sampler = Arc::new(BridgeSampler::new(self.sampler.clone(), bridge.number));
-                // It refuses only what is not there, and nothing goes while the bridges are ours.
+                // `observe` refuses only unknown bridges, and the caller holds the lock on the bridges.
                 let Ok(observer) = switch.observe(bridge.id, sampler.clone()) else { continue };
-                self.bridges.insert(bridge.id, Watched { sampler, observer });
+                self.bridges.insert(bridge.id, Sampled { sampler, observer });
             }
-            if let Some(watched) = self.bridges.get(&bridge.id) {
-                roster.bridges.insert(bridge.number, watched.sampler.clone());
+            if let Some(sampled) = self.bridges.get(&bridge.id) {
+                roster.bridges.insert(bridge.number, sampled.sampler.clone());
             }
         }
         for (name, port_name, port) in every(bridges) {
@@ -183,11 +182,11 @@ impl Running {
         self.exporter.follow(roster);
     }
 
-    /// Samples nothing more, and sends what was sampled.
-    fn end(self, switch: &Switch) {
-        for (bridge, watched) in &self.bridges {
-            // A bridge that is gone has no observers.
-            let _ = switch.unobserve(*bridge, watched.observer);
+    /// Stops sampling, and sends the remaining samples.
+    fn stop(self, switch: &Switch) {
+        for (bridge, sampled) in &self.bridges {
+            // An error means that the bridge was removed, with its observers.
+            let _ = switch.unobserve(*bridge, sampled.observer);
         }
         drop(self.exporter);
     }

@@ -1,8 +1,8 @@
-//! The control socket, and who is on a socket path.
+//! The control socket, and the detection of processes that listen on a socket path.
 //!
-//! A path where nobody listens is free even if the file is there: `kill -9` leaves it behind. A path where somebody
-//! listens is refused with their process id. Looking, removing and binding happen under a lock on the directory, so
-//! that of two daemons that start at once one wins and the other says so.
+//! A path without a listener is free even if the socket file exists: `kill -9` leaves it behind. A path with a listener
+//! is refused with its process id. Checking, removing and binding happen under a lock on the directory, so if two
+//! daemons start at the same time, one wins and the other reports the conflict.
 
 use std::fmt;
 use std::fs::File;
@@ -24,7 +24,7 @@ use crate::model::DEFAULT_SOCKET;
 /// A process that listens on a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process id; `None` when the kernel does not tell (another pid namespace, a full backlog).
+    /// Its process id; `None` if the kernel does not report it (another PID namespace, a full backlog).
     pub pid: Option<u32>,
 }
 
@@ -38,20 +38,20 @@ impl fmt::Display for Holder {
     }
 }
 
-/// What is at a socket's path.
+/// The occupant of a socket's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Occupant {
-    /// Nothing: free.
-    Nobody,
-    /// A socket file that nobody listens on: free.
+    /// No file: the path is free.
+    None,
+    /// A socket file without a listener: the path is free.
     Stale,
     /// A file of another kind.
     OtherFile,
-    /// Somebody listens.
+    /// A process listens.
     Process(Holder),
 }
 
-/// Looks who is at `path`; a leading `@` means the abstract namespace.
+/// Determines the occupant of `path`; a leading `@` means the abstract namespace.
 pub fn occupant(path: &Path) -> io::Result<Occupant> {
     let bytes = path.as_os_str().as_bytes();
     let address = match bytes.strip_prefix(b"@") {
@@ -60,14 +60,14 @@ pub fn occupant(path: &Path) -> io::Result<Occupant> {
             match std::fs::symlink_metadata(path) {
                 Ok(meta) if meta.file_type().is_socket() => {}
                 Ok(_) => return Ok(Occupant::OtherFile),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nobody),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::None),
                 Err(error) => return Err(error),
             }
             SocketAddrUnix::new(path)?
         }
     };
-    // memif's reference implementations listen on SEQPACKET sockets, gRPC on STREAM; connecting with the wrong type
-    // is refused as such only while somebody listens.
+    // memif listens on SEQPACKET sockets, gRPC on STREAM. Connecting with the wrong type fails with EPROTOTYPE only if
+    // a process listens.
     for kind in [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM] {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -77,9 +77,9 @@ pub fn occupant(path: &Path) -> io::Result<Occupant> {
                 return Ok(Occupant::Process(Holder { pid }));
             }
             Err(Errno::PROTOTYPE) => {}
-            Err(Errno::CONNREFUSED) if bytes.starts_with(b"@") => return Ok(Occupant::Nobody),
+            Err(Errno::CONNREFUSED) if bytes.starts_with(b"@") => return Ok(Occupant::None),
             Err(Errno::CONNREFUSED) => return Ok(Occupant::Stale),
-            Err(Errno::NOENT) => return Ok(Occupant::Nobody),
+            Err(Errno::NOENT) => return Ok(Occupant::None),
             Err(Errno::AGAIN) => return Ok(Occupant::Process(Holder { pid: None })),
             Err(error) => return Err(error.into()),
         }
@@ -87,48 +87,48 @@ pub fn occupant(path: &Path) -> io::Result<Occupant> {
     Ok(Occupant::Process(Holder { pid: None }))
 }
 
-/// Why the control socket cannot be had.
+/// Reasons for failing to bind the control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// A daemon is there.
+    /// A process listens on the path.
     #[error("{path} is in use by {holder}; stop it, or choose another path with --socket")]
     Held {
         /// The path.
         path: PathBuf,
-        /// Who listens there.
+        /// The process that listens there.
         holder: Holder,
     },
-    /// Something else is there.
+    /// The path is a file of another kind.
     #[error("{0} exists and is not a socket; remove it, or choose another path with --socket")]
     OtherFile(PathBuf),
-    /// No directory to put it in.
+    /// The directory does not exist.
     #[error("the directory {0} does not exist; create it, or choose another path with --socket")]
     NoDirectory(PathBuf),
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot listen on {path}: {error}")]
     Io {
         /// The path.
         path: PathBuf,
-        /// Its reason.
+        /// The cause.
         error: io::Error,
     },
 }
 
-/// The bound control socket; its file is removed when this is dropped.
+/// The bound control socket; dropping it removes its file.
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
-    /// Device and inode: what is removed is what was made.
+    /// Device and inode, so that only the file that was created is removed.
     identity: (u64, u64),
 }
 
 impl ControlSocket {
-    /// Binds `path` with mode 0660, taking it over from a daemon that was killed. A missing directory is made if
-    /// `make_directory`.
-    pub fn bind(path: &Path, make_directory: bool) -> Result<(Self, UnixListener), SocketError> {
+    /// Binds `path` with mode 0660, and replaces the socket file of a daemon that was killed. Creates a missing
+    /// directory if `create_directory`.
+    pub fn bind(path: &Path, create_directory: bool) -> Result<(Self, UnixListener), SocketError> {
         let io = |error: io::Error| SocketError::Io { path: path.into(), error };
         let directory = directory(path);
-        if make_directory {
+        if create_directory {
             std::fs::create_dir_all(directory).map_err(io)?;
         }
         let lock = match File::open(directory) {
@@ -138,15 +138,15 @@ impl ControlSocket {
             }
             Err(error) => return Err(io(error)),
         };
-        lock_briefly(&lock).map_err(io)?;
+        lock_with_timeout(&lock).map_err(io)?;
         match occupant(path).map_err(io)? {
-            Occupant::Nobody => {}
+            Occupant::None => {}
             Occupant::Stale => std::fs::remove_file(path).map_err(io)?,
             Occupant::OtherFile => return Err(SocketError::OtherFile(path.into())),
             Occupant::Process(holder) => return Err(SocketError::Held { path: path.into(), holder }),
         }
         let address = SocketAddr::from_pathname(path).map_err(io)?;
-        // Not even for a moment may others connect.
+        // The umask restricts access from the moment of creation.
         let umask = rustix::process::umask(Mode::from_raw_mode(0o117));
         let bound = UnixListener::bind_addr(&address);
         rustix::process::umask(umask);
@@ -156,12 +156,12 @@ impl ControlSocket {
         Ok((Self { path: path.into(), identity: (meta.dev(), meta.ino()) }, listener))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives it to whom it is for.
+    /// Sets its owner, group and mode.
     pub fn restrict(&self, access: &Access) -> Result<(), OpenError> {
         access.apply(&self.path).map_err(|error| {
             OpenError(format!("cannot set mode, owner or group of {}: {error}", self.path.display()))
@@ -173,7 +173,7 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether a control socket could be bound at `path` by the daemon that may be there already, or else by a new one.
+/// Checks that a control socket could be bound at `path`: by the daemon already running there, or by a new one.
 pub fn could_bind(path: &Path) -> Result<(), SocketError> {
     let directory = directory(path);
     if path != Path::new(DEFAULT_SOCKET) && !directory.is_dir() {
@@ -188,16 +188,16 @@ pub fn could_bind(path: &Path) -> Result<(), SocketError> {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        let ours =
+        let is_ours =
             std::fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity);
-        if ours {
+        if is_ours {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Locks a directory against other daemons that start; anybody may hold such a lock, so not without end.
-fn lock_briefly(directory: impl AsFd) -> io::Result<()> {
+/// Locks a directory against other daemons that start. Any process can hold such a lock, so the wait is limited.
+fn lock_with_timeout(directory: impl AsFd) -> io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
         match flock(directory.as_fd(), FlockOperation::NonBlockingLockExclusive) {
@@ -206,14 +206,14 @@ fn lock_briefly(directory: impl AsFd) -> io::Result<()> {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(Errno::WOULDBLOCK) => {
-                return Err(io::Error::other("another process keeps its directory locked"));
+                return Err(io::Error::other("another process holds a lock on its directory"));
             }
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Whether `path` is a name in the abstract namespace, which has no file.
+/// Returns whether `path` is a name in the abstract namespace, which has no file.
 pub fn is_abstract(path: &Path) -> bool {
     path.as_os_str().as_bytes().starts_with(b"@")
 }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bound_with_mode_0660_and_removed() {
+    fn socket_is_bound_with_mode_0660_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
         let (socket, listener) = ControlSocket::bind(&path, false).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_file_is_taken_over() {
+    fn a_stale_file_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
         drop(UnixListener::bind(&path).unwrap());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_holder_is_named() {
+    fn a_running_holder_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
         let _held = ControlSocket::bind(&path, false).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_somebody_else_made_since_is_left_alone() {
+    fn a_socket_of_another_process_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
         let (socket, listener) = ControlSocket::bind(&path, false).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn sequenced_packet_sockets_have_holders_too() {
+    fn holder_of_a_seqpacket_socket_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("memif.sock");
         let flags = SocketFlags::CLOEXEC;
@@ -290,9 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn abstract_names() {
+    fn holder_of_an_abstract_name_is_found() {
         let name = format!("@mswitch-test-{}", std::process::id());
-        assert_eq!(occupant(Path::new(&name)).unwrap(), Occupant::Nobody);
+        assert_eq!(occupant(Path::new(&name)).unwrap(), Occupant::None);
         let address = SocketAddr::from_abstract_name(&name[1..]).unwrap();
         let _listener = UnixListener::bind_addr(&address).unwrap();
         let me = Holder { pid: Some(std::process::id()) };

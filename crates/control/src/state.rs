@@ -1,8 +1,8 @@
-//! The bridges and ports that run: names on top of the fabric's indexes, and the clients' side of each port.
+//! The running bridges and ports: names for the indexes of the fabric, and the client side of each port.
 //!
-//! What is to run is [`crate::desired`]'s business; here is what does, and the steps by which [`crate::reconcile`]
-//! changes it. Calls block (a port opens sockets, the fabric waits for its workers), so async tasks make them
-//! on threads for blocking work.
+//! [`crate::desired`] holds the desired configuration; this module holds the running state, and the steps by which
+//! [`crate::reconcile`] changes it. Calls block (a port opens sockets, the fabric waits for its workers), so async
+//! tasks make them on threads for blocking work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,67 +18,75 @@ use ports::{Environment, Link, Status};
 use crate::diff::Object;
 use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
-use crate::overfull::{self, Overfull};
 use crate::refusal::Refusal;
 use crate::sflow::Sflow;
+use crate::share_warnings::{self, ShareWarnings};
 use crate::stuck::{Stuck, Watched};
 
-/// The longest wait for a port to be opened. Nothing else changes meanwhile.
-const OPENING: Duration = Duration::from_secs(5);
+/// Time limit for opening a port. No other change is possible meanwhile.
+const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
-/// A bridge that runs.
+/// A running bridge.
 pub struct Bridge {
     /// Its id in the fabric.
     pub id: BridgeId,
-    /// The lowest number, from 0, that no other bridge had when it was added.
+    /// The lowest number, from 0, that was free when the bridge was added.
     pub number: u32,
-    /// What its logic was made from.
+    /// The configuration of its logic.
     pub config: LogicConfig,
     /// Its logic.
     pub logic: Arc<dyn Logic>,
     /// Its ports by name.
     pub ports: BTreeMap<String, Port>,
-    /// The static stations that its logic knows.
+    /// The static stations in its logic's MAC table.
     pub stations: Vec<StationConfig>,
     /// Its mirrors.
     pub mirrors: Vec<Mirror>,
-    /// Its logic is to be made anew from files that changed.
-    pub renew: bool,
+    /// Whether the next pass rebuilds its logic, because a file of the logic has changed.
+    pub rebuild: bool,
 }
 
-/// A port that runs.
+/// A running port.
 pub struct Port {
     /// Its place in the fabric.
     pub at: PortRef,
-    /// How it runs.
+    /// Its configuration.
     pub config: PortConfig,
-    /// The clients' side; `None` when it could not be opened.
+    /// The client side; `None` if it is not open.
     pub open: Option<Box<dyn ports::Port>>,
-    /// Why it could not be opened, if it was tried in vain.
-    pub trouble: Option<Trouble>,
+    /// The failure to open it, if any.
+    pub failure: Option<OpenFailure>,
 }
 
-/// Why a port is not open.
+/// A failure to open a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// What went wrong last, and what to do about it.
+pub struct OpenFailure {
+    /// The last error, with a remedy.
     pub message: String,
-    /// How often it was tried.
-    pub tries: u32,
-    /// When it is tried again.
+    /// Number of failed attempts.
+    pub attempts: u32,
+    /// Time of the next attempt.
     pub next: Instant,
 }
 
 impl Port {
-    /// How it is.
+    /// Returns its status.
     pub fn status(&self) -> Status {
-        match (&self.open, &self.trouble) {
+        match (&self.open, &self.failure) {
             (Some(open), _) => open.status(),
-            (None, Some(trouble)) => Status {
-                link: Link::Down(trouble.message.clone()),
-                details: vec![("tries".into(), format!("{} in vain, and goes on", trouble.tries))],
-            },
-            (None, None) => Status { link: Link::Down("it is being opened".into()), details: Vec::new() },
+            (None, Some(failure)) => {
+                let attempts = match failure.attempts {
+                    1 => "1 failed attempt; retrying".into(),
+                    attempts => format!("{attempts} failed attempts; retrying"),
+                };
+                Status {
+                    link: Link::Down(failure.message.clone()),
+                    details: vec![("attempts".into(), attempts)],
+                }
+            }
+            (None, None) => {
+                Status { link: Link::Down("the port is being opened".into()), details: Vec::new() }
+            }
         }
     }
 }
@@ -86,22 +94,22 @@ impl Port {
 /// The bridges by name.
 pub type Bridges = BTreeMap<String, Bridge>;
 
-/// Everything that runs. See the module.
+/// The running state. See the module.
 pub struct State {
     switch: Arc<Switch>,
     environment: Environment,
     bridges: Mutex<Bridges>,
-    overfull: Mutex<Overfull>,
-    /// The last fault of each port that was told: its number, and when it was.
-    told_faults: Mutex<BTreeMap<PortRef, (u64, SystemTime)>>,
-    /// Objects that do not run as configured, with the reasons; ports that exist carry their own.
+    share_warnings: Mutex<ShareWarnings>,
+    /// The last reported fault of each port: its number and its time.
+    reported_faults: Mutex<BTreeMap<PortRef, (u64, SystemTime)>>,
+    /// Objects that do not run as configured, with the reasons. Existing ports have their own ([`Port::failure`]).
     unmet: Mutex<BTreeMap<Object, String>>,
     watched: Watched,
     sflow: Sflow,
 }
 
 impl State {
-    /// Nothing yet, on a running switch.
+    /// Starts without bridges, on a running switch.
     pub fn new(environment: Environment) -> Self {
         let switch = environment.switch.clone();
         Self {
@@ -109,29 +117,30 @@ impl State {
             switch,
             environment,
             bridges: Mutex::default(),
-            overfull: Mutex::default(),
-            told_faults: Mutex::default(),
+            share_warnings: Mutex::default(),
+            reported_faults: Mutex::default(),
             unmet: Mutex::default(),
             watched: Watched::default(),
         }
     }
 
-    /// The switch.
+    /// Returns the switch.
     pub fn switch(&self) -> &Switch {
         &self.switch
     }
 
-    /// The switch, for what outlives a call.
+    /// Returns a handle to the switch that may outlive the call.
     pub fn switch_handle(&self) -> Arc<Switch> {
         self.switch.clone()
     }
 
-    /// sFlow export.
+    /// Returns sFlow export.
     pub fn sflow(&self) -> &Sflow {
         &self.sflow
     }
 
-    /// Objects that do not run as configured, with the reasons. A port that exists carries its own ([`Port::trouble`]).
+    /// Returns the objects that do not run as configured, with the reasons. Existing ports have their own reason
+    /// ([`Port::failure`]).
     pub fn unmet(&self) -> BTreeMap<Object, String> {
         self.unmet.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -149,12 +158,12 @@ impl State {
         }
     }
 
-    /// The bridges as they are; nothing changes while the guard lives.
+    /// Locks the bridges: they do not change while the guard exists.
     pub fn bridges(&self) -> MutexGuard<'_, Bridges> {
         self.bridges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an empty bridge beside `others`.
+    /// Adds an empty bridge. `others` are the existing bridges.
     pub(crate) fn add_bridge(&self, config: &BridgeConfig, others: &Bridges) -> Result<Bridge, Refusal> {
         let logic = logics::build(&config.logic.name, &config.logic.params)?;
         self.watched.add(&config.name, &logic);
@@ -163,7 +172,7 @@ impl State {
         let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
         let number = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
         let config = config.logic.clone();
-        Ok(Bridge { id, number, config, logic, ports, stations, mirrors, renew: false })
+        Ok(Bridge { id, number, config, logic, ports, stations, mirrors, rebuild: false })
     }
 
     /// Removes a bridge and its ports.
@@ -174,8 +183,8 @@ impl State {
         Ok(self.switch.remove_bridge(bridge.id)?)
     }
 
-    /// Replaces a bridge's logic. The new one is told what the old one knows, and of the static stations that are wanted; if it has
-    /// no room for these, the old one stays.
+    /// Replaces a bridge's logic. The new logic takes over the state of the old one and gets the static stations of
+    /// `wanted`. If these do not fit, the old logic stays in use.
     pub(crate) fn set_logic(&self, bridge: &mut Bridge, wanted: &BridgeConfig) -> Result<(), Refusal> {
         let logic = logics::build(&wanted.logic.name, &wanted.logic.params)?;
         for station in &wanted.stations {
@@ -198,15 +207,15 @@ impl State {
         Ok(())
     }
 
-    /// The next pass makes a bridge's logic anew, if the files that it was made of have changed.
-    pub(crate) fn renew_logic(&self, bridge: &str) {
+    /// Lets the next pass rebuild a bridge's logic if one of its files has changed.
+    pub(crate) fn rebuild_logic(&self, bridge: &str) {
         if let Some(bridge) = self.bridges().get_mut(bridge) {
-            bridge.renew = bridge.logic.is_outdated();
+            bridge.rebuild = bridge.logic.is_outdated();
         }
     }
 
-    /// After a take-over, a logic discards inherited state that is no longer valid: stations at ports that went down
-    /// meanwhile, and static stations that are not `wanted`.
+    /// After a take-over, discards inherited state that is no longer valid: stations at ports that went down meanwhile,
+    /// and static stations that are not in `wanted`.
     fn discard_stale(&self, bridge: &Bridge, logic: &dyn Logic, wanted: &[StationConfig]) {
         for port in bridge.ports.values() {
             if self.switch.counters(port.at).is_ok_and(|counters| !counters.up) {
@@ -221,17 +230,18 @@ impl State {
         }
     }
 
-    /// Opens a port's side of the clients.
+    /// Opens the client side of a port.
     pub(crate) fn open(&self, port: &Port) -> Result<Box<dyn ports::Port>, String> {
         let (spec, at, environment) = (port.config.spec.clone(), port.at, self.environment.clone());
-        // Files and sockets may be anywhere. What is opened too late is closed at once, there.
-        match within(OPENING, "mswitch-open", move || ports::open(&spec, at, &environment)) {
+        // Paths may be on a file system that blocks. A port that opens after the time limit is closed there
+        // immediately.
+        match within(OPEN_LIMIT, "mswitch-open", move || ports::open(&spec, at, &environment)) {
             Ok(opened) => opened.map_err(|error| error.to_string()),
             Err(error) => Err(format!("opening the port: {error}")),
         }
     }
 
-    /// Ends a port's hold-off, if there is one.
+    /// Ends the hold-off of a port, if there is one.
     pub(crate) fn lift_hold_off(&self, bridge: &str, port: &str) {
         let bridges = self.bridges();
         let open = find_port(&bridges, bridge, port).ok().and_then(|port| port.open.as_ref());
@@ -240,7 +250,7 @@ impl State {
         }
     }
 
-    /// Begins to close all ports, so that closing one after another takes no longer than the slowest.
+    /// Begins to close all ports, so that closing them in sequence takes as long as closing the slowest.
     pub(crate) fn begin_close(&self) {
         let bridges = self.bridges();
         for open in every(&bridges).filter_map(|(_, _, port)| port.open.as_ref()) {
@@ -248,42 +258,42 @@ impl State {
         }
     }
 
-    /// The modules that have not returned from a batch for more than a second.
+    /// Returns the modules that have not returned from a batch for more than a second.
     pub fn stuck(&self) -> Vec<Stuck> {
         self.watched.stuck(&self.switch)
     }
 
-    /// The modules that have become stuck since the last call, and those that have returned.
-    pub(crate) fn changes_of_stuck(&self) -> (Vec<Stuck>, Vec<Stuck>) {
+    /// Returns the modules that have become stuck since the last call, and those that have returned.
+    pub(crate) fn stuck_changes(&self) -> (Vec<Stuck>, Vec<Stuck>) {
         self.watched.changes(&self.switch)
     }
 
-    /// Rung when a port has a fault to tell of.
+    /// Returns the alarm that is rung when a port has a new fault.
     pub(crate) fn alarm(&self) -> &Alarm {
         &self.environment.alarm
     }
 
-    /// The ports with faults that were not told yet, by bridge and name.
+    /// Returns the ports with faults that were not reported yet, with the names of bridge and port.
     pub(crate) fn new_faults(&self) -> Vec<(String, String, Summary)> {
         let bridges = self.bridges();
-        let mut told = self.told_faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported_faults.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = BTreeMap::new();
         let mut new = Vec::new();
         for (bridge, name, port) in every(&bridges) {
             let faults = port.open.as_ref().and_then(|open| open.faults());
             let Some(summary) = faults.and_then(|faults| faults.summary()) else { continue };
-            // A port that was opened anew counts from the beginning, and may come to the same number.
+            // The count of a reopened port restarts at 0 and may reach the same value: compare the time too.
             let last = (summary.total, summary.last.at);
             now.insert(port.at, last);
-            if told.get(&port.at) != Some(&last) {
+            if reported.get(&port.at) != Some(&last) {
                 new.push((bridge.into(), name.into(), summary));
             }
         }
-        *told = now;
+        *reported = now;
         new
     }
 
-    /// Removes a port and what it opened.
+    /// Closes and removes a port.
     pub(crate) fn remove_port(&self, port: Port) -> Result<(), Refusal> {
         if let Some(open) = &port.open {
             open.close();
@@ -291,8 +301,7 @@ impl State {
         Ok(self.switch.remove_port(port.at)?)
     }
 
-    /// Moves a receive queue to the worker on `cpu`. Returns the CPU of the worker that served it before, if that was
-    /// pinned to one.
+    /// Moves a receive queue to the worker on `cpu`. Returns the CPU of its previous worker, if that was pinned.
     pub fn pin(&self, bridge: &str, name: &str, queue: u16, cpu: usize) -> Result<Option<usize>, Refusal> {
         let bridges = self.bridges();
         let port = find_port(&bridges, bridge, name)?;
@@ -300,12 +309,12 @@ impl State {
         let before = self.switch.workers().into_iter().find(serves).and_then(|report| report.cpu);
         let refused = |message: String| Refusal::Port { bridge: bridge.into(), port: name.into(), message };
         let pinned = self.switch.pin(port.at, queue, cpu).map_err(|error| match error {
-            SwitchError::Gone("client") => {
-                refused("it has no client, so there is no queue to pin; connect the client first".into())
-            }
-            SwitchError::Gone("queue") => refused(format!("it has no receive queue {queue}")),
+            SwitchError::Gone("client") => refused(
+                "the port has no client and therefore no queue to pin; connect the client first".into(),
+            ),
+            SwitchError::Gone("queue") => refused(format!("the port has no receive queue {queue}")),
             SwitchError::NoWorker(_, cpus) if cpus.is_empty() => Refusal::Other(
-                "the workers are not pinned to CPUs; start the daemon with --workers CPULIST to pin them"
+                "the workers are not pinned to CPUs; restart the daemon with --workers CPULIST to pin them"
                     .into(),
             ),
             SwitchError::HeldUp => match self.stuck().first() {
@@ -317,7 +326,7 @@ impl State {
         pinned.map(|()| before)
     }
 
-    /// Lets time pass for the logics, and warns of ports that reached their share of a MAC table.
+    /// Calls the ticks of the logics, and warns of ports that reached their share of a MAC table.
     pub fn tick(&self) {
         let logics: Vec<Arc<dyn Logic>> =
             self.bridges().values().map(|bridge| bridge.logic.clone()).collect();
@@ -325,9 +334,9 @@ impl State {
             logic.tick(fabric::clock::seconds());
         }
         let bridges = self.bridges();
-        let there = overfull::list(&bridges);
-        let mut overfull = self.overfull.lock().unwrap_or_else(PoisonError::into_inner);
-        for port in overfull.new_ones(there, Instant::now()) {
+        let at_limit = share_warnings::list(&bridges);
+        let mut warnings = self.share_warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        for port in warnings.due(at_limit, Instant::now()) {
             tracing::warn!("{port}");
             let open = find_port(&bridges, &port.bridge, &port.port).ok().and_then(|port| port.open.as_ref());
             let Some((open, faults)) = open.and_then(|open| Some((open, open.faults()?))) else { continue };
@@ -339,19 +348,19 @@ impl State {
     }
 }
 
-/// Every port with its bridge's and its own name.
+/// Iterates over all ports, with the names of bridge and port.
 pub fn every(bridges: &Bridges) -> impl Iterator<Item = (&str, &str, &Port)> {
     bridges.iter().flat_map(|(bridge, there)| {
         there.ports.iter().map(move |(name, port)| (bridge.as_str(), name.as_str(), port))
     })
 }
 
-/// The bridge of this name.
+/// Returns the bridge with this name.
 pub fn find<'a>(bridges: &'a Bridges, name: &str) -> Result<&'a Bridge, Refusal> {
     bridges.get(name).ok_or_else(|| Refusal::NoBridge(name.into()))
 }
 
-/// The port of this name.
+/// Returns the port with this name.
 pub fn find_port<'a>(bridges: &'a Bridges, bridge: &str, name: &str) -> Result<&'a Port, Refusal> {
     let no_port = || Refusal::NoPort { bridge: bridge.into(), port: name.into() };
     find(bridges, bridge)?.ports.get(name).ok_or_else(no_port)
@@ -368,9 +377,9 @@ mod tests {
     use crate::desired::Desired;
     use crate::edit::{Edit, PortChange};
     use crate::file;
-    use crate::reconcile::Effort;
+    use crate::reconcile::Retries;
 
-    /// Hands over stations of its own making, some of which nobody wants.
+    /// A logic that hands over made-up stations, some of which are not in the configuration.
     struct Module;
 
     impl SwitchLogic for Module {
@@ -396,21 +405,21 @@ mod tests {
                 let key = Key::new(0, mac(last));
                 Station { key, port: PortIndex(port), is_static, is_sticky: false, seen }
             };
-            // Station 1 is wanted at port 0 by the configuration.
+            // The configuration has station 1 at port 0.
             let stations =
                 [station(1, 1, true), station(2, 1, true), station(3, 1, false), station(4, 9, false)];
             vec![Station::hand_over(stations)]
         }
     }
 
-    /// No bridges yet, on a switch that was started for this.
+    /// Starts a switch without bridges.
     fn started(runtime: &tokio::runtime::Runtime) -> State {
         let switch = Switch::start(&SwitchOptions::default()).unwrap();
         State::new(Environment::new(Arc::new(switch), runtime.handle().clone()))
     }
 
     #[test]
-    fn what_is_handed_over_bends_to_the_configuration_and_to_ports() {
+    fn inherited_stations_yield_to_configuration_and_ports() {
         let folder = tempfile::tempdir().unwrap();
         let port = |name: &str, id: u8| {
             let socket = folder.path().join("memif");
@@ -421,37 +430,37 @@ mod tests {
         let wanted = file::parse(&text, "f.toml".as_ref(), file::Depth::Text).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let state = started(&runtime);
-        let outcomes = state.reconcile(&wanted, Effort::All);
+        let outcomes = state.reconcile(&wanted, Retries::All);
         assert!(outcomes.iter().all(|outcome| outcome.trouble.is_none()), "{outcomes:?}");
 
         let mut bridges = state.bridges();
         let bridge = bridges.get_mut("br0").unwrap();
         bridge.logic = Arc::new(Module);
         state.set_logic(bridge, &wanted.bridges[0]).unwrap();
-        // The ports have no clients: what was learned there may be anywhere by now.
+        // The ports are down, so stations learned there are discarded.
         let left = bridge.logic.views().stations.unwrap().entries();
         assert_eq!(left.len(), 1, "{left:?}");
         assert_eq!((left[0].mac, left[0].port, left[0].is_static), (mac(1), PortIndex(0), true));
         assert_eq!(bridge.stations, wanted.bridges[0].stations);
 
-        // One that cannot be made, or has no room, leaves the one there is.
+        // If the new logic cannot be built, or its table is full, the old one stays.
         let before = bridge.logic.clone();
         let mut other = wanted.bridges[0].clone();
         other.stations.push(StationConfig { mac: mac(5), ..other.stations[0].clone() });
-        for (max, said) in
+        for (max, expected) in
             [("1", "static station 02:00:00:00:00:05: the table is full"), ("0", "cannot be `0`")]
         {
             other.logic.params = vec![("max-stations".into(), max.into())];
             let refusal = state.set_logic(bridge, &other).unwrap_err().to_string();
-            assert!(refusal.contains(said), "{refusal}");
+            assert!(refusal.contains(expected), "{refusal}");
             assert!(Arc::ptr_eq(&bridge.logic, &before));
         }
         drop(bridges);
-        state.reconcile(&crate::model::Config::default(), Effort::All);
+        state.reconcile(&crate::model::Config::default(), Retries::All);
     }
 
     #[test]
-    fn a_fault_is_told_once_with_the_client() {
+    fn a_fault_is_reported_once_with_its_client() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("v");
         let text = format!(
@@ -460,15 +469,15 @@ mod tests {
         let wanted = file::parse(&text, "f.toml".as_ref(), file::Depth::Text).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let state = started(&runtime);
-        state.reconcile(&wanted, Effort::All);
+        state.reconcile(&wanted, Retries::All);
         assert_eq!(state.new_faults(), []);
         for total in 1..=2 {
             let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
             std::io::Write::write_all(&mut client, &[0xff; 12]).unwrap();
             let rung = async { tokio::time::timeout(Duration::from_secs(20), state.alarm().rung()).await };
             runtime.block_on(rung).unwrap();
-            let told = state.new_faults();
-            let [(bridge, port, summary)] = told.as_slice() else { panic!("{told:?}") };
+            let new = state.new_faults();
+            let [(bridge, port, summary)] = new.as_slice() else { panic!("{new:?}") };
             assert_eq!((bridge.as_str(), port.as_str(), summary.total), ("br0", "v", total));
             assert_eq!(summary.last.reason, "message of protocol version 3, expected 1");
             let process = format!("process {} (", std::process::id());
@@ -481,11 +490,11 @@ mod tests {
         assert_eq!((shown.total, shown.kind.as_str(), shown.hold_off_seconds), (2, "protocol", 0.0));
         let at = port.at;
         drop(bridges);
-        // Another port in its place has a first and a second fault of its own.
+        // A new port in its place counts its own faults.
         let mut without = wanted.clone();
         without.bridges[0].ports.clear();
-        state.reconcile(&without, Effort::All);
-        state.reconcile(&wanted, Effort::All);
+        state.reconcile(&without, Retries::All);
+        state.reconcile(&wanted, Retries::All);
         for total in 1..=2 {
             let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
             std::io::Write::write_all(&mut client, &[0xff; 12]).unwrap();
@@ -498,11 +507,11 @@ mod tests {
             assert_eq!(faults.summary().unwrap().total, total);
         }
         assert_eq!(state.new_faults().len(), 1);
-        state.reconcile(&crate::model::Config::default(), Effort::All);
+        state.reconcile(&crate::model::Config::default(), Retries::All);
     }
 
     #[test]
-    fn who_sets_a_port_ends_its_hold_off() {
+    fn port_set_ends_the_hold_off() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
             "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"m\"\ntype = \"memif\"\npath = {:?}\n",
@@ -524,7 +533,7 @@ mod tests {
             (0..10).for_each(|_| faults.found("process 1", fabric::Fault::Memory, "punched", None));
         }
         assert!(held_off() > Duration::from_secs(10));
-        // It is up already: that the operator looked at it is what counts.
+        // Setting a value that it already has is enough.
         let change = PortChange { admin_up: Some(true), ..PortChange::default() };
         let set = Edit::SetPort { bridge: "br0".into(), port: "m".into(), change };
         desired.edit(set, &Author::Caller(None)).unwrap();

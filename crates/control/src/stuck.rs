@@ -1,7 +1,7 @@
-//! Modules that do not return from a batch: which bridge they belong to, and since when a thread waits for them.
+//! Stuck modules: modules that do not return from a batch, with their bridge, their thread and the start of the batch.
 //!
-//! The fabric reports threads ([`fabric::worker::Overrun`]), logics know which module a thread is in. A module that
-//! was replaced can still be stuck, so logics are remembered for as long as anything uses them.
+//! The fabric reports threads ([`fabric::worker::Overrun`]); a logic knows the module that a thread executes. A
+//! replaced module can still be stuck, so logics are tracked as long as they are referenced.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,11 +19,11 @@ pub struct Stuck {
     pub bridge: String,
     /// The module, as the bridge's logic names it.
     pub module: String,
-    /// The worker that waits for it; `None`: a thread that stands in for one.
+    /// The worker that waits for it; `None` for a stand-in thread.
     pub worker: Option<usize>,
-    /// The thread that waits for it.
+    /// Index of the thread that waits for it.
     pub thread: usize,
-    /// When the batch began.
+    /// Start of the batch.
     pub since: Instant,
 }
 
@@ -45,27 +45,27 @@ impl From<&Stuck> for proto::StuckModule {
 }
 
 impl proto::StuckModule {
-    /// A sentence with the remedy.
+    /// Describes the module and the remedy in a sentence.
     pub fn text(&self) -> String {
         let Self { bridge, module, seconds, .. } = self;
         let thread =
             self.worker.map_or_else(|| "a stand-in thread".into(), |worker| format!("worker {worker}"));
         format!(
-            "{module} of bridge {bridge} has not returned on {thread} for {seconds} s; set another logic, then restart the daemon to \
-             free the thread and the queue that it serves"
+            "{module} of bridge {bridge} has not returned on {thread} for {seconds} s; set another logic, then restart the \
+            daemon to free the thread and the queues that it serves"
         )
     }
 }
 
 impl proto::StuckModule {
-    /// A sentence about a module that has returned after all.
+    /// Describes in a sentence that the module has returned.
     pub(crate) fn returned(&self) -> String {
         let Self { bridge, module, seconds, .. } = self;
         format!("{module} of bridge {bridge} has returned after {seconds} s")
     }
 }
 
-/// Logics by bridge, and the stuck modules that were reported.
+/// Logics with their bridges, and the stuck modules already reported.
 #[derive(Default)]
 pub(crate) struct Watched {
     logics: Mutex<Vec<(String, Weak<dyn Logic>)>>,
@@ -73,7 +73,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Adds a logic that a bridge is about to use.
+    /// Tracks a logic that a bridge is about to use.
     pub(crate) fn add(&self, bridge: &str, logic: &Arc<dyn Logic>) {
         let mut logics = self.logics();
         logics.retain(|(_, logic)| logic.strong_count() > 0);
@@ -84,7 +84,7 @@ impl Watched {
         self.logics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The modules that are stuck now.
+    /// Returns the modules that are stuck now.
     pub(crate) fn stuck(&self, switch: &Switch) -> Vec<Stuck> {
         let overruns = switch.overruns();
         if overruns.is_empty() {
@@ -107,7 +107,7 @@ impl Watched {
         stuck.collect()
     }
 
-    /// The modules that have become stuck since the last call, and those that have returned.
+    /// Returns the modules that have become stuck since the last call, and those that have returned.
     pub(crate) fn changes(&self, switch: &Switch) -> (Vec<Stuck>, Vec<Stuck>) {
         let now = self.stuck(switch);
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sentence_names_module_bridge_thread_time_and_remedy() {
+    fn text_has_module_bridge_thread_time_and_remedy() {
         let stuck = proto::StuckModule {
             bridge: "br0".into(),
             module: "native:/m.so".into(),
@@ -132,8 +132,8 @@ mod tests {
         };
         assert_eq!(
             stuck.text(),
-            "native:/m.so of bridge br0 has not returned on worker 1 for 12 s; set another logic, then restart the daemon to free the \
-             thread and the queue that it serves"
+            "native:/m.so of bridge br0 has not returned on worker 1 for 12 s; set another logic, then restart the daemon to free \
+            the thread and the queues that it serves"
         );
         assert!(
             proto::StuckModule { worker: None, ..stuck }.text().contains("on a stand-in thread for 12 s")

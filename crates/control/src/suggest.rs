@@ -1,6 +1,6 @@
-//! Words for a name that is not known: what was probably meant, and what there is.
+//! Suggestions for an unknown name: the nearest known name, and the list of all.
 
-/// `a`, `b` or `c`.
+/// Lists names as alternatives: `a`, `b` or `c`.
 pub fn one_of<S: AsRef<str>>(known: &[S]) -> String {
     let quoted: Vec<String> = known.iter().map(|name| format!("`{}`", name.as_ref())).collect();
     match quoted.as_slice() {
@@ -10,7 +10,7 @@ pub fn one_of<S: AsRef<str>>(known: &[S]) -> String {
     }
 }
 
-/// What to say after "unknown …": a likely name if one is near, and all that are known.
+/// Returns the text that follows "unknown …": the nearest known name, if one is similar, and the list of all.
 pub fn instead<S: AsRef<str>>(wrong: &str, known: &[S]) -> String {
     let all = format!("expected {}", one_of(known));
     match nearest(wrong, known) {
@@ -19,7 +19,7 @@ pub fn instead<S: AsRef<str>>(wrong: &str, known: &[S]) -> String {
     }
 }
 
-/// The known name that is nearest to a wrong one, if any is near.
+/// Returns the known name that is most similar to a wrong one, if any is similar.
 pub fn nearest<'a, S: AsRef<str>>(wrong: &str, known: &'a [S]) -> Option<&'a str> {
     known
         .iter()
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_near_name_is_suggested_and_all_are_listed() {
+    fn similar_name_is_suggested_and_all_are_listed() {
         assert_eq!(
             instead("sokcet", &["id", "role", "socket"]),
             "did you mean `socket`? (expected `id`, `role` or `socket`)"
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_name_gets_the_list_only() {
+    fn without_a_similar_name_all_are_listed() {
         assert_eq!(instead("colour", &["id", "role"]), "expected `id` or `role`");
         assert_eq!(instead("x", &["only"]), "expected `only`");
     }

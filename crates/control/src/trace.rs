@@ -1,10 +1,10 @@
-//! Traces: what a bridge does with a packet and why, for one that is only thought of or for those that come.
+//! Traces: explain how a bridge handles a packet, hypothetical or received.
 //!
-//! Of a live trace the workers write down what their logic says, where packets went and their first bytes, into room that was
-//! made beforehand; a task exchanges it now and then for an empty one, and reads it in peace. A worker never waits: who finds
-//! the room taken, or full, counts.
+//! In a live trace, the workers write the remarks of the logic, the outputs and the first bytes of each packet to a
+//! preallocated `Log`. A task periodically swaps it for an empty one and reads it. A worker never waits: if the log is
+//! locked or full, it only counts.
 //!
-//! Invariant: a packet that is told of is told of wholly, but for outputs and remarks that found no room, whose number is told.
+//! Invariant: a reported packet is complete, except for remarks and outputs that did not fit, which are counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,28 +22,30 @@ use crate::proto;
 use crate::refusal::Refusal;
 use crate::state::{Bridge, State, find, find_port};
 
-/// Most packets of one live trace.
-pub const MOST: u32 = 10_000;
+/// Maximum number of packets of a live trace.
+pub const MAX_PACKETS: u32 = 10_000;
 
-/// How often a live trace is read.
-const ROUND: Duration = Duration::from_millis(50);
-/// Bytes shown of a packet.
-const SHOWN: usize = 128;
-/// Room for remarks and outputs, for each packet on average.
-const EACH: usize = 8;
+/// Interval at which a live trace is read.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Number of bytes reported of a packet.
+const PREFIX: usize = 128;
+/// Average number of remarks, and of outputs, per packet for which the log has capacity.
+const PER_PACKET: usize = 8;
 
 /// The reply to a call.
 pub type Traces = ReceiverStream<Result<proto::Trace, Status>>;
 
-/// What would become of a packet now.
+/// Traces a hypothetical packet.
 pub fn once(state: &State, request: &proto::TracePacketRequest) -> Result<proto::Trace, Refusal> {
     let bridges = state.bridges();
     let port = find_port(&bridges, &request.bridge, &request.port)?;
     let bridge = find(&bridges, &request.bridge)?;
     // A trace calls the bridge's module, which would not return from that call either.
-    if let Some(stuck) = state.stuck().into_iter().find(|stuck| {
-        stuck.bridge == request.bridge && bridge.logic.called_on(stuck.thread).is_some()
-    }) {
+    if let Some(stuck) = state
+        .stuck()
+        .into_iter()
+        .find(|stuck| stuck.bridge == request.bridge && bridge.logic.called_on(stuck.thread).is_some())
+    {
         return Err(Refusal::Other(format!("cannot trace: {stuck}")));
     }
     let traced = state.switch().trace(port.at, &request.packet, Offload::NONE)?;
@@ -77,153 +79,155 @@ fn name_of(bridge: &Bridge, index: PortIndex) -> String {
     port.map_or_else(|| format!("port {}", index.0), |(name, _)| name.clone())
 }
 
-/// The first bytes of a packet.
+/// The first bytes of a packet, and its length.
 #[derive(Clone, Copy)]
-struct Front {
-    bytes: [u8; SHOWN],
+struct Prefix {
+    bytes: [u8; PREFIX],
     len: u32,
 }
 
-impl Front {
+impl Prefix {
     fn of(seen: &Sighting<'_>) -> Self {
-        let mut front = Self { bytes: [0; SHOWN], len: seen.len() };
-        seen.copy(0, &mut front.bytes);
-        front
+        let mut prefix = Self { bytes: [0; PREFIX], len: seen.len() };
+        seen.copy(0, &mut prefix.bytes);
+        prefix
     }
 
     fn to_vec(self) -> Vec<u8> {
-        self.bytes.get(..SHOWN.min(self.len as usize)).unwrap_or_default().to_vec()
+        self.bytes.get(..PREFIX.min(self.len as usize)).unwrap_or_default().to_vec()
     }
 }
 
-/// A packet that came.
-struct Arrival {
+/// A received packet.
+struct Input {
     at: u64,
-    front: Front,
+    prefix: Prefix,
     dropped: Option<DropReason>,
 }
 
-/// What was sent of it, or not.
-struct Departure {
-    /// Which of the arrivals it is of.
-    arrival: usize,
+/// A packet sent to a port, or dropped there.
+struct Output {
+    /// Index of its input.
+    input: usize,
     port: PortIndex,
-    front: Front,
+    prefix: Prefix,
     mirrored: bool,
     dropped: Option<DropReason>,
 }
 
-/// What workers write to, a whole batch at a time.
-struct Room {
-    arrivals: Vec<Arrival>,
+/// The records of a live trace. Workers append a whole batch at a time.
+struct Log {
+    inputs: Vec<Input>,
+    /// Remarks, each with the index of its input.
     remarks: Vec<(usize, Remark)>,
-    departures: Vec<Departure>,
-    /// Remarks and departures that found no room.
+    outputs: Vec<Output>,
+    /// Remarks and outputs that did not fit.
     omitted: u64,
-    /// Arrivals that are still wanted.
-    wanted: usize,
+    /// Number of packets still to be traced.
+    remaining: usize,
 }
 
 struct Live {
     port: String,
-    room: Mutex<Room>,
-    /// Packets of the port that came while the room was taken.
+    log: Mutex<Log>,
+    /// Packets of the port received while the log was locked.
     missed: AtomicU64,
     names: Mutex<Vec<(PortIndex, String)>>,
-    over: AtomicBool,
+    bridge_removed: AtomicBool,
 }
 
 impl Live {
-    fn new(port: &str, wanted: usize) -> Self {
-        let (missed, names, over) = Default::default();
-        Self { port: port.into(), room: Mutex::new(Room::new(wanted)), missed, names, over }
+    fn new(port: &str, count: usize) -> Self {
+        let (missed, names, bridge_removed) = Default::default();
+        Self { port: port.into(), log: Mutex::new(Log::new(count)), missed, names, bridge_removed }
     }
 
     fn names(&self) -> MutexGuard<'_, Vec<(PortIndex, String)>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has not been told yet, and whether that is all. `spare` is an empty room, and is one again.
-    fn read(&self, spare: &mut Room) -> (Vec<proto::Trace>, bool) {
+    /// Returns the new traces, and whether the trace is complete. `spare` is an empty log, and is empty again on
+    /// return.
+    fn read(&self, spare: &mut Log) -> (Vec<proto::Trace>, bool) {
         let names = self.names().clone();
         let name = |port: PortIndex| {
             let found = names.iter().rev().find(|(index, _)| *index == port);
             found.map_or_else(|| format!("port {}", port.0), |(_, name)| name.clone())
         };
         {
-            let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-            (spare.wanted, spare.omitted) = (room.wanted, room.omitted);
-            std::mem::swap(&mut *room, spare);
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            (spare.remaining, spare.omitted) = (log.remaining, log.omitted);
+            std::mem::swap(&mut *log, spare);
         }
         let missed = self.missed.load(Relaxed);
-        let new = spare.arrivals.drain(..).map(|arrival| proto::Trace {
+        let new = spare.inputs.drain(..).map(|input| proto::Trace {
             port: self.port.clone(),
-            length: arrival.front.len,
-            packet: arrival.front.to_vec(),
-            drops: arrival.dropped.iter().map(|reason| reason.name().into()).collect(),
-            at_nanoseconds: arrival.at,
+            length: input.prefix.len,
+            packet: input.prefix.to_vec(),
+            drops: input.dropped.iter().map(|reason| reason.name().into()).collect(),
+            at_nanoseconds: input.at,
             missed,
             omitted: spare.omitted,
             ..Default::default()
         });
         let mut new: Vec<_> = new.collect();
-        for (of, remark) in spare.remarks.drain(..) {
-            if let Some(trace) = new.get_mut(of) {
+        for (input, remark) in spare.remarks.drain(..) {
+            if let Some(trace) = new.get_mut(input) {
                 trace.steps.push(remark.sentence(name));
             }
         }
-        for departure in spare.departures.drain(..) {
-            if let Some(trace) = new.get_mut(departure.arrival) {
+        for output in spare.outputs.drain(..) {
+            if let Some(trace) = new.get_mut(output.input) {
                 trace.outputs.push(proto::TraceOutput {
-                    port: name(departure.port),
+                    port: name(output.port),
                     queue: None,
-                    length: departure.front.len,
-                    packet: departure.front.to_vec(),
-                    mirrored: departure.mirrored,
-                    drop_reason: departure.dropped.map_or("", DropReason::name).into(),
+                    length: output.prefix.len,
+                    packet: output.prefix.to_vec(),
+                    mirrored: output.mirrored,
+                    drop_reason: output.dropped.map_or("", DropReason::name).into(),
                 });
             }
         }
-        (new, spare.wanted == 0)
+        (new, spare.remaining == 0)
     }
 }
 
-impl Room {
-    fn new(wanted: usize) -> Self {
+impl Log {
+    fn new(count: usize) -> Self {
         Self {
-            arrivals: Vec::with_capacity(wanted),
-            remarks: Vec::with_capacity(wanted * EACH),
-            departures: Vec::with_capacity(wanted * EACH),
+            inputs: Vec::with_capacity(count),
+            remarks: Vec::with_capacity(count * PER_PACKET),
+            outputs: Vec::with_capacity(count * PER_PACKET),
             omitted: 0,
-            wanted,
+            remaining: count,
         }
     }
 
-    fn take(&mut self, batch: &Sightings<'_>) {
-        // Where each packet of the batch is among the arrivals.
-        let mut places = [usize::MAX; MAX_BATCH];
+    fn append(&mut self, batch: &Sightings<'_>) {
+        // The indexes of the batch's packets among the inputs.
+        let mut indexes = [usize::MAX; MAX_BATCH];
         batch.for_each(|seen| {
-            let Some(place) = places.get_mut(usize::from(seen.packet)) else { return };
-            if seen.way == Way::In && self.wanted > 0 {
-                self.wanted -= 1;
-                *place = self.arrivals.len();
-                // What went wrong where it was to go is told with that.
+            let Some(index) = indexes.get_mut(usize::from(seen.packet)) else { return };
+            if seen.way == Way::In && self.remaining > 0 {
+                self.remaining -= 1;
+                *index = self.inputs.len();
+                // A drop at an output is reported with the output.
                 let dropped = seen.dropped.filter(|_| seen.egress.is_none());
-                self.arrivals.push(Arrival { at: batch.at, front: Front::of(seen), dropped });
+                self.inputs.push(Input { at: batch.at, prefix: Prefix::of(seen), dropped });
                 for remark in seen.remarks() {
                     match self.remarks.len() < self.remarks.capacity() {
-                        true => self.remarks.push((*place, *remark)),
+                        true => self.remarks.push((*index, *remark)),
                         false => self.omitted += 1,
                     }
                 }
-            } else if seen.way == Way::Out && *place != usize::MAX {
-                if self.departures.len() == self.departures.capacity() {
+            } else if seen.way == Way::Out && *index != usize::MAX {
+                if self.outputs.len() == self.outputs.capacity() {
                     self.omitted += 1;
                     return;
                 }
-                let (arrival, port, front) = (*place, seen.port, Front::of(seen));
+                let (input, port, prefix) = (*index, seen.port, Prefix::of(seen));
                 let (mirrored, dropped) = (seen.mirrored, seen.dropped);
-                self.departures.push(Departure { arrival, port, front, mirrored, dropped });
+                self.outputs.push(Output { input, port, prefix, mirrored, dropped });
             }
         });
     }
@@ -239,44 +243,44 @@ impl Observer for Live {
     }
 
     fn observe(&self, _worker: usize, batch: &Sightings<'_>) {
-        let mut came = 0;
-        batch.for_each(|seen| came += u64::from(seen.way == Way::In));
-        if came == 0 {
+        let mut received = 0;
+        batch.for_each(|seen| received += u64::from(seen.way == Way::In));
+        if received == 0 {
             return;
         }
-        match self.room.try_lock() {
-            Ok(mut room) => room.take(batch),
-            Err(_) => _ = self.missed.fetch_add(came, Relaxed),
+        match self.log.try_lock() {
+            Ok(mut log) => log.append(batch),
+            Err(_) => _ = self.missed.fetch_add(received, Relaxed),
         }
     }
 
     fn bridge_removed(&self) {
-        self.over.store(true, Relaxed);
+        self.bridge_removed.store(true, Relaxed);
     }
 }
 
-/// A live trace that runs; dropping it ends it.
-pub struct Begun {
+/// A running live trace; dropping it ends the trace.
+pub struct ActiveTrace {
     switch: Arc<Switch>,
     bridge: BridgeId,
     observer: ObserverId,
     live: Arc<Live>,
     name: String,
-    wanted: usize,
+    count: usize,
 }
 
-impl Drop for Begun {
+impl Drop for ActiveTrace {
     fn drop(&mut self) {
-        // A bridge that is gone has no observers.
+        // An error means that the bridge was removed, with its observers.
         let _ = self.switch.unobserve(self.bridge, self.observer);
     }
 }
 
-/// Begins to write down the next packets of a port.
-pub fn begin(state: &State, request: &proto::TraceLiveRequest) -> Result<Begun, Refusal> {
-    if !(1..=MOST).contains(&request.count) {
+/// Starts a live trace of the next packets of a port.
+pub fn start(state: &State, request: &proto::TraceLiveRequest) -> Result<ActiveTrace, Refusal> {
+    if !(1..=MAX_PACKETS).contains(&request.count) {
         let count = request.count;
-        return Err(Refusal::Other(format!("{count} packets cannot be traced; expected 1 to {MOST}")));
+        return Err(Refusal::Other(format!("cannot trace {count} packets; expected 1 to {MAX_PACKETS}")));
     }
     let switch = state.switch_handle();
     let bridge = {
@@ -284,41 +288,41 @@ pub fn begin(state: &State, request: &proto::TraceLiveRequest) -> Result<Begun, 
         find_port(&bridges, &request.bridge, &request.port)?;
         find(&bridges, &request.bridge)?.id
     };
-    let wanted = request.count as usize;
-    let live = Arc::new(Live::new(&request.port, wanted));
+    let count = request.count as usize;
+    let live = Arc::new(Live::new(&request.port, count));
     let observer = switch.observe(bridge, live.clone())?;
-    Ok(Begun { switch, bridge, observer, live, name: request.bridge.clone(), wanted })
+    Ok(ActiveTrace { switch, bridge, observer, live, name: request.bridge.clone(), count })
 }
 
-/// Tells of the packets until there were as many as asked for or the caller hangs up. `place` is held as long.
-pub fn follow(begun: Begun, place: OwnedSemaphorePermit) -> Traces {
+/// Streams the traces until the requested number is reached or the caller disconnects. Holds `place` until then.
+pub fn stream(trace: ActiveTrace, place: OwnedSemaphorePermit) -> Traces {
     let (to, traces) = mpsc::channel(64);
     tokio::spawn(async move {
-        let mut round = tokio::time::interval(ROUND);
-        let mut spare = Room::new(begun.wanted);
+        let mut interval = tokio::time::interval(INTERVAL);
+        let mut spare = Log::new(trace.count);
         loop {
             tokio::select! {
-                _ = round.tick() => {}
+                _ = interval.tick() => {}
                 () = to.closed() => break,
             }
-            let over = begun.live.over.load(Relaxed);
-            let (new, done) = begun.live.read(&mut spare);
-            for trace in new {
-                if to.send(Ok(trace)).await.is_err() {
+            let bridge_removed = trace.live.bridge_removed.load(Relaxed);
+            let (new, done) = trace.live.read(&mut spare);
+            for packet in new {
+                if to.send(Ok(packet)).await.is_err() {
                     break;
                 }
             }
             if done {
                 break;
             }
-            if over {
-                let gone = format!("bridge \"{}\" was removed, and with it the trace ended", begun.name);
-                let _ = to.send(Err(Status::aborted(gone))).await;
+            if bridge_removed {
+                let message = format!("the trace ended because bridge \"{}\" was removed", trace.name);
+                let _ = to.send(Err(Status::aborted(message))).await;
                 break;
             }
         }
-        // Taking the observer away waits for the workers.
-        let _ = tokio::task::spawn_blocking(move || drop((begun, place))).await;
+        // Removing the observer waits for the workers.
+        let _ = tokio::task::spawn_blocking(move || drop((trace, place))).await;
     });
     ReceiverStream::new(traces)
 }

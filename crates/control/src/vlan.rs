@@ -1,18 +1,17 @@
-//! The VLANs of a port as people write them, in the file and on the command line alike. [`VlanMode`]'s `Display` writes
-//! them.
+//! The grammar of VLAN settings in the file and on the command line. [`VlanMode`]'s `Display` formats them.
 //!
 //! ```text
 //! transparent             frames pass as they are
 //! access:10               untagged member of VLAN 10
-//! trunk:10,20-29          tagged member of these
-//! trunk:all,native:1      tagged member of all; untagged frames belong to VLAN 1
+//! trunk:10,20-29          tagged member of VLANs 10 and 20 to 29
+//! trunk:all,native:1      tagged member of all VLANs; untagged frames belong to VLAN 1
 //! ```
 
 use fabric::VlanMode;
 use fabric::port::{VidSet, VlanEgress};
 use packet::ether::Vid;
 
-/// A text that does not say which VLANs.
+/// Reason for refusing a VLAN setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}; expected `transparent`, `access:10`, `trunk:10,20-29` or `trunk:all,native:1`")]
 pub struct VlanError {
@@ -23,7 +22,7 @@ fn error(problem: String) -> VlanError {
     VlanError { problem }
 }
 
-/// Reads the grammar above.
+/// Parses the grammar above.
 pub fn parse(text: &str) -> Result<VlanMode, VlanError> {
     if text == "transparent" {
         return Ok(VlanMode::Transparent);
@@ -58,7 +57,7 @@ fn trunk(list: &str) -> Result<VlanMode, VlanError> {
             allowed = VidSet::all();
         } else if let Some(number) = item.strip_prefix("native:") {
             if native.replace(vid(number)?).is_some() {
-                return Err(error("a trunk has one native VLAN".into()));
+                return Err(error("a trunk can have only one native VLAN".into()));
             }
         } else if let Some((first, last)) = item.split_once('-') {
             let (first, last) = (vid(first)?.get(), vid(last)?.get());
@@ -80,7 +79,7 @@ fn vid(text: &str) -> Result<Vid, VlanError> {
     text.parse()
         .ok()
         .and_then(Vid::new)
-        .ok_or_else(|| error(format!("`{text}` is not a VLAN, a number from 1 to 4094")))
+        .ok_or_else(|| error(format!("`{text}` is not a VLAN id from 1 to 4094")))
 }
 
 #[cfg(test)]
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn formatted_settings_parse_back() {
         for text in [
             "transparent",
             "access:10",
@@ -115,24 +114,24 @@ mod tests {
     }
 
     #[test]
-    fn a_native_vlan_is_carried() {
+    fn the_native_vlan_is_allowed_on_its_trunk() {
         let VlanMode::Trunk { native, allowed } = parse("trunk:10,native:5").unwrap() else { panic!() };
         assert_eq!(native, Vid::new(5));
         assert!(allowed.contains(5) && allowed.contains(10) && !allowed.contains(6));
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_problem_and_the_expected_forms() {
         for (text, problem) in [
             ("10", "`10` is not a VLAN setting (an access port has `access:10`); expected "),
             ("acess:10", "`acess:10` is not a VLAN setting"),
             ("trunk:10, 20", "`trunk:10, 20`: spaces are not allowed in a VLAN list; expected "),
             ("trunk:10,", "`trunk:10,` ends with a comma; expected "),
-            ("access:0", "`0` is not a VLAN, a number from 1 to 4094"),
-            ("access:4095", "`4095` is not a VLAN, a number from 1 to 4094"),
-            ("trunk:", "`` is not a VLAN, a number from 1 to 4094"),
+            ("access:0", "`0` is not a VLAN id from 1 to 4094"),
+            ("access:4095", "`4095` is not a VLAN id from 1 to 4094"),
+            ("trunk:", "`` is not a VLAN id from 1 to 4094"),
             ("trunk:20-10", "the range `20-10` ends before it starts"),
-            ("trunk:all,native:1,native:2", "a trunk has one native VLAN"),
+            ("trunk:all,native:1,native:2", "a trunk can have only one native VLAN"),
         ] {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.starts_with(problem), "{message}");

@@ -11,8 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::protection::Protection;
 
-/// What a command's help ends with: lines of a shell that a test runs, in the order of the commands, beside a daemon
-/// with the bridge `br0` and its ports `vm1` (memif), `host` (TAP) and a namespace `blue` (tests/examples.rs).
+/// End of a command's help: shell lines that tests/examples.rs runs in the order of the commands, with a daemon that
+/// has the bridge `br0` and its ports `vm1` (memif) and `host` (TAP), and with a namespace `blue`.
 macro_rules! examples {
     ($($line:literal),+ $(,)?) => { concat!("Examples:", $("\n  ", $line),+) };
 }
@@ -43,32 +43,32 @@ pub(crate) enum Command {
     /// Bridges: sets of ports that share a logic
     #[command(subcommand)]
     Bridge(BridgeCommand),
-    /// Ports: what plugs into a bridge
+    /// Ports: the attachment points of bridges
     #[command(subcommand)]
     Port(PortCommand),
-    /// Workers: the threads that switch
+    /// Workers: the threads that forward packets
     #[command(subcommand)]
     Worker(WorkerCommand),
-    /// Logics: what decides where packets go
+    /// Logics: they decide where packets go
     #[command(subcommand)]
     Logic(LogicCommand),
     /// MAC tables of learning bridges
     #[command(subcommand)]
     Fdb(FdbCommand),
-    /// Mirrors: copies of what passes at ports
+    /// Mirrors: copies of the traffic of ports
     #[command(subcommand)]
     Mirror(MirrorCommand),
-    /// sFlow: samples of packets, and counters, for collectors
+    /// sFlow: packet samples and counters for collectors
     #[command(subcommand)]
     Sflow(SflowCommand),
-    /// Show packets as they pass, or record them
+    /// Show or record the packets of a bridge
     Capture(CaptureArgs),
-    /// Show what would become of a packet, or becomes of the next ones, and why
+    /// Explain how a bridge handles a packet, hypothetical or received
     Trace(TraceArgs),
-    /// The configuration: running and saved
+    /// Configuration: running and saved
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Show what happens, as it happens, until Ctrl-C
+    /// Show events as they happen, until Ctrl-C
     #[command(after_help = examples!("mswitch events br0 --kind fdb-learned --count 1"))]
     Events(EventsArgs),
     /// Watch ports and workers live
@@ -78,7 +78,7 @@ pub(crate) enum Command {
         "mswitch top --once --json",
     ))]
     Top(TopArgs),
-    /// Print a shell's completion script: commands, options, and names that the running daemon knows
+    /// Print a shell completion script for commands, options and the running daemon's objects
     #[command(after_help = examples!(
         "source <(mswitch completion bash)",
         "mswitch completion fish >mswitch.fish",
@@ -92,7 +92,7 @@ pub(crate) enum Command {
     Complete {
         /// The shell
         shell: Shell,
-        /// What the shell's script passes
+        /// Arguments that the shell's script passes
         #[arg(last = true)]
         arguments: Vec<OsString>,
     },
@@ -107,7 +107,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Shells that completion is made for.
+/// Shells with a completion script.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Shell {
     Bash,
@@ -115,7 +115,7 @@ pub(crate) enum Shell {
     Fish,
 }
 
-/// How to answer.
+/// Output format.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Output {
     /// Print JSON, with the field names of proto/mswitch.proto
@@ -125,13 +125,13 @@ pub(crate) struct Output {
 
 #[derive(Debug, Args)]
 pub(crate) struct DaemonArgs {
-    /// Configuration to start with
+    /// Configuration file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Run a worker on each of these CPUs, such as 0,2-3 [default: one worker, wherever the kernel puts it]
+    /// Run a worker on each of these CPUs, such as 0,2-3 [default: one unpinned worker]
     #[arg(long, value_name = "CPULIST")]
     pub(crate) workers: Option<String>,
-    /// Let workers poll for ever: the lowest latency, for all of their CPUs' time
+    /// Never let workers sleep: lowest latency, at 100 % of their CPUs
     #[arg(long)]
     pub(crate) poll: bool,
     /// Serve metrics for Prometheus: ADDRESS:PORT, or a port alone for 127.0.0.1 [default: not served]
@@ -142,7 +142,7 @@ pub(crate) struct DaemonArgs {
 /// A logic's parameters.
 #[derive(Debug, Args)]
 pub(crate) struct Params {
-    /// Parameter of the logic; `mswitch logic list` shows which there are
+    /// Parameter of the logic; `mswitch logic list` lists the parameters
     #[arg(long = "param", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) params: Vec<(String, String)>,
 }
@@ -155,9 +155,9 @@ pub(crate) enum BridgeCommand {
         "mswitch bridge add br2 --logic learning --param ageing=60",
     ))]
     Add {
-        /// Its name
+        /// Name of the bridge
         name: String,
-        /// What decides where its packets go
+        /// Logic of the bridge
         #[arg(long, default_value = control::model::DEFAULT_LOGIC)]
         logic: String,
         #[command(flatten)]
@@ -166,13 +166,13 @@ pub(crate) enum BridgeCommand {
     /// Remove a bridge with its ports
     #[command(after_help = examples!("mswitch bridge del br2"))]
     Del {
-        /// Its name
+        /// Name of the bridge
         name: String,
     },
     /// Show a bridge and its ports
     #[command(after_help = examples!("mswitch bridge show br0"))]
     Show {
-        /// Its name
+        /// Name of the bridge
         name: String,
         #[command(flatten)]
         output: Output,
@@ -220,10 +220,10 @@ pub(crate) enum PortCommand {
         "mswitch port set br0 vm2 --isolated on --police 100Mbit --police-burst 64KiB",
     ))]
     Set(Box<PortSet>),
-    /// Remove a port and what it opened
+    /// Remove a port with its socket, interface or files
     #[command(after_help = examples!("mswitch port del br0 vm2"))]
     Del(PortName),
-    /// Show all that is known of a port
+    /// Show a port's settings, state and counters
     #[command(after_help = examples!("mswitch port show br0 vm1"))]
     Show {
         #[command(flatten)]
@@ -237,7 +237,7 @@ pub(crate) enum PortCommand {
         "mswitch port list br0 --json | jq -r '.ports[].name'",
     ))]
     List {
-        /// Those of this bridge only
+        /// Only ports of this bridge
         bridge: Option<String>,
         #[command(flatten)]
         output: Output,
@@ -245,15 +245,15 @@ pub(crate) enum PortCommand {
     /// Explain the reasons for drops that `port stats` shows; needs no daemon
     #[command(after_help = examples!("mswitch port reasons", "mswitch port reasons vlan"))]
     Reasons {
-        /// This reason only
+        /// Only this reason
         reason: Option<String>,
-        /// Print Markdown: docs/drops.md
+        /// Print Markdown, as in docs/drops.md
         #[arg(long, conflicts_with_all = ["reason", "json"])]
         markdown: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// Show what ports have carried and dropped; `mswitch port reasons` explains the reasons for drops
+    /// Show packets, bytes and drops of ports; `mswitch port reasons` explains the reasons for drops
     #[command(after_help = examples!(
         "mswitch port stats",
         "mswitch port stats br0 host --queues",
@@ -262,20 +262,20 @@ pub(crate) enum PortCommand {
     Stats(PortStats),
 }
 
-/// Whether traffic may pass.
+/// Administrative state of a port.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Admin {
     Up,
     Down,
 }
 
-/// Settings that every port has.
+/// Settings common to all port types.
 #[derive(Debug, Args)]
 pub(crate) struct PortSettings {
-    /// Whether traffic may pass
+    /// Administrative state: whether traffic passes
     #[arg(long, value_enum)]
     pub(crate) admin: Option<Admin>,
-    /// Largest packet in bytes without Ethernet header; 0: what the type allows
+    /// Largest packet in bytes without Ethernet header; 0: the type's maximum
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
     /// transparent, access:10, trunk:10,20-29 or trunk:all,native:1
@@ -286,7 +286,7 @@ pub(crate) struct PortSettings {
 }
 
 impl PortSettings {
-    /// Whether no setting is given.
+    /// Returns whether no setting is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.admin.is_none()
             && self.mtu.is_none()
@@ -299,14 +299,14 @@ impl PortSettings {
 pub(crate) struct PortAdd {
     #[command(flatten)]
     pub(crate) port: PortName,
-    /// What it is: memif, tap, pcap, vhost-user or patch
+    /// Port type: memif, tap, pcap, vhost-user or patch
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: String,
     #[command(flatten)]
     pub(crate) settings: PortSettings,
     #[command(flatten)]
     pub(crate) options: PortOptions,
-    /// Any option of the type by its name in the configuration file; lists with commas
+    /// Option of the type by its key in the configuration file; commas separate list items
     #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) others: Vec<(String, String)>,
 }
@@ -324,10 +324,10 @@ pub(crate) struct PortOptions {
     /// memif, vhost-user: server or client [default: server]
     #[arg(long)]
     role: Option<String>,
-    /// memif: what a client must present
+    /// memif: secret that clients must present
     #[arg(long)]
     secret: Option<String>,
-    /// memif, tap: queues in each direction; vhost-user: most queue pairs
+    /// memif, tap: queues in each direction; vhost-user: maximum number of queue pairs
     #[arg(long, value_name = "N")]
     queues: Option<String>,
     /// memif client: entries of each ring, a power of two
@@ -339,19 +339,19 @@ pub(crate) struct PortOptions {
     /// memif or vhost-user server, pcap: access mode of the socket or of the recorded file, such as 0660
     #[arg(long)]
     mode: Option<String>,
-    /// memif or vhost-user server, pcap: owner of that file
+    /// memif or vhost-user server, pcap: owner of the socket or the recorded file
     #[arg(long, value_name = "USER")]
     owner: Option<String>,
-    /// memif or vhost-user server, pcap: group of that file
+    /// memif or vhost-user server, pcap: group of the socket or the recorded file
     #[arg(long)]
     group: Option<String>,
-    /// tap: name of the interface [default: the port's]
+    /// tap: name of the interface [default: the port's name]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// tap: address of the host's end
+    /// tap: MAC address of the host's end
     #[arg(long)]
     mac: Option<String>,
-    /// tap: network namespace to put the interface into: name, path or pid:N
+    /// tap: network namespace of the interface: name, path or pid:N
     #[arg(long)]
     netns: Option<String>,
     /// tap: IP addresses of the host's end, such as 10.0.0.1/24,fd00::1/64; may be repeated
@@ -359,16 +359,16 @@ pub(crate) struct PortOptions {
     addresses: Vec<String>,
     #[arg(long = "address", hide = true)]
     former_address: Vec<String>,
-    /// tap, vhost-user: whether large segments and partial checksums may cross: on or off [default: on]
+    /// tap, vhost-user: pass large segments and partial checksums uncut: on or off [default: on]
     #[arg(long, value_name = "ON|OFF")]
     offloads: Option<String>,
-    /// vhost-user: whether a packet may take several receive buffers: on or off [default: on]
+    /// vhost-user: let a packet span several receive buffers: on or off [default: on]
     #[arg(long, value_name = "ON|OFF")]
     mergeable: Option<String>,
-    /// vhost-user: whether packed rings are offered beside split ones: on or off [default: on]
+    /// vhost-user: offer packed rings besides split rings: on or off [default: on]
     #[arg(long, value_name = "ON|OFF")]
     packed: Option<String>,
-    /// vhost-user: most memory regions that a front-end may share [default: 32]
+    /// vhost-user: maximum number of memory regions that a front-end may share [default: 32]
     #[arg(long, value_name = "N")]
     memory_slots: Option<String>,
     /// memif, vhost-user: memory of a client that the switch may allocate, such as 256MiB
@@ -377,39 +377,39 @@ pub(crate) struct PortOptions {
     /// memif, vhost-user: longest time that the port refuses clients after repeated faults [default: 30]
     #[arg(long, value_name = "SECONDS")]
     hold_off: Option<String>,
-    /// memif, vhost-user: messages of clients that are served a second [default: 1600]
+    /// memif, vhost-user: client messages served per second [default: 1600]
     #[arg(long, value_name = "N")]
     message_rate: Option<String>,
-    /// memif, vhost-user: most descriptors of clients that wait to be closed [default: 128]
+    /// memif, vhost-user: maximum number of client descriptors waiting to be closed [default: 128]
     #[arg(long, value_name = "N")]
     unclosed_descriptors: Option<String>,
     /// pcap: file to replay into the switch, pcap or pcapng
     #[arg(long, value_name = "FILE")]
     read: Option<String>,
-    /// pcap: how fast: recorded, 2x, full, 10000pps or 100Mbit [default: recorded]
+    /// pcap: replay speed: recorded, 2x, full, 10000pps or 100Mbit [default: recorded]
     #[arg(long)]
     speed: Option<String>,
-    /// pcap: how often, a number or forever [default: 1]
+    /// pcap: number of replays, or forever [default: 1]
     #[arg(long = "loop", value_name = "N")]
     rounds: Option<String>,
-    /// pcap: file to record to what the port is sent; continued if it is there
+    /// pcap: file that records packets sent to the port; an existing file is continued
     #[arg(long, value_name = "FILE")]
     write: Option<String>,
     /// pcap: bytes of each frame to record [default: all]
     #[arg(long, value_name = "BYTES")]
     snaplen: Option<String>,
-    /// patch: the patch port that it is connected to, which names this one
+    /// patch: the patch port at the other end, whose peer is this port
     #[arg(long, value_name = "BRIDGE/PORT")]
     peer: Option<String>,
 }
 
 impl PortOptions {
-    /// The former flags that were given, each with its present name.
+    /// Returns the former flags that were given, each with its current name.
     pub(crate) fn former(&self) -> Vec<(&'static str, &'static str)> {
         if self.former_address.is_empty() { Vec::new() } else { vec![("--address", "--addresses")] }
     }
 
-    /// The options that were given, by their keys in the file.
+    /// Returns the options that were given, by their keys in the file.
     pub(crate) fn given(self) -> Vec<(String, String)> {
         let addresses = [self.addresses, self.former_address].concat();
         let addresses = (!addresses.is_empty()).then(|| addresses.join(","));
@@ -459,9 +459,9 @@ pub(crate) struct PortSet {
 
 #[derive(Debug, Args)]
 pub(crate) struct PortStats {
-    /// Those of this bridge only
+    /// Only ports of this bridge
     pub(crate) bridge: Option<String>,
-    /// This one only
+    /// Only this port
     #[arg(requires = "bridge")]
     pub(crate) port: Option<String>,
     /// Per queue
@@ -479,16 +479,16 @@ pub(crate) struct PortStats {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
-    /// Show the workers: CPU, load, queues
+    /// Show workers: CPU, load, queues
     #[command(after_help = examples!("mswitch worker show", "mswitch worker show --interval 1"))]
     Show {
-        /// Count over this many seconds from now instead of since the start
+        /// Measure for this many seconds instead of since the start
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         interval: Option<f64>,
         #[command(flatten)]
         output: Output,
     },
-    /// Let the worker on a CPU serve a port's receive queue
+    /// Assign a port's receive queue to the worker on a CPU
     #[command(after_help = examples!("mswitch worker pin br0 host 0 0"))]
     Pin {
         #[command(flatten)]
@@ -516,32 +516,32 @@ pub(crate) enum LogicCommand {
         #[command(flatten)]
         params: Params,
     },
-    /// Show a bridge's logic: parameters, counters, tables, and what it can be asked to do
+    /// Show a bridge's logic: parameters, counters, tables and commands
     #[command(after_help = examples!("mswitch logic show br0", "mswitch logic show br0 --table stations"))]
     Show {
         /// The bridge
         bridge: String,
-        /// This table only, with all of its rows
+        /// Only this table, with all of its rows
         #[arg(long, value_name = "NAME")]
         table: Option<String>,
         #[command(flatten)]
         output: Output,
     },
-    /// Have a bridge's logic do something; `mswitch logic show` lists what it can
+    /// Run a command of a bridge's logic; `mswitch logic show` lists the commands
     #[command(after_help = examples!("mswitch logic call br0 flush || mswitch logic show br0"))]
     Call {
         /// The bridge
         bridge: String,
-        /// A command of the logic's and its arguments; after `--` they may begin with dashes
+        /// Command of the logic and its arguments; after `--` arguments may begin with dashes
         #[arg(required = true)]
         command: Vec<String>,
         #[command(flatten)]
         output: Output,
     },
-    /// List the logics that exist, with their parameters
+    /// List the available logics with their parameters
     #[command(after_help = examples!("mswitch logic list", "mswitch logic list learning"))]
     List {
-        /// This one only, such as learning, or what a file has, such as wasm:FILE
+        /// Only this logic, such as learning or wasm:FILE
         name: Option<String>,
         #[command(flatten)]
         output: Output,
@@ -563,35 +563,35 @@ pub(crate) enum FdbCommand {
     Flush {
         /// The bridge
         bridge: String,
-        /// Those behind this port only
+        /// Only addresses behind this port
         #[arg(long)]
         port: Option<String>,
     },
-    /// Add an address that does not age or move
+    /// Add a static address, which neither ages nor moves
     #[command(after_help = examples!("mswitch fdb add br0 52:54:00:12:34:56 --port vm1 --vlan 10"))]
     Add {
         /// The bridge
         bridge: String,
-        /// The address
+        /// MAC address
         mac: String,
-        /// The port that it is behind
+        /// Port that leads to the address
         #[arg(long)]
         port: String,
-        /// Its VLAN; 0: none [default: that of an access port, else none]
+        /// VLAN; 0: untagged [default: that of an access port, otherwise 0]
         #[arg(long)]
         vlan: Option<u32>,
     },
-    /// Forget an address
+    /// Delete an address
     #[command(after_help = examples!("mswitch fdb del br0 52:54:00:12:34:56 --vlan 10"))]
     Del {
         /// The bridge
         bridge: String,
-        /// The address
+        /// MAC address
         mac: String,
-        /// Only if it is behind this port
+        /// Delete only if the address is behind this port
         #[arg(long)]
         port: Option<String>,
-        /// Its VLAN; 0: none
+        /// VLAN; 0: untagged
         #[arg(long, default_value_t = 0)]
         vlan: u32,
     },
@@ -599,32 +599,32 @@ pub(crate) enum FdbCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SflowCommand {
-    /// Switch sFlow export on, or change it while it runs; what is not named stays
+    /// Switch sFlow export on, or change the settings that are given
     #[command(after_help = examples!(
         "mswitch sflow set --collectors 192.0.2.9,[2001:db8::9]:6344",
         "mswitch sflow set --sampling 400 --polling 30 --header 64",
         "mswitch sflow set --agent 192.0.2.1",
     ))]
     Set {
-        /// Receivers of datagrams, ADDRESS or ADDRESS:PORT; may be repeated. Replaces the present ones
+        /// Receivers of datagrams, ADDRESS or ADDRESS:PORT; may be repeated. Replaces the current collectors
         #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
         collectors: Vec<String>,
         #[arg(long = "collector", hide = true)]
         former_collector: Vec<String>,
-        /// IP address that collectors know this switch by; auto: the one that datagrams go out from
+        /// Agent address in datagrams; auto: their source address
         #[arg(long, value_name = "ADDRESS")]
         agent: Option<String>,
-        /// Sample one packet in so many [default: 1000]
+        /// Sample one packet in N [default: 1000]
         #[arg(long, value_name = "N")]
         sampling: Option<u32>,
-        /// Send ports' counters this often; 0: never [default: 20]
+        /// Interval between port counters; 0: no counters [default: 20]
         #[arg(long, value_name = "SECONDS")]
         polling: Option<u32>,
-        /// Bytes of a packet that its sample holds, 14 to 512 [default: 128]
+        /// Bytes of each sampled packet, 14 to 512 [default: 128]
         #[arg(long, value_name = "BYTES")]
         header: Option<u32>,
     },
-    /// Show settings, what was sent, and what ports are called
+    /// Show settings, statistics and interface indices of ports
     #[command(after_help = examples!("mswitch sflow show", "mswitch sflow show --json | jq .samples"))]
     Show(Output),
     /// Switch sFlow export off
@@ -632,7 +632,7 @@ pub(crate) enum SflowCommand {
     Off,
 }
 
-/// Which way packets go, seen from the switch.
+/// Direction of packets, seen from the switch.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Direction {
     /// From the ports' clients
@@ -644,7 +644,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// Its name in the configuration.
+    /// Returns the name in the configuration.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Direction::In => "in",
@@ -656,7 +656,7 @@ impl Direction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MirrorCommand {
-    /// Copy what passes at ports to another port
+    /// Mirror the traffic of ports to another port
     #[command(after_help = examples!(
         "mswitch mirror add br0 watch --from host --to vm1",
         "mswitch mirror add br0 remote --from host --direction in --to vm1 --vlan 999",
@@ -666,13 +666,13 @@ pub(crate) enum MirrorCommand {
         bridge: String,
         /// The mirror's name
         name: String,
-        /// Copy the packets of these ports; may be repeated [default: all ports but the one copied to]
+        /// Ports to mirror; may be repeated [default: all ports but the target]
         #[arg(long, value_name = "PORT", value_delimiter = ',')]
         from: Vec<String>,
-        /// Copy packets that come from the ports' clients, that go to them, or both
+        /// Direction of the packets to mirror
         #[arg(long, value_enum, default_value_t = Direction::Both)]
         direction: Direction,
-        /// The port that gets the copies, and nothing else unless they are tagged
+        /// Target port, which receives only copies unless --vlan tags them
         #[arg(long, value_name = "PORT")]
         to: String,
         /// Put this VLAN tag on copies (RSPAN)
@@ -687,10 +687,10 @@ pub(crate) enum MirrorCommand {
         /// The mirror
         name: String,
     },
-    /// List mirrors and what they have copied
+    /// List mirrors with their statistics
     #[command(after_help = examples!("mswitch mirror list"))]
     List {
-        /// Those of this bridge only
+        /// Only mirrors of this bridge
         bridge: Option<String>,
         #[command(flatten)]
         output: Output,
@@ -698,7 +698,7 @@ pub(crate) enum MirrorCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true))]
+#[command(group = clap::ArgGroup::new("packets").required(true))]
 #[command(after_help = examples!(
     "mswitch trace br0 --packet 'in_port=vm1,dl_vlan=10,tcp,nw_dst=10.0.0.2,tp_dst=80'",
     "mswitch trace br0 --port vm1 --packet 'Ether()/IP(dst=\"10.0.0.2\")/UDP(dport=53)'",
@@ -708,16 +708,16 @@ pub(crate) enum MirrorCommand {
 pub(crate) struct TraceArgs {
     /// The bridge
     pub(crate) bridge: String,
-    /// The port that the packet comes from; `in_port=PORT` in the packet says it as well
+    /// Ingress port; `in_port=PORT` in the packet names it too
     #[arg(long, required_unless_present = "packet")]
     pub(crate) port: Option<String>,
-    /// This packet, which is not sent: a flow as in `ovs-appctl ofproto/trace`, layers as in scapy, or hexadecimal digits
-    #[arg(long, value_name = "PACKET", group = "what")]
+    /// Hypothetical packet: a flow as in `ovs-appctl ofproto/trace`, layers as in scapy, or hexadecimal digits
+    #[arg(long, value_name = "PACKET", group = "packets")]
     pub(crate) packet: Option<String>,
-    /// The next packets that come, this many
-    #[arg(long, value_name = "N", group = "what", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Trace the next N received packets
+    #[arg(long, value_name = "N", group = "packets", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) live: Option<u32>,
-    /// Print JSON; of a live trace, an object a line
+    /// Print JSON, with --live one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -732,13 +732,13 @@ pub(crate) struct TraceArgs {
 pub(crate) struct CaptureArgs {
     /// The bridge
     pub(crate) bridge: String,
-    /// At this port only; may be repeated
+    /// Only packets at this port; may be repeated
     #[arg(long = "port", value_name = "PORT")]
     pub(crate) ports: Vec<String>,
-    /// Packets that come from clients, that go to them, or both
+    /// Direction of the packets
     #[arg(long, value_enum, default_value_t = Direction::Both)]
     pub(crate) direction: Direction,
-    /// Only packets that match, in tcpdump's language (`man 7 pcap-filter`)
+    /// Only packets that match an expression in tcpdump's language (`man 7 pcap-filter`)
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
     /// Keep only the first bytes of each packet
@@ -747,26 +747,26 @@ pub(crate) struct CaptureArgs {
     /// Stop after this many packets
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// Write pcapng to a file, or with - to standard output, instead of a line for each packet
+    /// Write pcapng to a file, or to standard output with -, instead of one line per packet
     #[arg(long, value_name = "FILE|-")]
     pub(crate) write: Option<PathBuf>,
-    /// Begin another file when one has reached this size: bytes, or with K, M or G
+    /// Start the next file at this size: bytes, or a number with K, M or G
     #[arg(long, value_name = "SIZE", requires_all = ["write", "ring_files"], value_parser = size)]
     pub(crate) ring_size: Option<u64>,
-    /// Keep this many files, FILE with a number in its name; then overwrite the oldest
+    /// Number of files, each named FILE with a number; the oldest is overwritten
     #[arg(long, value_name = "N", requires = "ring_size", value_parser = clap::value_parser!(u32).range(2..=9999))]
     pub(crate) ring_files: Option<u32>,
-    /// Print a JSON object for each packet, a line each
+    /// Print one JSON object per line and packet
     #[arg(long, conflicts_with = "write")]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Show the running configuration, as a file would say it
+    /// Show the running configuration as a configuration file
     #[command(after_help = examples!("mswitch config show"))]
     Show {
-        /// Show secrets, too
+        /// Include secrets
         #[arg(long)]
         secrets: bool,
         #[command(flatten)]
@@ -780,16 +780,16 @@ pub(crate) enum ConfigCommand {
         "mswitch config diff /etc/mswitch/mswitch.toml",
     ))]
     Diff {
-        /// The file [default: the one that the daemon was started with]
+        /// The file [default: the daemon's configuration file]
         file: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
     },
     /// Print every mistake in a configuration file, or its number of bridges and ports; needs no daemon
     ///
-    /// Directories, CPUs, users and modules that the file names must exist. Sockets that it names must be free, or
-    /// belong to the daemon behind the file's control socket (or --socket); the command connects to them to find out.
-    /// Exit status 1 with mistakes.
+    /// Directories, CPUs, users and modules in the file must exist. Sockets in the file must be free, or belong to the
+    /// daemon behind the file's control socket (or --socket); the command connects to them to find out. Exit status 1
+    /// with mistakes.
     #[command(after_help = examples!("mswitch config check /etc/mswitch/mswitch.toml"))]
     Check {
         /// The file
@@ -800,7 +800,7 @@ pub(crate) enum ConfigCommand {
     /// Print the reference of every key, in Markdown; needs no daemon
     #[command(after_help = examples!("mswitch config reference"))]
     Reference,
-    /// Make the switch match a file; objects that do not change are left alone
+    /// Make the switch match a file; unchanged objects keep their traffic
     #[command(after_help = examples!(
         "mswitch config apply /etc/mswitch/mswitch.toml --dry-run",
         "mswitch config apply /etc/mswitch/mswitch.toml",
@@ -816,41 +816,41 @@ pub(crate) enum ConfigCommand {
     },
     /// Save the running configuration, secrets included, to a file
     ///
-    /// An existing file is edited: its comments, order, owner and mode stay. A file with mistakes is written anew, and
-    /// the old one is kept as FILE.bak. A new file is readable by its owner only.
+    /// An existing file is edited in place: comments, order, owner and mode stay. A file with mistakes is rewritten,
+    /// and the original is kept as FILE.bak. A new file is readable by its owner only.
     #[command(after_help = examples!("mswitch config save /etc/mswitch/saved.toml", "mswitch config save"))]
     Save {
-        /// The file, relative to the working directory of this command [default: the daemon's]
+        /// The file, relative to this command's working directory [default: the daemon's file]
         file: Option<PathBuf>,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Those of this bridge only
+    /// Only events of this bridge
     pub(crate) bridge: Option<String>,
-    /// Of this kind only, such as port-down; may be repeated
+    /// Only events of this kind, such as port-down; may be repeated
     #[arg(long = "kind", value_name = "KIND")]
     pub(crate) kinds: Vec<String>,
-    /// Stop after so many events
+    /// Stop after this many events
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
-    /// Print JSON, an event a line
+    /// Print one JSON object per line and event
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Ports of this bridge only, to begin with
+    /// Start with only the ports of this bridge
     pub(crate) bridge: Option<String>,
     /// Refresh interval in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     pub(crate) interval: f64,
-    /// Print one interval as text and end
+    /// Print one interval as text and exit
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print that interval as JSON
+    /// Print the interval as JSON
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
 }
@@ -920,7 +920,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_become_the_names_of_the_file() {
+    fn flags_become_keys_of_the_file() {
         let line = "mswitch port add br0 vm1 --type memif --path /a.sock --id 3 --ring-size 512";
         let cli = Cli::parse_from(line.split(' '));
         let Command::Port(PortCommand::Add(add)) = cli.command else { panic!("{cli:?}") };
@@ -930,14 +930,14 @@ mod tests {
         assert_eq!(cli.socket, None);
     }
 
-    /// The flags of `port add` that are options of a type, the former ones included.
+    /// Returns the flags of `port add` that are options of a type, former flags included.
     fn flags() -> Vec<String> {
         let options = PortOptions::augment_args(clap::Command::new("options"));
         options.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned)).collect()
     }
 
     #[test]
-    fn every_option_of_every_type_has_the_flag_of_its_name() {
+    fn every_option_of_every_type_has_a_flag_of_the_same_name() {
         let own = |kind: &&str| {
             let common = control::keys::names(control::keys::PORT);
             let known = control::options::known(kind).unwrap_or_default();
@@ -948,7 +948,7 @@ mod tests {
         assert!(flags.remove("address"), "the former name of `addresses`");
         assert_eq!(flags, options);
 
-        // Each flag is handed on under its name.
+        // Each flag is passed on under its name.
         let line = ["mswitch", "port", "add", "b", "p", "--type", "t"].map(String::from);
         let values = flags.iter().flat_map(|flag| [format!("--{flag}"), "x".into()]);
         let cli = Cli::parse_from(line.into_iter().chain(values));
@@ -958,7 +958,7 @@ mod tests {
         assert_eq!(given, flags);
     }
 
-    /// The keys of a table of the file and the flags of the command that sets them.
+    /// Keys of a table of the file and flags of the command that sets them are the same.
     #[test]
     fn keys_and_flags_of_other_tables_agree() {
         let flags = |path: &[&str]| -> Vec<String> {

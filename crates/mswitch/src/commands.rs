@@ -83,7 +83,7 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
     }
 }
 
-/// Prints a reply: itself as JSON, or what `people` makes of it.
+/// Prints a reply as JSON, or as the text that `people` renders.
 pub(crate) fn answer<T: Serialize>(
     output: Output,
     reply: &T,
@@ -106,7 +106,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// `KEY=VALUE` options as a map. A key that is given twice is a mistake.
+/// Collects `KEY=VALUE` options into a map; refuses a key that is given twice.
 fn unique(pairs: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Failure> {
     let mut map = BTreeMap::new();
     for (key, value) in pairs {
@@ -117,24 +117,24 @@ fn unique(pairs: Vec<(String, String)>) -> Result<BTreeMap<String, String>, Fail
     Ok(map)
 }
 
-/// Prints a note on standard error: the command goes on.
+/// Prints a note on standard error; the command continues.
 fn note(text: impl std::fmt::Display) {
     eprintln!("mswitch: note: {text}");
 }
 
-/// Notes that a flag or key has its former name.
+/// Notes that a flag or key was given by its former name.
 fn note_former(old: &str, new: &str) {
     note(format_args!("`{old}` is now called `{new}`"));
 }
 
-/// The path from the root on. The daemon has a working directory of its own.
+/// Makes a path absolute: the daemon has another working directory.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::new(format_args!("`{}`: {error}", path.display())))
 }
 
-/// The only element of a reply about one thing; the daemon refuses names that it does not know.
+/// Returns the only element of a reply about one object; the daemon refuses unknown names.
 fn single<T>(list: Vec<T>) -> Result<T, Failure> {
     list.into_iter()
         .next()
-        .ok_or_else(|| Failure::new("the daemon gave an empty reply; this is a bug in mswitch"))
+        .ok_or_else(|| Failure::new("the daemon sent an empty reply; this is a bug in mswitch"))
 }

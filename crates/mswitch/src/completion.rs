@@ -1,8 +1,8 @@
-//! Shell completion: the script that a shell loads, and the candidates that the script asks for at each TAB.
+//! Shell completion: a script for the shell, and the candidates that the script requests at each TAB.
 //!
-//! clap's completion engine knows commands and options. Names of bridges, ports and logics, and the parameters of the
-//! latter, come from the running daemon ([`live`]). A TAB must not hang a shell or print errors into the line that is
-//! being typed: the daemon has [`live::LIMIT`] to answer, and failures yield no candidates.
+//! clap's completion engine knows commands and options. The running daemon knows bridges, ports, logics and parameters
+//! ([`live`]). A TAB must neither hang the shell nor print errors into the command line: the daemon has [`live::LIMIT`]
+//! to answer, and a failure yields no candidates.
 
 mod line;
 mod live;
@@ -19,7 +19,7 @@ use clap_complete::engine::{
 use crate::cli::{Cli, Shell};
 use live::Words;
 
-/// The script that makes a shell ask for candidates.
+/// Returns the script that makes a shell request candidates.
 pub(crate) fn script(shell: Shell) -> &'static str {
     match shell {
         Shell::Bash => include_str!("completion/mswitch.bash"),
@@ -28,10 +28,10 @@ pub(crate) fn script(shell: Shell) -> &'static str {
     }
 }
 
-/// The reply to a shell's script: one candidate a line, for zsh and fish with a tab and its description.
+/// Returns the reply to a shell's script: one candidate per line, for zsh and fish with a tab and a description.
 ///
-/// zsh and fish pass the words up to the cursor. bash passes `$COMP_WORDBREAKS` and the line up to the cursor, because it
-/// splits words at `=` and `:` and expects candidates for the last piece only.
+/// zsh and fish pass the words up to the cursor. bash passes `$COMP_WORDBREAKS` and the line up to the cursor, because
+/// it splits words at `=` and `:` and expects candidates for the last part only.
 pub(crate) fn reply(shell: Shell, arguments: Vec<OsString>) -> String {
     let mut reply = String::new();
     match shell {
@@ -57,16 +57,16 @@ pub(crate) fn reply(shell: Shell, arguments: Vec<OsString>) -> String {
     reply
 }
 
-/// Candidates for the last of the words.
+/// Returns candidates for the last word.
 fn candidates(words: Vec<OsString>) -> Vec<CompletionCandidate> {
     let Some((last, before)) = words.split_last() else { return Vec::new() };
     let is_empty = last.is_empty();
     let mut command = annotated(Cli::command(), &mut Vec::new(), &Arc::new(Words::new(before)));
     let cursor = words.len() - 1;
     let mut found = complete(&mut command, words, cursor, None).unwrap_or_default();
-    // clap offers hidden ones where there is nothing else.
+    // clap offers hidden candidates if there are no others.
     found.retain(|candidate| !candidate.is_hide_set());
-    // Before a word is begun, options would only bury the names that can stand there.
+    // For an empty word, names come without the list of options.
     let is_option =
         |candidate: &CompletionCandidate| candidate.get_value().to_string_lossy().starts_with('-');
     if is_empty && !found.iter().all(is_option) {
@@ -75,7 +75,7 @@ fn candidates(words: Vec<OsString>) -> Vec<CompletionCandidate> {
     found
 }
 
-/// A command whose arguments know their candidates, and those below it.
+/// Adds candidates to the arguments of a command and of its subcommands.
 fn annotated(command: Command, path: &mut Vec<String>, words: &Arc<Words>) -> Command {
     let command = command.mut_args(|arg| with_candidates(arg, path, words));
     command.mut_subcommands(|below| {
@@ -86,7 +86,7 @@ fn annotated(command: Command, path: &mut Vec<String>, words: &Arc<Words>) -> Co
     })
 }
 
-/// An argument with its candidates. The names of arguments are those of the fields in `cli.rs`.
+/// Adds candidates to an argument. The ids of arguments are field names in `cli.rs`.
 fn with_candidates(arg: Arg, path: &[String], words: &Arc<Words>) -> Arg {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let fixed = |values: &'static [&'static str]| {
@@ -121,7 +121,7 @@ fn with_candidates(arg: Arg, path: &[String], words: &Arc<Words>) -> Arg {
     }
 }
 
-/// Candidates that depend on the word being typed.
+/// Returns a completer whose candidates depend on the current word.
 fn completer(
     words: &Arc<Words>,
     question: fn(&Words, &str) -> Vec<CompletionCandidate>,

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// The exit code of a command that is refused or fails.
+/// Exit code of a command that is refused or fails.
 const FAILED: u8 = 1;
 
-/// The exit code of wrong usage, and of a comparison that fails, as of diff(1).
+/// Exit code of wrong usage, and of a failed comparison as in diff(1).
 const USAGE: u8 = 2;
 
 /// A message with the reason and the remedy, and an exit code.
@@ -20,22 +20,22 @@ impl Failure {
         Self { message: message.to_string(), code: FAILED }
     }
 
-    /// A command line that cannot be meant.
+    /// Wrong usage.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self { message: message.to_string(), code: USAGE }
     }
 
-    /// Not a failure but the result of a comparison that found differences. There is no message.
+    /// The result of a comparison that found differences, without a message.
     pub(crate) fn differs() -> Self {
         Self { message: String::new(), code: FAILED }
     }
 
-    /// The failure of a comparison, whose exit code 1 means differences.
+    /// Turns a failure into that of a comparison, whose exit code 1 means differences.
     pub(crate) fn of_comparison(self) -> Self {
         if self.is_silent() { self } else { Self { code: USAGE, ..self } }
     }
 
-    /// Whether there is no message.
+    /// Returns whether the failure has no message.
     pub(crate) fn is_silent(&self) -> bool {
         self.message.is_empty()
     }
@@ -45,7 +45,7 @@ impl Failure {
     }
 }
 
-/// Each line begins with the program's name: every mistake in a file has its own line.
+/// Each line begins with the program's name, as every mistake in a file has a line.
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, line) in self.message.lines().enumerate() {
@@ -58,23 +58,23 @@ impl fmt::Display for Failure {
 
 impl From<tonic::Status> for Failure {
     fn from(status: tonic::Status) -> Self {
-        // Only errors of the connection have a source.
+        // Only connection errors have a source.
         let broken = std::error::Error::source(&status).is_some();
         match status.code() {
             tonic::Code::Unavailable => gone(&status),
             _ if broken => gone(&status),
-            tonic::Code::Unimplemented => {
-                Self::new("the daemon is of another version and has no such command; restart it")
-            }
+            tonic::Code::Unimplemented => Self::new(
+                "the daemon has another version, which does not support this command; restart the daemon",
+            ),
             _ => Self::new(status.message()),
         }
     }
 }
 
 fn gone(status: &tonic::Status) -> Failure {
-    let why = status.message();
+    let reason = status.message();
     Failure::new(format_args!(
-        "the daemon went away ({why}); its log says why, `mswitch daemon` starts it again"
+        "the daemon went away ({reason}); see its log; `mswitch daemon` starts it again"
     ))
 }
 

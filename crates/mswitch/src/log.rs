@@ -1,8 +1,8 @@
-//! The daemon's log on standard error: for people with time and colours, for the journal with neither.
+//! The daemon's log on standard error: with time and colours for people, with neither for the journal.
 //!
-//! The journal has the time already, and takes a line's importance from a number in front of it (sd-daemon(3)).
-//! `RUST_LOG` chooses what is logged; without it everything from `info` on. More than that is heard only of mswitch itself,
-//! not of the libraries under the control socket and the modules, unless `RUST_LOG` names them.
+//! The journal adds the time itself, and reads the priority from a number at the start of a line (sd-daemon(3)).
+//! `RUST_LOG` sets the log level; the default is `info`. Levels above `info` apply to mswitch only, not to its
+//! libraries, unless `RUST_LOG` names them.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -27,12 +27,12 @@ pub(crate) fn start() {
     log_panics();
 }
 
-/// Libraries that write a line for each HTTP/2 frame, each compiled function and the like. A name stands for all that begin
-/// with it: `hyper` for `hyper_util`.
+/// Libraries with verbose logs, such as a line per HTTP/2 frame or compiled function. A name is a prefix: `hyper`
+/// includes `hyper_util`.
 const LIBRARIES: &[&str] =
     &["h2", "hyper", "tonic", "tower", "cranelift", "wasmtime", "regalloc2", "netlink"];
 
-/// The filter that a value of `RUST_LOG` asks for; `info` without one, or with one that cannot be read.
+/// Returns the filter for a value of `RUST_LOG`; `info` if it is missing or invalid.
 fn filter(asked: Option<&str>) -> EnvFilter {
     let Some(asked) = asked.and_then(|asked| EnvFilter::try_new(asked).ok().map(|filter| (asked, filter)))
     else {
@@ -48,8 +48,8 @@ fn filter(asked: Option<&str>) -> EnvFilter {
     EnvFilter::try_new(all.join(",")).unwrap_or(filter)
 }
 
-/// Has panics logged as errors, on one line with their thread: a panic of a worker ends the daemon (`fabric::vital`), and
-/// this line is what remains of the reason. Where errors are not logged, panics are reported as without this.
+/// Logs panics as errors, on one line with their thread: a panic of a worker ends the daemon (`fabric::vital`), and
+/// this line names the reason. If errors are not logged, the default hook reports panics.
 fn log_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -71,14 +71,14 @@ fn log_panics() {
     }));
 }
 
-/// Whether standard error is the journal: the service manager says which file that would be (systemd.exec(5)), since
-/// somebody may have sent it elsewhere meanwhile.
+/// Returns whether standard error is the journal. The service manager names the journal's file (systemd.exec(5)), since
+/// standard error may have been redirected.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     fstat(std::io::stderr()).is_ok_and(|file| stream == format!("{}:{}", file.st_dev, file.st_ino))
 }
 
-/// `<6>memif connected bridge="br0" port="vm1"`
+/// Format of journal lines, such as `<6>memif connected bridge="br0" port="vm1"`.
 struct Journal;
 
 impl<S, N> FormatEvent<S, N> for Journal
@@ -98,7 +98,7 @@ where
     }
 }
 
-/// Priorities of syslog(3).
+/// Returns the priority of a level (syslog(3)).
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -112,7 +112,7 @@ fn priority(level: Level) -> u8 {
 mod tests {
     use super::*;
 
-    /// The text of the filter's directives.
+    /// Returns the filter's directives.
     fn directives(asked: Option<&str>) -> Vec<String> {
         let text = filter(asked).to_string();
         let mut directives: Vec<_> = text.split(',').map(str::to_owned).collect();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_heard_only_when_they_are_named() {
+    fn libraries_log_below_info_only_if_named() {
         assert_eq!(directives(None), ["info"]);
         assert_eq!(directives(Some("no such=level")), ["info"]);
         assert_eq!(directives(Some("warn")), ["warn"]);

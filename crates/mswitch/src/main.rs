@@ -1,15 +1,15 @@
-//! The one binary: `mswitch daemon` is the switch, every other command talks to one that runs.
+//! The binary: `mswitch daemon` is the switch; every other command is a client of a running daemon.
 //!
-//! - [`cli`] defines the command line, [`usage`] words its errors;
-//! - [`commands`] does it, a file per noun;
-//! - [`completion`] completes it at a TAB;
-//! - [`render`] turns replies into tables for people (`--json` prints the replies themselves);
-//! - [`packet_text`] reads packets that are written as text;
+//! - [`cli`] defines the command line, [`usage`] improves its errors;
+//! - [`commands`] implements the commands, one file per noun;
+//! - [`completion`] completes the command line in shells;
+//! - [`render`] renders replies as text (`--json` prints the replies themselves);
+//! - [`packet_text`] parses packets that are written as text;
 //! - [`top`] is the live view;
-//! - [`log`] is how the daemon's log looks;
-//! - [`failure`] is what goes to standard error.
+//! - [`log`] formats the daemon's log;
+//! - [`failure`] formats errors of commands.
 //!
-//! Exit codes: 0 done, 1 refused or failed, 2 wrong usage. `config diff` has those of diff(1).
+//! Exit codes: 0 done, 1 refused or failed, 2 wrong usage. `config diff` has the exit codes of diff(1).
 
 mod cli;
 mod commands;

@@ -1,4 +1,4 @@
-//! Packets as people write them: hexadecimal digits, flows as in `ovs-appctl ofproto/trace`, layers as in scapy.
+//! Packets as text: hexadecimal digits, flows as in `ovs-appctl ofproto/trace`, layers as in scapy.
 //!
 //! ```text
 //! ffffffffffff 525400123456 0806
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! - [`flow`] reads the second, [`scapy`] the third; both fill in [`fields`];
-//! - [`frame`] makes the shortest packet that has these fields, with its lengths and checksums.
+//! - [`frame`] builds the shortest packet with these fields, with correct lengths and checksums.
 //!
-//! The command line reads them, not the daemon: the control socket takes bytes and nothing else, so the daemon has no
-//! text to parse of whoever may call it, and programs build packets with what they know.
+//! The command line parses packets, not the daemon: the control socket takes only bytes, so the daemon parses no text
+//! of its callers, and programs build packets with their own libraries.
 
 mod fields;
 mod flow;
@@ -25,13 +25,13 @@ use fields::Fields;
 /// A packet that was written as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Typed {
-    /// The port that it comes from, if the text names it.
+    /// Ingress port, if the text names it.
     pub(crate) in_port: Option<String>,
-    /// Its bytes, from the destination address on.
+    /// The frame, from the destination address on.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Reads a packet in any of the notations.
+/// Parses a packet in any of the notations.
 pub(crate) fn parse(text: &str) -> Result<Typed, Failure> {
     let read = if text.contains('(') {
         scapy::read(text)
@@ -48,13 +48,13 @@ pub(crate) fn parse(text: &str) -> Result<Typed, Failure> {
     typed.map_err(|problem| Failure::new(format_args!("--packet: {problem}")))
 }
 
-/// A problem of a text, with what is expected instead.
+/// A message with the value found and the value expected.
 type Problem = String;
 
-/// Reads all of a text into fields.
+/// The fields of a text.
 type Read = Result<Fields, Problem>;
 
-/// The near name that was probably meant, or all names.
+/// Suggests the nearest name, or else lists all names.
 fn instead(wrong: &str, known: &[&str]) -> String {
     match control::suggest::nearest(wrong, known) {
         Some(name) => format!("did you mean `{name}`?"),

@@ -1,48 +1,48 @@
-//! Flags of a port's protections. The daemon parses the values, as it does those of the file.
+//! Flags of a port's protections. The daemon parses their values, as it does in the file.
 
 use std::collections::BTreeMap;
 
 use clap::Args;
 
-/// What a port is protected against, and others from it.
+/// Protection of a port, and of other ports from it.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Protection")]
 pub(crate) struct Protection {
-    /// Keep its packets from other isolated ports: on or off
+    /// Forward no packets between this port and other isolated ports: on or off
     #[arg(long, value_name = "ON|OFF")]
     isolated: Option<String>,
-    /// Hold what it sends to a rate, such as 100Mbit or 1000pps; without --police-burst the burst is the default
+    /// Limit received traffic to a rate, such as 100Mbit or 1000pps; without --police-burst the burst is the default
     #[arg(long, value_name = "RATE|OFF")]
     police: Option<String>,
-    /// Burst of that rate, or of the present one: bytes such as 64KiB, or packets with a rate in pps [default: 250 ms of
-    /// the rate]
+    /// Burst of --police or of the present rate, such as 64KiB; with a rate in pps, a number of packets [default: 250 ms
+    /// of the rate]
     #[arg(long, value_name = "SIZE")]
     police_burst: Option<String>,
-    /// Hold its broadcasts to a rate, such as 1000pps
+    /// Limit received broadcasts to a rate, such as 1000pps
     #[arg(long, value_name = "RATE|OFF")]
     storm_broadcast: Option<String>,
-    /// Hold its multicasts to a rate
+    /// Limit received multicasts to a rate
     #[arg(long, value_name = "RATE|OFF")]
     storm_multicast: Option<String>,
-    /// Hold its packets to unknown stations, which are flooded, to a rate
+    /// Limit received packets to unknown stations, which are flooded, to a rate
     #[arg(long, value_name = "RATE|OFF")]
     storm_unknown: Option<String>,
-    /// Stations that may be behind it at once
+    /// Maximum number of stations behind the port
     #[arg(long, value_name = "N|OFF")]
     max_stations: Option<String>,
-    /// The only stations that may speak: MAC addresses, with commas between
+    /// Allowed stations: MAC addresses, separated by commas
     #[arg(long, value_name = "MACS|OFF")]
     stations: Option<String>,
-    /// Whether its stations stay where they were learned: on or off
+    /// Keep learned stations at this port: on or off
     #[arg(long, value_name = "ON|OFF")]
     sticky: Option<String>,
-    /// The only addresses it may use, such as 10.0.0.5,fe80::/64@52:54:00:12:34:56
+    /// Allowed source addresses, such as 10.0.0.5,fe80::/64@52:54:00:12:34:56
     #[arg(long, value_name = "ADDRESSES|OFF")]
     sources: Option<String>,
 }
 
 impl Protection {
-    /// What was given, by its name in the file.
+    /// Returns the settings that were given, by their keys in the file.
     pub(crate) fn given(self) -> BTreeMap<String, String> {
         let police = match (self.police, self.police_burst) {
             (Some(rate), Some(burst)) => Some(format!("{rate} burst {burst}")),
@@ -82,7 +82,7 @@ mod tests {
         Line::parse_from([&["x"], line].concat()).protection.given()
     }
 
-    /// A protection without a flag could not be set by command, a flag without one would promise what nobody keeps.
+    /// Each protection can be set by command, and each flag sets one.
     #[test]
     fn every_protection_has_a_flag() {
         let names = control::protection::names();

@@ -1,4 +1,4 @@
-//! Replies, for people: tables and sentences with units.
+//! Replies as text for people: tables and sentences with units.
 
 pub(crate) mod bridge;
 pub(crate) mod config;
@@ -23,9 +23,13 @@ pub(crate) fn pairs(map: &BTreeMap<String, String>) -> String {
     map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// `500 ring-full, 3 vlan`, the most frequent first.
+/// `500 ring-full, 3 vlan`, most frequent first.
 pub(crate) fn drops(map: &BTreeMap<String, u64>) -> String {
     let mut sorted: Vec<_> = map.iter().collect();
     sorted.sort_by_key(|(_, dropped)| std::cmp::Reverse(**dropped));
-    sorted.into_iter().map(|(why, n)| format!("{} {why}", units::count(*n))).collect::<Vec<_>>().join(", ")
+    sorted
+        .into_iter()
+        .map(|(reason, n)| format!("{} {reason}", units::count(*n)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

@@ -1,9 +1,9 @@
 //! `mswitch top`: ports and workers, live.
 //!
-//! - [`model`] is what there is to see and how the viewer wants it: rates between two replies, order, filter, pause;
-//! - [`keys`] is what each key does to it;
-//! - [`screen`] turns a model into lines for a width and a height: a pure function, on [`layout`];
-//! - this module moves data in, keys in and lines out, and gives the terminal back however it ends.
+//! - [`model`] holds the rates between two replies and the viewer's choices: order, filter, pause;
+//! - [`keys`] maps keys to changes of the model;
+//! - [`screen`] renders a model as lines for a width and a height, a pure function on top of [`layout`];
+//! - this module feeds samples and keys to the model, draws its lines, and always restores the terminal.
 
 mod keys;
 mod layout;
@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use keys::Next;
 use model::{Model, Sample};
 
-/// Runs until a key or a signal ends it; with `--once` shows one interval as text.
+/// Runs until a key or a signal ends the view; with `--once` prints one interval as text.
 pub(crate) async fn run(client: &mut Client, args: TopArgs) -> Result<(), Failure> {
     let mut model = Model::new(args.bridge.clone());
     let interval = Duration::from_secs_f64(args.interval);
@@ -42,7 +42,7 @@ pub(crate) async fn run(client: &mut Client, args: TopArgs) -> Result<(), Failur
     if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
         return Err(Failure::new(
             "`mswitch top` needs a terminal; `mswitch top --once` prints one table, \
-             `mswitch port stats --watch` one each second",
+             `mswitch port stats --watch` prints one each second",
         ));
     }
     let first = sample(client).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn run(client: &mut Client, args: TopArgs) -> Result<(), Failur
     watch(client, &mut screen.0, model, first, interval).await
 }
 
-/// The terminal while it is ours. Dropping it restores it, and so does the hook for panics that ratatui sets.
+/// The terminal. Dropping it restores the previous mode, and so does ratatui's panic hook.
 struct Screen(DefaultTerminal);
 
 impl Drop for Screen {
@@ -89,7 +89,7 @@ async fn watch(
                     Next::Stay => {}
                     Next::Quit => return Ok(()),
                 },
-                // Another size: drawn anew above.
+                // The size changed: the loop draws again.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => return Ok(()),
@@ -101,7 +101,7 @@ async fn watch(
     }
 }
 
-/// What the terminal says. Reading it blocks, so a thread does; it ends with the process.
+/// Events of the terminal. Reading blocks, so a thread reads; it ends with the process.
 fn events() -> mpsc::UnboundedReceiver<std::io::Result<Event>> {
     let (send, receive) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -124,12 +124,12 @@ async fn sample(client: &mut Client) -> Result<Sample, Failure> {
     Ok(Sample { ports, workers, bridges })
 }
 
-/// A bridge that is asked for must be there to begin with.
+/// Refuses a bridge that does not exist at the start.
 fn known(bridge: &Option<String>, sample: &Sample) -> Result<(), Failure> {
     match bridge {
-        Some(name) if !sample.bridges.contains(name) => {
-            Err(Failure::new(format_args!("there is no bridge \"{name}\"; see `mswitch bridge list`")))
-        }
+        Some(name) if !sample.bridges.contains(name) => Err(Failure::new(format_args!(
+            "there is no bridge \"{name}\"; `mswitch bridge list` lists the bridges"
+        ))),
         _ => Ok(()),
     }
 }

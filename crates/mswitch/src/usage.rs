@@ -1,11 +1,11 @@
-//! Errors of usage: clap's, with a remedy where clap cannot know it.
+//! Usage errors: clap's, with remedies that clap does not know.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use crate::cli::Cli;
 
-/// Reads the command line; ends the process where clap does: after help, and with exit code 2 after an error.
+/// Parses the command line. As with clap, help and errors end the process, an error with exit code 2.
 pub(crate) fn parse() -> Cli {
     Cli::try_parse().unwrap_or_else(|error| improve(error).exit())
 }
@@ -60,8 +60,7 @@ fn improve(mut error: clap::Error) -> clap::Error {
     error.remove(ContextKind::Suggested);
     if usage.contains("mswitch port set") && is_flag_of_port_add(&flag) {
         let advice = format!(
-            "a port keeps its `{flag}` from `port add` on; to change it, remove the port with `mswitch port del` and add \
-             it again"
+            "`port set` cannot change `{flag}`; remove the port with `mswitch port del` and add it again"
         );
         advise(&mut error, advice);
     } else if let Some(advice) = of_ovs(&flag) {
@@ -90,8 +89,8 @@ mod tests {
     fn a_flag_of_port_add_is_explained_at_port_set() {
         assert_eq!(
             error("mswitch port set br0 vm1 --netns blue"),
-            "error: unexpected argument '--netns' found\n\n  tip: a port keeps its `--netns` from `port add` on; to change \
-             it, remove the port with `mswitch port del` and add it again\n\n\
+            "error: unexpected argument '--netns' found\n\n  tip: `port set` cannot change `--netns`; remove the port \
+             with `mswitch port del` and add it again\n\n\
              Usage: mswitch port set <BRIDGE> <PORT>\n\nFor more information, try '--help'.\n"
         );
     }
@@ -142,7 +141,7 @@ mod tests {
                 "{error}"
             );
         }
-        // Here it may be one.
+        // `logic call` accepts it as a value.
         assert!(error("mswitch logic call br0 --rules").contains("use '-- --rules'"));
     }
 }

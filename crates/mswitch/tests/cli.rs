@@ -1,6 +1,6 @@
-//! The real binary: a daemon in a directory of its own, and every command against it.
+//! Runs the binary: a daemon in a temporary directory, and every command against it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows test functions, but not what they call")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy exempts test functions, but not their helpers")]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn mswitch() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mswitch"));
@@ -35,25 +35,25 @@ fn interface_exists(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
 }
 
-/// A directory with a configuration. A blank in its name: paths are not URLs.
-struct Place {
+/// A directory with a configuration. The blank in its name shows that paths are not URLs.
+struct Fixture {
     dir: TempDir,
     tap: String,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("mswitch cli ").tempdir().unwrap();
-        let place = Self { dir, tap: interface() };
-        place.configure("");
-        place
+        let fixture = Self { dir, tap: interface() };
+        fixture.configure("");
+        fixture
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// A bridge with a memif port and a TAP port, and what is given.
+    /// Writes a configuration: a bridge with a memif port and a TAP port, then `more`.
     fn configure(&self, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\n\n[[bridge]]\nname = \"br0\"\n\n\
@@ -79,14 +79,14 @@ impl Place {
         command.output().unwrap()
     }
 
-    /// What a command prints that must succeed.
+    /// Runs a command that must succeed; returns its output.
     fn ok(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// The same with a path that may hold blanks.
+    /// Like `ok`, with a path that may contain blanks.
     fn ok_with(&self, words: &[&str], path: &Path) -> String {
         let mut command = mswitch();
         command.arg("--socket").arg(self.path("control.sock")).args(words).arg(path);
@@ -95,7 +95,7 @@ impl Place {
         text(&output.stdout)
     }
 
-    /// The differences that `config diff` prints, which makes it end with 1.
+    /// Returns the differences that `config diff` prints with exit code 1.
     fn differs(&self, line: &str) -> String {
         let output = self.run(line);
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), String::new()), "{line}");
@@ -106,7 +106,7 @@ impl Place {
         serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
     }
 
-    /// What a command complains that must be refused.
+    /// Runs a command that must be refused; returns its errors.
     fn refused(&self, line: &str) -> String {
         let output = self.run(line);
         let complaint = text(&output.stderr);
@@ -116,15 +116,15 @@ impl Place {
     }
 }
 
-/// A running daemon; killed if a test forgets it.
+/// A running daemon, killed on drop.
 struct Daemon {
     child: Child,
     log: Receiver<String>,
 }
 
 impl Daemon {
-    fn start(place: &Place) -> Self {
-        Self::spawn(place.daemon())
+    fn start(fixture: &Fixture) -> Self {
+        Self::spawn(fixture.daemon())
     }
 
     fn spawn(mut command: Command) -> Self {
@@ -141,9 +141,9 @@ impl Daemon {
         daemon
     }
 
-    /// Waits for a line of the log. Returns it and those before it that nobody has waited for.
+    /// Waits for a line of the log. Returns it with the lines before it since the last call.
     fn await_line(&self, wanted: &str) -> Vec<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut seen = Vec::new();
         while let Ok(line) = self.log.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             let found = line.contains(wanted);
@@ -152,7 +152,7 @@ impl Daemon {
                 return seen;
             }
         }
-        panic!("the daemon did not say {wanted:?} but {seen:#?}");
+        panic!("the daemon did not log {wanted:?} but {seen:#?}");
     }
 
     fn pid(&self) -> u32 {
@@ -173,82 +173,82 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn every_reading_command_speaks_to_people_and_programs() {
-    let place = Place::new();
-    let daemon = Daemon::start(&place);
+fn every_reading_command_prints_text_and_json() {
+    let fixture = Fixture::new();
+    let daemon = Daemon::start(&fixture);
 
-    let status = place.ok("status");
+    let status = fixture.ok("status");
     assert!(status.contains(&format!("process {}", daemon.pid())), "{status}");
     assert!(status.contains("br0 vm1: no client has connected yet"), "{status}");
     assert!(status.lines().count() <= 12, "{status}");
-    let status = place.json("status");
+    let status = fixture.json("status");
     assert_eq!(status["pid"], daemon.pid());
     assert_eq!((&status["bridges"], &status["ports"]), (&1.into(), &2.into()));
     assert_eq!(status["down"][0]["port"], "vm1");
-    assert_eq!(status["config_file"], place.path("config.toml").display().to_string());
+    assert_eq!(status["config_file"], fixture.path("config.toml").display().to_string());
 
-    assert!(place.ok("bridge list").contains("learning"));
-    assert_eq!(place.json("bridge list")["bridges"][0]["name"], "br0");
-    assert!(place.ok("bridge show br0").contains("MAC table"));
-    assert_eq!(place.json("bridge show br0")["logic"]["params"]["ageing"], "300");
+    assert!(fixture.ok("bridge list").contains("learning"));
+    assert_eq!(fixture.json("bridge list")["bridges"][0]["name"], "br0");
+    assert!(fixture.ok("bridge show br0").contains("MAC table"));
+    assert_eq!(fixture.json("bridge show br0")["logic"]["params"]["ageing"], "300");
 
-    assert!(place.ok("port list").contains(&"no client has connected yet".to_owned()));
-    assert_eq!(place.json("port list br0")["ports"].as_array().unwrap().len(), 2);
-    let show = place.ok("port show br0 host");
-    assert!(show.contains(&place.tap) && show.contains("rx0"), "{show}");
-    let show = place.json("port show br0 host");
+    assert!(fixture.ok("port list").contains(&"no client has connected yet".to_owned()));
+    assert_eq!(fixture.json("port list br0")["ports"].as_array().unwrap().len(), 2);
+    let show = fixture.ok("port show br0 host");
+    assert!(show.contains(&fixture.tap) && show.contains("rx0"), "{show}");
+    let show = fixture.json("port show br0 host");
     assert_eq!((&show["type"], &show["link"], &show["admin"]), (&"tap".into(), &"up".into(), &"up".into()));
-    assert_eq!(show["options"]["interface"], place.tap);
+    assert_eq!(show["options"]["interface"], fixture.tap);
     assert_eq!(show["rx_queues"].as_array().unwrap().len(), 1);
 
-    assert!(place.ok("port stats").contains("BATCHES"));
-    assert!(place.ok("port stats br0 host --queues").contains("tx0"));
-    let stats = place.json("port stats br0 vm1");
+    assert!(fixture.ok("port stats").contains("BATCHES"));
+    assert!(fixture.ok("port stats br0 host --queues").contains("tx0"));
+    let stats = fixture.json("port stats br0 vm1");
     assert_eq!(stats["ports"][0]["totals"]["rx"]["packets"], 0);
-    assert!(place.ok("port stats --watch --count 1").contains("pps"));
-    let rates = place.json("port stats br0 --watch --count 1");
+    assert!(fixture.ok("port stats --watch --count 1").contains("pps"));
+    let rates = fixture.json("port stats br0 --watch --count 1");
     assert!(rates[0]["packets_per_second"].is_number(), "{rates}");
 
-    assert!(place.ok("worker show").contains("WAKE-UPS"));
-    let workers = place.json("worker show --interval 0.05");
+    assert!(fixture.ok("worker show").contains("WAKE-UPS"));
+    let workers = fixture.json("worker show --interval 0.05");
     assert_eq!(workers["workers"][0]["queues"][0]["port"], "host");
     assert!(workers["workers"][0]["busy_share"].as_f64().unwrap() <= 1.0);
 
-    assert!(place.ok("logic list").contains("ageing"));
-    assert_eq!(place.json("logic list")["logics"][1]["name"], "static");
-    assert!(place.ok("logic show br0").contains("learning"));
-    assert_eq!(place.json("logic show br0")["name"], "learning");
+    assert!(fixture.ok("logic list").contains("ageing"));
+    assert_eq!(fixture.json("logic list")["logics"][1]["name"], "static");
+    assert!(fixture.ok("logic show br0").contains("learning"));
+    assert_eq!(fixture.json("logic show br0")["name"], "learning");
 
-    place.ok("fdb show br0");
-    assert!(place.json("fdb show br0")["entries"].is_array());
-    let file = place.path("config.toml");
+    fixture.ok("fdb show br0");
+    assert!(fixture.json("fdb show br0")["entries"].is_array());
+    let file = fixture.path("config.toml");
     let check = mswitch().args(["config", "check", "--json"]).arg(&file).output().unwrap();
     let check: Value = serde_json::from_slice(&check.stdout).unwrap();
     assert_eq!(
         (&check["ok"], &check["ports"]),
         (&true.into(), &2.into()),
-        "the daemon's own sockets are no mistake"
+        "sockets of the daemon itself are no mistake"
     );
 
-    // Nor in a file that leaves it to the command line where the daemon is.
+    // With `--socket`, the same holds for a file without a control socket.
     let whole = std::fs::read_to_string(&file).unwrap();
-    let bare = place.path("bare.toml");
+    let bare = fixture.path("bare.toml");
     std::fs::write(&bare, &whole[whole.find("[[bridge]]").unwrap()..]).unwrap();
     let check = mswitch().args(["config", "check"]).arg(&bare).output().unwrap();
     assert!(text(&check.stderr).contains("is in use by process"), "{}", text(&check.stderr));
-    assert!(place.ok_with(&["config", "check"], &bare).contains("good; bridges: 1, ports: 2"));
+    assert!(fixture.ok_with(&["config", "check"], &bare).contains("no mistakes; bridges: 1, ports: 2"));
 }
 
 #[test]
 fn ports_and_bridges_come_and_go() {
-    let place = Place::new();
-    let _daemon = Daemon::start(&place);
-    let socket = place.path("second.sock");
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    let socket = fixture.path("second.sock");
 
-    place.ok("bridge add br1 --logic learning --param ageing=60");
-    assert_eq!(place.json("logic show br1")["params"]["ageing"], "60");
+    fixture.ok("bridge add br1 --logic learning --param ageing=60");
+    assert_eq!(fixture.json("logic show br1")["params"]["ageing"], "60");
     let mut add = mswitch();
-    add.env("MSWITCH_SOCKET", place.path("control.sock"));
+    add.env("MSWITCH_SOCKET", fixture.path("control.sock"));
     add.args([
         "port",
         "add",
@@ -265,67 +265,75 @@ fn ports_and_bridges_come_and_go() {
     let added = add.arg(&socket).output().unwrap();
     assert!(added.status.success(), "{}", text(&added.stderr));
     assert!(socket.exists());
-    let port = place.json("port show br1 vm2");
+    let port = fixture.json("port show br1 vm2");
     assert_eq!((&port["vlan"], &port["options"]["id"]), (&"access:10".into(), &"5".into()));
 
-    place.ok("port set br1 vm2 --admin down --mtu 1400 --vlan trunk:10,20-29");
-    let port = place.json("port show br1 vm2");
+    fixture.ok("port set br1 vm2 --admin down --mtu 1400 --vlan trunk:10,20-29");
+    let port = fixture.json("port show br1 vm2");
     assert_eq!((&port["mtu"], &port["vlan"]), (&1400.into(), &"trunk:10,20-29".into()));
     assert_eq!((&port["admin"], &port["reason"]), (&"down".into(), &"set down by the administrator".into()));
-    place.ok("port set br1 vm2 --admin up");
-    assert_eq!(place.json("port show br1 vm2")["mtu"], 1400, "what is not named stays");
+    fixture.ok("port set br1 vm2 --admin up");
+    assert_eq!(fixture.json("port show br1 vm2")["mtu"], 1400, "other settings are unchanged");
 
     let tap = interface();
-    place.ok(&format!("port add br1 t --type tap --interface {tap} --mtu 9000 --addresses 10.213.0.1/30"));
+    fixture.ok(&format!("port add br1 t --type tap --interface {tap} --mtu 9000 --addresses 10.213.0.1/30"));
     assert!(interface_exists(&tap));
-    place.ok("port del br1 t");
+    fixture.ok("port del br1 t");
     assert!(!interface_exists(&tap));
 
-    let set = place.run("logic set br1 static --param vm2=other");
+    let set = fixture.run("logic set br1 static --param vm2=other");
     let note = "mswitch: note: bridge br1 has no port `other` yet\n";
     assert_eq!((set.status.code(), text(&set.stderr)), (Some(0), note.to_owned()));
-    let shown = place.json("logic show br1");
+    let shown = fixture.json("logic show br1");
     assert_eq!(
         (&shown["params"]["vm2"], &shown["missing_ports"]),
         (&"other".into(), &Value::from(vec!["other"]))
     );
-    place.ok("bridge del br1");
+    fixture.ok("bridge del br1");
     assert!(!socket.exists());
-    assert_eq!(place.json("bridge list")["bridges"].as_array().unwrap().len(), 1);
+    assert_eq!(fixture.json("bridge list")["bridges"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn mac_tables() {
-    let place = Place::new();
-    let _daemon = Daemon::start(&place);
-    place.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 7");
-    let entries = place.json("fdb show br0")["entries"].clone();
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    fixture.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 7");
+    let entries = fixture.json("fdb show br0")["entries"].clone();
     let mine = entries.as_array().unwrap().iter().find(|e| e["mac"] == "02:00:00:00:00:01").unwrap();
     assert_eq!((&mine["vlan"], &mine["port"], &mine["static"]), (&7.into(), &"vm1".into(), &true.into()));
-    assert!(place.ok("fdb flush br0").ends_with(" flushed\n"));
-    assert!(place.ok("fdb show br0").contains("02:00:00:00:00:01"), "static addresses stay");
-    assert!(place.refused("fdb del br0 02:00:00:00:00:01").contains("no such address"), "it is in VLAN 7");
-    assert!(place.refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host").contains("no such address"));
-    place.ok("fdb del br0 02:00:00:00:00:01 --vlan 7 --port vm1");
-    assert!(place.refused("fdb add br0 zz --port vm1").contains("is not a MAC address"));
-    assert!(place.refused("fdb add br0 02:00:00:00:00:01 --vlan 5000 --port vm1").contains("1 to 4094"));
-    place.ok("logic set br0 static");
-    assert!(place.refused("fdb show br0").contains("has no MAC table"));
+    assert!(fixture.ok("fdb flush br0").ends_with(" flushed\n"));
+    assert!(fixture.ok("fdb show br0").contains("02:00:00:00:00:01"), "static addresses stay");
+    assert!(
+        fixture
+            .refused("fdb del br0 02:00:00:00:00:01")
+            .contains("has no address 02:00:00:00:00:01 in VLAN 0;")
+    );
+    assert!(
+        fixture
+            .refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host")
+            .contains("in VLAN 7 at port \"host\";")
+    );
+    fixture.ok("fdb del br0 02:00:00:00:00:01 --vlan 7 --port vm1");
+    assert!(fixture.refused("fdb add br0 zz --port vm1").contains("is not a MAC address"));
+    assert!(fixture.refused("fdb add br0 02:00:00:00:00:01 --vlan 5000 --port vm1").contains("1 to 4094"));
+    fixture.ok("logic set br0 static");
+    assert!(fixture.refused("fdb show br0").contains("has no MAC table"));
 }
 
 #[test]
-fn refusals_say_what_to_do() {
-    let place = Place::new();
-    assert!(place.refused("status").contains("start one with `mswitch daemon --socket "));
-    let _daemon = Daemon::start(&place);
+fn refusals_name_the_remedy() {
+    let fixture = Fixture::new();
+    assert!(fixture.refused("status").contains("start one with `mswitch daemon --socket "));
+    let _daemon = Daemon::start(&fixture);
     for (line, expected) in [
-        ("bridge add br0", "bridge \"br0\" already exists; choose another name"),
+        ("bridge add br0", "bridge \"br0\" already exists"),
         ("bridge add a/b", "`a/b` is not a name; expected 1 to 64"),
         ("bridge add br1 --logic lerning", "did you mean `learning`?"),
         ("bridge add br1 --param ageing=1 --param ageing=2", "`ageing` is given twice"),
-        ("bridge del br9", "there is no bridge \"br9\"; see `mswitch bridge list`\n"),
-        ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; see `mswitch port list br0`\n"),
-        ("port add br0 vm1 --type tap", "port \"vm1\" already exists; choose another name"),
+        ("bridge del br9", "there is no bridge \"br9\"; `mswitch bridge list` lists"),
+        ("port show br0 vm9", "bridge \"br0\" has no port \"vm9\"; `mswitch port list br0` lists"),
+        ("port add br0 vm1 --type tap", "already has a port \"vm1\""),
         (
             "port add br0 x --type vhost",
             "unknown port type `vhost`; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`",
@@ -343,7 +351,7 @@ fn refusals_say_what_to_do() {
             "port add br0 x --type memif",
             "`--path` is missing: the socket of a memif port (`--socket` is the daemon's control socket)",
         ),
-        ("port add br0 x --type patch", "`--peer` is missing: a patch port needs it"),
+        ("port add br0 x --type patch", "`--peer` is missing: required for a patch port"),
         (
             "port add br0 x --type tap --path /tmp/a",
             "`--path`: a tap port has no such option; expected `--interface`, `--queues`, `--mac`, `--netns`, `--addresses` \
@@ -368,10 +376,10 @@ fn refusals_say_what_to_do() {
         ("logic set br0 /tmp/mine.wasm", "did you mean `wasm:/tmp/mine.wasm`?"),
         ("worker pin br0 vm1 0 0", "the workers are not pinned"),
     ] {
-        let complaint = place.refused(line);
+        let complaint = fixture.refused(line);
         assert!(complaint.contains(expected), "{line}: {complaint}");
     }
-    assert_eq!(place.json("port list")["ports"].as_array().unwrap().len(), 2, "nothing has changed");
+    assert_eq!(fixture.json("port list")["ports"].as_array().unwrap().len(), 2, "nothing has changed");
 }
 
 #[test]
@@ -400,87 +408,87 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn a_second_daemon_is_told_who_holds_the_socket() {
-    let place = Place::new();
-    let daemon = Daemon::start(&place);
-    let output = place.daemon().output().unwrap();
+fn a_second_daemon_names_the_process_that_holds_the_socket() {
+    let fixture = Fixture::new();
+    let daemon = Daemon::start(&fixture);
+    let output = fixture.daemon().output().unwrap();
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{complaint}");
     assert!(complaint.contains(&format!("is in use by process {} (mswitch)", daemon.pid())), "{complaint}");
-    place.ok("status");
+    fixture.ok("status");
 
-    // The same file on another control socket: what it would make is the first one's.
-    let mut other = place.daemon();
-    let output = other.arg("--socket").arg(place.path("other.sock")).output().unwrap();
+    // The same file with another control socket: the sockets of its ports are in use.
+    let mut other = fixture.daemon();
+    let output = other.arg("--socket").arg(fixture.path("other.sock")).output().unwrap();
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{complaint}");
     assert!(complaint.contains("port \"vm1\"") && complaint.contains("is in use by process"), "{complaint}");
-    assert!(!place.path("other.sock").exists());
-    place.ok("status");
+    assert!(!fixture.path("other.sock").exists());
+    fixture.ok("status");
 }
 
 #[test]
 fn sigterm_and_sigint_leave_nothing() {
     for signal in [Signal::TERM, Signal::INT] {
-        let place = Place::new();
-        let mut daemon = Daemon::start(&place);
-        assert!(place.path("vm1.sock").exists() && interface_exists(&place.tap));
-        // A caller that never says a word does not keep the daemon.
-        let _silent = std::os::unix::net::UnixStream::connect(place.path("control.sock")).unwrap();
+        let fixture = Fixture::new();
+        let mut daemon = Daemon::start(&fixture);
+        assert!(fixture.path("vm1.sock").exists() && interface_exists(&fixture.tap));
+        // A silent connection does not delay the shutdown.
+        let _silent = std::os::unix::net::UnixStream::connect(fixture.path("control.sock")).unwrap();
         assert!(daemon.signal(signal).success());
-        assert!(!place.path("control.sock").exists());
-        assert!(!place.path("vm1.sock").exists());
-        assert!(!interface_exists(&place.tap));
+        assert!(!fixture.path("control.sock").exists());
+        assert!(!fixture.path("vm1.sock").exists());
+        assert!(!interface_exists(&fixture.tap));
     }
 }
 
 #[test]
 fn after_kill_9_the_next_start_cleans_up() {
-    let place = Place::new();
-    let mut daemon = Daemon::start(&place);
+    let fixture = Fixture::new();
+    let mut daemon = Daemon::start(&fixture);
     daemon.signal(Signal::KILL);
-    assert!(place.path("control.sock").exists() && place.path("vm1.sock").exists());
-    assert!(place.refused("status").contains("no daemon is listening"));
-    let daemon = Daemon::start(&place);
-    assert_eq!(place.json("status")["pid"], daemon.pid());
-    assert!(interface_exists(&place.tap));
+    assert!(fixture.path("control.sock").exists() && fixture.path("vm1.sock").exists());
+    assert!(fixture.refused("status").contains("no daemon is listening"));
+    let daemon = Daemon::start(&fixture);
+    assert_eq!(fixture.json("status")["pid"], daemon.pid());
+    assert!(interface_exists(&fixture.tap));
 }
 
 #[test]
 fn a_configuration_with_mistakes_changes_nothing() {
-    let place = Place::new();
-    place.configure("mtu = 9\ncolour = \"red\"\n[[bridge]]\nname = \"br0\"\n");
-    for mut command in [place.daemon(), {
+    let fixture = Fixture::new();
+    fixture.configure("mtu = 9\ncolour = \"red\"\n[[bridge]]\nname = \"br0\"\n");
+    for mut command in [fixture.daemon(), {
         let mut check = mswitch();
-        check.args(["config", "check"]).arg(place.path("config.toml"));
+        check.args(["config", "check"]).arg(fixture.path("config.toml"));
         check
     }] {
         let output = command.output().unwrap();
         let complaint = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{complaint}");
-        let file = place.path("config.toml");
+        let file = fixture.path("config.toml");
         for (position, expected) in [
             ("16:7", "bridge \"br0\", port \"host\": invalid MTU 9: expected"),
             ("17:1", "bridge \"br0\", port \"host\": unknown key `colour`"),
-            ("19:8", "bridge \"br0\": there is a bridge of this name in line 5"),
+            ("19:8", "bridge \"br0\": the file already has a bridge of this name in line 5"),
         ] {
             let expected = format!("mswitch: {}:{position}: {expected}", file.display());
             assert!(complaint.contains(&expected), "{complaint}\n{expected}");
         }
-        assert!(!place.path("control.sock").exists() && !place.path("vm1.sock").exists());
-        assert!(!interface_exists(&place.tap));
+        assert!(!fixture.path("control.sock").exists() && !fixture.path("vm1.sock").exists());
+        assert!(!interface_exists(&fixture.tap));
     }
 }
 
 /// Waits until a command prints something.
-fn await_answer(place: &Place, line: &str, wanted: &str) {
-    let deadline = Instant::now() + PATIENCE;
+fn await_answer(fixture: &Fixture, line: &str, wanted: &str) {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let output = text(&place.run(line).stdout);
+        let output = text(&fixture.run(line).stdout);
         if output.contains(wanted) {
             return;
         }
-        assert!(Instant::now() < deadline, "{line} does not say {wanted:?} but {output}");
+        assert!(Instant::now() < deadline, "{line} does not print {wanted:?} but {output}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -506,101 +514,101 @@ impl Drop for Netns {
 
 #[test]
 fn a_port_that_cannot_be_opened_is_reported_and_healed() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let netns = Netns::name();
-    place.configure(&format!("netns = \"{}\"\n", netns.0));
-    let _daemon = Daemon::start(&place);
-    let port = place.json("port show br0 host");
+    fixture.configure(&format!("netns = \"{}\"\n", netns.0));
+    let _daemon = Daemon::start(&fixture);
+    let port = fixture.json("port show br0 host");
     assert_eq!(port["link"], "down");
     let reason = port["reason"].as_str().unwrap();
     assert!(reason.contains(&format!("create it with `ip netns add {}`", netns.0)), "{reason}");
-    assert!(place.ok("status").contains(reason), "the status names it");
+    assert!(fixture.ok("status").contains(reason), "the status names it");
     assert_eq!(
-        place.json("port show br0 vm1")["reason"],
+        fixture.json("port show br0 vm1")["reason"],
         "no client has connected yet",
-        "nothing else is hurt"
+        "other ports are unaffected"
     );
 
-    // Its cause goes.
+    // The cause is removed.
     let mut events = mswitch();
-    events.arg("--socket").arg(place.path("control.sock"));
+    events.arg("--socket").arg(fixture.path("control.sock"));
     events.args(["events", "br0", "--kind", "config", "--kind", "port-up", "--json"]).stdout(Stdio::piped());
     let mut events = events.spawn().unwrap();
-    let (told, seen) = channel();
+    let (sender, seen) = channel();
     let lines = BufReader::new(events.stdout.take().unwrap()).lines().map_while(Result::ok);
     std::thread::spawn(move || {
         for line in lines {
-            let _ = told.send(serde_json::from_str::<Value>(&line).unwrap());
+            let _ = sender.send(serde_json::from_str::<Value>(&line).unwrap());
         }
     });
-    // What happens before it listens is told to nobody.
-    let deadline = Instant::now() + PATIENCE;
+    // Events before the subscription are not sent.
+    let deadline = Instant::now() + TIMEOUT;
     for mtu in [1400, 1500].iter().cycle() {
-        place.ok(&format!("port set br0 vm1 --mtu {mtu}"));
+        fixture.ok(&format!("port set br0 vm1 --mtu {mtu}"));
         if seen.recv_timeout(Duration::from_millis(50)).is_ok() {
             break;
         }
         assert!(Instant::now() < deadline, "no events");
     }
     assert!(netns.ip("add"));
-    await_answer(&place, "port show br0 host", "up");
-    let healed = std::iter::from_fn(|| seen.recv_timeout(PATIENCE).ok())
+    await_answer(&fixture, "port show br0 host", "up");
+    let healed = std::iter::from_fn(|| seen.recv_timeout(TIMEOUT).ok())
         .find(|event| event["kind"] == "config" && event["port"] == "host" && event["reason"] == "");
     assert_eq!(healed.unwrap()["action"], "reopen");
     events.kill().unwrap();
     events.wait().unwrap();
 
-    // What is taken away comes back.
-    let output = Command::new("ip").args(["-n", &netns.0, "link", "del", &place.tap]).output().unwrap();
+    // A deleted interface is recreated.
+    let output = Command::new("ip").args(["-n", &netns.0, "link", "del", &fixture.tap]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let exists = || {
-        let there = Command::new("ip").args(["-n", &netns.0, "link", "show", &place.tap]).output().unwrap();
+        let there = Command::new("ip").args(["-n", &netns.0, "link", "show", &fixture.tap]).output().unwrap();
         there.status.success()
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !exists() {
-        assert!(Instant::now() < deadline, "{}", place.ok("port show br0 host"));
+        assert!(Instant::now() < deadline, "{}", fixture.ok("port show br0 host"));
         std::thread::sleep(Duration::from_millis(20));
     }
-    await_answer(&place, "port show br0 host", "up");
+    await_answer(&fixture, "port show br0 host", "up");
 }
 
-/// Events of some kinds as JSON, from when they are listened to.
+/// A subscription to events of some kinds, as JSON.
 struct Watch {
     child: Child,
     events: Receiver<Value>,
 }
 
 impl Watch {
-    fn start(place: &Place, kinds: &[&str]) -> Self {
+    fn start(fixture: &Fixture, kinds: &[&str]) -> Self {
         let mut command = mswitch();
-        command.arg("--socket").arg(place.path("control.sock")).args(["events", "--json"]);
+        command.arg("--socket").arg(fixture.path("control.sock")).args(["events", "--json"]);
         command.args(kinds.iter().flat_map(|kind| ["--kind", *kind])).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (told, events) = channel();
+        let (sender, events) = channel();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         std::thread::spawn(move || {
             for line in lines {
-                let _ = told.send(serde_json::from_str::<Value>(&line).unwrap());
+                let _ = sender.send(serde_json::from_str::<Value>(&line).unwrap());
             }
         });
         let watch = Self { child, events };
-        // Events from before are told to nobody.
-        let deadline = Instant::now() + PATIENCE;
+        // Events before the subscription are not sent.
+        let deadline = Instant::now() + TIMEOUT;
         for mtu in [1400, 1500].iter().cycle() {
-            place.ok(&format!("port set br0 vm1 --mtu {mtu}"));
+            fixture.ok(&format!("port set br0 vm1 --mtu {mtu}"));
             if watch.events.recv_timeout(Duration::from_millis(50)).is_ok() {
                 break;
             }
             assert!(Instant::now() < deadline, "no events");
         }
-        place.ok("port set br0 vm1 --mtu 68");
+        fixture.ok("port set br0 vm1 --mtu 68");
         watch.find(|event| event["changes"][0]["to"] == "68");
         watch
     }
 
     fn find(&self, wanted: impl Fn(&Value) -> bool) -> Value {
-        let next = || self.events.recv_timeout(PATIENCE).ok();
+        let next = || self.events.recv_timeout(TIMEOUT).ok();
         std::iter::from_fn(next).find(wanted).unwrap()
     }
 }
@@ -613,10 +621,10 @@ impl Drop for Watch {
 }
 
 #[test]
-fn changes_are_logged_and_told_with_their_author_and_values() {
-    let place = Place::new();
-    let daemon = Daemon::start(&place);
-    let watch = Watch::start(&place, &["config", "command"]);
+fn changes_are_logged_and_sent_as_events_with_author_and_values() {
+    let fixture = Fixture::new();
+    let daemon = Daemon::start(&fixture);
+    let watch = Watch::start(&fixture, &["config", "command"]);
     let user = rustix::process::geteuid().as_raw();
     for (line, logged, action, changes) in [
         (
@@ -651,7 +659,7 @@ fn changes_are_logged_and_told_with_their_author_and_values() {
             Value::Null,
         ),
     ] {
-        place.ok(line);
+        fixture.ok(line);
         let log = daemon.await_line(logged);
         let last = log.last().unwrap();
         assert!(last.contains(" INFO ") && last.contains("by=process "), "{last}");
@@ -666,21 +674,21 @@ fn changes_are_logged_and_told_with_their_author_and_values() {
 }
 
 #[test]
-fn a_verbose_log_is_of_mswitch_and_not_of_its_libraries() {
-    let place = Place::new();
-    let mut verbose = place.daemon();
+fn a_verbose_log_has_no_lines_of_libraries() {
+    let fixture = Fixture::new();
+    let mut verbose = fixture.daemon();
     verbose.env("RUST_LOG", "debug");
     let daemon = Daemon::spawn(verbose);
-    place.ok("status");
-    place.refused("bridge del nowhere");
+    fixture.ok("status");
+    fixture.refused("bridge del nowhere");
     let log = daemon.await_line("DEBUG refused: there is no bridge \"nowhere\"");
     assert!(log.iter().all(|line| !line.contains("frame=")), "HTTP/2: {log:#?}");
     drop(daemon);
 
-    let mut named = place.daemon();
+    let mut named = fixture.daemon();
     named.env("RUST_LOG", "info,h2=debug");
     let daemon = Daemon::spawn(named);
-    place.ok("status");
+    fixture.ok("status");
     daemon.await_line("frame=");
 }
 
@@ -712,17 +720,17 @@ fn reasons_for_drops_are_explained_without_a_daemon() {
 
 #[test]
 fn a_file_is_applied_compared_and_saved() {
-    let place = Place::new();
-    let mut daemon = Daemon::start(&place);
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
-    let running = place.ok("config show");
+    let fixture = Fixture::new();
+    let mut daemon = Daemon::start(&fixture);
+    assert_eq!(fixture.ok("config diff"), "no differences\n");
+    let running = fixture.ok("config show");
     assert!(running.contains("name = \"vm1\""), "{running}");
 
     // The command line and the file drift apart.
-    place.ok("port set br0 vm1 --vlan access:7");
-    place.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 7");
-    place.ok("bridge add br1 --logic static");
-    let differences: Value = serde_json::from_str(&place.differs("config diff --json")).unwrap();
+    fixture.ok("port set br0 vm1 --vlan access:7");
+    fixture.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 7");
+    fixture.ok("bridge add br1 --logic static");
+    let differences: Value = serde_json::from_str(&fixture.differs("config diff --json")).unwrap();
     let mut found: Vec<_> = differences["differences"].as_array().unwrap().iter().collect();
     found.sort_by_key(|difference| difference["object"].as_str());
     let found: Vec<_> =
@@ -735,63 +743,63 @@ fn a_file_is_applied_compared_and_saved() {
             ("removed", "bridge \"br1\""),
         ]
     );
-    let text_of = place.differs("config diff");
+    let text_of = fixture.differs("config diff");
     assert!(text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> not set\n"), "{text_of}");
 
-    // Saved, it is the same; the daemon's own file is the default.
-    let copy = place.path("copy.toml");
-    assert!(place.ok_with(&["config", "save"], &copy).starts_with("saved to "));
-    assert_eq!(place.ok_with(&["config", "diff"], &copy), "nothing differs\n");
+    // A saved file does not differ. The default is the daemon's file.
+    let copy = fixture.path("copy.toml");
+    assert!(fixture.ok_with(&["config", "save"], &copy).starts_with("saved to "));
+    assert_eq!(fixture.ok_with(&["config", "diff"], &copy), "no differences\n");
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&copy).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600, "it may hold secrets");
     std::os::unix::fs::chown(&copy, Some(0), Some(65_534)).unwrap();
     std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     use std::os::unix::fs::MetadataExt;
     let saved = || {
-        place.ok_with(&["config", "save"], &copy);
+        fixture.ok_with(&["config", "save"], &copy);
         let meta = std::fs::metadata(&copy).unwrap();
         (meta.gid(), meta.mode() & 0o777)
     };
-    assert_eq!(saved(), (65_534, 0o644), "whoever could read it still can");
-    let secret = place.path("secret.sock");
-    place
-        .ok_with(&["port", "add", "br0", "hidden", "--type", "memif", "--secret", "hush", "--path"], &secret);
-    assert_eq!(saved(), (65_534, 0o640), "but not everybody, once it holds a secret");
-    place.ok("port del br0 hidden");
+    assert_eq!(saved(), (65_534, 0o644), "readers of the file keep their access");
+    let secret = fixture.path("secret.sock");
+    fixture
+        .ok_with(&["port", "add", "br0", "hidden", "--type", "memif", "--secret", "key", "--path"], &secret);
+    assert_eq!(saved(), (65_534, 0o640), "others cannot read secrets");
+    fixture.ok("port del br0 hidden");
     saved();
 
-    // A dry run changes nothing; applying the old file takes the changes back.
-    let file = place.path("config.toml");
-    let dry = place.ok_with(&["config", "apply", "--dry-run"], &file);
-    let summary = format!("dry run: {} is not applied\n", file.display());
+    // A dry run changes nothing; applying the old file reverts the changes.
+    let file = fixture.path("config.toml");
+    let dry = fixture.ok_with(&["config", "apply", "--dry-run"], &file);
+    let summary = format!("dry run: {} was not applied\n", file.display());
     assert!(dry.contains("- bridge \"br1\"\n") && dry.ends_with(&summary), "{dry}");
-    assert!(place.ok("bridge list").contains("br1"));
-    let applied = place.ok_with(&["config", "apply"], &file);
-    let summary = format!("{} is applied: 1 changed, 2 removed\n", file.display());
+    assert!(fixture.ok("bridge list").contains("br1"));
+    let applied = fixture.ok_with(&["config", "apply"], &file);
+    let summary = format!("{} was applied: 1 changed, 2 removed\n", file.display());
     assert!(applied.contains("- bridge \"br1\"\n") && applied.ends_with(&summary), "{applied}");
-    assert!(!place.ok("bridge list").contains("br1"));
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
-    // The host has said a word on its interface: that was learned.
-    assert!(!place.ok("fdb show br0").contains("02:00:00:00:00:01"));
+    assert!(!fixture.ok("bridge list").contains("br1"));
+    assert_eq!(fixture.ok("config diff"), "no differences\n");
+    // The bridge has learned the host's own address.
+    assert!(!fixture.ok("fdb show br0").contains("02:00:00:00:00:01"));
 
     // A station outlives its bridge's logic.
-    place.ok("fdb add br0 02:00:00:00:00:02 --port vm1");
-    place.ok("logic set br0 learning --param ageing=7");
-    assert!(place.ok("fdb show br0").contains("02:00:00:00:00:02"));
+    fixture.ok("fdb add br0 02:00:00:00:00:02 --port vm1");
+    fixture.ok("logic set br0 learning --param ageing=7");
+    assert!(fixture.ok("fdb show br0").contains("02:00:00:00:00:02"));
 
-    // SIGHUP applies the file and says what that overrode; a file with mistakes changes nothing.
+    // SIGHUP applies the file and logs the changes; a file with mistakes changes nothing.
     kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
     daemon.await_line("bridge \"br0\" changed: params.ageing: 7 -> not set by=SIGHUP");
     daemon.await_line("is applied");
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    assert_eq!(fixture.ok("config diff"), "no differences\n");
     std::fs::write(&file, "[[bridge]]\nnam = \"br0\"\n").unwrap();
     kill_process(Pid::from_child(&daemon.child), Signal::HUP).unwrap();
     daemon.await_line("unknown key `nam`; did you mean `name`?");
-    daemon.await_line("nothing is changed");
-    assert!(place.ok("port list br0").contains("vm1"));
-    let trouble = place.run("config diff");
+    daemon.await_line("the configuration is unchanged");
+    assert!(fixture.ok("port list br0").contains("vm1"));
+    let trouble = fixture.run("config diff");
     let complaint = text(&trouble.stderr);
-    assert_eq!(trouble.status.code(), Some(2), "as of diff(1)");
+    assert_eq!(trouble.status.code(), Some(2), "as in diff(1)");
     assert!(complaint.contains("2:1: ") && complaint.contains("unknown key `nam`"), "{complaint}");
     assert!(daemon.signal(Signal::TERM).success());
 }
@@ -799,10 +807,10 @@ fn a_file_is_applied_compared_and_saved() {
 #[test]
 fn a_saved_file_keeps_its_comments_and_its_place() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    let place = Place::new();
-    place.configure("# The host's own port.\nmtu = 9000 # jumbo frames\n\n# The end.\n");
-    // The daemon runs elsewhere than the commands, and its file is named by a relative path.
-    let (file, run) = (place.path("config.toml"), place.path("run"));
+    let fixture = Fixture::new();
+    fixture.configure("# The host's own port.\nmtu = 9000 # jumbo frames\n\n# The end.\n");
+    // Daemon and commands run in different directories, and the daemon gets a relative path.
+    let (file, run) = (fixture.path("config.toml"), fixture.path("run"));
     std::fs::create_dir(&run).unwrap();
     let before = std::fs::read_to_string(&file).unwrap();
     std::os::unix::fs::chown(&file, Some(65_534), Some(65_534)).unwrap();
@@ -811,17 +819,17 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     command.current_dir(&run).args(["daemon", "--config", "../config.toml"]);
     let daemon = Daemon::spawn(command);
     let shown = std::fs::canonicalize(&run).unwrap().join("../config.toml").display().to_string();
-    assert_eq!(place.json("status")["config_file"], shown);
+    assert_eq!(fixture.json("status")["config_file"], shown);
     let elsewhere = |words: &[&str]| {
         let mut command = mswitch();
-        command.arg("--socket").arg(place.path("control.sock")).args(words).current_dir("/");
+        command.arg("--socket").arg(fixture.path("control.sock")).args(words).current_dir("/");
         let output = command.output().unwrap();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
 
     // Without a path the daemon's own file is edited.
-    place.ok("port set br0 host --mtu 1400");
-    place.ok("bridge add br1");
+    fixture.ok("port set br0 host --mtu 1400");
+    fixture.ok("bridge add br1");
     assert_eq!(elsewhere(&["config", "save"]), (Some(0), format!("saved to {shown}\n"), String::new()));
     let after = std::fs::read_to_string(&file).unwrap();
     let expected = before.replace("mtu = 9000 #", "mtu = 1400 #") + "\n[[bridge]]\nname = \"br1\"\n";
@@ -830,51 +838,51 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o777), (65_534, 65_534, 0o640));
     assert_eq!(elsewhere(&["config", "diff"]).0, Some(0));
 
-    // A path is relative to the command's directory; the daemon's own file stays, and the user is told.
-    let other = place.path("other.toml");
+    // A path is relative to the command's directory; a note says that the daemon's file is unchanged.
+    let other = fixture.path("other.toml");
     let mut save = mswitch();
-    save.arg("--socket").arg(place.path("control.sock")).args(["config", "save", "other.toml"]);
-    let output = save.current_dir(place.dir.path()).output().unwrap();
+    save.arg("--socket").arg(fixture.path("control.sock")).args(["config", "save", "other.toml"]);
+    let output = save.current_dir(fixture.dir.path()).output().unwrap();
     assert_eq!(text(&output.stdout), format!("saved to {}\n", other.display()));
     let note = format!("mswitch: note: the daemon starts from {shown}, which is unchanged\n");
     assert_eq!(text(&output.stderr), note);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
     assert_eq!(std::fs::metadata(&other).unwrap().mode() & 0o777, 0o600);
 
-    // A link stays one.
-    let link = place.path("link.toml");
+    // A symbolic link stays.
+    let link = fixture.path("link.toml");
     std::os::unix::fs::symlink(&other, &link).unwrap();
-    place.ok("bridge del br1");
-    place.ok_with(&["config", "save"], &link);
+    fixture.ok("bridge del br1");
+    fixture.ok_with(&["config", "save"], &link);
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(!std::fs::read_to_string(&other).unwrap().contains("br1"));
 
-    // A file with a mistake cannot be edited: it is kept.
+    // A file with a mistake cannot be edited: a backup is made.
     let broken = "# hello\n[[bridge]]\nname = br0\n";
     std::fs::write(&other, broken).unwrap();
     let (code, out, notes) = elsewhere(&["config", "save", &other.display().to_string()]);
     assert_eq!((code, out), (Some(0), format!("saved to {}\n", other.display())));
     let expected = format!(
-        "mswitch: note: the file was written anew, without its comments, because line 3 has a mistake: `br0`: a text \
-         stands in quotes: write `name = \"br0\"`; the old one is {}.bak\n",
+        "mswitch: note: the file was rewritten without its comments, because line 3 has a mistake: `br0`: texts need \
+         quotes: write `name = \"br0\"`; the original is {}.bak\n",
         other.display()
     );
     assert!(notes.starts_with(&expected), "{notes}");
-    assert_eq!(std::fs::read_to_string(place.path("other.toml.bak")).unwrap(), broken);
-    assert_eq!(place.ok_with(&["config", "diff"], &other), "nothing differs\n");
+    assert_eq!(std::fs::read_to_string(fixture.path("other.toml.bak")).unwrap(), broken);
+    assert_eq!(fixture.ok_with(&["config", "diff"], &other), "no differences\n");
 
-    // What cannot be written is told without a temporary name.
+    // The error has no temporary name.
     let (code, out, complaint) = elsewhere(&["config", "save", "/proc/mswitch.toml"]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert_eq!(complaint, "mswitch: /proc/mswitch.toml: cannot be written: entity not found\n");
+    assert_eq!(complaint, "mswitch: /proc/mswitch.toml: cannot write the file: entity not found\n");
     drop(daemon);
 }
 
 #[test]
-fn former_names_are_taken_with_a_note() {
-    let place = Place::new();
-    let text_of = std::fs::read_to_string(place.path("config.toml")).unwrap();
-    let former = place.path("former.toml");
+fn former_names_are_accepted_with_a_note() {
+    let fixture = Fixture::new();
+    let text_of = std::fs::read_to_string(fixture.path("config.toml")).unwrap();
+    let former = fixture.path("former.toml");
     std::fs::write(&former, text_of.replace("path = ", "socket = ")).unwrap();
     let note = |text: &str| format!("mswitch: note: {text}\n");
     let in_file = format!(
@@ -888,16 +896,16 @@ fn former_names_are_taken_with_a_note() {
     let json: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&json["notes"][0]["line"], &json["notes"][0]["port"]), (&10.into(), &"vm1".into()));
 
-    std::fs::copy(&former, place.path("config.toml")).unwrap();
-    let _daemon = Daemon::start(&place);
+    std::fs::copy(&former, fixture.path("config.toml")).unwrap();
+    let _daemon = Daemon::start(&fixture);
     let said = |line: &str| {
-        let output = place.run(line);
+        let output = fixture.run(line);
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
         text(&output.stderr)
     };
     for line in ["config diff", "config apply"] {
         let mut command = mswitch();
-        command.arg("--socket").arg(place.path("control.sock")).args(line.split(' ')).arg(&former);
+        command.arg("--socket").arg(fixture.path("control.sock")).args(line.split(' ')).arg(&former);
         let output = command.output().unwrap();
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), note(&in_file)), "{line}");
     }
@@ -906,48 +914,55 @@ fn former_names_are_taken_with_a_note() {
         said(&format!("port add br0 t --type tap --interface {tap} --address 10.213.0.5/30")),
         note("`--address` is now called `--addresses`")
     );
-    assert_eq!(place.json("port show br0 t")["options"]["addresses"], "10.213.0.5/30");
+    assert_eq!(fixture.json("port show br0 t")["options"]["addresses"], "10.213.0.5/30");
     assert_eq!(
         said("port add br0 m --type memif --opt socket=@mswitch-former"),
         note("`socket` is now called `path`")
     );
-    assert_eq!(place.json("port show br0 m")["options"]["path"], "@mswitch-former");
+    assert_eq!(fixture.json("port show br0 m")["options"]["path"], "@mswitch-former");
     assert_eq!(said("sflow set --collector 127.0.0.1"), note("`--collector` is now called `--collectors`"));
-    let twice = place.refused("port add br0 n --type memif --opt socket=@a --path @b");
+    let twice = fixture.refused("port add br0 n --type memif --opt socket=@a --path @b");
     assert_eq!(twice, "mswitch: `path` is given twice, once by its former name; give it once\n");
 }
 
 #[test]
-fn relative_paths_are_those_of_the_command() {
-    let place = Place::new();
-    let _daemon = Daemon::start(&place);
-    std::fs::create_dir(place.path("here")).unwrap();
+fn relative_paths_start_at_the_command_s_directory() {
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    std::fs::create_dir(fixture.path("here")).unwrap();
     let add = |words: &[&str]| {
         let mut command = mswitch();
-        command.arg("--socket").arg(place.path("control.sock")).args(words).current_dir(place.path("here"));
+        command
+            .arg("--socket")
+            .arg(fixture.path("control.sock"))
+            .args(words)
+            .current_dir(fixture.path("here"));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
     };
     add(&["port", "add", "br0", "m", "--type", "memif", "--path", "m.sock"]);
     add(&["port", "add", "br0", "r", "--type", "pcap", "--write", "r.pcapng"]);
     for (port, key, name) in [("m", "path", "m.sock"), ("r", "write", "r.pcapng")] {
-        let path = place.path("here").join(name);
+        let path = fixture.path("here").join(name);
         assert!(path.exists(), "{}", path.display());
-        assert_eq!(place.json(&format!("port show br0 {port}"))["options"][key], path.display().to_string());
+        assert_eq!(
+            fixture.json(&format!("port show br0 {port}"))["options"][key],
+            path.display().to_string()
+        );
     }
     let mut set = mswitch();
-    set.arg("--socket").arg(place.path("control.sock")).current_dir(place.path("here"));
+    set.arg("--socket").arg(fixture.path("control.sock")).current_dir(fixture.path("here"));
     let refused = set.args(["logic", "set", "br0", "wasm:my.wasm"]).output().unwrap();
     let complaint = text(&refused.stderr);
-    assert!(complaint.contains(&place.path("here").join("my.wasm").display().to_string()), "{complaint}");
+    assert!(complaint.contains(&fixture.path("here").join("my.wasm").display().to_string()), "{complaint}");
 }
 
 #[test]
 fn a_missing_file_has_no_position() {
     for command in ["check", "apply", "diff"] {
-        let place = Place::new();
-        let _daemon = (command != "check").then(|| Daemon::start(&place));
-        let output = place.run(&format!("config {command} /no/such/file.toml"));
+        let fixture = Fixture::new();
+        let _daemon = (command != "check").then(|| Daemon::start(&fixture));
+        let output = fixture.run(&format!("config {command} /no/such/file.toml"));
         let expected =
             "mswitch: /no/such/file.toml: cannot read the file: No such file or directory (os error 2)\n";
         assert_eq!(text(&output.stderr), expected);
@@ -957,8 +972,8 @@ fn a_missing_file_has_no_position() {
 
 #[test]
 fn the_manual_has_headings_of_a_word() {
-    let place = Place::new();
-    let pages = place.path("man1");
+    let fixture = Fixture::new();
+    let pages = fixture.path("man1");
     assert!(mswitch().arg("man").arg(&pages).status().unwrap().success());
     let page = std::fs::read_to_string(pages.join("mswitch-port-set.1")).unwrap();
     assert!(page.lines().any(|line| line == ".SH PROTECTION"), "{page}");
@@ -974,29 +989,29 @@ fn a_daemon_without_its_file_says_what_to_do() {
 }
 
 /// What a command that succeeds prints on standard error.
-fn noted(place: &Place, line: &str) -> String {
-    let output = place.run(line);
+fn noted(fixture: &Fixture, line: &str) -> String {
+    let output = fixture.run(line);
     assert!(output.status.success(), "{line}: {}", text(&output.stderr));
     text(&output.stderr)
 }
 
 #[test]
 fn settings_of_the_daemon_wait_for_its_next_start() {
-    let place = Place::new();
-    let daemon = Daemon::start(&place);
-    let file = place.path("config.toml");
+    let fixture = Fixture::new();
+    let daemon = Daemon::start(&fixture);
+    let file = fixture.path("config.toml");
     let before = std::fs::read_to_string(&file).unwrap();
     let edited =
         before.replace("[daemon]\n", "[daemon]\nmetrics = \"9091\" # for Prometheus\nworkers = \"0\"\n");
     std::fs::write(&file, &edited).unwrap();
 
     let mut apply = mswitch();
-    apply.arg("--socket").arg(place.path("control.sock")).args(["config", "apply"]).arg(&file);
+    apply.arg("--socket").arg(fixture.path("control.sock")).args(["config", "apply"]).arg(&file);
     let output = apply.output().unwrap();
     let notes = "mswitch: note: `metrics` of the daemon takes effect at its next start\n\
                  mswitch: note: `workers` of the daemon takes effect at its next start\n";
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), notes.to_owned()));
-    assert!(text(&output.stdout).ends_with(&format!("\n{} is applied\n", file.display())), "{output:?}");
+    assert!(text(&output.stdout).ends_with(&format!("\n{} was applied\n", file.display())), "{output:?}");
     let log = daemon.await_line("takes effect at the next start");
     let last = log.last().unwrap();
     assert!(
@@ -1006,11 +1021,11 @@ fn settings_of_the_daemon_wait_for_its_next_start() {
     assert!(log.iter().all(|line| !line.contains("daemon changed")), "{log:#?}");
 
     // They are no unsaved change, and saving another change leaves them alone.
-    assert_eq!(place.json("status")["unsaved"], 0);
-    place.ok("port set br0 vm1 --mtu 1400");
-    assert_eq!(place.json("status")["unsaved"], 1);
-    place.ok("config save");
-    assert_eq!(place.json("status")["unsaved"], 0);
+    assert_eq!(fixture.json("status")["unsaved"], 0);
+    fixture.ok("port set br0 vm1 --mtu 1400");
+    assert_eq!(fixture.json("status")["unsaved"], 1);
+    fixture.ok("config save");
+    assert_eq!(fixture.json("status")["unsaved"], 0);
     let saved = std::fs::read_to_string(&file).unwrap();
     assert_eq!(saved.replace("mtu = 1400\n", ""), edited);
     assert!(saved.contains("mtu = 1400\n"), "{saved}");
@@ -1018,60 +1033,60 @@ fn settings_of_the_daemon_wait_for_its_next_start() {
 
 #[test]
 fn changes_that_are_not_saved_are_shown_and_missed() {
-    let place = Place::new();
-    let mut daemon = Daemon::start(&place);
-    assert!(!place.ok("status").contains("unsaved"));
-    place.ok("port set br0 vm1 --mtu 1400");
-    place.ok("bridge add br1");
+    let fixture = Fixture::new();
+    let mut daemon = Daemon::start(&fixture);
+    assert!(!fixture.ok("status").contains("unsaved"));
+    fixture.ok("port set br0 vm1 --mtu 1400");
+    fixture.ok("bridge add br1");
     let line = "\nunsaved  2 changes; see `mswitch config diff`, `mswitch config save`\n";
-    assert!(place.ok("status").contains(line), "{}", place.ok("status"));
+    assert!(fixture.ok("status").contains(line), "{}", fixture.ok("status"));
     assert!(daemon.signal(Signal::TERM).success());
-    let lost = format!("2 changes are lost: they are not saved in {}", place.path("config.toml").display());
+    let lost = format!("2 changes are lost: they are not saved in {}", fixture.path("config.toml").display());
     let log = daemon.await_line(&lost);
     assert!(log.last().unwrap().contains(" WARN "), "{log:#?}");
 }
 
 #[test]
 fn a_port_s_stations_and_mirrors_are_named_when_they_go_with_it() {
-    let place = Place::new();
-    let _daemon = Daemon::start(&place);
-    let socket = place.path("third.sock");
-    place.ok_with(&["port", "add", "br0", "third", "--type", "memif", "--path"], &socket);
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    let socket = fixture.path("third.sock");
+    fixture.ok_with(&["port", "add", "br0", "third", "--type", "memif", "--path"], &socket);
     for line in [
         "fdb add br0 02:00:00:00:00:01 --port vm1",
         "fdb add br0 02:00:00:00:00:02 --port vm1 --vlan 7",
         "mirror add br0 less --from vm1,third --to host --vlan 9",
         "mirror add br0 gone --from vm1 --to host --vlan 9",
     ] {
-        assert_eq!(noted(&place, line), "", "{line}");
+        assert_eq!(noted(&fixture, line), "", "{line}");
     }
     assert_eq!(
-        noted(&place, "port del br0 vm1"),
+        noted(&fixture, "port del br0 vm1"),
         "mswitch: note: static station 02:00:00:00:00:01 went with port vm1\n\
          mswitch: note: static station 02:00:00:00:00:02, VLAN 7, went with port vm1\n\
          mswitch: note: mirror gone went with port vm1\n\
          mswitch: note: mirror less no longer copies from port vm1\n"
     );
-    assert_eq!(noted(&place, "port del br0 third"), "mswitch: note: mirror less went with port third\n");
+    assert_eq!(noted(&fixture, "port del br0 third"), "mswitch: note: mirror less went with port third\n");
 }
 
 #[test]
 fn a_station_outside_its_port_s_vlans_is_noted() {
-    let place = Place::new();
-    place.configure(
+    let fixture = Fixture::new();
+    fixture.configure(
         "vlan = \"access:10\"\n[[bridge.station]]\nmac = \"02:00:00:00:00:09\"\nport = \"host\"\nvlan = 20\n",
     );
-    let output = mswitch().args(["config", "check"]).arg(place.path("config.toml")).output().unwrap();
+    let output = mswitch().args(["config", "check"]).arg(fixture.path("config.toml")).output().unwrap();
     let note = "bridge \"br0\": port host is access:10, so packets to the station in VLAN 20 are dropped\n";
     assert!(output.status.success() && text(&output.stderr).ends_with(note), "{}", text(&output.stderr));
-    let _daemon = Daemon::start(&place);
-    assert_eq!(noted(&place, "fdb add br0 02:00:00:00:00:01 --port host"), "");
-    let entries = place.json("fdb show br0")["entries"].clone();
+    let _daemon = Daemon::start(&fixture);
+    assert_eq!(noted(&fixture, "fdb add br0 02:00:00:00:00:01 --port host"), "");
+    let entries = fixture.json("fdb show br0")["entries"].clone();
     let mine = entries.as_array().unwrap().iter().find(|e| e["mac"] == "02:00:00:00:00:01").unwrap();
     assert_eq!(mine["vlan"], 10, "that of the access port");
     for (line, vlan) in [("--vlan 20", "in VLAN 20"), ("--vlan 0", "without a VLAN")] {
         assert_eq!(
-            noted(&place, &format!("fdb add br0 02:00:00:00:00:02 --port host {line}")),
+            noted(&fixture, &format!("fdb add br0 02:00:00:00:00:02 --port host {line}")),
             format!("mswitch: note: port host is access:10, so packets to the station {vlan} are dropped\n")
         );
     }
@@ -1079,10 +1094,10 @@ fn a_station_outside_its_port_s_vlans_is_noted() {
 
 #[test]
 fn a_burst_belongs_to_the_present_rate() {
-    let place = Place::new();
-    let _daemon = Daemon::start(&place);
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
     assert!(
-        place.refused("port set br0 vm1 --police-burst 64KiB").contains("`police`: the port has no rate"),
+        fixture.refused("port set br0 vm1 --police-burst 64KiB").contains("`police`: the port has no rate"),
         "there is no rate yet"
     );
     for (line, shown, json) in [
@@ -1090,24 +1105,24 @@ fn a_burst_belongs_to_the_present_rate() {
         ("--police-burst 64KiB", "20Mbit (burst 64KiB)", "20Mbit burst 64KiB"),
         ("--police 30Mbit", "30Mbit (burst 937500B, default)", "30Mbit"),
     ] {
-        place.ok(&format!("port set br0 vm1 {line}"));
-        let show = place.ok("port show br0 vm1");
+        fixture.ok(&format!("port set br0 vm1 {line}"));
+        let show = fixture.ok("port show br0 vm1");
         let line = show.lines().find_map(|line| line.trim().strip_prefix("police ")).unwrap();
         assert_eq!(line.trim(), shown, "{show}");
-        assert_eq!(place.json("port show br0 vm1")["protection"]["police"], json);
+        assert_eq!(fixture.json("port show br0 vm1")["protection"]["police"], json);
     }
 }
 
 #[test]
 fn a_saved_file_has_the_types_of_the_reference() {
-    let place = Place::new();
-    let _daemon = Daemon::start(&place);
-    place
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    fixture
         .ok("port set br0 vm1 --max-stations 3 --stations 02:00:00:00:00:01,02:00:00:00:00:02 --isolated on");
     for (name, text) in [("new.toml", None), ("empty.toml", Some(""))] {
-        let file = place.path(name);
+        let file = fixture.path(name);
         text.inspect(|text| std::fs::write(&file, text).unwrap());
-        place.ok_with(&["config", "save"], &file);
+        fixture.ok_with(&["config", "save"], &file);
         let saved = std::fs::read_to_string(&file).unwrap();
         assert!(saved.starts_with("[daemon]\n"), "{saved}");
         for line in [
@@ -1117,16 +1132,16 @@ fn a_saved_file_has_the_types_of_the_reference() {
         ] {
             assert!(saved.contains(line), "{line}: {saved}");
         }
-        assert_eq!(place.ok_with(&["config", "diff"], &file), "nothing differs\n");
+        assert_eq!(fixture.ok_with(&["config", "diff"], &file), "no differences\n");
     }
 }
 
 #[test]
 fn the_log_names_the_bridge_of_a_client_s_port() {
-    let place = Place::new();
-    let daemon = Daemon::start(&place);
-    let socket = place.path("guest.sock");
-    place.ok_with(&["port", "add", "br0", "guest", "--type", "vhost-user", "--path"], &socket);
+    let fixture = Fixture::new();
+    let daemon = Daemon::start(&fixture);
+    let socket = fixture.path("guest.sock");
+    fixture.ok_with(&["port", "add", "br0", "guest", "--type", "vhost-user", "--path"], &socket);
     drop(std::os::unix::net::UnixStream::connect(&socket).unwrap());
     let log = daemon.await_line("vhost-user front-end ");
     assert!(log.last().unwrap().contains("bridge=\"br0\" port=\"guest\""), "{log:#?}");
@@ -1146,9 +1161,9 @@ fn a_command_that_sets_nothing_is_wrong_usage() {
 
 #[test]
 fn a_patch_port_without_a_peer_is_noted() {
-    let place = Place::new();
-    place.configure("[[bridge.port]]\nname = \"up\"\ntype = \"patch\"\npeer = \"core/down\"\n");
-    let file = place.path("config.toml");
+    let fixture = Fixture::new();
+    fixture.configure("[[bridge.port]]\nname = \"up\"\ntype = \"patch\"\npeer = \"core/down\"\n");
+    let file = fixture.path("config.toml");
     let output = mswitch().args(["config", "check"]).arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "a peer may be added while the switch runs");
     let note = format!(
@@ -1158,7 +1173,7 @@ fn a_patch_port_without_a_peer_is_noted() {
     );
     assert_eq!(text(&output.stderr), note);
     // The daemon's log has the note too.
-    let mut child = place.daemon().stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = fixture.daemon().stderr(Stdio::piped()).spawn().unwrap();
     let log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let said: Vec<String> = log.take_while(|line| !line.contains("is ready")).collect();
     let _daemon = Daemon { child, log: channel().1 };
@@ -1167,62 +1182,59 @@ fn a_patch_port_without_a_peer_is_noted() {
 
 #[test]
 fn part_of_a_configuration_can_fail() {
-    let place = Place::new();
-    let daemon = Daemon::start(&place);
+    let fixture = Fixture::new();
+    let daemon = Daemon::start(&fixture);
     let netns = Netns::name();
-    place.configure(&format!("netns = \"{}\"\n[[bridge]]\nname = \"br1\"\n", netns.0));
+    fixture.configure(&format!("netns = \"{}\"\n[[bridge]]\nname = \"br1\"\n", netns.0));
     let mut apply = mswitch();
     apply
         .arg("--socket")
-        .arg(place.path("control.sock"))
+        .arg(fixture.path("control.sock"))
         .args(["config", "apply"])
-        .arg(place.path("config.toml"));
+        .arg(fixture.path("config.toml"));
     let output = apply.output().unwrap();
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{complaint}");
     let expected = format!("mswitch: bridge \"br0\", port \"host\": network namespace `{}`: ", netns.0);
-    assert!(
-        complaint.starts_with(&expected) && complaint.contains("the daemon tries it again"),
-        "{complaint}"
-    );
-    assert!(place.ok("bridge list").contains("br1"), "the rest is done");
-    assert!(!interface_exists(&place.tap), "it was closed to be opened elsewhere");
+    assert!(complaint.starts_with(&expected) && complaint.contains("the daemon retries"), "{complaint}");
+    assert!(fixture.ok("bridge list").contains("br1"), "the other changes are applied");
+    assert!(!interface_exists(&fixture.tap), "the port was closed, to be opened in the other namespace");
     assert!(netns.ip("add"));
-    await_answer(&place, "port show br0 host", "up");
+    await_answer(&fixture, "port show br0 host", "up");
 
-    // What is refused by itself leaves nothing behind.
-    let complaint = place.refused("port add br1 x --type tap --netns no-such-namespace");
+    // A refused command leaves nothing behind.
+    let complaint = fixture.refused("port add br1 x --type tap --netns no-such-namespace");
     assert!(
         complaint.contains("bridge \"br1\", port \"x\": network namespace `no-such-namespace`"),
         "{complaint}"
     );
-    assert_eq!(place.json("port list br1")["ports"].as_array().unwrap().len(), 0);
-    assert_eq!(place.ok("config diff"), "nothing differs\n");
+    assert_eq!(fixture.json("port list br1")["ports"].as_array().unwrap().len(), 0);
+    assert_eq!(fixture.ok("config diff"), "no differences\n");
     drop(daemon);
 }
 
 #[test]
 fn the_mtu_of_a_tap_is_its_interface_s() {
-    let place = Place::new();
-    let _daemon = Daemon::start(&place);
-    let mtu = || std::fs::read_to_string(format!("/sys/class/net/{}/mtu", place.tap)).unwrap();
-    let index = || std::fs::read_to_string(format!("/sys/class/net/{}/ifindex", place.tap)).unwrap();
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    let mtu = || std::fs::read_to_string(format!("/sys/class/net/{}/mtu", fixture.tap)).unwrap();
+    let index = || std::fs::read_to_string(format!("/sys/class/net/{}/ifindex", fixture.tap)).unwrap();
     let before = (mtu(), index());
     for (set, expected) in [("9000", "9000\n"), ("1280", "1280\n"), ("0", "1500\n")] {
-        place.ok(&format!("port set br0 host --mtu {set}"));
+        fixture.ok(&format!("port set br0 host --mtu {set}"));
         assert_eq!(mtu(), expected);
     }
-    assert_eq!((mtu(), index()), before, "it is the same interface");
+    assert_eq!((mtu(), index()), before, "the interface is the same");
 }
 
 #[test]
 fn flags_of_the_daemon() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let bad =
-        mswitch().args(["daemon", "--workers", "9999", "--socket"]).arg(place.path("s")).output().unwrap();
+        mswitch().args(["daemon", "--workers", "9999", "--socket"]).arg(fixture.path("s")).output().unwrap();
     assert_eq!(bad.status.code(), Some(1));
     assert!(
-        text(&bad.stderr).contains("--workers: CPU 9999 is not online; online are"),
+        text(&bad.stderr).contains("--workers: CPU 9999 is not online; online CPUs: "),
         "{}",
         text(&bad.stderr)
     );
@@ -1234,16 +1246,16 @@ fn flags_of_the_daemon() {
 #[test]
 fn the_journal_gets_priorities_instead_of_times() {
     use std::os::unix::fs::MetadataExt;
-    let place = Place::new();
-    let file = std::fs::File::create(place.path("journal")).unwrap();
+    let fixture = Fixture::new();
+    let file = std::fs::File::create(fixture.path("journal")).unwrap();
     let meta = file.metadata().unwrap();
     let log = |stream: String| {
-        let mut daemon = place.daemon();
-        let start = std::fs::read_to_string(place.path("journal")).unwrap().len();
+        let mut daemon = fixture.daemon();
+        let start = std::fs::read_to_string(fixture.path("journal")).unwrap().len();
         daemon.env("JOURNAL_STREAM", stream).stderr(file.try_clone().unwrap());
         let mut child = daemon.spawn().unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        while !place.run("status").status.success() {
+        let deadline = Instant::now() + TIMEOUT;
+        while !fixture.run("status").status.success() {
             assert!(
                 Instant::now() < deadline && child.try_wait().unwrap().is_none(),
                 "the daemon does not serve"
@@ -1251,7 +1263,7 @@ fn the_journal_gets_priorities_instead_of_times() {
         }
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert!(child.wait().unwrap().success());
-        std::fs::read_to_string(place.path("journal")).unwrap().split_off(start)
+        std::fs::read_to_string(fixture.path("journal")).unwrap().split_off(start)
     };
     let ours = log(format!("{}:{}", meta.dev(), meta.ino()));
     assert!(
@@ -1264,12 +1276,12 @@ fn the_journal_gets_priorities_instead_of_times() {
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
     let abstract_name = format!("mswitch-notify-{}", std::process::id());
-    let place = Place::new();
-    let path = place.path("notify");
+    let fixture = Fixture::new();
+    let path = fixture.path("notify");
     for (name, manager) in [
         (path.display().to_string(), UnixDatagram::bind(&path)),
         (
@@ -1278,15 +1290,15 @@ fn the_service_manager_is_told() {
         ),
     ] {
         let manager = manager.unwrap();
-        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        manager.set_read_timeout(Some(TIMEOUT)).unwrap();
         let heard = || {
             let mut bytes = [0; 64];
             let n = manager.recv(&mut bytes).unwrap();
             text(&bytes[..n])
         };
-        let mut daemon = place.daemon().env("NOTIFY_SOCKET", &name).stderr(Stdio::null()).spawn().unwrap();
+        let mut daemon = fixture.daemon().env("NOTIFY_SOCKET", &name).stderr(Stdio::null()).spawn().unwrap();
         assert_eq!(heard(), "READY=1");
-        place.ok("status");
+        fixture.ok("status");
         kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
         assert_eq!(heard(), "STOPPING=1");
         assert!(daemon.wait().unwrap().success());
@@ -1294,21 +1306,24 @@ fn the_service_manager_is_told() {
 }
 
 #[test]
-fn the_control_socket_is_given_to_whom_the_file_names() {
+fn the_control_socket_gets_owner_group_and_mode_of_the_file() {
     use std::os::unix::fs::MetadataExt;
-    let place = Place::new();
-    let config = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    let fixture = Fixture::new();
+    let config = std::fs::read_to_string(fixture.path("config.toml")).unwrap();
     let with = |keys: &str| {
-        std::fs::write(place.path("config.toml"), config.replace("[daemon]\n", &format!("[daemon]\n{keys}")))
-            .unwrap();
+        std::fs::write(
+            fixture.path("config.toml"),
+            config.replace("[daemon]\n", &format!("[daemon]\n{keys}")),
+        )
+        .unwrap();
     };
     with("owner = \"nobody\"\ngroup = \"nogroup\"\nmode = \"0600\"\n");
-    let _daemon = Daemon::start(&place);
-    let meta = std::fs::metadata(place.path("control.sock")).unwrap();
+    let _daemon = Daemon::start(&fixture);
+    let meta = std::fs::metadata(fixture.path("control.sock")).unwrap();
     assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o777), (65_534, 65_534, 0o600));
-    place.ok("status");
+    fixture.ok("status");
     with("owner = \"nobody-here\"\n");
-    let check = mswitch().args(["config", "check"]).arg(place.path("config.toml")).output().unwrap();
+    let check = mswitch().args(["config", "check"]).arg(fixture.path("config.toml")).output().unwrap();
     let complaint = text(&check.stderr);
     assert!(
         complaint.contains("owner: there is no user \"nobody-here\"; give a name or a number"),

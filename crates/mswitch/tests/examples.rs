@@ -1,11 +1,11 @@
-//! Every example in every command's help, run in order: what the help shows works.
+//! Runs every example in the help of every command.
 //!
-//! Examples are lines of a shell. They meet a daemon with the bridge `br0`, its ports `vm1` (memif) and `host` (TAP,
-//! with pings to everyone that nobody answers), and a namespace `blue`, and are run in the order in which commands are listed. Paths below
-//! /run/mswitch and /etc/mswitch become ones of the test's own, and so does the name `blue`. One that runs until it is
-//! stopped is `mswitch daemon`, which gets a signal once it is ready, or `mswitch top`, which is typed `q`.
+//! Examples are shell lines, run in the order of the commands. The daemon has the bridge `br0` and its ports `vm1`
+//! (memif) and `host` (TAP, with unanswered broadcast pings); there is a namespace `blue`. The test replaces paths
+//! below /run/mswitch and /etc/mswitch, and the name `blue`, by its own. Two commands do not end by themselves:
+//! `mswitch daemon` gets a signal when it is ready, and `mswitch top` gets a `q`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy knows test functions, but not what they call")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "clippy exempts test functions, but not their helpers")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -16,20 +16,20 @@ use tempfile::TempDir;
 
 const MSWITCH: &str = env!("CARGO_BIN_EXE_mswitch");
 
-/// The help of a command, as on a wide terminal.
+/// Returns the help of a command, as on a wide terminal.
 fn help(command: &[String]) -> String {
     let output = Command::new(MSWITCH).args(command).arg("--help").env("COLUMNS", "1000").output().unwrap();
     assert!(output.status.success(), "{command:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The lines of a part of a help.
+/// Returns the lines of a section of a help text.
 fn part<'h>(help: &'h str, title: &str) -> Vec<&'h str> {
     let lines = help.lines().skip_while(|line| *line != title).skip(1);
     lines.take_while(|line| line.starts_with("  ")).map(str::trim).collect()
 }
 
-/// The commands that do something, in the order of the help.
+/// Returns the commands without subcommands, in the order of the help.
 fn commands(above: Vec<String>) -> Vec<Vec<String>> {
     let text = help(&above);
     let below = part(&text, "Commands:");
@@ -40,42 +40,42 @@ fn commands(above: Vec<String>) -> Vec<Vec<String>> {
     names.flat_map(|name| commands([above.clone(), vec![name.into()]].concat())).collect()
 }
 
-/// Where examples run: a directory, and two network namespaces.
-struct Place {
+/// Environment of the examples: a directory and two network namespaces.
+struct Fixture {
     dir: TempDir,
     home: String,
     blue: String,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Fixture {
+    fn new() -> Fixture {
         let dir = tempfile::Builder::new().prefix("mswitch-examples-").tempdir().unwrap();
         let id = std::process::id();
-        let place = Place { dir, home: format!("msx{id}h"), blue: format!("msx{id}b") };
+        let fixture = Fixture { dir, home: format!("msx{id}h"), blue: format!("msx{id}b") };
         for folder in ["etc", "run"] {
-            std::fs::create_dir(place.path(folder)).unwrap();
+            std::fs::create_dir(fixture.path(folder)).unwrap();
         }
         let config = "[daemon]\nworkers = \"0\"\nsocket = \"/run/mswitch/mswitch.sock\"\n\n[[bridge]]\nname = \"br0\"\n\n\
                       [[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\npath = \"/run/mswitch/vm1.sock\"\n\n\
                       [[bridge.port]]\nname = \"host\"\ntype = \"tap\"\naddresses = [\"10.213.77.1/24\"]\n";
-        std::fs::write(place.path("etc/mswitch.toml"), place.own(config)).unwrap();
-        // A broadcast that was captured.
+        std::fs::write(fixture.path("etc/mswitch.toml"), fixture.own(config)).unwrap();
+        // A capture of one broadcast.
         let numbers = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1, 1_700_000_000, 0, 60, 60];
         let frame = [[0xff; 6], [2, 0, 0, 0, 0, 9], [0x88, 0xb5, 0, 0, 0, 0]].concat();
         let trace: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(frame).collect();
-        std::fs::write(place.path("etc/trace.pcap"), [trace, vec![0; 42]].concat()).unwrap();
-        for name in [&place.home, &place.blue] {
+        std::fs::write(fixture.path("etc/trace.pcap"), [trace, vec![0; 42]].concat()).unwrap();
+        for name in [&fixture.home, &fixture.blue] {
             assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
         }
-        assert!(place.shell("ip link set lo up").status().unwrap().success());
-        place
+        assert!(fixture.shell("ip link set lo up").status().unwrap().success());
+        fixture
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// A text with the test's own names.
+    /// Replaces paths and names in a text by the test's own.
     fn own(&self, text: &str) -> String {
         let dir = self.dir.path().display();
         text.replace("/run/mswitch/", &format!("{dir}/run/"))
@@ -83,7 +83,7 @@ impl Place {
             .replace("blue", &self.blue)
     }
 
-    /// A line of a shell, in the first namespace, for two minutes at most.
+    /// A shell line in the first namespace, limited to two minutes.
     fn shell(&self, line: &str) -> Command {
         let mut command = Command::new("ip");
         let script = format!("set -euo pipefail; {}", self.own(line));
@@ -95,7 +95,7 @@ impl Place {
         command
     }
 
-    /// Starts a line that is a daemon, and waits until it is ready.
+    /// Runs a line that starts a daemon, and waits until it is ready.
     fn daemon(&self, line: &str) -> Process {
         let mut child = self.shell(line).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
@@ -103,7 +103,7 @@ impl Place {
         while !said.last().is_some_and(|line: &String| line.contains("is ready")) {
             said.push(log.next().unwrap_or_else(|| panic!("{line}: the daemon ended: {said:#?}")));
         }
-        // What it says later must not meet a closed pipe.
+        // Later lines of the log must not meet a closed pipe.
         std::thread::spawn(move || log.for_each(drop));
         Process(child)
     }
@@ -120,7 +120,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for name in [&self.home, &self.blue] {
             let _ = Command::new("ip").args(["netns", "del", name]).status();
@@ -128,7 +128,7 @@ impl Drop for Place {
     }
 }
 
-/// A program that runs until it is told to end.
+/// A program that runs until it gets a signal.
 struct Process(Child);
 
 impl Process {
@@ -162,21 +162,20 @@ fn every_example_works() {
     }
     assert!(examples.len() >= 30, "{examples:#?}");
 
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (daemons, others): (Vec<_>, Vec<_>) =
         examples.into_iter().partition(|line| line.starts_with("mswitch daemon"));
     for line in daemons {
-        place.daemon(&line).end();
+        fixture.daemon(&line).end();
     }
-    let _daemon = place.daemon("exec mswitch daemon --config /etc/mswitch/mswitch.toml");
-    let mut pings = place.shell("exec ping -b -i 0.02 10.213.77.255");
+    let _daemon = fixture.daemon("exec mswitch daemon --config /etc/mswitch/mswitch.toml");
+    let mut pings = fixture.shell("exec ping -b -i 0.02 10.213.77.255");
     let _pings = Process(pings.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    // Something for `mswitch events` to tell: the host is learned again and again. While an example has taken the bridge away,
-    // flushing fails.
-    let mut forgetting = place.shell("while sleep 0.5; do mswitch fdb flush br0 || true; done");
+    // Events for `mswitch events`: the host is learned repeatedly. While the bridge is removed, flushing fails.
+    let mut forgetting = fixture.shell("while sleep 0.5; do mswitch fdb flush br0 || true; done");
     let _forgetting = Process(forgetting.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     for line in others {
-        let output = place.run(&line);
+        let output = fixture.run(&line);
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         assert!(
             output.status.success(),
@@ -187,9 +186,9 @@ fn every_example_works() {
         );
     }
 
-    // What the examples of `man` and `completion` made, in the hands of those it is for.
+    // groff and the shells accept the output of the examples of `man` and `completion`.
     let accepts = |line: &str| {
-        let output = place.shell(line).stderr(Stdio::piped()).output().unwrap();
+        let output = fixture.shell(line).stderr(Stdio::piped()).output().unwrap();
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && complaint.is_empty(), "{line}: {complaint}");
         String::from_utf8(output.stdout).unwrap()
@@ -211,7 +210,7 @@ fn every_example_works() {
     let references = accepts("groff -man -Tascii -P-cbou man1/*.1 | grep -o 'mswitch[a-z-]*(1)' | sort -u");
     for reference in references.lines() {
         let file = format!("man1/{}.1", reference.trim_end_matches("(1)"));
-        assert!(place.path(&file).exists(), "a page refers to {reference}, which does not exist");
+        assert!(fixture.path(&file).exists(), "a page refers to {reference}, which does not exist");
     }
     assert!(!references.contains("help"), "{references}");
     let completed = "COMP_LINE='mswitch po' COMP_POINT=10; _mswitch mswitch po mswitch; echo ${COMPREPLY[*]}";

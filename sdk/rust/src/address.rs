@@ -1,19 +1,19 @@
-//! Text of parameters, arguments and answers: numbers, MAC addresses, IPv4 and IPv6 prefixes.
+//! Parsing and printing of numbers, MAC addresses, IPv4 and IPv6 prefixes, for parameters, arguments and answers.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// The text has an unexpected form.
+/// Error: the text does not have the expected form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unexpected;
 
-/// Parses a number of 64 bits: decimal, or hexadecimal behind `0x`.
+/// Parses a 64-bit number, decimal or hexadecimal with `0x`.
 pub fn parse_number(text: &str) -> Result<u64, Unexpected> {
     let (digits, base) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    // The standard library takes a sign, too.
+    // The standard library accepts a sign.
     if digits.starts_with('+') {
         return Err(Unexpected);
     }
@@ -27,7 +27,7 @@ pub struct Mac(pub [u8; 6]);
 impl FromStr for Mac {
     type Err = Unexpected;
 
-    /// Six bytes in hexadecimal, between which there are colons or hyphens.
+    /// Parses six hexadecimal bytes, separated by colons or hyphens.
     fn from_str(text: &str) -> Result<Mac, Unexpected> {
         let (mut mac, text) = ([0; 6], text.as_bytes());
         if text.len() != 17 {
@@ -51,7 +51,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// An IPv4 or IPv6 prefix, such as `192.0.2.0/24`, or an address, which is a prefix of full length. Bits behind the
+/// An IPv4 or IPv6 prefix, such as `192.0.2.0/24`, or an address, which is a prefix of full length. Bits after the
 /// prefix are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
@@ -61,14 +61,14 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of this length that has an IPv4 address, its bytes as in packets.
+    /// The prefix of this length that contains an IPv4 address, given as in packets.
     pub fn v4(address: [u8; 4], length: u8) -> Prefix {
         let mut wide = [0; 16];
         wide[..4].copy_from_slice(&address);
         Prefix { address: wide, bytes: 4, length: 32 }.shortened(length)
     }
 
-    /// The prefix of this length that has an IPv6 address, its bytes as in packets.
+    /// The prefix of this length that contains an IPv6 address, given as in packets.
     pub fn v6(address: [u8; 16], length: u8) -> Prefix {
         Prefix { address, bytes: 16, length: 128 }.shortened(length)
     }
@@ -78,12 +78,12 @@ impl Prefix {
         &self.address[..self.bytes.into()]
     }
 
-    /// The length, bits.
+    /// The length in bits.
     pub fn length(&self) -> u8 {
         self.length
     }
 
-    /// The prefix of this length, if that is less.
+    /// The prefix shortened to this length, unless it is shorter already.
     pub fn shortened(mut self, length: u8) -> Prefix {
         self.length = self.length.min(length);
         for (i, byte) in self.address.iter_mut().enumerate() {
@@ -93,7 +93,7 @@ impl Prefix {
         self
     }
 
-    /// Whether the other prefix, or address, is in this one.
+    /// Whether this prefix contains another prefix or an address.
     pub fn contains(&self, other: &Prefix) -> bool {
         self.bytes == other.bytes && self.length <= other.length && other.shortened(self.length) == *self
     }
@@ -135,26 +135,26 @@ fn parse_v4(text: &str) -> Option<[u8; 4]> {
     }
 }
 
-/// RFC 4291, section 2.2.
+/// Parses an IPv6 address (RFC 4291, section 2.2).
 fn parse_v6(text: &str) -> Option<[u8; 16]> {
     let (before, after) = match text.split_once("::") {
         Some((before, after)) => (before, Some(after)),
         None => (text, None),
     };
-    let (mut address, mut behind) = ([0; 16], [0; 16]);
+    let (mut address, mut tail) = ([0; 16], [0; 16]);
     let front = groups(before, after.is_none(), &mut address)?;
-    let back = groups(after.unwrap_or(""), true, &mut behind)?;
+    let back = groups(after.unwrap_or(""), true, &mut tail)?;
     match after {
         None if front != 16 => return None,
-        // `::` stands for a group at least.
+        // `::` stands for at least one group.
         Some(_) if front + back > 14 => return None,
         _ => {}
     }
-    address[16 - back..].copy_from_slice(&behind[..back]);
+    address[16 - back..].copy_from_slice(&tail[..back]);
     Some(address).filter(|_| front + back <= 16)
 }
 
-/// Parses groups into bytes; returns how many bytes they have. An IPv4 address may be the last of them.
+/// Parses groups into bytes; returns the number of bytes. The last group may be an IPv4 address.
 fn groups(text: &str, last: bool, to: &mut [u8; 16]) -> Option<usize> {
     let (mut at, mut rest) = (0, text);
     while !rest.is_empty() {
@@ -196,7 +196,7 @@ impl fmt::Display for Prefix {
 }
 
 impl Prefix {
-    /// As RFC 5952 recommends: the longest run of zeroes, the first of several, becomes `::`.
+    /// Prints as RFC 5952 recommends: `::` replaces the longest run of zeroes, the first of equally long ones.
     fn fmt_v6(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] = self.address {
             return write!(f, "::ffff:{}.{}.{}.{}", a, b, c, d);
@@ -291,9 +291,9 @@ mod tests {
         }
     }
 
-    /// Whatever is near an address is read and printed as the standard library does.
+    /// Random texts that resemble addresses are parsed and printed as by the standard library.
     #[test]
-    fn addresses_are_those_of_the_standard_library() {
+    fn addresses_agree_with_the_standard_library() {
         let mut random = 1u64;
         let mut below = |n: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,6 +1,6 @@
-//! Internet checksums: whole ones (RFC 1071), and those of packets in which bytes are replaced (RFC 1624).
+//! Internet checksums (RFC 1071), and incremental updates when bytes are replaced (RFC 1624).
 
-/// The folded sum of 16-bit numbers of which `bytes` consist, the most significant byte first, and `sum`.
+/// Adds the big-endian 16-bit words of `bytes` to `sum` and folds the result.
 pub fn sum(sum: u16, bytes: &[u8]) -> u16 {
     let words =
         bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | pair.get(1).copied().map_or(0, u32::from));
@@ -14,17 +14,17 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// The checksum of bytes, in which its own field is zero. Of bytes with their checksum in them it is zero.
+/// Computes the checksum of bytes whose checksum field is zero. For bytes with a correct checksum the result is 0.
 pub fn checksum(bytes: &[u8]) -> u16 {
     !sum(0, bytes)
 }
 
-/// A checksum after 16 bits have changed: RFC 1624, equation 3.
+/// Updates a checksum after a 16-bit word changed (RFC 1624, equation 3).
 pub fn update(checksum: u16, from: u16, to: u16) -> u16 {
     !fold(u32::from(!checksum) + u32::from(!from) + u32::from(to))
 }
 
-/// The folded sum of `to`, less the sum of `from`; both have the same even length.
+/// Returns the folded sum of `to` minus that of `from`; both have the same even length.
 fn difference(from: &[u8], to: &[u8]) -> u16 {
     assert!(from.len() == to.len() && from.len() % 2 == 0, "replaced bytes have the same even length");
     from.chunks_exact(2).zip(to.chunks_exact(2)).fold(0, |sum, (from, to)| {
@@ -33,8 +33,7 @@ fn difference(from: &[u8], to: &[u8]) -> u16 {
     })
 }
 
-/// Replaces bytes of an IPv4 header, and updates its checksum. Offset and length are even; the header has them and
-/// the checksum.
+/// Replaces bytes of an IPv4 header and updates its checksum. Offset and length are even.
 pub fn replace_in_ipv4(header: &mut [u8], offset: usize, bytes: &[u8]) {
     assert!(offset % 2 == 0, "replaced bytes begin at an even offset");
     let place = &mut header[offset..offset + bytes.len()];
@@ -45,20 +44,20 @@ pub fn replace_in_ipv4(header: &mut [u8], offset: usize, bytes: &[u8]) {
     header[10..12].copy_from_slice(&updated.to_be_bytes());
 }
 
-/// A change of a TCP or UDP packet.
+/// Kind of a change to a TCP or UDP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layer4 {
-    /// [`Batch::has_open_checksum`](crate::Batch::has_open_checksum) of the packet: its checksum is the sum of the
-    /// pseudo-header until it leaves.
+    /// [`Batch::has_open_checksum`](crate::Batch::has_open_checksum) of the packet: the checksum field holds the sum of
+    /// the pseudo-header until the packet leaves.
     pub open: bool,
-    /// The bytes are addresses, which belong to the pseudo-header.
+    /// The bytes are addresses, which are part of the pseudo-header.
     pub pseudo: bool,
-    /// The checksum is UDP's: 0 means that there is none.
+    /// The checksum is UDP's, where 0 means no checksum.
     pub udp: bool,
 }
 
 impl Layer4 {
-    /// The checksum once `from` has been replaced by `to`: the same even number of bytes, at an even offset.
+    /// Returns the checksum after `to` has replaced `from`: equally many bytes, an even number, at an even offset.
     pub fn update(self, checksum: u16, from: &[u8], to: &[u8]) -> u16 {
         let difference = u32::from(difference(from, to));
         match self {
@@ -77,12 +76,12 @@ impl Layer4 {
 mod tests {
     use super::*;
 
-    /// An IPv4 header from practice.
+    /// An IPv4 header with its checksum.
     const HEADER: [u8; 20] =
         [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
 
     #[test]
-    fn a_header_with_its_checksum_sums_up_to_nothing() {
+    fn the_sum_of_a_header_with_its_checksum_is_zero() {
         assert_eq!(checksum(&HEADER), 0);
         let mut without = HEADER;
         without[10..12].fill(0);
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_what_a_new_sum_would_be() {
+    fn updates_agree_with_recomputed_checksums() {
         // RFC 1624, section 4: the case that equation 2 gets wrong.
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0);
         let mut random = 7u32;
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_open_and_what_is_not_there_stays_so() {
+    fn open_and_missing_checksums_stay_so() {
         let of = |open, pseudo, udp| Layer4 { open, pseudo, udp };
         let (from, to) = ([10, 0, 0, 1], [192, 0, 2, 7]);
         // Closed: as an update of each half.
@@ -114,7 +113,7 @@ mod tests {
         assert_eq!(of(false, true, false).update(0x1234, &from, &to), both);
         assert_eq!(of(false, true, true).update(0, &from, &to), 0, "UDP without a checksum");
         assert_eq!(of(false, false, true).update(0xdd2f, &[0x55, 0x55], &[0x32, 0x85]), 0xffff);
-        // Open: the sum of the pseudo-header, which ports are no part of.
+        // Open: the sum of the pseudo-header, which contains no ports.
         assert_eq!(of(true, false, false).update(0x1234, &from, &to), 0x1234);
         assert_eq!(of(true, true, false).update(sum(0, &from), &from, &to), sum(0, &to));
     }

@@ -99,9 +99,9 @@ const CONSUME: u16 = 6;
 /// Ingress port of batches in `timer`.
 pub const NO_PORT: u16 = u16::MAX;
 
-/// Most ports of a bridge.
+/// Maximum number of ports of a bridge.
 const PORTS: u16 = 4096;
-/// Sets of ports.
+/// Number of port sets.
 const SETS: usize = 64;
 
 #[cfg(target_arch = "wasm32")]
@@ -208,7 +208,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The batch that the switch calls a module with.
+    /// Wraps the argument of a module's function.
     ///
     /// # Safety
     /// `head` is the argument of a function that the switch called, and no other `Batch` of it exists.
@@ -223,7 +223,7 @@ impl Batch {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: `new` has it that this is a batch of the switch's.
+        // SAFETY: by the contract of `new`, the pointer is a batch from the switch.
         unsafe { &*self.head }
     }
 
@@ -263,27 +263,27 @@ impl Batch {
 
     fn listed(&self, packet: usize) -> &Listed {
         assert!(packet < self.head().versions as usize, "no such packet");
-        // SAFETY: the list has so many entries, and none changes while `self` is borrowed.
+        // SAFETY: the list has `versions` entries, and none changes while `self` is borrowed.
         unsafe { &*self.at::<Listed>(self.head().packet_at).wrapping_add(packet) }
     }
 
     fn listed_mut(&mut self, packet: usize) -> &mut Listed {
         assert!(packet < self.head().versions as usize, "no such packet");
-        // SAFETY: the list has so many entries, and `self` is borrowed alone.
+        // SAFETY: the list has `versions` entries, and `self` is borrowed exclusively.
         unsafe { &mut *self.at::<Listed>(self.head().packet_at).wrapping_add(packet) }
     }
 
     /// The first bytes of a packet: up to 128 at first, more after [`Batch::pull`].
     pub fn header(&self, packet: usize) -> &[u8] {
         let listed = self.listed(packet);
-        // SAFETY: the switch says that so many bytes are there, and nobody changes them while `self` is borrowed.
+        // SAFETY: the switch provides `header_len` bytes, which do not change while `self` is borrowed.
         unsafe { slice::from_raw_parts(self.at(listed.header), listed.header_len.into()) }
     }
 
-    /// As [`Batch::header`], for changing.
+    /// As [`Batch::header`], mutable.
     pub fn header_mut(&mut self, packet: usize) -> &mut [u8] {
         let listed = self.listed(packet);
-        // SAFETY: as in `header`; `self` is borrowed alone.
+        // SAFETY: as in `header`; `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.at(listed.header), listed.header_len.into()) }
     }
 
@@ -302,7 +302,7 @@ impl Batch {
         self.listed_mut(packet).vlan = vlan;
     }
 
-    /// Whether a packet is a large one that is segmented where it leaves.
+    /// Whether a packet is large and segmented only where it leaves.
     pub fn has_segments(&self, packet: usize) -> bool {
         self.listed(packet).flags & 2 != 0
     }
@@ -327,7 +327,7 @@ impl Batch {
     /// Removes bytes from a packet's front.
     pub fn shrink(&mut self, packet: usize, bytes: usize) {
         let listed = self.listed_mut(packet);
-        assert!(bytes <= listed.header_len.into(), "no such bytes");
+        assert!(bytes <= listed.header_len.into(), "beyond the header");
         listed.header += bytes as u32;
         listed.header_len -= bytes as u16;
         listed.len -= bytes as u32;
@@ -335,11 +335,11 @@ impl Batch {
 
     /// Makes the first bytes of a packet visible in its header, 512 at most; returns their number.
     pub fn pull(&mut self, packet: usize, bytes: usize) -> usize {
-        // SAFETY: this is the batch that the switch called with.
+        // SAFETY: `head` is the batch of the current call.
         unsafe { host::msw_pull(self.head, packet as u32, bytes as u32) as usize }
     }
 
-    /// A copy of a packet with a header of its own; `None` if there are too many.
+    /// Copies a packet, with a header of its own; `None` if the batch has too many packets.
     pub fn copy(&mut self, packet: usize) -> Option<usize> {
         // SAFETY: as in `pull`.
         let copy = unsafe { host::msw_copy(self.head, packet as u32) };
@@ -371,8 +371,8 @@ impl Batch {
         }
     }
 
-    /// Keeps a packet in its present state beyond this batch; returns a number below the description's `retain`, or
-    /// `None` if this worker keeps that many already. The packet then needs no output.
+    /// Keeps a packet in its current state beyond this batch. Returns a number below the description's `retain`, or
+    /// `None` if this worker keeps that many already. A kept packet needs no output.
     pub fn retain(&mut self, packet: usize) -> Option<usize> {
         // SAFETY: as in `pull`.
         number(unsafe { host::msw_retain(self.head, packet as u32) })
@@ -384,7 +384,7 @@ impl Batch {
         number(unsafe { host::msw_release(self.head, kept as u32) })
     }
 
-    /// Writes a line to the daemon's log. All modules together have twenty lines a second.
+    /// Writes a line to the daemon's log. All modules together may write twenty lines a second.
     pub fn log(&self, text: &str) {
         // SAFETY: as in `pull`.
         unsafe { host::msw_log(self.head, text.as_ptr(), text.len() as u32) }
@@ -398,7 +398,7 @@ impl Batch {
         unsafe { host::msw_log(self.head, line.as_ptr(), len as u32) }
     }
 
-    /// Adds a reason to `mswitch trace`, with a value in the place of `{}`. Without a trace it costs a comparison.
+    /// Adds a reason to `mswitch trace`; the value replaces `{}`. Without a trace it costs a comparison.
     pub fn explain(&self, packet: usize, text: &str, value: Shown) {
         if self.head().explain != 0 {
             let (kind, value) = match value {
@@ -417,16 +417,16 @@ impl Batch {
     /// One of 64 sets of ports, which keep their ports from batch to batch: a bit for each port.
     fn set(&mut self, set: usize) -> &mut [u64; PORTS as usize / 64] {
         assert!(set < SETS, "no such set");
-        // SAFETY: there are so many sets, this worker's own, and `self` is borrowed alone.
+        // SAFETY: the worker has 64 sets of its own, and `self` is borrowed exclusively.
         unsafe { &mut *self.at::<[u64; PORTS as usize / 64]>(self.head().set_at).wrapping_add(set) }
     }
 
-    /// Takes all ports out of a set.
+    /// Removes all ports from a set.
     pub fn clear_set(&mut self, set: usize) {
         self.set(set).fill(0);
     }
 
-    /// Puts a port into a set.
+    /// Adds a port to a set.
     pub fn add_to_set(&mut self, set: usize, port: u16) {
         assert!(port < PORTS, "no such port");
         self.set(set)[usize::from(port / 64)] |= 1 << (port % 64);
@@ -446,7 +446,7 @@ impl Batch {
         if self.outputs < self.head().output_room {
             let output = Output { packet: packet as u16, port, verb, reserved: 0 };
             let at = self.at::<Output>(self.head().output_at).wrapping_add(self.outputs as usize);
-            // SAFETY: the list of outputs has so much room.
+            // SAFETY: the list has room for `output_room` outputs.
             unsafe { at.write(output) };
             self.outputs += 1;
         }
@@ -477,21 +477,21 @@ impl Batch {
         self.put(packet, 0, DROP);
     }
 
-    /// Adds to a counter, by its place in the description.
+    /// Adds to a counter, by its position in the description.
     pub fn count(&mut self, counter: usize, more: u64) {
         assert!(counter < 64, "no such counter");
         let at = self.at::<u64>(self.head().counter_at).wrapping_add(counter);
-        // SAFETY: there are 64 counters, this worker's own; the switch reads them.
+        // SAFETY: the worker has 64 counters of its own; the switch only reads them.
         unsafe { at.write_volatile(at.read_volatile().wrapping_add(more)) };
     }
 
     fn value(&self, param: usize) -> &Value {
         assert!(param < 32, "no such parameter");
-        // SAFETY: there are 32 values.
+        // SAFETY: the batch has 32 values.
         unsafe { &*self.at::<Value>(self.head().value_at).wrapping_add(param) }
     }
 
-    /// A parameter as a number, by its place in the description: a number; 0 or 1 for a switch, a choice's place,
+    /// A parameter as a number, by its position in the description: a number; 0 or 1 for a switch, a choice's position,
     /// milliseconds, the index of a port, a MAC or IPv4 address. `None`: it has no value, or the bridge has no such
     /// port.
     pub fn number(&self, param: usize) -> Option<u64> {
@@ -501,14 +501,14 @@ impl Batch {
     /// A parameter as it was written.
     pub fn text(&self, param: usize) -> &str {
         let value = self.value(param);
-        // SAFETY: the switch says that so many bytes are there.
+        // SAFETY: the switch provides `text_len` bytes.
         let bytes = unsafe { slice::from_raw_parts(self.at::<u8>(value.text), value.text_len as usize) };
         core::str::from_utf8(bytes).unwrap_or("")
     }
 
     /// This worker's state: as many bytes as the description says, initially zero.
     pub fn state(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes are there, this worker's own.
+        // SAFETY: the worker has `state_len` bytes of its own, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.at(self.head().state_at), self.head().state_len as usize) }
     }
 
@@ -518,21 +518,21 @@ impl Batch {
         let (at, len) = (self.head().state_at, self.head().state_len as usize);
         assert!(core::mem::size_of::<T>() <= len, "the description's `state` is too small");
         assert!(core::mem::align_of::<T>() <= 64, "the state is aligned to 64 bytes");
-        // SAFETY: so many bytes are there, aligned to 64, this worker's own; any are a value of the type.
+        // SAFETY: the worker has `len` bytes of its own, aligned to 64; any bytes are a valid `T`.
         unsafe { &mut *self.at(at) }
     }
 
-    /// A table, by its place in the description. It lives as long as the module.
+    /// A table, by its position in the description. It lives as long as the module.
     pub fn table(&self, table: usize) -> Table<'static> {
         let at = self.head().tables.get(table).copied().unwrap_or(0);
         assert!(at != 0, "no such table");
-        // SAFETY: it is the address of a table that the switch made.
+        // SAFETY: the address is that of a table from the switch.
         unsafe { Table::new(at as usize as *const u64) }
     }
 
     /// The arguments of a command, separated by newlines.
     pub fn arguments(&self) -> &str {
-        // SAFETY: so many bytes are there.
+        // SAFETY: the switch provides `text_len` bytes.
         let bytes = unsafe {
             slice::from_raw_parts(self.at::<u8>(self.head().text_at), self.head().text_len as usize)
         };
@@ -545,20 +545,20 @@ impl Batch {
         write(self.answer(), text) as i32
     }
 
-    /// Room for a command's answer, in the place of its arguments.
+    /// Buffer for a command's answer; it overwrites the arguments.
     pub fn answer(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes are there, and `self` is borrowed alone.
+        // SAFETY: the switch provides `text_room` bytes, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.at(self.head().text_at), self.head().text_room as usize) }
     }
 }
 
-/// A type of which any bytes are a value, zeroes among them: for [`Batch::state_of`].
+/// A type for [`Batch::state_of`], for which any bytes are a valid value.
 ///
 /// # Safety
-/// That is so: it has no references, no `bool`, no `enum`.
+/// The type contains no references, no `bool` and no `enum`.
 pub unsafe trait Plain {}
 
-// SAFETY: numbers.
+// SAFETY: any bytes are a valid number.
 unsafe impl Plain for u8 {}
 // SAFETY: as above.
 unsafe impl Plain for u16 {}
@@ -566,7 +566,7 @@ unsafe impl Plain for u16 {}
 unsafe impl Plain for u32 {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}
-// SAFETY: its elements are such.
+// SAFETY: the elements are `Plain`.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// Writer into a byte slice; text beyond its end is omitted.
@@ -616,17 +616,17 @@ pub enum Shown {
 /// Logs a panic and traps.
 #[doc(hidden)]
 #[cfg(target_arch = "wasm32")]
-pub fn panicked(why: &core::panic::PanicInfo) -> ! {
+pub fn panicked(panic: &core::panic::PanicInfo) -> ! {
     let mut line = [0; 256];
-    let len = write(&mut line, format_args!("{}", why));
-    // SAFETY: so many bytes are there.
+    let len = write(&mut line, format_args!("{}", panic));
+    // SAFETY: `line` has at least `len` bytes.
     unsafe { host::msw_log(core::ptr::null_mut(), line.as_ptr(), len as u32) };
     core::arch::wasm32::unreachable()
 }
 
-/// Defines a module: `describe` is its description, JSON; `forward: fn(&mut Batch)`; and optionally `start: fn(&mut
-/// Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and `command: fn(&mut Batch, u32) -> i32`, in this
-/// order. A command returns the length of its [answer](Batch::reply), negative for an error.
+/// Defines a module: `describe`, its description in JSON; `forward: fn(&mut Batch)`; and optionally, in this order,
+/// `start: fn(&mut Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and `command: fn(&mut Batch, u32) ->
+/// i32`. A command returns the length of its [answer](Batch::reply), negative for an error.
 #[macro_export]
 macro_rules! module {
     (describe: $describe:expr, forward: $forward:expr $(, start: $start:expr)? $(, timer: $timer:expr)? $(, command: $command:expr)? $(,)?) => {
@@ -642,10 +642,10 @@ macro_rules! module {
             concat!($describe, "\0").as_ptr()
         }
 
-        /// Decides for a batch.
+        /// Forwards a batch.
         ///
         /// # Safety
-        /// The switch calls it with a batch.
+        /// Only the switch calls it, with a batch.
         #[no_mangle]
         pub unsafe extern "C" fn msw_forward(head: *mut $crate::Head) -> u32 {
             let mut batch = $crate::Batch::new(head);
@@ -658,7 +658,7 @@ macro_rules! module {
             /// Starts the module on a worker.
             ///
             /// # Safety
-            /// The switch calls it with a batch without packets.
+            /// Only the switch calls it, with a batch without packets.
             #[no_mangle]
             pub unsafe extern "C" fn msw_start(head: *mut $crate::Head) -> i32 {
                 let start: fn(&mut $crate::Batch) -> Result<(), &'static str> = $start;
@@ -674,10 +674,10 @@ macro_rules! module {
         )?
 
         $(
-            /// Called at the interval of the description's `timer`.
+            /// Runs the timer, at the interval of the description's `timer`.
             ///
             /// # Safety
-            /// The switch calls it with a batch without packets.
+            /// Only the switch calls it, with a batch without packets.
             #[no_mangle]
             pub unsafe extern "C" fn msw_timer(head: *mut $crate::Head) -> u32 {
                 let mut batch = $crate::Batch::new(head);
@@ -691,7 +691,7 @@ macro_rules! module {
             /// Carries out a command.
             ///
             /// # Safety
-            /// The switch calls it with a batch without packets.
+            /// Only the switch calls it, with a batch without packets.
             #[no_mangle]
             pub unsafe extern "C" fn msw_command(head: *mut $crate::Head, number: u32) -> i32 {
                 let command: fn(&mut $crate::Batch, u32) -> i32 = $command;
@@ -701,8 +701,8 @@ macro_rules! module {
 
         #[cfg(target_arch = "wasm32")]
         #[panic_handler]
-        fn panic(why: &core::panic::PanicInfo) -> ! {
-            $crate::panicked(why)
+        fn panic(panic: &core::panic::PanicInfo) -> ! {
+            $crate::panicked(panic)
         }
     };
 }

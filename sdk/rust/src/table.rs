@@ -1,4 +1,4 @@
-//! Tables, shared by all workers. The layout is that of `sdk/c/mswitch_table.h`.
+//! Tables, shared by all workers, with the layout of `sdk/c/mswitch_table.h`.
 
 use crate::address::Prefix;
 use core::marker::PhantomData;
@@ -6,11 +6,11 @@ use core::sync::atomic::{fence, AtomicU64, Ordering};
 
 const PROBE: u64 = 32;
 const HEADER_WORDS: usize = 8;
-/// The first of the header's words with a bit for each length of a prefix that is or was in the table.
+/// First header word of a bitmap of the prefix lengths that are or were in the table.
 const PREFIXES: usize = 3;
 
-/// A table of keys and values, both of a fixed number of words of 8 bytes. Words are read and written atomically. A
-/// lookup may find an entry that another worker is removing.
+/// A table with keys and values of a fixed number of 8-byte words. Words are read and written atomically. A lookup may
+/// find an entry that another worker is removing.
 pub struct Table<'a> {
     at: *const AtomicU64,
     seed: u64,
@@ -25,7 +25,7 @@ impl<'a> Table<'a> {
     /// The table at an address.
     ///
     /// # Safety
-    /// The switch made it, and it is there for `'a`.
+    /// The address is that of a table from the switch, which lives for `'a`.
     pub(crate) unsafe fn new(at: *const u64) -> Table<'a> {
         let word = |i: usize| *at.add(i);
         let (shape, words) = (word(1), word(2));
@@ -42,7 +42,7 @@ impl<'a> Table<'a> {
 
     fn slot(&self, slot: u64) -> &'a [AtomicU64] {
         let at = self.at.wrapping_add(HEADER_WORDS + (slot & self.mask) as usize * self.slot_words);
-        // SAFETY: the mask keeps it among the table's slots.
+        // SAFETY: the mask keeps the index within the table's slots.
         unsafe { core::slice::from_raw_parts(at, self.slot_words) }
     }
 
@@ -55,7 +55,7 @@ impl<'a> Table<'a> {
         hash ^ hash >> 32
     }
 
-    /// The sequence number of a slot that has this key.
+    /// Returns a slot's sequence number if the slot has this key.
     fn has(&self, slot: &[AtomicU64], key: &[u64]) -> Option<u64> {
         let sequence = slot[0].load(Ordering::Acquire);
         let same = || slot[1..].iter().zip(key).all(|(there, word)| there.load(Ordering::Relaxed) == *word);
@@ -68,7 +68,7 @@ impl<'a> Table<'a> {
 
     /// Finds the value of a key.
     pub fn find(&self, key: &[u64]) -> Option<&'a [AtomicU64]> {
-        assert!(key.len() == self.key_words, "keys of this table have another length");
+        assert!(key.len() == self.key_words, "wrong key length");
         let first = self.first(key);
         for i in 0..PROBE {
             let slot = self.slot(first.wrapping_add(i));
@@ -87,8 +87,8 @@ impl<'a> Table<'a> {
         self.insert_with(key, &[])
     }
 
-    /// Finds or adds a key and returns its value, which begins with these words if the key is new; `None` if there is
-    /// no room. Count with `fetch_add`.
+    /// Finds or adds a key and returns its value, which starts with `value` if the key is new; `None` if there is no
+    /// room. Count with `fetch_add`.
     pub fn insert_with(&self, key: &[u64], value: &[u64]) -> Option<&'a [AtomicU64]> {
         if let Some(value) = self.find(key) {
             return Some(value);
@@ -119,9 +119,9 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// After a key was added: of several entries of the key, the first stays and is returned; the others are removed.
+    /// Resolves concurrent insertions of a key: the first entry stays and is returned, the others are removed.
     fn settle(&self, first: u64, key: &[u64]) -> Option<&'a [AtomicU64]> {
-        // Of two workers that write and then look, at least one sees the other's entry.
+        // Of two workers that insert and then look, at least one sees the other's entry.
         fence(Ordering::SeqCst);
         let slots = (0..PROBE).map(|i| self.slot(first.wrapping_add(i)));
         let slots = slots.take_while(|slot| slot[0].load(Ordering::Acquire) != 0);
@@ -148,8 +148,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Finds or adds a prefix and returns its value, which begins with these words if the prefix is new; `None` if
-    /// there is no room. The table's key is `[["network", "ipv4"], ["length", "prefix"]]`, or `ipv6`.
+    /// Finds or adds a prefix and returns its value, which starts with `value` if the prefix is new; `None` if there is
+    /// no room. The table's key is `[["network", "ipv4"], ["length", "prefix"]]`, or `ipv6`.
     pub fn insert_prefix(&self, prefix: &Prefix, value: &[u64]) -> Option<&'a [AtomicU64]> {
         let (key, words) = key_of(prefix);
         let length = usize::from(prefix.length());
@@ -169,7 +169,7 @@ impl<'a> Table<'a> {
         self.remove(&key[..words])
     }
 
-    /// Finds the longest prefix that contains an address, and its value. Tries each length that was ever used.
+    /// Finds the longest prefix that contains an address, with its value. Tries every length that was ever used.
     pub fn find_longest(&self, address: &Prefix) -> Option<(Prefix, &'a [AtomicU64])> {
         (0..=usize::from(address.length()) / 64).rev().find_map(|word| {
             let mut lengths = self.lengths(word).load(Ordering::Relaxed);
@@ -188,9 +188,9 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Bits of the lengths from 64 times `word` on.
+    /// Bitmap of the lengths from `64 * word` on.
     fn lengths(&self, word: usize) -> &'a AtomicU64 {
-        // SAFETY: the header has three such words; a prefix has up to 128 bits.
+        // SAFETY: the bitmap has three words, for lengths up to 128.
         unsafe { &*self.at.wrapping_add(PREFIXES + word.min(2)) }
     }
 
@@ -230,7 +230,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A prefix as a key, and its words.
+/// Returns a prefix as a key, with the number of words.
 fn key_of(prefix: &Prefix) -> ([u64; 3], usize) {
     let mut bytes = [0; 24];
     let address = prefix.address();
@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// The memory of a table with 256 slots, as the switch makes it.
+    /// Memory of a table with 256 slots, in the switch's layout.
     fn memory(key_words: u64) -> Vec<u64> {
         let slot = 8 * (2 + key_words);
         let mut memory = vec![0; HEADER_WORDS + 256 * slot as usize / 8];
@@ -289,7 +289,7 @@ mod tests {
             ),
         ] {
             let memory = memory(key_words);
-            // SAFETY: it has the layout of a table and lives as long.
+            // SAFETY: the memory has the layout of a table and outlives it.
             let table = unsafe { Table::new(memory.as_ptr()) };
             let prefix = |text: &str| text.parse::<Prefix>().unwrap();
             for (number, text) in (0..).zip(prefixes) {

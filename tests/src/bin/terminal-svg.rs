@@ -1,8 +1,8 @@
 //! Draws the screen of a full-screen program as SVG.
 //!
-//! `terminal-svg ROWS COLUMNS <OUTPUT >PICTURE`: OUTPUT is all that the program wrote to its terminal (`script` records
-//! it). The picture shows the last screen before the program restored the terminal. Equal screens give equal pictures:
-//! no time, no random identifiers, no fonts of this machine.
+//! `terminal-svg ROWS COLUMNS <OUTPUT >PICTURE`: OUTPUT is the program's terminal output (`script` records it). The
+//! picture shows the last screen before the program restored the terminal. Equal screens give equal pictures: without
+//! times, random identifiers or fonts of this machine.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -14,7 +14,7 @@ use vt100::{Cell, Color, Screen};
 const CELL: (u32, u32) = (8, 17);
 /// Space around the screen.
 const MARGIN: u32 = 14;
-/// Distance of the base line from a line's top.
+/// Distance of the baseline from a line's top.
 const BASE: u32 = 13;
 /// Default colours.
 const BACKGROUND: &str = "#16191d";
@@ -24,7 +24,7 @@ const NAMED: [&str; 16] = [
     "#16191d", "#e06c6c", "#7ec27e", "#d9b25f", "#6ca3e0", "#c07ed0", "#5fbdbd", "#d5d9de", "#7a828c",
     "#ff8a8a", "#9be09b", "#f2cf7f", "#8dbdf5", "#dba0e8", "#80dcdc", "#ffffff",
 ];
-/// What a program writes when it leaves the alternate screen.
+/// Sequence that leaves the alternate screen.
 const RESTORE: &[u8] = b"\x1b[?1049l";
 
 fn main() -> ExitCode {
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The last screen before the terminal was restored.
+/// Draws the last screen before the terminal was restored.
 fn picture(output: &[u8], rows: u16, columns: u16) -> String {
     let end = output.windows(RESTORE.len()).rposition(|bytes| bytes == RESTORE).unwrap_or(output.len());
     let mut parser = vt100::Parser::new(rows, columns, 0);
@@ -117,7 +117,7 @@ fn draw(svg: &mut String, screen: &Screen, row: u16, column: u16, run: &Run) {
             "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{back}\"/>"
         );
     }
-    // Each word at its place: whatever the font's width, columns stay aligned.
+    // Each word has its own position, so columns stay aligned whatever the font's width.
     let mut at = 0;
     for word in run.text.split_inclusive("  ") {
         let cells = word.chars().count();

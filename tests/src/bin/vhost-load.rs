@@ -1,4 +1,4 @@
-//! A front-end that sends as fast as it goes until somebody kills it: `vhost-load SOCKET`.
+//! A front-end that sends as fast as possible until it is killed: `vhost-load SOCKET`.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Attacks of single clients on everybody else, and what bystanders and operators notice of them: one file for each kind.
-//! `e2e::judges` says who judges, `src/bin/attacker` holds the attackers, and [`trial`] how they are compared.
+//! Attacks of single clients on all others, and their effect on bystanders and operators: one file for each kind of
+//! attack. `e2e::impact` measures the effect, `src/bin/attacker` contains the attackers, and [`trial`] compares attack
+//! and baseline.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 /// Tests of attacks, each over both protocols.
@@ -9,34 +10,34 @@ macro_rules! attacks {
         mod $name {
             #[test]
             fn memif() {
-                crate::trial::judge($attack, "memif");
+                crate::trial::run($attack, "memif");
             }
 
             #[test]
             fn vhost_user() {
-                crate::trial::judge($attack, "vhost-user");
+                crate::trial::run($attack, "vhost-user");
             }
         }
     )*};
 }
 
-/// Tests of attacks that only a front-end can make: a memif client changes nothing but by coming again.
+/// Tests of attacks that only a front-end can make: a memif client can only reconnect to change anything.
 macro_rules! front_ends {
     ($($(#[$doc:meta])* $name:ident: $attack:literal;)*) => {$(
         $(#[$doc])*
         #[test]
         fn $name() {
-            crate::trial::judge($attack, "vhost-user");
+            crate::trial::run($attack, "vhost-user");
         }
     )*};
 }
 
-mod closing;
-mod kept;
+mod leaks;
+mod requests;
 mod restarts;
+mod slow_close;
 mod stalled;
 mod stations;
-mod talk;
 mod trial;
 mod truncated;
 mod wakeups;

@@ -1,14 +1,14 @@
-//! Rings that start again and again.
+//! Rings that restart over and over.
 
 attacks! {
-    /// Rings stop and go on; of memif, with the client.
+    /// Rings stop and restart; memif rings do so with their client.
     restart: "restart";
 }
 
 front_ends! {
-    /// Rings are turned off and on.
+    /// Rings are disabled and enabled.
     toggle: "toggle";
-    /// Migrations begin and end.
+    /// Migrations start and end.
     log: "log";
     /// The memory is announced again.
     memory: "memory";

@@ -1,12 +1,12 @@
-//! Stations that do not exist.
+//! Packets from non-existent stations.
 
 attacks! {
     /// Random addresses.
     random: "stations";
-    /// One after another.
+    /// Ascending addresses.
     rising: "stations-rising";
     /// Random addresses in random VLANs.
     tagged: "stations-tagged";
-    /// Groups' addresses.
+    /// Group addresses.
     groups: "stations-groups";
 }

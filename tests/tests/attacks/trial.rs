@@ -1,14 +1,15 @@
-//! How an attack is judged.
+//! Comparison of an attack with its baseline.
 //!
-//! A daemon with one worker has on one bridge a pair of bystanders on memif, another on vhost-user, and the attacker with
-//! its partner. First the attacker does all but its deed: it connects, its partner floods it, as many threads compute; where
-//! the deed takes CPUs away by itself, it does that without the switch.
-//! The longest round trip of that undisturbed phase is what the attack is measured against: in the attack's phase, it may
-//! be 10 ms longer, and no answer of the control socket may take a second. A virtual machine can lose its CPU for that
-//! long by itself, so a phase that fails is tried again with its undisturbed phase, [`ATTEMPTS`] times at most; an attack
-//! that works once in each of them fails. Nothing is ever forgiven that does not depend on time: packets that are lost,
-//! doubled, reordered or altered, a daemon that ends, memory that is not given back, a port that no honest client can
-//! have afterwards, and a daemon that does not end within 5 s of SIGTERM while the attack goes on.
+//! On one bridge, a daemon with one worker has a pair of bystanders on memif, another on vhost-user, and the attacker
+//! with its partner. In the baseline phase, the attacker does everything except the attack: it connects, its partner
+//! floods it, as many threads compute; an attack that takes CPUs away by itself does so without the switch.
+//!
+//! The attack is compared with the longest round trip of the baseline: it may take 10 ms longer, and no answer of the
+//! control socket may take a second. A virtual machine can lose its CPU for that long, so a failed attack is repeated
+//! together with its baseline, at most [`ATTEMPTS`] times; an attack that succeeds in each of them fails the test.
+//! Criteria that do not depend on time hold in each attempt: no packet is lost, duplicated, reordered or altered, the
+//! daemon keeps running and releases its memory, a correct client can use the port afterwards, and SIGTERM ends the
+//! daemon within 5 s during the attack.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -17,29 +18,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bench::port::{Device, PortSpec};
-use e2e::judges::{Bystanders, Footprint, Operator};
+use e2e::impact::{Bystanders, Footprint, Operator};
 use e2e::{Daemon, HugePages, config, exclusive, seconds, until};
 
-/// What an attack may add to the longest round trip.
+/// Time that an attack may add to the longest round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(10);
-/// The same for signals that half a million watches make last 10 ms and more: the first one is noticed when it is over, and the
-/// second one is proof. The kernel signals with interrupts disabled, so each takes a CPU away from everybody.
+/// The same for signals that half a million watches extend to 10 ms and more: the switch notices the first one when it
+/// is over, and the second one proves the attack. The kernel signals with interrupts disabled, so each signal blocks a
+/// CPU for every process.
 const LONG_SIGNAL: Duration = Duration::from_millis(30);
-/// A longest round trip of an undisturbed phase that calls for another one: the best of three counts.
+/// Longest round trip of a baseline above which another one is measured; the best of three counts.
 const NOISE: Duration = Duration::from_millis(25);
 /// Slowest answer of the control socket.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Of the attacker's port: its packets to unknown stations go to everybody, whose rings are not made for that.
+/// Limit of the attacker's port: its packets to unknown stations are flooded to all ports, whose rings are not sized
+/// for them.
 const STORM: &str = "storm-unknown = \"1000pps\"\n";
-/// What the allocator keeps of freed memory for the threads that the control plane starts when it has work.
+/// Freed memory that the allocator keeps for threads that the control plane starts on demand.
 const SLACK: u64 = 8 << 20;
-/// Time in which SIGTERM ends the daemon.
+/// Time allowed for SIGTERM to end the daemon.
 const END: Duration = Duration::from_secs(5);
-/// Undisturbed phases and attacks, until one attack is not noticed.
+/// Attempts, each with a baseline and an attack.
 const ATTEMPTS: usize = 3;
-/// Deeds that are begun in a phase, if they do not take too long.
-const DEEDS: u64 = 3;
-/// How long a phase waits for them.
+/// Rounds that a phase waits for.
+const ROUNDS: u64 = 3;
+/// Time limit for these rounds.
 const LONGEST: Duration = Duration::from_secs(4);
 const LIMIT: Duration = Duration::from_secs(60);
 /// Huge pages for attacks that need them.
@@ -53,30 +56,30 @@ pub(crate) struct Trial {
     pairs: Vec<Bystanders>,
 }
 
-/// What the judges saw in a phase.
-struct Seen {
+/// Measurements of a phase.
+struct Impact {
     /// Longest round trip of each pair.
     round_trips: Vec<Duration>,
     answer: Duration,
 }
 
-impl Seen {
+impl Impact {
     fn longest(&self) -> Duration {
         self.round_trips.iter().copied().max().unwrap_or_default()
     }
 }
 
-/// A running attacker. Dropping it kills it.
+/// A running attacker. Drop kills it.
 struct Attacker {
     child: Child,
-    deeds: Arc<AtomicU64>,
+    rounds: Arc<AtomicU64>,
 }
 
-/// Judges an attack over one protocol.
-pub(crate) fn judge(attack: &str, kind: &'static str) {
+/// Runs an attack over one protocol and asserts its impact.
+pub(crate) fn run(attack: &str, kind: &'static str) {
     let _machine = exclusive();
     let _pages = attack.contains("huge").then(|| HugePages::reserve(HUGE_PAGES).unwrap());
-    Trial::start(attack, kind).judge();
+    Trial::start(attack, kind).run();
 }
 
 impl Trial {
@@ -92,7 +95,7 @@ impl Trial {
             + &config::vhost_user("vright", "")
             + &config::memif("feed", feed(kind), "")
             + &bad
-            // What is for the attacker stays away from the others also while its port is down.
+            // The attacker's packets are not flooded while its port is down.
             + &format!("[[bridge.station]]\nmac = \"{}\"\nport = \"bad\"\n", station(kind));
         let daemon = Daemon::start(&ports).unwrap();
         let vhost_user = |name: &str| {
@@ -106,77 +109,77 @@ impl Trial {
         Trial { attack: attack.to_string(), kind, daemon, pairs }
     }
 
-    fn attacker(&self, calm: bool) -> Attacker {
+    fn attacker(&self, baseline: bool) -> Attacker {
         let mut command = Command::new(env!("CARGO_BIN_EXE_attacker"));
         command.args([&self.attack, self.kind]).arg(self.daemon.folder());
-        if calm {
-            command.arg("calm");
+        if baseline {
+            command.arg("baseline");
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let deeds = Arc::new(AtomicU64::new(0));
-        let count = deeds.clone();
+        let rounds = Arc::new(AtomicU64::new(0));
+        let count = rounds.clone();
         std::thread::spawn(move || {
             for _ in lines.lines().map_while(Result::ok) {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Attacker { child, deeds }
+        Attacker { child, rounds }
     }
 
-    /// A phase in which the attacker does its deed, or is calm; it is gone afterwards.
-    fn phase(&self, calm: bool) -> Seen {
+    /// Runs a phase with the attack or its baseline; the attacker is gone afterwards.
+    fn phase(&self, baseline: bool) -> Impact {
         self.pairs.iter().for_each(|pair| pair.reset().unwrap());
         let operator = Operator::start(&self.daemon);
-        let mut attacker = self.attacker(calm);
+        let mut attacker = self.attacker(baseline);
         attacker.wait(1);
         let start = Instant::now();
         until("a phase to end", LIMIT, || {
             attacker.check();
-            let (enough, deeds) = (start.elapsed() > seconds(1, 5), attacker.deeds.load(Ordering::Relaxed));
-            Ok((enough && (deeds >= DEEDS || start.elapsed() > LONGEST)).then_some(()))
+            let (enough, rounds) = (start.elapsed() > seconds(1, 5), attacker.rounds.load(Ordering::Relaxed));
+            Ok((enough && (rounds >= ROUNDS || start.elapsed() > LONGEST)).then_some(()))
         })
         .unwrap();
         drop(attacker);
         let round_trips = self.pairs.iter().map(|pair| pair.worst().unwrap()).collect();
-        Seen { round_trips, answer: operator.worst().unwrap() }
+        Impact { round_trips, answer: operator.worst().unwrap() }
     }
 
-    /// Compares an attack with its harmless double; what is wrong with it.
+    /// Runs an attack and its baseline; the error names the excess.
     fn attempt(&self) -> Result<(), String> {
-        let mut calm = self.phase(true);
+        let mut baseline = self.phase(true);
         for _ in 0..2 {
-            if calm.longest() > NOISE {
-                calm = [calm, self.phase(true)].into_iter().min_by_key(Seen::longest).unwrap();
+            if baseline.longest() > NOISE {
+                baseline = [baseline, self.phase(true)].into_iter().min_by_key(Impact::longest).unwrap();
             }
         }
         let pid = self.daemon.pid();
-        // What the daemon has after a client that did nothing wrong.
+        // Footprint after a correct client.
         let before = Footprint::of(pid).unwrap();
         let attack = self.phase(false);
         before.wait_back(pid, SLACK).unwrap();
         let name = format!("{} over {}", self.attack, self.kind);
         println!(
-            "{name}: round trips {:?}, undisturbed {:?}; answer {:?}, undisturbed {:?}",
-            attack.round_trips, calm.round_trips, attack.answer, calm.answer
+            "{name}: round trips {:?}, baseline {:?}; answer {:?}, baseline {:?}",
+            attack.round_trips, baseline.round_trips, attack.answer, baseline.answer
         );
-        for ((pair, calm), worst) in
-            ["memif", "vhost-user"].iter().zip(&calm.round_trips).zip(&attack.round_trips)
+        for ((pair, baseline), worst) in
+            ["memif", "vhost-user"].iter().zip(&baseline.round_trips).zip(&attack.round_trips)
         {
             let most = if self.attack == "watch-call" { LONG_SIGNAL } else { ROUND_TRIP };
-            if *worst > *calm + most {
-                return Err(format!("{name}: a bystander on {pair} waited {worst:?}, undisturbed {calm:?}"));
+            if *worst > *baseline + most {
+                return Err(format!("{name}: round trip of {worst:?} on {pair}, baseline {baseline:?}"));
             }
         }
         match attack.answer < ANSWER {
             true => Ok(()),
-            false => Err(format!("{name}: the control socket answered after {:?}", attack.answer)),
+            false => Err(format!("{name}: the control socket took {:?} to answer", attack.answer)),
         }
     }
 
-    fn judge(mut self) {
+    fn run(mut self) {
         e2e::one_of(ATTEMPTS, || self.attempt()).unwrap();
-        // An honest client has the port afterwards.
+        // A correct client can use the port afterwards.
         let bad = match self.kind {
             "memif" => self.daemon.memif("memif", 2),
             _ => PortSpec::vhost_user(&self.daemon.path("bad.sock"), Device::default()),
@@ -193,10 +196,10 @@ impl Trial {
         assert!(self.daemon.is_running().unwrap(), "the daemon ended: {}", self.daemon.log());
         let start = Instant::now();
         if self.attack.contains("starved") {
-            // The kernel keeps a process until its last thread has left the page fault, and that one waits for a thread of the
-            // attacker's that hardly ever runs. Nobody can ask the daemon for anything any more, and so another can be started.
-            self.daemon.ask_to_end().unwrap();
-            until("the daemon to answer nobody", END, || {
+            // The process exists until its last thread has left the page fault, which waits for a thread of the
+            // attacker that hardly ever runs. The daemon no longer answers, so a new one can be started.
+            self.daemon.request_end().unwrap();
+            until("the daemon to stop answering", END, || {
                 Ok(self
                     .daemon
                     .cli(&["port", "list"])
@@ -216,7 +219,7 @@ impl Trial {
     }
 }
 
-/// The number of the partner's port.
+/// Id of the partner's port.
 fn feed(kind: &str) -> u32 {
     if kind == "memif" { 3 } else { 4 }
 }
@@ -227,11 +230,11 @@ fn station(kind: &str) -> &'static str {
 }
 
 impl Attacker {
-    /// Waits until it has begun its deed so often.
-    fn wait(&mut self, deeds: u64) {
+    /// Waits until this many rounds have started.
+    fn wait(&mut self, rounds: u64) {
         until("the attacker to attack", LIMIT, || {
             self.check();
-            Ok((self.deeds.load(Ordering::Relaxed) >= deeds).then_some(()))
+            Ok((self.rounds.load(Ordering::Relaxed) >= rounds).then_some(()))
         })
         .unwrap();
     }
@@ -244,7 +247,7 @@ impl Attacker {
 
 impl Drop for Attacker {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // Best effort.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

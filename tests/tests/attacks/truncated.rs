@@ -1,16 +1,16 @@
-//! Memory that is not there: files that shrink, and files without pages.
+//! Missing memory: files that shrink, and files without pages.
 
 attacks! {
-    /// 1 GiB of which the switch has touched each page is cut off.
+    /// 1 GiB is truncated after the switch has touched each page.
     gibibyte: "truncate";
     /// The same with huge pages.
     huge: "truncate-huge";
-    /// Cut off and given back, over and over.
+    /// Truncated and restored, over and over.
     again: "truncate-again";
     /// The same with huge pages.
     again_huge: "truncate-again-huge";
-    /// Pages are taken away before the switch reads them.
+    /// Pages are punched out before the switch reads them.
     empty: "empty";
-    /// Each packet touches another page of 2 GiB that has none.
+    /// Each packet touches another page of 2 GiB without pages.
     sparse: "sparse";
 }

@@ -1,14 +1,14 @@
-//! Wake-ups that cost the one who causes them.
+//! Expensive wake-ups at the expense of the caller.
 
 attacks! {
-    /// 500,000 watches of what the switch signals.
+    /// 500,000 watches of the eventfd that the switch signals.
     call: "watch-call";
-    /// The same of what the switch reads when it is woken.
+    /// The same for the eventfd that the switch reads.
     kick: "watch-kick";
     /// Epoll instances that watch each other.
     nested: "watch-nested";
-    /// Hundreds of threads that wait for the signal.
+    /// Hundreds of threads waiting for the signal.
     threads: "await-call";
-    /// Signals for nothing.
+    /// Signals without packets.
     kicks: "kick";
 }

@@ -9,11 +9,12 @@ use e2e::{Daemon, Netns, Running, config, modules, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A bridge with this logic and hosts 10.94.0.1 and so on, each in a namespace of its own on a port called p0, p1 and so on.
+/// A bridge with this logic and hosts 10.94.0.1, 10.94.0.2 and so on, each in its own namespace on a port p0, p1 and so
+/// on.
 fn hosts(logic: &str, params: &str, count: usize, keys: &str) -> (Daemon, Vec<Netns>) {
     let netns: Vec<_> = (0..count).map(|_| Netns::new().unwrap()).collect();
     for netns in &netns {
-        // Announcements of IPv6 come at any time and to everybody.
+        // IPv6 announcements would be flooded at any time.
         netns.run(&["sysctl", "-q", "-w", "net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
     }
     let port = |(i, netns): (usize, &Netns)| {
@@ -40,7 +41,7 @@ fn counter(daemon: &Daemon, name: &str) -> u64 {
 }
 
 #[test]
-fn learning_learns_and_shows_what() {
+fn learning_shows_its_table_and_forgets_on_command() {
     for logic in kinds("examples/modules/learning.c") {
         let (daemon, netns) = hosts(&logic, "ageing = \"60\"", 3, "");
         until("answers", LIMIT, || Ok(ping(&netns[0], "10.94.0.2").ok())).unwrap();
@@ -50,7 +51,7 @@ fn learning_learns_and_shows_what() {
         assert_eq!(table["name"], "fdb");
         assert!(table["rows"].as_array().unwrap().len() >= 2, "{shown}");
         assert!(counter(&daemon, "learned") >= 2);
-        // What is between two hosts reaches no third one.
+        // Traffic between two hosts does not reach a third one.
         let before = daemon.port("br0", "p2").unwrap().delivered();
         ping(&netns[0], "10.94.0.2").unwrap();
         assert!(daemon.port("br0", "p2").unwrap().delivered() - before < 6);
@@ -59,22 +60,22 @@ fn learning_learns_and_shows_what() {
             daemon.run(&["logic", "call", "br0", "forget", station.trim()]).unwrap().trim(),
             "forgotten"
         );
-        for (arguments, said) in [
+        for (arguments, expected) in [
             (vec!["forget", "02:00:00:00:00:99"], "there is no such station"),
             (vec!["forget", "me"], "forget takes a MAC address"),
             (vec!["flush"], "has no command `flush`; its commands are: forget"),
         ] {
             let output = daemon.cli(&[vec!["logic", "call", "br0"], arguments].concat()).unwrap();
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.code() == Some(1) && error.contains(said), "{error}");
+            assert!(output.status.code() == Some(1) && error.contains(expected), "{error}");
         }
-        let said = daemon.run(&["logic", "list", &logic]).unwrap();
-        assert!(said.contains("ageing") && said.contains("a learning bridge"), "{said}");
+        let listed = daemon.run(&["logic", "list", &logic]).unwrap();
+        assert!(listed.contains("ageing") && listed.contains("a learning bridge"), "{listed}");
     }
 }
 
 #[test]
-fn octet_sends_to_the_port_that_the_address_ends_with() {
+fn octet_sends_to_the_port_named_by_the_last_octet() {
     let folder = tempfile::tempdir().unwrap();
     let in_rust = modules::wasm_from_rust("examples/modules/octet.rs", folder.path()).unwrap();
     for logic in kinds("examples/modules/octet.c").into_iter().chain([in_rust]) {
@@ -83,7 +84,7 @@ fn octet_sends_to_the_port_that_the_address_ends_with() {
         // ARP is not forwarded.
         for (i, netns) in netns.iter().enumerate() {
             for other in (0..3).filter(|other| *other != i) {
-                // Host 10.94.0.2 is behind the port of index 1: its address for this is 10.94.0.101, and so on.
+                // Host 10.94.0.2 is behind port index 1; for this test its address is 10.94.1.1, and so on.
                 let to = format!("10.94.1.{other}");
                 netns
                     .run(&["ip", "neigh", "replace", &to, "lladdr", address(other).trim(), "dev", "eth0"])
@@ -98,7 +99,7 @@ fn octet_sends_to_the_port_that_the_address_ends_with() {
 }
 
 #[test]
-fn balancer_spreads_in_turn() {
+fn balancer_distributes_round_robin() {
     for logic in kinds("examples/modules/balancer.c") {
         let (daemon, netns) = hosts(&logic, "from = \"p0\"", 3, "");
         let received = |i: usize| {
@@ -114,7 +115,7 @@ fn balancer_spreads_in_turn() {
         })
         .unwrap();
         let before = [received(1), received(2)];
-        // To nobody in particular, so that each of them only counts.
+        // To a non-existent host, so that the receivers only count.
         netns[0]
             .run(&["ip", "neigh", "replace", "10.94.0.99", "lladdr", "02:00:00:00:00:99", "dev", "eth0"])
             .unwrap();
@@ -132,8 +133,8 @@ fn arp_answers_for_an_address() {
         let (daemon, netns) = hosts(&logic, params, 2, "");
         let neighbour = || {
             let _ = ping(&netns[0], "10.94.0.77");
-            let said = netns[0].run(&["ip", "neigh", "show", "10.94.0.77"])?;
-            Ok(said.contains("02:00:00:00:00:77").then_some(()))
+            let shown = netns[0].run(&["ip", "neigh", "show", "10.94.0.77"])?;
+            Ok(shown.contains("02:00:00:00:00:77").then_some(()))
         };
         until("the answer", LIMIT, neighbour).unwrap();
         assert!(counter(&daemon, "answered") >= 1);
@@ -142,9 +143,9 @@ fn arp_answers_for_an_address() {
 }
 
 #[test]
-fn vlan_joins_two() {
+fn vlan_joins_two_vlans() {
     for logic in kinds("examples/modules/vlan.c") {
-        // Where ports have VLANs of their own, and where packets show theirs.
+        // With VLANs assigned to the ports, then with tags in the packets.
         let (daemon, netns) = hosts(&logic, "a = \"10\", b = \"20\"", 2, "vlan = \"access:10\"");
         daemon.run(&["port", "set", "br0", "p1", "--vlan", "access:20"]).unwrap();
         until("answers across VLANs", LIMIT, || Ok(ping(&netns[0], "10.94.0.2").ok())).unwrap();
@@ -156,9 +157,9 @@ fn vlan_joins_two() {
     }
 }
 
-/// A file over TCP in small segments, as they are and joined: fewer packets, and what arrives is what was sent.
+/// Sends a file over TCP in small segments: the joined segments are fewer, and the received bytes are the same.
 #[test]
-fn resegment_joins_what_tcp_sends() {
+fn resegment_joins_tcp_segments() {
     let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(4 << 20).collect();
     for logic in kinds("examples/modules/resegment.c") {
         let (daemon, netns) = hosts(&logic, "", 2, "");
@@ -173,26 +174,22 @@ fn resegment_joins_what_tcp_sends() {
         let dropped = || daemon.port("br0", "p0").unwrap().dropped();
         let before = dropped();
         let listener = netns[1].enter(|| TcpListener::bind("10.94.0.2:7000")).unwrap().unwrap();
-        let arrived = std::thread::scope(|scope| {
+        let received = std::thread::scope(|scope| {
             let listening = scope.spawn(|| {
-                let mut arrived = Vec::new();
-                listener.accept().unwrap().0.read_to_end(&mut arrived).unwrap();
-                arrived
+                let mut received = Vec::new();
+                listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
+                received
             });
             let mut stream = netns[0].enter(|| TcpStream::connect("10.94.0.2:7000")).unwrap().unwrap();
             stream.write_all(&bytes).unwrap();
             drop(stream);
             listening.join().unwrap()
         });
-        let differs = arrived.iter().zip(&bytes).position(|(arrived, sent)| arrived != sent);
-        assert_eq!(
-            (arrived.len(), differs),
-            (bytes.len(), None),
-            "what arrived, and where it is not what was sent"
-        );
+        let differs = received.iter().zip(&bytes).position(|(received, sent)| received != sent);
+        assert_eq!((received.len(), differs), (bytes.len(), None), "received length and first difference");
         let (joined, made) = (counter(&daemon, "joined"), counter(&daemon, "made"));
         assert!(joined > 1000 && made * 2 < joined, "{joined} segments became {made}");
-        // What was joined went on in others: nothing counts as dropped.
+        // Joined segments were forwarded inside others: none counts as dropped.
         assert_eq!(dropped(), before);
     }
 }

@@ -1,4 +1,4 @@
-//! Modules that break: what is wrong is said, and nobody else's packets suffer.
+//! Faulty modules: the fault is reported, and other bridges' packets are unaffected.
 
 use std::sync::atomic::AtomicBool;
 
@@ -6,10 +6,10 @@ use bench::pace::Rate;
 use bench::session::{Options, Session};
 use e2e::{Daemon, config, exclusive, modules, seconds};
 
-/// What each fault of `tests/modules/hostile.c` is called, and what is said of it.
+/// Faults of `tests/modules/hostile.c` and a part of their messages.
 const FAULTS: [(&str, &str); 10] = [
     ("TRAP", "wasm trap: wasm `unreachable` instruction executed, in `lookup`, called by `msw_forward`"),
-    // Before the next one, which has to be ended.
+    // Before LOOP, whose call has to be interrupted.
     ("RESTART", "`msw_start`: it ran for too long"),
     ("LOOP", "too long"),
     ("LEAK", "unreachable"),
@@ -21,11 +21,11 @@ const FAULTS: [(&str, &str); 10] = [
     ("HEADER", "packet 0: `header` is "),
 ];
 
-fn faults_said(daemon: &Daemon) -> (u64, String) {
+fn faults(daemon: &Daemon) -> (u64, String) {
     let shown = daemon.json(&["logic", "show", "evil"]).unwrap();
     let counters = shown["counters"].as_array().unwrap();
-    let faults = counters.iter().find(|counter| counter["name"] == "faults").unwrap();
-    (faults["value"].as_u64().unwrap(), faults["summary"].as_str().unwrap().to_owned())
+    let counter = counters.iter().find(|counter| counter["name"] == "faults").unwrap();
+    (counter["value"].as_u64().unwrap(), counter["summary"].as_str().unwrap().to_owned())
 }
 
 fn options(daemon: &Daemon, first: u32, rate: Rate) -> Options {
@@ -35,8 +35,8 @@ fn options(daemon: &Daemon, first: u32, rate: Rate) -> Options {
     options
 }
 
-/// A bystander's pair on another bridge, and the packets that the module is given meanwhile.
-fn beside(daemon: &Daemon) {
+/// Runs a pair of bystanders on another bridge, in parallel with traffic through the module.
+fn run_beside_bystanders(daemon: &Daemon) {
     std::thread::scope(|scope| {
         let evil = scope.spawn(|| {
             let mut options = options(daemon, 2, Rate::Pps(5000.0));
@@ -47,10 +47,10 @@ fn beside(daemon: &Daemon) {
         let report =
             Session::connect(options(daemon, 0, Rate::Pps(100_000.0))).unwrap().run(&AtomicBool::new(false));
         let report = report.unwrap();
-        assert!(report.ok, "the bystander: {report}");
+        assert!(report.ok, "bystander: {report}");
         evil.join().unwrap();
     });
-    // The next ones come right after these.
+    // The next clients connect immediately.
     for (bridge, port) in [("br0", "p0"), ("br0", "p1"), ("evil", "p2"), ("evil", "p3")] {
         daemon.wait_down(bridge, port, "").unwrap();
     }
@@ -68,27 +68,27 @@ fn daemon() -> Daemon {
 }
 
 #[test]
-fn what_fails_costs_its_own_bridge_alone() {
+fn a_faulty_module_affects_only_its_own_bridge() {
     let _machine = exclusive();
     let (folder, daemon) = (tempfile::tempdir().unwrap(), daemon());
-    for (fault, said) in FAULTS {
+    for (fault, expected) in FAULTS {
         let logic =
             modules::wasm("tests/modules/hostile.c", folder.path(), &[&format!("-D{fault}")]).unwrap();
         daemon.run(&["logic", "set", "evil", &logic]).unwrap();
-        beside(&daemon);
-        let (count, help) = faults_said(&daemon);
-        assert!(count > 0 && help.contains(said), "{fault}: {count} faults, {help}");
+        run_beside_bystanders(&daemon);
+        let (count, help) = faults(&daemon);
+        assert!(count > 0 && help.contains(expected), "{fault}: {count} faults, {help}");
         let dropped = daemon.run(&["port", "stats", "evil"]).unwrap();
         assert!(dropped.contains("logic-fault"), "{fault}: {dropped}");
     }
-    // A port that is not there costs the packet alone: it may have been there a moment ago.
+    // An unknown port costs only the packet: the port may have existed a moment ago.
     let logic = modules::wasm("tests/modules/hostile.c", folder.path(), &["-DPORT"]).unwrap();
     daemon.run(&["logic", "set", "evil", &logic]).unwrap();
-    beside(&daemon);
-    assert_eq!(faults_said(&daemon).0, 0);
+    run_beside_bystanders(&daemon);
+    assert_eq!(faults(&daemon).0, 0);
     let dropped = daemon.run(&["port", "stats", "evil"]).unwrap();
     assert!(dropped.contains("no-port"), "{dropped}");
-    // The bridge works again as soon as it has a logic that does.
+    // The bridge works again as soon as its logic does.
     daemon.run(&["logic", "set", "evil", "static"]).unwrap();
     let report = Session::connect(options(&daemon, 2, Rate::Pps(5000.0)))
         .unwrap()
@@ -98,7 +98,7 @@ fn what_fails_costs_its_own_bridge_alone() {
 }
 
 #[test]
-fn what_is_no_module_is_refused_with_what_is_wrong() {
+fn invalid_modules_are_refused_with_the_reason() {
     let (folder, daemon) = (tempfile::tempdir().unwrap(), daemon());
     let path = |name: &str| folder.path().join(name).display().to_string();
     let hostile =
@@ -108,13 +108,13 @@ fn what_is_no_module_is_refused_with_what_is_wrong() {
     std::fs::write(path("cut.wasm"), &bytes[..bytes.len() / 2]).unwrap();
     std::fs::write(path("text.wasm"), "not a module").unwrap();
     std::fs::write(path("text.so"), "not a module").unwrap();
-    let refused = |logic: &str, params: &[&str], said: &str| {
+    let refused = |logic: &str, params: &[&str], expected: &str| {
         let mut command = vec!["logic", "set", "evil", logic];
         params.iter().for_each(|param| command.extend(["--param", param]));
         let output = daemon.cli(&command).unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{logic}: {error}");
-        assert!(error.contains(said), "{logic}: {error}");
+        assert!(error.contains(expected), "{logic}: {error}");
         assert_eq!(daemon.json(&["logic", "show", "evil"]).unwrap()["name"], "static");
     };
     refused(&format!("wasm:{}", path("none.wasm")), &[], "No such file");
@@ -122,10 +122,10 @@ fn what_is_no_module_is_refused_with_what_is_wrong() {
     refused(&format!("wasm:{}", path("cut.wasm")), &[], "not a valid WebAssembly module");
     refused(&format!("native:{}", path("text.so")), &[], "not a shared object");
     refused(&format!("native:{}", path("none.so")), &[], "No such file");
-    // Nobody would ever write to it.
+    // Opening a FIFO without a writer would block.
     assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
     refused(&format!("wasm:{}", path("fifo")), &[], "not a regular file");
-    for (fault, said) in [
+    for (fault, expected) in [
         ("OLD", "built for version 0 of the interface; this switch supports version 1"),
         ("REFUSES", "returned 7"),
         ("SLOW_START", "too long"),
@@ -134,7 +134,7 @@ fn what_is_no_module_is_refused_with_what_is_wrong() {
         ("IMPORTS", "unknown import"),
         ("ENDLESS", "does not end"),
     ] {
-        refused(&hostile(fault).unwrap(), &[], said);
+        refused(&hostile(fault).unwrap(), &[], expected);
     }
     let greedy =
         modules::wasm("examples/modules/octet.c", folder.path(), &["-Wl,--initial-memory=134217728"])
@@ -145,7 +145,7 @@ fn what_is_no_module_is_refused_with_what_is_wrong() {
     refused(&learning, &["aging=1"], "did you mean `ageing`");
 }
 
-/// A bridge whose module refuses to start is not just absent: every answer about it has the reason.
+/// If a bridge's module refuses to start, each answer about the bridge contains the reason.
 #[test]
 fn a_bridge_that_does_not_run_as_configured_is_shown_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,18 +161,21 @@ fn a_bridge_that_does_not_run_as_configured_is_shown_with_the_reason() {
     let status = daemon.run(&["status"]).unwrap();
     assert!(status.contains("  failed bridge \"br0\": ") && status.contains(reason), "{status}");
     for arguments in [&["bridge", "show", "br0"][..], &["port", "list", "br0"], &["logic", "show", "br0"]] {
-        let said = refused(arguments);
+        let message = refused(arguments);
         let expected = "bridge \"br0\" is configured, but could not be created: ";
-        assert!(said.contains(expected) && said.contains(reason), "{said}");
+        assert!(message.contains(expected) && message.contains(reason), "{message}");
     }
     let file = daemon.path("wanted.toml");
     std::fs::write(&file, &refusing).unwrap();
     let output = daemon.cli(&["config", "diff", &file]).unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("bridge \"br0\" does not run as configured: ") && said.contains(reason), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(
+        message.contains("bridge \"br0\" does not run as configured: ") && message.contains(reason),
+        "{message}"
+    );
 
-    // The remedy, and the same on a bridge that runs: it keeps its logic.
+    // Setting another logic creates the bridge. Applying the file to the running bridge fails and keeps its logic.
     daemon.run(&["logic", "set", "br0", "hub"]).unwrap();
     assert!(!daemon.run(&["status"]).unwrap().contains("failed"));
     let output = daemon.cli(&["config", "apply", &file]).unwrap();

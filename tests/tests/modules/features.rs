@@ -1,4 +1,5 @@
-//! What `tests/modules/features.c` uses: time, packets of a module's own, packets that it keeps, sets of ports, explanations, the log.
+//! Features that `tests/modules/features.c` uses: timers, generated packets, retained packets, port sets, explanations,
+//! the log.
 
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use e2e::{Daemon, config, modules, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The features as WebAssembly and as a shared object.
+/// Compiles features.c to WebAssembly and to a shared object.
 fn kinds() -> [String; 2] {
     let folder = Box::leak(Box::new(tempfile::tempdir().unwrap()));
     let source = "tests/modules/features.c";
     [modules::wasm(source, folder.path(), &[]).unwrap(), modules::native(source, folder.path(), &[]).unwrap()]
 }
 
-/// Three ports with clients, on a bridge with this logic.
+/// Three ports with clients on a bridge with this logic.
 fn rig(logic: &str, params: &str, keys: &str) -> (Daemon, Vec<Sender>) {
     let ports: String = (0..3).map(|id| config::memif(&format!("p{id}"), id, keys)).collect();
     let bridge = config::bridge("br0", logic) + &format!("params = {{ {params} }}\n");
@@ -30,16 +31,16 @@ fn frame(from: u8, ether_type: u16, len: usize) -> Vec<u8> {
     frame
 }
 
-/// What a beat looks like.
+/// Packet of a beat.
 fn beat(len: usize) -> Vec<u8> {
     let mut beat = [&[0xff; 6], &[2, 0, 0, 0, 0, 0xbe, 0x88, 0xb6][..]].concat();
     beat.extend((beat.len()..len).map(|i| i as u8));
     beat
 }
 
-/// Waits until the client was sent something of which `is` is true.
-fn arrives(sender: &mut Sender, what: &str, is: impl Fn(&[u8]) -> bool) {
-    until(what, LIMIT, || Ok(sender.received().iter().any(|packet| is(packet)).then_some(()))).unwrap();
+/// Waits until the client receives a packet for which `is` is true.
+fn arrives(sender: &mut Sender, packet: &str, is: impl Fn(&[u8]) -> bool) {
+    until(packet, LIMIT, || Ok(sender.received().iter().any(|packet| is(packet)).then_some(()))).unwrap();
 }
 
 fn counter(daemon: &Daemon, name: &str) -> u64 {
@@ -49,14 +50,14 @@ fn counter(daemon: &Daemon, name: &str) -> u64 {
 }
 
 #[test]
-fn packets_of_its_own_come_as_time_passes() {
+fn a_timer_sends_generated_packets() {
     for logic in kinds() {
         for len in [60, 1400] {
             let (daemon, mut senders) = rig(&logic, &format!("size = \"{len}\""), "");
             for sender in &mut senders {
                 arrives(sender, "a beat", |packet| packet == beat(len));
             }
-            // Some fifty in a second for each of two workers, however idle they are; a loaded machine has fewer.
+            // About fifty a second for each of two workers, however idle they are; fewer on a loaded machine.
             let (start, before) = (std::time::Instant::now(), counter(&daemon, "beats"));
             until("twenty beats", LIMIT, || Ok((counter(&daemon, "beats") >= before + 20).then_some(())))
                 .unwrap();
@@ -69,7 +70,7 @@ fn packets_of_its_own_come_as_time_passes() {
 }
 
 #[test]
-fn packets_of_its_own_have_the_vlan_that_it_says() {
+fn generated_packets_have_the_chosen_vlan() {
     for logic in kinds() {
         let (daemon, mut senders) = rig(&logic, "vlan = \"10\"", "vlan = \"access:10\"");
         daemon.run(&["port", "set", "br0", "p1", "--vlan", "trunk:1-20"]).unwrap();
@@ -80,61 +81,61 @@ fn packets_of_its_own_have_the_vlan_that_it_says() {
         });
         senders[2].received();
         arrives(&mut senders[0], "another one", |packet| packet == beat(60));
-        assert_eq!(counter(&daemon, "undelivered"), 0, "a flood has as many destinations as it has");
+        assert_eq!(counter(&daemon, "undelivered"), 0, "a flood counts no missing destinations");
         assert_eq!(senders[2].received(), Vec::<Vec<u8>>::new());
     }
 }
 
 #[test]
-fn what_it_keeps_goes_on_later_whole() {
+fn retained_packets_are_sent_later_unchanged() {
     for logic in kinds() {
         let (daemon, mut senders) = rig(&logic, "beat = \"300ms\"", "");
         for len in [60, 1200, 9000] {
             daemon.run(&["port", "set", "br0", "p0", "--mtu", "0"]).unwrap();
             let sent = frame(1, 0x88b5, len);
             senders[0].send(&sent).unwrap();
-            // Also back to where it came from: it is a packet like others by then.
+            // Also to its ingress port: a released packet is like a new one.
             for sender in &mut senders {
-                arrives(sender, "what was kept", |packet| packet == sent);
+                arrives(sender, "the retained packet", |packet| packet == sent);
             }
         }
-        assert_eq!((counter(&daemon, "kept"), counter(&daemon, "full")), (3, 0));
-        // Four fit.
+        assert_eq!((counter(&daemon, "retained"), counter(&daemon, "full")), (3, 0));
+        // There is room for four packets.
         for i in 0..200 {
             senders[0].send(&frame(i, 0x88b5, 60)).unwrap();
         }
-        assert_eq!(counter(&daemon, "kept") + counter(&daemon, "full"), 203);
+        assert_eq!(counter(&daemon, "retained") + counter(&daemon, "full"), 203);
         assert!(counter(&daemon, "full") > 0);
         assert_eq!(daemon.port("br0", "p0").unwrap().dropped(), counter(&daemon, "full"));
     }
 }
 
-/// Every other time there is no room for what is kept: it goes on the next time.
+/// Every other beat leaves no room for a retained packet, which is then sent at the next beat.
 #[test]
-fn what_finds_no_room_stays_kept() {
+fn a_retained_packet_without_room_stays_retained() {
     for logic in kinds() {
         let (_daemon, mut senders) = rig(&logic, "burst = \"300\"", "");
         for i in 0..8 {
             let sent = frame(i, 0x88b5, 100);
             senders[0].send(&sent).unwrap();
-            arrives(&mut senders[1], "what was kept", |packet| packet == sent);
+            arrives(&mut senders[1], "the retained packet", |packet| packet == sent);
         }
     }
 }
 
 #[test]
-fn sets_of_ports_get_what_is_for_them() {
+fn a_port_set_receives_its_packets() {
     for logic in kinds() {
-        // Ports 0 and 2; never the one that it came from.
+        // Ports 0 and 2, but never the ingress port.
         let (daemon, mut senders) = rig(&logic, "ports = \"5\", beat = \"1h\"", "");
         for (from, to) in [(0, [0, 0, 1]), (1, [1, 0, 1]), (2, [1, 0, 0])] {
             let sent = frame(from as u8, 0x0800, 60);
             senders[from].send(&sent).unwrap();
-            let got: Vec<_> = senders
+            let received: Vec<_> = senders
                 .iter_mut()
-                .map(|s| s.received().iter().filter(|packet| **packet == sent).count())
+                .map(|sender| sender.received().iter().filter(|packet| **packet == sent).count())
                 .collect();
-            assert_eq!(got, to, "from {from}");
+            assert_eq!(received, to, "from {from}");
         }
         daemon.run(&["port", "set", "br0", "p2", "--vlan", "access:7"]).unwrap();
         daemon.run(&["port", "set", "br0", "p1", "--vlan", "access:8"]).unwrap();
@@ -144,31 +145,31 @@ fn sets_of_ports_get_what_is_for_them() {
 }
 
 #[test]
-fn a_trace_says_what_it_would_do_and_why_and_changes_nothing() {
+fn a_trace_explains_without_changing_state() {
     for logic in kinds() {
         let (daemon, mut senders) = rig(&logic, "ports = \"4\", beat = \"1h\"", "");
         let bytes: String = frame(7, 0x0800, 60).iter().map(|byte| format!("{byte:02x}")).collect();
         let trace = || daemon.run(&["trace", "br0", "--port", "p0", "--packet", &bytes]).unwrap();
-        let said = trace();
-        for part in ["02:00:00:00:00:07 sent so often before", "0 times", "p2"] {
-            assert!(said.contains(part), "{part}: {said}");
+        let explanation = trace();
+        for part in ["station 02:00:00:00:00:07", "0 earlier packets", "p2"] {
+            assert!(explanation.contains(part), "{part}: {explanation}");
         }
-        assert_eq!(trace(), said, "nothing is remembered of a trace");
+        assert_eq!(trace(), explanation, "a trace must not change the module's state");
         let rows =
             || daemon.json(&["logic", "show", "br0"]).unwrap()["tables"][0]["rows"].as_array().unwrap().len();
         assert_eq!(rows(), 0);
         senders[0].send(&frame(7, 0x0800, 60)).unwrap();
         assert_eq!(rows(), 1);
-        assert!(trace().contains("1 times"), "what was learned counts: {}", trace());
-        // What is kept goes nowhere in a trace.
-        let kept: String = frame(7, 0x88b5, 60).iter().map(|byte| format!("{byte:02x}")).collect();
-        daemon.run(&["trace", "br0", "--port", "p0", "--packet", &kept]).unwrap();
-        assert_eq!(counter(&daemon, "kept"), 0);
+        assert!(trace().contains("1 earlier packets"), "the trace must use the learned state: {}", trace());
+        // A trace retains no packet.
+        let retained: String = frame(7, 0x88b5, 60).iter().map(|byte| format!("{byte:02x}")).collect();
+        daemon.run(&["trace", "br0", "--port", "p0", "--packet", &retained]).unwrap();
+        assert_eq!(counter(&daemon, "retained"), 0);
     }
 }
 
 #[test]
-fn a_module_says_why_it_does_not_start() {
+fn a_module_explains_its_refusal_to_start() {
     for logic in kinds() {
         let (daemon, _senders) = rig("hub", "", "");
         let output = daemon.cli(&["logic", "set", "br0", &logic, "--param", "ports=13"]).unwrap();
@@ -177,9 +178,9 @@ fn a_module_says_why_it_does_not_start() {
     }
 }
 
-/// Modules as stages, one of which wakes more often than the other.
+/// Modules as stages of a chain, one with a longer timer interval than the other.
 #[test]
-fn stages_of_a_chain_wake_and_forward() {
+fn timers_and_forwarding_work_in_a_chain() {
     let [wasm, native] = kinds();
     let (slow, fast) = (format!("{native} beat=1h size=70"), format!("{wasm} beat=10ms size=80 ports=7"));
     let (daemon, mut senders) = rig("chain", &format!("1 = \"{slow}\", 2 = \"{fast}\""), "");
@@ -191,11 +192,11 @@ fn stages_of_a_chain_wake_and_forward() {
     };
     arrives(&mut senders[1], "a beat of the second stage", |packet| packet == beat(80));
     until("beats", LIMIT, || Ok((counter("stage2_beats") >= 10).then_some(()))).unwrap();
-    // At once, and then not for an hour.
+    // One beat at the start, the next one in an hour.
     let workers = daemon.workers().unwrap() as u64;
     assert!(counter("stage1_beats") <= workers, "{}", shown());
     // The first stage sends to no port, so the second one decides.
     let sent = frame(3, 0x0800, 200);
     senders[0].send(&sent).unwrap();
-    arrives(&mut senders[2], "what the second stage sends", |packet| packet == sent);
+    arrives(&mut senders[2], "a packet of the second stage", |packet| packet == sent);
 }

@@ -1,9 +1,9 @@
-//! A module that limits packets, in front of `learning` in a chain: a flood ping loses as many echoes as the limiter
-//! refuses, and none elsewhere.
+//! A rate-limiting module in front of `learning` in a chain: a flood ping loses exactly the echoes that the limiter
+//! drops.
 
 use e2e::{Daemon, Netns, config, modules};
 
-/// Sends a flood of pings, and returns how many got no answer.
+/// Sends a flood of pings and returns the number without an answer.
 fn flood(netns: &Netns) -> u64 {
     let count = 2_000;
     let text = netns.command(&["ping", "-q", "-f", "-c", "2000", "-W", "5", "10.94.0.2"]).output().unwrap();
@@ -24,7 +24,7 @@ fn counters(daemon: &Daemon) -> (u64, u64) {
 }
 
 #[test]
-fn a_flood_ping_loses_what_the_limiter_refuses() {
+fn a_flood_ping_loses_only_what_the_limiter_drops() {
     let folder = tempfile::tempdir().unwrap();
     let source = "tests/modules/limiter.c";
     let kinds = [
@@ -33,7 +33,7 @@ fn a_flood_ping_loses_what_the_limiter_refuses() {
     ];
     let netns: [Netns; 2] = std::array::from_fn(|_| Netns::new().unwrap());
     let port = |(name, address): (&str, &str), netns: &Netns| {
-        // Discovery of neighbours ends before the flood begins.
+        // Without IPv6, no neighbour discovery disturbs the counters.
         netns.run(&["sysctl", "-q", "-w", "net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
         config::tap(name, "eth0", netns.name(), &[address], "")
     };
@@ -49,7 +49,7 @@ fn a_flood_ping_loses_what_the_limiter_refuses() {
         (by_logic(&a) + by_logic(&b), all(&a) + all(&b))
     };
     for kind in &kinds {
-        for (rate, limits) in [(1_000_000, false), (1_000, true)] {
+        for (rate, is_limited) in [(1_000_000, false), (1_000, true)] {
             let first = format!("1={kind} rate={rate} burst=100");
             let chain = ["logic", "set", "br0", "chain", "--param", &first, "--param", "2=learning"];
             daemon.run(&chain).unwrap();
@@ -59,7 +59,7 @@ fn a_flood_ping_loses_what_the_limiter_refuses() {
             let refused = refused - refused_before;
             assert_eq!(lost, refused, "{kind}, {rate} packets a second: {before:?}, then {after:?}");
             assert_eq!((after.0 - before.0, after.1 - before.1), (lost, lost), "{kind}");
-            assert_eq!(lost > 0, limits, "{kind}: {lost} of 2,000 at {rate} packets a second");
+            assert_eq!(lost > 0, is_limited, "{kind}: {lost} of 2,000 at {rate} packets a second");
             assert!(passed > 0, "{kind}");
         }
     }

@@ -1,4 +1,4 @@
-//! Logics from outside, compiled from C by the tests: they forward, they are replaced, and they fail.
+//! Logics from outside, compiled by the tests: forwarding, replacement and faults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod examples;

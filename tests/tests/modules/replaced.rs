@@ -1,4 +1,4 @@
-//! Logics that take each other's place under load.
+//! Replacement of logics under load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -8,9 +8,9 @@ use bench::session::{Options, Session};
 use e2e::frames::Sender;
 use e2e::{Daemon, config, exclusive, long, modules, until};
 
-/// Waits until the logic has switched packets, and looks whether it had to learn a station to do it: whoever takes another one's place
-/// has its stations.
-fn knows_all(daemon: &Daemon) {
+/// Waits until the logic has switched packets and asserts that it learned no station: a logic inherits its
+/// predecessor's stations.
+fn assert_stations_inherited(daemon: &Daemon) {
     let switched = || daemon.port("br0", "b").unwrap().delivered();
     let before = switched();
     until("packets", std::time::Duration::from_secs(10), || Ok((switched() > before + 1000).then_some(())))
@@ -26,10 +26,10 @@ fn knows_all(daemon: &Daemon) {
     }
 }
 
-/// Learning as a native module, as WebAssembly and built in, by turns, while a verifying client has both directions at half of what
-/// it found: nothing is lost, doubled or reordered.
+/// Cycles through learning as a native module, as WebAssembly and built in, beside a verifying client at half the
+/// capacity in both directions: no packet is lost, duplicated or reordered.
 #[test]
-fn nothing_is_lost_and_nobody_forgotten() {
+fn replacing_a_logic_keeps_packets_and_stations() {
     let _machine = exclusive();
     let folder = tempfile::tempdir().unwrap();
     let source = "examples/modules/learning.c";
@@ -46,7 +46,7 @@ fn nothing_is_lost_and_nobody_forgotten() {
     options.cpu = Some(1);
     let replacements = if long() { 100 } else { 20 };
     for replaced in [true, false] {
-        // With replacements it goes on until they are done.
+        // A run with replacements ends after the last one.
         let time = std::time::Duration::from_millis(200) * replacements;
         options.duration = if replaced { std::time::Duration::from_secs(3600) } else { time };
         let (options, start, stop) = (options.clone(), Instant::now(), AtomicBool::new(false));
@@ -55,9 +55,9 @@ fn nothing_is_lost_and_nobody_forgotten() {
             for number in 0..if replaced { replacements as usize } else { 0 } {
                 daemon.wait_up("br0", "b").unwrap();
                 daemon.run(&["logic", "set", "br0", &logics[number % 3]]).unwrap();
-                knows_all(&daemon);
-                assert!(!client.is_finished(), "packets flow no more");
-                // Spread over the same time as there is without them.
+                assert_stations_inherited(&daemon);
+                assert!(!client.is_finished(), "the traffic ended early");
+                // The replacements are spread over the length of the run without them.
                 let next = time.mul_f64((number + 1) as f64 / f64::from(replacements));
                 std::thread::sleep(next.saturating_sub(start.elapsed()));
             }
@@ -74,9 +74,9 @@ fn nothing_is_lost_and_nobody_forgotten() {
     }
 }
 
-/// A daemon that is started again has what the one before had compiled.
+/// A restarted daemon reuses the module that its predecessor compiled.
 #[test]
-fn what_was_compiled_is_there_at_the_next_start() {
+fn compiled_modules_are_reused_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let logic = modules::wasm("examples/modules/octet.c", folder.path(), &[]).unwrap();
     let mut daemon = Daemon::start(&config::bridge("br0", &logic)).unwrap();
@@ -88,14 +88,14 @@ fn what_was_compiled_is_there_at_the_next_start() {
     daemon.terminate().unwrap();
     daemon.restart().unwrap();
     let (again, now) = file(&daemon);
-    // It was used: what is used last is marked so.
+    // Use updates the file's modification time.
     assert!(again == compiled && now > then);
     assert_eq!(daemon.json(&["logic", "show", "br0"]).unwrap()["name"], logic);
 }
 
-/// A table goes to another module with one of the same name and form, and from stage to stage of chains.
+/// A module inherits a table of the same name and form, also across stages of chains.
 #[test]
-fn tables_go_to_other_modules_and_stages() {
+fn tables_are_inherited_across_modules_and_stages() {
     let folder = tempfile::tempdir().unwrap();
     let source = "examples/modules/learning.c";
     let native = modules::native(source, folder.path(), &[]).unwrap();
@@ -115,7 +115,7 @@ fn tables_go_to_other_modules_and_stages() {
     };
     let [one_native, one_wasm, one_octet] = [&native, &wasm, &octet].map(|logic| format!("1={logic}"));
     let two_wasm = format!("2={wasm}");
-    // Another module in the stage, the stage with another number, no chain, and a chain again.
+    // Another module in the stage, another stage number, no chain, and a chain again.
     inherited(&["chain", "--param", &one_wasm], "stage1_fdb");
     inherited(&["chain", "--param", &one_octet, "--param", &two_wasm], "stage2_fdb");
     inherited(&[&native], "fdb");

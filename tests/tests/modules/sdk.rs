@@ -1,4 +1,4 @@
-//! The SDK's helpers in C, held against the standard library, and the examples that use them.
+//! The SDK's C helpers, compared with the standard library, and the examples that use them.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use e2e::frames::Sender;
 use e2e::{Daemon, config, modules, until};
 
-/// What `tests/modules/sdk.c` says to each of these lines.
-fn said(lines: &[String]) -> Vec<String> {
+/// Answers of `tests/modules/sdk.c` to these lines.
+fn answers(lines: &[String]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let program = modules::program("tests/modules/sdk.c", folder.path()).unwrap();
     let input = folder.path().join("input");
@@ -24,7 +24,7 @@ fn said(lines: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_near_an_address_is_read_and_printed_as_elsewhere() {
+fn addresses_are_parsed_and_printed_like_the_standard_library() {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut part = |first: bool| match rng.u8(0..8) {
         0 => ":".to_owned(),
@@ -38,16 +38,16 @@ fn what_is_near_an_address_is_read_and_printed_as_elsewhere() {
     texts.extend((0..2_000).map(|i| format!("::{}", texts[i])).collect::<Vec<_>>());
     let lines: Vec<_> = texts.iter().map(|text| format!("prefix {text}")).collect();
     let mut valid = 0;
-    for (text, said) in texts.iter().zip(said(&lines)) {
+    for (text, answer) in texts.iter().zip(answers(&lines)) {
         let standard = text.parse::<IpAddr>().map_or("wrong".into(), |address| address.to_string());
         valid += u32::from(standard != "wrong");
-        assert_eq!(said, standard, "{text}");
+        assert_eq!(answer, standard, "{text}");
     }
     assert!(valid > 500, "{valid}");
 }
 
 #[test]
-fn numbers_prefixes_tables_and_checksums() {
+fn numbers_prefixes_tables_and_checksums_are_correct() {
     let cases = [
         ("number 0x1F", "31"),
         ("number 18446744073709551615", "18446744073709551615"),
@@ -95,12 +95,12 @@ fn numbers_prefixes_tables_and_checksums() {
         ("find 10.1.2.4", "2"),
     ];
     let lines: Vec<_> = cases.iter().map(|(line, _)| (*line).to_owned()).collect();
-    for ((line, expected), said) in cases.iter().zip(said(&lines)) {
-        assert_eq!(said, *expected, "{line}");
+    for ((line, expected), answer) in cases.iter().zip(answers(&lines)) {
+        assert_eq!(answer, *expected, "{line}");
     }
 }
 
-/// An IPv4 or IPv6 packet to this address; in IPv4 the header's checksum is right.
+/// An IPv4 or IPv6 packet to this address, with a correct IPv4 header checksum.
 fn packet(to: &str, ttl: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     match to.parse().unwrap() {
@@ -125,7 +125,7 @@ fn packet(to: &str, ttl: u8) -> Vec<u8> {
 }
 
 #[test]
-fn routes_follow_ports_that_come_and_go() {
+fn routes_follow_deleted_and_added_ports() {
     let folder = tempfile::tempdir().unwrap();
     let source = "examples/modules/route.c";
     let logics = [
@@ -142,12 +142,12 @@ fn routes_follow_ports_that_come_and_go() {
         (0..3).for_each(|id| _ = daemon.wait_up("br0", &format!("p{id}")).unwrap());
         for (to, port) in [("10.2.0.1", 1), ("10.1.0.1", 2), ("2001:db8::5", 2)] {
             senders[0].send(&packet(to, 64)).unwrap();
-            let got =
+            let routed =
                 until("a routed packet", Duration::from_secs(20), || Ok(senders[port].received().pop()));
             assert_eq!(
-                got.unwrap(),
+                routed.unwrap(),
                 packet(to, 63),
-                "{logic}: {to}: one hop less, and a checksum that is right"
+                "{logic}: {to}: TTL decremented and checksum correct"
             );
         }
         let find = |address: &str| {
@@ -157,7 +157,7 @@ fn routes_follow_ports_that_come_and_go() {
         assert_eq!(find("10.1.2.3"), "10.1.2.3: port p2, index 2\n");
         assert!(find("11.0.0.1").contains("11.0.0.1: no route"), "{}", find("11.0.0.1"));
         assert!(find("10.0.0.0/8").contains("find takes an address"));
-        // p1 comes back at another index.
+        // p1 gets another index when it is added again.
         daemon.run(&["port", "del", "br0", "p1"]).unwrap();
         assert_eq!(find("10.9.9.9"), "10.9.9.9: port p1, which the bridge does not have\n");
         let socket = format!("socket={}", daemon.path("memif"));
@@ -181,14 +181,14 @@ fn routes_follow_ports_that_come_and_go() {
         senders[1] = Sender::connect(&daemon, 1).unwrap();
         daemon.wait_up("br0", "p1").unwrap();
         senders[0].send(&packet("10.2.0.2", 9)).unwrap();
-        let got = until("a routed packet", Duration::from_secs(20), || Ok(senders[1].received().pop()));
-        assert_eq!(got.unwrap(), packet("10.2.0.2", 8), "{logic}");
+        let routed = until("a routed packet", Duration::from_secs(20), || Ok(senders[1].received().pop()));
+        assert_eq!(routed.unwrap(), packet("10.2.0.2", 8), "{logic}");
         senders[0].send(&packet("10.2.0.2", 1)).unwrap();
         let shown = daemon.run(&["logic", "show", "br0"]).unwrap();
         for part in ["expired", "table routes4: 2 of 256", "10.1.0.0", "LENGTH"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
-        // The table is made from the parameter: nothing of the old routes stays.
+        // The table is rebuilt from the parameter, without the old routes.
         daemon.run(&["logic", "set", "br0", &logic, "--param", "routes=0.0.0.0/0=p2"]).unwrap();
         assert_eq!(find("10.2.0.2"), "10.2.0.2: port p2, index 2\n");
         let refused =

@@ -1,4 +1,4 @@
-//! Native modules that do not return, and that crash: what the operator sees, and what goes on.
+//! Native modules that do not return or crash: messages for the operator, and unaffected traffic.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use e2e::{Daemon, Running, config, modules, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The packet on which the module does what it was compiled for.
+/// Packet that triggers the compiled fault.
 fn trigger() -> Vec<u8> {
     let mut frame = [&[2, 0, 0, 0, 0, 0x99, 2, 0, 0, 0, 0, 1][..], &[0x88, 0xb5]].concat();
     frame.resize(60, 0);
@@ -28,9 +28,9 @@ fn broken(how: &str) -> (tempfile::TempDir, String) {
     (folder, logic)
 }
 
-/// Two modules at a time are two, though the files that they are loaded from are closed one after the other.
+/// Modules of several bridges stay distinct, although their files are opened and closed in turn.
 #[test]
-fn modules_of_several_bridges_are_what_their_files_are() {
+fn modules_of_several_bridges_stay_distinct() {
     let folder = tempfile::tempdir().unwrap();
     let (route, learning) = ("examples/modules/route.c", "examples/modules/learning.c");
     let [route, learning] =
@@ -44,14 +44,16 @@ fn modules_of_several_bridges_are_what_their_files_are() {
     for (bridge, table) in [("a", "table fdb: 0"), ("b", "table routes4: 0"), ("c", "table fdb: 0")] {
         let shown = daemon.run(&["logic", "show", bridge]).unwrap();
         assert!(shown.contains(table), "{bridge}: {shown}");
-        let (_, answer) =
-            soon(&daemon, &["logic", "call", bridge, if bridge == "b" { "find" } else { "forget" }, "x"]);
-        let said = if bridge == "b" { "find takes an address" } else { "forget takes a MAC address" };
-        assert!(answer.contains(said), "{bridge}: {answer}");
+        let (_, answer) = run_promptly(
+            &daemon,
+            &["logic", "call", bridge, if bridge == "b" { "find" } else { "forget" }, "x"],
+        );
+        let message = if bridge == "b" { "find takes an address" } else { "forget takes a MAC address" };
+        assert!(answer.contains(message), "{bridge}: {answer}");
     }
 }
 
-/// Bridge `evil` with this logic and `good` with a hub, two ports with clients each, on one worker.
+/// Bridge `evil` with this logic and bridge `good` with a hub, each with two ports and clients, on one worker.
 fn rig(logic: &str) -> (Daemon, Vec<Sender>) {
     let pair = |first: u32| {
         config::memif(&format!("p{first}"), first, "")
@@ -66,8 +68,8 @@ fn rig(logic: &str) -> (Daemon, Vec<Sender>) {
     (daemon, senders)
 }
 
-/// Bridge `good` passes a packet.
-fn passes(senders: &mut [Sender], number: u8) {
+/// Asserts that bridge `good` forwards a packet.
+fn assert_good_passes(senders: &mut [Sender], number: u8) {
     senders[2].send(&harmless(number)).unwrap();
     until("a packet of the other bridge", LIMIT, || {
         Ok(senders[3].received().contains(&harmless(number)).then_some(()))
@@ -75,16 +77,16 @@ fn passes(senders: &mut [Sender], number: u8) {
     .unwrap();
 }
 
-/// A command that must answer soon; returns its exit code and all that it wrote.
-fn soon(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
-    let begun = Instant::now();
+/// Runs a command that must answer promptly; returns its exit code and output.
+fn run_promptly(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, String) {
+    let start = Instant::now();
     let output = daemon.cli(arguments).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(15), "{arguments:?} took {:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(15), "{arguments:?} took {:?}", start.elapsed());
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Text with each number of seconds replaced.
+/// Replaces each number of seconds.
 fn timeless(text: &str) -> String {
     let mut words: Vec<_> = text.split(' ').map(str::to_owned).collect();
     for i in 1..words.len() {
@@ -96,7 +98,7 @@ fn timeless(text: &str) -> String {
 }
 
 #[test]
-fn one_that_loops_is_shown_and_keeps_only_its_own_queue() {
+fn a_looping_module_is_shown_and_blocks_only_its_own_queue() {
     let (_folder, logic) = broken("SPIN");
     let (mut daemon, mut senders) = rig(&logic);
     let log = daemon.path("events");
@@ -113,51 +115,52 @@ fn one_that_loops_is_shown_and_keeps_only_its_own_queue() {
     senders[0].post(&trigger()).unwrap();
     let sentence = format!(
         "{logic} of bridge evil has not returned on worker 0 for N s; set another logic, then restart the daemon to free the thread and \
-         the queue that it serves"
+         the queues that it serves"
     );
     let shown = until("the module to be shown as stuck", LIMIT, || {
-        let shown = soon(&daemon, &["status"]).1;
+        let shown = run_promptly(&daemon, &["status"]).1;
         Ok(shown.contains("stuck").then_some(shown))
     })
     .unwrap();
     assert!(timeless(&shown).contains(&format!("  stuck  {sentence}\n")), "{shown}");
-    let bridge = soon(&daemon, &["bridge", "show", "evil"]).1;
+    let bridge = run_promptly(&daemon, &["bridge", "show", "evil"]).1;
     assert!(timeless(&bridge).contains(&format!("stuck     {sentence}\n")), "{bridge}");
-    assert!(!soon(&daemon, &["bridge", "show", "good"]).1.contains("stuck"));
-    let worker = soon(&daemon, &["worker", "show"]).1;
+    assert!(!run_promptly(&daemon, &["bridge", "show", "good"]).1.contains("stuck"));
+    let worker = run_promptly(&daemon, &["worker", "show"]).1;
     assert!(timeless(&worker).contains(&format!("stuck: {sentence}\n")), "{worker}");
     until("the log and the event", LIMIT, || {
         let logged = timeless(&daemon.log())
             .contains(&format!("{sentence}; the bridge's packets are dropped as logic-fault"));
-        let told = std::fs::read_to_string(&log)?;
-        Ok((logged && told.contains("logic-stuck") && timeless(&told).contains(&sentence)).then_some(()))
+        let event_log = std::fs::read_to_string(&log)?;
+        Ok((logged && event_log.contains("logic-stuck") && timeless(&event_log).contains(&sentence))
+            .then_some(()))
     })
     .unwrap();
-    // The worker's other queues are served. The module gets no more packets, but those are counted.
-    passes(&mut senders, 1);
+    // The worker's other queues are served. The module receives no more packets; they are counted as drops.
+    assert_good_passes(&mut senders, 1);
     senders[1].send(&harmless(2)).unwrap();
     assert!(daemon.run(&["port", "stats", "evil", "p1"]).unwrap().contains("logic-fault"));
-    // A trace would call the module, and lose another thread to it.
-    let (code, said) = soon(&daemon, &["trace", "evil", "--packet", "in_port=p0,tcp"]);
-    assert_eq!((code, timeless(&said)), (Some(1), format!("mswitch: cannot trace: {sentence}\n")));
-    // Everything can be changed; what cannot be is said.
-    let (code, said) = soon(&daemon, &["logic", "set", "evil", "hub"]);
-    assert_eq!((code, timeless(&said)), (Some(0), format!("mswitch: note: {sentence}\n")));
+    // A trace would call the module and lose another thread.
+    let (code, message) = run_promptly(&daemon, &["trace", "evil", "--packet", "in_port=p0,tcp"]);
+    assert_eq!((code, timeless(&message)), (Some(1), format!("mswitch: cannot trace: {sentence}\n")));
+    // Changes are accepted; limits are reported in a note.
+    let (code, message) = run_promptly(&daemon, &["logic", "set", "evil", "hub"]);
+    assert_eq!((code, timeless(&message)), (Some(0), format!("mswitch: note: {sentence}\n")));
     senders[1].send(&harmless(3)).unwrap();
     until("a packet of the bridge", LIMIT, || Ok(senders[0].received().contains(&harmless(3)).then_some(())))
         .unwrap();
-    assert!(soon(&daemon, &["status"]).1.contains("stuck"), "its thread is not free");
-    assert_eq!(soon(&daemon, &["port", "del", "evil", "p0"]).0, Some(0));
-    passes(&mut senders, 4);
-    let begun = Instant::now();
+    assert!(run_promptly(&daemon, &["status"]).1.contains("stuck"), "its thread is still busy");
+    assert_eq!(run_promptly(&daemon, &["port", "del", "evil", "p0"]).0, Some(0));
+    assert_good_passes(&mut senders, 4);
+    let start = Instant::now();
     daemon.terminate().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     assert!(timeless(&daemon.log()).matches(&sentence).count() >= 2, "{}", daemon.log());
 }
 
-/// One that waits for something is stuck only until it goes on.
+/// A module that waits counts as stuck only until it returns.
 #[test]
-fn one_that_returns_after_all_serves_its_bridge_again() {
+fn a_module_that_returns_late_serves_its_bridge_again() {
     let (_folder, logic) = broken("NAP");
     let (daemon, mut senders) = rig(&logic);
     let log = daemon.path("events");
@@ -170,12 +173,12 @@ fn one_that_returns_after_all_serves_its_bridge_again() {
         Ok(daemon.run(&["status"])?.contains("  stuck  ").then_some(()))
     })
     .unwrap();
-    passes(&mut senders, 1);
+    assert_good_passes(&mut senders, 1);
     until("the module to return", LIMIT, || Ok((!daemon.run(&["status"])?.contains("stuck")).then_some(())))
         .unwrap();
     until("the event", LIMIT, || {
-        let told = timeless(&std::fs::read_to_string(&log)?);
-        Ok(told
+        let event_log = timeless(&std::fs::read_to_string(&log)?);
+        Ok(event_log
             .contains(&format!("logic-resumed: {logic} of bridge evil has returned after N s"))
             .then_some(()))
     })
@@ -189,7 +192,7 @@ fn one_that_returns_after_all_serves_its_bridge_again() {
     }
 }
 
-/// With several workers, the one that is stuck is named, and a queue that it holds cannot be moved.
+/// With several workers, the stuck one is named, and its queue cannot be moved.
 #[test]
 fn a_queue_in_a_stuck_batch_cannot_be_moved() {
     let (_folder, logic) = broken("SPIN");
@@ -205,15 +208,16 @@ fn a_queue_in_a_stuck_batch_cannot_be_moved() {
     .unwrap();
     assert_eq!((&stuck["bridge"], &stuck["module"]), (&"evil".into(), &logic.as_str().into()), "{stuck}");
     let worker = stuck["worker"].as_u64().unwrap();
-    let (code, said) = soon(&daemon, &["worker", "pin", "evil", "p0", "0", &(1 - worker).to_string()]);
+    let (code, message) =
+        run_promptly(&daemon, &["worker", "pin", "evil", "p0", "0", &(1 - worker).to_string()]);
     let refusal = format!(
         "bridge \"evil\", port \"p0\": {logic} of bridge evil has not returned on worker {worker} for N s;"
     );
-    assert_eq!((code, timeless(&said).contains(&refusal)), (Some(1), true), "{said}");
+    assert_eq!((code, timeless(&message).contains(&refusal)), (Some(1), true), "{message}");
 }
 
 #[test]
-fn one_that_loops_in_a_command_a_trace_or_its_start_holds_up_nobody() {
+fn a_loop_in_a_command_a_trace_or_the_start_blocks_no_other_command() {
     let (_folder, logic) = broken("SPIN");
     let (mut daemon, mut senders) = rig(&logic);
     let late = |function: &str| {
@@ -222,47 +226,51 @@ fn one_that_loops_in_a_command_a_trace_or_its_start_holds_up_nobody() {
              restarted"
         )
     };
-    assert_eq!(soon(&daemon, &["logic", "call", "evil", "hello"]), (Some(0), "!\n".into()));
-    let (code, said) = soon(&daemon, &["logic", "call", "evil", "spin"]);
-    assert_eq!((code, said.contains(&format!("`spin`: {}", late("msw_command")))), (Some(1), true), "{said}");
-    let (code, said) = soon(&daemon, &["logic", "call", "evil", "hello"]);
+    assert_eq!(run_promptly(&daemon, &["logic", "call", "evil", "hello"]), (Some(0), "!\n".into()));
+    let (code, message) = run_promptly(&daemon, &["logic", "call", "evil", "spin"]);
+    assert_eq!(
+        (code, message.contains(&format!("`spin`: {}", late("msw_command")))),
+        (Some(1), true),
+        "{message}"
+    );
+    let (code, message) = run_promptly(&daemon, &["logic", "call", "evil", "hello"]);
     let busy = "`hello`: command `spin` has been running for N s, and the module carries out one at a time; try again later, or set the \
                 logic again";
-    assert_eq!((code, timeless(&said).contains(busy)), (Some(1), true), "{said}");
+    assert_eq!((code, timeless(&message).contains(busy)), (Some(1), true), "{message}");
     let packet: String = trigger().iter().map(|byte| format!("{byte:02x}")).collect();
-    let (code, said) = soon(&daemon, &["trace", "evil", "--port", "p0", "--packet", &packet]);
+    let (code, message) = run_promptly(&daemon, &["trace", "evil", "--port", "p0", "--packet", &packet]);
     assert_eq!(
-        (code, said.contains("the module fails: `msw_forward` has not returned within 5 s")),
+        (code, message.contains("the module fails: `msw_forward` has not returned within 5 s")),
         (Some(0), true),
-        "{said}"
+        "{message}"
     );
-    passes(&mut senders, 1);
+    assert_good_passes(&mut senders, 1);
     let (_other, starting) = broken("SPIN_START");
-    let (code, said) = soon(&daemon, &["logic", "set", "good", &starting]);
+    let (code, message) = run_promptly(&daemon, &["logic", "set", "good", &starting]);
     assert_eq!(
-        (code, said.contains(&format!("{starting}: {}", late("msw_start")))),
+        (code, message.contains(&format!("{starting}: {}", late("msw_start")))),
         (Some(1), true),
-        "{said}"
+        "{message}"
     );
-    passes(&mut senders, 2);
-    // Setting it again gives it an instance for commands that is free.
-    assert_eq!(soon(&daemon, &["logic", "set", "evil", &logic]).0, Some(0));
-    assert_eq!(soon(&daemon, &["logic", "call", "evil", "hello"]), (Some(0), "!\n".into()));
-    // There is an end to the threads that are left behind.
-    let (code, said) = soon(&daemon, &["logic", "call", "evil", "spin"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert_eq!(soon(&daemon, &["logic", "set", "evil", "hub"]).0, Some(0));
-    let (code, said) = soon(&daemon, &["logic", "set", "evil", &logic]);
+    assert_good_passes(&mut senders, 2);
+    // Setting the logic again provides a free instance for commands.
+    assert_eq!(run_promptly(&daemon, &["logic", "set", "evil", &logic]).0, Some(0));
+    assert_eq!(run_promptly(&daemon, &["logic", "call", "evil", "hello"]), (Some(0), "!\n".into()));
+    // The number of abandoned threads is limited.
+    let (code, message) = run_promptly(&daemon, &["logic", "call", "evil", "spin"]);
+    assert_eq!(code, Some(1), "{message}");
+    assert_eq!(run_promptly(&daemon, &["logic", "set", "evil", "hub"]).0, Some(0));
+    let (code, message) = run_promptly(&daemon, &["logic", "set", "evil", &logic]);
     let full = "`msw_describe` is not called: 4 earlier calls of native modules have not returned; restart the daemon";
-    assert_eq!((code, said.contains(full)), (Some(1), true), "{said}");
-    let begun = Instant::now();
+    assert_eq!((code, message.contains(full)), (Some(1), true), "{message}");
+    let start = Instant::now();
     daemon.terminate().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
 }
 
 #[test]
-fn one_that_crashes_is_named_in_the_last_line() {
-    for (how, signal, name, what) in [
+fn a_crashing_module_is_named_in_the_last_line() {
+    for (how, signal, name, detail) in [
         ("NULL_POINTER", 11, "SIGSEGV", " at address 0x0"),
         ("HOST", 11, "SIGSEGV", " at address 0x8"),
         ("DEEP", 6, "SIGSEGV", " at address 0x"),
@@ -271,13 +279,13 @@ fn one_that_crashes_is_named_in_the_last_line() {
     ] {
         let (_folder, logic) = broken(how);
         let (mut daemon, mut senders) = rig(&logic);
-        // Another one's handlers are there too.
+        // WebAssembly's signal handlers are installed too.
         let wasm = modules::wasm("examples/modules/octet.c", daemon.folder(), &[]).unwrap();
         daemon.run(&["logic", "set", "good", &wasm]).unwrap();
         senders[0].post(&trigger()).unwrap();
         let status = daemon.wait().unwrap();
         let log = daemon.log();
-        let line = format!("mswitch: module {logic} crashed in `msw_forward`: {name}{what}");
+        let line = format!("mswitch: module {logic} crashed in `msw_forward`: {name}{detail}");
         assert!(log.contains(&line), "{how}: {line}: {log}");
         assert!(
             log.contains("; native modules share the memory of mswitch, so the process ends\n"),

@@ -1,4 +1,4 @@
-//! Headers in front of packets that lie: the packet is dropped and counted, its port stays.
+//! Invalid packet headers: the packet is dropped and counted, and its port stays up.
 
 use e2e::until;
 use packet::offload::{Gso, Offload};
@@ -8,7 +8,7 @@ use vhost_user::frontend::{DeviceConfig, PacketHeader};
 
 use crate::rig::{BASIC, LIMIT, Rig, drain, frame, next};
 
-/// An Ethernet frame of IPv4 and TCP with so many bytes of payload, and a header that is right for it.
+/// A TCP/IPv4 frame with this payload length, and a correct header for it.
 fn large_tcp(payload: usize) -> (Vec<u8>, Offload) {
     let mut packet = frame(0, 60);
     packet.truncate(14);
@@ -31,14 +31,16 @@ fn large_tcp(payload: usize) -> (Vec<u8>, Offload) {
 }
 
 #[test]
-fn headers_that_lie_cost_their_packet() {
+fn invalid_headers_drop_their_packet() {
     let mut rig = Rig::start();
     let features = BASIC | CSUM | HOST_TSO4 | HOST_TSO6 | HOST_USO;
     let mut device = rig.good(DeviceConfig { features, ..DeviceConfig::default() });
     let bad = || {
         let port = rig.daemon.port("br1", "bad")?;
         let drops = &port.json()["totals"]["rx"]["drops"]["bad-offload"];
-        Ok::<u64, e2e::Error>(drops.as_str().and_then(|n| n.parse().ok()).or(drops.as_u64()).unwrap_or(0))
+        Ok::<u64, e2e::Error>(
+            drops.as_str().and_then(|count| count.parse().ok()).or(drops.as_u64()).unwrap_or(0),
+        )
     };
     let (packet, right) = large_tcp(3000);
     let with = |change: &dyn Fn(&mut Offload)| {
@@ -51,7 +53,7 @@ fn headers_that_lie_cost_their_packet() {
         header[1] = gso_type;
         header
     };
-    let lies: Vec<PacketHeader> = vec![
+    let invalid: Vec<PacketHeader> = vec![
         with(&|o| o.gso_size = 0),
         with(&|o| o.gso_size = 1),
         with(&|o| o.csum_start = 60_000),
@@ -63,9 +65,9 @@ fn headers_that_lie_cost_their_packet() {
         with(&|o| o.needs_csum = false),
         with(&|o| o.gso = Gso::Tcp6),
         with(&|o| o.gso = Gso::Udp),
-        // Not to be cut, but a checksum over an address.
+        // Without segmentation, but with a checksum at an address.
         with(&|o| (o.gso, o.csum_start, o.csum_offset) = (Gso::None, 14, 16)),
-        // IP fragmentation; types that there are not; CWR without TCP.
+        // IP fragmentation; unknown types; CWR without TCP.
         typed(3),
         typed(2),
         typed(0x7f),
@@ -74,21 +76,21 @@ fn headers_that_lie_cost_their_packet() {
     ];
     drain(&mut rig.peer);
     let before = bad().unwrap();
-    for header in &lies {
+    for header in &invalid {
         until("room in the ring", LIMIT, || Ok(device.send(0, header, &packet).unwrap().then_some(())))
             .unwrap();
     }
-    // What comes next is the first to arrive.
+    // The next packet is the first to arrive.
     let good = frame(3, 300);
     assert!(device.send(0, &[0; 12], &good).unwrap());
     assert!(next(&mut rig.peer) == good);
-    until("the drops to be counted", LIMIT, || Ok((bad()? == before + lies.len() as u64).then_some(())))
+    until("the drops to be counted", LIMIT, || Ok((bad()? == before + invalid.len() as u64).then_some(())))
         .unwrap();
 
-    // What has no meaning in a packet from a driver, or is a hint only, is no lie: the packet is cut as it should be.
+    // Fields without meaning in a packet from a driver, and hints, are not errors: the packet is segmented correctly.
     for change in [0usize, 2, 10] {
         let mut header = virtio_net::encode(&right, 0);
-        // "Checksums were verified", another length of the headers, another number of buffers.
+        // "Checksums were verified", another header length, another number of buffers.
         header[change] = header[change].wrapping_add(2);
         drain(&mut rig.peer);
         assert!(device.send(0, &header, &packet).unwrap());
@@ -104,12 +106,12 @@ fn headers_that_lie_cost_their_packet() {
 }
 
 #[test]
-fn lengths_that_no_packet_has_cost_their_packet() {
+fn invalid_lengths_drop_their_packet() {
     let mut rig = Rig::start();
     let mut device = rig.good(DeviceConfig::default());
     let dropped = |rig: &Rig| rig.daemon.port("br1", "bad").map(|port| port.dropped());
     let before = dropped(&rig).unwrap();
-    // Of no bytes, of less than an Ethernet header, and longer than any packet.
+    // Empty, shorter than an Ethernet header, and longer than any packet.
     for len in [0, 13, 65_536, 66_036] {
         let packet = frame(7, len.max(22));
         assert!(device.send(0, &[0; 12], &packet[..len]).unwrap());

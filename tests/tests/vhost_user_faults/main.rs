@@ -1,6 +1,6 @@
-//! vhost-user front-ends that lie, break, vanish or flood. Each time two pairs of bystanders, one on memif and one on
-//! vhost-user, keep sending to each other through the same worker and must lose nothing; the culprit's port alone goes
-//! down and says why, or its packet is dropped and counted, and then a good front-end has the port.
+//! vhost-user front-ends that send invalid data, break, vanish or flood. In each test two pairs of bystanders, on memif
+//! and on vhost-user, send through the same worker and must lose nothing; only the attacker's port goes down, with a
+//! reason, or its packet is dropped and counted, and a correct front-end can use the port afterwards.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod floods;

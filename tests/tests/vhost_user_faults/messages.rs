@@ -1,4 +1,4 @@
-//! Messages that are wrong, or come at the wrong time, with the wrong descriptors, about the wrong memory.
+//! Invalid messages: wrong content, wrong time, wrong descriptors, wrong memory.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use vhost_user::socket::send;
 
 use crate::rig::{BASIC, LIMIT, Rig};
 
-/// Where the front-end has the guest's address 0.
+/// User address of guest address 0 in the front-end.
 const USER: u64 = 0x7000_0000_0000;
 const SIZE: u64 = 1 << 20;
 
@@ -35,31 +35,31 @@ fn region(guest: u64, size: u64) -> Region {
     Region { guest, size, user: USER + guest, offset: 0 }
 }
 
-fn tell(to: &mut Connection, request: &Request, fds: &[BorrowedFd<'_>]) {
+fn send_request(to: &mut Connection, request: &Request, fds: &[BorrowedFd<'_>]) {
     to.tell(request, fds).unwrap();
 }
 
-/// Bytes that need not be a message.
-fn say(to: &Connection, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+/// Sends arbitrary bytes.
+fn send_raw(to: &Connection, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     send(to.socket(), bytes, fds).unwrap();
 }
 
 #[test]
-fn wrong_messages_and_the_wrong_order() {
+fn wrong_messages_and_orders_are_refused() {
     let mut rig = Rig::start();
     let features = Request::SetFeatures(BASIC);
     let table = Request::SetMemTable(vec![region(0, SIZE)]);
     let size = Request::SetVringNum(number(1, 256));
     let order = [&features, &table, &size];
     let missing = ["SET_FEATURES", "the memory table", "SET_VRING_NUM", "SET_VRING_ADDR"];
-    for (said, missing) in missing.iter().enumerate() {
-        rig.refused(&format!("SET_VRING_KICK of ring 1 before {missing}"), |c| {
+    for (sent, missing) in missing.iter().enumerate() {
+        rig.assert_refused(&format!("SET_VRING_KICK of ring 1 before {missing}"), |c| {
             let file = memfd(SIZE).unwrap();
-            for request in &order[..said] {
+            for request in &order[..sent] {
                 let fds = vec![file.as_fd(); request.descriptors().0];
-                tell(c, request, &fds);
+                send_request(c, request, &fds);
             }
-            tell(c, &kick(1), &[event().as_fd()]);
+            send_request(c, &kick(1), &[event().as_fd()]);
         });
     }
     let owner = Request::SetOwner.encode(false);
@@ -85,13 +85,13 @@ fn wrong_messages_and_the_wrong_order() {
         ("SET_OWNER with 8 bytes of payload, expected 0", [&owner[..8], &[8, 0, 0, 0], &[0; 8]].concat()),
     ];
     for (reason, bytes) in &raw {
-        rig.refused(reason, |c| say(c, bytes, &[]));
+        rig.assert_refused(reason, |c| send_raw(c, bytes, &[]));
     }
-    rig.refused("the control connection ended within a message", |c| {
-        say(c, &owner[..7], &[]);
+    rig.assert_refused("the control connection ended within a message", |c| {
+        send_raw(c, &owner[..7], &[]);
         shutdown(c.socket(), Shutdown::Write).unwrap();
     });
-    let told: [(&str, Request); 9] = [
+    let invalid: [(&str, Request); 9] = [
         (
             "ring 99 does not exist: the device has 32 rings, two for each queue pair",
             Request::SetVringEnable(number(99, 1)),
@@ -111,10 +111,10 @@ fn wrong_messages_and_the_wrong_order() {
             Request::SetVringKick(RingDescriptor { ring: 1, present: false }),
         ),
     ];
-    for (reason, request) in &told {
-        rig.refused(reason, |c| tell(c, request, &[]));
+    for (reason, request) in &invalid {
+        rig.assert_refused(reason, |c| send_request(c, request, &[]));
     }
-    // Of a device that runs.
+    // On a running device.
     let started: [(&str, Request); 3] = [
         ("SET_VRING_NUM of ring 0 while it is started", Request::SetVringNum(number(0, 8))),
         ("SET_VRING_BASE of ring 1 while it is started", Request::SetVringBase(number(1, 8))),
@@ -124,11 +124,11 @@ fn wrong_messages_and_the_wrong_order() {
         ),
     ];
     for (reason, request) in &started {
-        rig.broken(BASIC, reason, |device, _| tell(device.connection(), request, &[]));
+        rig.assert_broken(BASIC, reason, |device, _| send_request(device.connection(), request, &[]));
     }
-    rig.broken(BASIC, "SET_VRING_ADDR of ring 1 while it is started", |device, _| {
+    rig.assert_broken(BASIC, "SET_VRING_ADDR of ring 1 while it is started", |device, _| {
         let moved = RingAddresses { used: USER, ..addresses(device, 1) };
-        tell(device.connection(), &Request::SetVringAddr(moved), &[]);
+        send_request(device.connection(), &Request::SetVringAddr(moved), &[]);
     });
     rig.finish();
 }
@@ -153,19 +153,19 @@ fn wrong_descriptors() {
         ("SET_VRING_CALL with 1 file descriptor, expected 0", &absent, &[event.as_fd()]),
     ];
     for (reason, request, fds) in wrong {
-        rig.refused(reason, |c| tell(c, request, fds));
+        rig.assert_refused(reason, |c| send_request(c, request, fds));
     }
-    rig.refused("message with more than 8 file descriptors", |c| {
+    rig.assert_refused("message with more than 8 file descriptors", |c| {
         for byte in Request::SetOwner.encode(false).chunks(6) {
-            say(c, byte, &[file.as_fd(); 5]);
+            send_raw(c, byte, &[file.as_fd(); 5]);
         }
     });
     for fd in [file.as_fd(), pipe.as_fd(), socket.as_fd()] {
         let reason = "SET_VRING_KICK of ring 1 with a file descriptor that is not an eventfd";
-        rig.refused(reason, |c| tell(c, &kick(1), &[fd]));
+        rig.assert_refused(reason, |c| send_request(c, &kick(1), &[fd]));
         let call = Request::SetVringCall(RingDescriptor { ring: 0, present: true });
         let reason = "SET_VRING_CALL of ring 0 with a file descriptor that is not an eventfd";
-        rig.broken(BASIC, reason, |device, _| tell(device.connection(), &call, &[fd]));
+        rig.assert_broken(BASIC, reason, |device, _| send_request(device.connection(), &call, &[fd]));
     }
     rig.finish();
 }
@@ -174,7 +174,7 @@ fn wrong_descriptors() {
 fn wrong_memory() {
     let mut rig = Rig::start();
     let file = memfd(SIZE).unwrap();
-    let at = |what: &str| format!("memory region at guest address 0x0: {what}");
+    let at = |fault: &str| format!("memory region at guest address 0x0: {fault}");
     let disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     disk.set_len(SIZE).unwrap();
     let read_only = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
@@ -191,9 +191,9 @@ fn wrong_memory() {
         files.push((at("memory file is not on tmpfs (memfd) or hugetlbfs"), disk.as_fd()));
     }
     for (reason, fd) in files {
-        rig.refused(&reason, |c| tell(c, &Request::SetMemTable(vec![region(0, SIZE)]), &[fd]));
+        rig.assert_refused(&reason, |c| send_request(c, &Request::SetMemTable(vec![region(0, SIZE)]), &[fd]));
     }
-    let lies: Vec<(String, Vec<Region>)> = vec![
+    let invalid: Vec<(String, Vec<Region>)> = vec![
         ("memory region at guest address 0x0 has size 0".into(), vec![region(0, 0)]),
         (at("region size 1048577 is larger than its file of 1048576 bytes"), vec![region(0, SIZE + 1)]),
         (
@@ -224,28 +224,28 @@ fn wrong_memory() {
         ("more than 1099511627776 bytes of memory".into(), vec![region(0, 1 << 41)]),
         ("more than 1099511627776 bytes of memory".into(), vec![region(0, u64::MAX); 8]),
     ];
-    for (reason, regions) in &lies {
+    for (reason, regions) in &invalid {
         let fds = vec![file.as_fd(); regions.len()];
-        rig.refused(reason, |c| tell(c, &Request::SetMemTable(regions.clone()), &fds));
+        rig.assert_refused(reason, |c| send_request(c, &Request::SetMemTable(regions.clone()), &fds));
     }
-    // One region after another until there are too many.
-    rig.refused("more memory regions than the limit of 32", |c| {
+    // Regions until the limit is reached.
+    rig.assert_refused("more memory regions than the limit of 32", |c| {
         for i in 0..33 {
-            tell(c, &Request::AddMemReg(region(i * SIZE, SIZE)), &[file.as_fd()]);
+            send_request(c, &Request::AddMemReg(region(i * SIZE, SIZE)), &[file.as_fd()]);
         }
     });
-    // The memory that rings lie in goes.
+    // The memory of the rings is removed.
     let gone = "ring 0: the ring's descriptor area of 4096 bytes at user address 0x700010000000 is outside the memory table";
-    rig.broken(BASIC, gone, |device, _| {
+    rig.assert_broken(BASIC, gone, |device, _| {
         let spec = device.memory().specs().unwrap().pop().unwrap();
         let Region { guest, size, user, offset } =
             Region { guest: spec.guest_address, size: spec.size, user: spec.user_address, offset: 0 };
-        tell(device.connection(), &Request::RemMemReg(Region { guest, size, user, offset }), &[]);
+        send_request(device.connection(), &Request::RemMemReg(Region { guest, size, user, offset }), &[]);
     });
     rig.finish();
 }
 
-/// Where a ring of a device lies, as its front-end says it.
+/// Addresses of a device's ring, as its front-end reports them.
 fn addresses(device: &mut NetDevice, ring: u32) -> RingAddresses {
     let user = DriverMemory::user_addresses(&device.queue(ring as usize).unwrap().config().addresses);
     RingAddresses {
@@ -259,7 +259,7 @@ fn addresses(device: &mut NetDevice, ring: u32) -> RingAddresses {
 }
 
 #[test]
-fn rings_in_the_wrong_places() {
+fn rings_at_invalid_addresses_are_refused() {
     let mut rig = Rig::start();
     type Move = fn(RingAddresses) -> RingAddresses;
     let outside = |part: &str, len: u32, at: u64| {
@@ -287,31 +287,31 @@ fn rings_in_the_wrong_places() {
     };
     let cases = split.iter().map(|case| (0, case)).chain(packed.iter().map(|case| (RING_PACKED, case)));
     for (format, (reason, place)) in cases {
-        rig.broken(BASIC | format, reason, |device, _| {
+        rig.assert_broken(BASIC | format, reason, |device, _| {
             stop(device);
             let moved = Request::SetVringAddr(place(addresses(device, 1)));
-            tell(device.connection(), &moved, &[]);
-            tell(device.connection(), &kick(1), &[event().as_fd()]);
+            send_request(device.connection(), &moved, &[]);
+            send_request(device.connection(), &kick(1), &[event().as_fd()]);
         });
     }
-    rig.broken(BASIC, "ring 1: ring size 100 is not a power of two up to 32768", |device, _| {
+    rig.assert_broken(BASIC, "ring 1: ring size 100 is not a power of two up to 32768", |device, _| {
         stop(device);
-        tell(device.connection(), &Request::SetVringNum(number(1, 100)), &[]);
-        tell(device.connection(), &kick(1), &[event().as_fd()]);
+        send_request(device.connection(), &Request::SetVringNum(number(1, 100)), &[]);
+        send_request(device.connection(), &kick(1), &[event().as_fd()]);
     });
     let base = "ring 1: ring base 0x81008100 is not a position in a ring of 256";
-    rig.broken(BASIC | RING_PACKED, base, |device, _| {
+    rig.assert_broken(BASIC | RING_PACKED, base, |device, _| {
         stop(device);
-        tell(device.connection(), &Request::SetVringBase(number(1, 0x8100)), &[]);
-        tell(device.connection(), &kick(1), &[event().as_fd()]);
+        send_request(device.connection(), &Request::SetVringBase(number(1, 0x8100)), &[]);
+        send_request(device.connection(), &kick(1), &[event().as_fd()]);
     });
     rig.finish();
 }
 
 #[test]
-fn front_ends_that_stop_half_way() {
+fn front_ends_that_stop_midway_release_the_port() {
     let mut rig = Rig::start();
-    // Killed while packets are under way.
+    // Killed while packets pass.
     for _ in 0..3 {
         drop(rig.good(DeviceConfig::default()));
         let received = || rig.daemon.port("br1", "bad").map(|port| port.received());
@@ -321,19 +321,19 @@ fn front_ends_that_stop_half_way() {
         let mut load = Running::start(&mut command).unwrap();
         until("full load", LIMIT, || Ok((received()? > before + 5000).then_some(()))).unwrap();
         load.kill().unwrap();
-        rig.down("the front-end closed the connection");
+        rig.assert_down("the front-end closed the connection");
     }
-    // It asks and asks, and reads no answer.
-    rig.refused("the front-end does not read the replies that it requests", |c| {
-        // In the end it is told that nobody listens.
+    // Sends requests without reading the answers.
+    rig.assert_refused("the front-end does not read the replies that it requests", |c| {
+        // Until the switch closes the connection.
         while c.tell(&Request::GetFeatures, &[]).is_ok() {}
     });
-    // Half a message, and then silence.
-    rig.refused("the control connection stopped within a message", |c| {
-        say(c, &Request::SetFeatures(BASIC).encode(false)[..15], &[]);
+    // Half a message, then silence.
+    rig.assert_refused("the control connection stopped within a message", |c| {
+        send_raw(c, &Request::SetFeatures(BASIC).encode(false)[..15], &[]);
         c.wait_closed().unwrap();
     });
-    // Nothing at all takes nobody's time, and the port goes to the next once it ends.
+    // A silent connection blocks no other port, and the next connection can use this one after its end.
     let silent = rig.dial();
     let answer = rig.dial().ask(&Request::GetFeatures, &[], false);
     assert!(answer.is_err(), "{answer:?}");

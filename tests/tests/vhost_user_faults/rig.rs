@@ -1,4 +1,4 @@
-//! The daemon, its bystanders, and the port that culprits have one after another.
+//! The daemon, its bystanders, and the attackers' port.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use vhost_user::features::device::{PROTOCOL_FEATURES, VERSION_1};
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-/// What each bystander on memif sends.
+/// Packet rate of each memif bystander.
 const BYSTANDER_PPS: f64 = 2000.0;
-/// What every culprit agrees on.
+/// Features that every attacker negotiates.
 pub(crate) const BASIC: u64 = VERSION_1 | PROTOCOL_FEATURES;
 
-/// A daemon with bystanders on two bridges, and on a third the port `bad` of the culprit, wired to `peer`.
+/// A daemon with bystanders on two bridges; on a third, the attacker's port `bad` is connected to `peer`.
 pub(crate) struct Rig {
     pub(crate) daemon: Daemon,
-    /// A good front-end at the other end of the culprit's wire.
+    /// A correct front-end, connected to the attacker's port.
     pub(crate) peer: NetDevice,
     memif: Background,
     vhost: Pair,
 }
 
-/// A frame of `len` bytes with its number in it, and content that depends on both.
+/// A frame of `len` bytes with its number and content derived from both.
 pub(crate) fn frame(number: u64, len: usize) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..len as u64).map(|i| i.wrapping_mul(31).wrapping_add(number) as u8).collect();
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
@@ -35,17 +35,17 @@ pub(crate) fn frame(number: u64, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Takes what has come.
+/// Discards received packets.
 pub(crate) fn drain(device: &mut NetDevice) {
     while device.receive(0).unwrap().is_some() {}
 }
 
-/// The next packet.
+/// Receives the next packet.
 pub(crate) fn next(device: &mut NetDevice) -> Vec<u8> {
     until("a packet", LIMIT, || Ok(device.receive(0).unwrap())).unwrap().1
 }
 
-/// Sends one frame, which must be the next that comes.
+/// Sends one frame and asserts that it arrives next.
 pub(crate) fn pass(from: &mut NetDevice, to: &mut NetDevice, number: u64) {
     drain(to);
     let frame = frame(number, 60 + number as usize % 1000);
@@ -84,12 +84,13 @@ impl Rig {
         self.daemon.path("bad.sock").into()
     }
 
-    /// A connection to the culprit's port.
+    /// A connection to the attacker's port.
     pub(crate) fn dial(&self) -> Connection {
-        until("the socket to take a connection", LIMIT, || Ok(Connection::dial(&self.socket()).ok())).unwrap()
+        until("the socket to accept a connection", LIMIT, || Ok(Connection::dial(&self.socket()).ok()))
+            .unwrap()
     }
 
-    /// A front-end on the culprit's port, whose packets pass both ways: it has done nothing wrong yet.
+    /// A correct front-end on the attacker's port, with packets passing in both directions.
     pub(crate) fn good(&mut self, config: DeviceConfig) -> NetDevice {
         let mut device = NetDevice::start(self.dial(), config).unwrap();
         pass(&mut device, &mut self.peer, 1);
@@ -97,8 +98,8 @@ impl Rig {
         device
     }
 
-    /// The culprit's port goes down for exactly this reason, or one that begins so if it ends in `…`; its neighbour does not.
-    pub(crate) fn down(&self, reason: &str) {
+    /// Asserts that the attacker's port goes down for this reason (a prefix if it ends in `…`), and its peer stays up.
+    pub(crate) fn assert_down(&self, reason: &str) {
         let mut last = String::new();
         let found = until("the port to go down", LIMIT, || {
             let ports = self.daemon.ports("br1")?;
@@ -111,51 +112,51 @@ impl Rig {
             };
             Ok((!port("bad").is_up() && fits).then_some(()))
         });
-        assert!(found.is_ok(), "`{last}` instead of `{reason}`");
+        assert!(found.is_ok(), "expected `{reason}`, found `{last}`");
     }
 
-    /// What a connection says costs it the port, which a good front-end had just before.
-    pub(crate) fn refused(&mut self, reason: &str, crime: impl FnOnce(&mut Connection)) {
+    /// Asserts that a new connection's fault takes the port down, which a correct front-end had just before.
+    pub(crate) fn assert_refused(&mut self, reason: &str, fault: impl FnOnce(&mut Connection)) {
         drop(self.good(DeviceConfig::default()));
         let mut connection = self.dial();
-        crime(&mut connection);
-        self.down(reason);
+        fault(&mut connection);
+        self.assert_down(reason);
     }
 
-    /// What a front-end that has worked does costs it the port.
-    pub(crate) fn broken(
+    /// Asserts that the fault of a working front-end takes its port down.
+    pub(crate) fn assert_broken(
         &mut self,
         features: u64,
         reason: &str,
-        crime: impl FnOnce(&mut NetDevice, &mut NetDevice),
+        fault: impl FnOnce(&mut NetDevice, &mut NetDevice),
     ) {
         let mut device = self.good(DeviceConfig { features, ..DeviceConfig::default() });
-        crime(&mut device, &mut self.peer);
-        self.down(reason);
+        fault(&mut device, &mut self.peer);
+        self.assert_down(reason);
         device.connection().wait_closed().unwrap();
     }
 
-    /// Waits until the bystanders have exchanged some more packets.
-    pub(crate) fn bystanders_go_on(&self) {
+    /// Waits until the bystanders have exchanged more packets.
+    pub(crate) fn wait_bystanders(&self) {
         let left = || self.daemon.port("br0", "left").map(|port| port.received());
-        let (before, carried) = (left().unwrap(), self.vhost.carried());
-        until("the bystanders to go on", LIMIT, || {
-            Ok((left()? > before + 200 && self.vhost.carried() > carried + 20).then_some(()))
+        let (before, exchanged) = (left().unwrap(), self.vhost.exchanged());
+        until("the bystanders to continue", LIMIT, || {
+            Ok((left()? > before + 200 && self.vhost.exchanged() > exchanged + 20).then_some(()))
         })
         .unwrap();
     }
 
-    /// A good front-end has the culprit's port, and the bystanders lost nothing.
+    /// Asserts that a correct front-end can use the attacker's port and the bystanders lost nothing.
     pub(crate) fn finish(mut self) {
         drop(self.good(DeviceConfig::default()));
         assert!(self.daemon.is_running().unwrap(), "the daemon ended: {}", self.daemon.log());
-        self.bystanders_go_on();
-        assert!(self.memif.is_running(), "bystanders gave up");
+        self.wait_bystanders();
+        assert!(self.memif.is_running(), "the bystanders ended");
         let report = self.memif.stop().unwrap();
         assert!(report.ok, "{report}");
         for direction in &report.directions {
             let pps = direction.sustained_pps();
-            assert!(pps > 0.8 * BYSTANDER_PPS, "the rate was not kept, {pps} packets/s: {report}");
+            assert!(pps > 0.8 * BYSTANDER_PPS, "the rate dropped to {pps} packets/s: {report}");
         }
         self.vhost.stop();
         for name in ["vleft", "vright"] {
@@ -165,34 +166,34 @@ impl Rig {
     }
 }
 
-/// Two good front-ends on a thread of their own that send to each other, each packet compared with what was sent.
+/// Two correct front-ends on their own thread that send to each other and verify each packet.
 struct Pair {
     stop: Arc<AtomicBool>,
-    carried: Arc<AtomicU64>,
+    exchanged: Arc<AtomicU64>,
     thread: JoinHandle<(NetDevice, NetDevice)>,
 }
 
 impl Pair {
     fn start(mut left: NetDevice, mut right: NetDevice) -> Pair {
-        let (stop, carried) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (seen, count) = (stop.clone(), carried.clone());
+        let (stop, exchanged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (seen, count) = (stop.clone(), exchanged.clone());
         let thread = std::thread::spawn(move || {
             while !seen.load(Ordering::Relaxed) {
                 let first = count.load(Ordering::Relaxed);
                 let frames: Vec<_> =
-                    (first..first + 8).map(|n| frame(n, 60 + n as usize * 7 % 1400)).collect();
+                    (first..first + 8).map(|number| frame(number, 60 + number as usize * 7 % 1400)).collect();
                 for frame in &frames {
                     assert!(left.send(0, &[0; 12], frame).unwrap());
                 }
-                let (mut got, start) = (0, Instant::now());
-                while got < frames.len() {
+                let (mut received, start) = (0, Instant::now());
+                while received < frames.len() {
                     match right.receive(0).unwrap() {
                         Some((_, packet)) => {
-                            assert!(packet == frames[got], "packet {got} after {first}");
-                            got += 1;
+                            assert!(packet == frames[received], "packet {received} after {first}");
+                            received += 1;
                         }
                         None => {
-                            assert!(start.elapsed() < LIMIT, "{got} of 8 packets came");
+                            assert!(start.elapsed() < LIMIT, "{received} of 8 packets arrived");
                             std::thread::sleep(Duration::from_micros(200));
                         }
                     }
@@ -202,11 +203,11 @@ impl Pair {
             }
             (left, right)
         });
-        Pair { stop, carried, thread }
+        Pair { stop, exchanged, thread }
     }
 
-    fn carried(&self) -> u64 {
-        self.carried.load(Ordering::Relaxed)
+    fn exchanged(&self) -> u64 {
+        self.exchanged.load(Ordering::Relaxed)
     }
 
     fn stop(self) {

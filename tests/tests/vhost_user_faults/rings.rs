@@ -1,4 +1,4 @@
-//! Rings that are full of lies: indices, heads, chains, tables, buffers.
+//! Invalid rings: indices, heads, chains, indirect tables, buffers.
 
 use e2e::until;
 use vhost_user::driver::{Buffer, DriverConfig};
@@ -13,7 +13,7 @@ const INDIRECT: u16 = 4;
 /// Packed: available in the first lap.
 const AVAILABLE: u16 = 1 << 7;
 
-/// A descriptor: address, length, flags, and what follows (split) or the buffer's name (packed).
+/// A descriptor: address, length, flags, and the next descriptor (split) or the buffer id (packed).
 #[derive(Clone, Copy)]
 struct Descriptor(u64, u32, u16, u16);
 
@@ -29,7 +29,7 @@ fn config(device: &mut NetDevice, ring: usize) -> DriverConfig {
     *device.queue(ring).unwrap().config()
 }
 
-/// Memory that nothing is in, nearly a page of it.
+/// Guest address of almost a page of unused memory.
 fn spare(device: &NetDevice) -> u64 {
     let spec = device.memory().specs().unwrap().pop().unwrap();
     spec.guest_address + spec.size - 4000
@@ -43,7 +43,7 @@ fn kick(device: &NetDevice, ring: usize) {
     rustix::io::write(device.kick(ring).unwrap(), &1u64.to_ne_bytes()).unwrap();
 }
 
-/// Writes descriptors over a split ring's table from its start, and makes a head available.
+/// Writes descriptors to a split ring's table from its start and makes a head available.
 fn offer(device: &mut NetDevice, descriptors: &[Descriptor], head: u16) {
     let DriverConfig { addresses, size, .. } = config(device, 1);
     for (slot, descriptor) in (0u64..).zip(descriptors) {
@@ -57,7 +57,7 @@ fn offer(device: &mut NetDevice, descriptors: &[Descriptor], head: u16) {
     kick(device, 1);
 }
 
-/// Writes descriptors into a packed ring from which one packet was sent, the first of them last.
+/// Writes descriptors to a packed ring that has carried one packet, the first descriptor last.
 fn offer_packed(device: &mut NetDevice, descriptors: &[Descriptor]) {
     let at = config(device, 1).addresses.descriptors;
     for (i, Descriptor(address, len, flags, id)) in
@@ -70,13 +70,13 @@ fn offer_packed(device: &mut NetDevice, descriptors: &[Descriptor]) {
 }
 
 #[test]
-fn wrong_indices_and_chains_in_split_rings() {
+fn wrong_indices_and_chains_in_split_rings_are_faults() {
     let mut rig = Rig::start();
     for by in [257u16, 40_000, 0xffff] {
         let reason = format!("ring 1: ring index jumped: {by} chains offered in a ring of 256");
-        rig.broken(BASIC, &reason, |device, _| {
+        rig.assert_broken(BASIC, &reason, |device, _| {
             let at = config(device, 1).addresses.driver + 2;
-            // One was sent, and taken.
+            // One packet was sent and received.
             write(device, at, &by.wrapping_add(1).to_le_bytes());
             kick(device, 1);
         });
@@ -105,7 +105,7 @@ fn wrong_indices_and_chains_in_split_rings() {
         ),
     ];
     for (reason, head, descriptors) in cases {
-        rig.broken(BASIC, reason, |device, _| {
+        rig.assert_broken(BASIC, reason, |device, _| {
             let descriptors = descriptors(spare(device));
             offer(device, &descriptors, head);
         });
@@ -114,9 +114,9 @@ fn wrong_indices_and_chains_in_split_rings() {
 }
 
 #[test]
-fn wrong_tables() {
+fn wrong_indirect_tables_are_faults() {
     let mut rig = Rig::start();
-    // The descriptor that names the table, and the table.
+    // The indirect descriptor and its table.
     type Case = (&'static str, fn(u64) -> Descriptor, fn(u64) -> Vec<Descriptor>);
     let long = "ring 1: chain has more than 66 descriptors or does not end";
     let cases: [Case; 7] = [
@@ -159,7 +159,7 @@ fn wrong_tables() {
     for packed in [false, true] {
         for (reason, named, table) in cases {
             let features = BASIC | INDIRECT_DESC | if packed { RING_PACKED } else { 0 };
-            rig.broken(features, reason, |device, _| {
+            rig.assert_broken(features, reason, |device, _| {
                 let at = spare(device);
                 for (slot, descriptor) in (0..).zip(table(at)) {
                     write(device, at + slot * 16, &descriptor.bytes(packed));
@@ -171,7 +171,7 @@ fn wrong_tables() {
             });
         }
     }
-    // Only split tables have an order of their own.
+    // Only split tables have a chain order.
     let cases: [Case; 2] = [
         (
             "ring 1: chain continues at descriptor 2 of a table of 2",
@@ -185,7 +185,7 @@ fn wrong_tables() {
         ),
     ];
     for (reason, named, table) in cases {
-        rig.broken(BASIC | INDIRECT_DESC, reason, |device, _| {
+        rig.assert_broken(BASIC | INDIRECT_DESC, reason, |device, _| {
             let at = spare(device);
             for (slot, descriptor) in (0..).zip(table(at)) {
                 write(device, at + slot * 16, &descriptor.bytes(false));
@@ -197,7 +197,7 @@ fn wrong_tables() {
 }
 
 #[test]
-fn wrong_chains_in_packed_rings() {
+fn wrong_chains_in_packed_rings_are_faults() {
     let mut rig = Rig::start();
     type Case = (&'static str, fn(u64) -> Vec<Descriptor>);
     let cases: [Case; 5] = [
@@ -217,15 +217,15 @@ fn wrong_chains_in_packed_rings() {
         ("ring 1: packet of 11 bytes, shorter than its header of 12", |at| vec![Descriptor(at, 11, 0, 0)]),
     ];
     for (reason, descriptors) in cases {
-        rig.broken(BASIC | RING_PACKED, reason, |device, _| {
+        rig.assert_broken(BASIC | RING_PACKED, reason, |device, _| {
             let descriptors = descriptors(spare(device));
             offer_packed(device, &descriptors);
         });
     }
-    // Nothing to read, by the driver's own hand.
+    // A chain without readable bytes, published by the driver itself.
     for packed in [0, RING_PACKED] {
         let reason = "ring 1: packet of 0 bytes, shorter than its header of 12";
-        rig.broken(BASIC | packed, reason, |device, _| {
+        rig.assert_broken(BASIC | packed, reason, |device, _| {
             let writable = Buffer { address: spare(device), len: 64 };
             let queue = device.queue(1).unwrap();
             queue.add(&[], &[writable], None).unwrap();
@@ -236,7 +236,7 @@ fn wrong_chains_in_packed_rings() {
     rig.finish();
 }
 
-/// Sends more packets than the culprit has posted buffers for: what was seen of them before is used up.
+/// Sends more packets than the attacker has posted buffers, so that the switch reads the ring again.
 fn feed(peer: &mut NetDevice) {
     for _ in 0..150 {
         until("room in the ring", LIMIT, || Ok(peer.send(0, &[0; 12], &frame(9, 60)).unwrap().then_some(())))
@@ -245,10 +245,10 @@ fn feed(peer: &mut NetDevice) {
 }
 
 #[test]
-fn receive_buffers_that_are_none() {
+fn invalid_receive_buffers_are_faults() {
     let mut rig = Rig::start();
     for packed in [false, true] {
-        // What all buffers become.
+        // Replacement of all buffers.
         type Case = (&'static str, u64, fn(u64) -> Descriptor);
         let cases: [Case; 3] = [
             ("ring 0: descriptor names 2048 bytes at guest address 0x7, outside the memory table", 0, |_| {
@@ -263,7 +263,7 @@ fn receive_buffers_that_are_none() {
         ];
         for (reason, features, buffer) in cases {
             let format = if packed { RING_PACKED } else { 0 };
-            rig.broken(BASIC | features | format, reason, |device, peer| {
+            rig.assert_broken(BASIC | features | format, reason, |device, peer| {
                 let at = config(device, 0).addresses.descriptors;
                 let Descriptor(address, len, flags, other) = buffer(spare(device));
                 for slot in 1..64 {
@@ -279,7 +279,7 @@ fn receive_buffers_that_are_none() {
     }
     for by in [400u16, 0x8000] {
         let reason = "ring 0: ring index jumped…";
-        rig.broken(BASIC, reason, |device, peer| {
+        rig.assert_broken(BASIC, reason, |device, peer| {
             let at = config(device, 0).addresses.driver + 2;
             write(device, at, &by.to_le_bytes());
             feed(peer);

@@ -16,7 +16,7 @@ use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig, check_name, check_vlan};
 use crate::{keys, suggest, vlan};
 
-/// Reads one bridge. `None` when it has no usable name; its mistakes are reported all the same.
+/// Reads one bridge. Returns `None` if it has no valid name; its other mistakes are reported nevertheless.
 pub(super) fn read(
     mut section: Section<'_>,
     names: &mut BTreeMap<String, usize>,
@@ -30,7 +30,8 @@ pub(super) fn read(
         if let Err(error) = check_name(name) {
             report.add(span, &section.context, error);
         } else if let Some(first) = names.insert((*name).to_owned(), line) {
-            let message = format!("there is a bridge of this name in line {first}; choose another name");
+            let message =
+                format!("the file already has a bridge of this name in line {first}; choose another name");
             report.add(span, &section.context, message);
             names.insert((*name).to_owned(), first);
         }
@@ -47,7 +48,7 @@ pub(super) fn read(
     for table in section.tables("station", "bridge.station", report) {
         if let Some(station) = station(&table, &port_names, report) {
             if stations.iter().any(|other| other.is(station.mac, station.vlan)) {
-                let message = format!("station {} is there twice in VLAN {}", station.mac, station.vlan);
+                let message = format!("duplicate station {} in VLAN {}", station.mac, station.vlan);
                 report.add(&table.span, &table.context, message);
             }
             let port = ports.iter().find(|port: &&PortConfig| port.settings.name == station.port);
@@ -78,7 +79,7 @@ fn station(
 ) -> Option<StationConfig> {
     section.only(&keys::names(keys::STATION), report);
     let mac = section.required("mac", "the station's address", report);
-    let port = section.required("port", "the port that it is behind", report);
+    let port = section.required("port", "the station's port", report);
     let vlan = section.integer("vlan", report);
     let ((mac, mac_at), (port, port_at)) = (mac?, port?);
     if !ports.contains_key(port) {
@@ -132,7 +133,7 @@ fn logic(section: &Section<'_>, depth: Depth, report: &mut Report<'_>) -> LogicC
             Some(text) => config.params.push((key.get_ref().to_string(), text)),
             None => {
                 let message = format!(
-                    "parameter `{}` is not a single value; expected a text, a number, true or false",
+                    "parameter `{}` is not a single value; expected a text, a number, `true` or `false`",
                     key.get_ref()
                 );
                 report.add(&value.span(), &section.context, message);

@@ -1,9 +1,8 @@
-//! Edits the text of a file until it reads as another configuration: comments, order and spelling stay where nothing
-//! changes.
+//! Edits the text of a file to match another configuration. Unchanged parts keep their comments, order and spelling.
 //!
-//! Both configurations become trees of tables ([`write::tree`]). Objects with the same identity (a bridge's name, a
-//! station's address and VLAN) are compared key by key, and only keys that differ are touched. Invariant: an edited
-//! text reads as the wanted configuration. A text that cannot be edited so is written anew.
+//! Both configurations are converted to trees of tables ([`write::tree`]). Objects with the same identity (a bridge's
+//! name, a station's address and VLAN) are compared key by key, and only keys that differ are edited. Invariant: an
+//! edited text parses as the desired configuration. A text that cannot be edited is regenerated.
 
 use std::path::Path;
 
@@ -18,20 +17,20 @@ use crate::diff;
 use crate::model::Config;
 use crate::options::former_name;
 
-/// A text that says what a configuration says.
+/// The text of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
     /// The text.
     pub text: String,
-    /// The reason why the text was written anew, without the comments of the original; `None` when it was edited.
+    /// The reason why the text was regenerated without the comments of the original; `None` if it was edited.
     pub rewritten: Option<String>,
 }
 
-/// Edits `text` until it reads as `wanted`.
+/// Edits `text` to match `wanted`.
 pub fn edit(text: &str, wanted: &Config) -> Edited {
     match try_edit(text, wanted) {
         Ok(text) => Edited { text, rewritten: None },
-        Err(why) => Edited { text: write::write(wanted, Secrets::Written), rewritten: Some(why) },
+        Err(reason) => Edited { text: write::write(wanted, Secrets::Written), rewritten: Some(reason) },
     }
 }
 
@@ -43,12 +42,12 @@ fn try_edit(text: &str, wanted: &Config) -> Result<String, String> {
         let line = first.and_then(|problem| problem.position).map_or(1, |position| position.line);
         format!("line {line} has a mistake: {}", first.map_or("", |problem| problem.message.as_str()))
     };
-    let there = read(text).map_err(mistake)?;
-    let mut document: DocumentMut = text.parse().map_err(|_| "it is not TOML".to_owned())?;
+    let current = read(text).map_err(mistake)?;
+    let mut document: DocumentMut = text.parse().map_err(|_| "it is not valid TOML".to_owned())?;
     let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
     let mut editor = Editor { trailing, ..Editor::default() };
     document.set_trailing("");
-    let (from, to) = (write::tree(&there, Secrets::Written), write::tree(wanted, Secrets::Written));
+    let (from, to) = (write::tree(&current, Secrets::Written), write::tree(wanted, Secrets::Written));
     editor.node(document.as_table_mut(), &from, &to, false);
     editor.place_comments(&mut document);
     let mut edited = document.to_string();
@@ -56,24 +55,24 @@ fn try_edit(text: &str, wanted: &Config) -> Result<String, String> {
         edited = edited.trim_start_matches('\n').to_owned();
     }
     if text.contains("\r\n") {
-        // toml_edit prints the line ends of Unix.
+        // toml_edit writes Unix line endings.
         edited = edited.replace('\n', "\r\n");
     }
-    let again = read(&edited).map_err(|_| "the edited text would not be valid".to_owned())?;
-    match diff::between(&again, wanted).is_empty() {
+    let reread = read(&edited).map_err(|_| "the edited text would be invalid".to_owned())?;
+    match diff::between(&reread, wanted).is_empty() {
         true => Ok(edited),
-        false => Err("the edited text would not say the same".to_owned()),
+        false => Err("the edited text would differ from the configuration".to_owned()),
     }
 }
 
-/// The text of a configuration, without a file to start from.
+/// Generates the text of a configuration without an existing file.
 pub(super) fn from_scratch(wanted: &Node) -> String {
     let mut document = DocumentMut::new();
     Editor::default().node(document.as_table_mut(), &Node::default(), wanted, false);
     document.to_string().trim_start_matches('\n').to_owned()
 }
 
-/// Comments that belong to no table any more, and the place where they stood.
+/// Comments of a removed table, and the position of that table.
 struct Loose {
     position: isize,
     text: String,
@@ -82,12 +81,12 @@ struct Loose {
 #[derive(Default)]
 struct Editor {
     loose: Vec<Loose>,
-    /// The comments behind the last table of the original text.
+    /// The comments after the last table of the original text.
     trailing: String,
 }
 
 impl Editor {
-    /// Makes `item`, which says `from`, say `to`. New tables in an inline table are inline too.
+    /// Changes `item` from `from` to `to`. New tables in an inline table are inline too.
     fn node(&mut self, item: &mut dyn TableLike, from: &Node, to: &Node, inline: bool) {
         keys(item, &from.keys, &to.keys);
         for (key, to) in &to.tables {
@@ -102,7 +101,7 @@ impl Editor {
                     item.insert(key, Item::Table(table(to)));
                 }
                 (Some(there), None) => match (from, there.as_table_like_mut()) {
-                    // An empty `[daemon]` says as little as none; `[sflow]` switches sFlow on.
+                    // An empty `[daemon]` has no effect and may stay; an empty `[sflow]` would enable sFlow.
                     (Some(from), Some(table)) if *key == "daemon" => keys(table, &from.keys, &Keys::new()),
                     (Some(_), _) => {
                         let removed = item.remove(key);
@@ -119,7 +118,7 @@ impl Editor {
         }
     }
 
-    /// Makes the list `key` of `item` say `to`.
+    /// Changes the list `key` of `item` from `from` to `to`.
     fn list(&mut self, item: &mut dyn TableLike, key: &str, from: &[Node], to: &[Node], inline: bool) {
         let mut kept: Vec<&Node> = Vec::new();
         let mut list = match item.get_mut(key) {
@@ -158,23 +157,23 @@ impl Editor {
         }
     }
 
-    /// Keeps the comments above a removed table that an empty line separates from it: they are about more than this
+    /// Keeps the comments above a removed table that an empty line separates from it: they concern more than this
     /// table.
     fn keep_comments(&mut self, removed: Option<&Table>) {
         let Some(removed) = removed else { return };
         let prefix = removed.decor().prefix().and_then(RawString::as_str).unwrap_or_default();
-        let about_more = prefix.rfind("\n\n").map_or("", |end| &prefix[..=end]);
+        let general = prefix.rfind("\n\n").map_or("", |end| &prefix[..=end]);
         if let Some(position) = removed.position()
-            && about_more.contains('#')
+            && general.contains('#')
         {
-            self.loose.push(Loose { position, text: about_more.to_owned() });
+            self.loose.push(Loose { position, text: general.to_owned() });
         }
     }
 
     /// Moves loose comments above the next table, or to the end. Comments at the end of the original text stay above
-    /// the tables that were added behind them.
+    /// tables that were added after them.
     fn place_comments(mut self, document: &mut DocumentMut) {
-        // The order in which tables are printed: new ones have no position and follow the table before them.
+        // The order in which tables are written: a new table has no position and follows the previous one.
         let (mut order, mut index, mut before) = (Vec::new(), 0, 0);
         visit(document.as_table(), &mut |table| {
             before = table.position().unwrap_or(before);
@@ -206,14 +205,14 @@ impl Editor {
     }
 }
 
-/// Tables in one of TOML's two notations.
+/// A list of tables in one of TOML's two notations.
 enum List<'a> {
     Tables(&'a mut ArrayOfTables),
     Values(&'a mut Array),
 }
 
 impl List<'_> {
-    /// A table, and whether it is inline.
+    /// Returns a table, and whether it is inline.
     fn get(&mut self, at: usize) -> Option<(&mut dyn TableLike, bool)> {
         match self {
             List::Tables(tables) => tables.get_mut(at).map(|table| (table as &mut dyn TableLike, false)),
@@ -224,7 +223,7 @@ impl List<'_> {
         }
     }
 
-    /// Removes a table; returns it if it has comments of its own.
+    /// Removes a table. Returns it if it can have comments of its own.
     fn remove(&mut self, at: usize) -> Option<Table> {
         match self {
             List::Tables(tables) => {
@@ -247,11 +246,11 @@ impl List<'_> {
     }
 }
 
-/// Makes the keys of `item`, which are `from`, those of `to`.
+/// Changes the keys of `item` from `from` to `to`.
 fn keys(item: &mut dyn TableLike, from: &Keys, to: &Keys) {
     for key in from.keys().filter(|key| !to.contains_key(*key)) {
         item.remove(key);
-        forget_former(item, key);
+        remove_former(item, key);
     }
     for (key, wanted) in in_order(to).filter(|(key, wanted)| from.get(*key) != Some(*wanted)) {
         let there = item.get_mut(key);
@@ -264,13 +263,13 @@ fn keys(item: &mut dyn TableLike, from: &Keys, to: &Keys) {
                 }
             }
             (wanted, Some(Item::Value(there))) => {
-                // The comment behind a value stays.
+                // Keep the comment after the value.
                 let decor = there.decor().clone();
                 *there = value(wanted);
                 *there.decor_mut() = decor;
             }
             (wanted, _) => {
-                forget_former(item, key);
+                remove_former(item, key);
                 item.insert(key, Item::Value(value(wanted)));
             }
         }
@@ -278,20 +277,20 @@ fn keys(item: &mut dyn TableLike, from: &Keys, to: &Keys) {
 }
 
 /// Removes a key under its former name.
-fn forget_former(item: &mut dyn TableLike, key: &str) {
+fn remove_former(item: &mut dyn TableLike, key: &str) {
     if let Some(old) = former_name(key) {
         item.remove(old);
     }
 }
 
-/// A table's name and type first, as people write it.
+/// Iterates over the keys, `name` and `type` first.
 fn in_order(keys: &Keys) -> impl Iterator<Item = (&String, &KeyValue)> {
     const FIRST: [&str; 2] = ["name", "type"];
     let first = FIRST.iter().filter_map(|key| keys.get_key_value(*key));
     first.chain(keys.iter().filter(|(key, _)| !FIRST.contains(&key.as_str())))
 }
 
-/// A new table, below an empty line.
+/// Creates a table after an empty line.
 fn table(node: &Node) -> Table {
     let mut table = Table::new();
     table.decor_mut().set_prefix("\n");
@@ -335,7 +334,7 @@ fn has_header(table: &Table) -> bool {
     !table.is_dotted() && !table.is_implicit()
 }
 
-/// Visits the tables below `table` that have a header, in the order in which toml_edit numbers them.
+/// Visits the tables in `table` that have a header, in the order of toml_edit's positions.
 fn visit<'t>(table: &'t Table, see: &mut impl FnMut(&'t Table)) {
     for (_, item) in table {
         match item {
@@ -356,7 +355,7 @@ fn visit<'t>(table: &'t Table, see: &mut impl FnMut(&'t Table)) {
     }
 }
 
-/// Like [`visit`].
+/// Like [`visit`], with mutable access.
 fn visit_mut(table: &mut Table, see: &mut impl FnMut(&mut Table)) {
     for (_, item) in table.iter_mut() {
         match item {

@@ -1,4 +1,4 @@
-//! `[[bridge.mirror]]`: copies of what passes.
+//! `[[bridge.mirror]]`: a bridge's mirrors.
 
 use fabric::Mirror;
 
@@ -8,11 +8,11 @@ use crate::mirror::{self, MirrorError};
 use crate::model::BridgeConfig;
 use crate::{direction, keys};
 
-/// Reads one mirror of a bridge whose ports were read.
+/// Reads one mirror of a bridge whose ports were already read.
 pub(super) fn read(section: &Section<'_>, bridge: &BridgeConfig, report: &mut Report<'_>) -> Option<Mirror> {
     section.only(&keys::names(keys::MIRROR), report);
     let name = section.required("name", "the mirror's name", report);
-    let to = section.required("to", "the port that gets the copies", report);
+    let to = section.required("to", "the port that receives the copies", report);
     let from = section.texts("from", "a list of ports", report);
     let direction = section.text("direction", "`in`, `out` or `both`", report);
     let vlan = section.integer("vlan", report);

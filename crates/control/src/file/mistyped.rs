@@ -11,10 +11,10 @@ pub(super) const NUMBER: &str = "a whole number";
 /// The expectation for booleans.
 pub(super) const BOOLEAN: &str = "`true` or `false`";
 
-/// Keys whose texts are often written as bare numbers.
+/// Keys with text values that are often written as numbers.
 const NUMERIC_TEXTS: &[&str] = &["group", "loop", "metrics", "owner", "secret", "workers"];
 
-/// The message for `value` at `key`.
+/// Returns the message for `value` at `key`.
 pub(super) fn message(key: &str, value: &DeValue<'_>, expected: &str) -> String {
     let found = format!("`{key}` is {}; expected {expected}", article(value.type_str()));
     match remedy(key, value, expected) {
@@ -23,7 +23,7 @@ pub(super) fn message(key: &str, value: &DeValue<'_>, expected: &str) -> String 
     }
 }
 
-/// The expectation for a port type's own option.
+/// Returns the expectation for a port type's own option.
 pub(super) fn expected(key: &str, shape: Shape) -> &'static str {
     match shape {
         Shape::Number => NUMBER,
@@ -34,7 +34,7 @@ pub(super) fn expected(key: &str, shape: Shape) -> &'static str {
     }
 }
 
-/// The value as it should be written.
+/// Returns the corrected value.
 fn remedy(key: &str, value: &DeValue<'_>, expected: &str) -> Option<String> {
     match value {
         DeValue::String(text) if expected == NUMBER => {
@@ -61,13 +61,13 @@ fn remedy(key: &str, value: &DeValue<'_>, expected: &str) -> Option<String> {
     }
 }
 
-/// A whole number.
+/// Returns the value of a whole number.
 pub(super) fn number(value: &DeValue<'_>) -> Option<i64> {
     let number = value.as_integer()?;
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// An access mode as text. Digits without `0o` are taken for octal ones too: nobody writes modes in decimal.
+/// Formats an access mode as text. Digits without `0o` are taken as octal too, because decimal modes are not in use.
 pub(super) fn octal(digits: &str, radix: u32) -> Option<String> {
     let digits = digits.trim_start_matches('0');
     let is_mode = matches!(radix, 8 | 10) && (1..=3).contains(&digits.len());
@@ -75,7 +75,7 @@ pub(super) fn octal(digits: &str, radix: u32) -> Option<String> {
         .then(|| format!("\"0{digits:0>3}\""))
 }
 
-/// A noun with its indefinite article.
+/// Prefixes a noun with its indefinite article.
 pub(super) fn article(kind: &str) -> String {
     let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
     format!("{} {kind}", if an { "an" } else { "a" })

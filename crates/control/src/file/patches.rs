@@ -1,5 +1,5 @@
-//! Patch ports whose peer the file does not have. They are noted, not refused: a peer can be added while the switch
-//! runs, and a running switch whose peer is gone can be saved and started again.
+//! Patch ports whose peer is not in the file. They cause notes, not mistakes: a peer can be added to the running
+//! switch, and the saved configuration of a switch without the peer must be valid.
 
 use std::ops::Range;
 
@@ -18,13 +18,13 @@ pub(super) struct Patch {
     pub(super) peer: Peer,
 }
 
-/// Looks for the peer of each patch port.
+/// Checks the peers of all patch ports.
 pub(super) fn check(config: &Config, patches: &[Patch], report: &mut Report<'_>) {
     for Patch { span, context, peer } in patches {
         let (Some(bridge), Some(port)) = (&context.bridge, &context.port) else { continue };
         let name = Peer { bridge: bridge.clone(), port: port.clone() };
         if *peer == name {
-            let message = format!("`peer`: {name} is this port itself; name the port at the other end");
+            let message = format!("`peer`: {name} is this port itself; specify the port at the other end");
             report.add(span, context, message);
         } else if let Some(obstacle) = obstacle(config, &name, peer) {
             report.note(span, context, format!("`peer`: {obstacle}"));
@@ -32,7 +32,7 @@ pub(super) fn check(config: &Config, patches: &[Patch], report: &mut Report<'_>)
     }
 }
 
-/// The obstacle to connecting the patch port `name` to `peer`.
+/// Returns the reason why the patch port `name` cannot connect to `peer`.
 fn obstacle(config: &Config, name: &Peer, peer: &Peer) -> Option<String> {
     let Some(bridge) = config.bridge(&peer.bridge) else {
         let bridges: Vec<&str> = config.bridges.iter().map(|bridge| bridge.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! `[[bridge.port]]`: what all ports have, and the options of the port's type.
+//! `[[bridge.port]]`: the settings of all port types, and the options of the port's type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ use crate::{keys, options, suggest, vlan};
 
 /// State shared by all ports of a file.
 pub(super) struct Shared<'a> {
-    /// Resources that only one port can have, with the line of the port that has them.
+    /// Resources that only one port can have, with the line of that port.
     pub(super) exclusive: BTreeMap<String, usize>,
-    /// Sockets that ports of this file listen on; each is checked once.
+    /// Sockets of ports in this file; each is checked once.
     pub(super) sockets: BTreeSet<PathBuf>,
     /// The patch ports.
     pub(super) patches: Vec<Patch>,
@@ -28,7 +28,7 @@ pub(super) struct Shared<'a> {
     pub(super) depth: Depth,
 }
 
-/// Reads one port. `None` after a mistake, which is reported.
+/// Reads one port. Returns `None` after a mistake, which is reported.
 pub(super) fn read(
     mut section: Section<'_>,
     names: &mut BTreeMap<String, usize>,
@@ -42,18 +42,17 @@ pub(super) fn read(
         if let Err(error) = check_name(name) {
             report.add(span, &section.context, error);
         } else if let Some(first) = names.get(*name) {
-            let message = format!(
-                "there is a port of this name in line {first} of the same bridge; choose another name"
-            );
+            let message =
+                format!("the bridge already has a port of this name in line {first}; choose another name");
             report.add(span, &section.context, message);
         } else {
             names.insert((*name).to_owned(), line);
         }
     }
     let mut settings = PortSettings::new(name.as_ref().map_or("", |(name, _)| name));
-    relative(&section, report);
-    let wrong = common(&section, &mut settings, report);
-    let spec = spec(&section, &settings.name, &wrong, shared, report)?;
+    note_relative_path(&section, report);
+    let invalid = common(&section, &mut settings, report);
+    let spec = spec(&section, &settings.name, &invalid, shared, report)?;
     if let Spec::Patch(options) = &spec {
         let (span, context) = (section.span_of("peer"), section.context.clone());
         shared.patches.push(Patch { span, context, peer: options.peer.clone() });
@@ -62,7 +61,7 @@ pub(super) fn read(
 }
 
 /// Notes a socket whose path is relative: the daemon and `config check` may have different working directories.
-fn relative(section: &Section<'_>, report: &mut Report<'_>) {
+fn note_relative_path(section: &Section<'_>, report: &mut Report<'_>) {
     let keys = ["path"].into_iter().chain(options::former_name("path"));
     for (key, value) in keys.filter_map(|key| Some((key, section.value(key)?))) {
         let text = value.get_ref().as_str().filter(|text| !text.is_empty() && !text.starts_with(['/', '@']));
@@ -75,10 +74,10 @@ fn relative(section: &Section<'_>, report: &mut Report<'_>) {
     }
 }
 
-/// Reads the settings that every port has. Returns the keys with a mistake: a port type may have a key of the same
-/// name, and the mistake is reported once.
+/// Reads the settings of all port types. Returns the keys with mistakes: the port type may have an option of the same
+/// name, and the mistake must be reported only once.
 fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Report<'_>) -> Vec<&'static str> {
-    let mut wrong = Vec::new();
+    let mut invalid = Vec::new();
     if let Some((text, span)) = section.text("admin", "`up` or `down`", report) {
         match parse_admin(text) {
             Ok(up) => settings.admin_up = up,
@@ -90,10 +89,10 @@ fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Repor
             Ok(mtu) => settings.mtu = mtu,
             Err(error) => {
                 report.add(&span, &section.context, error);
-                wrong.push("mtu");
+                invalid.push("mtu");
             }
         },
-        None if section.value("mtu").is_some() => wrong.push("mtu"),
+        None if section.value("mtu").is_some() => invalid.push("mtu"),
         None => {}
     }
     if let Some((text, span)) = section.text("vlan", "a text such as `access:10`", report) {
@@ -103,14 +102,14 @@ fn common(section: &Section<'_>, settings: &mut PortSettings, report: &mut Repor
         }
     }
     protection::read(section, settings, report);
-    wrong
+    invalid
 }
 
-/// The type and its own options.
+/// Reads the type and its own options.
 fn spec(
     section: &Section<'_>,
     name: &str,
-    wrong: &[&str],
+    invalid: &[&str],
     shared: &mut Shared<'_>,
     report: &mut Report<'_>,
 ) -> Option<Spec> {
@@ -128,12 +127,12 @@ fn spec(
     all.extend(own);
     section.only_with_former(&all, type_name, report);
 
-    let spec = typed(section, type_name, known, wrong, report)?;
-    let mut good = true;
+    let spec = type_options(section, type_name, known, invalid, report)?;
+    let mut valid = true;
     let mut refuse = |fault: Fault, report: &mut Report<'_>| {
         let span = fault.key.as_deref().map_or_else(|| section.span.clone(), |key| section.span_of(key));
         report.add(&span, &section.context, fault.message);
-        good = false;
+        valid = false;
     };
     if shared.depth > Depth::Form
         && let Err(fault) = check::options(&spec)
@@ -145,42 +144,43 @@ fn spec(
     {
         refuse(fault, report);
     }
-    if let Some((what, key)) = check::exclusive(&spec, name) {
+    if let Some((resource, key)) = check::exclusive(&spec, name) {
         let line = report.line(&section.span);
-        if let Some(first) = shared.exclusive.get(&what) {
-            let message = format!("the port in line {first} has {what}; two ports cannot share it");
+        if let Some(first) = shared.exclusive.get(&resource) {
+            let message =
+                format!("the port in line {first} already has {resource}; two ports cannot share it");
             refuse(Fault { key: Some(key.into()), message }, report);
         } else {
-            shared.exclusive.insert(what, line);
+            shared.exclusive.insert(resource, line);
         }
     }
-    good.then_some(spec)
+    valid.then_some(spec)
 }
 
-/// Reads the type's options, those already found `wrong` excepted. A value that does not fit is reported and left out,
-/// so that the next one is found too.
-fn typed(
+/// Reads the type's options, except the `invalid` ones. An invalid value is reported and left out, so that the next
+/// mistake is found too.
+fn type_options(
     section: &Section<'_>,
     type_name: &str,
     known: &[&str],
-    wrong: &[&str],
+    invalid: &[&str],
     report: &mut Report<'_>,
 ) -> Option<Spec> {
     let mut own = DeTable::new();
     for (key, value) in section.table {
         let name = key.get_ref().as_ref();
         let name = options::renamed(type_name, name).map_or(name, |(_, new)| new);
-        if !known.contains(&name) || wrong.contains(&name) {
+        if !known.contains(&name) || invalid.contains(&name) {
             continue;
         }
         let key = Spanned::new(key.span(), name.to_owned().into());
         if own.insert(key, value.clone()).is_some() {
-            let message = format!("`{name}` is there twice, once by its former name; remove one of them");
+            let message = format!("`{name}` is set twice, once by its former name; remove one of them");
             report.add(&value.span(), &section.context, message);
             return None;
         }
     }
-    let mut left_out = !wrong.is_empty();
+    let mut left_out = !invalid.is_empty();
     loop {
         let value = Spanned::new(section.span.clone(), DeValue::Table(own.clone()));
         let error = match options::from_toml(type_name, ValueDeserializer::from(value)) {
@@ -208,7 +208,7 @@ fn typed(
                 own.remove(key.as_str());
                 left_out = true;
             }
-            // A key that is missing because it was just left out is not a mistake of its own.
+            // A key that is missing because it was left out is not a mistake.
             None if left_out => return None,
             None => {
                 report.add(&section.span, &section.context, error.message);

@@ -1,4 +1,4 @@
-//! A port's protections: values are texts, or the matching TOML types.
+//! Protections of a port. Values are texts or the corresponding TOML types.
 
 use fabric::PortSettings;
 use toml::de::DeValue;
@@ -28,7 +28,7 @@ pub(super) fn read(section: &Section<'_>, settings: &mut PortSettings, report: &
     }
 }
 
-/// A value as the command line takes it.
+/// Formats a value as on the command line.
 fn text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

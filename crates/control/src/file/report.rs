@@ -1,4 +1,4 @@
-//! Mistakes in a file, gathered with their positions.
+//! Collects mistakes in a file with their positions.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -35,7 +35,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// The problem as a line that begins with the file and the position, as compilers print them.
+    /// Formats the problem as a line that begins with the file and the position, like the messages of compilers.
     pub fn line(&self, file: &Path) -> String {
         let mut line = file.display().to_string();
         // Writing to a String cannot fail.
@@ -76,15 +76,15 @@ impl fmt::Display for FileError {
     }
 }
 
-/// A byte's offset, and the message about it.
+/// An offset in bytes, the context and the message.
 type Found = (usize, Context, String);
 
-/// Gathers mistakes in a text, and notes on it.
+/// Collects mistakes in a text, and notes on it.
 pub(super) struct Report<'t> {
     text: &'t str,
     mistakes: Vec<Found>,
     notes: Vec<Found>,
-    /// Former names in use: the first place and the number of places.
+    /// Former names in use, each with its first place and the number of places.
     former: BTreeMap<(&'static str, &'static str), (usize, Context, usize)>,
 }
 
@@ -97,12 +97,12 @@ impl<'t> Report<'t> {
         self.mistakes.push((span.start, context.clone(), message.to_string()));
     }
 
-    /// Adds a note: the file is taken as it is.
+    /// Adds a note. A file with notes is accepted.
     pub(super) fn note(&mut self, span: &Range<usize>, context: &Context, message: impl fmt::Display) {
         self.notes.push((span.start, context.clone(), message.to_string()));
     }
 
-    /// Notes that a key has its former name. All places share one note.
+    /// Adds a note that a key has its former name. All places share one note.
     pub(super) fn former(
         &mut self,
         span: &Range<usize>,
@@ -117,7 +117,7 @@ impl<'t> Report<'t> {
         position(self.text, span.start).0
     }
 
-    /// The mistakes and the notes, both in the order of the text.
+    /// Returns the mistakes and the notes, both in the order of the text.
     pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<Problem>) {
         for ((old, new), (at, context, times)) in self.former {
             let others = match times {
@@ -140,7 +140,7 @@ fn in_order(text: &str, mut found: Vec<Found>) -> Vec<Problem> {
     found.into_iter().map(problem).collect()
 }
 
-/// Line and column, both from 1, of a byte.
+/// Returns line and column, both from 1, of a byte.
 fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);

@@ -1,4 +1,4 @@
-//! A table of the file, read key by key. A value of the wrong type is reported and read as absent.
+//! Typed access to the keys of a table. A value of the wrong type is reported and treated as absent.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::mistyped::{self, article};
 use super::report::{Context, Report};
 use crate::options::{former_name, renamed, unknown_key};
 
-/// A value and where it is.
+/// A value and its place.
 pub(super) type At<T> = (T, Range<usize>);
 
 pub(super) struct Section<'t> {
@@ -24,7 +24,7 @@ impl<'t> Section<'t> {
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
 
-    /// The place of a key's value, also under its former name; that of the table if the key is absent.
+    /// Returns the place of a key's value, also under its former name; the place of the table if the key is absent.
     pub(super) fn span_of(&self, key: &str) -> Range<usize> {
         let former = || former_name(key).and_then(|old| self.value(old));
         self.value(key).or_else(former).map_or_else(|| self.span.clone(), Spanned::span)
@@ -81,7 +81,7 @@ impl<'t> Section<'t> {
         self.typed(key, mistyped::NUMBER, report, mistyped::number)
     }
 
-    /// A list of texts, each with where it is.
+    /// Reads a list of texts, each with its place.
     pub(super) fn each_text(
         &self,
         key: &str,
@@ -115,18 +115,18 @@ impl<'t> Section<'t> {
         self.typed(key, expected, report, |value| value.as_table())
     }
 
-    /// A list of texts; empty if the key is absent.
+    /// Reads a list of texts; empty if the key is absent.
     pub(super) fn texts(&self, key: &str, expected: &str, report: &mut Report<'_>) -> Option<Vec<String>> {
         if self.value(key).is_none() {
             return Some(Vec::new());
         }
         let items = self.typed(key, expected, report, |value| value.as_array())?.0.len();
         let (texts, _) = self.each_text(key, expected, report)?;
-        // An item of another type is reported: the list as a whole is unusable.
+        // An item of another type was reported and makes the whole list unusable.
         (texts.len() == items).then(|| texts.into_iter().map(|(text, _)| text.to_owned()).collect())
     }
 
-    /// The tables of `[[key]]`.
+    /// Returns the tables of `[[key]]`.
     pub(super) fn tables(&self, key: &str, header: &str, report: &mut Report<'_>) -> Vec<Section<'t>> {
         let expected = format!("tables that begin with `[[{header}]]`");
         let Some((items, _)) = self.typed(key, &expected, report, |value| value.as_array()) else {

@@ -8,15 +8,15 @@ use crate::sflow::{Collector, SflowConfig, SflowError};
 
 const COLLECTORS: &str = "a list of addresses such as [\"192.0.2.9\", \"[2001:db8::9]:6343\"]";
 
-/// Reads it, if it is there.
+/// Reads the section, if it is present.
 pub(super) fn read(root: &Section<'_>, report: &mut Report<'_>) -> Option<SflowConfig> {
     let (table, span) = root.table("sflow", "a table that begins with `[sflow]`", report)?;
     let section = Section { table, span, context: Context::default() };
     section.only(&keys::names(keys::SFLOW), report);
     let collectors = collectors(&section, report);
-    // What is wrong with the others is told all the same.
-    let usual = "192.0.2.0".parse().map(|collector| vec![collector]).unwrap_or_default();
-    let mut config = SflowConfig::new(collectors.clone().unwrap_or(usual)).ok()?;
+    // If the collectors are invalid, mistakes in the other keys are reported nevertheless.
+    let placeholder = "192.0.2.0".parse().map(|collector| vec![collector]).unwrap_or_default();
+    let mut config = SflowConfig::new(collectors.clone().unwrap_or(placeholder)).ok()?;
     if let Some((text, span)) = section.text("agent", "an IP address or `auto`", report) {
         match parse_agent(text) {
             Ok(agent) => config.agent = agent,
@@ -46,20 +46,20 @@ fn collectors(section: &Section<'_>, report: &mut Report<'_>) -> Option<Vec<Coll
     }
     let (texts, span) = section.each_text("collectors", COLLECTORS, report)?;
     let mut collectors = Vec::new();
-    let mut wrong = false;
+    let mut invalid = false;
     for (text, span) in texts {
         match text.parse() {
             Ok(collector) => collectors.push(collector),
             Err(error) => {
-                wrong = true;
+                invalid = true;
                 report.add(&span, &section.context, format!("`collectors`: {error}"));
             }
         }
     }
     match check_collectors(&collectors) {
         Ok(()) => Some(collectors),
-        // Of those that are left nothing need be said.
-        Err(_) if wrong => None,
+        // The list is short only because of items that were reported.
+        Err(_) if invalid => None,
         Err(error) => {
             report.add(&span, &section.context, format!("`collectors`: {error}"));
             None

@@ -7,7 +7,7 @@ use ports::Spec;
 
 use super::*;
 
-/// The mistakes in `text`, one a line.
+/// Returns the mistakes in `text`, one per line.
 fn mistakes(text: &str, depth: Depth) -> Vec<String> {
     match parse(text, Path::new("f.toml"), depth) {
         Ok(config) => panic!("accepted as {config:?}"),
@@ -15,14 +15,14 @@ fn mistakes(text: &str, depth: Depth) -> Vec<String> {
     }
 }
 
-/// The only mistake in `text`.
+/// Returns the only mistake in `text`.
 fn mistake(text: &str) -> String {
     let mut all = mistakes(text, Depth::Text);
     assert_eq!(all.len(), 1, "{all:#?}");
     all.remove(0)
 }
 
-/// The only mistake in a port with these lines after `name = "vm1"` (line 4).
+/// Returns the only mistake in a port with these lines after `name = "vm1"` (line 4).
 fn port_mistake(lines: &str) -> String {
     mistake(&format!("[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"vm1\"\n{lines}"))
 }
@@ -30,7 +30,7 @@ fn port_mistake(lines: &str) -> String {
 const VM1: &str = "bridge \"br0\", port \"vm1\":";
 
 #[test]
-fn a_whole_configuration() {
+fn whole_configuration() {
     let text = r#"
         [daemon]
         workers = "0"
@@ -92,12 +92,15 @@ fn stations() {
     let group = line("mac = \"01:00:00:00:00:01\"\nport = \"vm1\"\n");
     assert!(group.starts_with(&format!("{at}01:00:00:00:00:01 is a group address")), "{group}");
     let vlan = line("mac = \"02:00:00:00:00:01\"\nport = \"vm1\"\nvlan = 4095\n");
-    assert!(vlan.contains("f.toml:9:8: bridge \"br0\": 4095 is not a VLAN"), "{vlan}");
+    assert!(vlan.contains("f.toml:9:8: bridge \"br0\": 4095 is not a VLAN id"), "{vlan}");
     let nowhere = line("mac = \"02:00:00:00:00:01\"\nport = \"vm2\"\n");
     assert!(nowhere.contains("8:8: bridge \"br0\": the bridge has no port `vm2`"), "{nowhere}");
     let twice = "mac = \"02:00:00:00:00:01\"\nport = \"vm1\"\n";
     let twice = line(&format!("{twice}[[bridge.station]]\n{twice}"));
-    assert!(twice.contains("f.toml:9:") && twice.contains("is there twice"), "{twice}");
+    assert!(
+        twice.contains("f.toml:9:") && twice.contains("duplicate station 02:00:00:00:00:01 in VLAN 0"),
+        "{twice}"
+    );
     assert!(line("port = \"vm1\"\n").contains("key `mac` is missing"));
 }
 
@@ -118,7 +121,9 @@ fn mirrors() {
         line("to = \"vm1\"\n"),
         "f.toml:6:1: bridge \"br0\": key `name` is missing; expected the mirror's name"
     );
-    assert!(line("name = \"m\"\n").contains("key `to` is missing; expected the port that gets the copies"));
+    assert!(
+        line("name = \"m\"\n").contains("key `to` is missing; expected the port that receives the copies")
+    );
     assert_eq!(
         line("name = \"m\"\nto = \"vm2\"\n"),
         "f.toml:8:6: bridge \"br0\": the bridge has no port `vm2`; expected `vm1`"
@@ -126,7 +131,7 @@ fn mirrors() {
     let ours = "name = \"m\"\nto = \"vm1\"\n";
     assert!(
         line(&format!("{ours}from = [\"vm1\"]\n"))
-            .starts_with("f.toml:9:8: bridge \"br0\": `vm1` gets the copies")
+            .starts_with("f.toml:9:8: bridge \"br0\": `vm1` receives the copies")
     );
     assert!(
         line(&format!("{ours}from = \"vm1\"\n")).contains("`from` is a string; expected a list of ports")
@@ -136,11 +141,12 @@ fn mirrors() {
             .starts_with("f.toml:9:13: bridge \"br0\": `up` is not a direction")
     );
     assert!(
-        line(&format!("{ours}vlan = 4095\n")).starts_with("f.toml:9:8: bridge \"br0\": 4095 is not a VLAN")
+        line(&format!("{ours}vlan = 4095\n"))
+            .starts_with("f.toml:9:8: bridge \"br0\": 4095 is not a VLAN id")
     );
     assert!(
         line(&format!("{ours}[[bridge.mirror]]\n{ours}"))
-            .starts_with("f.toml:10:8: bridge \"br0\": mirror `m` already exists")
+            .starts_with("f.toml:10:8: bridge \"br0\": the bridge already has a mirror `m`")
     );
     assert!(line("name = \"m m\"\nto = \"vm1\"\n").contains("`m m` is not a name"));
     let wrong = mirror("name = \"m\"\nfrom = [\"vm2\"]\nto = \"vm3\"\ndirection = \"inn\"\nvlan = 5000\n");
@@ -158,7 +164,7 @@ fn mirrors() {
 }
 
 #[test]
-fn an_empty_file_is_a_daemon_with_nothing() {
+fn empty_file() {
     let config = parse("", Path::new("f.toml"), Depth::Text).unwrap();
     assert_eq!(config, Config::default());
     assert_eq!(config.daemon.socket(), Path::new("/run/mswitch/mswitch.sock"));
@@ -171,25 +177,25 @@ fn syntax_errors_have_positions() {
 }
 
 #[test]
-fn usual_slips_in_toml_are_answered_with_the_line_to_write() {
+fn common_mistakes_in_toml_are_answered_with_the_corrected_line() {
     for (line, expected) in [
         (
             "mode = 0660 # for the group",
-            "8: `0660`: a number in TOML does not begin with 0; an octal mode is a text: write `mode = \"0660\"`",
+            "8: `0660`: numbers in TOML cannot begin with 0; write an octal mode as text: `mode = \"0660\"`",
         ),
-        ("mtu = 01500", "7: `01500`: a number in TOML does not begin with 0: write `mtu = 1500`"),
-        ("vlan = access:10", "8: `access:10`: a text stands in quotes: write `vlan = \"access:10\"`"),
-        ("type = tap", "8: `tap`: a text stands in quotes: write `type = \"tap\"`"),
-        ("path = /tmp/a.sock", "8: `/tmp/a.sock`: a text stands in quotes: write `path = \"/tmp/a.sock\"`"),
-        ("workers = 0,2-3", "12: `0,2-3`: a text stands in quotes: write `workers = \"0,2-3\"`"),
+        ("mtu = 01500", "7: `01500`: numbers in TOML cannot begin with 0: write `mtu = 1500`"),
+        ("vlan = access:10", "8: `access:10`: texts need quotes: write `vlan = \"access:10\"`"),
+        ("type = tap", "8: `tap`: texts need quotes: write `type = \"tap\"`"),
+        ("path = /tmp/a.sock", "8: `/tmp/a.sock`: texts need quotes: write `path = \"/tmp/a.sock\"`"),
+        ("workers = 0,2-3", "12: `0,2-3`: texts need quotes: write `workers = \"0,2-3\"`"),
         (
             "mac = 02:00:00:00:00:01",
-            "7: `02:00:00:00:00:01`: a text stands in quotes: write `mac = \"02:00:00:00:00:01\"`",
+            "7: `02:00:00:00:00:01`: texts need quotes: write `mac = \"02:00:00:00:00:01\"`",
         ),
-        ("sticky = True", "10: `True`: TOML spells `true` and `false` in lower case: write `sticky = true`"),
+        ("sticky = True", "10: `True`: booleans in TOML are lower case: write `sticky = true`"),
         ("mtu = # later", "7: `mtu` has no value"),
-        ("x = 1\nx = 2", "1: `x` is there twice; remove one of them"),
-        ("params = { ageing = 60", "23: not TOML: unclosed inline table, expected `}`"),
+        ("x = 1\nx = 2", "1: `x` is set twice; remove one of them"),
+        ("params = { ageing = 60", "23: invalid TOML: unclosed inline table, expected `}`"),
     ] {
         let found = mistake(&format!("{line}\n"));
         let number = 1 + line.matches('\n').count();
@@ -198,7 +204,7 @@ fn usual_slips_in_toml_are_answered_with_the_line_to_write() {
 }
 
 #[test]
-fn values_of_the_wrong_type_are_reported_once_with_the_line_to_write() {
+fn values_of_the_wrong_type_are_reported_once_with_the_corrected_line() {
     let port = |kind: &str, line: &str| {
         let path = if kind == "tap" { "" } else { "path = \"/tmp/a\"\n" };
         let found = port_mistake(&format!("{line}\ntype = \"{kind}\"\n{path}"));
@@ -207,7 +213,11 @@ fn values_of_the_wrong_type_are_reported_once_with_the_line_to_write() {
     for (kind, line, expected) in [
         ("tap", "mtu = \"1500\"", "`mtu` is a string; expected a whole number: write `mtu = 1500`"),
         ("tap", "mtu = 1.5", "`mtu` is a float; expected a whole number"),
-        ("tap", "mtu = 70000", "invalid MTU 70000: expected 68 to 65521, or 0 for what the port type allows"),
+        (
+            "tap",
+            "mtu = 70000",
+            "invalid MTU 70000: expected 68 to 65521, or 0 for the maximum of the port type",
+        ),
         (
             "tap",
             "vlan = 10",
@@ -276,7 +286,7 @@ fn a_former_name_is_noted_once() {
     assert_eq!(notes(&port("p", "socket")), [note]);
     let three = ["p", "q", "r"].map(|name| port(name, "socket")).concat();
     assert_eq!(notes(&three), [format!("{note} (and in 2 more places)")]);
-    // Its mistakes are at its place.
+    // A mistake in its value is reported at its place.
     assert_eq!(
         port_mistake("type = \"memif\"\nsocket = \"/no/dir/a\"\n"),
         format!(
@@ -285,7 +295,7 @@ fn a_former_name_is_noted_once() {
     );
     assert_eq!(
         port_mistake("type = \"memif\"\nsocket = \"/tmp/a\"\npath = \"/tmp/b\"\n"),
-        format!("f.toml:6:10: {VM1} `path` is there twice, once by its former name; remove one of them")
+        format!("f.toml:6:10: {VM1} `path` is set twice, once by its former name; remove one of them")
     );
 }
 
@@ -346,12 +356,12 @@ fn patch_ports_without_a_peer_are_noted() {
     );
     assert_eq!(
         port_mistake("type = \"patch\"\npeer = \"br0/vm1\"\n"),
-        format!("f.toml:6:8: {VM1} `peer`: br0/vm1 is this port itself; name the port at the other end")
+        format!("f.toml:6:8: {VM1} `peer`: br0/vm1 is this port itself; specify the port at the other end")
     );
 }
 
 #[test]
-fn the_form_alone_asks_nothing_of_the_machine() {
+fn the_form_does_not_depend_on_the_machine() {
     let text = "[daemon]\nworkers = \"0,9999\"\nowner = \"nobody-here\"\n[[bridge]]\nname = \"b\"\n\
                 logic = \"wasm:/no/such/module\"\n[[bridge.port]]\nname = \"p\"\ntype = \"memif\"\n\
                 path = \"/no/dir/a\"\n";
@@ -383,7 +393,7 @@ fn unknown_keys() {
 }
 
 #[test]
-fn wrong_kinds() {
+fn wrong_types_of_values() {
     assert_eq!(
         mistake("[daemon]\npoll = 1\n"),
         "f.toml:2:8: `poll` is an integer; expected `true` or `false`: write `poll = true`"
@@ -410,20 +420,20 @@ fn names() {
     );
     assert_eq!(
         mistake("[[bridge]]\nname = \"b\"\n[[bridge]]\nname = \"b\"\n"),
-        "f.toml:4:8: bridge \"b\": there is a bridge of this name in line 2; choose another name"
+        "f.toml:4:8: bridge \"b\": the file already has a bridge of this name in line 2; choose another name"
     );
     assert_eq!(
         port_mistake(
             "type = \"tap\"\n[[bridge.port]]\nname = \"vm1\"\ntype = \"tap\"\ninterface = \"other\"\n"
         ),
         format!(
-            "f.toml:7:8: {VM1} there is a port of this name in line 4 of the same bridge; choose another name"
+            "f.toml:7:8: {VM1} the bridge already has a port of this name in line 4; choose another name"
         )
     );
 }
 
 #[test]
-fn types() {
+fn port_types() {
     assert_eq!(
         port_mistake(""),
         format!(
@@ -439,7 +449,7 @@ fn types() {
 }
 
 #[test]
-fn values_of_every_port() {
+fn values_common_to_all_ports() {
     let port = |line: &str| port_mistake(&format!("type = \"tap\"\n{line}\n"));
     assert_eq!(
         port("admin = \"on\""),
@@ -448,7 +458,7 @@ fn values_of_every_port() {
     assert_eq!(
         port("vlan = \"access:5000\""),
         format!(
-            "f.toml:6:8: {VM1} `5000` is not a VLAN, a number from 1 to 4094; \
+            "f.toml:6:8: {VM1} `5000` is not a VLAN id from 1 to 4094; \
              expected `transparent`, `access:10`, `trunk:10,20-29` or `trunk:all,native:1`"
         )
     );
@@ -492,7 +502,7 @@ fn protections_of_a_port() {
     );
     let found = port("sticky = true");
     assert!(
-        found.starts_with(&format!("f.toml:6:10: {VM1} `sticky`: without a limit one client")),
+        found.starts_with(&format!("f.toml:6:10: {VM1} `sticky`: without a limit, one client")),
         "{found}"
     );
     let found = port("max-stations = -1");
@@ -512,7 +522,7 @@ fn protections_of_a_port() {
 }
 
 #[test]
-fn values_of_the_type() {
+fn values_of_the_port_type() {
     let starts = |lines: &str, expected: &str| {
         let found = port_mistake(lines);
         let expected = expected.replacen(' ', &format!(" {VM1} "), 1);
@@ -543,14 +553,14 @@ fn values_of_the_type() {
 }
 
 #[test]
-fn what_two_ports_cannot_share() {
+fn resources_that_two_ports_cannot_share() {
     let memif = |name: &str, rest: &str| {
         format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"memif\"\npath = \"/tmp/a.sock\"\n{rest}\n")
     };
     let text = format!("[[bridge]]\nname = \"br0\"\n{}{}", memif("a", "id = 1"), memif("b", "id = 1"));
     assert_eq!(
         mistake(&text),
-        "f.toml:11:8: bridge \"br0\", port \"b\": the port in line 3 has interface 1 of memif socket /tmp/a.sock; \
+        "f.toml:11:8: bridge \"br0\", port \"b\": the port in line 3 already has interface 1 of memif socket /tmp/a.sock; \
          two ports cannot share it"
     );
     let text = format!("[[bridge]]\nname = \"br0\"\n{}{}", memif("a", "id = 1"), memif("b", "id = 2"));
@@ -604,7 +614,7 @@ fn logics() {
 #[test]
 fn cpus() {
     let found = mistake("[daemon]\nworkers = \"0,9999\"\n");
-    assert!(found.starts_with("f.toml:2:11: `workers`: CPU 9999 is not online; online are 0"), "{found}");
+    assert!(found.starts_with("f.toml:2:11: `workers`: CPU 9999 is not online; online CPUs: 0"), "{found}");
     let found = mistake("[daemon]\nworkers = \"zero\"\n");
     assert!(found.starts_with("f.toml:2:11: `workers`: `zero` is not a CPU list; expected"), "{found}");
 }
@@ -645,13 +655,13 @@ fn sockets_in_use() {
         found[1].contains("12:8: bridge \"b\", port \"q\": path: ") && found[1].contains("is not a socket")
     );
 
-    // The daemon that the file is for has the socket because of it.
+    // A socket in use by the daemon of the file is not a mistake.
     let _daemon = UnixListener::bind(&control).unwrap();
     assert_eq!(mistakes(&text, Depth::Machine).len(), 1);
 }
 
 #[test]
-fn recordings_have_one_port_each() {
+fn a_recording_has_one_port() {
     let port =
         |name: &str, keys: &str| format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"pcap\"\n{keys}\n");
     let text = |first: &str, second: &str| {
@@ -662,7 +672,7 @@ fn recordings_have_one_port_each() {
     let found = mistake(&text("write = \"/tmp/out\"", "write = \"/tmp/out\""));
     assert_eq!(
         found,
-        "f.toml:10:9: bridge \"b\", port \"q\": the port in line 3 has the recording /tmp/out; two ports cannot share it"
+        "f.toml:10:9: bridge \"b\", port \"q\": the port in line 3 already has the recording /tmp/out; two ports cannot share it"
     );
     let found = mistake(&text(read, "write = \"/tmp/out\"\nsnaplen = 3"));
     assert_eq!(
@@ -677,13 +687,13 @@ fn recordings_have_one_port_each() {
 }
 
 #[test]
-fn a_file_that_is_not_there() {
+fn missing_file() {
     let error = read_for(Path::new("/no/such/file.toml"), None).unwrap_err().to_string();
     assert_eq!(error, "/no/such/file.toml: cannot read the file: No such file or directory (os error 2)");
 }
 
 #[test]
-fn a_control_socket_that_cannot_be() {
+fn unusable_control_socket() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -695,12 +705,12 @@ fn a_control_socket_that_cannot_be() {
     let text = "[daemon]\nsocket = \"/no/dir/s\"\n";
     let found = mistakes(text, Depth::Machine);
     assert!(found[0].starts_with("f.toml:2:10: `socket`: the directory /no/dir does not exist"), "{found:?}");
-    // Not where the command line says otherwise.
+    // A socket that the command line overrides is not checked.
     parse_for(text, Path::new("f.toml"), Depth::Machine, Some(&dir.path().join("s"))).unwrap();
 }
 
 #[test]
-fn an_address_for_metrics() {
+fn address_for_metrics() {
     let config = parse("[daemon]\nmetrics = \"9090\"\n", Path::new("f.toml"), Depth::Text).unwrap();
     assert_eq!(config.daemon.metrics.map(|address| address.to_string()).as_deref(), Some("127.0.0.1:9090"));
     assert_eq!(
@@ -716,7 +726,7 @@ fn an_address_for_metrics() {
 }
 
 #[test]
-fn who_may_use_the_control_socket() {
+fn access_to_the_control_socket() {
     let text = "[daemon]\nowner = \"root\"\ngroup = \"0\"\nmode = \"0600\"\n";
     let config = parse(text, Path::new("f.toml"), Depth::Text).unwrap();
     assert_eq!(config.daemon.access(), ports::Access::read(Some("0"), Some("root"), Some("600")));
@@ -737,11 +747,17 @@ fn sflow() {
     assert_eq!((sflow.sampling, sflow.polling, sflow.header, sflow.agent), (1000, 20, 128, None));
     let of = |lines: &str| mistake(&format!("[sflow]\ncollectors = [\"192.0.2.9\"]\n{lines}"));
     for (lines, expected) in [
-        ("agent = \"eth0\"", "3:9: `agent`: `eth0` is not an agent; expected the IP address"),
+        ("agent = \"eth0\"", "3:9: `agent`: `eth0` is not an agent address; expected the IP address"),
         ("agent = 1", "3:9: `agent` is an integer; expected an IP address or `auto`"),
-        ("sampling = 0", "3:12: `sampling`: 1 packet in 0 cannot be sampled; expected 1 in 1 to 1000000000"),
-        ("polling = -1", "3:11: `polling`: counters cannot be sent every -1 s; expected 1 to 86400, or 0"),
-        ("header = 513", "3:10: `header`: a sample cannot hold 513 bytes of a packet; expected 14 to 512"),
+        (
+            "sampling = 0",
+            "3:12: `sampling`: a sampling rate of 1 in 0 is out of range; expected 1 to 1000000000",
+        ),
+        (
+            "polling = -1",
+            "3:11: `polling`: a polling interval of -1 s is out of range; expected 1 to 86400, or 0",
+        ),
+        ("header = 513", "3:10: `header`: a header of 513 bytes is out of range; expected 14 to 512"),
         ("rate = 5", "3:1: unknown key `rate`; expected `collectors`, `agent`,"),
     ] {
         assert!(of(lines).contains(expected), "{lines}: {}", of(lines));
@@ -753,10 +769,10 @@ fn sflow() {
             "2:14: `collectors` is a string; expected a list of addresses such as [\"192.0.2.9\",",
         ),
         ("[\"192.0.2.9\", 7]", "2:28: `collectors` holds an integer; expected a list of addresses"),
-        ("[\"a.example\"]", "2:15: `collectors`: `a.example` is not a collector; expected an address"),
+        ("[\"a.example\"]", "2:15: `collectors`: `a.example` is not a collector; expected an IP address"),
         (
             "[\"192.0.2.9\", \"192.0.2.9:6343\"]",
-            "2:14: `collectors`: collector 192.0.2.9:6343 is named twice",
+            "2:14: `collectors`: collector 192.0.2.9:6343 is listed twice",
         ),
     ] {
         let found = mistake(&format!("[sflow]\ncollectors = {value}\n"));

@@ -1,6 +1,6 @@
-//! Configurations as TOML, without values that equal the default.
+//! Formats configurations as TOML, without defaults.
 //!
-//! Invariant: a written configuration, secrets included, reads back as the same configuration.
+//! Invariant: a formatted configuration, including secrets, parses back as the same configuration.
 
 use toml::{Table, Value};
 
@@ -13,7 +13,7 @@ use crate::sflow::{SflowConfig, settings};
 use crate::{options, protection};
 use fabric::{Mirror, VlanMode};
 
-/// Treatment of secrets in a text.
+/// Whether a text contains secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Secrets {
     /// Secrets are written.
@@ -22,19 +22,19 @@ pub enum Secrets {
     Hidden,
 }
 
-/// The configuration as TOML.
+/// Formats a configuration as TOML.
 pub fn write(config: &Config, secrets: Secrets) -> String {
     from_scratch(&tree(config, secrets))
 }
 
-/// A table of a configuration: its keys, and the lists of tables in it.
+/// A table of a configuration: its keys, its tables and its lists of tables.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// The identity of the table among those of its list.
+    /// The identity of the table in its list.
     pub(super) id: String,
-    /// The keys and their values; a value is a table for `params`.
+    /// The keys and their values; the value of `params` is a table.
     pub(super) keys: Table,
-    /// Tables such as `[daemon]`, absent when they say nothing.
+    /// Tables such as `[daemon]`; `None` if they are empty.
     pub(super) tables: Vec<(&'static str, Option<Node>)>,
     /// Lists of tables such as `[[bridge]]`.
     pub(super) lists: Vec<(&'static str, Vec<Node>)>,
@@ -46,7 +46,7 @@ impl Node {
     }
 }
 
-/// The whole configuration.
+/// Converts a whole configuration.
 pub(super) fn tree(config: &Config, secrets: Secrets) -> Node {
     let daemon = Some(daemon(&config.daemon)).filter(|keys| !keys.is_empty());
     let sflow = config.sflow.as_ref().map(sflow);
@@ -90,19 +90,19 @@ pub(crate) fn sflow(config: &SflowConfig) -> Table {
     if let Some(agent) = config.agent {
         table.insert("agent".into(), agent.to_string().into());
     }
-    for (key, value, usual) in [
+    for (key, value, default) in [
         ("sampling", config.sampling, settings::DEFAULT_SAMPLING),
         ("polling", config.polling, settings::DEFAULT_POLLING),
         ("header", config.header, settings::DEFAULT_HEADER),
     ] {
-        if value != usual {
+        if value != default {
             table.insert(key.into(), i64::from(value).into());
         }
     }
     table
 }
 
-/// `[[bridge]]` without the lists in it.
+/// `[[bridge]]` without its lists.
 pub(crate) fn bridge_alone(config: &BridgeConfig) -> Table {
     let mut table = Table::from_iter([("name".to_owned(), Value::from(config.name.clone()))]);
     if config.logic.name != DEFAULT_LOGIC {
@@ -132,9 +132,9 @@ pub(crate) fn port(config: &PortConfig, secrets: Secrets) -> Table {
         ("name".to_owned(), Value::from(settings.name.clone())),
         ("type".to_owned(), Value::from(config.spec.type_name())),
     ]);
-    let usual = options::defaults(&config.spec);
+    let defaults = options::defaults(&config.spec);
     let own = options::to_toml(&config.spec);
-    table.extend(own.into_iter().filter(|(key, value)| usual.get(key) != Some(value)));
+    table.extend(own.into_iter().filter(|(key, value)| defaults.get(key) != Some(value)));
     if secrets == Secrets::Hidden
         && let Some(secret) = table.get_mut("secret")
     {
@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn formatted_configurations_parse_back() {
         let config = read(WHOLE);
         let text = write(&config, Secrets::Written);
         assert!(text.starts_with("[daemon]\n") && !text.contains("\n\n\n"), "{text}");
         assert!(text.contains("\n[[bridge.port]]\nname = \"vm1\"\ntype = \"memif\"\n"), "{text}");
         assert_eq!(read(&text), config, "{text}");
-        assert_eq!(write(&read(&text), Secrets::Written), text, "it is stable");
+        assert_eq!(write(&read(&text), Secrets::Written), text, "formatting is stable");
         assert_eq!(write(&Config::default(), Secrets::Written), "");
     }
 
@@ -282,10 +282,10 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_anyway_is_not_written() {
+    fn defaults_are_left_out() {
         let text = write(&read(WHOLE), Secrets::Written);
-        for usual in ["ring-size", "buffer-size", "queues", "offloads", "role"] {
-            assert!(!text.contains(usual), "{usual}: {text}");
+        for key in ["ring-size", "buffer-size", "queues", "offloads", "role"] {
+            assert!(!text.contains(key), "{key}: {text}");
         }
     }
 

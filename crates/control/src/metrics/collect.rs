@@ -1,17 +1,17 @@
-//! Which numbers there are. A name here is a promise to everyone's dashboards: add, do not rename.
+//! The metrics. Dashboards depend on their names: add metrics, do not rename them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::exposition::{Document, Kind, Labels};
-use crate::logic_state::Seen;
+use crate::logic_state::LogicView;
 use crate::refusal::Refusal;
 use crate::sflow::{CollectorReport, Report};
 use crate::state::{State, every};
 use crate::{convert, proto};
 
-/// All numbers of the switch, in the text format. `started` is when the daemon did.
+/// Returns all metrics in the text format. `started` is the start time of the daemon.
 pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refusal> {
     let mut document = Document::default();
     process(&mut document, started);
@@ -22,7 +22,7 @@ pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refu
             .map(|(name, bridge)| convert::bridge(state, name, bridge))
             .collect::<Result<_, _>>()?;
         let logics: Vec<_> =
-            all.iter().map(|(name, bridge)| (name.clone(), Seen::of(bridge, state.switch()))).collect();
+            all.iter().map(|(name, bridge)| (name.clone(), LogicView::of(bridge, state.switch()))).collect();
         let ports: Vec<_> = every(&all)
             .map(|(bridge, name, port)| convert::port(state, &all, bridge, name, port))
             .collect::<Result<_, _>>()?;
@@ -38,16 +38,16 @@ pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refu
     Ok(document.finish())
 }
 
-/// The daemon itself; the `process_` names are Prometheus' own for every program.
+/// Writes the metrics of the process. The `process_` names are Prometheus' convention.
 fn process(document: &mut Document, started: SystemTime) {
     let build = Labels::new(&[("version", env!("CARGO_PKG_VERSION"))]);
-    document.family("mswitch_build_info", Kind::Gauge, "The version that runs; always 1.").sample(&build, 1);
+    document.family("mswitch_build_info", Kind::Gauge, "Version of the daemon; always 1.").sample(&build, 1);
     let started = started.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     document
         .family(
             "process_start_time_seconds",
             Kind::Gauge,
-            "When the daemon started, since the epoch, in seconds.",
+            "Start time of the daemon since the epoch, in seconds.",
         )
         .sample(&Labels::default(), format_args!("{:.3}", started.as_secs_f64()));
     let used = clock_gettime(ClockId::ProcessCPUTime);
@@ -55,7 +55,7 @@ fn process(document: &mut Document, started: SystemTime) {
         .family(
             "process_cpu_seconds_total",
             Kind::Counter,
-            "CPU time of all of the daemon's threads, in seconds.",
+            "CPU time of all threads of the daemon, in seconds.",
         )
         .sample(&Labels::default(), format_args!("{}.{:09}", used.tv_sec, used.tv_nsec));
 }
@@ -81,20 +81,20 @@ fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
     type Field = fn(&proto::FdbStats) -> u64;
     let counters: [(&str, &str, Field); 7] = [
         ("mswitch_bridge_fdb_learned_total", "Addresses learned.", |fdb| fdb.learned),
-        ("mswitch_bridge_fdb_moved_total", "Addresses seen behind another port than before.", |fdb| {
-            fdb.moved
+        ("mswitch_bridge_fdb_moved_total", "Addresses that moved to another port.", |fdb| fdb.moved),
+        ("mswitch_bridge_fdb_evicted_total", "Addresses evicted to make room for others.", |fdb| fdb.evicted),
+        ("mswitch_bridge_fdb_expired_total", "Addresses that expired.", |fdb| fdb.expired),
+        ("mswitch_bridge_fdb_refused_total", "Addresses not learned because the table was full.", |fdb| {
+            fdb.refused
         }),
-        ("mswitch_bridge_fdb_evicted_total", "Addresses that made room for others.", |fdb| fdb.evicted),
-        ("mswitch_bridge_fdb_expired_total", "Addresses that grew too old.", |fdb| fdb.expired),
-        ("mswitch_bridge_fdb_refused_total", "Addresses that found no room.", |fdb| fdb.refused),
         (
             "mswitch_bridge_fdb_limit_evicted_total",
-            "Addresses that made room at their own port, which had its share of the table.",
+            "Addresses evicted because their own port had reached its share of the table.",
             |fdb| fdb.limit_evicted,
         ),
         (
             "mswitch_bridge_fdb_limited_total",
-            "Addresses that were not learned because their port had its share of the table.",
+            "Addresses not learned because their port had reached its share of the table.",
             |fdb| fdb.limited,
         ),
     ];
@@ -108,10 +108,10 @@ fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
     }
 }
 
-/// What logics count and how full their tables are. Under which names is theirs to say, hence a label.
-fn write_logics(document: &mut Document, logics: &[(String, Seen)]) {
+/// Writes the counters and table sizes of logics. Logics choose the names, so these are labels.
+fn write_logics(document: &mut Document, logics: &[(String, LogicView)]) {
     let labels = |bridge: &str| Labels::new(&[("bridge", bridge)]);
-    let help = "What a bridge's logic counts, since it became the bridge's; `mswitch logic show` says what it means.";
+    let help = "Counter of a bridge's logic, since the logic was set; `mswitch logic show` describes it.";
     let mut family = document.family("mswitch_logic_counter_total", Kind::Counter, help);
     for (bridge, logic) in logics {
         for counter in logic.counters() {
@@ -119,14 +119,14 @@ fn write_logics(document: &mut Document, logics: &[(String, Seen)]) {
         }
     }
     let sizes: Vec<_> = logics.iter().map(|(bridge, logic)| (labels(bridge), logic.table_sizes())).collect();
-    let help = "Rows of a table of a bridge's logic.";
+    let help = "Rows in a table of a bridge's logic.";
     let mut family = document.family("mswitch_logic_table_entries", Kind::Gauge, help);
     for (labels, size) in
         sizes.iter().flat_map(|(labels, sizes)| sizes.iter().map(move |size| (labels, size)))
     {
         family.sample(&labels.and("table", &size.name), size.entries);
     }
-    let help = "Rows that a table of a bridge's logic can have.";
+    let help = "Maximum number of rows in a table of a bridge's logic.";
     let mut family = document.family("mswitch_logic_table_capacity", Kind::Gauge, help);
     for (labels, size) in
         sizes.iter().flat_map(|(labels, sizes)| sizes.iter().map(move |size| (labels, size)))
@@ -144,13 +144,13 @@ fn write_ports(document: &mut Document, ports: &[proto::Port]) {
     for (port, labels) in ports.iter().zip(&labels) {
         info.sample(&labels.and("type", &port.r#type), 1);
     }
-    let mut up = document.family("mswitch_port_up", Kind::Gauge, "1 when traffic can pass the port, else 0.");
+    let mut up = document.family("mswitch_port_up", Kind::Gauge, "1 if the port carries traffic, else 0.");
     for (port, labels) in ports.iter().zip(&labels) {
         up.sample(labels, u8::from(port.link == "up"));
     }
     let none = proto::QueueCounters::default();
     for (direction, verb, of) in [
-        ("receive", "taken from a port's client", rx as Side),
+        ("receive", "received from a port's client", rx as Side),
         ("transmit", "delivered to a port's client", tx),
     ] {
         let counters: Vec<&proto::QueueCounters> =
@@ -158,22 +158,24 @@ fn write_ports(document: &mut Document, ports: &[proto::Port]) {
         type Field = fn(&proto::QueueCounters) -> u64;
         let families: [(&str, String, Field); 4] = [
             ("packets", format!("Packets {verb}."), |c| c.packets),
-            ("bytes", format!("Bytes {verb}, from destination address to the end of the payload."), |c| {
-                c.bytes
-            }),
+            (
+                "bytes",
+                format!("Bytes {verb}, from the destination address to the end of the payload."),
+                |c| c.bytes,
+            ),
             ("batches", format!("Batches in which packets were {verb}."), |c| c.batches),
-            ("dropped_packets", "Packets dropped at a port, for whatever reason.".into(), |c| c.dropped),
+            ("dropped_packets", "Packets dropped at a port for any reason.".into(), |c| c.dropped),
         ];
-        for (what, help, field) in families {
-            let name = format!("mswitch_port_{direction}_{what}_total");
+        for (counter, help, field) in families {
+            let name = format!("mswitch_port_{direction}_{counter}_total");
             let mut family = document.family(&name, Kind::Counter, &help);
             for (counters, labels) in counters.iter().zip(&labels) {
                 family.sample(labels, field(counters));
             }
         }
-        // Two dozen reasons of a thousand ports, nearly all of them zero, would be most of a scrape.
+        // Left out if 0: two dozen reasons for each of a thousand ports would be most of a scrape.
         let name = format!("mswitch_port_{direction}_drop_reasons_total");
-        let help = "Packets dropped at a port, by reason; reasons that never happened are left out.";
+        let help = "Packets dropped at a port, by reason; reasons with a count of 0 are left out.";
         let mut family = document.family(&name, Kind::Counter, help);
         for (counters, labels) in counters.iter().zip(&labels) {
             for (reason, n) in &counters.drops {
@@ -199,7 +201,7 @@ fn write_workers(document: &mut Document, workers: &[proto::Worker], cycles_per_
     let mut info = document.family(
         "mswitch_worker_info",
         Kind::Gauge,
-        "A worker and the CPU that it is pinned to; always 1.",
+        "A worker and the CPU to which it is pinned; always 1.",
     );
     for (worker, labels) in workers.iter().zip(&labels) {
         let cpu = worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string());
@@ -218,14 +220,12 @@ fn write_workers(document: &mut Document, workers: &[proto::Worker], cycles_per_
         ("mswitch_worker_notifications_total", "Receivers notified.", |w| w.notifications),
         (
             "mswitch_worker_relieved_total",
-            "Times that another thread took over a worker's tasks because a client held it up.",
+            "Number of times that another thread took over a worker's tasks because a client blocked it.",
             |w| w.relieved,
         ),
-        (
-            "mswitch_worker_busy_cycles_total",
-            "Cycles of the CPU's counter spent on batches that held packets.",
-            |w| w.busy_cycles,
-        ),
+        ("mswitch_worker_busy_cycles_total", "CPU cycles (TSC) spent on batches with packets.", |w| {
+            w.busy_cycles
+        }),
     ];
     for (name, help, field) in counters {
         let mut family = document.family(name, Kind::Counter, help);
@@ -236,7 +236,7 @@ fn write_workers(document: &mut Document, workers: &[proto::Worker], cycles_per_
     let mut busy = document.family(
         "mswitch_worker_busy_seconds_total",
         Kind::Counter,
-        "Time spent on batches that held packets, in seconds.",
+        "Time spent on batches with packets, in seconds.",
     );
     for (worker, labels) in workers.iter().zip(&labels) {
         busy.sample(labels, worker.busy_cycles as f64 / cycles_per_second.max(1) as f64);
@@ -246,11 +246,11 @@ fn write_workers(document: &mut Document, workers: &[proto::Worker], cycles_per_
 fn write_sflow(document: &mut Document, sflow: &Report) {
     let none = Labels::default();
     for (name, help, value) in [
-        ("mswitch_sflow_samples_total", "Packets sampled and sent.", sflow.samples),
-        ("mswitch_sflow_port_samples_total", "Samples of ports' counters sent.", sflow.counter_samples),
+        ("mswitch_sflow_samples_total", "Packet samples sent.", sflow.samples),
+        ("mswitch_sflow_port_samples_total", "Counter samples sent.", sflow.counter_samples),
         (
             "mswitch_sflow_dropped_samples_total",
-            "Packets that were to be sampled and were not.",
+            "Packet samples lost because export could not keep up.",
             sflow.dropped,
         ),
     ] {
@@ -263,7 +263,7 @@ fn write_sflow(document: &mut Document, sflow: &Report) {
     for collector in &sflow.collectors {
         sent.sample(&labels(collector), collector.datagrams);
     }
-    let help = "Datagrams that could not be sent to a collector, or were refused there.";
+    let help = "Datagrams that could not be sent to a collector or were refused by it.";
     let mut errors = document.family("mswitch_sflow_errors_total", Kind::Counter, help);
     for collector in &sflow.collectors {
         errors.sample(&labels(collector), collector.errors);
@@ -282,13 +282,13 @@ mod tests {
         Some(proto::QueueCounters {
             packets,
             dropped: drops.iter().map(|(_, n)| n).sum(),
-            drops: drops.iter().map(|(why, n)| ((*why).into(), *n)).collect(),
+            drops: drops.iter().map(|(reason, n)| ((*reason).into(), *n)).collect(),
             ..Default::default()
         })
     }
 
     #[test]
-    fn a_port() {
+    fn metrics_of_a_port() {
         let port = proto::Port {
             bridge: "br0".into(),
             name: "vm1".into(),
@@ -313,13 +313,13 @@ mod tests {
             "mswitch_port_transmit_drop_reasons_total{bridge=\"br0\",port=\"vm1\",reason=\"ring-full\"} 2",
             "mswitch_port_transmit_drop_reasons_total{bridge=\"br0\",port=\"vm1\",reason=\"vlan\"} 1",
         ] {
-            assert!(text.lines().any(|there| there == line), "{line}\n{text}");
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         assert!(!text.contains("receive_drop_reasons_total{"), "{text}");
     }
 
     #[test]
-    fn a_worker_in_seconds() {
+    fn busy_time_of_a_worker_in_seconds() {
         let worker = proto::Worker { index: 1, busy_cycles: 500, ..Default::default() };
         let mut document = Document::default();
         write_workers(&mut document, &[worker], 1000);
@@ -328,7 +328,7 @@ mod tests {
         assert!(text.contains("mswitch_worker_info{worker=\"1\",cpu=\"any\"} 1\n"), "{text}");
     }
 
-    /// Counts what it is called after.
+    /// A logic with counters, one of them duplicated, and tables.
     struct Probe(u64);
 
     impl fabric::SwitchLogic for Probe {
@@ -356,12 +356,12 @@ mod tests {
     }
 
     #[test]
-    fn logics_count_under_their_bridges() {
+    fn metrics_of_logics_are_labelled_with_their_bridges() {
         let mut document = Document::default();
         let wires = logic::build("static", &[], &[]).unwrap();
         let probe = |n| -> Arc<dyn Logic> { Arc::new(Probe(n)) };
         let logics = [("a", probe(5)), ("b", probe(6)), ("wires", wires)];
-        write_logics(&mut document, &logics.map(|(name, logic)| (name.to_owned(), Seen::alone(logic))));
+        write_logics(&mut document, &logics.map(|(name, logic)| (name.to_owned(), LogicView::alone(logic))));
         let text = document.finish();
         let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_without_a_table_has_no_numbers_of_one() {
+    fn a_bridge_without_a_mac_table_has_no_metrics_of_one() {
         let bridge = proto::Bridge { name: "wire".into(), ports: 2, ..Default::default() };
         let mut document = Document::default();
         write_bridges(&mut document, &[bridge]);

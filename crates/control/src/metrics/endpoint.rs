@@ -1,7 +1,6 @@
-//! The HTTP side: `GET /metrics`, one request a connection, few connections at a time and each only for so long.
+//! The HTTP endpoint: `GET /metrics`, one request per connection, with limits on connections and their time.
 //!
-//! So a client that says nothing, reads slowly or comes in numbers costs a few sockets for seconds, and the switch's
-//! own work nothing.
+//! So idle, slow or numerous clients occupy only a few sockets for seconds, and do not slow down the switch.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -21,19 +20,19 @@ use tokio::sync::Semaphore;
 use super::{Address, collect};
 use crate::state::State;
 
-/// Scrapes at a time; more wait to be accepted.
-const MOST: usize = 8;
+/// Maximum number of concurrent scrapes; further connections wait to be accepted.
+const MAX_SCRAPES: usize = 8;
 
-/// How long one may take, the reading of the reply included.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for a scrape, including the transfer of the reply.
+const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a client may take to say what it wants.
-const ASK: Duration = Duration::from_secs(1);
+/// Time allowed for a client to send its request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long to wait before accepting again when that failed: descriptors must be freed first.
-const BREATH: Duration = Duration::from_millis(100);
+/// Back-off after a failed `accept`: file descriptors must be freed first.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Why metrics cannot be served.
+/// Reason for failing to serve metrics.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot serve metrics on {address}: {error}; choose another address with `metrics` in `[daemon]` or --metrics"
@@ -43,7 +42,7 @@ pub struct EndpointError {
     error: std::io::Error,
 }
 
-/// A bound address that is not served yet.
+/// A bound address that does not serve yet.
 #[derive(Debug)]
 pub struct Endpoint {
     listener: TcpListener,
@@ -51,7 +50,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes the address; its port 0 means any that is free.
+    /// Binds the address; port 0 means any free port.
     pub fn bind(address: Address) -> Result<Self, EndpointError> {
         let failed = |error| EndpointError { address, error };
         let listener = TcpListener::bind(address.0).map_err(failed)?;
@@ -60,46 +59,48 @@ impl Endpoint {
         Ok(Self { listener, address })
     }
 
-    /// Where it is.
+    /// Returns the bound address.
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// Serves the numbers of `state` until the task is aborted.
+    /// Serves the metrics of `state` until the task is aborted.
     pub async fn serve(self, state: Arc<State>) {
         let address = self.address;
         let listener = match tokio::net::TcpListener::from_std(self.listener) {
             Ok(listener) => listener,
-            Err(error) => return tracing::error!(%address, %error, "metrics are not served"),
+            Err(error) => return tracing::error!(%address, %error, "cannot serve metrics"),
         };
-        let (started, places) = (SystemTime::now(), Arc::new(Semaphore::new(MOST)));
+        let (started, places) = (SystemTime::now(), Arc::new(Semaphore::new(MAX_SCRAPES)));
         loop {
-            // Never closed, so there always is a place to wait for.
+            // The semaphore is never closed.
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((connection, _)) => {
                     let state = state.clone();
                     tokio::spawn(async move {
-                        // Who is too slow is cut off; there is nobody to tell but them.
-                        let _ = tokio::time::timeout(PATIENCE, converse(connection, state, started)).await;
+                        // Slow clients are disconnected without an error: only the client itself could receive one.
+                        let _ =
+                            tokio::time::timeout(SCRAPE_LIMIT, serve_connection(connection, state, started))
+                                .await;
                         drop(place);
                     });
                 }
-                Err(_) => tokio::time::sleep(BREATH).await,
+                Err(_) => tokio::time::sleep(ACCEPT_BACKOFF).await,
             }
         }
     }
 }
 
-async fn converse(connection: TcpStream, state: Arc<State>, started: SystemTime) {
+async fn serve_connection(connection: TcpStream, state: Arc<State>, started: SystemTime) {
     let service = service_fn(move |request| {
         let state = state.clone();
         async move { Ok::<_, Infallible>(answer(&request, state, started).await) }
     });
-    // An error is the client's: it left, or it does not speak HTTP.
+    // Errors are the client's: it disconnected, or its request is not valid HTTP.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(ASK)
+        .header_read_timeout(REQUEST_LIMIT)
         .keep_alive(false)
         .serve_connection(TokioIo::new(connection), service)
         .await;
@@ -111,15 +112,15 @@ async fn answer(
     started: SystemTime,
 ) -> Response<Full<Bytes>> {
     if request.uri().path() != "/metrics" {
-        return reply(StatusCode::NOT_FOUND, "mswitch serves its metrics at /metrics\n".into());
+        return reply(StatusCode::NOT_FOUND, "not found; mswitch serves its metrics at /metrics\n".into());
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refusal =
-            reply(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are possible here\n".into());
+            reply(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; expected GET or HEAD\n".into());
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
-    // Waits for changes that are under way: not on a thread that others' sockets need.
+    // Waits for changes in progress, so it runs on a thread for blocking work.
     match tokio::task::spawn_blocking(move || collect::collect(&state, started)).await {
         Ok(Ok(text)) => reply(StatusCode::OK, text),
         Ok(Err(refusal)) => reply(StatusCode::INTERNAL_SERVER_ERROR, format!("{refusal}\n")),

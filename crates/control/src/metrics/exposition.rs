@@ -1,21 +1,21 @@
-//! Prometheus' text format 0.0.4: families of samples, each with its help and type before it.
+//! Prometheus' text format 0.0.4: families of samples, each preceded by its help and type.
 //!
-//! Written here because it is three rules, and because the clients that exist write OpenMetrics, in which a counter's
-//! family is not called what its samples are called: Prometheus' own linter, which reads the older format, finds such
-//! counters without help and type.
+//! Implemented here because the format is simple and the available client libraries write OpenMetrics, where the name
+//! of a counter's family differs from that of its samples: Prometheus' linter, which reads the older format, reports
+//! such counters as lacking help and type.
 
 use std::fmt::{Display, Write};
 
-/// What a value means.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It only grows, until the thing that it counts for starts anew.
+    /// A value that only increases, until its object restarts.
     Counter,
-    /// It comes and goes.
+    /// A value that can increase and decrease.
     Gauge,
 }
 
-/// Labels of a sample, ready to print.
+/// Labels of a sample, formatted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Labels(String);
 
@@ -24,7 +24,7 @@ impl Labels {
         pairs.iter().fold(Self::default(), |labels, (name, value)| labels.and(name, value))
     }
 
-    /// These and one more.
+    /// Returns these labels and one more.
     pub(super) fn and(&self, name: &str, value: &str) -> Self {
         let comma = if self.0.is_empty() { "" } else { "," };
         let mut text = format!("{}{comma}{name}=\"", self.0);
@@ -41,18 +41,18 @@ impl Labels {
     }
 }
 
-/// A document that grows.
+/// A document in the text format.
 #[derive(Debug, Default)]
 pub(super) struct Document(String);
 
 impl Document {
-    /// Begins a family; its samples follow.
+    /// Starts a family, whose samples follow.
     pub(super) fn family<'d>(&'d mut self, name: &'d str, kind: Kind, help: &str) -> Family<'d> {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
         };
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
         Family { text: &mut self.0, name }
     }
@@ -62,7 +62,7 @@ impl Document {
     }
 }
 
-/// The family that was begun last.
+/// The last family of a document.
 pub(super) struct Family<'d> {
     text: &'d mut String,
     name: &'d str,
@@ -71,7 +71,7 @@ pub(super) struct Family<'d> {
 impl Family<'_> {
     pub(super) fn sample(&mut self, labels: &Labels, value: impl Display) {
         let (name, labels) = (self.name, &labels.0);
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = match labels.as_str() {
             "" => writeln!(self.text, "{name} {value}"),
             labels => writeln!(self.text, "{name}{{{labels}}} {value}"),

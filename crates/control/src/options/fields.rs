@@ -1,13 +1,13 @@
-//! The field names of a struct, asked of serde: a deserializer that notes them and goes no further.
+//! The field names of a struct, obtained from serde by a deserializer that records them and stops.
 
 use serde::de::value::Error;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The keys that `T` reads, as users write them; none if `T` is not a plain struct.
+/// Returns the keys of `T` in their serialized form; empty if `T` is not a plain struct.
 pub(super) fn of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     let mut found: &'static [&'static str] = &[];
-    // Always an error: the probe has no values to give.
+    // The probe has no values, so this always returns an error.
     let _ = T::deserialize(Probe(&mut found));
     found
 }
@@ -24,7 +24,7 @@ impl<'de> Deserializer<'de> for Probe<'_> {
         _visitor: V,
     ) -> Result<V::Value, Error> {
         *self.0 = fields;
-        Err(Error::custom("only the names were asked for"))
+        Err(Error::custom("the probe reads only names"))
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {

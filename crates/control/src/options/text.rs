@@ -1,6 +1,6 @@
-//! A deserializer for values that are all text: each is converted to the type of the struct's field.
+//! A deserializer for texts: each value is converted to the type of the struct's field.
 //!
-//! So `secret=12` is the text "12" and `id=12` the number, without the user saying which.
+//! So `secret=12` is the text "12" and `id=12` the number 12, without further notation.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

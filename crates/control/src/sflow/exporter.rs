@@ -1,8 +1,7 @@
-//! Sends what was sampled: a thread that empties the workers' pages, reads ports' counters when it is time, and makes
-//! datagrams of both.
+//! The export thread: reads the workers' pages, polls the counters of ports, and sends both in datagrams.
 //!
-//! It waits for nobody but the workers' current batch, and nobody waits for it: a sample that it was too slow for is
-//! counted where it was dropped. A sample is on its way within [`IDLE`].
+//! It waits only for the workers' current batch; no worker waits for it. If it is too slow, the sampler counts the
+//! dropped samples. A sample is sent within [`IDLE`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,26 +13,26 @@ use fabric::Switch;
 use fabric::counters::{DropReason, QueueSnapshot};
 use fabric::switch::PortRef;
 
-use super::link::{CollectorReport, Link};
+use super::connection::{CollectorReport, Connection};
 use super::sampler::{BridgeSampler, Record, Sampler, port_of};
 use super::settings::SflowConfig;
 use super::wire::{COMPACT_END, Counters, Direction, Flow, Form, Head, Samples};
 
-/// How long pages fill while there is little in them.
+/// Interval between reads of the pages at low sample rates.
 const IDLE: Duration = Duration::from_millis(200);
-/// The same when they were found rather full.
+/// The interval at high sample rates.
 const BUSY: Duration = Duration::from_millis(5);
-/// From which share of a page on it is rather full.
-const FULL: f32 = 0.1;
-/// Datagrams that are sent in one go: more could find the collector's buffer full.
+/// Fill level of a page above which the sample rate counts as high.
+const BUSY_LEVEL: f32 = 0.1;
+/// Number of datagrams sent without a pause: more could overflow the collector's buffer.
 const BURST: u32 = 32;
-/// The pause after so many.
-const BREATH: Duration = Duration::from_millis(1);
+/// Pause after a burst.
+const BURST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Time for the last samples to be sent.
-const ENDING: Duration = Duration::from_secs(2);
+/// Time limit for sending the last samples.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// A port, for its counters.
+/// A port whose counters are exported.
 #[derive(Debug, Clone)]
 pub(super) struct RosterPort {
     pub(super) at: PortRef,
@@ -43,26 +42,26 @@ pub(super) struct RosterPort {
     pub(super) admin_up: bool,
 }
 
-/// The bridges and ports that there are.
+/// The current bridges and ports.
 #[derive(Default)]
 pub(super) struct Roster {
     pub(super) ports: Vec<RosterPort>,
     pub(super) bridges: BTreeMap<u32, Arc<BridgeSampler>>,
 }
 
-/// What was exported.
+/// Statistics of the export.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Exported {
     pub(super) agent: Option<IpAddr>,
     pub(super) collectors: Vec<CollectorReport>,
-    /// Packets.
+    /// Packet samples sent.
     pub(super) samples: u64,
-    /// Ports' counters.
+    /// Counter samples sent.
     pub(super) counter_samples: u64,
 }
 
-/// What the thread is told.
-struct Orders {
+/// Input of the thread.
+struct Control {
     config: SflowConfig,
     roster: Arc<Roster>,
     changed: bool,
@@ -70,8 +69,8 @@ struct Orders {
 }
 
 struct Shared {
-    orders: Mutex<Orders>,
-    told: Condvar,
+    control: Mutex<Control>,
+    wake: Condvar,
     exported: Mutex<Exported>,
 }
 
@@ -79,10 +78,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread. Dropping this sends what was sampled and ends it.
+/// Handle of the thread. Dropping it sends the remaining samples and stops the thread.
 pub(super) struct Exporter {
     shared: Arc<Shared>,
-    /// Nothing is ever sent: the sender goes with the thread.
+    /// Disconnected when the thread ends; nothing is ever sent.
     ended: Receiver<()>,
 }
 
@@ -92,9 +91,12 @@ impl Exporter {
         sampler: Arc<Sampler>,
         config: SflowConfig,
     ) -> std::io::Result<Self> {
-        let orders = Orders { config, roster: Arc::default(), changed: true, stop: false };
-        let shared =
-            Arc::new(Shared { orders: Mutex::new(orders), told: Condvar::new(), exported: Mutex::default() });
+        let control = Control { config, roster: Arc::default(), changed: true, stop: false };
+        let shared = Arc::new(Shared {
+            control: Mutex::new(control),
+            wake: Condvar::new(),
+            exported: Mutex::default(),
+        });
         let export = Export::new(switch, sampler, shared.clone());
         let (alive, ended) = channel();
         std::thread::Builder::new().name("mswitch-sflow".into()).spawn(move || {
@@ -104,21 +106,21 @@ impl Exporter {
         Ok(Self { shared, ended })
     }
 
-    /// Goes on with other settings.
+    /// Applies new settings.
     pub(super) fn configure(&self, config: SflowConfig) {
-        let mut orders = lock(&self.shared.orders);
-        orders.config = config;
-        orders.changed = true;
-        self.shared.told.notify_one();
+        let mut control = lock(&self.shared.control);
+        control.config = config;
+        control.changed = true;
+        self.shared.wake.notify_one();
     }
 
-    /// Other bridges and ports.
+    /// Sets the current bridges and ports.
     pub(super) fn follow(&self, roster: Roster) {
-        lock(&self.shared.orders).roster = Arc::new(roster);
+        lock(&self.shared.control).roster = Arc::new(roster);
     }
 
     pub(super) fn roster(&self) -> Arc<Roster> {
-        lock(&self.shared.orders).roster.clone()
+        lock(&self.shared.control).roster.clone()
     }
 
     pub(super) fn exported(&self) -> Exported {
@@ -128,68 +130,68 @@ impl Exporter {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        lock(&self.shared.orders).stop = true;
-        self.shared.told.notify_one();
-        // One that is held up, by a worker that is stuck, ends when it can.
-        let _ = self.ended.recv_timeout(ENDING);
+        lock(&self.shared.control).stop = true;
+        self.shared.wake.notify_one();
+        // A thread that waits for a stuck worker ends later.
+        let _ = self.ended.recv_timeout(STOP_LIMIT);
     }
 }
 
-/// Samples sent of one port.
+/// Sequence numbers of the samples of a port.
 #[derive(Debug, Default)]
 struct Sequences {
     flows: u32,
     counters: u32,
 }
 
-/// The thread's own.
+/// State of the thread.
 struct Export {
     switch: Arc<Switch>,
     sampler: Arc<Sampler>,
     shared: Arc<Shared>,
     config: Option<SflowConfig>,
     roster: Arc<Roster>,
-    out: Out,
+    output: Output,
     sequences: BTreeMap<u32, Sequences>,
     polled: Option<Instant>,
 }
 
 impl Export {
     fn new(switch: Arc<Switch>, sampler: Arc<Sampler>, shared: Arc<Shared>) -> Self {
-        let (roster, out, sequences) = (Arc::default(), Out::new(), BTreeMap::new());
-        Self { switch, sampler, shared, config: None, roster, out, sequences, polled: None }
+        let (roster, output, sequences) = (Arc::default(), Output::new(), BTreeMap::new());
+        Self { switch, sampler, shared, config: None, roster, output, sequences, polled: None }
     }
 
     fn run(mut self) {
         let mut pause = Duration::ZERO;
         loop {
             let stop = self.wait(pause);
-            self.out.connect();
-            let full = self.flows();
+            self.output.connect();
+            let level = self.flows();
             if self.is_due() {
                 self.counters();
             }
-            self.out.flush();
-            *lock(&self.shared.exported) = self.out.exported();
+            self.output.flush();
+            *lock(&self.shared.exported) = self.output.exported();
             if stop {
                 return;
             }
-            pause = if full > FULL { BUSY } else { IDLE };
+            pause = if level > BUSY_LEVEL { BUSY } else { IDLE };
         }
     }
 
-    /// Waits for so long, or for other orders, and takes those. Returns whether to end.
+    /// Waits for `pause` or until the settings change, and applies changes. Returns whether to stop.
     fn wait(&mut self, pause: Duration) -> bool {
-        let orders = lock(&self.shared.orders);
-        let idle = |orders: &mut Orders| !orders.stop && !orders.changed;
-        let waited = self.shared.told.wait_timeout_while(orders, pause, idle);
-        let (mut orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if std::mem::take(&mut orders.changed) {
-            self.out.configure(&orders.config);
-            self.config = Some(orders.config.clone());
+        let control = lock(&self.shared.control);
+        let idle = |control: &mut Control| !control.stop && !control.changed;
+        let waited = self.shared.wake.wait_timeout_while(control, pause, idle);
+        let (mut control, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut control.changed) {
+            self.output.configure(&control.config);
+            self.config = Some(control.config.clone());
         }
-        self.roster = orders.roster.clone();
-        orders.stop
+        self.roster = control.roster.clone();
+        control.stop
     }
 
     fn form(&self) -> Form {
@@ -197,13 +199,13 @@ impl Export {
         if last.is_some_and(|last| last >= COMPACT_END) { Form::Expanded } else { Form::Compact }
     }
 
-    /// Sends what was sampled; how full the fullest page was.
+    /// Sends the packet samples. Returns the fill level of the fullest page.
     fn flows(&mut self) -> f32 {
         let form = self.form();
-        let (roster, sequences, out) = (&self.roster, &mut self.sequences, &mut self.out);
+        let (roster, sequences, output) = (&self.roster, &mut self.sequences, &mut self.output);
         self.sampler.drain(|record: &Record, header| {
             let (bridge, port) = port_of(record.port);
-            // What a bridge left that is gone is of nobody's port any more.
+            // Discard the samples of a removed bridge.
             let Some((pool, drops)) = roster.bridges.get(&bridge).map(|sampler| sampler.totals(port)) else {
                 return;
             };
@@ -220,26 +222,27 @@ impl Export {
                 header,
                 vlan: record.vlan,
             };
-            out.add(|samples| samples.add_flow(form, &flow));
-            out.samples += 1;
+            output.add(|samples| samples.add_flow(form, &flow));
+            output.samples += 1;
         })
     }
 
     fn is_due(&self) -> bool {
         let Some(config) = self.config.as_ref().filter(|config| config.polling > 0) else { return false };
-        // Ports are not there yet when the thread starts.
+        // The roster is empty when the thread starts.
         !self.roster.ports.is_empty()
             && self.polled.is_none_or(|at| at.elapsed() >= Duration::from_secs(config.polling.into()))
     }
 
-    /// Sends every port's counters.
+    /// Sends the counters of all ports.
     fn counters(&mut self) {
         self.polled = Some(Instant::now());
         let (form, roster) = (self.form(), self.roster.clone());
-        let there: std::collections::BTreeSet<u32> = roster.ports.iter().map(|port| port.if_index).collect();
-        self.sequences.retain(|if_index, _| there.contains(if_index));
+        let current: std::collections::BTreeSet<u32> =
+            roster.ports.iter().map(|port| port.if_index).collect();
+        self.sequences.retain(|if_index, _| current.contains(if_index));
         for port in &roster.ports {
-            // One that was just removed has none.
+            // An error means that the port was just removed.
             let Ok(counted) = self.switch.counters(port.at) else { continue };
             let sequence = &mut self.sequences.entry(port.if_index).or_default().counters;
             *sequence = sequence.wrapping_add(1);
@@ -252,13 +255,13 @@ impl Export {
                 rx: direction(&counted.rx),
                 tx: direction(&counted.tx),
             };
-            self.out.add(|samples| samples.add_counters(form, &counters));
-            self.out.counter_samples += 1;
+            self.output.add(|samples| samples.add_counters(form, &counters));
+            self.output.counter_samples += 1;
         }
     }
 }
 
-/// Drops that are the packet's own fault.
+/// Reasons for drops that sFlow counts as errors: the packet itself is invalid.
 const ERRORS: [DropReason; 3] = [DropReason::Runt, DropReason::Oversize, DropReason::BadOffload];
 
 fn direction(queues: &[QueueSnapshot]) -> Direction {
@@ -274,60 +277,62 @@ fn direction(queues: &[QueueSnapshot]) -> Direction {
     sum
 }
 
-/// Samples on their way out.
-struct Out {
+/// Sends samples to the collectors.
+struct Output {
     started: Instant,
-    /// As it is set.
+    /// The configured agent address.
     agent: Option<IpAddr>,
-    /// The address that datagrams went out from first.
+    /// The source address of the first datagrams.
     source: Option<IpAddr>,
-    links: Vec<Link>,
+    connections: Vec<Connection>,
     pending: Samples,
     sequence: u32,
-    in_a_go: u32,
+    /// Datagrams sent in this pass.
+    sent: u32,
     samples: u64,
     counter_samples: u64,
 }
 
-impl Out {
+impl Output {
     fn new() -> Self {
         Self {
             started: Instant::now(),
             agent: None,
             source: None,
-            links: Vec::new(),
+            connections: Vec::new(),
             pending: Samples::default(),
             sequence: 0,
-            in_a_go: 0,
+            sent: 0,
             samples: 0,
             counter_samples: 0,
         }
     }
 
-    /// Collectors that stay keep their sockets and counts.
+    /// Applies settings. Unchanged collectors keep their sockets and statistics.
     fn configure(&mut self, config: &SflowConfig) {
-        let mut before = std::mem::take(&mut self.links);
+        let mut before = std::mem::take(&mut self.connections);
         for collector in &config.collectors {
-            let there = before.iter().position(|link| link.collector() == *collector);
-            self.links.push(there.map_or_else(|| Link::new(*collector), |at| before.swap_remove(at)));
+            let at = before.iter().position(|connection| connection.collector() == *collector);
+            let connection = at.map_or_else(|| Connection::new(*collector), |at| before.swap_remove(at));
+            self.connections.push(connection);
         }
         self.agent = config.agent;
     }
 
     fn connect(&mut self) {
-        self.in_a_go = 0;
-        for link in &mut self.links {
-            let source = link.connect();
-            // An agent keeps its address, or collectors would take it for another.
+        self.sent = 0;
+        for connection in &mut self.connections {
+            let source = connection.connect();
+            // The agent address identifies the switch to collectors, so it must not change.
             self.source = self.source.or(source);
         }
     }
 
-    /// Adds a sample, after sending what leaves no room for it.
+    /// Adds a sample. If the datagram is full, sends it first.
     fn add(&mut self, mut add: impl FnMut(&mut Samples) -> bool) {
         if !add(&mut self.pending) {
             self.flush();
-            // A sample alone always has room.
+            // A single sample always fits.
             add(&mut self.pending);
         }
     }
@@ -341,23 +346,23 @@ impl Out {
             return;
         }
         self.sequence = self.sequence.wrapping_add(1);
-        // Without a way to any collector nobody will see which agent it was.
+        // The address is unknown only if no collector is connected: then the datagram is not sent.
         let agent = self.agent().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED));
         let uptime = self.started.elapsed().as_millis() as u32;
         let datagram = self.pending.finish(&Head { agent, sequence: self.sequence, uptime });
-        for link in &mut self.links {
-            link.send(&datagram);
+        for connection in &mut self.connections {
+            connection.send(&datagram);
         }
-        self.in_a_go += 1;
-        if self.in_a_go.is_multiple_of(BURST) {
-            std::thread::sleep(BREATH);
+        self.sent += 1;
+        if self.sent.is_multiple_of(BURST) {
+            std::thread::sleep(BURST_PAUSE);
         }
     }
 
     fn exported(&self) -> Exported {
         Exported {
             agent: self.agent(),
-            collectors: self.links.iter().map(|link| link.report().clone()).collect(),
+            collectors: self.connections.iter().map(|connection| connection.report().clone()).collect(),
             samples: self.samples,
             counter_samples: self.counter_samples,
         }

@@ -1,13 +1,13 @@
-//! Which packets are sampled, on the workers that switch them.
+//! Samples packets on the workers.
 //!
-//! Between two samples a worker skips a random number of packets, drawn so that each packet is sampled with the same
-//! chance, whatever came before it (a geometric distribution): no pattern in the traffic, on however many ports, can
-//! match the sampling. A batch that ends before the next sample costs two additions. One that does not is noted
-//! ([`fabric::Observer::picks`]) and what is sampled copied to the worker's page ([`crate::pages`]), which the exporter
-//! reads.
+//! Between two samples, a worker skips a random number of packets with a geometric distribution: every packet has the
+//! same probability, independent of earlier packets, so no traffic pattern on any number of ports can match the
+//! sampling. A batch without a sample costs two additions. A batch with samples is recorded
+//! ([`fabric::Observer::picks`]), and the sampled packets are copied to the worker's page ([`crate::double_buffer`]),
+//! which the exporter reads.
 //!
-//! Invariant: a packet counts to its port's pool once, and each that is picked is either in a page or among the port's
-//! drops.
+//! Invariant: a packet counts once in the pool of its port, and every sample is either in a page or in the drops of the
+//! port.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -17,30 +17,30 @@ use fabric::{Interest, Observer, PortIndex, Sighting, Sightings};
 
 use super::settings::MAX_HEADER;
 use super::wire::Destination;
-use crate::pages::Pages;
+use crate::double_buffer::DoubleBuffer;
 
-/// Samples that a page holds.
+/// Capacity of a page in samples.
 const RECORDS: usize = 2048;
-/// Bytes of packets that a page holds.
+/// Capacity of a page in bytes of packets.
 const BYTES: usize = RECORDS * 128;
-/// Ports whose tallies are made at a time.
+/// Number of ports whose tallies are allocated together.
 const GROUP: usize = 64;
 
-/// The number of a port, from 1: its index in its bridge, above 4,096 for each bridge with a lower number.
+/// Returns the number of a port: 4,096 times the number of its bridge, plus its index in the bridge, plus 1.
 pub(super) fn if_index(bridge: u32, port: PortIndex) -> u32 {
     bridge.wrapping_mul(MAX_PORTS as u32).wrapping_add(u32::from(port.0)).wrapping_add(1)
 }
 
-/// The bridge's number and the port in it.
+/// Returns the bridge's number and the port's index for a number.
 pub(super) fn port_of(if_index: u32) -> (u32, PortIndex) {
     let at = if_index.wrapping_sub(1);
     (at / MAX_PORTS as u32, PortIndex((at % MAX_PORTS as u32) as u16))
 }
 
-/// How many packets to skip before the next sample when one in `rate` is; `random` is from 0 to 1, without 1.
+/// Returns the number of packets to skip before the next sample, for a rate of 1 in `rate`. `random` is in [0, 1).
 fn skip(rate: u32, random: f64) -> u64 {
-    let chance = 1.0 / f64::from(rate.max(1));
-    ((-random).ln_1p() / (-chance).ln_1p()) as u64
+    let probability = 1.0 / f64::from(rate.max(1));
+    ((-random).ln_1p() / (-probability).ln_1p()) as u64
 }
 
 /// A sample in a page.
@@ -49,7 +49,7 @@ pub(super) struct Record {
     pub(super) port: u32,
     pub(super) rate: u32,
     pub(super) length: u32,
-    /// Bytes kept; they follow those of the record before.
+    /// Number of bytes kept; they follow those of the previous record.
     kept: u32,
     pub(super) output: Destination,
     pub(super) vlan: (u16, u8),
@@ -63,11 +63,11 @@ struct Page {
 
 impl Page {
     fn new() -> Self {
-        // Of zeroes: no memory is used before samples come.
+        // Zeroed memory is allocated by the kernel on first use.
         Self { bytes: vec![0; BYTES].into(), used: 0, records: Vec::with_capacity(RECORDS) }
     }
 
-    /// Keeps a sample if there is room.
+    /// Stores a sample. Returns false if the page is full.
     fn keep(&mut self, seen: &Sighting<'_>, limit: usize, record: Record) -> bool {
         let length = limit.min(seen.len() as usize);
         let room = self.bytes.get_mut(self.used..).and_then(|room| room.get_mut(..length));
@@ -79,16 +79,16 @@ impl Page {
     }
 }
 
-/// What only one worker writes. Of lines of its own.
+/// State that only one worker writes, on its own cache lines.
 #[repr(align(128))]
 struct Worker {
     /// Packets to skip before the next sample.
     left: AtomicU64,
-    /// The rate that they were drawn for; 0: none were.
+    /// The rate for which `left` was drawn; 0 before the first draw.
     rate: AtomicU32,
     random: AtomicU64,
     dropped: AtomicU64,
-    pages: Pages<Page>,
+    pages: DoubleBuffer<Page>,
 }
 
 impl Worker {
@@ -99,11 +99,11 @@ impl Worker {
         skipped
     }
 
-    /// Whether one of the next `packets` is a sample; if not, they are skipped.
+    /// Returns whether one of the next `packets` packets is a sample; if not, skips them.
     fn picks(&self, packets: u64, rate: u32) -> bool {
         let mut left = self.left.load(Relaxed);
         if self.rate.load(Relaxed) != rate {
-            // What is left of another rate means nothing; each packet's chance is independent of the past.
+            // Draw again at the new rate: the probability of each packet is independent of the past.
             left = self.draw(rate);
             self.rate.store(rate, Relaxed);
         }
@@ -112,7 +112,7 @@ impl Worker {
         picks
     }
 
-    /// Calls `f` with the place of each sample among `packets` of which some are.
+    /// Calls `f` with the index of each sample among `packets`, after [`picks`](Self::picks) returned true.
     fn samples(&self, packets: u64, mut f: impl FnMut(usize)) {
         let rate = self.rate.load(Relaxed);
         let mut at = self.left.load(Relaxed);
@@ -129,7 +129,7 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
-/// What all bridges share: the rate, and the workers' pages.
+/// State shared by all bridges: the rate and the workers' pages.
 pub(super) struct Sampler {
     rate: AtomicU32,
     header: AtomicU32,
@@ -137,7 +137,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// For so many workers; `seed` decides which packets are sampled.
+    /// Creates the state for `workers` workers; `seed` seeds the random numbers.
     pub(super) fn new(workers: usize, seed: u64) -> Self {
         let mut seeds = fastrand::Rng::with_seed(seed);
         let worker = |_| Worker {
@@ -145,24 +145,25 @@ impl Sampler {
             rate: AtomicU32::new(0),
             random: AtomicU64::new(seeds.u64(..)),
             dropped: AtomicU64::new(0),
-            pages: Pages::new(Page::new),
+            pages: DoubleBuffer::new(Page::new),
         };
         let workers = (0..workers).map(worker).collect();
         Self { rate: AtomicU32::new(1), header: AtomicU32::new(MAX_HEADER), workers }
     }
 
-    /// Samples one packet in `rate` from now on, and `header` bytes of it.
+    /// Sets the rate to 1 in `rate`, and the number of bytes per sample to `header`.
     pub(super) fn set(&self, rate: u32, header: u32) {
         self.rate.store(rate.max(1), Relaxed);
         self.header.store(header.min(MAX_HEADER), Relaxed);
     }
 
-    /// Empties the pages: calls `f` with each sample and its bytes. Returns how full the fullest was, from 0 to 1.
+    /// Reads and clears the pages: calls `f` with each sample and its bytes. Returns the fill level of the fullest
+    /// page, from 0 to 1.
     pub(super) fn drain(&self, mut f: impl FnMut(&Record, &[u8])) -> f32 {
         let mut fullest = 0;
         for worker in &self.workers {
-            // The other one may hold what was written before pages changed places last: then it comes next time.
-            let Some((_, mut page)) = worker.pages.to_read() else { continue };
+            // The other page may hold samples written before the last swap; these are read next time.
+            let Some((_, mut page)) = worker.pages.swap() else { continue };
             let mut bytes = page.bytes.get(..page.used).unwrap_or_default();
             for record in &page.records {
                 let Some((header, rest)) = bytes.split_at_checked(record.kept as usize) else { break };
@@ -176,13 +177,13 @@ impl Sampler {
         fullest as f32 / RECORDS as f32
     }
 
-    /// Samples that found no room.
+    /// Returns the number of samples lost because a page was full.
     pub(super) fn dropped(&self) -> u64 {
         self.workers.iter().map(|worker| worker.dropped.load(Relaxed)).sum()
     }
 }
 
-/// What one worker has counted at a port.
+/// Counters of a worker at a port.
 #[derive(Debug, Default)]
 struct Tally {
     pool: AtomicU64,
@@ -192,16 +193,16 @@ struct Tally {
 /// The tallies of a group of ports, by worker.
 type Group = Box<[[Tally; GROUP]]>;
 
-/// Samples the packets of one bridge.
+/// Samples the packets of a bridge.
 pub(super) struct BridgeSampler {
     shared: Arc<Sampler>,
     number: u32,
-    /// Made when the first port of a group comes.
+    /// Allocated when the first port of a group is added.
     groups: Box<[OnceLock<Group>]>,
 }
 
 impl BridgeSampler {
-    /// Of the bridge with this number.
+    /// Creates the sampler of the bridge with this number.
     pub(super) fn new(shared: Arc<Sampler>, number: u32) -> Self {
         let groups = (0..MAX_PORTS.div_ceil(GROUP)).map(|_| OnceLock::new()).collect();
         Self { shared, number, groups }
@@ -212,7 +213,8 @@ impl BridgeSampler {
         self.groups.get(port / GROUP)?.get()?.get(worker)?.get(port % GROUP)
     }
 
-    /// Packets of a port that could have been sampled, and samples that found no room.
+    /// Returns the number of packets of a port that could have been sampled, and the number of its samples lost because
+    /// a page was full.
     pub(super) fn totals(&self, port: PortIndex) -> (u64, u64) {
         let tallies = (0..self.shared.workers.len()).filter_map(|worker| self.tally(worker, port));
         tallies.fold((0, 0), |(pool, drops), tally| {
@@ -252,7 +254,7 @@ impl Observer for BridgeSampler {
     fn observe(&self, index: usize, batch: &Sightings<'_>) {
         let Some(worker) = self.shared.workers.get(index) else { return };
         let (rate, header) = (worker.rate.load(Relaxed), self.shared.header.load(Relaxed) as usize);
-        let mut page = worker.pages.to_write();
+        let mut page = worker.pages.write();
         worker.samples(batch.packets() as u64, |i| {
             let Some(seen) = batch.received(i) else { return };
             let record = self.record(batch, &seen, rate);

@@ -1,42 +1,43 @@
-//! What is sampled, how often, and who is told: the values of `[sflow]` and of `mswitch sflow set`.
+//! Settings of sFlow export: the values of `[sflow]` and of `mswitch sflow set`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// The UDP port that collectors listen on unless another is named (IANA: sflow).
+/// Default UDP port of collectors (IANA: sflow).
 pub const DEFAULT_PORT: u16 = 6343;
-/// One packet in so many is sampled unless something else is said.
+/// Default sampling rate: one packet in this many.
 pub const DEFAULT_SAMPLING: u32 = 1000;
-/// Seconds between two samples of a port's counters unless something else is said.
+/// Default number of seconds between counter samples.
 pub const DEFAULT_POLLING: u32 = 20;
-/// Bytes of a packet that its sample holds unless something else is said.
+/// Default maximum number of bytes of a packet in its sample.
 pub const DEFAULT_HEADER: u32 = 128;
 
 const MAX_SAMPLING: u32 = 1_000_000_000;
 const MAX_POLLING: u32 = 86_400;
 const MIN_HEADER: u32 = 14;
-/// The most bytes of a packet in a sample.
+/// Largest number of bytes of a packet in its sample.
 pub(super) const MAX_HEADER: u32 = 512;
 const MAX_COLLECTORS: usize = 16;
 
 /// The settings of sFlow export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SflowConfig {
-    /// Who is told; at least one.
+    /// The collectors; at least one.
     pub collectors: Vec<Collector>,
-    /// The address that collectors know this switch by; none: that from which datagrams go to the first of them.
+    /// The IP address that identifies this switch to collectors; `None` for the source address of the datagrams to the
+    /// first collector.
     pub agent: Option<IpAddr>,
-    /// One packet in so many is sampled.
+    /// Sampling rate: one packet in this many.
     pub sampling: u32,
-    /// Seconds between two samples of a port's counters; 0: none are sent.
+    /// Seconds between counter samples; 0 for none.
     pub polling: u32,
-    /// Bytes of a packet that its sample holds, at most.
+    /// Maximum number of bytes of a packet in its sample.
     pub header: u32,
 }
 
 impl SflowConfig {
-    /// To these collectors, the rest as usual.
+    /// Creates settings with these collectors and defaults.
     pub fn new(collectors: Vec<Collector>) -> Result<Self, SflowError> {
         check_collectors(&collectors)?;
         let (sampling, polling, header) = (DEFAULT_SAMPLING, DEFAULT_POLLING, DEFAULT_HEADER);
@@ -44,23 +45,23 @@ impl SflowConfig {
     }
 }
 
-/// What `sflow set` changes; what is `None` stays, or is as usual if sFlow was off.
+/// Fields that `sflow set` changes; `None` leaves a field unchanged, or at its default if sFlow was disabled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SflowChange {
-    /// All collectors from now on.
+    /// The new list of collectors.
     pub collectors: Option<Vec<Collector>>,
     /// The agent address, see [`SflowConfig::agent`].
     pub agent: Option<Option<IpAddr>>,
-    /// One packet in so many.
+    /// The sampling rate.
     pub sampling: Option<u32>,
-    /// Seconds between counters.
+    /// Seconds between counter samples.
     pub polling: Option<u32>,
-    /// Bytes of a packet.
+    /// Bytes of a packet in its sample.
     pub header: Option<u32>,
 }
 
 impl SflowChange {
-    /// The settings after the change of those there were, if sFlow was on.
+    /// Applies the change to the settings; `None` if sFlow was disabled.
     pub fn apply(self, before: Option<&SflowConfig>) -> Result<SflowConfig, SflowError> {
         let mut config = match (before, self.collectors) {
             (Some(before), None) => before.clone(),
@@ -78,41 +79,43 @@ impl SflowChange {
     }
 }
 
-/// Why a setting is refused.
+/// Reasons for refusing a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SflowError {
-    /// Not an address.
+    /// An invalid address of a collector.
     #[error(
-        "`{0}` is not a collector; expected an address such as 192.0.2.9, 192.0.2.9:6343 or [2001:db8::9]:6343; \
-         names are not looked up"
+        "`{0}` is not a collector; expected an IP address such as 192.0.2.9, 192.0.2.9:6343 or [2001:db8::9]:6343, not a \
+         host name"
     )]
     Collector(String),
-    /// Nobody to tell.
+    /// An empty list of collectors.
     #[error(
         "sFlow needs a collector: name one with `collectors` in `[sflow]`, or with `--collectors 192.0.2.9`"
     )]
     NoCollector,
-    /// Told twice.
-    #[error("collector {0} is named twice; name it once")]
+    /// A duplicate collector.
+    #[error("collector {0} is listed twice; list it once")]
     Twice(Collector),
-    /// More than can be told.
-    #[error("{0} collectors are too many; expected {MAX_COLLECTORS} at most")]
+    /// Too many collectors.
+    #[error("a list of {0} collectors is too long; expected at most {MAX_COLLECTORS}")]
     TooMany(usize),
-    /// Not an address.
-    #[error("`{0}` is not an agent; expected the IP address that collectors know this switch by, or `auto`")]
+    /// An invalid agent address.
+    #[error(
+        "`{0}` is not an agent address; expected the IP address of this switch for collectors, or `auto`"
+    )]
     Agent(String),
-    /// Not a rate.
-    #[error("1 packet in {0} cannot be sampled; expected 1 in 1 to {MAX_SAMPLING}")]
+    /// A sampling rate out of range.
+    #[error("a sampling rate of 1 in {0} is out of range; expected 1 to {MAX_SAMPLING}")]
     Sampling(i64),
-    /// Not an interval.
-    #[error("counters cannot be sent every {0} s; expected 1 to {MAX_POLLING}, or 0 to send none")]
+    /// A polling interval out of range.
+    #[error("a polling interval of {0} s is out of range; expected 1 to {MAX_POLLING}, or 0 for no counters")]
     Polling(i64),
-    /// Too little or too much of a packet.
-    #[error("a sample cannot hold {0} bytes of a packet; expected {MIN_HEADER} to {MAX_HEADER}")]
+    /// A number of bytes out of range.
+    #[error("a header of {0} bytes is out of range; expected {MIN_HEADER} to {MAX_HEADER}")]
     Header(i64),
 }
 
-/// Where datagrams are sent to: `192.0.2.9:6343`, `[2001:db8::9]:6343`, or an address alone for the usual port.
+/// The address of a collector: `192.0.2.9:6343`, `[2001:db8::9]:6343`, or an address alone for the default port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Collector(pub(super) SocketAddr);
 
@@ -139,7 +142,7 @@ impl fmt::Display for Collector {
     }
 }
 
-/// Checks who is told.
+/// Checks a list of collectors.
 pub fn check_collectors(collectors: &[Collector]) -> Result<(), SflowError> {
     let twice =
         (1..).zip(collectors).find(|(next, one)| collectors.iter().skip(*next).any(|other| other == *one));
@@ -151,7 +154,7 @@ pub fn check_collectors(collectors: &[Collector]) -> Result<(), SflowError> {
     }
 }
 
-/// Reads an agent's address; `auto` is none.
+/// Parses an agent address; `auto` means `None`.
 pub fn parse_agent(text: &str) -> Result<Option<IpAddr>, SflowError> {
     match text {
         "auto" => Ok(None),
@@ -169,18 +172,18 @@ pub fn check_sampling(rate: i64) -> Result<u32, SflowError> {
     within(rate, 1, MAX_SAMPLING).ok_or(SflowError::Sampling(rate))
 }
 
-/// Checks the seconds between counters.
+/// Checks the seconds between counter samples.
 pub fn check_polling(seconds: i64) -> Result<u32, SflowError> {
     within(seconds, 0, MAX_POLLING).ok_or(SflowError::Polling(seconds))
 }
 
-/// Checks the bytes of a packet in a sample.
+/// Checks the number of bytes of a packet in its sample.
 pub fn check_header(bytes: i64) -> Result<u32, SflowError> {
     within(bytes, MIN_HEADER, MAX_HEADER).ok_or(SflowError::Header(bytes))
 }
 
-fn within(value: i64, least: u32, most: u32) -> Option<u32> {
-    u32::try_from(value).ok().filter(|value| (least..=most).contains(value))
+fn within(value: i64, min: u32, max: u32) -> Option<u32> {
+    u32::try_from(value).ok().filter(|value| (min..=max).contains(value))
 }
 
 #[cfg(test)]
@@ -192,16 +195,16 @@ mod tests {
     }
 
     #[test]
-    fn collectors() {
-        for (text, means) in [
+    fn collectors_are_parsed() {
+        for (text, full) in [
             ("192.0.2.9", "192.0.2.9:6343"),
             ("192.0.2.9:99", "192.0.2.9:99"),
             ("2001:db8::9", "[2001:db8::9]:6343"),
             ("[2001:db8::9]", "[2001:db8::9]:6343"),
             ("[2001:db8::9]:99", "[2001:db8::9]:99"),
         ] {
-            assert_eq!(collector(text).as_deref(), Ok(means));
-            assert_eq!(collector(means).as_deref(), Ok(means), "what is written reads back");
+            assert_eq!(collector(text).as_deref(), Ok(full));
+            assert_eq!(collector(full).as_deref(), Ok(full), "a formatted address parses back");
         }
         for bad in [
             "",
@@ -215,14 +218,14 @@ mod tests {
         ] {
             let error = collector(bad).unwrap_err();
             assert!(
-                error.starts_with(&format!("`{bad}` is not a collector; expected an address such as")),
+                error.starts_with(&format!("`{bad}` is not a collector; expected an IP address such as")),
                 "{error}"
             );
         }
     }
 
     #[test]
-    fn a_set_of_collectors() {
+    fn lists_of_collectors_are_checked() {
         let one: Collector = "192.0.2.9".parse().unwrap();
         let other: Collector = "192.0.2.9:1".parse().unwrap();
         assert_eq!(check_collectors(&[one, other]), Ok(()));
@@ -230,21 +233,21 @@ mod tests {
             check_collectors(&[]).unwrap_err().to_string().starts_with("sFlow needs a collector: name one")
         );
         let twice = check_collectors(&[one, other, one]).unwrap_err().to_string();
-        assert_eq!(twice, "collector 192.0.2.9:6343 is named twice; name it once");
+        assert_eq!(twice, "collector 192.0.2.9:6343 is listed twice; list it once");
         let many: Vec<Collector> = (1..=17).map(|n| format!("192.0.2.{n}").parse().unwrap()).collect();
         assert_eq!(check_collectors(&many[..16]), Ok(()));
         let many = check_collectors(&many).unwrap_err().to_string();
-        assert_eq!(many, "17 collectors are too many; expected 16 at most");
+        assert_eq!(many, "a list of 17 collectors is too long; expected at most 16");
     }
 
     #[test]
-    fn bounds_are_named() {
+    fn errors_have_the_ranges() {
         assert_eq!(parse_agent("auto"), Ok(None));
         assert_eq!(parse_agent("10.0.0.1"), Ok(Some([10, 0, 0, 1].into())));
         for bad in ["eth0", "10.0.0.1:1", "::", ""] {
             let error = parse_agent(bad).unwrap_err().to_string();
             assert!(
-                error.starts_with(&format!("`{bad}` is not an agent; expected the IP address")),
+                error.starts_with(&format!("`{bad}` is not an agent address; expected the IP address")),
                 "{error}"
             );
         }
@@ -254,16 +257,13 @@ mod tests {
         for (error, text) in [
             (
                 check_sampling(0).unwrap_err(),
-                "1 packet in 0 cannot be sampled; expected 1 in 1 to 1000000000",
+                "a sampling rate of 1 in 0 is out of range; expected 1 to 1000000000",
             ),
             (
                 check_polling(-1).unwrap_err(),
-                "counters cannot be sent every -1 s; expected 1 to 86400, or 0 to send none",
+                "a polling interval of -1 s is out of range; expected 1 to 86400, or 0 for no counters",
             ),
-            (
-                check_header(513).unwrap_err(),
-                "a sample cannot hold 513 bytes of a packet; expected 14 to 512",
-            ),
+            (check_header(513).unwrap_err(), "a header of 513 bytes is out of range; expected 14 to 512"),
         ] {
             assert_eq!(error.to_string(), text);
         }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_it_does_not_name() {
+    fn a_change_leaves_other_settings_unchanged() {
         let nothing = SflowChange::default().apply(None);
         assert_eq!(nothing, Err(SflowError::NoCollector));
         let collectors = vec!["192.0.2.9".parse().unwrap()];

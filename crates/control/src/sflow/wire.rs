@@ -1,8 +1,8 @@
-//! sFlow version 5 on the wire (sflow.org, July 2004): XDR (RFC 4506), big-endian words of four bytes.
+//! Wire format of sFlow version 5 (sflow.org, July 2004): XDR (RFC 4506), big-endian words of four bytes.
 //!
-//! A datagram is a head and samples, each behind its format and length, so that a collector can skip what it does not
-//! know. Here are the two kinds that a switch sends: a packet (*flow sample*: its header and, where it is known, its
-//! VLAN) and a port's counters (*counter sample*: the generic ones and the port's name).
+//! A datagram has a header and samples. The format and the length precede each sample, so a collector can skip unknown
+//! ones. A switch sends two kinds: a packet (*flow sample*: its first bytes and, if known, its VLAN) and the counters
+//! of a port (*counter sample*: the generic counters and the port's name).
 //!
 //! Invariant: a datagram is never longer than [`MAX_DATAGRAM`].
 
@@ -10,28 +10,28 @@ use std::net::IpAddr;
 
 use fabric::DropReason;
 
-/// The longest datagram: one that any path with the MTU of Ethernet carries, in a tunnel too.
+/// Maximum length of a datagram: fits the MTU of Ethernet even in a tunnel.
 pub(super) const MAX_DATAGRAM: usize = 1400;
 
-/// The longest head, with an IPv6 agent.
+/// Maximum length of a datagram's header, with an IPv6 agent.
 const MAX_HEAD: usize = 40;
 
-/// A counter that is not kept.
+/// Value of a counter that is not supported.
 pub(super) const UNKNOWN: u32 = u32::MAX;
 
-/// How ports are numbered on the wire. An agent uses one form for everything.
+/// Encoding of port numbers. An agent uses one form for all samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Numbers of up to 24 bits, which every collector reads.
+    /// Numbers of up to 24 bits, which every collector supports.
     Compact,
-    /// Numbers of more.
+    /// Numbers of up to 32 bits.
     Expanded,
 }
 
-/// The first number that only [`Form::Expanded`] can say.
+/// The first number that requires [`Form::Expanded`].
 pub(super) const COMPACT_END: u32 = 1 << 24;
 
-/// Formats of samples and of what is in them, all of the enterprise 0: sflow.org.
+/// Formats of samples and their records, all of enterprise 0 (sflow.org).
 mod format {
     pub(super) const FLOW_SAMPLE: u32 = 1;
     pub(super) const COUNTER_SAMPLE: u32 = 2;
@@ -41,25 +41,25 @@ mod format {
     pub(super) const EXTENDED_SWITCH: u32 = 1001;
     pub(super) const GENERIC_COUNTERS: u32 = 1;
     pub(super) const PORT_NAME: u32 = 1005;
-    /// Header protocol: Ethernet, from the destination address on.
+    /// Header protocol: Ethernet, from the destination address.
     pub(super) const ETHERNET: u32 = 1;
-    /// Interface type of RFC 1573: ethernetCsmacd.
+    /// Interface type ethernetCsmacd of RFC 1573.
     pub(super) const ETHERNET_PORT: u32 = 6;
 }
 
-/// Where a packet went.
+/// The destination of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// To one port.
+    /// One port.
     Port(u32),
-    /// To so many.
+    /// This number of ports.
     Several(u32),
-    /// Nowhere, and why.
+    /// None: the packet was dropped, for this reason if known.
     Nowhere(Option<DropReason>),
 }
 
 impl Destination {
-    /// How the specification says it: one port, discarded, or several; and the number that goes with it.
+    /// Returns the code of the specification (0: one port, 1: discarded, 2: several ports) and its value.
     fn code(self) -> (u32, u32) {
         match self {
             Destination::Port(index) => (0, index),
@@ -69,8 +69,8 @@ impl Destination {
     }
 }
 
-/// The code of a discarded packet. Those from 263 on were published after the specification; a collector that does not
-/// know one shows the number.
+/// Returns the code of a reason for a drop. Codes above 262 were published after the specification; a collector shows
+/// unknown ones as numbers.
 fn reason_code(reason: Option<DropReason>) -> u32 {
     const UNKNOWN_REASON: u32 = 256;
     const ACL: u32 = 258;
@@ -99,23 +99,23 @@ fn reason_code(reason: Option<DropReason>) -> u32 {
 /// A sampled packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flow<'a> {
-    /// The port that it came in through.
+    /// The port that received it.
     pub(super) port: u32,
-    /// Samples of this port before this one.
+    /// Sequence number of the sample at its port.
     pub(super) sequence: u32,
-    /// One packet in so many was sampled.
+    /// Sampling rate: one packet in this many.
     pub(super) rate: u32,
-    /// Packets of the port that could have been.
+    /// Packets of the port that could have been sampled.
     pub(super) pool: u32,
-    /// Samples of the port that were lost.
+    /// Lost samples of the port.
     pub(super) drops: u32,
-    /// Where it went.
+    /// Its destination.
     pub(super) output: Destination,
     /// Its length in bytes.
     pub(super) length: u32,
     /// Its first bytes.
     pub(super) header: &'a [u8],
-    /// Its VLAN (0: none that is known) and priority.
+    /// Its VLAN (0 if unknown) and priority.
     pub(super) vlan: (u16, u8),
 }
 
@@ -126,15 +126,15 @@ pub(super) struct Counters<'a> {
     pub(super) port: u32,
     /// Its name.
     pub(super) name: &'a str,
-    /// Counter samples of this port before this one.
+    /// Sequence number of the counter sample at its port.
     pub(super) sequence: u32,
-    /// Whether it is meant to be up.
+    /// Whether it is administratively up.
     pub(super) admin_up: bool,
-    /// Whether it is.
+    /// Whether it is operationally up.
     pub(super) up: bool,
-    /// From the client.
+    /// Packets from the client.
     pub(super) rx: Direction,
-    /// To it.
+    /// Packets to the client.
     pub(super) tx: Direction,
 }
 
@@ -147,13 +147,13 @@ pub(super) struct Direction {
     pub(super) errors: u64,
 }
 
-/// What begins a datagram.
+/// Header of a datagram.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) agent: IpAddr,
-    /// Datagrams before this one.
+    /// Sequence number of the datagram.
     pub(super) sequence: u32,
-    /// Milliseconds since the agent began.
+    /// Milliseconds since the agent started.
     pub(super) uptime: u32,
 }
 
@@ -169,14 +169,14 @@ impl Xdr {
         self.0.extend(word.to_be_bytes());
     }
 
-    /// Bytes behind their number, and what is missing to a whole word.
+    /// Appends the number of bytes, the bytes, and padding to a whole word.
     fn opaque(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u32);
         self.0.extend(bytes);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    /// Something behind its format and length.
+    /// Appends a format, a length and a body.
     fn framed(&mut self, format: u32, body: impl FnOnce(&mut Self)) {
         self.word(format);
         let at = self.0.len();
@@ -188,10 +188,10 @@ impl Xdr {
         }
     }
 
-    /// A port as the source of samples.
+    /// Appends a port as the source of samples.
     fn source(&mut self, form: Form, port: u32) {
         match form {
-            // Of type 0, ifIndex.
+            // Source type 0: ifIndex.
             Form::Compact => self.word(port & (COMPACT_END - 1)),
             Form::Expanded => {
                 self.word(0);
@@ -228,7 +228,7 @@ impl Xdr {
             to.framed(format::SAMPLED_HEADER, |to| {
                 to.word(format::ETHERNET);
                 to.word(flow.length);
-                // Nothing was stripped: packets between memories have no frame check sequence.
+                // Bytes stripped: none, because packets in memory have no frame check sequence.
                 to.word(0);
                 to.opaque(flow.header);
             });
@@ -236,10 +236,10 @@ impl Xdr {
                 to.framed(format::EXTENDED_SWITCH, |to| {
                     to.word(vlan);
                     to.word(priority);
-                    // A bridge leaves a packet in its VLAN; one that went nowhere left in none.
-                    let went = !matches!(flow.output, Destination::Nowhere(_));
-                    to.word(if went { vlan } else { 0 });
-                    to.word(if went { priority } else { 0 });
+                    // A bridge forwards a packet in its VLAN; a dropped packet has no egress VLAN.
+                    let forwarded = !matches!(flow.output, Destination::Nowhere(_));
+                    to.word(if forwarded { vlan } else { 0 });
+                    to.word(if forwarded { priority } else { 0 });
                 });
             }
         });
@@ -257,23 +257,24 @@ impl Xdr {
             to.framed(format::GENERIC_COUNTERS, |to| {
                 to.word(counters.port);
                 to.word(format::ETHERNET_PORT);
-                // No speed: a memory has none.
+                // Speed: 0, because a virtual port has none.
                 to.hyper(0);
-                // Full duplex.
+                // Direction: full duplex.
                 to.word(1);
                 to.word(u32::from(counters.admin_up) | u32::from(counters.up) << 1);
                 to.direction(&counters.rx);
-                // Of unknown protocols: a switch asks for none.
+                // Packets of unknown protocols: not applicable to a switch.
                 to.word(UNKNOWN);
                 to.direction(&counters.tx);
-                // Promiscuous: a switch takes what is for others.
+                // Promiscuous: a switch receives frames addressed to other stations.
                 to.word(1);
             });
             to.framed(format::PORT_NAME, |to| to.opaque(counters.name.as_bytes()));
         });
     }
 
-    /// Unicast stands for all packets: groups are not counted apart. The words wrap, as a collector expects.
+    /// Appends the counters of a direction. The unicast counter holds all packets, because multicasts are not counted
+    /// separately. Counters wrap at 32 bits, as collectors expect.
     fn direction(&mut self, direction: &Direction) {
         self.hyper(direction.bytes);
         self.word(direction.packets as u32);
@@ -284,7 +285,7 @@ impl Xdr {
     }
 }
 
-/// Samples on their way into a datagram.
+/// Encoded samples for the next datagram.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     all: Xdr,
@@ -293,18 +294,18 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Whether there are none.
+    /// Returns whether there are no samples.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Adds a packet; false if it has no room, and must go with the next datagram.
+    /// Adds a flow sample. Returns false if it does not fit and must go into the next datagram.
     pub(super) fn add_flow(&mut self, form: Form, flow: &Flow<'_>) -> bool {
         self.next.flow(form, flow);
         self.add()
     }
 
-    /// Adds a port's counters; false as for a packet.
+    /// Adds a counter sample. Returns false if it does not fit.
     pub(super) fn add_counters(&mut self, form: Form, counters: &Counters<'_>) -> bool {
         self.next.counters(form, counters);
         self.add()
@@ -320,7 +321,7 @@ impl Samples {
         fits
     }
 
-    /// The datagram that they make; none are left.
+    /// Returns the datagram of the samples, and removes them.
     pub(super) fn finish(&mut self, head: &Head) -> Vec<u8> {
         let mut datagram = Xdr(Vec::with_capacity(MAX_DATAGRAM));
         datagram.word(5);
@@ -334,7 +335,7 @@ impl Samples {
                 datagram.0.extend(address.octets());
             }
         }
-        // The only sub-agent.
+        // Sub-agent 0: the only one.
         datagram.word(0);
         datagram.word(head.sequence);
         datagram.word(head.uptime);

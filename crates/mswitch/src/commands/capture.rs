@@ -1,8 +1,8 @@
-//! `mswitch capture`: asks the daemon for packets and writes them where they are wanted.
+//! `mswitch capture`: requests packets from the daemon, and prints or records them.
 //!
-//! - [`filter`] compiles tcpdump's language with libpcap, so that it means what it means everywhere; the daemon runs it;
-//! - [`ports::pcap::pcapng`] is the file format, [`mod@recorder`] the files in it, one or a ring of them;
-//! - [`line`](mod@line) is a packet in a line, for people and for programs.
+//! - [`filter`] compiles filters with libpcap, so that they match as in tcpdump; the daemon runs them;
+//! - [`ports::pcap::pcapng`] is the file format, [`mod@recorder`] writes one file or a ring of files;
+//! - [`line`](mod@line) formats a packet as one line, for people and for programs.
 
 mod filter;
 mod line;
@@ -22,7 +22,7 @@ use crate::cli::CaptureArgs;
 use crate::failure::Failure;
 use recorder::{Recorder, Ring};
 
-/// What has been seen, by the ids of the capture.
+/// Ports of the capture, by their ids in its replies.
 #[derive(Debug, Default)]
 struct Ports(BTreeMap<u32, Port>);
 
@@ -34,7 +34,7 @@ struct Port {
 }
 
 impl Ports {
-    /// The port's name.
+    /// Returns a port's name.
     fn name(&self, id: u32) -> &str {
         self.0.get(&id).map_or("?", |port| &port.name)
     }
@@ -54,7 +54,7 @@ impl Ports {
     }
 }
 
-/// Where packets are to be shown.
+/// Destination of the packets.
 enum Display {
     Lines { json: bool },
     Record(Box<Recorder>),
@@ -86,7 +86,7 @@ pub(super) async fn run(client: &mut Client, args: CaptureArgs) -> Result<(), Fa
         };
         let mut batch = match batch {
             Ok(Some(batch)) => batch,
-            Ok(None) => break Err(Failure::new("the daemon ended the capture; its log says why")),
+            Ok(None) => break Err(Failure::new("the daemon ended the capture; its log has the reason")),
             Err(status) => break Err(status.into()),
         };
         ports.learn(&batch);
@@ -94,13 +94,13 @@ pub(super) async fn run(client: &mut Client, args: CaptureArgs) -> Result<(), Fa
         left -= batch.packets.len() as u64;
         match show(&mut display, &args, &ports, &batch) {
             Ok(()) => {}
-            // Who reads has seen enough.
+            // The reader of the pipe has closed it.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => break Err(Failure::new(format_args!("cannot write packets: {error}"))),
         }
         if ports.sum(|c| c.missed) > 0 && !warned {
             warned = true;
-            eprintln!("mswitch: the capture does not keep up; packets are missing from it");
+            eprintln!("mswitch: the capture cannot keep up; packets are missing from it");
         }
         if left == 0 {
             break Ok(());
@@ -126,11 +126,11 @@ fn recorder(args: &CaptureArgs, file: &Path) -> Result<Recorder, Failure> {
     let snaplen = args.snaplen.unwrap_or(0);
     let recorder = if file == Path::new("-") {
         if ring.is_some() {
-            return Err(Failure::new("a ring of files cannot go to standard output; name a file"));
+            return Err(Failure::new("a ring of files cannot be written to standard output; name a file"));
         }
         if std::io::stdout().is_terminal() {
             return Err(Failure::new(
-                "pcapng is not for terminals; name a file, or pipe it: `mswitch capture ... --write - | tshark -r -`",
+                "pcapng is binary and not for terminals; name a file, or pipe it: `mswitch capture ... --write - | tshark -r -`",
             ));
         }
         Recorder::to_stdout(snaplen, args.filter.clone())
@@ -140,7 +140,7 @@ fn recorder(args: &CaptureArgs, file: &Path) -> Result<Recorder, Failure> {
     recorder.map_err(|error| Failure::new(format_args!("cannot write {}: {error}", file.display())))
 }
 
-/// Shows one batch, and sees to it that it can be read now.
+/// Shows one batch and flushes the output.
 fn show(
     display: &mut Display,
     args: &CaptureArgs,
@@ -174,13 +174,42 @@ fn show(
 
 fn summary(ports: &Ports, shown: u64) -> String {
     let seen = ports.sum(|c| c.seen);
-    let count = ports.0.values().filter(|port| port.captured).count();
-    let captured = format!("mswitch: {shown} packets captured, of {seen} seen; ports: {count}");
+    let on = ports.0.values().filter(|port| port.captured).count() as u64;
+    let captured =
+        format!("mswitch: {} captured of {seen} seen, on {}", number(shown, "packet"), number(on, "port"));
     match ports.sum(|c| c.missed) {
         0 => captured,
         missed => format!(
-            "{captured}\nmswitch: {missed} packets are missing, for the capture did not keep up; \
-             --filter, --port or --snaplen make it lighter"
+            "{captured}\nmswitch: {} missing: the capture could not keep up; --filter, --port or --snaplen reduce its \
+             load",
+            number(missed, "packet")
         ),
+    }
+}
+
+/// `1 packet`, `2 packets`.
+fn number(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_counts_packets_and_ports() {
+        let port = |missed| Port {
+            captured: true,
+            counters: proto::CaptureCounters { seen: 2, missed, ..Default::default() },
+            ..Default::default()
+        };
+        let ports = Ports([(0, port(0))].into());
+        assert_eq!(summary(&ports, 1), "mswitch: 1 packet captured of 2 seen, on 1 port");
+        let ports = Ports([(0, port(0)), (1, port(3))].into());
+        assert_eq!(
+            summary(&ports, 0),
+            "mswitch: 0 packets captured of 4 seen, on 2 ports\n\
+             mswitch: 3 packets missing: the capture could not keep up; --filter, --port or --snaplen reduce its load"
+        );
     }
 }

@@ -38,9 +38,9 @@ struct Found {
     line: Option<usize>,
     /// Column in characters, from 1; absent when the file cannot be read.
     column: Option<usize>,
-    /// The bridge that it is in.
+    /// Bridge of the mistake.
     bridge: Option<String>,
-    /// The port that it is in.
+    /// Port of the mistake.
     port: Option<String>,
     /// The value found and the value expected.
     message: String,
@@ -80,7 +80,7 @@ fn name(file: Option<&Path>) -> String {
     file.map(|file| file.display().to_string()).unwrap_or_default()
 }
 
-/// Prints the notes of a reply, of which JSON is a part already.
+/// Prints the notes of a reply; in JSON they are part of the reply.
 fn print_notes(applied: &proto::Applied, output: Output) {
     if !output.json {
         applied.notes.iter().for_each(note);
@@ -98,12 +98,12 @@ async fn apply(client: &mut Client, file: &Path, dry_run: bool, output: Output) 
         .outcomes
         .iter()
         .filter(|outcome| !outcome.trouble.is_empty())
-        .map(|outcome| format!("{}: {}; the daemon tries it again", outcome.object, outcome.trouble))
+        .map(|outcome| format!("{}: {}; the daemon retries", outcome.object, outcome.trouble))
         .collect();
     if troubles.is_empty() { Ok(()) } else { Err(Failure::new(troubles.join("\n"))) }
 }
 
-/// Looks for mistakes, on behalf of the daemon behind `socket` if one is named.
+/// Checks a file for the daemon behind `socket`.
 pub(super) fn check(file: &Path, socket: Option<&Path>, output: Output) -> Result<(), Failure> {
     let read = control::file::read_for(file, socket);
     let (bridges, ports, notes): (_, _, &[Problem]) = match &read {
@@ -118,7 +118,7 @@ pub(super) fn check(file: &Path, socket: Option<&Path>, output: Output) -> Resul
     let checked = Checked { file: name(Some(file)), ok: read.is_ok(), bridges, ports, errors, notes };
     if output.json || checked.ok {
         answer(output, &checked, |c| {
-            format!("{}: good; bridges: {}, ports: {}\n", c.file, c.bridges, c.ports)
+            format!("{}: no mistakes; bridges: {}, ports: {}\n", c.file, c.bridges, c.ports)
         })?;
     }
     let parsed = read?;

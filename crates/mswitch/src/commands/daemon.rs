@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// Reads the configuration, lets the command line override it, and runs.
 pub(super) fn run(args: &DaemonArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
     crate::log::start();
-    // Others read and write the file by this path, wherever they run.
+    // Commands in other directories read and write the file by this path.
     let file = args.config.as_deref().map(absolute).transpose()?;
     let config = match &file {
         Some(file) if !file.try_exists().unwrap_or(true) => {

@@ -11,7 +11,7 @@ use crate::cli::LogicCommand;
 use crate::failure::Failure;
 use crate::render;
 
-/// The name of a logic, a module's file as an absolute path.
+/// Returns the name of a logic, with the absolute path of a module.
 pub(super) fn located(name: &str) -> Result<String, Failure> {
     match name.split_once(':') {
         Some((kind @ ("wasm" | "native"), file)) if !file.is_empty() => {
@@ -21,13 +21,13 @@ pub(super) fn located(name: &str) -> Result<String, Failure> {
     }
 }
 
-/// The parameters of a logic; the stages of a chain may be modules.
+/// Makes the paths of modules in the stages of a chain absolute.
 pub(super) fn stages(
     logic: &str,
     mut params: BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, Failure> {
     for stage in params.values_mut().filter(|_| logic == "chain") {
-        // The daemon words the mistakes in a stage.
+        // The daemon reports mistakes in a stage.
         let Ok(mut words) = shell_words::split(stage) else { continue };
         let Some(name) = words.first_mut() else { continue };
         let found = located(name)?;
@@ -44,7 +44,7 @@ pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<()
         LogicCommand::Set { bridge, logic, params } => {
             let params = stages(&logic, unique(params.params)?)?;
             let request = proto::SetLogicRequest { bridge: bridge.clone(), logic: located(&logic)?, params };
-            // The port may be added later, or its name may be a slip.
+            // The port may be added later, or its name may be a mistake.
             let set = client.set_logic(request).await?.into_inner();
             for port in set.missing_ports {
                 note(render::logic::missing(&port, &bridge));
@@ -63,7 +63,7 @@ pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<()
         }
         LogicCommand::Call { bridge, command, output } => {
             let reply = client.call_logic(proto::CallLogicRequest { bridge, command }).await?.into_inner();
-            answer(output, &reply, render::logic::said)
+            answer(output, &reply, render::logic::reply)
         }
         LogicCommand::List { name, output } => {
             let request = proto::ListLogicsRequest { name: located(&name.unwrap_or_default())? };

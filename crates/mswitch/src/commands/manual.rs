@@ -1,4 +1,4 @@
-//! `mswitch man`: manual pages, made from the definition of the command line.
+//! `mswitch man`: manual pages, generated from the definition of the command line.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,28 +11,28 @@ use crate::failure::Failure;
 
 /// Writes `mswitch.1` and a page for every command below it, such as `mswitch-port-add.1`.
 pub(super) fn pages(directory: &Path, date: &str) -> Result<(), Failure> {
-    let named = |what: &Path| {
-        let what = what.display().to_string();
-        move |error: std::io::Error| Failure::new(format_args!("cannot write {what}: {error}"))
+    let write_error = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: std::io::Error| Failure::new(format_args!("cannot write {path}: {error}"))
     };
-    std::fs::create_dir_all(directory).map_err(named(directory))?;
+    std::fs::create_dir_all(directory).map_err(write_error(directory))?;
     // `mswitch help` repeats the pages, so it has none, and no page refers to one.
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
-    for (name, command) in every(command, "mswitch".into()) {
+    for (name, command) in with_subcommands(command, "mswitch".into()) {
         let file = directory.join(format!("{name}.1"));
-        let text = page(&name, command, date).map_err(named(&file))?;
-        std::fs::write(&file, text).map_err(named(&file))?;
+        let text = page(&name, command, date).map_err(write_error(&file))?;
+        std::fs::write(&file, text).map_err(write_error(&file))?;
     }
     Ok(())
 }
 
-/// A command and those below it, with the names of their pages.
-fn every(command: clap::Command, name: String) -> Vec<(String, clap::Command)> {
+/// Returns a command and its subcommands, with the names of their pages.
+fn with_subcommands(command: clap::Command, name: String) -> Vec<(String, clap::Command)> {
     let below: Vec<_> = command
         .get_subcommands()
         .filter(|below| !below.is_hide_set())
-        .flat_map(|below| every(below.clone(), format!("{name}-{}", below.get_name())))
+        .flat_map(|below| with_subcommands(below.clone(), format!("{name}-{}", below.get_name())))
         .collect();
     std::iter::once((name, command)).chain(below).collect()
 }
@@ -57,7 +57,7 @@ fn page(name: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
-    // As they are: nothing is filled, nothing hyphenated.
+    // Verbatim, without filling or hyphenation.
     let examples: Vec<&str> = examples.lines().skip(1).map(str::trim).collect();
     if !examples.is_empty() {
         writeln!(text, ".SH EXAMPLES\n.nf")?;

@@ -71,7 +71,7 @@ fn admin(admin: Admin) -> String {
     control::model::format_admin(matches!(admin, Admin::Up)).into()
 }
 
-/// Finds mistakes that need no daemon, in the words of the command line. `socket`: `--socket` is given.
+/// Reports mistakes that need no daemon, by the names of flags. `socket`: `--socket` is given.
 pub(super) fn check(command: &PortCommand, socket: bool) -> Result<(), Failure> {
     match command {
         PortCommand::Add(args) => check_options(args, socket),
@@ -104,7 +104,7 @@ fn check_options(args: &PortAdd, socket: bool) -> Result<(), Failure> {
                 "`--path` is missing: the socket of a {kind} port (`--socket` is the daemon's control socket)"
             )
         }
-        OptionError::Missing(key) => format!("`--{key}` is missing: a {kind} port needs it"),
+        OptionError::Missing(key) => format!("`--{key}` is missing: required for a {kind} port"),
         OptionError::Value(message) => match message.split_once("`: ") {
             Some((key, rest)) if key.strip_prefix('`').is_some_and(is_flag) => {
                 format!("`--{}`: {rest}", key.trim_start_matches('`'))
@@ -118,7 +118,7 @@ fn check_options(args: &PortAdd, socket: bool) -> Result<(), Failure> {
 /// Options whose values are paths.
 const PATHS: [&str; 3] = ["path", "read", "write"];
 
-/// Options as the daemon takes them: by their present names, with absolute paths.
+/// Prepares options for the daemon: current names, absolute paths.
 fn prepared(args: &mut PortAdd) -> Result<BTreeMap<String, String>, Failure> {
     for (old, new) in args.options.former() {
         note_former(old, new);
@@ -134,7 +134,7 @@ fn prepared(args: &mut PortAdd) -> Result<BTreeMap<String, String>, Failure> {
         }
     }
     for (key, value) in &mut all {
-        // A leading @ is a name in the abstract namespace.
+        // A leading @ marks an abstract socket.
         if PATHS.contains(&key.as_str()) && !value.is_empty() && !value.starts_with('@') {
             *value = absolute(Path::new(value))?.display().to_string();
         }
@@ -192,7 +192,7 @@ async fn watch(client: &mut Client, args: PortStats) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An empty line between one second's table and the next.
+/// Adds an empty line unless the table is the last one.
 fn separated(table: String, left: u64) -> String {
     if left > 1 { table + "\n" } else { table }
 }

@@ -10,14 +10,14 @@ use crate::cli::Output;
 use crate::failure::Failure;
 use crate::render;
 
-/// Long enough for a worker's load, short enough not to be noticed.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval over which the load of workers is measured.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(client: &mut Client, output: Output) -> Result<(), Failure> {
     let status = client.get_status(proto::GetStatusRequest {}).await?.into_inner();
     let mut recent = Vec::new();
     if !output.json {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(INTERVAL).await;
         let now = client.list_workers(proto::ListWorkersRequest {}).await?.into_inner();
         recent = now.workers.iter().zip(&status.workers).map(|(now, then)| now.since(then)).collect();
     }

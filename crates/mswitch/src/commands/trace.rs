@@ -22,14 +22,14 @@ pub(super) async fn run(client: &mut Client, args: TraceArgs) -> Result<(), Fail
     }
 }
 
-/// The port that is named by `--port`, by the packet or by both.
+/// Returns the ingress port, from `--port` or from the packet.
 fn ingress(option: Option<String>, in_port: Option<String>) -> Result<String, Failure> {
     match (option, in_port) {
         (Some(option), Some(in_port)) if option != in_port => Err(Failure::new(format_args!(
-            "the packet comes from `{option}` by --port, and from `{in_port}` by `in_port`; name one port"
+            "--port names `{option}`, and `in_port` names `{in_port}`; name one ingress port"
         ))),
         (Some(port), _) | (None, Some(port)) => Ok(port),
-        (None, None) => Err(Failure::new("the port that the packet comes from is missing; add --port PORT")),
+        (None, None) => Err(Failure::new("the ingress port is missing; add --port PORT")),
     }
 }
 
@@ -55,7 +55,7 @@ async fn live(client: &mut Client, args: TraceArgs) -> Result<(), Failure> {
     }
     if last.missed + last.omitted > 0 {
         eprintln!(
-            "mswitch: {} packets were not traced and {} steps and outputs left out; they came too fast",
+            "mswitch: {} packets were not traced, and {} steps and outputs were omitted: the trace could not keep up",
             last.missed, last.omitted
         );
     }

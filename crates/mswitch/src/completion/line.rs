@@ -1,15 +1,15 @@
-//! The line that bash hands over, as words.
+//! Splits the command line that bash passes into words.
 
 /// A line up to the cursor.
 pub(super) struct Typed {
-    /// Its words without quotes; the last one is being typed and may be empty.
+    /// Words without quotes; the last word is incomplete and may be empty.
     pub(super) words: Vec<String>,
-    /// The quote that is open at the cursor.
+    /// Open quote at the cursor.
     open: Option<char>,
 }
 
 impl Typed {
-    /// Splits a line as a shell does; expansions stay as they are.
+    /// Splits a line as a shell does, without expansions.
     pub(super) fn parse(line: &str) -> Typed {
         let mut words = vec![String::new()];
         let mut open = None;
@@ -34,7 +34,7 @@ impl Typed {
         Typed { words, open }
     }
 
-    /// The part of the last word that bash holds for words of their own: up to the last character that breaks words.
+    /// Returns the part of the last word that bash treats as earlier words: up to the last word break.
     pub(super) fn before(&self, breaks: &str) -> &str {
         let word = self.words.last().map_or("", String::as_str);
         if self.open.is_some() {
@@ -44,7 +44,7 @@ impl Typed {
         end.map_or("", |(at, c)| &word[..at + c.len_utf8()])
     }
 
-    /// A candidate as it is typed: bash inserts it without quoting.
+    /// Quotes a candidate: bash inserts it verbatim.
     pub(super) fn quote(&self, candidate: &str) -> String {
         let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
         let mut quoted = String::new();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn bash_completes_from_the_last_break_on() {
+    fn bash_completes_after_the_last_word_break() {
         for (line, before) in [
             ("m --param age", ""),
             ("m --param ageing=", "ageing="),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_typed_as_the_shell_reads_them() {
+    fn candidates_are_quoted() {
         assert_eq!(Typed::parse("m ").quote("/a b/$c"), "/a\\ b/\\$c");
         assert_eq!(Typed::parse("m '").quote("/a b"), "/a b");
         assert_eq!(Typed::parse("m ").quote("ageing=60"), "ageing=60");

@@ -1,4 +1,4 @@
-//! Candidates that the running daemon knows, chosen by the words before the cursor.
+//! Candidates from the running daemon, chosen by the words before the cursor.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) const LIMIT: Duration = Duration::from_millis(500);
 /// The prefix of a logic from a file, such as `wasm:`.
 const FILE: &str = "FILE";
 
-/// Values that the words before the cursor give; empty where they give none.
+/// Values from the words before the cursor; empty if missing.
 pub(super) struct Words {
     socket: PathBuf,
     bridge: String,
@@ -32,7 +32,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Reads complete words; the command that they begin may lack the rest.
+    /// Parses complete words of an incomplete command.
     pub(super) fn new(words: &[OsString]) -> Words {
         let matches = Cli::command().ignore_errors(true).try_get_matches_from(words).unwrap_or_default();
         let socket = matches.try_get_one::<PathBuf>("socket").ok().flatten().cloned();
@@ -67,7 +67,7 @@ impl Words {
         bridges.into_iter().map(|bridge| described(bridge.name, "")).collect()
     }
 
-    /// Ports of the bridge; of all bridges while it is not given.
+    /// Ports of the bridge, or of all bridges without a bridge.
     fn list_ports(&self) -> Vec<proto::Port> {
         let request = proto::ListPortsRequest { bridge: self.bridge.clone(), ..Default::default() };
         self.ask(async |client| client.list_ports(request).await).unwrap_or_default().ports
@@ -99,7 +99,7 @@ impl Words {
         self.ask(async |client| client.list_logics(request).await).unwrap_or_default().logics
     }
 
-    /// Logics, and the files that logics such as `wasm:FILE` can come from.
+    /// Logics, and files for logics such as `wasm:FILE`.
     pub(super) fn logics(&self, typed: &str) -> Vec<CompletionCandidate> {
         let mut found = Vec::new();
         for logic in self.list_logics("") {
@@ -118,7 +118,7 @@ impl Words {
         found
     }
 
-    /// Parameters of the logic as `KEY=`, and as `KEY=VALUE` where the values are known.
+    /// Parameters of the logic as `KEY=`, or as `KEY=VALUE` if the values are known.
     pub(super) fn params(&self) -> Vec<CompletionCandidate> {
         let logics = self.list_logics(&self.logic);
         let mut found = Vec::new();
@@ -173,7 +173,7 @@ impl Words {
         known.iter().map(|key| described(format!("{key}="), "")).collect()
     }
 
-    /// Whether the port's type, once it is given, lacks an option that another type has.
+    /// Returns whether the port's type, if given, lacks an option of another type.
     pub(super) fn lacks_option(&self, id: &str) -> bool {
         let key = match id {
             "rounds" => "loop".to_owned(),

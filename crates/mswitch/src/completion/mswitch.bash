@@ -2,7 +2,7 @@
 
 _mswitch() {
     mapfile -t COMPREPLY < <("$1" complete bash -- "$COMP_WORDBREAKS" "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
-    # The word goes on after these: no space.
+    # These candidates are incomplete words: no space follows.
     if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=:/] ]]; then
         compopt -o nospace
     fi

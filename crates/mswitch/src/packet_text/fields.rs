@@ -1,4 +1,4 @@
-//! The fields of a packet, by the names that Open vSwitch has for them (ovs-fields(7)).
+//! The fields of a packet, named as in Open vSwitch (ovs-fields(7)).
 //!
 //! [`KEYS`] and [`WORDS`] are the only lists: a new field is an entry there and a line in [`super::frame`].
 
@@ -9,14 +9,14 @@ use packet::{EtherType, MacAddr, VlanTag};
 
 use super::{Problem, instead};
 
-/// Fields that are given; what is `None` is left to [`super::frame`].
+/// Given fields; [`super::frame`] chooses the value of a field that is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) in_port: Option<String>,
     pub(super) dl_src: Option<MacAddr>,
     pub(super) dl_dst: Option<MacAddr>,
     pub(super) dl_type: Option<u16>,
-    /// VLAN tags, the outermost first.
+    /// VLAN tags, outermost first.
     pub(super) tags: Vec<VlanTag>,
     pub(super) vlan: Option<u16>,
     pub(super) pcp: Option<u8>,
@@ -39,7 +39,7 @@ pub(super) struct Fields {
     pub(super) len: Option<usize>,
 }
 
-/// What follows the IP header.
+/// Transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     Tcp,
@@ -63,14 +63,14 @@ impl From<u8> for Transport {
 
 type Set = fn(&mut Fields, &str) -> Result<(), Problem>;
 
-/// Fields with a value; several names may be one field.
+/// Fields with a value, by all of their names.
 const KEYS: &[(&[&str], Set)] = &[
     (&["in_port"], |to, text| once(&mut to.in_port, text.to_owned())),
     (&["dl_src", "eth_src"], |to, text| once(&mut to.dl_src, mac(text)?)),
     (&["dl_dst", "eth_dst"], |to, text| once(&mut to.dl_dst, mac(text)?)),
     (&["dl_type", "eth_type"], |to, text| once(&mut to.dl_type, number(text, u16::MAX)?)),
     (&["dl_vlan", "vlan_vid"], |to, text| match number(text, u16::MAX)? {
-        // So Open vSwitch writes "no tag".
+        // Open vSwitch's notation for "no tag".
         u16::MAX => Ok(()),
         vid if vid > 4095 => Err(format!("`{text}` is not a VLAN, a number from 0 to 4095")),
         vid => once(&mut to.vlan, vid),
@@ -78,7 +78,7 @@ const KEYS: &[(&[&str], Set)] = &[
     (&["dl_vlan_pcp", "vlan_pcp"], |to, text| once(&mut to.pcp, number(text, 7)? as u8)),
     (&["vlan_tci"], |to, text| {
         let tci = number(text, u16::MAX)?;
-        // The bit is set where there is a tag; without tag the rest is 0 as well.
+        // The bit marks a tag; without a tag the other bits are 0.
         if tci & 0x1000 == 0 {
             return if tci == 0 { Ok(()) } else { Err(format!("`{text}` lacks the bit 0x1000 of a tag")) };
         }
@@ -108,7 +108,7 @@ const KEYS: &[(&[&str], Set)] = &[
     (&["len"], |to, text| once(&mut to.len, number(text, u16::MAX)?.into())),
 ];
 
-/// Protocols that are written as a word, with their type and transport.
+/// Protocol keywords, with their EtherType and transport.
 const WORDS: &[(&str, Option<EtherType>, Option<Transport>)] = &[
     ("ip", Some(EtherType::IPV4), None),
     ("ipv6", Some(EtherType::IPV6), None),
@@ -121,7 +121,7 @@ const WORDS: &[(&str, Option<EtherType>, Option<Transport>)] = &[
     ("udp6", Some(EtherType::IPV6), Some(Transport::Udp)),
 ];
 
-/// Whether a text is the name of a protocol.
+/// Returns whether a text is a protocol keyword.
 pub(super) fn is_word(text: &str) -> bool {
     WORDS.iter().any(|(word, ..)| *word == text)
 }
@@ -136,7 +136,7 @@ impl Fields {
         set(self, value).map_err(|problem| format!("`{key}`: {problem}"))
     }
 
-    /// Makes it a packet of the protocol `word`.
+    /// Sets the fields that the protocol `word` implies.
     pub(super) fn choose(&mut self, word: &str) -> Result<(), Problem> {
         let Some((_, kind, transport)) = WORDS.iter().find(|(known, ..)| *known == word) else {
             let words = WORDS.iter().map(|(word, ..)| *word);
@@ -159,10 +159,10 @@ impl Fields {
     }
 }
 
-/// Fills a field, unless it has another value.
+/// Sets a field; refuses a second, different value.
 fn once<T: PartialEq>(field: &mut Option<T>, value: T) -> Result<(), Problem> {
     match field {
-        Some(there) if *there != value => Err("contradicts what is given before it".into()),
+        Some(there) if *there != value => Err("contradicts an earlier value".into()),
         _ => {
             *field = Some(value);
             Ok(())
@@ -170,10 +170,10 @@ fn once<T: PartialEq>(field: &mut Option<T>, value: T) -> Result<(), Problem> {
     }
 }
 
-/// Reads a number, decimal or with `0x`.
+/// Parses a number, decimal or with `0x`.
 pub(super) fn number(text: &str, most: u16) -> Result<u16, Problem> {
     let read = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        // from_str_radix would take a sign.
+        // from_str_radix accepts a sign.
         Some(digits) if digits.bytes().all(|c| c.is_ascii_hexdigit()) => u32::from_str_radix(digits, 16).ok(),
         Some(_) => None,
         None if text.bytes().all(|c| c.is_ascii_digit()) => text.parse().ok(),
@@ -203,7 +203,7 @@ fn exact(text: &str) -> Result<(), Problem> {
     }
 }
 
-/// Bits of TCP's flags (RFC 9293 §3.1) by their names, and the letters that scapy has for them.
+/// TCP flags (RFC 9293 §3.1): name, scapy's letter, bit.
 const FLAGS: &[(&str, char, u16)] = &[
     ("fin", 'F', 0x01),
     ("syn", 'S', 0x02),
@@ -215,7 +215,7 @@ const FLAGS: &[(&str, char, u16)] = &[
     ("cwr", 'C', 0x80),
 ];
 
-/// Reads TCP's flags: a number, `+syn+ack`, or `SA`.
+/// Parses TCP flags: a number, `+syn+ack`, or `SA`.
 fn flags(text: &str) -> Result<u16, Problem> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return number(text, 0xfff);
@@ -224,7 +224,7 @@ fn flags(text: &str) -> Result<u16, Problem> {
     if text.starts_with(['+', '-']) {
         let mut bits = 0;
         for item in text.replace('-', "+-").split('+').filter(|item| !item.is_empty()) {
-            // A flag behind a minus is not set, as all others.
+            // A flag after a minus is clear, as are all flags that are not named.
             let (name, set) = item.strip_prefix('-').map_or((item, true), |name| (name, false));
             let (.., bit) = FLAGS.iter().find(|(known, ..)| *known == name).ok_or_else(unknown)?;
             bits |= if set { *bit } else { 0 };
@@ -235,7 +235,7 @@ fn flags(text: &str) -> Result<u16, Problem> {
     text.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?)).ok_or_else(unknown)
 }
 
-/// Reads ARP's operation (RFC 826): a number, or scapy's words.
+/// Parses an ARP operation (RFC 826): a number, or scapy's keywords.
 fn operation(text: &str) -> Result<u16, Problem> {
     match text {
         "who-has" => Ok(1),

@@ -1,7 +1,7 @@
-//! The shortest packet that has given fields, with right lengths and checksums.
+//! Builds the shortest packet with given fields, with correct lengths and checksums.
 //!
-//! Fields that are not given have the values in the constants below: addresses for documentation (RFC 5737, RFC 3849),
-//! a station of a locally administered address, the first packet of a connection.
+//! The constants below are the values of missing fields: IP addresses for documentation (RFC 5737, RFC 3849), a locally
+//! administered source address, the first packet of a connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,10 +24,10 @@ const SRC_PORT: u16 = 49_152;
 const TCP_PORT: u16 = 80;
 const UDP_PORT: u16 = 53;
 const SYN: u16 = 0x02;
-/// For local experiments (IEEE 802 §9.2.3).
+/// EtherType for local experiments (IEEE 802 §9.2.3).
 const NO_PROTOCOL: EtherType = EtherType(0x88b5);
 
-/// Longest frame that a switch takes.
+/// Longest frame of the switch.
 const LONGEST: usize = 65_535;
 
 // ICMP (RFC 792), ICMPv6 (RFC 4443) and neighbour discovery (RFC 4861).
@@ -36,7 +36,7 @@ const ECHO_V6: u8 = 128;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
-/// What follows the Ethernet header.
+/// Network layer.
 enum Network {
     V4 { src: Ipv4Addr, dst: Ipv4Addr },
     V6 { src: Ipv6Addr, dst: Ipv6Addr },
@@ -44,12 +44,12 @@ enum Network {
     Other(EtherType),
 }
 
-/// Makes the packet.
+/// Builds the packet.
 pub(super) fn build(fields: &Fields) -> Result<Vec<u8>, Problem> {
     let network = network(fields)?;
     let mut frame = ethernet(fields, &network);
     let (l2, payload) = (frame.len(), fields.payload.as_slice());
-    let behind = match &network {
+    let upper = match &network {
         Network::Arp { src, dst } => arp(fields, *src, *dst),
         Network::Other(_) => Vec::new(),
         Network::V4 { .. } | Network::V6 { .. } => transport(fields, &network)?,
@@ -59,40 +59,40 @@ pub(super) fn build(fields: &Fields) -> Result<Vec<u8>, Problem> {
         Network::V6 { .. } => IPV6_LEN,
         Network::Arp { .. } | Network::Other(_) => 0,
     };
-    let least = l2 + ip + behind.len() + payload.len();
-    let len = fields.len.unwrap_or(least);
-    if len < least {
-        return Err(format!("`len`: {len} bytes are too few; the headers and the payload have {least}"));
+    let min_len = l2 + ip + upper.len() + payload.len();
+    let len = fields.len.unwrap_or(min_len);
+    if len < min_len {
+        return Err(format!("`len`: {len} bytes are too few; the headers and the payload take {min_len}"));
     }
     if len > LONGEST {
-        return Err(format!("the packet has {len} bytes; no packet has more than {LONGEST}"));
+        return Err(format!("the packet has {len} bytes; the maximum is {LONGEST}"));
     }
-    let mut inside = [&behind[..], payload].concat();
-    inside.resize(len - l2 - ip, 0);
+    let mut l3_payload = [&upper[..], payload].concat();
+    l3_payload.resize(len - l2 - ip, 0);
     match &network {
         Network::V4 { src, dst } => {
             let protocol = number_of(fields, &network);
             let (src, dst) = (*src, *dst);
-            let pseudo = pseudo_header_v4(src.octets(), dst.octets(), protocol, inside.len() as u16);
+            let pseudo = pseudo_header_v4(src.octets(), dst.octets(), protocol, l3_payload.len() as u16);
             // ICMP has no pseudo-header (RFC 792).
             let pseudo = if protocol == headers::protocol::ICMP { Sum::default() } else { pseudo };
-            complete(transport_of(fields), &mut inside, pseudo);
-            frame.extend(ipv4(fields, src, dst, protocol, inside.len()));
+            complete(transport_of(fields), &mut l3_payload, pseudo);
+            frame.extend(ipv4(fields, src, dst, protocol, l3_payload.len()));
         }
         Network::V6 { src, dst } => {
             let protocol = number_of(fields, &network);
             let (src, dst) = (*src, *dst);
-            let pseudo = pseudo_header_v6(src.octets(), dst.octets(), protocol, inside.len() as u32);
-            complete(transport_of(fields), &mut inside, pseudo);
-            frame.extend(ipv6(fields, src, dst, protocol, inside.len()));
+            let pseudo = pseudo_header_v6(src.octets(), dst.octets(), protocol, l3_payload.len() as u32);
+            complete(transport_of(fields), &mut l3_payload, pseudo);
+            frame.extend(ipv6(fields, src, dst, protocol, l3_payload.len()));
         }
         Network::Arp { .. } | Network::Other(_) => {}
     }
-    frame.extend(inside);
+    frame.extend(l3_payload);
     Ok(frame)
 }
 
-/// Finds the network layer that the fields ask for.
+/// Chooses the network layer that the fields imply.
 fn network(fields: &Fields) -> Result<Network, Problem> {
     let addresses = [fields.nw_src, fields.nw_dst];
     let has_v6 = fields.nd_target.is_some() || addresses.iter().flatten().any(IpAddr::is_ipv6);
@@ -112,37 +112,35 @@ fn network(fields: &Fields) -> Result<Network, Problem> {
         None => NO_PROTOCOL,
     };
     if needs_arp && kind != EtherType::ARP {
-        return Err(
-            "fields of ARP are given, and the packet is not ARP; leave them out or write `arp`".into()
-        );
+        return Err("ARP fields are given, but the packet is not ARP; omit them or write `arp`".into());
     }
     let v4 = |address: Option<IpAddr>, default| match address {
         None => Ok(default),
         Some(IpAddr::V4(address)) => Ok(address),
         Some(IpAddr::V6(address)) => {
-            Err(format!("{address} is an IPv6 address, and the packet is not IPv6; write `ipv6`"))
+            Err(format!("{address} is an IPv6 address, but the packet is not IPv6; write `ipv6`"))
         }
     };
     let v6 = |address: Option<IpAddr>, default| match address {
         None => Ok(default),
         Some(IpAddr::V6(address)) => Ok(address),
         Some(IpAddr::V4(address)) => {
-            Err(format!("{address} is an IPv4 address, and the packet is IPv6; leave `ipv6` out"))
+            Err(format!("{address} is an IPv4 address, but the packet is IPv6; omit `ipv6`"))
         }
     };
     let [src, dst] = addresses;
     match kind {
         EtherType::IPV4 if fields.nd_target.is_some() => {
-            Err("`nd_target` belongs to neighbour discovery, and the packet is IPv4; write `icmp6`".into())
+            Err("`nd_target` belongs to neighbour discovery, but the packet is IPv4; write `icmp6`".into())
         }
         EtherType::IPV4 => Ok(Network::V4 { src: v4(src, SRC_V4)?, dst: v4(dst, DST_V4)? }),
         EtherType::ARP if fields.transport.is_some() => {
-            Err("a transport protocol is given, and the packet is ARP; leave one of them out".into())
+            Err("a transport protocol is given, but the packet is ARP; omit one of them".into())
         }
         EtherType::ARP => Ok(Network::Arp { src: v4(src, SRC_V4)?, dst: v4(dst, DST_V4)? }),
         EtherType::IPV6 => Ok(Network::V6 { src: v6(src, SRC_V6)?, dst: v6(dst, DST_V6)? }),
         other if needs_ip => {
-            Err(format!("fields of IP are given, and the packet has EtherType {other}; leave `dl_type` out"))
+            Err(format!("IP fields are given, but the packet has EtherType {other}; omit `dl_type`"))
         }
         other => Ok(Network::Other(other)),
     }
@@ -169,7 +167,7 @@ fn ethernet(fields: &Fields, network: &Network) -> Vec<u8> {
     header
 }
 
-/// RFC 826.
+/// Builds an ARP message (RFC 826).
 fn arp(fields: &Fields, src: Ipv4Addr, dst: Ipv4Addr) -> Vec<u8> {
     let mut message = vec![0, 1, 8, 0, 6, 4];
     message.extend(fields.arp_op.unwrap_or(1).to_be_bytes());
@@ -180,7 +178,7 @@ fn arp(fields: &Fields, src: Ipv4Addr, dst: Ipv4Addr) -> Vec<u8> {
     message
 }
 
-/// RFC 791 §3.1; `len` is that of what follows.
+/// Builds an IPv4 header (RFC 791 §3.1) for a payload of `len` bytes.
 fn ipv4(fields: &Fields, src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: usize) -> Vec<u8> {
     let mut header = vec![0x45, fields.tos.unwrap_or(0)];
     header.extend(((IPV4_MIN_LEN + len) as u16).to_be_bytes());
@@ -192,7 +190,7 @@ fn ipv4(fields: &Fields, src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: usize)
     header
 }
 
-/// RFC 8200 §3; `len` is that of what follows.
+/// Builds an IPv6 header (RFC 8200 §3) for a payload of `len` bytes.
 fn ipv6(fields: &Fields, src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: usize) -> Vec<u8> {
     let class = fields.tos.unwrap_or(0);
     let mut header = vec![0x60 | class >> 4, class << 4, 0, 0];
@@ -203,7 +201,7 @@ fn ipv6(fields: &Fields, src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, len: usize)
     header
 }
 
-/// The transport protocol; with ports alone it is UDP, the least that has ports.
+/// Returns the transport protocol; UDP, the simplest with ports, where only ports are given.
 fn transport_of(fields: &Fields) -> Transport {
     let icmp = fields.icmp_type.or(fields.icmp_code).is_some() || fields.nd_target.is_some();
     match fields.transport {
@@ -211,7 +209,7 @@ fn transport_of(fields: &Fields) -> Transport {
         None if icmp => Transport::Icmp,
         None if fields.tcp_flags.is_some() => Transport::Tcp,
         None if fields.tp_src.or(fields.tp_dst).is_some() => Transport::Udp,
-        // For experiments (RFC 3692).
+        // A number for experiments (RFC 3692).
         None => Transport::Other(253),
     }
 }
@@ -226,20 +224,20 @@ fn number_of(fields: &Fields, network: &Network) -> u8 {
     }
 }
 
-/// The transport header, without its checksum and with lengths of 0.
+/// Builds the transport header, with lengths and checksum of 0.
 fn transport(fields: &Fields, network: &Network) -> Result<Vec<u8>, Problem> {
     let transport = transport_of(fields);
     let has_ports = matches!(transport, Transport::Tcp | Transport::Udp);
     if !has_ports && fields.tp_src.or(fields.tp_dst).is_some() {
-        return Err("ports are given, and the protocol has none; write `tcp` or `udp`".into());
+        return Err("ports are given, but the protocol has none; write `tcp` or `udp`".into());
     }
     if fields.tcp_flags.is_some() && transport != Transport::Tcp {
-        return Err("`tcp_flags` is given, and the protocol is not TCP; write `tcp`".into());
+        return Err("`tcp_flags` is given, but the protocol is not TCP; write `tcp`".into());
     }
     if transport != Transport::Icmp
         && (fields.icmp_type.or(fields.icmp_code).is_some() || fields.nd_target.is_some())
     {
-        return Err("fields of ICMP are given, and the protocol is another; write `icmp` or `icmp6`".into());
+        return Err("ICMP fields are given, but the protocol is not ICMP; write `icmp` or `icmp6`".into());
     }
     let ports = |default: u16| {
         let ports = [fields.tp_src.unwrap_or(SRC_PORT), fields.tp_dst.unwrap_or(default)];
@@ -259,7 +257,7 @@ fn transport(fields: &Fields, network: &Network) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// RFC 792, RFC 4443, RFC 4861 §4.3 and §4.4.
+/// Builds an ICMP or ICMPv6 message (RFC 792, RFC 4443, RFC 4861 §4.3 and §4.4).
 fn icmp(fields: &Fields, is_v6: bool) -> Vec<u8> {
     let kind = fields.icmp_type.unwrap_or(match (is_v6, fields.nd_target) {
         (_, Some(_)) => NEIGHBOUR_SOLICITATION,
@@ -273,28 +271,28 @@ fn icmp(fields: &Fields, is_v6: bool) -> Vec<u8> {
     message
 }
 
-/// Completes the length and the checksum of a transport header with its payload. `pseudo` is the sum of the
+/// Fills in the length and the checksum of a transport header with its payload. `pseudo` is the sum of the
 /// pseudo-header.
-fn complete(transport: Transport, inside: &mut [u8], pseudo: Sum) {
-    let checksum = |inside: &[u8]| {
+fn complete(transport: Transport, l3_payload: &mut [u8], pseudo: Sum) {
+    let checksum = |l3_payload: &[u8]| {
         let mut sum = pseudo;
-        sum.add(inside);
+        sum.add(l3_payload);
         sum.finish()
     };
     match transport {
         Transport::Tcp => {
-            let sum = checksum(inside);
-            put(inside, 16, sum);
+            let sum = checksum(l3_payload);
+            put(l3_payload, 16, sum);
         }
         Transport::Udp => {
-            put(inside, 4, inside.len() as u16);
-            // 0 would say that there is none.
-            let sum = checksum(inside);
-            put(inside, 6, if sum == 0 { 0xffff } else { sum });
+            put(l3_payload, 4, l3_payload.len() as u16);
+            // 0 means "no checksum".
+            let sum = checksum(l3_payload);
+            put(l3_payload, 6, if sum == 0 { 0xffff } else { sum });
         }
         Transport::Icmp => {
-            let sum = checksum(inside);
-            put(inside, 2, sum);
+            let sum = checksum(l3_payload);
+            put(l3_payload, 2, sum);
         }
         Transport::Other(_) => {}
     }

@@ -1,42 +1,41 @@
 //! Layers as in scapy: `Ether(dst="52:54:00:00:00:02")/Dot1Q(vlan=10)/IP(dst="10.0.0.2")/TCP(dport=80)`.
 //!
-//! Read are the layers in [`LAYERS`] with the parameters that stand there; no Python is run. Quotes may be left out: a
-//! shell eats them.
+//! The layers and parameters in [`LAYERS`] are known; no Python is run. Quotes may be omitted: a shell removes them.
 
 use packet::VlanTag;
 
 use super::fields::{Fields, number};
 use super::{Problem, Read, instead};
 
-/// A layer.
+/// A kind of layer.
 struct Layer {
     name: &'static str,
-    /// Its place: layers come in ascending order.
+    /// Position: layers follow each other in ascending order.
     rank: u8,
-    /// Fields that it stands for.
-    means: &'static [(&'static str, &'static str)],
-    /// Its parameters and their fields.
+    /// Fields that the layer implies.
+    implies: &'static [(&'static str, &'static str)],
+    /// Parameters and their fields.
     parameters: &'static [(&'static str, &'static str)],
 }
 
 const TAG: &str = "Dot1Q";
 const RAW: &str = "Raw";
 
-/// Parameters of [`TAG`], which are no fields: a packet may have two tags.
+/// Parameters of [`TAG`]. They are not fields, since a packet may have two tags.
 const TAG_PARAMETERS: &[&str] = &["vlan", "prio"];
 
 const LAYERS: &[Layer] = &[
     Layer {
         name: "Ether",
         rank: 0,
-        means: &[],
+        implies: &[],
         parameters: &[("src", "dl_src"), ("dst", "dl_dst"), ("type", "dl_type")],
     },
-    Layer { name: TAG, rank: 1, means: &[], parameters: &[] },
+    Layer { name: TAG, rank: 1, implies: &[], parameters: &[] },
     Layer {
         name: "IP",
         rank: 2,
-        means: &[("dl_type", "0x0800")],
+        implies: &[("dl_type", "0x0800")],
         parameters: &[
             ("src", "nw_src"),
             ("dst", "nw_dst"),
@@ -48,7 +47,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "IPv6",
         rank: 2,
-        means: &[("dl_type", "0x86dd")],
+        implies: &[("dl_type", "0x86dd")],
         parameters: &[
             ("src", "nw_src"),
             ("dst", "nw_dst"),
@@ -60,7 +59,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "ARP",
         rank: 2,
-        means: &[("dl_type", "0x0806")],
+        implies: &[("dl_type", "0x0806")],
         parameters: &[
             ("op", "arp_op"),
             ("psrc", "nw_src"),
@@ -72,52 +71,52 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "TCP",
         rank: 3,
-        means: &[("nw_proto", "6")],
+        implies: &[("nw_proto", "6")],
         parameters: &[("sport", "tp_src"), ("dport", "tp_dst"), ("flags", "tcp_flags")],
     },
     Layer {
         name: "UDP",
         rank: 3,
-        means: &[("nw_proto", "17")],
+        implies: &[("nw_proto", "17")],
         parameters: &[("sport", "tp_src"), ("dport", "tp_dst")],
     },
     Layer {
         name: "ICMP",
         rank: 3,
-        means: &[("nw_proto", "1")],
+        implies: &[("nw_proto", "1")],
         parameters: &[("type", "icmp_type"), ("code", "icmp_code")],
     },
     Layer {
         name: "ICMPv6EchoRequest",
         rank: 3,
-        means: &[("nw_proto", "58"), ("icmp_type", "128")],
+        implies: &[("nw_proto", "58"), ("icmp_type", "128")],
         parameters: &[],
     },
     Layer {
         name: "ICMPv6EchoReply",
         rank: 3,
-        means: &[("nw_proto", "58"), ("icmp_type", "129")],
+        implies: &[("nw_proto", "58"), ("icmp_type", "129")],
         parameters: &[],
     },
     Layer {
         name: "ICMPv6ND_NS",
         rank: 3,
-        means: &[("nw_proto", "58"), ("icmp_type", "135")],
+        implies: &[("nw_proto", "58"), ("icmp_type", "135")],
         parameters: &[("tgt", "nd_target")],
     },
     Layer {
         name: "ICMPv6ND_NA",
         rank: 3,
-        means: &[("nw_proto", "58"), ("icmp_type", "136")],
+        implies: &[("nw_proto", "58"), ("icmp_type", "136")],
         parameters: &[("tgt", "nd_target")],
     },
-    Layer { name: RAW, rank: 4, means: &[], parameters: &[] },
+    Layer { name: RAW, rank: 4, implies: &[], parameters: &[] },
 ];
 
-/// Most VLAN tags of a packet: the switch looks behind two.
-const MOST_TAGS: usize = 2;
+/// Maximum number of VLAN tags: the switch parses two.
+const MAX_TAGS: usize = 2;
 
-/// Reads layers.
+/// Parses layers.
 pub(super) fn read(text: &str) -> Read {
     let mut cursor = Cursor { rest: text };
     let mut fields = Fields::default();
@@ -152,15 +151,15 @@ pub(super) fn read(text: &str) -> Read {
     }
 }
 
-/// Adds a layer with nothing said about it.
+/// Adds a layer without parameters.
 fn begin(layer: &Layer, fields: &mut Fields) -> Result<(), Problem> {
     if layer.name == TAG {
-        if fields.tags.len() == MOST_TAGS {
-            return Err(format!("a packet can have {MOST_TAGS} layers `{TAG}`"));
+        if fields.tags.len() == MAX_TAGS {
+            return Err(format!("a packet can have at most {MAX_TAGS} layers `{TAG}`"));
         }
         fields.tags.push(VlanTag::default());
     }
-    layer.means.iter().try_for_each(|(key, value)| fields.set(key, value))
+    layer.implies.iter().try_for_each(|(key, value)| fields.set(key, value))
 }
 
 fn set(layer: &Layer, fields: &mut Fields, parameter: Option<&str>, value: &[u8]) -> Result<(), Problem> {
@@ -174,7 +173,7 @@ fn set(layer: &Layer, fields: &mut Fields, parameter: Option<&str>, value: &[u8]
         };
     }
     let Some(parameter) = parameter else {
-        return Err(format!("`{}` takes its parameters by name, as NAME=VALUE", layer.name));
+        return Err(format!("`{}` takes parameters by name, as NAME=VALUE", layer.name));
     };
     let value = String::from_utf8_lossy(value);
     let placed = |problem| format!("{}({parameter}=…): {problem}", layer.name);
@@ -194,14 +193,14 @@ fn set(layer: &Layer, fields: &mut Fields, parameter: Option<&str>, value: &[u8]
 
 fn unknown(layer: &Layer, parameter: &str, known: &[&str]) -> Problem {
     match known {
-        [] => format!("`{}` takes no parameters here", layer.name),
+        [] => format!("parameters of `{}` are not supported", layer.name),
         known => {
-            format!("`{}` has no parameter `{parameter}` here; {}", layer.name, instead(parameter, known))
+            format!("unsupported parameter `{parameter}` of `{}`; {}", layer.name, instead(parameter, known))
         }
     }
 }
 
-/// The rest of a text.
+/// The unread part of a text.
 struct Cursor<'t> {
     rest: &'t str,
 }
@@ -229,7 +228,7 @@ impl<'t> Cursor<'t> {
             return Ok(());
         }
         let found = self.rest.chars().next().map_or("the end".into(), |c| format!("`{c}`"));
-        Err(format!("`{wanted}` is expected in or after `{layer}`, not {found}"))
+        Err(format!("expected `{wanted}` in or after `{layer}`, found {found}"))
     }
 
     /// Takes the characters up to the first that `ends`.
@@ -256,7 +255,7 @@ impl<'t> Cursor<'t> {
         Ok((None, self.value(layer)?))
     }
 
-    /// Takes a value: a string, which may be one of bytes, or characters up to the next comma or parenthesis.
+    /// Takes a value: a string or byte string, or characters up to the next comma or parenthesis.
     fn value(&mut self, layer: &str) -> Result<Vec<u8>, Problem> {
         self.skip_blanks();
         let string = self.rest.strip_prefix('b').unwrap_or(self.rest);
@@ -289,10 +288,9 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// Reads what follows a backslash.
+/// Parses an escape, after its backslash.
 fn escape(characters: &mut std::str::Chars<'_>) -> Result<u8, Problem> {
-    let unknown =
-        "a backslash in a string stands before n, t, r, 0, a quote, a backslash or x and two digits";
+    let unknown = "unknown escape in a string; expected \\n, \\t, \\r, \\0, \\\\, \\', \\\" or \\x and two hexadecimal digits";
     let digit = |c: Option<char>| c.and_then(|c| c.to_digit(16)).map(|digit| digit as u8);
     match characters.next() {
         Some('n') => Ok(b'\n'),

@@ -17,7 +17,7 @@ fn refused(text: &str) -> String {
     parse(text).expect_err(text).to_string()
 }
 
-/// Whether the lengths and checksums of a frame are right.
+/// Checks the lengths and checksums of a frame.
 fn check(frame: &[u8]) {
     let layers = Layers::parse(frame);
     let Some((version, l3)) = layers.ip.zip(layers.l3) else { return };
@@ -71,7 +71,7 @@ fn a_flow_is_a_packet() {
 }
 
 #[test]
-fn what_is_not_said_has_a_documented_value() {
+fn missing_fields_have_documented_values() {
     let mac = "02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff";
     for (text, expected) in [
         ("ip", "IPv4 192.0.2.1 > 192.0.2.2 protocol 253"),
@@ -97,7 +97,7 @@ fn what_is_not_said_has_a_documented_value() {
         assert_eq!(shown(text), format!("{mac} {expected}"), "{text}");
         check(&bytes(text));
     }
-    // A request for an address, of the station that sends it.
+    // An ARP request; its sender is the frame's source.
     let arp = hex::format(&bytes("arp,arp_tpa=10.0.0.2,dl_src=02:00:00:00:00:07"));
     assert_eq!(arp[28..], *"0001080006040001020000000007c0000201000000000000 0a000002".replace(' ', ""));
     assert_eq!(bytes("udp,len=1514").len(), 1514);
@@ -110,7 +110,7 @@ fn what_is_not_said_has_a_documented_value() {
 }
 
 #[test]
-fn layers_are_the_same_packet() {
+fn layers_and_flows_give_the_same_packet() {
     for (layers, flow) in [
         (
             r#"Ether(src="02:00:00:00:00:0a", dst='02:00:00:00:00:0b')/Dot1Q(vlan=10,prio=3)/IP(dst="10.0.0.2")/TCP(dport=80)"#,
@@ -141,19 +141,19 @@ fn layers_are_the_same_packet() {
 }
 
 #[test]
-fn digits_are_bytes() {
+fn hexadecimal_digits_are_bytes() {
     assert_eq!(
         bytes("ffffffffffff 52:54:00:12:34:56 0806"),
         hex::parse("ffffffffffff5254001234560806").unwrap()
     );
     assert_eq!(
         refused("0g"),
-        "mswitch: --packet: `g` is not a hexadecimal digit; expected pairs of 0 to 9 and a to f, with spaces or colons as you like"
+        "mswitch: --packet: `g` is not a hexadecimal digit; expected pairs of 0 to 9 and a to f, optionally separated by spaces or colons"
     );
 }
 
 #[test]
-fn mistakes_name_what_is_near() {
+fn mistakes_suggest_the_nearest_name() {
     for (text, expected) in [
         ("dl_scr=02:00:00:00:00:01", "unknown field `dl_scr`; did you mean `dl_src`?"),
         ("tcp,tcp_dest=80", "unknown field `tcp_dest`; did you mean `tcp_dst`?"),
@@ -171,19 +171,19 @@ fn mistakes_name_what_is_near() {
         ("nw_src=10.0.0", "`nw_src`: `10.0.0` is not an IP address, such as 10.0.0.1 or 2001:db8::1"),
         ("tp_dst=+80", "`tp_dst`: `+80` is not a number from 0 to 65535"),
         ("dl_vlan=4096", "`dl_vlan`: `4096` is not a VLAN, a number from 0 to 4095"),
-        ("tcp,udp", "`udp`: contradicts what is given before it"),
-        ("nw_ttl=1,nw_ttl=2", "`nw_ttl`: contradicts what is given before it"),
-        ("ipv6,nw_src=10.0.0.1", "10.0.0.1 is an IPv4 address, and the packet is IPv6; leave `ipv6` out"),
-        ("ip,nw_src=fd00::1", "fd00::1 is an IPv6 address, and the packet is not IPv6; write `ipv6`"),
-        ("arp,tcp", "a transport protocol is given, and the packet is ARP; leave one of them out"),
-        ("icmp,tp_dst=80", "ports are given, and the protocol has none; write `tcp` or `udp`"),
+        ("tcp,udp", "`udp`: contradicts an earlier value"),
+        ("nw_ttl=1,nw_ttl=2", "`nw_ttl`: contradicts an earlier value"),
+        ("ipv6,nw_src=10.0.0.1", "10.0.0.1 is an IPv4 address, but the packet is IPv6; omit `ipv6`"),
+        ("ip,nw_src=fd00::1", "fd00::1 is an IPv6 address, but the packet is not IPv6; write `ipv6`"),
+        ("arp,tcp", "a transport protocol is given, but the packet is ARP; omit one of them"),
+        ("icmp,tp_dst=80", "ports are given, but the protocol has none; write `tcp` or `udp`"),
         (
             "tcp,tcp_flags=+sin",
             "`tcp_flags`: `+sin` is not a set of TCP flags; write `+syn+ack`, `SA` or a number",
         ),
-        ("tcp,len=10", "`len`: 10 bytes are too few; the headers and the payload have 54"),
+        ("tcp,len=10", "`len`: 10 bytes are too few; the headers and the payload take 54"),
         ("Ehter()/IP()", "unknown layer `Ehter`; did you mean `Ether`?"),
-        ("Ether(scr='x')", "`Ether` has no parameter `scr` here; did you mean `src`?"),
+        ("Ether(scr='x')", "unsupported parameter `scr` of `Ether`; did you mean `src`?"),
         (
             "IP(dst='10.0.0')",
             "IP(dst=…): `nw_dst`: `10.0.0` is not an IP address, such as 10.0.0.1 or 2001:db8::1",
@@ -195,8 +195,8 @@ fn mistakes_name_what_is_near() {
         ),
         ("IP()/TCP(", "a value is missing in `TCP`"),
         ("IP(src='10.0.0.1", "a string in `IP` lacks its closing '"),
-        ("IP()TCP()", "`/` is expected in or after `IP`, not `T`"),
-        ("Ether(02:00:00:00:00:01)", "`Ether` takes its parameters by name, as NAME=VALUE"),
+        ("IP()TCP()", "expected `/` in or after `IP`, found `T`"),
+        ("Ether(02:00:00:00:00:01)", "`Ether` takes parameters by name, as NAME=VALUE"),
     ] {
         assert_eq!(refused(text), format!("mswitch: --packet: {expected}"), "{text}");
     }
@@ -206,7 +206,7 @@ fn mistakes_name_what_is_near() {
     );
 }
 
-/// A flow of fields that agree with each other.
+/// Flows of consistent fields.
 fn flow() -> impl Strategy<Value = String> {
     let mac = any::<[u8; 6]>().prop_map(|mac| MacAddr(mac).to_string());
     let ports = (any::<u16>(), any::<u16>()).prop_map(|(src, dst)| format!(",tp_src={src},tp_dst={dst}"));
@@ -251,13 +251,13 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd(text in ".{0,80}") {
+    fn any_text_is_parsed_or_refused(text in ".{0,80}") {
         _ = parse(&text);
     }
 
-    /// Pieces of what is valid, in any order.
+    /// Fragments of valid texts, in any order.
     #[test]
-    fn no_mixture_is_too_odd(pieces in prop::collection::vec(prop::sample::select(vec![
+    fn any_mixture_is_parsed_or_refused(pieces in prop::collection::vec(prop::sample::select(vec![
         "Ether", "IP", "IPv6", "ARP", "TCP", "Raw", "Dot1Q", "(", ")", "/", ",", "=", "'", "\"", "b\"", "\\x", "src", "dst",
         "vlan", "load", "10.0.0.1", "fd00::1", "02:00:00:00:00:01", "4095", "65535", "0x", "-1", "tcp", "ipv6", "icmp",
         "dl_vlan=1", "len=65535", "len=70000", "nd_target=::1", "in_port=a", "tcp_flags=+syn-", " ", "é",

@@ -51,7 +51,7 @@ pub(crate) fn groups(entries: &[proto::Group]) -> String {
             format!("{} s", entry.expires_seconds),
         ]
     };
-    table(&columns, entries.iter().map(row).collect(), "no groups, and no router that asks for them")
+    table(&columns, entries.iter().map(row).collect(), "no groups and no multicast router")
 }
 
 /// `mswitch bridge show`.
@@ -74,7 +74,7 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
         );
         if stats.limit_evicted + stats.limited > 0 {
             out += &format!(
-                "          ports at their share of it: {} of the evicted, {} more not learned\n",
+                "          port shares: {} of the evicted, {} not learned\n",
                 units::count(stats.limit_evicted),
                 units::count(stats.limited),
             );

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use control::proto::{Applied, KeyChange};
 
-/// The differences: each object with its keys.
+/// Lists the differences, each object with its keys.
 pub(crate) fn differences(applied: &Applied) -> String {
     if applied.differences.is_empty() {
-        return "nothing differs\n".into();
+        return "no differences\n".into();
     }
     let mut text = String::new();
     for difference in &applied.differences {
@@ -26,7 +26,7 @@ pub(crate) fn differences(applied: &Applied) -> String {
     text
 }
 
-/// The differences, and whether they were applied.
+/// Lists the differences and the outcome of applying them.
 pub(crate) fn applied(applied: &Applied, file: &Path, dry_run: bool) -> String {
     let file = file.display();
     let differences = differences(applied);
@@ -46,9 +46,9 @@ pub(crate) fn applied(applied: &Applied, file: &Path, dry_run: bool) -> String {
     let counts = ["added", "changed", "removed"].into_iter().filter_map(count);
     let counts: Vec<String> = counts.chain(number(failed.len(), "failed")).collect();
     match counts.is_empty() {
-        _ if dry_run => format!("{differences}dry run: {file} is not applied\n"),
-        true => format!("{differences}{file} is applied\n"),
-        false => format!("{differences}{file} is applied: {}\n", counts.join(", ")),
+        _ if dry_run => format!("{differences}dry run: {file} was not applied\n"),
+        true => format!("{differences}{file} was applied\n"),
+        false => format!("{differences}{file} was applied: {}\n", counts.join(", ")),
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signs_say_what_happens() {
+    fn signs_mark_added_removed_and_changed_objects() {
         let key = |from: &str, to: &str| KeyChange { key: "mtu".into(), from: from.into(), to: to.into() };
         let difference = |kind: &str, key| Difference {
             object: "bridge \"br0\", port \"a\"".into(),
@@ -94,15 +94,15 @@ mod tests {
         let file = Path::new("/etc/m.toml");
         assert_eq!(
             super::applied(&applied, file, true),
-            format!("{shown}dry run: /etc/m.toml is not applied\n")
+            format!("{shown}dry run: /etc/m.toml was not applied\n")
         );
         assert_eq!(
             super::applied(&applied, file, false),
-            format!("{shown}/etc/m.toml is applied: 1 added, 1 changed, 1 removed\n")
+            format!("{shown}/etc/m.toml was applied: 1 added, 1 changed, 1 removed\n")
         );
         let outcome = Outcome { trouble: "no".into(), ..Outcome::default() };
         let none = Applied { outcomes: vec![outcome], ..Applied::default() };
-        assert_eq!(super::applied(&none, file, false), "nothing differs\n/etc/m.toml is applied: 1 failed\n");
+        assert_eq!(super::applied(&none, file, false), "no differences\n/etc/m.toml was applied: 1 failed\n");
         let object = |name: &str| Difference { object: name.into(), ..difference("added", key("", "1")) };
         let changed = vec![
             object("a"),
@@ -113,7 +113,7 @@ mod tests {
         let outcomes = vec![Outcome { object: "b".into(), trouble: "no".into(), ..Outcome::default() }];
         let some =
             super::applied(&Applied { differences: changed, outcomes, ..Applied::default() }, file, false);
-        assert!(some.ends_with("/etc/m.toml is applied: 2 added, 1 failed\n"), "{some}");
-        assert_eq!(differences(&Applied::default()), "nothing differs\n");
+        assert!(some.ends_with("/etc/m.toml was applied: 2 added, 1 failed\n"), "{some}");
+        assert_eq!(differences(&Applied::default()), "no differences\n");
     }
 }

@@ -1,14 +1,14 @@
-//! Events, a line each.
+//! Events, one line each.
 
 use control::proto::{Event, KeyChange};
 
 use super::logic::printable;
 use super::units;
 
-/// One event: when (UTC), where, what.
+/// One event: time (UTC), object, event.
 pub(crate) fn line(event: &Event) -> String {
     let when = units::time_of_day(event.at_unix_nanoseconds);
-    let what = match event.kind.as_str() {
+    let text = match event.kind.as_str() {
         "config" => {
             let done = match (event.reason.as_str(), event.action.as_str()) {
                 ("", "add") => "added".into(),
@@ -37,7 +37,7 @@ pub(crate) fn line(event: &Event) -> String {
             )
         }
         "logic-stuck" | "logic-resumed" => format!("{}: {}", event.kind, printable(&event.reason)),
-        "lost" => format!("{} events were lost", units::count(event.lost)),
+        "lost" => format!("{} events lost", units::count(event.lost)),
         kind if event.mac.is_empty() => {
             let reason = if event.reason.is_empty() { String::new() } else { format!(": {}", event.reason) };
             format!("{} {}: {kind}{reason}", event.bridge, event.port)
@@ -47,10 +47,10 @@ pub(crate) fn line(event: &Event) -> String {
             format!("{} {}: {kind} {}{vlan}", event.bridge, event.port, event.mac)
         }
     };
-    format!("{when} {what}\n")
+    format!("{when} {text}\n")
 }
 
-/// ` by process 812 (mswitch), user 0`, unless the daemon acted by itself.
+/// ` by process 812 (mswitch), user 0`, unless the daemon is the author.
 fn author(event: &Event) -> String {
     if event.by.is_empty() { String::new() } else { format!(" by {}", event.by) }
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_words() {
+    fn each_kind_has_its_format() {
         let event = |kind: &str| Event {
             at_unix_nanoseconds: 1_700_000_000_123_456_789,
             kind: kind.into(),
@@ -122,6 +122,6 @@ mod tests {
         );
         let failed = Event { reason: "no such namespace".into(), ..config };
         assert!(line(&failed).ends_with("add failed: no such namespace\n"));
-        assert!(line(&Event { lost: 3, ..event("lost") }).ends_with("3 events were lost\n"));
+        assert!(line(&Event { lost: 3, ..event("lost") }).ends_with("3 events lost\n"));
     }
 }

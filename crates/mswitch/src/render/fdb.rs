@@ -4,7 +4,7 @@ use control::proto;
 
 use super::table::{Column, table};
 
-/// A row per address.
+/// One row per address.
 pub(crate) fn list(entries: &[proto::FdbEntry]) -> String {
     let columns = [
         Column::Left("MAC"),

@@ -5,10 +5,10 @@ use control::proto;
 use super::table::{Column, table};
 use super::{pairs, units};
 
-/// Rows of a table that are shown unless one table is asked for.
+/// Rows shown per table, unless `--table` names one.
 pub(crate) const ROWS: u32 = 10;
 
-/// `mswitch logic show`: with `bridge`, how to see more of a table is said too.
+/// `mswitch logic show`.
 pub(crate) fn show(logic: &proto::Logic, bridge: &str) -> String {
     let params = if logic.params.is_empty() { "none".into() } else { pairs(&logic.params) };
     let mut out = format!("logic       {}\nparameters  {}\n", printable(&logic.name), printable(&params));
@@ -30,12 +30,12 @@ pub(crate) fn show(logic: &proto::Logic, bridge: &str) -> String {
     out
 }
 
-/// What is said of a port that a parameter names.
+/// Note about a port that a parameter names and the bridge lacks.
 pub(crate) fn missing(port: &str, bridge: &str) -> String {
     format!("bridge {bridge} has no port `{}` yet", printable(port))
 }
 
-/// A table below its name and size.
+/// A table with a title line of its name and size.
 fn one_table(shown: &proto::LogicTable, bridge: &str) -> String {
     let name = printable(&shown.name);
     let of = match shown.capacity {
@@ -47,7 +47,7 @@ fn one_table(shown: &proto::LogicTable, bridge: &str) -> String {
         return out;
     }
     let headers: Vec<_> = shown.columns.iter().map(|column| printable(column).to_uppercase()).collect();
-    // Columns of nothing but numbers are aligned like such.
+    // Columns that hold only numbers are right-aligned.
     let is_number = |i: usize| {
         let mut cells = shown.rows.iter().filter_map(|row| row.cells.get(i));
         cells.all(|cell| cell.bytes().all(|byte| byte.is_ascii_digit()))
@@ -70,15 +70,15 @@ fn one_table(shown: &proto::LogicTable, bridge: &str) -> String {
     out
 }
 
-/// `mswitch logic call`: what the logic said, as lines.
-pub(crate) fn said(reply: &proto::LogicReply) -> String {
+/// `mswitch logic call`: the logic's reply.
+pub(crate) fn reply(reply: &proto::LogicReply) -> String {
     match printable(&reply.message) {
         message if message.is_empty() || message.ends_with('\n') => message,
         message => format!("{message}\n"),
     }
 }
 
-/// What a module says, without what would control a terminal.
+/// Escapes control characters in a module's text.
 pub(crate) fn printable(text: &str) -> String {
     let one = |c: char| match c.is_control() && !matches!(c, '\n' | '\t') {
         true => c.escape_default().to_string(),
@@ -87,7 +87,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(one).collect()
 }
 
-/// `mswitch logic list`: each with its parameters and what it can be asked to do.
+/// `mswitch logic list`: logics with their parameters and commands.
 pub(crate) fn list(logics: &[proto::LogicType]) -> String {
     let mut out = String::new();
     for logic in logics {
@@ -99,12 +99,12 @@ pub(crate) fn list(logics: &[proto::LogicType]) -> String {
         out += &commands(&logic.commands, "BRIDGE");
     }
     if logics.iter().any(|logic| logic.from_file && logic.name.ends_with(":FILE")) {
-        out += "`mswitch logic list` with a file's name in place of FILE says what that one takes\n";
+        out += "`mswitch logic list wasm:FILE` or `native:FILE` shows the parameters of that module\n";
     }
     printable(&out)
 }
 
-/// How a logic is asked to do what it can: a line each.
+/// Command lines for a logic's commands, one line each.
 fn commands(commands: &[proto::LogicCommand], bridge: &str) -> String {
     let line = |command: &proto::LogicCommand| {
         let words = format!("{} {}", command.name, command.usage);
@@ -144,14 +144,14 @@ mod tests {
             commands: vec![proto::LogicCommand {
                 name: "reset".into(),
                 usage: "[SOURCE]".into(),
-                summary: "begins anew".into(),
+                summary: "resets all counters".into(),
             }],
             missing_ports: text(&["vm9"]),
         }
     }
 
     #[test]
-    fn everything_is_shown_and_more_is_named() {
+    fn long_tables_name_the_command_for_all_rows() {
         let shown = show(&logic(), "br0");
         assert_eq!(
             shown,
@@ -160,12 +160,12 @@ mod tests {
              table sources: 1,002 of 4,096\nADDRESS    PACKETS\n192.0.2.1        7\n-               12\n\
              and 1,000 more: `mswitch logic show br0 --table sources` shows all\n\n\
              table none: 0\n\n\
-             \x20   mswitch logic call br0 reset [SOURCE]: begins anew\n"
+             \x20   mswitch logic call br0 reset [SOURCE]: resets all counters\n"
         );
     }
 
     #[test]
-    fn rows_of_other_lengths_than_the_header_do_no_harm() {
+    fn rows_may_be_longer_or_shorter_than_the_header() {
         let mut logic = logic();
         logic.tables[0].rows[0].cells.push("surplus".into());
         logic.tables[0].rows[1].cells.clear();

@@ -5,7 +5,7 @@ use control::proto;
 use super::table::{Column, table};
 use super::units;
 
-/// A row per mirror.
+/// One row per mirror.
 pub(crate) fn list(mirrors: &[proto::Mirror]) -> String {
     let columns = [
         Column::Left("BRIDGE"),

@@ -1,4 +1,4 @@
-//! A packet's headers in a few words.
+//! One-line summary of a packet's headers.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! Ports: what they are and what they carried.
+//! Ports: settings, state and counters.
 
 use std::time::SystemTime;
 
@@ -36,7 +36,7 @@ pub(crate) fn show(port: &proto::Port) -> String {
         ("admin".into(), port.admin.clone()),
         (
             "mtu".into(),
-            if port.mtu == 0 { "what the type allows".into() } else { format!("{} bytes", port.mtu) },
+            if port.mtu == 0 { "the type's maximum".into() } else { format!("{} bytes", port.mtu) },
         ),
         ("vlan".into(), port.vlan.clone()),
     ];
@@ -51,7 +51,7 @@ pub(crate) fn show(port: &proto::Port) -> String {
     }
     if let Some(faults) = &port.faults {
         lines.push(("faults".into(), units::count(faults.total)));
-        lines.push(("  last".into(), units::moment(faults.at_unix_nanoseconds, SystemTime::now())));
+        lines.push(("  last".into(), units::time_and_age(faults.at_unix_nanoseconds, SystemTime::now())));
         lines.push(("  kind".into(), faults.kind.clone()));
         lines.push(("  client".into(), faults.client.clone()));
         lines.push(("  reason".into(), faults.reason.clone()));
@@ -64,7 +64,7 @@ pub(crate) fn show(port: &proto::Port) -> String {
             lines.push(("  hold-off".into(), text));
         }
     }
-    // The type's options follow the settings under a title of their own.
+    // The type's options follow the settings, with a title.
     lines.insert(6, ("options".into(), String::new()));
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut out: String = lines
@@ -88,7 +88,7 @@ fn link(port: &proto::Port) -> String {
     if port.reason.is_empty() { port.link.clone() } else { format!("{}: {}", port.link, port.reason) }
 }
 
-/// `mswitch port stats`: a row per direction, or per queue.
+/// `mswitch port stats`: one row per direction or queue.
 pub(crate) fn stats(ports: &[proto::Port], queues: bool) -> String {
     let columns = [
         Column::Left("BRIDGE"),
@@ -121,7 +121,7 @@ pub(crate) fn stats(ports: &[proto::Port], queues: bool) -> String {
     table(&columns, rows, if queues { "no queues: no client has connected yet" } else { "no ports" })
 }
 
-/// The same; where packets were dropped, with the command that explains the reasons.
+/// [`stats`], followed by the command that explains drop reasons if packets were dropped.
 pub(crate) fn explained_stats(ports: &[proto::Port], queues: bool) -> String {
     let dropped = |port: &proto::Port| {
         let counters = directions(port, false);
@@ -178,7 +178,7 @@ mod tests {
             link: "down".into(),
             reason: "no client".into(),
             vlan: "access:10".into(),
-            options: [("socket".to_owned(), "/a".to_owned())].into(),
+            options: [("path".to_owned(), "/a".to_owned())].into(),
             details: vec![proto::Detail { name: "peer".into(), value: "x".into() }],
             totals: Some(proto::PortTotals { rx: Some(rx.clone()), tx: Some(Default::default()) }),
             rx_queues: vec![rx],
@@ -222,20 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_port() {
+    fn a_port_is_shown_with_all_settings() {
         let text = show(&port());
         assert!(
             text.starts_with(
-                "port      vm1 of bridge br0, index 0\n\
-             type      memif\n\
-             link      down: no client\n\
-             admin     up\n\
-             mtu       what the type allows\n\
-             vlan      access:10\n\
+                "port     vm1 of bridge br0, index 0\n\
+             type     memif\n\
+             link     down: no client\n\
+             admin    up\n\
+             mtu      the type's maximum\n\
+             vlan     access:10\n\
              options\n\
-             \u{20} socket  /a\n\
+             \u{20} path   /a\n\
              details\n\
-             \u{20} peer    x\n\
+             \u{20} peer   x\n\
              \n\
              BRIDGE"
             ),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_did() {
+    fn faults_of_clients_are_shown() {
         let faults = proto::PortFaults {
             total: 3,
             at_unix_nanoseconds: 1_700_000_000_123_456_789,

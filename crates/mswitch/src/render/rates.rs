@@ -1,4 +1,4 @@
-//! `mswitch port stats --watch`: what changed from one reply to the next, per second.
+//! `mswitch port stats --watch`: rates between two replies.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::port::directions;
 use super::table::{Column, table};
 use super::units;
 
-/// One direction of a port, or one queue, over an interval. With `--json` a document of these each second.
+/// Rates of one direction of a port, or of one queue. `--json` prints an array of them each second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Rate {
-    /// Its bridge.
+    /// Bridge of the port.
     bridge: String,
-    /// Its port.
+    /// Name of the port.
     port: String,
     /// `rx`, `tx`, or with `--queues` `rx0`, `tx0`, …
     queue: String,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_by_time() {
+    fn rates_are_differences_over_time() {
         let rates = between(&reply(1_000_000_000, 500), &reply(3_000_000_000, 2500), false);
         assert_eq!(rates.len(), 1);
         assert_eq!(rates[0].packets_per_second, 1000.0);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_new_counts_from_nothing_and_no_time_has_no_rate() {
+    fn new_ports_count_from_zero_and_empty_intervals_have_no_rates() {
         let empty = proto::Ports { ports: Vec::new(), at_nanoseconds: 0 };
         assert_eq!(between(&empty, &reply(1_000_000_000, 7), false)[0].packets_per_second, 7.0);
         assert_eq!(between(&reply(5, 0), &reply(5, 9), false), []);

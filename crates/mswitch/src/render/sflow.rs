@@ -8,25 +8,25 @@ use control::proto;
 use super::table::{Column, table};
 use super::units;
 
-/// Settings, counters, collectors and what ports are called.
+/// Settings, counters, collectors and interface indices.
 pub(crate) fn show(sflow: &proto::Sflow) -> String {
     if !sflow.enabled {
         return "sFlow is off; `mswitch sflow set --collectors ADDRESS` switches it on\n".into();
     }
     let mut out = String::new();
     let mut line = |name: &str, text: String| {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "{name:<9}{text}");
     };
     let agent = match (sflow.agent.as_str(), sflow.agent_set) {
-        ("", _) => "not known yet: no collector can be reached".into(),
+        ("", _) => "unknown: no collector can be reached yet".into(),
         (agent, true) => agent.into(),
-        (agent, false) => format!("{agent}, the address that datagrams go out from"),
+        (agent, false) => format!("{agent}, the source address of datagrams"),
     };
     line("agent", agent);
     line(
         "sampling",
-        format!("1 packet in {}, {} bytes of it", units::count(sflow.sampling.into()), sflow.header),
+        format!("1 packet in {}, {} bytes each", units::count(sflow.sampling.into()), sflow.header),
     );
     line(
         "counters",
@@ -38,7 +38,7 @@ pub(crate) fn show(sflow: &proto::Sflow) -> String {
     let sent =
         format!("{} packets, {} counters", units::count(sflow.samples), units::count(sflow.counter_samples));
     line("samples", sent);
-    line("dropped", format!("{} packets that were to be sampled", units::count(sflow.dropped)));
+    line("dropped", format!("{} samples", units::count(sflow.dropped)));
     out + "\n" + &collectors(&sflow.collectors) + "\n" + &ports(&sflow.ports)
 }
 
@@ -76,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn off_says_how_to_switch_it_on() {
+    fn off_names_the_command_that_switches_sflow_on() {
         assert!(show(&proto::Sflow::default()).starts_with("sFlow is off; `mswitch sflow set --collectors"));
     }
 
     #[test]
-    fn all_there_is_to_see() {
+    fn settings_and_statistics_are_shown() {
         let collector =
             |address: &str| proto::SflowCollector { address: address.into(), ..Default::default() };
         let sflow = proto::Sflow {
@@ -90,7 +90,7 @@ mod tests {
                 proto::SflowCollector { datagrams: 1200, ..collector("192.0.2.9:6343") },
                 proto::SflowCollector {
                     errors: 3,
-                    last_error: "nobody listens there".into(),
+                    last_error: "no process listens there".into(),
                     seconds_since_error: Some(65),
                     ..collector("192.0.2.10:6343")
                 },
@@ -106,19 +106,22 @@ mod tests {
         };
         assert_eq!(
             show(&sflow),
-            "agent    192.0.2.1, the address that datagrams go out from\n\
-             sampling 1 packet in 1,000, 128 bytes of it\n\
+            "agent    192.0.2.1, the source address of datagrams\n\
+             sampling 1 packet in 1,000, 128 bytes each\n\
              counters every 20 s\n\
              samples  5,000 packets, 12 counters\n\
-             dropped  0 packets that were to be sampled\n\n\
+             dropped  0 samples\n\n\
              COLLECTOR        DATAGRAMS  ERRORS  LAST ERROR\n\
              192.0.2.9:6343       1,200       0  -\n\
-             192.0.2.10:6343          0       3  1 min 5 s ago: nobody listens there\n\n\
+             192.0.2.10:6343          0       3  1 min 5 s ago: no process listens there\n\n\
              IFINDEX  BRIDGE  PORT\n   4097  br1     a\n"
         );
         let unknown = proto::Sflow { agent: String::new(), polling: 0, ports: Vec::new(), ..sflow };
         let text = show(&unknown);
-        assert!(text.starts_with("agent    not known yet") && text.contains("counters none\n"), "{text}");
+        assert!(
+            text.starts_with("agent    unknown: no collector") && text.contains("counters none\n"),
+            "{text}"
+        );
         assert!(text.ends_with("\nno ports\n"), "{text}");
     }
 }

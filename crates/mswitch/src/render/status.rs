@@ -8,15 +8,15 @@ use control::proto;
 use super::logic::printable;
 use super::{drops, units};
 
-/// Down ports that are named one by one.
+/// Number of down ports that are listed.
 const NAMED: usize = 4;
 
-/// `recent` are the workers over the last moment; the reply counts from the start.
+/// Renders `mswitch status`. `recent` has the workers over a short interval; the reply counts from the start.
 pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String {
     let mut out = String::new();
     let uptime = units::duration(Duration::from_secs(status.uptime_seconds));
     let mut line = |name: &str, text: String| {
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "{name:<9}{text}");
     };
     line("daemon", format!("mswitch {}, process {}, up {uptime}", status.version, status.pid));
@@ -50,8 +50,8 @@ pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String
     for (reason, dropped) in tx.drops {
         *reasons.entry(reason).or_default() += dropped;
     }
-    let why = if reasons.is_empty() { String::new() } else { format!(": {}", drops(&reasons)) };
-    line("dropped", format!("{} packets{why}", units::count(rx.dropped + tx.dropped)));
+    let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", drops(&reasons)) };
+    line("dropped", format!("{} packets{reasons}", units::count(rx.dropped + tx.dropped)));
     out
 }
 
@@ -70,7 +70,7 @@ mod tests {
             packets,
             bytes: packets * 60,
             dropped: drops.iter().map(|(_, n)| n).sum(),
-            drops: drops.iter().map(|(why, n)| ((*why).into(), *n)).collect(),
+            drops: drops.iter().map(|(reason, n)| ((*reason).into(), *n)).collect(),
             ..Default::default()
         };
         let reply = proto::Status {

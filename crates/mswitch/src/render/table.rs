@@ -2,23 +2,23 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// How a column is aligned.
+/// Title and alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column<'a> {
-    /// Words.
+    /// Left-aligned, for words.
     Left(&'a str),
-    /// Numbers.
+    /// Right-aligned, for numbers.
     Right(&'a str),
 }
 
-/// A table with a header; without rows, `nothing` in its place.
+/// Renders a table with a header, or `nothing` if there are no rows.
 pub(crate) fn table(columns: &[Column<'_>], rows: Vec<Vec<String>>, nothing: &str) -> String {
     if rows.is_empty() {
         return format!("{nothing}\n");
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    // Into a pipe or a file lines are not broken: programs read them.
+    // Lines for a pipe or a file are not wrapped: programs read them.
     match terminal_width() {
         Some(width) => table.set_width(width),
         None => table.set_content_arrangement(ContentArrangement::Disabled),
@@ -39,7 +39,7 @@ pub(crate) fn table(columns: &[Column<'_>], rows: Vec<Vec<String>>, nothing: &st
     format!("{}\n", table.trim_fmt())
 }
 
-/// Columns of the terminal that standard output is, if it is one.
+/// Returns the terminal's width; `None` if standard output is not a terminal.
 fn terminal_width() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     Some(if size.ws_col > 0 { size.ws_col } else { 80 })
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said() {
+    fn an_empty_table_has_a_message() {
         assert_eq!(table(&[Column::Left("PORT")], Vec::new(), "no ports"), "no ports\n");
     }
 }

@@ -6,7 +6,7 @@ use control::proto;
 
 use super::packet::contents;
 
-/// A packet's way, from the port that it came from to those that it goes to.
+/// A packet's way from its ingress port to its egress ports.
 pub(crate) fn text(trace: &proto::Trace) -> String {
     let mut text = format!("from {}: {}, {} bytes\n", trace.port, contents(&trace.packet), trace.length);
     for (number, step) in (1..).zip(&trace.steps) {
@@ -40,12 +40,12 @@ fn departure(trace: &proto::Trace, output: &proto::TraceOutput) -> String {
     if output.length > 0 {
         let same = output.packet == trace.packet && output.length == trace.length;
         text += &match same {
-            true => ": as it came".into(),
+            true => ": unchanged".into(),
             false => format!(": {}, {} bytes", contents(&output.packet), output.length),
         };
     }
     if !output.drop_reason.is_empty() {
-        let _ = write!(text, ", not taken: {}", output.drop_reason);
+        let _ = write!(text, ", dropped: {}", output.drop_reason);
     }
     text
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_then_where_it_goes() {
+    fn steps_come_before_outputs() {
         let packet = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5, 0, 0];
         let mut tagged = packet.clone();
         tagged.splice(12..12, [0x81, 0, 0, 7]);
@@ -81,9 +81,9 @@ mod tests {
             text(&trace),
             "from vm1: 02:00:00:00:00:01 > 02:00:00:00:00:02 EtherType 0x88b5, 16 bytes\n\
              \x20 1. it is flooded\n\
-             \x20 => a, queue 0: as it came\n\
+             \x20 => a, queue 0: unchanged\n\
              \x20 => b, queue 0: 02:00:00:00:00:01 > 02:00:00:00:00:02 VLAN 7 EtherType 0x88b5, 20 bytes\n\
-             \x20 => c, not taken: exceeds-mtu\n\
+             \x20 => c, dropped: exceeds-mtu\n\
              \x20 => d, a mirror's copy: 02:00:00:00:00:01 > 02:00:00:00:00:02 VLAN 7 EtherType 0x88b5, 20 bytes\n"
         );
         trace.outputs.clear();

@@ -30,15 +30,15 @@ pub(crate) fn bit_rate(per_second: f64) -> String {
     scaled(per_second, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
-/// 1.24 M: a rate whose unit is in the column's title.
+/// 1.24 M, without the unit, which the column's title has.
 pub(crate) fn short(per_second: f64) -> String {
     scaled(per_second, 1000.0, &["", "k", "M", "G", "T"]).trim_end().into()
 }
 
-/// Three digits and the unit in which they are a number from 1 to the next unit.
+/// Three significant digits with the largest unit that gives at least 1.
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
-    // What would be rounded up to a whole step belongs to the next unit.
+    // A value that rounds up to a whole step gets the next unit.
     while value >= step - 0.5 && unit + 1 < units.len() {
         value /= step;
         unit += 1;
@@ -58,7 +58,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// One decimal, or a dash where there is nothing to divide.
+/// One decimal, or a dash for 0.
 pub(crate) fn ratio(value: f64) -> String {
     if value > 0.0 { format!("{value:.1}") } else { "-".into() }
 }
@@ -71,7 +71,7 @@ pub(crate) fn time_of_day(unix_nanoseconds: u64) -> String {
 }
 
 /// 13:05:09.123 UTC, 3 min 12 s ago
-pub(crate) fn moment(unix_nanoseconds: u64, now: SystemTime) -> String {
+pub(crate) fn time_and_age(unix_nanoseconds: u64, now: SystemTime) -> String {
     let at = UNIX_EPOCH + Duration::from_nanos(unix_nanoseconds);
     let ago = now.duration_since(at).unwrap_or_default();
     format!("{} UTC, {} ago", time_of_day(unix_nanoseconds), duration(ago))

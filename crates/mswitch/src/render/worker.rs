@@ -6,7 +6,7 @@ use super::logic::printable;
 use super::table::{Column, table};
 use super::units;
 
-/// A row per worker, and a line per module that does not return.
+/// One row per worker, and one line per module that does not return.
 pub(crate) fn show(reply: &proto::Workers) -> String {
     let mut out = list(&reply.workers);
     for stuck in &reply.stuck {
@@ -15,7 +15,7 @@ pub(crate) fn show(reply: &proto::Workers) -> String {
     out
 }
 
-/// A row per worker.
+/// One row per worker.
 fn list(workers: &[proto::Worker]) -> String {
     let columns = [
         Column::Right("#"),

@@ -1,17 +1,17 @@
-//! What each key does.
+//! Keys and their actions.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::model::{Model, Order};
 
-/// What comes after a key.
+/// Outcome of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Stay,
     Quit,
 }
 
-/// A page, for those who know it by that name.
+/// Ports that Page Up and Page Down scroll by.
 const PAGE: usize = 10;
 
 pub(super) fn press(model: &mut Model, key: KeyEvent) -> Next {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_go_round() {
+    fn orders_cycle() {
         let mut model = model(&[]);
         for code in [KeyCode::Left, KeyCode::Left, KeyCode::Right] {
             press(&mut model, KeyEvent::new(code, KeyModifiers::NONE));

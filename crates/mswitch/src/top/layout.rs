@@ -1,11 +1,11 @@
-//! Tables that are never wider than they may be: columns go by rank, names are shortened, nothing wraps.
+//! Tables with a maximum width: columns are omitted by rank, words are shortened, lines never wrap.
 
-/// How far a column may give way.
+/// Alignment of a column's cells, and the limit of shortening them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cells {
-    /// Numbers, to the right, never shortened: half a number is a wrong one.
+    /// Right-aligned numbers, never shortened: a shortened number is wrong.
     Number,
-    /// Words, to the left, shortened to this many characters at worst.
+    /// Left-aligned words, shortened to no less than this many characters.
     Words(usize),
 }
 
@@ -14,14 +14,14 @@ pub(super) enum Cells {
 pub(super) struct Column {
     pub(super) title: &'static str,
     pub(super) cells: Cells,
-    /// Where there is no room for all, the highest rank goes first; 0 stays.
+    /// Order of omission: the highest rank is omitted first, 0 never.
     pub(super) rank: u8,
 }
 
 /// Blanks between columns.
 const GAP: usize = 2;
 
-/// `text` in at most `width` characters, its end replaced by `…` if need be.
+/// Shortens `text` to `width` characters; `…` replaces the end of a longer text.
 pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
@@ -30,7 +30,7 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
     if width == 0 { kept } else { kept + "…" }
 }
 
-/// The lines of a table, its header first, none longer than `width`.
+/// Returns the lines of a table, header first, none longer than `width`.
 pub(super) fn table(
     columns: &[Column],
     titles: &[String],
@@ -41,7 +41,7 @@ pub(super) fn table(
         let cells = rows.iter().filter_map(|row| row.get(i));
         cells.chain(titles.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
-    // Index, width now, width at best.
+    // Index, current width, full width.
     let mut kept: Vec<(usize, usize, usize)> = columns
         .iter()
         .enumerate()
@@ -63,7 +63,7 @@ pub(super) fn table(
             None => break,
         }
     }
-    // What is left over goes to the narrowest of those that could use it, one character at a time.
+    // Each remaining character goes to the narrowest shortened column.
     for _ in needed(&kept)..width {
         match kept.iter_mut().filter(|(_, now, best)| now < best).min_by_key(|(_, now, _)| *now) {
             Some((_, now, _)) => *now += 1,
@@ -94,7 +94,7 @@ mod tests {
     const COLUMNS: [Column; 3] = [
         Column { title: "NAME", cells: Cells::Words(4), rank: 0 },
         Column { title: "PACKETS", cells: Cells::Number, rank: 0 },
-        Column { title: "WHY", cells: Cells::Words(3), rank: 1 },
+        Column { title: "MSG", cells: Cells::Words(3), rank: 1 },
     ];
 
     fn lines(width: usize) -> Vec<String> {
@@ -104,19 +104,19 @@ mod tests {
     }
 
     #[test]
-    fn everything_where_there_is_room() {
-        assert_eq!(lines(80), ["NAME         PACKETS  WHY", "a-long-name       12  because"]);
+    fn wide_tables_show_everything() {
+        assert_eq!(lines(80), ["NAME         PACKETS  MSG", "a-long-name       12  because"]);
     }
 
     #[test]
-    fn words_give_way_before_columns_do() {
-        assert_eq!(lines(22), ["NAME    PACKETS  WHY", "a-lon…       12  beca…"]);
-        assert_eq!(lines(18), ["NAME  PACKETS  WHY", "a-l…       12  be…"]);
+    fn words_are_shortened_before_columns_are_omitted() {
+        assert_eq!(lines(22), ["NAME    PACKETS  MSG", "a-lon…       12  beca…"]);
+        assert_eq!(lines(18), ["NAME  PACKETS  MSG", "a-l…       12  be…"]);
         assert_eq!(lines(17), ["NAME      PACKETS", "a-long-…       12"]);
     }
 
     #[test]
-    fn nothing_is_ever_too_long() {
+    fn no_line_exceeds_the_width() {
         for width in 0..40 {
             for line in lines(width) {
                 assert!(line.chars().count() <= width, "{width}: {line}");

@@ -1,4 +1,4 @@
-//! What there is to see: rates between two replies of the daemon, and in which order and choice they are wanted.
+//! State of the view: rates between two replies of the daemon, with the viewer's order, filter and pause.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use control::proto;
 use serde::Serialize;
 
-/// What the daemon says at one moment.
+/// Replies of the daemon at one time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sample {
     pub(super) ports: proto::Ports,
     pub(super) workers: proto::Workers,
-    /// Names, in order.
+    /// Sorted names.
     pub(super) bridges: Vec<String>,
 }
 
@@ -22,11 +22,11 @@ pub(super) struct Port {
     pub(super) port: String,
     pub(super) r#type: String,
     pub(super) link: String,
-    /// Why the link is down.
+    /// Reason why the link is down.
     pub(super) reason: String,
     pub(super) rx: Flow,
     pub(super) tx: Flow,
-    /// Both directions together, since the port was added.
+    /// Drops in both directions since the port was added.
     pub(super) dropped: u64,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Worker {
     pub(super) notifications_per_second: f64,
 }
 
-/// What ports are ordered by.
+/// Order of ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Name,
@@ -76,7 +76,7 @@ impl Order {
 
     fn compare(self, a: &Port, b: &Port) -> Ordering {
         match self {
-            // Only the names, which `Model::visible` compares at the end anyway.
+            // Descending; `Model::visible` reverses the order.
             Order::Name => name(b).cmp(&name(a)),
             Order::RxPackets => a.rx.packets_per_second.total_cmp(&b.rx.packets_per_second),
             Order::RxBits => a.rx.bits_per_second.total_cmp(&b.rx.bits_per_second),
@@ -91,7 +91,7 @@ fn name(port: &Port) -> (&str, &str) {
     (&port.bridge, &port.port)
 }
 
-/// See the module.
+/// State of the view.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     ports: Vec<Port>,
@@ -102,14 +102,14 @@ pub(super) struct Model {
     pub(super) order: Order,
     /// Smallest first (for names: Z first) instead of largest first.
     pub(super) reversed: bool,
-    /// This bridge only.
+    /// The bridge whose ports are shown; `None` shows all.
     pub(super) bridge: Option<String>,
     pub(super) paused: bool,
-    /// Ports above the first that is shown.
+    /// Number of ports above the first one shown.
     pub(super) scroll: usize,
 }
 
-/// The whole, for `--json`.
+/// The view for `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'m> {
     seconds: f64,
@@ -118,7 +118,7 @@ pub(super) struct Report<'m> {
 }
 
 impl Model {
-    /// Nothing yet; the busiest receivers first.
+    /// Returns an empty model that orders ports by received packets.
     pub(super) fn new(bridge: Option<String>) -> Self {
         Self {
             ports: Vec::new(),
@@ -133,7 +133,7 @@ impl Model {
         }
     }
 
-    /// Takes what happened between two samples.
+    /// Computes the rates between two samples.
     pub(super) fn update(&mut self, earlier: &Sample, now: &Sample) {
         let nanoseconds = now.ports.at_nanoseconds.saturating_sub(earlier.ports.at_nanoseconds);
         self.seconds = nanoseconds as f64 / 1e9;
@@ -156,7 +156,7 @@ impl Model {
         }
     }
 
-    /// The ports that are wanted, in the order that is wanted.
+    /// Returns the ports that match the filter, in the chosen order.
     pub(super) fn visible(&self) -> Vec<&Port> {
         let wanted = |port: &&Port| self.bridge.as_ref().is_none_or(|bridge| *bridge == port.bridge);
         let mut ports: Vec<&Port> = self.ports.iter().filter(wanted).collect();
@@ -168,7 +168,7 @@ impl Model {
         ports
     }
 
-    /// Those of the next bridge only, and after the last bridge all.
+    /// Filters by the next bridge; after the last bridge shows all ports.
     pub(super) fn next_bridge(&mut self) {
         self.bridge = match &self.bridge {
             None => self.bridges.first().cloned(),
@@ -177,13 +177,13 @@ impl Model {
         self.scroll = 0;
     }
 
-    /// Orders by the column so many places further right.
+    /// Orders by the column `places` further right.
     pub(super) fn next_order(&mut self, places: usize) {
         let at = Order::ALL.iter().position(|order| *order == self.order).unwrap_or(0);
         self.order = Order::ALL.iter().cycle().nth(at + places).copied().unwrap_or(Order::Name);
     }
 
-    /// What is shown, for programs.
+    /// Returns the view for programs.
     pub(super) fn report(&self) -> Report<'_> {
         Report { seconds: self.seconds, workers: &self.workers, ports: self.visible() }
     }
@@ -244,7 +244,7 @@ pub(super) mod tests {
         Some(proto::QueueCounters { packets, bytes, batches: packets / 8, dropped, ..Default::default() })
     }
 
-    /// Ports by bridge and name, their received and sent packets, and the drops towards them.
+    /// A sample of ports: bridge, name, received packets, sent packets, dropped packets.
     pub(in crate::top) fn sample(seconds: u64, ports: &[(&str, &str, u64, u64, u64)]) -> Sample {
         let port = |(bridge, name, rx, tx, dropped): &(&str, &str, u64, u64, u64)| proto::Port {
             bridge: (*bridge).into(),
@@ -284,7 +284,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Two seconds between nothing and these.
+    /// A model of ports that counted from 0 for two seconds.
     pub(in crate::top) fn model(ports: &[(&str, &str, u64, u64, u64)]) -> Model {
         let mut model = Model::new(None);
         let nothing: Vec<_> = ports.iter().map(|p| (p.0, p.1, 0, 0, 0)).collect();
@@ -297,7 +297,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rates_are_differences_by_time() {
+    fn rates_are_differences_over_time() {
         let model = model(&[("b", "p", 2000, 400, 10)]);
         let port = &model.visible()[0].clone();
         assert_eq!((port.rx.packets_per_second, port.rx.bits_per_second), (1000.0, 512_000.0));
@@ -329,7 +329,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn bridges_in_turn() {
+    fn bridges_cycle() {
         let mut model = model(&[("a", "x", 1, 1, 0), ("b", "y", 2, 1, 0)]);
         let mut seen = vec![names(&model).join("")];
         for _ in 0..3 {
@@ -340,14 +340,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_bridge_that_is_gone_is_not_waited_for() {
+    fn the_filter_of_a_removed_bridge_ends() {
         let mut model = Model::new(Some("gone".into()));
         model.update(&sample(1, &[]), &sample(2, &[("b", "x", 8, 0, 0)]));
         assert_eq!(names(&model), ["x"]);
     }
 
     #[test]
-    fn no_time_has_no_rates() {
+    fn an_empty_interval_has_no_rates() {
         let mut model = Model::new(None);
         model.update(&sample(1, &[("b", "x", 0, 0, 0)]), &sample(1, &[("b", "x", 100, 0, 0)]));
         assert_eq!(model.visible()[0].rx.packets_per_second, 0.0);

@@ -1,6 +1,6 @@
-//! A model as lines: for a terminal of any size, and as plain text.
+//! Renders a model as lines for a terminal of any size, and as plain text.
 //!
-//! Invariant: no line is longer than the screen is wide, and there are no more of them than it is high.
+//! Invariant: the lines fit the screen, in width and in number.
 
 use ratatui::Frame;
 use ratatui::style::{Modifier, Style};
@@ -34,10 +34,10 @@ const PORTS: [Column; 13] = [
     Column { title: "DROPPED", cells: Cells::Number, rank: 6 },
     Column { title: "RX/BATCH", cells: Cells::Number, rank: 5 },
     Column { title: "TX/BATCH", cells: Cells::Number, rank: 5 },
-    Column { title: "WHY DOWN", cells: Cells::Words(16), rank: 8 },
+    Column { title: "REASON", cells: Cells::Words(16), rank: 8 },
 ];
 
-/// Column of [`PORTS`] that shows what an order goes by.
+/// Returns the column of [`PORTS`] that an order sorts by.
 fn ordered_by(order: Order) -> &'static str {
     match order {
         Order::Name => "PORT",
@@ -49,14 +49,14 @@ fn ordered_by(order: Order) -> &'static str {
     }
 }
 
-/// What a line is.
+/// Kind of a line, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Text,
     Header,
     /// A port that is down.
     Down,
-    /// A port that drops.
+    /// A port that drops packets.
     Dropping,
 }
 
@@ -71,20 +71,20 @@ impl Role {
     }
 }
 
-/// Fills the frame. Holds the model's scrolling within what there is to scroll.
+/// Draws the frame, and limits the model's scroll position to the list.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let lines = lines(model, width, height);
     let buffer = frame.buffer_mut();
     for (y, (text, role)) in (area.y..).zip(lines.iter().take(height)) {
-        // A header is a bar from edge to edge.
+        // The bar of a header spans the screen.
         let text = if *role == Role::Header { format!("{text:<width$}") } else { text.clone() };
         buffer.set_stringn(area.x, y, text, width, role.style());
     }
 }
 
-/// The whole as text: as wide as the terminal if there is one, else as wide as it needs to be.
+/// Renders the view as text, as wide as the terminal, or of any width without a terminal.
 pub(super) fn plain(model: &Model) -> String {
     let width = rustix::termios::tcgetwinsize(std::io::stdout())
         .map_or(usize::MAX, |size| if size.ws_col > 0 { size.ws_col.into() } else { 80 });
@@ -95,10 +95,10 @@ pub(super) fn plain(model: &Model) -> String {
     lines.join("\n") + "\n"
 }
 
-/// At most `height` lines of at most `width` characters: summary, workers, as many ports as fit, keys.
+/// Returns at most `height` lines of at most `width` characters: summary, workers, as many ports as fit, keys.
 fn lines(model: &mut Model, width: usize, height: usize) -> Vec<(String, Role)> {
     let mut top = vec![(shorten(&summary(model), width), Role::Text), (String::new(), Role::Text)];
-    // Workers get a third of the screen at most: ports are why one looks.
+    // Workers get at most a third of the screen; ports matter more.
     let room = (height / 3).max(2);
     let mut threads = workers(&model.workers, width).into_iter();
     top.extend(threads.next().map(|header| (header, Role::Header)));
@@ -156,11 +156,11 @@ fn summary(model: &Model) -> String {
     )
 }
 
-/// The keys, as many as there is room for, and what they are set to.
+/// Keys with their current settings, as many as fit.
 fn footer(model: &Model, scroll: usize, shown: usize, all: usize, width: usize) -> String {
     let mut parts = vec![
         "q quit".to_owned(),
-        format!("p {}", if model.paused { "go on" } else { "pause" }),
+        format!("p {}", if model.paused { "continue" } else { "pause" }),
         format!("s sort: {}", ordered_by(model.order)),
         "r reverse".to_owned(),
         format!("b bridge: {}", model.bridge.as_deref().unwrap_or("all")),
@@ -212,11 +212,11 @@ fn ports(model: &Model, ports: &[&Port], width: usize) -> Vec<String> {
             units::count(port.dropped),
             units::ratio(port.rx.packets_per_batch),
             units::ratio(port.tx.packets_per_batch),
-            // A client may have worded it.
+            // The reason may contain text from a client.
             port.reason.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect(),
         ]
     };
-    // `▼` where the largest is at the top, which is where names begin with Z.
+    // `▼` marks descending order: the largest number, or Z, at the top.
     let falls = (model.order == Order::Name) == model.reversed;
     let titles = PORTS.map(|column| match column.title {
         title if title == ordered_by(model.order) => format!("{}{title}", if falls { '▼' } else { '▲' }),
@@ -233,7 +233,7 @@ mod tests {
     use super::super::model::tests::model;
     use super::*;
 
-    /// The screen, line by line, without blanks at the ends.
+    /// Draws the screen; returns its lines without trailing blanks.
     fn screen(model: &mut Model, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, model)).unwrap();
@@ -282,7 +282,7 @@ mod tests {
                 "     0    3  25.0 %  16.0 k       16.0     31250.0          40         900       0",
                 "",
                 "BRIDGE           PORT                                TYPE   LINK  ▼RX PKT/S  RX BIT/S  TX PKT/S  \
-                 TX BIT/S  DROPS/S  DROPPED  RX/BATCH  TX/BATCH  WHY DOWN",
+                 TX BIT/S  DROPS/S  DROPPED  RX/BATCH  TX/BATCH  REASON",
                 "br0              vm1                                 memif  up       1.24 M     635 M     500 k    \
                  6.00 G        0        0       8.0       8.0",
                 "br0              a-virtual-machine-with-a-long-name  memif  up          600     307 k    1.00 M    \
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn any_size_will_do() {
+    fn lines_fit_any_size() {
         let mut model = busy();
         model.paused = true;
         for width in 1..120 {
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_cannot_move_the_cursor() {
+    fn text_from_a_client_cannot_move_the_cursor() {
         let mut model = Model::new(None);
         let mut now = super::super::model::tests::sample(2, &[("b", "p", 0, 0, 0)]);
         now.ports.ports[0].reason = "\x1b[2J über\n".into();

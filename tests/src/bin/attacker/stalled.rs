@@ -1,43 +1,43 @@
-//! Memory that stalls who touches it: pages that are being punched away make a page fault wait until the last one is gone.
+//! Memory that stalls its users: a page fault in a range being punched waits until the last page is gone.
 
 use std::time::Duration;
 
 use e2e::{Error, Result};
 
-use crate::plug::{BUFFERS, NEEDED};
-use crate::scene::{Kind, Scene, populate, punch, spin};
+use crate::client::{BUFFERS, NEEDED};
+use crate::setup::{Kind, Setup, populate, punch, spin};
 
 const GIB: u64 = 1 << 30;
 const HUGE: u64 = 2 << 20;
 
-/// How the memory is punched.
+/// Variants of punching.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Punch {
-    /// Of huge pages.
+    /// Huge pages.
     pub(crate) huge: bool,
-    /// The rings too: costs the port at once, and the next client follows.
+    /// Punch the rings too: the port is lost at once, and the next client follows.
     pub(crate) rings: bool,
-    /// The client sends from the memory.
+    /// Send from the memory.
     pub(crate) sending: bool,
-    /// The punching thread gets next to no CPU time.
+    /// Give the punching thread almost no CPU time.
     pub(crate) starved: bool,
-    /// Piece by piece, so that many faults wait a little each.
+    /// Punch in this many pieces, so that many faults wait briefly.
     pub(crate) pieces: u64,
 }
 
-/// Takes packets while another thread punches their buffers away, again and again.
-pub(crate) fn punched(scene: &Scene, how: Punch) -> Result<()> {
-    let size = match (how.huge, scene.kind) {
+/// Receives packets while another thread punches out their buffers, again and again.
+pub(crate) fn punch_buffers(setup: &Setup, how: Punch) -> Result<()> {
+    let size = match (how.huge, setup.kind) {
         (true, _) => free_huge_pages()? * HUGE,
         (false, Kind::Memif) => 3 * GIB,
         (false, Kind::VhostUser) => 2 * GIB,
     };
-    // A third for the pages, and the machine has other users.
+    // A third for the pages: the machine has other users.
     let size = size.min(available()? / 3) & !(HUGE - 1);
     if size < 2 * NEEDED {
-        return Err(Error(format!("{size} bytes of memory are too little for this attack")));
+        return Err(Error(format!("{size} bytes of memory are not enough for this attack")));
     }
-    scene.feed()?;
+    setup.feed()?;
     if how.starved {
         for _ in 0..2 {
             std::thread::spawn(|| {
@@ -48,7 +48,7 @@ pub(crate) fn punched(scene: &Scene, how: Punch) -> Result<()> {
         }
     }
     let from = if how.rings { 0 } else { BUFFERS };
-    scene.siege(
+    setup.attack_clients(
         size,
         how.huge,
         how.sending,
@@ -72,13 +72,14 @@ pub(crate) fn punched(scene: &Scene, how: Punch) -> Result<()> {
     )
 }
 
-/// Huge pages that the test has reserved.
+/// Huge pages reserved by the test.
 const RESERVED: u64 = 256;
 
-/// Has the calling thread run only when nobody else wants to.
+/// Lets the calling thread run only on an otherwise idle CPU.
 fn starve() {
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure is valid for the call, which reads it; 0 is the calling thread. Anybody may lower a thread.
+    // SAFETY: the structure is valid for the call, which reads it; 0 is the calling thread. Lowering a priority needs
+    // no privilege.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) };
 }
 
@@ -89,13 +90,13 @@ fn number(path: &str, name: &str) -> Result<u64> {
     digits.ok_or_else(|| Error(format!("no number of {name} in {path}")))
 }
 
-/// Bytes of memory that nobody uses.
+/// Bytes of available memory.
 pub(crate) fn available() -> Result<u64> {
     Ok(number("/proc/meminfo", "MemAvailable:")? << 10)
 }
 
-/// Huge pages that nobody uses: once there are those that the test has reserved, for the switch may still be unmapping those of
-/// the attacker before.
+/// Number of free huge pages. Waits until the reserved ones are free: the switch may still be unmapping those of the
+/// previous attacker.
 pub(crate) fn free_huge_pages() -> Result<u64> {
     e2e::until("huge pages", Duration::from_secs(10), || {
         let free = number("/proc/meminfo", "HugePages_Free:")?;

@@ -1,42 +1,42 @@
-//! Stations that do not exist, as many as the wire carries.
+//! Packets from non-existent stations, at wire rate.
 
 use e2e::Result;
 use fastrand::Rng;
 
-use crate::plug::NEEDED;
-use crate::scene::Scene;
+use crate::client::NEEDED;
+use crate::setup::Setup;
 
-/// Which addresses are sent from.
+/// Source addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sources {
-    /// Any.
+    /// Random.
     Random,
-    /// One after another.
+    /// In ascending order.
     Rising,
-    /// Any, in any VLAN.
+    /// Random, in random VLANs.
     Tagged,
-    /// Groups, which no station can be.
+    /// Random group addresses, which are invalid as sources.
     Groups,
 }
 
-/// Sends from another address each time.
-pub(crate) fn flood(scene: &Scene, sources: Sources) -> Result<()> {
-    scene.feed()?;
+/// Sends each packet from another address.
+pub(crate) fn flood(setup: &Setup, sources: Sources) -> Result<()> {
+    setup.feed()?;
     let (mut random, mut next) = (Rng::with_seed(1), 0u64);
     loop {
-        let mut plug = scene.plug(NEEDED, false)?;
-        let mut packet = scene.frame([2, 0, 0, 0, 0x0b, 9], 64);
+        let mut client = setup.connect(NEEDED, false)?;
+        let mut packet = setup.frame([2, 0, 0, 0, 0x0b, 9], 64);
         if sources == Sources::Tagged {
             packet.splice(12..14, [0x81, 0, 0, 0, 0x88, 0xb5]);
         }
-        while !plug.is_over() {
-            scene.deed(|| {
+        while !client.is_over() {
+            setup.round(|| {
                 let mut sent = 0;
-                while sent < 100_000 && !plug.is_over() {
+                while sent < 100_000 && !client.is_over() {
                     for _ in 0..64 {
                         next += 1;
                         let address = match sources {
-                            // Nobody else's.
+                            // An unused range.
                             Sources::Rising => 1 << 32 | next,
                             _ => random.u64(..),
                         };
@@ -50,9 +50,9 @@ pub(crate) fn flood(scene: &Scene, sources: Sources) -> Result<()> {
                         {
                             tag.copy_from_slice(&random.u16(1..4095).to_be_bytes());
                         }
-                        sent += u32::from(plug.send(&packet)?);
+                        sent += u32::from(client.send(&packet)?);
                     }
-                    plug.serve()?;
+                    client.serve()?;
                     std::thread::yield_now();
                 }
                 Ok(())

@@ -1,4 +1,4 @@
-//! Wake-ups that cost the one who causes them: whoever writes to an eventfd, or reads from it, wakes all who watch it.
+//! Expensive wake-ups: each write to and read from an eventfd wakes all its watchers, at the expense of the caller.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -9,45 +9,45 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::plug::NEEDED;
-use crate::scene::{Scene, Target};
+use crate::client::NEEDED;
+use crate::setup::{Setup, Target};
 
 /// Watches of one eventfd.
 const WATCHES: u64 = 500_000;
-/// Descriptors of it, each of which an epoll instance can watch once.
+/// Duplicates of its descriptor; an epoll instance can watch each once.
 const COPIES: u64 = 10_000;
-/// Chains of epoll instances that watch it.
+/// Chains of epoll instances that watch the eventfd.
 const NESTED: u64 = 90;
-/// Descriptors for everything else.
+/// Descriptors reserved for everything else.
 const OTHERS: u64 = 1_000;
 /// Threads that wait for one eventfd.
 const THREADS: usize = 500;
-/// Pause of a deed that goes on by itself.
+/// Pause of a round whose effect continues by itself.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Which end of a port is watched.
+/// Watched end of a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The switch writes to it for each batch that it delivers.
+    /// The switch writes to it for each delivered batch.
     Call,
-    /// The switch reads from it when it is woken, which wakes those who wait for room in it.
+    /// The switch reads from it when woken, which wakes those waiting for room in it.
     Kick,
 }
 
-/// Watches an eventfd many times over, with `depth` epoll instances one behind the other.
-pub(crate) fn watched(scene: &Scene, end: End, depth: u32) -> Result<()> {
+/// Watches an eventfd many times, through chains of `depth` epoll instances.
+pub(crate) fn watch_eventfd(setup: &Setup, end: End, depth: u32) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
-    // Nobody keeps a process from using all descriptors that it may have.
+    // Best effort: a process may raise its own soft limit.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let room = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).saturating_sub(OTHERS);
     let copies = COPIES.min(room / 2);
     let mut watching: Option<(Vec<OwnedFd>, Vec<OwnedFd>)> = None;
-    scene.feed()?;
-    if scene.calm && end == End::Call && depth == 1 {
+    setup.feed()?;
+    if setup.baseline && end == End::Call && depth == 1 {
         std::thread::spawn(move || signal_own(copies));
     }
     let prepare = |_: &Target| Ok(());
-    scene.siege(NEEDED, false, end == End::Kick, prepare, |target| {
+    setup.attack_clients(NEEDED, false, end == End::Kick, prepare, |target| {
         let watched = if end == End::Call { &target.call } else { &target.kick };
         let known = watching.as_ref().and_then(|(copies, _)| copies.first());
         if known.is_none_or(|known| !same(known, watched)) {
@@ -59,8 +59,8 @@ pub(crate) fn watched(scene: &Scene, end: End, depth: u32) -> Result<()> {
     })
 }
 
-/// Signals eventfds of its own that have as many watches, as the switch does in an attack. The kernel does that with interrupts
-/// disabled, so that the CPU is lost to everybody meanwhile: a client does not need a switch for it.
+/// Signals own eventfds that have as many watches, as the switch does under attack. The kernel signals with interrupts
+/// disabled, so every process loses the CPU meanwhile; a client needs no switch for that.
 fn signal_own(copies: u64) -> Result<()> {
     loop {
         let own = eventfd(0, EventfdFlags::NONBLOCK).map_err(Error::while_doing("eventfd"))?;
@@ -70,7 +70,7 @@ fn signal_own(copies: u64) -> Result<()> {
     }
 }
 
-/// Whether two descriptors are copies of one: eventfds carry their number in the kernel's own description of them.
+/// Whether two descriptors are duplicates: the kernel's fdinfo of an eventfd contains its id.
 fn same(one: &OwnedFd, other: &OwnedFd) -> bool {
     let id = |fd: &OwnedFd| {
         let info =
@@ -86,7 +86,7 @@ fn watch(watched: &OwnedFd, copies: u64, depth: u32) -> Result<(Vec<OwnedFd>, Ve
         (0..copies).map(|_| dup(watched)).collect::<std::result::Result<_, _>>().map_err(&fail)?;
     let events = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
     let mut epolls = Vec::new();
-    // Of paths through several instances the kernel allows about a hundred.
+    // The kernel allows about a hundred paths through several instances.
     let (instances, copies) = match depth {
         1 => (WATCHES.div_ceil(copies.len() as u64), copies),
         _ => (NESTED, copies.into_iter().take(1).collect()),
@@ -108,10 +108,10 @@ fn watch(watched: &OwnedFd, copies: u64, depth: u32) -> Result<(Vec<OwnedFd>, Ve
     Ok((copies, epolls))
 }
 
-/// Many threads wait for the eventfd that the switch signals.
-pub(crate) fn awaited(scene: &Scene) -> Result<()> {
-    scene.feed()?;
-    scene.siege(
+/// Waits with many threads for the eventfd that the switch signals.
+pub(crate) fn wait_with_threads(setup: &Setup) -> Result<()> {
+    setup.feed()?;
+    setup.attack_clients(
         NEEDED,
         false,
         false,
@@ -122,7 +122,7 @@ pub(crate) fn awaited(scene: &Scene) -> Result<()> {
                     scope.spawn(|| {
                         let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
                         for _ in 0..3 {
-                            // Whether there was a signal or not.
+                            // Both a signal and a timeout continue.
                             let _ = poll(&mut [PollFd::new(&target.call, PollFlags::IN)], Some(&pause));
                             let _ = rustix::io::read(target.call.as_fd(), &mut [0u8; 8]);
                         }
@@ -134,17 +134,17 @@ pub(crate) fn awaited(scene: &Scene) -> Result<()> {
     )
 }
 
-/// Signals the switch without end, for nothing.
-pub(crate) fn kicked(scene: &Scene) -> Result<()> {
-    scene.feed()?;
-    scene.siege(
+/// Signals the switch without end and without packets.
+pub(crate) fn flood_kicks(setup: &Setup) -> Result<()> {
+    setup.feed()?;
+    setup.attack_clients(
         NEEDED,
         false,
         false,
         |_| Ok(()),
         |target| {
             for _ in 0..100_000 {
-                // A full counter is a switch that has been woken.
+                // A full counter means that the switch has been woken.
                 let _ = rustix::io::write(&target.kick, &1u64.to_ne_bytes());
             }
             Ok(())

@@ -39,7 +39,7 @@ fn read(text: &str) -> Config {
     parse(text, Path::new("f.toml"), Depth::Form).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// `text` after an edit that must keep its comments.
+/// Returns `text` after an edit. The text must not be regenerated.
 fn edited(text: &str, change: impl FnOnce(&mut Config)) -> String {
     let mut wanted = read(text);
     change(&mut wanted);
@@ -49,7 +49,7 @@ fn edited(text: &str, change: impl FnOnce(&mut Config)) -> String {
     edited.text
 }
 
-/// `FILE` with these pieces of it replaced.
+/// Returns `FILE` with pieces replaced.
 fn with(pieces: &[(&str, &str)]) -> String {
     pieces.iter().fold(FILE.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
@@ -58,7 +58,7 @@ fn with(pieces: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn nothing_changes_where_nothing_differs() {
+fn an_equal_configuration_leaves_the_text_unchanged() {
     assert_eq!(edited(FILE, |_| {}), FILE);
 }
 
@@ -78,7 +78,7 @@ fn a_changed_value_keeps_its_place_and_comment() {
 }
 
 #[test]
-fn a_key_that_goes_takes_nothing_along() {
+fn a_key_is_removed_alone() {
     let found = edited(FILE, |config| {
         config.bridges[0].ports[0].set_mtu(0);
         config.bridges[0].logic.params.clear();
@@ -91,7 +91,7 @@ fn a_key_that_goes_takes_nothing_along() {
 }
 
 #[test]
-fn a_removed_port_takes_its_own_comment_along_and_no_other() {
+fn a_port_is_removed_with_its_own_comment_only() {
     let found = edited(FILE, |config| drop(config.bridges[0].ports.pop()));
     let expected = with(&[("# Leaves next month.\n[[bridge.port]]\nname = \"old\"\ntype = \"tap\"\n\n", "")]);
     assert_eq!(found, expected);
@@ -106,7 +106,7 @@ fn a_removed_port_takes_its_own_comment_along_and_no_other() {
 }
 
 #[test]
-fn new_objects_stand_behind_their_siblings() {
+fn new_objects_follow_their_siblings() {
     let more = read(
         "[sflow]\ncollectors = [\"192.0.2.9\"]\n[[bridge]]\nname = \"new\"\nlogic = \"static\"\nparams = { a = \"b\" }\n\
          [[bridge.port]]\nname = \"x\"\ntype = \"tap\"\n[[bridge.station]]\nmac = \"02:00:00:00:00:01\"\nport = \"x\"\n",
@@ -133,14 +133,14 @@ fn new_objects_stand_behind_their_siblings() {
 }
 
 #[test]
-fn a_file_of_comments_keeps_them_at_its_top() {
+fn a_file_of_comments_keeps_them_at_the_top() {
     let comments = "# Configuration of mswitch.\n#\n# [[bridge]]\n";
     let found = edited(comments, |config| config.bridges = read("[[bridge]]\nname = \"b\"\n").bridges);
     assert_eq!(found, format!("{comments}\n[[bridge]]\nname = \"b\"\n"));
 }
 
 #[test]
-fn other_notations_stay() {
+fn other_notations_are_kept() {
     let inline = "# all in one\nbridge = [\n  { name = \"b\", port = [{ name = \"p\", type = \"tap\" }] }, # first\n]\n";
     let more = read(
         "[[bridge]]\nname = \"b\"\n[[bridge.port]]\nname = \"q\"\ntype = \"tap\"\nvlan = \"access:7\"\n",
@@ -150,7 +150,7 @@ fn other_notations_stay() {
     assert!(found.ends_with("# first\n]\n"), "{found}");
 
     let dotted = "[[bridge]]\nname = \"b\"\nparams.ageing = 5 # dotted\n[bridge.params]\n";
-    assert!(parse(dotted, Path::new(""), Depth::Form).is_err(), "not both");
+    assert!(parse(dotted, Path::new(""), Depth::Form).is_err(), "only one notation at a time");
     let dotted = "[[bridge]]\nname = \"b\"\nparams.ageing = 5 # dotted\n";
     let set = |config: &mut Config| config.bridges[0].logic.params[0].1 = "6".into();
     assert_eq!(edited(dotted, set), dotted.replace('5', "\"6\""));
@@ -159,14 +159,14 @@ fn other_notations_stay() {
 }
 
 #[test]
-fn line_ends_stay() {
+fn line_endings_are_kept() {
     let text = "# one\r\n[[bridge]]\r\nname = \"b\"\r\n";
     let hub = |config: &mut Config| config.bridges[0].logic.name = "hub".into();
     assert_eq!(edited(text, hub), format!("{text}logic = \"hub\"\r\n"));
 }
 
 #[test]
-fn a_former_name_stays_until_its_value_changes() {
+fn a_former_name_is_kept_until_its_value_changes() {
     let text = "[[bridge]]\nname = \"b\"\n[[bridge.port]]\nname = \"p\"\ntype = \"memif\"\nsocket = \"/tmp/e.sock\"\n";
     assert_eq!(
         edited(text, |config| config.bridges[0].ports[0].set_mtu(1400)),
@@ -177,20 +177,17 @@ fn a_former_name_stays_until_its_value_changes() {
 }
 
 #[test]
-fn a_text_with_a_mistake_is_written_anew() {
+fn a_text_with_a_mistake_is_regenerated() {
     let wanted = read("[[bridge]]\nname = \"b\"\n");
-    for (text, why) in [
+    for (text, reason) in [
         (
             "# hello\n[[bridge]]\nnam = 1\n",
             "line 2 has a mistake: key `name` is missing; expected the bridge's name",
         ),
-        (
-            "[[bridge]]\nname = b\n",
-            "line 2 has a mistake: `b`: a text stands in quotes: write `name = \"b\"`",
-        ),
+        ("[[bridge]]\nname = b\n", "line 2 has a mistake: `b`: texts need quotes: write `name = \"b\"`"),
     ] {
         let found = edit(text, &wanted);
         assert_eq!(found.text, "[[bridge]]\nname = \"b\"\n");
-        assert_eq!(found.rewritten.as_deref(), Some(why));
+        assert_eq!(found.rewritten.as_deref(), Some(reason));
     }
 }

@@ -1,8 +1,9 @@
-//! Sampling: fair in the mean and in its spread, whatever batches packets come in.
+//! Statistical tests of sampling: mean and variance are right, independent of batch sizes.
 
 use super::*;
 
-/// Which of `packets` are sampled, one in `rate`, in batches of these sizes over and over.
+/// Returns the indexes of the samples among `packets` packets, at a rate of 1 in `rate`, with these batch sizes in a
+/// cycle.
 fn sampled(rate: u32, packets: u64, batches: &[u64], seed: u64) -> Vec<u64> {
     let sampler = Sampler::new(1, seed);
     let worker = &sampler.workers[0];
@@ -15,7 +16,7 @@ fn sampled(rate: u32, packets: u64, batches: &[u64], seed: u64) -> Vec<u64> {
         if worker.picks(batch, rate) {
             let before = found.len();
             worker.samples(batch, |i| found.push(at + i as u64));
-            assert!(found.len() > before, "what was picked has a sample");
+            assert!(found.len() > before, "a picked batch has a sample");
         }
         at += batch;
     }
@@ -23,39 +24,39 @@ fn sampled(rate: u32, packets: u64, batches: &[u64], seed: u64) -> Vec<u64> {
 }
 
 #[test]
-fn one_in_so_many_is_sampled() {
+fn mean_matches_the_rate() {
     for (rate, packets) in [(2, 20_000), (10, 100_000), (1000, 4_000_000), (100_000, 40_000_000)] {
         let found = sampled(rate, packets, &[64, 1, 7, 256], 42).len() as f64;
-        let chance = 1.0 / f64::from(rate);
-        let mean = packets as f64 * chance;
-        let deviation = (mean * (1.0 - chance)).sqrt();
+        let probability = 1.0 / f64::from(rate);
+        let mean = packets as f64 * probability;
+        let deviation = (mean * (1.0 - probability)).sqrt();
         assert!((found - mean).abs() < 4.0 * deviation, "{found} of {packets} at 1 in {rate}");
     }
 }
 
 #[test]
-fn the_distances_have_the_spread_of_chance() {
+fn gaps_have_a_geometric_distribution() {
     let found = sampled(50, 2_000_000, &[64], 7);
     let gaps: Vec<f64> = found.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
     let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-    // Of a geometric distribution: mean 50, variance 50 * 49.
+    // Geometric distribution: mean 50, variance 50 * 49.
     assert!((mean - 50.0).abs() < 1.5, "{mean}");
     assert!((variance / 2450.0 - 1.0).abs() < 0.1, "{variance}");
-    assert!(gaps.contains(&1.0), "neighbours too");
+    assert!(gaps.contains(&1.0), "adjacent packets can be sampled");
 }
 
 #[test]
-fn batches_do_not_matter() {
+fn samples_are_independent_of_batch_sizes() {
     let whole = sampled(20, 100_000, &[256], 3);
     assert_eq!(sampled(20, 100_000, &[1], 3), whole);
     assert_eq!(sampled(20, 100_000, &[3, 250, 64], 3), whole);
-    assert_ne!(sampled(20, 100_000, &[256], 4), whole, "another seed, other packets");
+    assert_ne!(sampled(20, 100_000, &[256], 4), whole, "another seed samples other packets");
 }
 
 #[test]
-fn no_port_in_a_pattern_is_favoured() {
-    // Ports A and B by turns, a packet each: a fixed stride of an even rate would see only one of them.
+fn alternating_ports_are_sampled_equally() {
+    // Ports A and B send packets alternately: a fixed stride at an even rate would sample only one of them.
     let found = sampled(100, 1_000_000, &[1], 5);
     let even = found.iter().filter(|at| *at % 2 == 0).count() as f64;
     let half = found.len() as f64 / 2.0;
@@ -63,23 +64,23 @@ fn no_port_in_a_pattern_is_favoured() {
 }
 
 #[test]
-fn every_packet_at_a_rate_of_one() {
+fn a_rate_of_one_samples_every_packet() {
     assert_eq!(sampled(1, 1000, &[64, 1], 1), (0..1000).collect::<Vec<_>>());
 }
 
 #[test]
-fn the_extremes_neither_overflow_nor_stop() {
+fn extreme_rates_do_not_overflow() {
     for rate in [1, 2, 3, 1_000_000_000, u32::MAX] {
         let longest = skip(rate, 1.0 - f64::EPSILON / 2.0);
         assert!(longest < u64::from(rate) * 40, "{longest}");
         assert_eq!(skip(rate, 0.0), 0);
     }
-    assert_eq!(skip(0, 0.5), 0, "no rate is every packet");
+    assert_eq!(skip(0, 0.5), 0, "a rate of 0 samples every packet");
     assert!(sampled(u32::MAX, 10_000, &[256], 1).len() <= 1);
 }
 
 #[test]
-fn another_rate_does_not_wait_for_the_old_one() {
+fn a_new_rate_applies_immediately() {
     let sampler = Sampler::new(1, 11);
     let worker = &sampler.workers[0];
     assert!(!worker.picks(1, 1_000_000_000));
@@ -93,7 +94,7 @@ fn another_rate_does_not_wait_for_the_old_one() {
 }
 
 #[test]
-fn numbers_are_unique_and_lead_back() {
+fn port_numbers_convert_back() {
     assert_eq!(if_index(0, PortIndex(0)), 1);
     assert_eq!(if_index(0, PortIndex(4095)), 4096);
     assert_eq!(if_index(1, PortIndex(0)), 4097);

@@ -1,4 +1,4 @@
-//! Datagrams against bytes worked out by hand from the specification.
+//! Compares datagrams with bytes derived by hand from the specification.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -26,7 +26,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     words.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
-/// The words of a datagram with one sample, behind its head.
+/// Returns the words of a datagram with one sample, without its header.
 fn sample(add: impl FnOnce(&mut Samples) -> bool) -> Vec<u32> {
     let mut samples = Samples::default();
     assert!(samples.is_empty() && add(&mut samples) && !samples.is_empty());
@@ -34,7 +34,7 @@ fn sample(add: impl FnOnce(&mut Samples) -> bool) -> Vec<u32> {
 }
 
 #[test]
-fn a_flow_sample() {
+fn flow_sample() {
     let mut samples = Samples::default();
     assert!(samples.add_flow(Form::Compact, &flow(&[0xaa; 14])));
     let datagram = samples.finish(&HEAD);
@@ -75,7 +75,7 @@ fn a_flow_sample() {
 }
 
 #[test]
-fn an_expanded_flow_sample() {
+fn expanded_flow_sample() {
     let flow = Flow { port: COMPACT_END + 1, output: Destination::Port(COMPACT_END), ..flow(&[0; 16]) };
     let words = sample(|samples| samples.add_flow(Form::Expanded, &flow));
     let (from, to) = (COMPACT_END + 1, COMPACT_END);
@@ -84,7 +84,7 @@ fn an_expanded_flow_sample() {
 }
 
 #[test]
-fn where_a_packet_went() {
+fn destinations() {
     for (output, compact, expanded) in [
         (Destination::Port(5), 5, (0, 5)),
         (Destination::Several(3), 0x8000_0003, (2, 3)),
@@ -103,17 +103,17 @@ fn where_a_packet_went() {
 }
 
 #[test]
-fn a_vlan_goes_with_its_packet() {
-    let went = Flow { vlan: (7, 5), ..flow(&[0; 16]) };
-    let words = sample(|samples| samples.add_flow(Form::Compact, &went));
+fn vlan_of_a_flow_sample() {
+    let forwarded = Flow { vlan: (7, 5), ..flow(&[0; 16]) };
+    let words = sample(|samples| samples.add_flow(Form::Compact, &forwarded));
     assert_eq!((words[9], &words[20..]), (2, &[1001, 16, 7, 5, 7, 5][..]));
-    let dropped = Flow { output: Destination::Nowhere(None), ..went };
+    let dropped = Flow { output: Destination::Nowhere(None), ..forwarded };
     let words = sample(|samples| samples.add_flow(Form::Compact, &dropped));
     assert_eq!(words[20..], [1001, 16, 7, 5, 0, 0]);
 }
 
 #[test]
-fn a_counter_sample() {
+fn counter_sample() {
     let counters = Counters {
         port: 2,
         name: "br0/a",
@@ -172,7 +172,7 @@ fn a_counter_sample() {
 }
 
 #[test]
-fn an_ipv6_agent() {
+fn ipv6_agent() {
     let mut samples = Samples::default();
     assert!(samples.add_flow(Form::Compact, &flow(&[0; 14])));
     let head = Head { agent: IpAddr::V6(Ipv6Addr::LOCALHOST), ..HEAD };
@@ -180,7 +180,7 @@ fn an_ipv6_agent() {
 }
 
 #[test]
-fn a_datagram_is_never_too_long() {
+fn datagram_length_is_limited() {
     let header = [0; 512];
     for length in [14, 64, 128, 511, 512] {
         let mut samples = Samples::default();
@@ -190,11 +190,11 @@ fn a_datagram_is_never_too_long() {
             added += 1;
             assert!(added < 100);
         }
-        assert!(added >= 2, "of {length} bytes");
+        assert!(added >= 2, "{length} bytes");
         let head = Head { agent: IpAddr::V6(Ipv6Addr::LOCALHOST), ..HEAD };
         let datagram = samples.finish(&head);
         assert!(datagram.len() <= MAX_DATAGRAM, "{} bytes", datagram.len());
-        assert_eq!(words(&datagram)[9], added, "the one that had no room is not counted");
-        assert!(samples.add_flow(Form::Expanded, &flow), "the next has room again");
+        assert_eq!(words(&datagram)[9], added, "a sample that does not fit is not counted");
+        assert!(samples.add_flow(Form::Expanded, &flow), "the next datagram has space");
     }
 }

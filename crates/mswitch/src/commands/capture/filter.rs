@@ -1,7 +1,7 @@
 //! Filters in tcpdump's language, compiled by libpcap.
 //!
-//! libpcap's own compiler is what gives the language its meaning, so it is what is called here, and here only: through
-//! the five functions of its C interface that this takes (pcap(3PCAP)).
+//! libpcap's compiler defines the language. Only this module calls libpcap, through five functions of its C interface
+//! (pcap(3PCAP)).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::ptr::NonNull;
@@ -10,12 +10,12 @@ use control::proto::FilterInstruction;
 
 /// Ethernet (`DLT_EN10MB`).
 const ETHERNET: c_int = 1;
-/// Longer than any packet.
+/// Longest packet that a filter accepts; no packet is as long.
 const SNAPLEN: c_int = 262_144;
-/// The network's mask is not known (`PCAP_NETMASK_UNKNOWN`).
+/// Unknown netmask (`PCAP_NETMASK_UNKNOWN`).
 const NO_NETMASK: u32 = u32::MAX;
 
-/// Why an expression is no filter.
+/// The reason why an expression does not compile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FilterError {
     expression: String,
@@ -65,12 +65,12 @@ unsafe extern "C" {
     fn pcap_geterr(pcap: *mut Pcap) -> *const c_char;
     fn pcap_freecode(code: *mut Code);
     fn pcap_close(pcap: *mut Pcap);
-    /// libpcap's own machine.
+    /// libpcap's interpreter.
     #[cfg(test)]
     fn bpf_filter(code: *const Instruction, packet: *const u8, len: c_uint, captured: c_uint) -> c_uint;
 }
 
-/// A handle that only compiles.
+/// A libpcap handle for compiling only.
 struct Compiler(NonNull<Pcap>);
 
 impl Drop for Compiler {
@@ -90,9 +90,9 @@ pub(super) fn compile(expression: &str) -> Result<Vec<FilterInstruction>, Filter
 fn code_of(expression: &str) -> Result<Vec<Instruction>, FilterError> {
     let error = |reason: &str| FilterError { expression: expression.into(), reason: reason.into() };
     let text = CString::new(expression).map_err(|_| error("it contains a zero byte"))?;
-    // SAFETY: the call has no preconditions; null says that there is no memory.
+    // SAFETY: the call has no preconditions; it returns null when memory is short.
     let handle = unsafe { pcap_open_dead(ETHERNET, SNAPLEN) };
-    let compiler = Compiler(NonNull::new(handle).ok_or_else(|| error("libpcap has no memory for it"))?);
+    let compiler = Compiler(NonNull::new(handle).ok_or_else(|| error("libpcap is out of memory"))?);
     let mut code = Code { len: 0, instructions: std::ptr::null_mut() };
     // SAFETY: the handle is open, `code` may be written, `text` ends in a zero byte and is only read.
     let result = unsafe { pcap_compile(compiler.0.as_ptr(), &raw mut code, text.as_ptr(), 1, NO_NETMASK) };
@@ -103,10 +103,10 @@ fn code_of(expression: &str) -> Result<Vec<Instruction>, FilterError> {
     }
     let copy = match code.len {
         0 => Vec::new(),
-        // SAFETY: the compiler succeeded: `instructions` are `len`, until `pcap_freecode`.
+        // SAFETY: the compiler succeeded: `instructions` points to `len` instructions until `pcap_freecode`.
         len => unsafe { std::slice::from_raw_parts(code.instructions, len as usize) }.to_vec(),
     };
-    // SAFETY: the compiler made `code`, and nothing refers to it any more.
+    // SAFETY: `pcap_compile` filled `code`, and no reference to it is left.
     unsafe { pcap_freecode(&raw mut code) };
     Ok(copy)
 }

@@ -1,4 +1,4 @@
-//! A packet in a line.
+//! One line per captured packet.
 
 use std::fmt::Write;
 use std::io;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Ports;
 use crate::render::packet::contents;
 
-/// Where it came in, where it went, and why it went no further.
+/// Ingress port, egress ports and drop reason of a packet.
 pub(super) fn comment(packet: &CapturedPacket, ports: &Ports) -> String {
     let mut text = format!("in {}", ports.name(packet.ingress));
     match (packet.egress, packet.deliveries) {
@@ -28,18 +28,20 @@ pub(super) fn comment(packet: &CapturedPacket, ports: &Ports) -> String {
     text
 }
 
-/// `12:00:00.123456 vm1 in  52:54:00:00:00:01 > 52:54:00:00:00:02 IPv4 10.0.0.1.80 > 10.0.0.2.1024 TCP, 1514 bytes (...)`;
+/// `12:00:00.123456 vm1 in  52:54:00:00:00:01 > 52:54:00:00:00:02 IPv4 10.0.0.1.80 > 10.0.0.2.1024 TCP, 54 bytes (...)`;
 /// the time of day is UTC.
 pub(super) fn text(packet: &CapturedPacket, ports: &Ports) -> String {
     let (seconds, rest) = (packet.at_nanoseconds / 1_000_000_000, packet.at_nanoseconds % 1_000_000_000);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     let way = if packet.outbound { "out" } else { "in " };
-    let (at, what) = (ports.name(packet.port), contents(&packet.data));
+    let (at, headers) = (ports.name(packet.port), contents(&packet.data));
     let (length, micros, comment) = (packet.length, rest / 1000, comment(packet, ports));
-    format!("{hour:02}:{minute:02}:{second:02}.{micros:06} {at} {way} {what}, {length} bytes ({comment})\n")
+    format!(
+        "{hour:02}:{minute:02}:{second:02}.{micros:06} {at} {way} {headers}, {length} bytes ({comment})\n"
+    )
 }
 
-/// The same for programs.
+/// The line for programs.
 #[derive(Serialize)]
 struct Json<'a> {
     at_nanoseconds: u64,
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_say_where_from_where_to_and_why_not() {
+    fn comments_name_ingress_egress_and_drop_reason() {
         let ports = ports();
         let comment = |egress, deliveries, reason: &str| {
             let drop_reason = reason.into();
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_it_holds() {
+    fn short_and_random_packets_are_shown() {
         for data in [vec![], vec![0; 13], vec![0xff; 14], vec![8; 60]] {
             text(&CapturedPacket { data, ..Default::default() }, &Ports::default());
         }

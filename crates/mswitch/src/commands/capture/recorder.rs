@@ -1,7 +1,7 @@
-//! The files that a capture is written to: one, standard output, or a ring.
+//! Output of a capture: one file, standard output, or a ring of files.
 //!
-//! Invariant: each file of a ring can be read on its own: it begins with a section header and all interfaces that there
-//! are, and ends with their statistics when the next one begins.
+//! Invariant: each file of a ring is complete. It begins with a section header and all interfaces known so far, and
+//! ends with their statistics.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use ports::pcap::pcapng::{self, Packet, Statistics};
 
 const APPLICATION: &str = concat!("mswitch capture ", env!("CARGO_PKG_VERSION"));
 
-/// When to go on in another file, and how many there are.
+/// Size and number of the files of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ring {
     /// Bytes of a file.
@@ -22,7 +22,7 @@ pub(super) struct Ring {
     pub(super) files: u32,
 }
 
-/// An interface of the file: a port.
+/// A pcapng interface: a port.
 struct Interface {
     port: u32,
     name: String,
@@ -30,17 +30,17 @@ struct Interface {
     statistics: Statistics,
 }
 
-/// See the module.
+/// Writer of a capture's packets.
 pub(super) struct Recorder {
     out: Box<dyn Write>,
-    /// Where the files are; none for standard output.
+    /// Path of the file; `None` for standard output.
     path: Option<PathBuf>,
     ring: Option<Ring>,
-    /// Number of the file that is written to, from 0.
+    /// Number of the current file, from 0.
     file: u64,
-    /// Bytes in it, those in `pending` included.
+    /// Bytes in the current file, including `pending`.
     written: u64,
-    /// Whether it has a packet.
+    /// Whether the current file has a packet.
     begun: bool,
     pending: Vec<u8>,
     interfaces: Vec<Interface>,
@@ -54,7 +54,7 @@ impl Recorder {
         Self::new(Box::new(io::stdout()), None, None, snaplen, filter)
     }
 
-    /// Writes to a file, or a ring of them.
+    /// Writes to a file or a ring of files.
     pub(super) fn to_file(
         path: &Path,
         ring: Option<Ring>,
@@ -76,7 +76,7 @@ impl Recorder {
         let mut recorder =
             Self { out, path, ring, file: 0, written: 0, begun: false, pending, interfaces, snaplen, filter };
         recorder.head();
-        // Whoever reads as it flows sees at once that it does.
+        // A reader of the pipe gets the file header at once.
         recorder.flush()?;
         Ok(recorder)
     }
@@ -92,7 +92,7 @@ impl Recorder {
         self.begun = false;
     }
 
-    /// A port whose packets may come.
+    /// Adds a port as an interface.
     pub(super) fn interface(&mut self, port: u32, name: &str, about: &str) -> io::Result<()> {
         let before = self.pending.len();
         pcapng::interface(&mut self.pending, name, about, self.snaplen, self.filter.as_deref());
@@ -102,7 +102,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// A packet.
+    /// Writes a packet.
     pub(super) fn packet(&mut self, packet: &proto::CapturedPacket, comment: &str) -> io::Result<()> {
         let found = (0..).zip(&mut self.interfaces).find(|(_, interface)| interface.port == packet.port);
         let Some((number, interface)) = found else {
@@ -130,7 +130,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// What the daemon has counted at a port.
+    /// Stores the daemon's counters of a port.
     pub(super) fn counters(&mut self, counters: proto::CaptureCounters) {
         if let Some(interface) = self.interfaces.iter_mut().find(|i| i.port == counters.port) {
             let delivered = interface.statistics.delivered;
@@ -143,14 +143,14 @@ impl Recorder {
         }
     }
 
-    /// Hands over what has not been handed over.
+    /// Writes all pending bytes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(&self.pending)?;
         self.pending.clear();
         self.out.flush()
     }
 
-    /// Ends the file with what was counted.
+    /// Ends the file with its statistics.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         for (number, interface) in (0..).zip(&self.interfaces) {
@@ -171,7 +171,7 @@ impl Recorder {
     }
 }
 
-/// `trace.pcapng`, or of a ring `trace-0007.pcapng`.
+/// Returns `trace.pcapng`, or `trace-0007.pcapng` for a ring.
 fn name(path: &Path, ring: Option<Ring>, number: u32) -> PathBuf {
     if ring.is_none() {
         return path.into();
@@ -210,12 +210,16 @@ mod tests {
         for file in files {
             let bytes = std::fs::read(file).unwrap();
             assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
-            assert!(bytes.len() as u64 <= ring.size + 200, "statistics at the end are more: {}", bytes.len());
+            assert!(
+                bytes.len() as u64 <= ring.size + 200,
+                "larger than its size and the statistics: {}",
+                bytes.len()
+            );
         }
     }
 
     #[test]
-    fn a_packet_that_is_larger_than_a_file_has_one_for_itself() {
+    fn a_packet_larger_than_a_file_gets_a_file_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let ring = Ring { size: 4096, files: 9 };
         let mut recorder = Recorder::to_file(&dir.path().join("trace"), Some(ring), 0, None).unwrap();

@@ -1,7 +1,7 @@
 //! `mswitch config save`.
 //!
-//! The command writes the file, with the rights of its user: who may use the control socket may not write every file
-//! that the daemon may. The daemon edits the text, since it has the configuration.
+//! The command writes the file with the permissions of its user: a user of the control socket must not gain the
+//! daemon's access to files. The daemon edits the text, since it has the configuration.
 
 use std::fs::Permissions;
 use std::io::{self, ErrorKind, Write};
@@ -28,7 +28,7 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
         }
     };
     let shown = file.display();
-    // A symbolic link stays: the file that it names is replaced.
+    // A symbolic link stays: its target is replaced.
     let target = match std::fs::canonicalize(&file) {
         Ok(target) => target,
         Err(error) if error.kind() == ErrorKind::NotFound => file.clone(),
@@ -48,20 +48,20 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
     };
     let has_secrets = get(client, false, None, false).await?.toml != whole.toml;
     let backup = match &edited.rewritten {
-        Some(_) if !is_new => Some(keep(&target).map_err(|error| {
+        Some(_) if !is_new => Some(back_up(&target).map_err(|error| {
             Failure::new(format_args!(
-                "{shown}: no backup can be made: {}; the file is unchanged",
+                "{shown}: cannot make a backup: {}; the file is unchanged",
                 plain(&error)
             ))
         })?),
         _ => None,
     };
     replace(&target, &edited.toml, has_secrets)
-        .map_err(|error| Failure::new(format_args!("{shown}: cannot be written: {}", plain(&error))))?;
+        .map_err(|error| Failure::new(format_args!("{shown}: cannot write the file: {}", plain(&error))))?;
     print(&format!("saved to {shown}\n"))?;
-    if let (Some(why), Some(backup)) = (&edited.rewritten, &backup) {
+    if let (Some(reason), Some(backup)) = (&edited.rewritten, &backup) {
         note(format_args!(
-            "the file was written anew, without its comments, because {why}; the old one is {}",
+            "the file was rewritten without its comments, because {reason}; the original is {}",
             backup.display()
         ));
     }
@@ -81,8 +81,8 @@ async fn get(
     Ok(client.get_config(request).await?.into_inner())
 }
 
-/// Gives a file a second name that no other file has.
-fn keep(file: &Path) -> io::Result<PathBuf> {
+/// Makes a backup: a hard link with an unused name.
+fn back_up(file: &Path) -> io::Result<PathBuf> {
     let mut number = 1;
     loop {
         let mut backup = file.as_os_str().to_owned();
@@ -95,9 +95,9 @@ fn keep(file: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Replaces a file by a rename: at every moment it is whole. An existing file keeps its owner, group and mode: the
-/// daemon may run as another user and must still be able to read it. Of a file with secrets, only the permissions of
-/// others go.
+/// Replaces a file by a rename: readers see the old or the new file. An existing file keeps its owner, group and mode:
+/// the daemon may run as another user and must still be able to read it. A file with secrets loses the permissions of
+/// others.
 fn replace(file: &Path, text: &str, has_secrets: bool) -> io::Result<()> {
     let folder = file.parent().unwrap_or(file);
     let mut beside = tempfile::Builder::new().prefix(".mswitch-save-").tempfile_in(folder)?;
@@ -112,7 +112,7 @@ fn replace(file: &Path, text: &str, has_secrets: bool) -> io::Result<()> {
     beside.persist(file).map(drop).map_err(|error| error.error)
 }
 
-/// The system's error without the name of the temporary file, which means nothing to the user.
+/// Returns the system's error without the name of the temporary file.
 fn plain(error: &io::Error) -> String {
     // tempfile wraps the system's error in one of its own.
     if error.get_ref().is_some() { io::Error::from(error.kind()).to_string() } else { error.to_string() }
@@ -139,7 +139,7 @@ mod tests {
         for (text, name) in [("1", "f.toml.bak"), ("2", "f.toml.bak2"), ("3", "f.toml.bak3")] {
             std::fs::write(folder.path().join("new"), text).unwrap();
             std::fs::rename(folder.path().join("new"), &file).unwrap();
-            assert_eq!(keep(&file).unwrap(), folder.path().join(name));
+            assert_eq!(back_up(&file).unwrap(), folder.path().join(name));
             assert_eq!(std::fs::read_to_string(folder.path().join(name)).unwrap(), text);
         }
     }

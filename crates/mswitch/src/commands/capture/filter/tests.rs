@@ -1,11 +1,11 @@
-//! The filter machine of the daemon against libpcap's, on what libpcap compiles and on other code.
+//! The daemon's filter interpreter against libpcap's, on programs from libpcap's compiler and on others.
 
 use packet::bpf::Program;
 use proptest::prelude::*;
 
 use super::*;
 
-/// What people filter by, and every kind of instruction that libpcap makes of it.
+/// Common filters, and filters that make libpcap emit every kind of instruction.
 const FILTERS: &[&str] = &[
     "arp",
     "ip",
@@ -53,7 +53,7 @@ const FILTERS: &[&str] = &[
     "ether proto 0x88cc or ip proto 6",
 ];
 
-/// Code for libpcap's machine and for ours.
+/// Compiles a filter for libpcap's interpreter and for ours.
 fn both(filter: &str) -> (Vec<Instruction>, Program) {
     let theirs = code_of(filter).unwrap_or_else(|error| panic!("{error}"));
     let ours = program(&theirs).unwrap_or_else(|error| panic!("{filter}: {error}"));
@@ -65,15 +65,15 @@ fn program(code: &[Instruction]) -> Result<Program, packet::bpf::ProgramError> {
     Program::new(&code.iter().map(ours).collect::<Vec<_>>())
 }
 
-/// libpcap's verdict on a packet of `len` bytes of which it has some.
+/// libpcap's verdict on a packet of `len` bytes, of which `bytes` are at hand.
 fn theirs(code: &[Instruction], bytes: &[u8], len: u32) -> u32 {
-    // SAFETY: the code was checked: it ends, and its jumps and scratch words are in bounds. Loads are checked against the
-    // number of bytes that is passed.
+    // SAFETY: the code was checked: it ends, and its jumps and scratch words are in bounds. Loads are checked against
+    // the number of bytes that is passed.
     unsafe { bpf_filter(code.as_ptr(), bytes.as_ptr(), len, bytes.len() as c_uint) }
 }
 
-/// One of a few, so that filters hit and miss.
-fn of(choices: &'static [u16]) -> BoxedStrategy<u16> {
+/// One of a few values, so that filters match some packets and miss others.
+fn one_of(choices: &'static [u16]) -> BoxedStrategy<u16> {
     prop_oneof![4 => proptest::sample::select(choices), 1 => any::<u16>()].boxed()
 }
 
@@ -86,7 +86,7 @@ fn mac() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn tags() -> impl Strategy<Value = Vec<u8>> {
-    let tag = (prop_oneof![Just(0x8100u16), Just(0x88a8), Just(0x9100)], of(&[7, 8, 0x2007]));
+    let tag = (prop_oneof![Just(0x8100u16), Just(0x88a8), Just(0x9100)], one_of(&[7, 8, 0x2007]));
     let tag = tag.prop_map(|(tpid, tci)| [tpid.to_be_bytes(), tci.to_be_bytes()].concat()).boxed();
     prop_oneof![3 => Just(0usize..1), 1 => Just(1..3)]
         .prop_flat_map(move |count| proptest::collection::vec(tag.clone(), count))
@@ -94,9 +94,11 @@ fn tags() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
-    let ports = (of(&[80, 53, 1024]), of(&[80, 53, 77]));
+    let ports = (one_of(&[80, 53, 1024]), one_of(&[80, 53, 77]));
     let payload = proptest::collection::vec(any::<u8>(), 0..120);
-    let tcp = (ports.clone(), any::<u32>(), 5u8..9, any::<u8>(), payload.clone(), any::<bool>()).prop_map(
+    // A SYN alone is common enough to match its filter.
+    let flags = prop_oneof![1 => Just(2u8), 3 => any::<u8>()];
+    let tcp = (ports.clone(), any::<u32>(), 5u8..9, flags, payload.clone(), any::<bool>()).prop_map(
         |((from, to), sequence, words, flags, mut payload, get)| {
             let mut bytes = [from.to_be_bytes(), to.to_be_bytes()].concat();
             bytes.extend(sequence.to_be_bytes());
@@ -157,7 +159,7 @@ fn arp() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Ethernet, perhaps tags, ARP or IP or noise; perhaps cut short.
+/// An Ethernet frame, maybe tagged, with ARP, IP or random bytes; maybe truncated.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let noise = (any::<u16>(), proptest::collection::vec(any::<u8>(), 0..80))
         .prop_map(|(kind, rest)| [kind.to_be_bytes().to_vec(), rest].concat());
@@ -182,7 +184,7 @@ fn the_daemon_keeps_what_libpcap_keeps() {
         for (i, (filter, (code, ours))) in filters.iter().enumerate() {
             let expected = theirs(code, &frame, len) != 0;
             prop_assert_eq!(ours.keeps(&frame, len), Ok(expected), "{}", filter);
-            // What is decided by the front of the packet is decided rightly.
+            // A verdict on the first bytes alone is the same.
             if let Ok(early) = ours.keeps(&frame[..at_hand.min(frame.len())], len) {
                 prop_assert_eq!(early, expected, "{} with {} bytes", filter, at_hand);
             }
@@ -191,13 +193,13 @@ fn the_daemon_keeps_what_libpcap_keeps() {
         Ok(())
     });
     result.unwrap();
-    // A filter that never or always matches shows nothing.
+    // A filter that never or always matches tests nothing.
     for (filter, kept) in FILTERS.iter().zip(kept.into_inner()) {
         assert!(kept > 0 && kept < frames.get(), "`{filter}` kept {kept} of {}", frames.get());
     }
 }
 
-/// Instructions that exist, with operands that may be, and jumps that go no further than `left`.
+/// Valid instructions with plausible operands, and jumps of at most `left`.
 fn plausible(left: u8) -> impl Strategy<Value = Instruction> {
     let codes = [
         0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03, 0x04, 0x0c,
@@ -221,14 +223,14 @@ impl std::fmt::Debug for Instruction {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Code that no compiler makes runs as it does on libpcap's machine.
+    /// Programs that no compiler emits run as on libpcap's interpreter.
     #[test]
     fn other_code_gives_the_same_verdict(
         code in (1u8..30).prop_flat_map(|n| (0..n).rev().map(plausible).collect::<Vec<_>>()),
         bytes in proptest::collection::vec(any::<u8>(), 1..60),
         longer in 0u32..50,
     ) {
-        // libpcap's scratch memory holds whatever was there before.
+        // libpcap does not clear its scratch memory.
         let store = (0..16).map(|k| Instruction { code: 0x02, jt: 0, jf: 0, k });
         let end = Instruction { code: 0x16, jt: 0, jf: 0, k: 0 };
         let code: Vec<_> = store.chain(code).chain([end]).collect();
@@ -241,11 +243,11 @@ proptest! {
 }
 
 #[test]
-fn mistakes_are_answered_in_libpcaps_words() {
+fn mistakes_are_reported_as_libpcap_words_them() {
     let error = compile("tcp prot 80").unwrap_err().to_string();
     assert!(error.contains("--filter `tcp prot 80`: ") && error.contains("syntax error"), "{error}");
     assert!(error.ends_with("`man 7 pcap-filter` describes the language"), "{error}");
     assert!(compile("a\0b").unwrap_err().to_string().contains("zero byte"));
     assert!(compile("ip broadcast").unwrap_err().to_string().contains("netmask not known"));
-    assert!(!compile("").unwrap().is_empty(), "nothing asked for is everything");
+    assert!(!compile("").unwrap().is_empty(), "an empty filter keeps every packet");
 }

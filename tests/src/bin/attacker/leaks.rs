@@ -1,4 +1,4 @@
-//! Memory and descriptors that the switch could keep when a client has gone.
+//! Memory and descriptors that the switch could fail to release after a client has gone.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use vhost_user::features::{device, protocol};
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
 use vhost_user::message::{Region, Request};
 
-use crate::plug::NEEDED;
-use crate::scene::{BAD, Kind, Scene};
+use crate::client::NEEDED;
+use crate::setup::{BAD, Kind, Setup};
 
-/// Queue pairs, as many as a port takes.
+/// Queue pairs: as many as a port accepts.
 const QUEUES: u16 = 16;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The largest rings, as many as possible, full of the longest chains, which the partner fills.
-pub(crate) fn rings(scene: &Scene) -> Result<()> {
-    scene.feed()?;
+/// The most and largest rings, full of the longest chains, which the partner fills.
+pub(crate) fn rings(setup: &Setup) -> Result<()> {
+    setup.feed()?;
     let mut packet = Vec::new();
     loop {
-        match scene.kind {
+        match setup.kind {
             Kind::Memif => {
                 let rings = Rings { queues: QUEUES, log2_size: 14, buffer_size: 64 };
-                let spec = bench::port::PortSpec::new(&scene.path("memif"), BAD);
+                let spec = bench::port::PortSpec::new(&setup.path("memif"), BAD);
                 let mut client =
                     until("the port to be free", LIMIT, || Ok(bench::port::connect(&spec, rings).ok()))?;
-                scene.deed(|| {
+                setup.round(|| {
                     for _ in 0..1_000 {
                         for queue in 0..QUEUES.into() {
                             while client.pop(queue, &mut packet) {}
@@ -48,18 +48,18 @@ pub(crate) fn rings(scene: &Scene) -> Result<()> {
                     receive_buffer: 256,
                     pieces: 4,
                 };
-                // The double has rings of a common size.
-                let config = if scene.calm {
+                // The baseline has rings of a common size.
+                let config = if setup.baseline {
                     DeviceConfig { size: 256, receive_buffers: 64, ..config }
                 } else {
                     config
                 };
-                let socket = scene.path("bad.sock");
+                let socket = setup.path("bad.sock");
                 let mut device = until("the port to be free", LIMIT, || {
                     let connection = Connection::dial(socket.as_ref()).ok();
                     Ok(connection.and_then(|connection| NetDevice::start(connection, config).ok()))
                 })?;
-                scene.deed(|| {
+                setup.round(|| {
                     for _ in 0..100 {
                         for pair in 0..QUEUES.into() {
                             while device.receive(pair).map_err(|e| Error(e.to_string()))?.is_some() {}
@@ -72,39 +72,40 @@ pub(crate) fn rings(scene: &Scene) -> Result<()> {
     }
 }
 
-/// Connects and goes, over and over.
-pub(crate) fn reconnect(scene: &Scene) -> Result<()> {
-    scene.feed()?;
+/// Connects and disconnects over and over.
+pub(crate) fn reconnect(setup: &Setup) -> Result<()> {
+    setup.feed()?;
     loop {
-        let rounds = if scene.calm { 1 } else { 20 };
+        let rounds = if setup.baseline { 1 } else { 20 };
         for _ in 0..rounds {
-            drop(scene.plug(NEEDED, false)?);
+            drop(setup.connect(NEEDED, false)?);
         }
-        scene.deed(|| Ok(()))?;
+        setup.round(|| Ok(()))?;
     }
 }
 
-/// Announces as much memory as the switch takes, in as many pieces, and goes.
-pub(crate) fn regions(scene: &Scene) -> Result<()> {
+/// Announces as much memory as the switch accepts, in as many regions, and disconnects.
+pub(crate) fn regions(setup: &Setup) -> Result<()> {
     loop {
-        scene.deed(|| {
-            let file = scene.file(1 << 40, false)?;
-            match scene.kind {
+        setup.round(|| {
+            let file = setup.file(1 << 40, false)?;
+            match setup.kind {
                 Kind::Memif => {
-                    let Ok(peer) = Peer::connect(&scene.path("memif")) else { return Ok(()) };
+                    let Ok(peer) = Peer::connect(&setup.path("memif")) else { return Ok(()) };
                     let (version, mode, secret) = (VERSION, MODE_ETHERNET, Secret::default());
                     let init = Init { version, id: BAD, mode, secret, name: "hostile".to_string() };
-                    let mut said = peer.ask(&Message::Init(init), None);
+                    let mut answer = peer.ask(&Message::Init(init), None);
                     for index in 0..u16::MAX {
                         let region = Message::AddRegion(AddRegion { index, size: 1 << 40 });
-                        said = said.and_then(|()| peer.ask(&region, Some(std::os::fd::AsFd::as_fd(&file))));
-                        if said.is_err() {
+                        answer =
+                            answer.and_then(|()| peer.ask(&region, Some(std::os::fd::AsFd::as_fd(&file))));
+                        if answer.is_err() {
                             break;
                         }
                     }
                 }
                 Kind::VhostUser => {
-                    let Ok(mut connection) = Connection::dial(scene.path("bad.sock").as_ref()) else {
+                    let Ok(mut connection) = Connection::dial(setup.path("bad.sock").as_ref()) else {
                         return Ok(());
                     };
                     let features = protocol::REPLY_ACK | protocol::CONFIGURE_MEM_SLOTS;
@@ -114,12 +115,12 @@ pub(crate) fn regions(scene: &Scene) -> Result<()> {
                     for index in 0..1_000 {
                         let (guest, size) = (index << 40, 1 << 40);
                         let region = Region { guest, size, user: guest, offset: 0 };
-                        let said = connection.ask(
+                        let answer = connection.ask(
                             &Request::AddMemReg(region),
                             &[std::os::fd::AsFd::as_fd(&file)],
                             true,
                         );
-                        if said.is_err() {
+                        if answer.is_err() {
                             break;
                         }
                     }
@@ -130,20 +131,20 @@ pub(crate) fn regions(scene: &Scene) -> Result<()> {
     }
 }
 
-/// Many connections that say nothing, or half of something.
-pub(crate) fn silent(scene: &Scene) -> Result<()> {
+/// Many connections that send nothing, or half a message.
+pub(crate) fn silent(setup: &Setup) -> Result<()> {
     let mut connections = Vec::new();
     loop {
-        scene.deed(|| {
+        setup.round(|| {
             connections.clear();
             for number in 0..500 {
-                match scene.kind {
+                match setup.kind {
                     Kind::Memif => {
-                        let peer = Peer::silent(&scene.path("memif"));
+                        let peer = Peer::silent(&setup.path("memif"));
                         connections.extend(peer.ok().map(Silent::Memif));
                     }
                     Kind::VhostUser => {
-                        let connection = Connection::dial(scene.path("bad.sock").as_ref());
+                        let connection = Connection::dial(setup.path("bad.sock").as_ref());
                         connections.extend(
                             connection.ok().map(|connection| Silent::VhostUser(Box::new(connection))),
                         );
@@ -152,7 +153,7 @@ pub(crate) fn silent(scene: &Scene) -> Result<()> {
                 if number % 2 == 0
                     && let Some(last) = connections.last()
                 {
-                    // It may be turned away already.
+                    // The switch may have closed the connection already.
                     let _ = e2e::send_bytes(last.socket(), &[1, 0, 0], &[]);
                 }
             }

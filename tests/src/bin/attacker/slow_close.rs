@@ -1,4 +1,4 @@
-//! Descriptors whose close waits: TCP sockets that linger with data that nobody reads.
+//! Descriptors that block in close: TCP sockets that linger with unread data.
 
 use std::io::{ErrorKind, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -16,33 +16,33 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use vhost_user::frontend::Connection;
 use vhost_user::message::{Request, RingDescriptor};
 
-use crate::scene::{BAD, Kind, Scene};
+use crate::setup::{BAD, Kind, Setup};
 
-/// Peers that are kept unread; the oldest goes when there are more.
+/// Unread peers kept open; the oldest are closed first.
 const KEPT: usize = 2_000;
 const SMALL: usize = 4096;
 
-/// How the descriptors reach the switch.
+/// Ways of passing the descriptors to the switch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passed {
-    /// With a request that takes one.
+    /// With a request that expects one descriptor.
     Alone,
     /// As many as a message can carry.
     Many,
-    /// In the queue of a socket that is passed.
+    /// Queued in a socket that is passed.
     Nested,
     /// With a request that is not received before the connection ends.
     Unread,
 }
 
-/// Passes descriptors that linger on one connection after another.
-pub(crate) fn lingering(scene: &Scene, how: Passed) -> Result<()> {
+/// Passes lingering descriptors on one connection after another.
+pub(crate) fn pass_lingering(setup: &Setup, how: Passed) -> Result<()> {
     let mut unread = Vec::new();
     loop {
-        scene.deed(|| {
+        setup.round(|| {
             for _ in 0..10 {
-                // The port may be taken by a connection before, or the switch be busy: the next one.
-                let _ = pass(scene, how, &mut unread);
+                // An earlier connection may hold the port, or the switch be busy; continue with the next.
+                let _ = pass(setup, how, &mut unread);
             }
             if unread.len() > KEPT {
                 unread.drain(..unread.len() - KEPT);
@@ -52,7 +52,7 @@ pub(crate) fn lingering(scene: &Scene, how: Passed) -> Result<()> {
     }
 }
 
-/// A socket whose last close waits until its peer, which is kept, has read everything.
+/// Creates a socket whose last close waits until its peer has read everything. The peer is kept and never reads.
 fn linger(unread: &mut Vec<TcpStream>) -> Result<TcpStream> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     set_socket_recv_buffer_size(&listener, SMALL).map_err(Error::while_doing("a small buffer"))?;
@@ -71,13 +71,13 @@ fn linger(unread: &mut Vec<TcpStream>) -> Result<TcpStream> {
     Ok(socket)
 }
 
-fn pass(scene: &Scene, how: Passed, unread: &mut Vec<TcpStream>) -> Result<()> {
+fn pass(setup: &Setup, how: Passed, unread: &mut Vec<TcpStream>) -> Result<()> {
     let descriptors = match how {
         Passed::Many => (0..MOST_DESCRIPTORS).map(|_| linger(unread)).collect::<Result<Vec<_>>>()?,
         _ => vec![linger(unread)?],
     };
     let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-    // One in the queue of a socket is closed when that one is.
+    // A descriptor queued in a socket is closed together with it.
     let (nest, other) = UnixStream::pair()?;
     if how == Passed::Nested {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -88,9 +88,9 @@ fn pass(scene: &Scene, how: Passed, unread: &mut Vec<TcpStream>) -> Result<()> {
     }
     let nested = [nest.as_fd()];
     let passed = if how == Passed::Nested { &nested[..] } else { &borrowed };
-    match scene.kind {
+    match setup.kind {
         Kind::VhostUser => {
-            let mut connection = Connection::dial(scene.path("bad.sock").as_ref())?;
+            let mut connection = Connection::dial(setup.path("bad.sock").as_ref())?;
             let kick = Request::SetVringKick(RingDescriptor { ring: 0, present: true });
             send_bytes(connection.socket(), &kick.encode(false), passed)?;
             drop((descriptors, nest, other));
@@ -99,7 +99,7 @@ fn pass(scene: &Scene, how: Passed, unread: &mut Vec<TcpStream>) -> Result<()> {
             }
         }
         Kind::Memif => {
-            let peer = Peer::connect(&scene.path("memif"))?;
+            let peer = Peer::connect(&setup.path("memif"))?;
             let (version, mode, secret) = (VERSION, MODE_ETHERNET, Secret::default());
             let init = Init { version, id: BAD, mode, secret, name: "hostile".to_string() };
             peer.ask(&Message::Init(init), None)?;

@@ -1,4 +1,4 @@
-//! What all attacks share: where the daemon is, the traffic, and the choice between the deed and its harmless double.
+//! Common setup of all attacks: the daemon's folder, the traffic, and the choice between attack and baseline.
 
 use std::hint::spin_loop;
 use std::io::Write;
@@ -12,15 +12,15 @@ use bench::port::{PortSpec, Rings};
 use e2e::{Error, Result, until};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
-use crate::plug::Plug;
+use crate::client::Client;
 
-/// Number of the attacker's port on the socket `memif`, where it is a memif port.
+/// Id of the attacker's memif port on the socket `memif`.
 pub(crate) const BAD: u32 = 2;
-/// Packets that the partner sends at once.
+/// Packets in a burst of the partner.
 const BURST: usize = 32;
-/// How long the harmless double of a deed takes.
-const CALM: Duration = Duration::from_millis(300);
-/// How long the switch may take to have a port free again.
+/// Length of a baseline round.
+const BASELINE: Duration = Duration::from_millis(300);
+/// Time allowed for the switch to free a port.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The attacker's protocol.
@@ -30,22 +30,22 @@ pub(crate) enum Kind {
     VhostUser,
 }
 
-/// One attacker's place.
-pub(crate) struct Scene {
+/// Setup of one attacker.
+pub(crate) struct Setup {
     /// The daemon's folder.
     pub(crate) folder: String,
     pub(crate) kind: Kind,
-    /// Do the harmless double of each deed: the undisturbed phase.
-    pub(crate) calm: bool,
+    /// Whether to run the harmless baseline instead of the attack.
+    pub(crate) baseline: bool,
 }
 
-impl Scene {
-    /// Number of the partner's port on the socket `memif`: each protocol's attacker has its own.
+impl Setup {
+    /// Id of the partner's port on the socket `memif`; the attackers of both protocols have different ones.
     fn feed_id(&self) -> u32 {
         if self.kind == Kind::Memif { 3 } else { 4 }
     }
 
-    /// The attacker's station, known to the switch.
+    /// The attacker's station, which the switch knows.
     fn station(&self) -> [u8; 6] {
         [2, 0, 0, 0, 0x0b, if self.kind == Kind::Memif { 1 } else { 2 }]
     }
@@ -65,7 +65,7 @@ impl Scene {
         format!("{}/{name}", self.folder)
     }
 
-    /// A memory file of at least this size, without seals; of huge pages if so wanted.
+    /// Creates an unsealed memory file of at least this size, optionally of huge pages.
     pub(crate) fn file(&self, size: u64, huge: bool) -> Result<OwnedFd> {
         let flags = if huge { MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB } else { MemfdFlags::CLOEXEC };
         let file = memfd_create("attack", flags).map_err(Error::while_doing("memfd"))?;
@@ -73,12 +73,12 @@ impl Scene {
         Ok(file)
     }
 
-    /// A client on the attacker's port, as soon as the switch takes one.
-    pub(crate) fn plug(&self, size: u64, huge: bool) -> Result<Plug> {
+    /// Connects a client to the attacker's port, as soon as the switch accepts one.
+    pub(crate) fn connect(&self, size: u64, huge: bool) -> Result<Client> {
         let mut refusal = String::new();
         until("the attacker's port to be free", LIMIT, || {
-            match self.file(size, huge).and_then(|file| Plug::connect(self, file, size)) {
-                Ok(plug) => Ok(Some(plug)),
+            match self.file(size, huge).and_then(|file| Client::connect(self, file, size)) {
+                Ok(client) => Ok(Some(client)),
                 Err(error) => {
                     refusal = error.to_string();
                     Ok(None)
@@ -88,29 +88,29 @@ impl Scene {
         .map_err(|error| Error(format!("{error}; {refusal}")))
     }
 
-    /// Reports that the deed begins, and does it, or spins as long as it might take.
-    pub(crate) fn deed(&self, deed: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Reports the start of a round and runs it; the baseline spins for a similar time instead.
+    pub(crate) fn round(&self, round: impl FnOnce() -> Result<()>) -> Result<()> {
         self.report()?;
-        match self.calm {
+        match self.baseline {
             true => {
-                spin(CALM);
+                spin(BASELINE);
                 Ok(())
             }
-            false => deed(),
+            false => round(),
         }
     }
 
-    /// Reports that the deed begins.
+    /// Reports the start of a round.
     pub(crate) fn report(&self) -> Result<()> {
         let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "deed")?;
+        writeln!(stdout, "round")?;
         Ok(stdout.flush()?)
     }
 
-    /// Starts the partner: it sends to the attacker's station without end.
+    /// Starts the partner, which floods the attacker's station.
     pub(crate) fn feed(&self) -> Result<()> {
         let spec = PortSpec::new(&self.path("memif"), self.feed_id());
-        // A partner before may not be gone yet.
+        // An earlier partner may still hold the port.
         let mut client = until("the partner's port to be free", LIMIT, || {
             Ok(bench::port::connect(&spec, Rings::default()).ok())
         })?;
@@ -129,52 +129,52 @@ impl Scene {
         Ok(())
     }
 
-    /// Has a client on the port that takes what comes, and sends too if so wanted, and does the deed to it until the switch
-    /// has thrown it out; then the next one.
-    pub(crate) fn siege(
+    /// Attacks a client that receives, and optionally sends, until the switch disconnects it; then continues with the
+    /// next client.
+    pub(crate) fn attack_clients(
         &self,
         size: u64,
         huge: bool,
         sending: bool,
         mut prepare: impl FnMut(&Target) -> Result<()>,
-        mut deed: impl FnMut(&Target) -> Result<()>,
+        mut round: impl FnMut(&Target) -> Result<()>,
     ) -> Result<()> {
         loop {
-            let plug = self.plug(size, huge)?;
+            let client = self.connect(size, huge)?;
             let target = Target {
-                file: plug.file().try_clone_to_owned()?,
-                call: plug.call().try_clone_to_owned()?,
-                kick: plug.kick().try_clone_to_owned()?,
+                file: client.file().try_clone_to_owned()?,
+                call: client.call().try_clone_to_owned()?,
+                kick: client.kick().try_clone_to_owned()?,
             };
             prepare(&target)?;
             let over = Arc::new(AtomicBool::new(false));
-            let served = serve(plug, over.clone(), sending.then(|| self.frame(self.station(), 1400)));
+            let served = serve(client, over.clone(), sending.then(|| self.frame(self.station(), 1400)));
             while !over.load(Ordering::Relaxed) {
-                self.deed(|| deed(&target))?;
+                self.round(|| round(&target))?;
             }
             served.join().map_err(|_| Error::new("the serving thread panicked"))?;
         }
     }
 }
 
-/// What an attack can be done to.
+/// Parts of a client that an attack can touch.
 pub(crate) struct Target {
-    /// The memory.
+    /// The memory file.
     pub(crate) file: OwnedFd,
-    /// What the switch signals.
+    /// Eventfd that the switch signals.
     pub(crate) call: OwnedFd,
-    /// What the switch waits for.
+    /// Eventfd that the switch waits for.
     pub(crate) kick: OwnedFd,
 }
 
-/// Serves a plug on a thread of its own until the switch has thrown it out; it sends `sent` over and over.
-fn serve(mut plug: Plug, over: Arc<AtomicBool>, sent: Option<Vec<u8>>) -> JoinHandle<()> {
+/// Serves a client on its own thread until the switch disconnects it; sends `sent` over and over.
+fn serve(mut client: Client, over: Arc<AtomicBool>, sent: Option<Vec<u8>>) -> JoinHandle<()> {
     std::thread::spawn(move || {
-        // Rings that the attack has taken away end it too.
-        while !plug.is_over() && plug.serve().is_ok() {
+        // Rings destroyed by the attack end the loop too.
+        while !client.is_over() && client.serve().is_ok() {
             if let Some(frame) = &sent {
-                // Until there is no room.
-                let _ = (0..BURST).all(|_| plug.send(frame).unwrap_or(false));
+                // Until the ring is full.
+                let _ = (0..BURST).all(|_| client.send(frame).unwrap_or(false));
             }
             std::thread::yield_now();
         }
@@ -189,7 +189,7 @@ fn frame(to: [u8; 6], from: [u8; 6], length: usize) -> Vec<u8> {
     frame
 }
 
-/// Computes for some time.
+/// Computes for this time.
 pub(crate) fn spin(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -197,12 +197,12 @@ pub(crate) fn spin(time: Duration) {
     }
 }
 
-/// Gives a range of a memory file pages.
+/// Allocates pages for a range of a memory file.
 pub(crate) fn populate(file: &OwnedFd, from: u64, to: u64) -> Result<()> {
     fallocate(file, FallocateFlags::empty(), from, to - from).map_err(Error::while_doing("fallocate"))
 }
 
-/// Takes them away.
+/// Punches a hole into a range of a memory file.
 pub(crate) fn punch(file: &OwnedFd, from: u64, to: u64) -> Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(file, hole, from, to - from).map_err(Error::while_doing("punch"))

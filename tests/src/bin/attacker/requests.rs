@@ -1,4 +1,4 @@
-//! Requests without end: rings that start again and again, and messages that nobody reads the answers of.
+//! Endless requests: rings that restart over and over, and messages whose answers are not read.
 
 use std::os::fd::AsFd;
 
@@ -9,45 +9,45 @@ use rustix::net::{SendFlags, send};
 use vhost_user::frontend::Connection;
 use vhost_user::message::Request;
 
-use crate::kept::reconnect;
-use crate::plug::{NEEDED, Plug};
-use crate::scene::{BAD, Kind, Scene};
+use crate::client::{Client, NEEDED};
+use crate::leaks::reconnect;
+use crate::setup::{BAD, Kind, Setup};
 
-/// What a client asks for over and over while packets pass.
+/// Change that a client requests over and over while packets pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {
-    /// A ring stops and goes on.
+    /// Stop and restart a ring.
     Restart,
-    /// A ring is turned off and on.
+    /// Disable and enable a ring.
     Toggle,
-    /// A migration begins and ends.
+    /// Start and end dirty logging, as a migration does.
     Log,
-    /// The memory is announced again.
+    /// Announce the same memory again.
     Memory,
 }
 
-/// Asks for a change of its rings over and over. A memif client has one way to change anything: to come again.
-pub(crate) fn changing(scene: &Scene, change: Change) -> Result<()> {
-    if scene.kind == Kind::Memif {
-        return reconnect(scene);
+/// Changes the rings over and over. A memif client can only reconnect to change anything.
+pub(crate) fn change_repeatedly(setup: &Setup, change: Change) -> Result<()> {
+    if setup.kind == Kind::Memif {
+        return reconnect(setup);
     }
     const LOG: u64 = 1 << 20;
     let log = memfd(LOG)?;
-    scene.feed()?;
+    setup.feed()?;
     loop {
-        let mut plug = scene.plug(NEEDED, false)?;
-        while !plug.is_over() {
-            scene.deed(|| {
+        let mut client = setup.connect(NEEDED, false)?;
+        while !client.is_over() {
+            setup.round(|| {
                 for _ in 0..50 {
-                    plug.serve()?;
-                    let Plug::VhostUser(front) = &mut plug else { return Ok(()) };
+                    client.serve()?;
+                    let Client::VhostUser(front) = &mut client else { return Ok(()) };
                     let changed = (0..2).try_for_each(|ring| match change {
                         Change::Restart => front.restart(ring),
                         Change::Toggle => front.toggle(ring),
                         Change::Log => front.log(log.as_fd(), LOG),
                         Change::Memory => front.announce(),
                     });
-                    // The port was lost: the next client.
+                    // The port was lost; continue with the next client.
                     if changed.is_err() {
                         break;
                     }
@@ -58,41 +58,41 @@ pub(crate) fn changing(scene: &Scene, change: Change) -> Result<()> {
     }
 }
 
-/// How a connection is flooded.
+/// Content of a flood.
 #[derive(Clone, Copy)]
 pub(crate) enum Flood {
     /// Requests whose answers are not read.
     Unread,
-    /// Requests byte by byte.
+    /// Single bytes of requests.
     Bytes,
-    /// Headers that promise more than comes.
+    /// Headers that announce more bytes than follow.
     Promises,
-    /// Noise.
+    /// Random bytes.
     Noise,
 }
 
-/// Floods one connection after another until each is closed or takes no more.
-pub(crate) fn flooding(scene: &Scene, flood: Flood) -> Result<()> {
+/// Floods one connection after another until each is closed or full.
+pub(crate) fn flood(setup: &Setup, flood: Flood) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(1);
     let mut open = Vec::new();
     loop {
-        scene.deed(|| {
-            // Those before stay open, full as they are.
+        setup.round(|| {
+            // Earlier connections stay open with full buffers.
             if open.len() > 20 {
                 open.clear();
             }
             for _ in 0..50 {
-                let connection = match scene.kind {
+                let connection = match setup.kind {
                     Kind::Memif => {
-                        Peer::silent(&scene.path("memif")).map(|peer| peer.socket().try_clone_to_owned())
+                        Peer::silent(&setup.path("memif")).map(|peer| peer.socket().try_clone_to_owned())
                     }
-                    Kind::VhostUser => Connection::dial(scene.path("bad.sock").as_ref())
+                    Kind::VhostUser => Connection::dial(setup.path("bad.sock").as_ref())
                         .map_err(Error::from)
                         .map(|connection| connection.socket().try_clone_to_owned()),
                 };
-                // More have come than the switch has taken.
+                // The switch has not yet accepted all earlier connections.
                 let Ok(Ok(connection)) = connection else { break };
-                let request = match scene.kind {
+                let request = match setup.kind {
                     Kind::Memif => {
                         let (version, mode, secret) = (VERSION, MODE_ETHERNET, Secret::default());
                         let init = Init { version, id: BAD, mode, secret, name: "hostile".to_string() };

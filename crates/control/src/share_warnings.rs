@@ -1,7 +1,7 @@
-//! Ports that reached their share of a MAC table, said in the log.
+//! Log warnings for ports that reach their share of a MAC table.
 //!
-//! A client decides when that happens, so a port is named once in [`PAUSE`] at most, and again only after it was well below
-//! its share. The event `fdb-limit` says it at once.
+//! Clients determine when that happens, so warnings are rate limited: at most one per port in [`PAUSE`], and the next
+//! one only after the port was well below its share. The event `fdb-limit` is sent immediately.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::state::{Bridges, every};
 
-/// Time for which a port is not named again.
+/// Minimum time between two warnings for a port.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// A port at its share of a MAC table.
@@ -21,13 +21,13 @@ pub(crate) struct AtLimit {
 }
 
 impl AtLimit {
-    /// What it means, and what to do about it.
+    /// Returns the meaning and the remedy.
     pub(crate) fn reason(&self) -> String {
         let Self { bridge, port, limit } = self;
         format!(
-            "{limit} stations, its share of the MAC table; new ones replace its own. \
-             If it floods addresses, limit it with `mswitch port set {bridge} {port} --max-stations N`; if they are \
-             real, raise `max-stations` or `port-share` of the bridge's logic"
+            "{limit} stations reached, its share of the MAC table; new stations evict its own. If a client floods addresses, \
+             limit the port with `mswitch port set {bridge} {port} --max-stations N`; if the stations are real, raise \
+             `max-stations` or `port-share` of the bridge's logic"
         )
     }
 }
@@ -38,7 +38,7 @@ impl fmt::Display for AtLimit {
     }
 }
 
-/// Lists the ports that are at their share.
+/// Lists the ports that have reached their share.
 pub(crate) fn list(bridges: &Bridges) -> BTreeSet<AtLimit> {
     let full = bridges.iter().filter_map(|(name, bridge)| {
         let table = bridge.logic.views().stations?;
@@ -56,15 +56,15 @@ pub(crate) fn list(bridges: &Bridges) -> BTreeSet<AtLimit> {
     at_limit.collect()
 }
 
-/// The ports that were named, and when.
+/// The ports with a warning, and its time.
 #[derive(Default)]
-pub(crate) struct Overfull(BTreeMap<AtLimit, Instant>);
+pub(crate) struct ShareWarnings(BTreeMap<AtLimit, Instant>);
 
-impl Overfull {
-    /// Returns the ports to name, of those that are at their share.
-    pub(crate) fn new_ones(&mut self, there: BTreeSet<AtLimit>, now: Instant) -> Vec<AtLimit> {
-        self.0.retain(|port, named| there.contains(port) || now.duration_since(*named) < PAUSE);
-        let new: Vec<_> = there.into_iter().filter(|port| !self.0.contains_key(port)).collect();
+impl ShareWarnings {
+    /// Returns those ports of `at_limit` for which a warning is due.
+    pub(crate) fn due(&mut self, at_limit: BTreeSet<AtLimit>, now: Instant) -> Vec<AtLimit> {
+        self.0.retain(|port, warned| at_limit.contains(port) || now.duration_since(*warned) < PAUSE);
+        let new: Vec<_> = at_limit.into_iter().filter(|port| !self.0.contains_key(port)).collect();
         self.0.extend(new.iter().map(|port| (port.clone(), now)));
         new
     }
@@ -75,21 +75,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_named_once_and_again_after_a_pause() {
+    fn a_warning_is_repeated_only_after_a_pause_below_the_limit() {
         let port = |name: &str| AtLimit { bridge: "br0".into(), port: name.into(), limit: 6144 };
-        let (mut overfull, start) = (Overfull::default(), Instant::now());
+        let (mut warnings, start) = (ShareWarnings::default(), Instant::now());
         let mut new = |names: &[&str], seconds| {
-            let there = names.iter().map(|name| port(name)).collect();
-            let new = overfull.new_ones(there, start + Duration::from_secs(seconds));
+            let at_limit = names.iter().map(|name| port(name)).collect();
+            let new = warnings.due(at_limit, start + Duration::from_secs(seconds));
             new.into_iter().map(|port| port.port).collect::<Vec<_>>()
         };
         assert_eq!(new(&["a"], 0), ["a"]);
         assert_eq!(new(&["a", "b"], 1), ["b"]);
-        assert_eq!(new(&["a", "b"], 100), [""; 0], "it never was below");
+        assert_eq!(new(&["a", "b"], 100), [""; 0], "it was never below");
         assert_eq!(new(&["b"], 101), [""; 0]);
         assert_eq!(new(&["a", "b"], 102), ["a"]);
         assert_eq!(new(&["b"], 103), [""; 0]);
-        assert_eq!(new(&["a", "b"], 104), [""; 0], "named two seconds ago");
+        assert_eq!(new(&["a", "b"], 104), [""; 0], "warned two seconds ago");
         assert!(port("a").to_string().contains("--max-stations"));
     }
 }

@@ -1,18 +1,18 @@
-//! Judges of attacks: what bystanders and operators notice while a client misbehaves.
+//! Impact of attacks: measures how a misbehaving client affects bystanders and operators.
 //!
-//! - [`Bystanders`]: two honest clients that exchange 1,000 round trips a second through the bridge and the worker of the
-//!   attacker. Packets carry numbers and content that follows from them; a packet that is lost, doubled, reordered or
-//!   altered fails the pair. The longest round trip is recorded. Sending goes on while an answer is outstanding, so that a
-//!   stall cannot hide behind the packets that were not sent during it.
-//! - [`Operator`]: asks the daemon for its ports over and over, on a new connection each time, and records the slowest
+//! - [`Bystanders`]: two correct clients that exchange 1,000 round trips a second through the attacker's bridge and
+//!   worker. Packets carry numbers and content derived from them; a packet that is lost, duplicated, reordered or
+//!   altered fails the pair. The longest round trip is recorded. Sending continues while an answer is outstanding, so
+//!   that a stall cannot hide behind packets that were not sent during it.
+//! - [`Operator`]: lists the daemon's ports over and over, on a new connection each time, and records the slowest
 //!   answer.
 //! - [`Footprint`]: memory and descriptors that the daemon holds.
 //!
-//! The judges run on threads of the test; an attacker is a process of its own, because what it does to its memory and its
-//! descriptors must not stop the judges. The daemon's worker has CPU 0 to itself; the attackers and the judges share CPU
-//! 1, where bystanders run with real-time priority: an attacker that merely computes delays neither, so that what is
-//! measured is the switch. A bystander that was not run for some time (a virtual machine's CPU is taken away for tens of
-//! milliseconds) knows this by how late its own timer was, and does not count that time against the switch.
+//! Bystanders and operator run on threads of the test; an attacker is a process of its own, so that its effects on its
+//! own memory and descriptors do not stop them. The daemon's worker has CPU 0 to itself; the test and the attackers
+//! share CPU 1, where bystanders run with real-time priority: an attacker that only computes does not delay them, so
+//! the switch alone is measured. A virtual machine can lose its CPU for tens of milliseconds; a bystander notices this
+//! by the lateness of its own timer and does not count that time against the switch.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -30,50 +30,50 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::{Daemon, Error, Result, until};
 
-/// The CPU of judges and attackers; the daemon's worker has CPU 0.
+/// CPU of the measuring threads and the attackers; the daemon's worker has CPU 0.
 pub const CPU: usize = 1;
 /// Time between two packets of a bystander.
 const INTERVAL: Duration = Duration::from_millis(1);
-/// Pause between two questions of the operator.
+/// Pause between two requests of the operator.
 const PAUSE: Duration = Duration::from_millis(5);
-/// A packet or an answer that takes longer is lost.
+/// Time after which a packet or an answer counts as lost.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Packets that have not returned, at most: after a stall, what is due comes in bursts that rings hold.
-const UNDER_WAY: usize = 200;
-/// How late a timer may be before the lateness counts as time in which the bystander did not run.
+/// Most packets in flight: after a stall, overdue packets come in bursts that rings can hold.
+const MOST_IN_FLIGHT: usize = 200;
+/// Lateness of a timer above which it counts as time that the bystander did not run.
 const LATE: Duration = Duration::from_millis(1);
-/// Packets of others that are taken at once.
+/// Flooded packets taken at once.
 const FLOODED: usize = 256;
-/// A wait for packets that took less was none, and how many of these there may be in a row.
+/// Duration below which a wait for packets did not sleep, and most such waits in a row.
 const NO_WAIT: Duration = Duration::from_micros(20);
 const MOST_BUSY: u32 = 100;
-/// Above the attackers', below the kernel's own threads'.
+/// Above the attackers' priority, below the kernel threads'.
 const PRIORITY: i32 = 10;
 
-/// Ethertype of experiments on a local network.
+/// Ethertype for local experiments.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-/// The number of packets by which bystanders find each other before they count.
+/// Number in the packets by which bystanders find each other before the measurement.
 const GREETING: u64 = u64::MAX;
 /// Longest frame of a bystander.
 const LONGEST: u64 = 1500;
 
-/// Pins the calling thread to the CPU of judges and attackers. Has no effect on a machine with one CPU.
+/// Pins the calling thread to the CPU of the measuring threads and attackers. Has no effect on a machine with one CPU.
 pub fn pin() {
     let mut cpus = CpuSet::new();
     cpus.set(CPU);
-    // One CPU: worker, judges and attackers share it.
+    // With one CPU, worker, measuring threads and attackers share it.
     let _ = sched_setaffinity(None, &cpus);
 }
 
-/// Gives the calling thread real-time priority, where that is allowed.
-fn prefer() {
+/// Gives the calling thread real-time priority, if permitted.
+fn raise_priority() {
     let parameters = libc::sched_param { sched_priority: PRIORITY };
-    // SAFETY: the structure is valid for the call, which reads it; 0 is the calling thread. Where it is refused, the
-    // undisturbed phase suffers like the other.
+    // SAFETY: the structure is valid for the call, which reads it; 0 is the calling thread. If the call is refused,
+    // baseline and attack suffer alike.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
 }
 
-/// A pair of honest clients with their own thread.
+/// A pair of correct clients with their own thread.
 #[derive(Debug)]
 pub struct Bystanders {
     name: String,
@@ -84,13 +84,13 @@ pub struct Bystanders {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Packets sent by the one.
+    /// Packets sent by the left end.
     sent: AtomicU64,
-    /// Answers that it received.
+    /// Answers received by the left end.
     returned: AtomicU64,
     /// Longest round trip, nanoseconds.
     worst: AtomicU64,
-    /// Restarts of the daemon that were announced, and those after which both are connected again.
+    /// Announced restarts of the daemon, and restarts after which both ends are connected again.
     restarts: AtomicU64,
     recovered: AtomicU64,
     failure: Mutex<Option<String>>,
@@ -103,7 +103,7 @@ impl Shared {
 }
 
 impl Bystanders {
-    /// Connects both and waits until the first packets have returned.
+    /// Connects both ends and waits until the first packets have returned.
     pub fn start(name: &str, left: PortSpec, right: PortSpec) -> Result<Bystanders> {
         let shared = Arc::new(Shared::default());
         let mut pair = Pair {
@@ -111,13 +111,13 @@ impl Bystanders {
             right: End::connect(right)?,
             shared: shared.clone(),
             sent: 0,
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             late: Duration::ZERO,
         };
         pair.meet()?;
         let thread = std::thread::spawn(move || {
             pin();
-            prefer();
+            raise_priority();
             if let Err(error) = pair.run() {
                 *pair.shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
@@ -127,31 +127,31 @@ impl Bystanders {
         Ok(pair)
     }
 
-    /// Waits until so many more packets have returned.
+    /// Waits until this many more packets have returned.
     pub fn exchange(&self, packets: u64) -> Result<()> {
         let goal = self.shared.returned.load(Ordering::Relaxed) + packets;
         self.wait(goal)
     }
 
-    /// Forgets round trips that were measured so far, after those under way have ended.
+    /// Discards earlier measurements, after packets in flight have returned.
     pub fn reset(&self) -> Result<()> {
         self.worst().map(drop)
     }
 
-    /// The longest round trip since the last call, after those under way have ended.
+    /// Longest round trip since the last call, after packets in flight have returned.
     pub fn worst(&self) -> Result<Duration> {
         self.wait(self.shared.sent.load(Ordering::Relaxed))?;
         Ok(Duration::from_nanos(self.shared.worst.swap(0, Ordering::Relaxed)))
     }
 
-    /// Announces that the daemon ends now and another starts: connections may end, and packets under way be lost.
+    /// Announces a restart of the daemon: connections may end and packets in flight may be lost.
     pub fn daemon_restarts(&self) {
         self.shared.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until both have found the new daemon.
+    /// Waits until both ends are connected to the new daemon.
     pub fn recover(&self) -> Result<()> {
-        until(&format!("the bystanders on {} to come back", self.name), 2 * LIMIT, || {
+        until(&format!("the bystanders on {} to reconnect", self.name), 2 * LIMIT, || {
             if let Some(failure) = self.shared.failure() {
                 return Err(Error(format!("{}: {failure}", self.name)));
             }
@@ -161,7 +161,7 @@ impl Bystanders {
         })
     }
 
-    /// Packets that have returned.
+    /// Number of packets that have returned.
     pub fn returned(&self) -> u64 {
         self.shared.returned.load(Ordering::Relaxed)
     }
@@ -175,7 +175,7 @@ impl Bystanders {
         })
     }
 
-    /// Ends the exchange after all packets have returned; fails if one was lost, doubled, reordered or altered.
+    /// Ends the exchange after all packets have returned; fails if one was lost, duplicated, reordered or altered.
     pub fn finish(mut self) -> Result<()> {
         self.stop();
         self.shared.failure().map_or(Ok(()), |failure| Err(Error(format!("{}: {failure}", self.name))))
@@ -186,7 +186,8 @@ impl Bystanders {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            *self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some("it panicked".into());
+            *self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some("its thread panicked".into());
         }
     }
 }
@@ -203,9 +204,9 @@ struct End {
     client: Box<dyn Client>,
     spec: PortSpec,
     mac: MacAddr,
-    /// The number of the next packet that it should receive.
+    /// Number of the next expected packet.
     next: u64,
-    /// Packets may be missing before the next one: the daemon has been restarted.
+    /// Whether packets may be missing before the next one, after a restart of the daemon.
     gap: bool,
 }
 
@@ -218,21 +219,21 @@ impl End {
         Ok(End { client, spec, mac, next: 0, gap: false })
     }
 
-    /// Sends packet `number`; false while there is no room.
+    /// Sends packet `number`; returns false if there is no room.
     fn send(&mut self, to: MacAddr, number: u64) -> bool {
         let sent = self.client.push(0, &[&frame(to, self.mac, number)]);
         self.client.flush(0);
         sent
     }
 
-    /// Greets the other; what has come of it is in `receive`.
+    /// Greets the other end; `has_heard` receives its greeting.
     fn greet(&mut self, to: MacAddr) {
-        // No room: those before are still on their way.
+        // No room means that earlier greetings are still in flight.
         self.send(to, GREETING);
     }
 
-    /// Whether something of `from` has come.
-    fn hears(&mut self, from: MacAddr, packet: &mut Vec<u8>) -> bool {
+    /// Whether a packet of `from` has arrived.
+    fn has_heard(&mut self, from: MacAddr, packet: &mut Vec<u8>) -> bool {
         let mut heard = false;
         while self.client.pop(0, packet) {
             heard |= packet.get(6..12) == Some(&from.0);
@@ -241,7 +242,7 @@ impl End {
         heard
     }
 
-    /// The number of the next packet of `from` that has come. Other packets are flooded by others and do not matter.
+    /// Number of the next packet of `from`. Packets that others flood are ignored.
     fn receive(&mut self, from: MacAddr, packet: &mut Vec<u8>) -> Result<Option<u64>> {
         for _ in 0..FLOODED {
             if !self.client.pop(0, packet) {
@@ -260,7 +261,7 @@ impl End {
                 _ => self.next,
             };
             if *packet != frame(self.mac, from, number) {
-                return Err(Error(format!("packet {found:?} in place of {number}, or with other content")));
+                return Err(Error(format!("packet {found:?} instead of {number}, or with altered content")));
             }
             self.next = number + 1;
             self.gap = false;
@@ -271,9 +272,9 @@ impl End {
     }
 }
 
-/// A client of a port, as soon as the daemon takes one.
+/// Connects a client to a port, as soon as the daemon accepts one.
 fn connect(spec: &PortSpec) -> Result<Box<dyn Client>> {
-    until("the port to take a bystander", LIMIT, || Ok(bench::port::connect(spec, Rings::default()).ok()))
+    until("the port to accept a bystander", LIMIT, || Ok(bench::port::connect(spec, Rings::default()).ok()))
 }
 
 /// Frame `number` between two stations.
@@ -291,34 +292,34 @@ struct Pair {
     shared: Arc<Shared>,
     /// Packets sent.
     sent: u64,
-    /// Packets that have not returned: number, when it was sent, and how late this thread had been by then in all.
-    under_way: VecDeque<(u64, Instant, Duration)>,
+    /// Packets in flight: number, send time, and total lateness of this thread at that time.
+    in_flight: VecDeque<(u64, Instant, Duration)>,
     late: Duration,
 }
 
 impl Pair {
-    /// Both greet each other until they have heard of each other: the switch knows both then.
+    /// Lets both ends greet each other until each has heard the other; the switch has learned both by then.
     fn meet(&mut self) -> Result<()> {
         let Pair { left, right, .. } = self;
         let (mut packet, mut heard) = (Vec::new(), (false, false));
         until("the bystanders to hear each other", LIMIT, || {
             left.greet(right.mac);
             right.greet(left.mac);
-            heard.0 |= left.hears(right.mac, &mut packet);
-            heard.1 |= right.hears(left.mac, &mut packet);
+            heard.0 |= left.has_heard(right.mac, &mut packet);
+            heard.1 |= right.has_heard(left.mac, &mut packet);
             Ok((heard == (true, true)).then_some(()))
         })
     }
 
-    /// Connects both to another daemon.
+    /// Reconnects both ends to the new daemon.
     fn recover(&mut self, restarts: u64) -> Result<()> {
         for end in [&mut self.left, &mut self.right] {
             end.client = connect(&end.spec)?;
             end.gap = true;
         }
         self.meet()?;
-        self.under_way.clear();
-        // Whatever was sent before is not waited for.
+        self.in_flight.clear();
+        // Earlier packets are not waited for.
         self.shared.returned.store(self.sent, Ordering::Relaxed);
         self.shared.recovered.store(restarts, Ordering::Relaxed);
         Ok(())
@@ -333,10 +334,10 @@ impl Pair {
             let stop = self.shared.stop.load(Ordering::Relaxed);
             while !stop
                 && due <= now
-                && self.under_way.len() < UNDER_WAY
+                && self.in_flight.len() < MOST_IN_FLIGHT
                 && self.left.send(self.right.mac, self.sent)
             {
-                self.under_way.push_back((self.sent, now, self.late));
+                self.in_flight.push_back((self.sent, now, self.late));
                 due += INTERVAL;
                 self.sent += 1;
                 self.shared.sent.store(self.sent, Ordering::Relaxed);
@@ -349,10 +350,10 @@ impl Pair {
             while let Some(number) = self.left.receive(self.right.mac, &mut packet)? {
                 self.returned(number)?;
             }
-            match self.under_way.front() {
+            match self.in_flight.front() {
                 Some((_, at, _)) if at.elapsed() > LIMIT => {
                     return Err(Error(format!(
-                        "packet {} is lost: the other received {}",
+                        "packet {} is lost; the other end expects {}",
                         self.left.next, self.right.next
                     )));
                 }
@@ -370,10 +371,10 @@ impl Pair {
             }
             let timeout = match stop {
                 true => INTERVAL,
-                // As many packets under way as may be: until one returns.
+                // With the most packets in flight: until one returns.
                 false => due.saturating_duration_since(Instant::now()).max(INTERVAL / 10),
             };
-            // Real-time priority must not take the CPU from everybody else while something floods the bystanders.
+            // A flood to the bystanders must not let their real-time priority monopolise the CPU.
             if busy > MOST_BUSY {
                 std::thread::sleep(INTERVAL / 10);
                 busy = 0;
@@ -389,8 +390,8 @@ impl Pair {
     }
 
     fn returned(&mut self, number: u64) -> Result<()> {
-        let asked = self.under_way.pop_front().filter(|(first, ..)| *first == number);
-        let (_, at, late) = asked.ok_or_else(|| Error(format!("answer {number}, which is not due")))?;
+        let request = self.in_flight.pop_front().filter(|(first, ..)| *first == number);
+        let (_, at, late) = request.ok_or_else(|| Error(format!("unexpected answer {number}")))?;
         let took = at.elapsed().saturating_sub(self.late - late).as_nanos() as u64;
         self.shared.worst.fetch_max(took, Ordering::Relaxed);
         self.shared.returned.store(number + 1, Ordering::Relaxed);
@@ -398,57 +399,57 @@ impl Pair {
     }
 }
 
-/// Somebody who asks the daemon for its ports over and over.
+/// An operator that lists the daemon's ports over and over.
 #[derive(Debug)]
 pub struct Operator {
-    shared: Arc<Questions>,
+    shared: Arc<Requests>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Questions {
+struct Requests {
     stop: AtomicBool,
     start: Instant,
-    /// When the question that is not answered was asked, nanoseconds since the start; 0 between two questions.
-    asked: AtomicU64,
+    /// Time of the unanswered request, in nanoseconds since the start; 0 between two requests.
+    request: AtomicU64,
     worst: AtomicU64,
     failure: Mutex<Option<String>>,
 }
 
 impl Operator {
-    /// Begins to ask.
+    /// Starts sending requests.
     pub fn start(daemon: &Daemon) -> Operator {
-        let shared = Arc::new(Questions {
+        let shared = Arc::new(Requests {
             stop: AtomicBool::new(false),
             start: Instant::now(),
-            asked: AtomicU64::new(0),
+            request: AtomicU64::new(0),
             worst: AtomicU64::new(0),
             failure: Mutex::new(None),
         });
-        let (questions, socket) = (shared.clone(), daemon.folder().join("ctl"));
+        let (requests, socket) = (shared.clone(), daemon.folder().join("ctl"));
         let thread = std::thread::spawn(move || {
-            if let Err(error) = questions.ask(&socket) {
-                *questions.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+            if let Err(error) = requests.ask(&socket) {
+                *requests.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
         });
         Operator { shared, thread: Some(thread) }
     }
 
-    /// The slowest answer since the last call; a question that is not answered yet counts with the time since it was asked.
+    /// Slowest answer since the last call; an unanswered request counts with the time since it was sent.
     pub fn worst(&self) -> Result<Duration> {
         if let Some(failure) = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Err(Error(format!("the control socket: {failure}")));
         }
         let worst = self.shared.worst.swap(0, Ordering::Relaxed);
-        let pending = match self.shared.asked.load(Ordering::Relaxed) {
+        let pending = match self.shared.request.load(Ordering::Relaxed) {
             0 => 0,
-            asked => self.shared.now().saturating_sub(asked),
+            request => self.shared.now().saturating_sub(request),
         };
         Ok(Duration::from_nanos(worst.max(pending)))
     }
 }
 
-impl Questions {
+impl Requests {
     fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
@@ -456,8 +457,8 @@ impl Questions {
     fn ask(&self, socket: &Path) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         while !self.stop.load(Ordering::Relaxed) {
-            let asked = self.now().max(1);
-            self.asked.store(asked, Ordering::Relaxed);
+            let request = self.now().max(1);
+            self.request.store(request, Ordering::Relaxed);
             let answer = runtime.block_on(async {
                 let answer = tokio::time::timeout(LIMIT, async {
                     let mut client =
@@ -467,8 +468,8 @@ impl Questions {
                 answer.await.map_err(|_| Error(format!("no answer within {} s", LIMIT.as_secs())))?
             });
             answer?;
-            self.worst.fetch_max(self.now() - asked, Ordering::Relaxed);
-            self.asked.store(0, Ordering::Relaxed);
+            self.worst.fetch_max(self.now() - request, Ordering::Relaxed);
+            self.request.store(0, Ordering::Relaxed);
             std::thread::sleep(PAUSE);
         }
         Ok(())
@@ -479,23 +480,23 @@ impl Drop for Operator {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What it has to say was asked for, or is of no interest any more.
+            // The failure has been read, or is of no interest any more.
             let _ = thread.join();
         }
     }
 }
 
-/// What a daemon holds.
+/// Resources that a daemon holds.
 #[derive(Debug, Clone, Copy)]
 pub struct Footprint {
-    /// Bytes: resident memory, huge pages included, and what memory files take whose descriptors are open.
+    /// Bytes: resident memory, huge pages included, and the space used by open memory files.
     pub memory: u64,
     /// Open descriptors.
     pub descriptors: usize,
 }
 
 impl Footprint {
-    /// What a process holds now.
+    /// Resources that a process holds now.
     pub fn of(pid: u32) -> Result<Footprint> {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
         let kib = |line: &str| line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());
@@ -508,7 +509,7 @@ impl Footprint {
         let (mut files, mut descriptors) = (Vec::new(), 0);
         for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
             descriptors += 1;
-            // One that was closed meanwhile holds nothing.
+            // A descriptor closed meanwhile holds nothing.
             let Ok(target) = fs::read_link(entry.path()) else { continue };
             if is_memory(&target)
                 && let Ok(file) = fs::metadata(entry.path())
@@ -522,11 +523,11 @@ impl Footprint {
         Ok(Footprint { memory: (resident << 10) + held, descriptors })
     }
 
-    /// Waits until a process holds no more than it did before: memory within 10 % and `slack` bytes, no descriptor more.
+    /// Waits until a process holds no more than before: memory within 10 % and `slack` bytes, and no more descriptors.
     pub fn wait_back(self, pid: u32, slack: u64) -> Result<Footprint> {
         let most = self.memory + self.memory / 10 + slack;
         let mut last = self;
-        let back = until("memory and descriptors to be given back", LIMIT, || {
+        let back = until("memory and descriptors to be released", LIMIT, || {
             last = Footprint::of(pid)?;
             Ok((last.memory <= most && last.descriptors <= self.descriptors).then_some(last))
         });

@@ -1,5 +1,5 @@
-//! A client on the port `bad`, over either protocol, whose rings and buffers lie apart: what is done to the buffers' memory
-//! leaves the rings whole, so that the port goes on.
+//! A client on the port `bad`, over either protocol, with rings and buffers apart: attacks on the buffers' memory leave
+//! the rings intact, so the port continues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,57 +13,59 @@ use vhost_user::frontend::{Connection, HEADER_LEN};
 use vhost_user::message::{Answer, LogArea, Region, Request, RingAddresses, RingDescriptor, RingNumber};
 use vhost_user::virtqueue::{Features, Format};
 
-use crate::scene::{BAD, Kind, Scene};
+use crate::setup::{BAD, Kind, Setup};
 
-/// Where in the memory file buffers begin; all rings lie before it.
+/// Offset of the buffers in the memory file, behind all rings.
 pub(crate) const BUFFERS: u64 = 4 << 20;
-/// Bytes of rings and buffers; the rest of the file is for the attack.
+/// Bytes of rings and buffers; the rest of the file is used by the attack.
 pub(crate) const NEEDED: u64 = 12 << 20;
 /// Bytes of a buffer.
 const BUFFER: u64 = 2048;
-/// Descriptors of a ring of a front-end.
+/// Descriptors of a front-end's ring.
 const SIZE: u16 = 256;
-/// Guest address of the memory file's start.
+/// Guest address of the start of the memory file.
 const START: u64 = 1 << 28;
 
 /// A connected client.
-pub(crate) enum Plug {
+pub(crate) enum Client {
     Memif { client: Box<Hostile>, tail: u16 },
     VhostUser(Box<Front>),
 }
 
-impl Plug {
+impl Client {
     /// Connects with rings and buffers in this file.
-    pub(crate) fn connect(scene: &Scene, file: OwnedFd, size: u64) -> Result<Plug> {
-        match scene.kind {
+    pub(crate) fn connect(setup: &Setup, file: OwnedFd, size: u64) -> Result<Client> {
+        match setup.kind {
             Kind::Memif => {
-                let mut config = HostileConfig::new(&scene.path("memif"), BAD);
-                // Receive buffers are those of the second half: from 4 MiB on.
+                let mut config = HostileConfig::new(&setup.path("memif"), BAD);
+                // Receive buffers are in the second half, from 4 MiB on.
                 config.log2_ring_size = 11;
                 config.file = Some(file);
                 config.region_size = Some(size);
                 let client = Box::new(config.connect()?);
                 let tail = client.rx.tail();
-                Ok(Plug::Memif { client, tail })
+                Ok(Client::Memif { client, tail })
             }
-            Kind::VhostUser => {
-                Ok(Plug::VhostUser(Box::new(Front::connect(Path::new(&scene.path("bad.sock")), file, size)?)))
-            }
+            Kind::VhostUser => Ok(Client::VhostUser(Box::new(Front::connect(
+                Path::new(&setup.path("bad.sock")),
+                file,
+                size,
+            )?))),
         }
     }
 
     /// The memory file.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         match self {
-            Plug::Memif { client, .. } => client.file.as_fd(),
-            Plug::VhostUser(front) => front.memory.fd(),
+            Client::Memif { client, .. } => client.file.as_fd(),
+            Client::VhostUser(front) => front.memory.fd(),
         }
     }
 
-    /// Gives buffers that were filled to the switch again. Returns how many there were.
+    /// Posts filled buffers again. Returns their number.
     pub(crate) fn serve(&mut self) -> Result<u16> {
         match self {
-            Plug::Memif { client, tail } => {
+            Client::Memif { client, tail } => {
                 let now = client.rx.tail();
                 let filled = now.wrapping_sub(*tail);
                 if filled > 0 {
@@ -72,51 +74,51 @@ impl Plug {
                 }
                 Ok(filled)
             }
-            Plug::VhostUser(front) => front.serve(),
+            Client::VhostUser(front) => front.serve(),
         }
     }
 
-    /// Sends a frame; false while there is no room.
+    /// Sends a frame; returns false if there is no room.
     pub(crate) fn send(&mut self, frame: &[u8]) -> Result<bool> {
         match self {
-            Plug::Memif { client, .. } => Ok(client.send(frame)),
-            Plug::VhostUser(front) => front.send(frame),
+            Client::Memif { client, .. } => Ok(client.send(frame)),
+            Client::VhostUser(front) => front.send(frame),
         }
     }
 
-    /// What the switch signals when it has delivered packets.
+    /// Eventfd that the switch signals after a delivery.
     pub(crate) fn call(&self) -> BorrowedFd<'_> {
         match self {
-            Plug::Memif { client, .. } => client.rx_event.as_fd(),
-            Plug::VhostUser(front) => front.receive.call.as_fd(),
+            Client::Memif { client, .. } => client.rx_event.as_fd(),
+            Client::VhostUser(front) => front.receive.call.as_fd(),
         }
     }
 
-    /// What the switch waits for.
+    /// Eventfd that the switch waits for.
     pub(crate) fn kick(&self) -> BorrowedFd<'_> {
         match self {
-            Plug::Memif { client, .. } => client.tx_event.as_fd(),
-            Plug::VhostUser(front) => front.send.kick.as_fd(),
+            Client::Memif { client, .. } => client.tx_event.as_fd(),
+            Client::VhostUser(front) => front.send.kick.as_fd(),
         }
     }
 
-    /// Whether the switch has ended the connection.
+    /// Whether the switch has disconnected the client.
     pub(crate) fn is_over(&self) -> bool {
         match self {
-            Plug::Memif { client, .. } => {
+            Client::Memif { client, .. } => {
                 let socket = client.peer.socket();
                 let mut fds = [PollFd::new(&socket, PollFlags::IN)];
-                // Once connected, the server says nothing but goodbye.
+                // Once connected, the server sends nothing but DISCONNECT.
                 poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
             }
-            Plug::VhostUser(front) => front.connection.is_closed(),
+            Client::VhostUser(front) => front.connection.is_closed(),
         }
     }
 }
 
 const FEATURES: u64 = device::VERSION_1 | device::PROTOCOL_FEATURES;
 
-/// What tells the back-end of a memory file.
+/// Description of a memory file for the back-end.
 fn region(size: u64) -> Region {
     Region { guest: START, size, user: DriverMemory::user_address(START), offset: 0 }
 }
@@ -130,18 +132,18 @@ pub(crate) struct Front {
     pub(crate) send: Queue,
 }
 
-/// A virtqueue, and which buffer each of its chains has.
+/// A virtqueue and the buffer of each of its chains.
 pub(crate) struct Queue {
     queue: DriverQueue,
     pub(crate) kick: OwnedFd,
     pub(crate) call: OwnedFd,
-    /// Guest addresses of buffers that the device does not have.
+    /// Guest addresses of buffers that the driver owns.
     free: Vec<u64>,
     lent: Vec<u64>,
 }
 
-fn failed(what: &'static str) -> impl Fn(vhost_user::frontend::FrontendError) -> Error {
-    move |error| Error(format!("{what}: {error}"))
+fn failed(operation: &'static str) -> impl Fn(vhost_user::frontend::FrontendError) -> Error {
+    move |error| Error(format!("{operation}: {error}"))
 }
 
 impl Queue {
@@ -157,7 +159,7 @@ impl Queue {
         Ok(Queue { queue, kick: event()?, call: event()?, free, lent: vec![0; SIZE.into()] })
     }
 
-    /// Takes back what the device is done with; returns how many buffers these are.
+    /// Takes back used buffers; returns their number.
     fn reclaim(&mut self) -> Result<u16> {
         let mut count = 0;
         while let Some(used) = self.queue.pop().map_err(|e| Error(e.to_string()))? {
@@ -178,7 +180,7 @@ impl Queue {
     fn publish(&mut self) {
         self.queue.publish();
         if self.queue.wants_kick() {
-            // A full counter is a switch that has been woken.
+            // A full counter means that the switch has been woken.
             let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
         }
     }
@@ -216,7 +218,7 @@ impl Front {
         Ok(filled)
     }
 
-    /// Gives buffers to the switch again, each moved to an offset in the memory that `place` says.
+    /// Posts buffers again, each at the memory offset that `place` returns.
     pub(crate) fn serve_at(&mut self, mut place: impl FnMut() -> u64) -> Result<u16> {
         let filled = self.receive.reclaim()?;
         for address in &mut self.receive.free {
@@ -225,11 +227,11 @@ impl Front {
         self.serve().map(|more| filled + more)
     }
 
-    /// Stops a ring and starts it again where it stood.
+    /// Stops a ring and restarts it at the same position.
     pub(crate) fn restart(&mut self, ring: u32) -> Result<()> {
         let asked = self.connection.ask(&Request::GetVringBase(RingNumber { ring, number: 0 }), &[], false);
         let Answer::Ring(base) = asked.map_err(failed("GET_VRING_BASE"))? else {
-            return Err(Error::new("another answer than a ring's position"));
+            return Err(Error::new("the answer to GET_VRING_BASE is not a ring's position"));
         };
         let descriptor = RingDescriptor { ring: ring as u8, present: true };
         let kick = if ring == 0 { &self.receive.kick } else { &self.send.kick };
@@ -238,7 +240,7 @@ impl Front {
         kick.map_err(failed("SET_VRING_KICK")).map(drop)
     }
 
-    /// Turns a ring off and on.
+    /// Disables and enables a ring.
     pub(crate) fn toggle(&mut self, ring: u32) -> Result<()> {
         for number in [0, 1] {
             let enable = Request::SetVringEnable(RingNumber { ring, number });
@@ -247,7 +249,7 @@ impl Front {
         Ok(())
     }
 
-    /// Has the switch log what it writes, and not any more.
+    /// Starts and ends dirty logging.
     pub(crate) fn log(&mut self, file: BorrowedFd<'_>, size: u64) -> Result<()> {
         let area = LogArea { size, offset: 0 };
         self.connection.ask(&Request::SetLogBase(area), &[file], false).map_err(failed("SET_LOG_BASE"))?;
@@ -269,7 +271,7 @@ impl Front {
         let Some(address) = self.send.free.pop() else { return Ok(false) };
         let packet = [&[0; HEADER_LEN][..], frame].concat();
         if !self.memory.write(address, &packet) {
-            return Err(Error::new("a buffer outside the memory"));
+            return Err(Error::new("buffer outside the memory"));
         }
         self.send.lend(&[Buffer { address, len: packet.len() as u32 }], &[], address);
         self.send.publish();
