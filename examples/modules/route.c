@@ -27,11 +27,9 @@ const char *msw_describe(void) {
 }
 
 static int32_t refuse(struct msw_batch *batch, const char *why, struct msw_text what) {
-    char text[128];
-    struct msw_printer copy = msw_printer_of(text, sizeof text), out = msw_answer(batch);
-    msw_print_text(&copy, what);
+    struct msw_printer out = msw_answer(batch);
     msw_print(&out, why);
-    msw_print_text(&out, (struct msw_text){copy.begin, copy.at});
+    msw_print_text(&out, what);
     return msw_failed(&out);
 }
 

@@ -302,7 +302,11 @@ impl Switch for Server {
             let seen =
                 find(&state.bridges(), &bridge).map(|found| logic_state::Seen::of(found, state.switch()));
             let missing_ports = seen.map(|seen| seen.missing_ports()).unwrap_or_default();
-            Ok(proto::LogicSet { missing_ports, stuck: convert::stuck(state, Some(&bridge)) })
+            // Taken, so that a repeated command does not repeat them.
+            let notes =
+                state.bridges().get_mut(&bridge).map(|found| std::mem::take(&mut found.not_taken_over));
+            let not_taken_over = notes.unwrap_or_default();
+            Ok(proto::LogicSet { missing_ports, stuck: convert::stuck(state, Some(&bridge)), not_taken_over })
         })
         .await
     }

@@ -185,7 +185,7 @@ fn routes_follow_ports_that_come_and_go() {
         assert_eq!(got.unwrap(), packet("10.2.0.2", 8), "{logic}");
         senders[0].send(&packet("10.2.0.2", 1)).unwrap();
         let shown = daemon.run(&["logic", "show", "br0"]).unwrap();
-        for part in ["expired", "table routes4: 2 of 256", "10.1.0.0", "LENGTH"] {
+        for part in ["expired", "table routes4: 2 of 512", "10.1.0.0", "LENGTH"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         // The table is made from the parameter: nothing of the old routes stays.
@@ -194,6 +194,6 @@ fn routes_follow_ports_that_come_and_go() {
         let refused =
             daemon.cli(&["logic", "set", "br0", &logic, "--param", "routes=10.0.0.0/40=p2"]).unwrap();
         let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(error.contains("it refuses to start: ") && error.contains("prefix"), "{error}");
+        assert!(error.contains("the module refuses to start: ") && error.contains("prefix"), "{error}");
     }
 }
