@@ -41,9 +41,11 @@ pub fn once(state: &State, request: &proto::TracePacketRequest) -> Result<proto:
     let port = find_port(&bridges, &request.bridge, &request.port)?;
     let bridge = find(&bridges, &request.bridge)?;
     // A trace calls the bridge's module, which would not return from that call either.
-    if let Some(stuck) = state.stuck().into_iter().find(|stuck| {
-        stuck.bridge == request.bridge && bridge.logic.called_on(stuck.thread).is_some()
-    }) {
+    if let Some(stuck) = state
+        .stuck()
+        .into_iter()
+        .find(|stuck| stuck.bridge == request.bridge && bridge.logic.called_on(stuck.thread).is_some())
+    {
         return Err(Refusal::Other(format!("cannot trace: {stuck}")));
     }
     let traced = state.switch().trace(port.at, &request.packet, Offload::NONE)?;
