@@ -171,7 +171,10 @@ fn a_logic_shows_its_counters_and_tables() {
     );
     let (code, message) = rig.refused(&["logic", "show", "br0", "--table", "flows"]);
     assert_eq!(code, Some(1));
-    assert!(message.contains("`learning`, has no table `flows`; its tables are stations, groups"), "{message}");
+    assert!(
+        message.contains("`learning`, has no table `flows`; its tables are stations, groups"),
+        "{message}"
+    );
 }
 
 #[test]
