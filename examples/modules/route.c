@@ -27,11 +27,9 @@ const char *msw_describe(void) {
 }
 
 static int32_t refuse(struct msw_batch *batch, const char *reason, struct msw_text text) {
-    char saved[128];
-    struct msw_printer copy = msw_printer_of(saved, sizeof saved), out = msw_answer(batch);
-    msw_print_text(&copy, text);
+    struct msw_printer out = msw_answer(batch);
     msw_print(&out, reason);
-    msw_print_text(&out, (struct msw_text){copy.begin, copy.at});
+    msw_print_text(&out, text);
     return msw_failed(&out);
 }
 

@@ -118,7 +118,7 @@ fn forward(batch: &mut Batch) {
 fn command(batch: &mut Batch, _: u32) -> i32 {
     let address = match batch.arguments().parse::<Prefix>() {
         Ok(address) if address.length() == address.address().len() as u8 * 8 => address,
-        _ => return -batch.reply(format_args!("find takes an address")),
+        _ => return batch.fail(format_args!("find takes an address")),
     };
     let hop = find(batch, &address).and_then(|hop| Some((hop, *batch.state_of::<State>().hop.get(hop)?)));
     match hop.map(|(hop, name)| (port(batch, hop), name)) {
@@ -128,7 +128,7 @@ fn command(batch: &mut Batch, _: u32) -> i32 {
         Some((None, name)) => {
             batch.reply(format_args!("{}: port {}, which the bridge does not have", address, name.name()))
         }
-        None => -batch.reply(format_args!("{}: no route", address)),
+        None => batch.fail(format_args!("{}: no route", address)),
     }
 }
 

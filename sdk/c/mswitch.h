@@ -30,8 +30,8 @@
 /* A packet of a batch, or a copy of one. */
 struct msw_packet {
     uint32_t header;     /* Offset of the first byte. Change it to prepend or remove bytes. */
-    uint32_t len;        /* Bytes of the whole packet. */
-    uint16_t header_len; /* Visible bytes: up to 128 (192 with pending offloads), more after msw_pull. */
+    uint32_t len;        /* Bytes of the whole packet; read only. */
+    uint16_t header_len; /* Visible bytes, read only: up to 128 (192 with pending offloads), more after msw_pull. */
     uint16_t vlan;       /* The packet's VLAN, 0 for none. Change it to move the packet to another VLAN. */
     uint16_t flags;      /* MSW_CHECKSUM, MSW_SEGMENTS */
     uint16_t reserved;
@@ -100,7 +100,7 @@ struct msw_batch {
     uint32_t value_at;
     uint32_t state_at;
     uint32_t state_len;
-    uint32_t text_at;   /* msw_command: the arguments, separated by newlines; the answer overwrites them. */
+    uint32_t text_at;   /* msw_command: the arguments, separated by newlines. */
     uint32_t text_len;
     uint32_t text_room;
     uint32_t worker;    /* The worker's number. */
@@ -109,6 +109,8 @@ struct msw_batch {
     uint32_t set_at;
     uint32_t explain;       /* Whether the batch is traced: msw_explain. */
     uint64_t ports_version; /* Changes when ports are added or removed: msw_port_of. */
+    uint32_t answer_at;      /* Offset of the answer: initially text_at, over the arguments; msw_answer moves it to */
+    uint32_t answer_room_at; /* this buffer of its own, text_room bytes. */
 };
 
 static inline struct msw_packet *msw_packets(struct msw_batch *batch) {
@@ -320,7 +322,7 @@ uint32_t msw_abi(void) { return MSW_ABI; }
 /* Returns the description: JSON, see docs/modules.md. */
 MSW_EXPORT(msw_describe) const char *msw_describe(void);
 /* Called for each worker before its first batch. Returns 0 to start; any other value refuses. A negative value is the
- * length of a reason, written like a command's answer. */
+ * length of the reason, which is printed as a command's answer is: msw_answer. */
 MSW_EXPORT(msw_start) int32_t msw_start(struct msw_batch *batch);
 /* Forwards a batch: writes outputs and returns their number. Packets without an output are dropped. */
 MSW_EXPORT(msw_forward) uint32_t msw_forward(struct msw_batch *batch);

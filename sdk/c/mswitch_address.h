@@ -180,16 +180,14 @@ static inline struct msw_printer msw_printer_of(char *room, uint32_t bytes) {
     return (struct msw_printer){room, room, room + bytes};
 }
 
-/* A printer for a command's answer, which overwrites the arguments: parse them first. */
+/* A printer for a command's answer, which has a buffer of its own: the arguments stay as they are. */
 static inline struct msw_printer msw_answer(struct msw_batch *batch) {
-    return msw_printer_of(msw_text(batch, batch->text_at), batch->text_room);
+    if (batch->answer_room_at) batch->answer_at = batch->answer_room_at;
+    return msw_printer_of(msw_text(batch, batch->answer_at ? batch->answer_at : batch->text_at), batch->text_room);
 }
 
 /* The return value of a command that succeeded. */
 static inline int32_t msw_done(const struct msw_printer *to) { return (int32_t)(to->at - to->begin); }
-/* The return value of a command that failed. */
-static inline int32_t msw_failed(const struct msw_printer *to) { return -msw_done(to); }
-
 static inline void msw_print_char(struct msw_printer *to, char c) {
     if (to->at < to->end) *to->at++ = c;
 }
@@ -199,6 +197,13 @@ static inline void msw_print_text(struct msw_printer *to, struct msw_text text) 
 }
 
 static inline void msw_print(struct msw_printer *to, const char *text) { msw_print_text(to, msw_text_of(text)); }
+
+/* The return value of a command that has failed, with a standard text if nothing was printed. */
+static inline int32_t msw_failed(const struct msw_printer *to) {
+    struct msw_printer text = *to;
+    if (text.at == text.begin) msw_print(&text, "failed without a reason");
+    return -msw_done(&text);
+}
 
 static inline void msw_print_base(struct msw_printer *to, uint64_t number, uint32_t base, uint32_t digits) {
     char text[20];

@@ -8,6 +8,12 @@
 const char *msw_describe(void) {
 #if defined(NO_JSON)
     return "learning";
+#elif defined(EMPTY)
+    return "";
+#elif defined(NO_COMMAND)
+    return "{\"name\": \"hostile\", \"summary\": \"\", \"commands\": [{\"name\": \"do\", \"help\": \"\"}]}";
+#elif defined(NO_TIMER)
+    return "{\"name\": \"hostile\", \"summary\": \"\", \"timer\": 100}";
 #elif defined(BIG_TABLE)
     return "{\"name\": \"big\", \"summary\": \"\", \"tables\": [{\"name\": \"t\", \"key\": [[\"k\", \"u64\"]],"
            " \"value\": [[\"v\", \"u64\"]], \"capacity\": 4000000000}]}";

@@ -6,6 +6,7 @@
 #include "mswitch_address.h"
 #include "mswitch_checksum.h"
 #include "mswitch_lpm.h"
+#include "mswitch_packet.h"
 
 static uint32_t bytes_of(struct msw_text hex, uint8_t *bytes) {
     uint32_t len = 0;
@@ -19,6 +20,37 @@ static struct {
     uint64_t slots[256][6];
 } memory4 = {.table = {.seed = 7, .mask = 255, .slot_len = 24, .key_words = 1, .value_words = 1}},
   memory6 = {.table = {.seed = 7, .mask = 255, .slot_len = 40, .key_words = 3, .value_words = 1}};
+
+/* A batch with one packet, and room for two outputs. */
+static struct {
+    struct msw_batch batch;
+    struct msw_packet packet;
+    struct msw_output outputs[2];
+    uint8_t room[64], frame[512];
+} one = {.batch = {.output_room = 2}};
+
+static void numbers(struct msw_printer *out, const uint64_t *number, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (i) msw_print_char(out, ' ');
+        msw_print_number(out, number[i]);
+    }
+}
+
+/* The length as it changes, the first bytes, and the outputs. */
+static void one_packet(struct msw_printer *out, const uint8_t *frame, uint32_t len) {
+    memcpy(one.frame, frame, len);
+    one.batch.output_at = (uint32_t)((uint8_t *)one.outputs - (uint8_t *)&one.batch);
+    one.packet = (struct msw_packet){.header = (uint32_t)(one.frame - (uint8_t *)&one.batch), .len = len, .header_len = (uint16_t)len};
+    struct msw_list list = msw_list(&one.batch);
+    memset(one.room, 0xff, sizeof one.room);
+    uint8_t *grown = msw_grow(&one.batch, &one.packet, 4);
+    uint64_t first = grown == one.frame - 4 && !msw_be32(grown) && one.packet.len == len + 4;
+    uint8_t *shrunk = msw_shrink(&one.batch, &one.packet, 6);
+    uint64_t then = shrunk == one.frame + 2 && one.packet.header_len == len - 2;
+    msw_send(&list, 0, 7), msw_flood(&list, 1), msw_drop(&list, 0);
+    uint64_t shown[] = {first, then, list.count, one.outputs[0].port, one.outputs[0].verb, one.outputs[1].packet, one.outputs[1].verb};
+    numbers(out, shown, 7);
+}
 
 static void answer(struct msw_text line, struct msw_printer *out) {
     struct msw_text kind, first = {0}, second = {0};
@@ -64,6 +96,15 @@ static void answer(struct msw_text line, struct msw_printer *out) {
         uint64_t *value = msw_lpm_find(table, prefix.address, prefix.bytes);
         if (value) msw_print_number(out, msw_value_get(value));
         else msw_print(out, "none");
+    } else if (msw_is(kind, "headers")) {
+        struct msw_headers found = msw_parse_headers(bytes, bytes_of(first, bytes));
+        uint64_t shown[] = {found.ether_type, found.vlan, found.l3, found.protocol, found.l4};
+        numbers(out, shown, 5);
+    } else if (msw_is(kind, "one")) one_packet(out, bytes, bytes_of(first, bytes));
+    else if (msw_is(kind, "failed")) {
+        struct msw_printer empty = msw_printer_of((char *)bytes, sizeof bytes);
+        int32_t len = msw_failed(&empty);
+        msw_print_text(out, (struct msw_text){(char *)bytes, (char *)bytes - len});
     } else msw_print(out, "wrong");
 }
 

@@ -319,7 +319,11 @@ impl Switch for Server {
             // The bridge may have been removed since.
             let view = find(&state.bridges(), &bridge).map(|found| LogicView::of(found, state.switch()));
             let missing_ports = view.map(|view| view.missing_ports()).unwrap_or_default();
-            Ok(proto::LogicSet { missing_ports, stuck: convert::stuck(state, Some(&bridge)) })
+            // Taken, so that a repeated command does not repeat them.
+            let notes =
+                state.bridges().get_mut(&bridge).map(|found| std::mem::take(&mut found.not_taken_over));
+            let not_taken_over = notes.unwrap_or_default();
+            Ok(proto::LogicSet { missing_ports, stuck: convert::stuck(state, Some(&bridge)), not_taken_over })
         })
         .await
     }

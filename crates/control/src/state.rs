@@ -44,6 +44,8 @@ pub struct Bridge {
     pub mirrors: Vec<Mirror>,
     /// Whether the next pass rebuilds its logic, because a file of the logic has changed.
     pub rebuild: bool,
+    /// Notes about its last change: tables of the previous logic that its logic could not take over.
+    pub not_taken_over: Vec<String>,
 }
 
 /// A running port.
@@ -168,11 +170,11 @@ impl State {
         let logic = logics::build(&config.logic.name, &config.logic.params)?;
         self.watched.add(&config.name, &logic);
         let id = self.switch.add_bridge(&config.name, logic.clone() as Arc<dyn SwitchLogic>)?;
-        let (ports, stations, mirrors) = Default::default();
+        let (ports, stations, mirrors, not_taken_over) = Default::default();
         let taken: BTreeSet<u32> = others.values().map(|bridge| bridge.number).collect();
         let number = (0..).find(|number| !taken.contains(number)).unwrap_or_default();
         let config = config.logic.clone();
-        Ok(Bridge { id, number, config, logic, ports, stations, mirrors, rebuild: false })
+        Ok(Bridge { id, number, config, logic, ports, stations, mirrors, rebuild: false, not_taken_over })
     }
 
     /// Removes a bridge and its ports.
@@ -195,9 +197,12 @@ impl State {
             }
         }
         self.watched.add(&wanted.name, &logic);
-        logic::replace(&*bridge.logic, &*logic, || {
+        bridge.not_taken_over = logic::replace(&*bridge.logic, &*logic, || {
             self.switch.set_logic(bridge.id, logic.clone() as Arc<dyn SwitchLogic>)
         })?;
+        for note in &bridge.not_taken_over {
+            tracing::warn!(bridge = wanted.name, logic = logic.name(), "{note}");
+        }
         self.discard_stale(bridge, &*logic, &wanted.stations);
         if logic.views().stations.is_none() {
             bridge.stations.clear();

@@ -75,6 +75,7 @@ pub(crate) struct Watched {
 impl Watched {
     /// Tracks a logic that a bridge is about to use.
     pub(crate) fn add(&self, bridge: &str, logic: &Arc<dyn Logic>) {
+        logic.set_bridge(bridge);
         let mut logics = self.logics();
         logics.retain(|(_, logic)| logic.strong_count() > 0);
         logics.push((bridge.into(), Arc::downgrade(logic)));

@@ -111,6 +111,21 @@ impl Chain {
         (1..).zip(std::iter::once(&self.first).chain(&self.later))
     }
 
+    /// The stages that inherit: their numbers, their logics, and the states that each of them inherits.
+    fn inheritances<'a>(&'a self, states: &'a [State]) -> Vec<(usize, &'a Arc<dyn Logic>, &'a [State])> {
+        let stages = || (1..).zip(self.logics());
+        if !states.iter().any(|state| state.name == STAGE_MARKER) {
+            return stages().map(|(number, logic)| (number, logic, states)).collect();
+        }
+        let before = stages_of(states);
+        let names: Vec<_> = self.logics().map(|logic| logic.name()).collect();
+        let inherits = |((number, logic), old): ((usize, &'a Arc<dyn Logic>), Option<usize>)| {
+            let (.., states) = before.get(old?)?;
+            Some((number, logic, *states))
+        };
+        stages().zip(predecessors(&names, &before)).filter_map(inherits).collect()
+    }
+
     fn logics(&self) -> impl Iterator<Item = &Arc<dyn Logic>> {
         self.stages().map(|(_, stage)| &stage.logic)
     }
@@ -281,11 +296,17 @@ impl Logic for Chain {
     /// Passes a command to the stage whose number is its first word.
     fn call(&self, command: &[String]) -> Result<String, LogicError> {
         let asked = command.split_first().and_then(|(number, command)| {
-            let (_, stage) = self.stages().find(|(own, _)| own.to_string() == *number)?;
-            Some((stage, command))
+            let (number, stage) = self.stages().find(|(own, _)| own.to_string() == *number)?;
+            Some((number, stage, command))
         });
         match asked {
-            Some((stage, command)) => stage.logic.call(command),
+            Some((number, _, [])) => {
+                let own =
+                    |info: CommandInfo| info.name.strip_prefix(&format!("{number} ")).map(str::to_owned);
+                let known = self.commands().into_iter().filter_map(own).collect();
+                Err(LogicError::MissingCommand { stage: number, known })
+            }
+            Some((_, stage, command)) => stage.logic.call(command),
             None => Err(LogicError::unknown_command(INFO.name, command, &self.commands())),
         }
     }
@@ -302,16 +323,21 @@ impl Logic for Chain {
     }
 
     fn take_over(&self, states: &[State]) {
-        if !states.iter().any(|state| state.name == STAGE_MARKER) {
-            return self.logics().for_each(|logic| logic.take_over(states));
+        for (_, stage, states) in self.inheritances(states) {
+            stage.take_over(states);
         }
-        let before = stages_of(states);
-        let names: Vec<_> = self.logics().map(|logic| logic.name()).collect();
-        for (stage, old) in self.logics().zip(predecessors(&names, &before)) {
-            if let Some((.., states)) = old.and_then(|old| before.get(old)) {
-                stage.take_over(states);
-            }
-        }
+    }
+
+    fn not_taken_over(&self, states: &[State]) -> Vec<String> {
+        let of = |(number, stage, states): (usize, &Arc<dyn Logic>, &[State])| {
+            let notes = stage.not_taken_over(states).into_iter();
+            notes.map(move |note| format!("stage {number}: {note}"))
+        };
+        self.inheritances(states).into_iter().flat_map(of).collect()
+    }
+
+    fn set_bridge(&self, bridge: &str) {
+        self.logics().for_each(|logic| logic.set_bridge(bridge));
     }
 
     fn tick(&self, now_seconds: u32) {

@@ -63,6 +63,14 @@ pub enum LogicError {
         /// The known commands.
         known: Vec<String>,
     },
+    /// A command of a chain names a stage only.
+    #[error("the command is missing after stage {stage}{}", commands(.known))]
+    MissingCommand {
+        /// The stage's number.
+        stage: usize,
+        /// The known commands.
+        known: Vec<String>,
+    },
     /// A command failed.
     #[error("`{command}`: {message}")]
     Command {

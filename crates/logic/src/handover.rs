@@ -50,11 +50,17 @@ impl State {
 }
 
 /// Replaces `old` by `new`: `switch` makes the bridge use the new logic and returns after the old one's last batch.
-pub fn replace<E>(old: &dyn Logic, new: &dyn Logic, switch: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+/// Returns notes about tables that the new one cannot take over.
+pub fn replace<E>(
+    old: &dyn Logic,
+    new: &dyn Logic,
+    switch: impl FnOnce() -> Result<(), E>,
+) -> Result<Vec<String>, E> {
     new.take_over(&old.hand_over());
     switch()?;
-    new.take_over(&old.hand_over());
-    Ok(())
+    let last = old.hand_over();
+    new.take_over(&last);
+    Ok(new.not_taken_over(&last))
 }
 
 /// A station in a hand-over.

@@ -113,6 +113,15 @@ pub trait Logic: fabric::SwitchLogic {
     /// when it is in use already: then anything that it has learned itself is newer.
     fn take_over(&self, _states: &[State]) {}
 
+    /// Returns a note about each table that starts empty because the predecessor's table of the same name has another
+    /// layout.
+    fn not_taken_over(&self, _states: &[State]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Receives the name of its bridge, before its first batch.
+    fn set_bridge(&self, _bridge: &str) {}
+
     /// Advances its time: the control plane calls it every few seconds with the seconds of [`fabric::clock`].
     fn tick(&self, _now_seconds: u32) {}
 }

@@ -17,7 +17,7 @@ pub(crate) mod export {
     /// `const char *msw_describe(void)`: its description, JSON that ends with a zero byte.
     pub(crate) const DESCRIBE: &str = "msw_describe";
     /// `int32_t msw_start(struct msw_batch *)`: called once for each worker before its first batch; any value but 0
-    /// refuses, a negative one is the length of the reason in the room for texts. Optional.
+    /// refuses, a negative one is the length of the reason in the room for answers. Optional.
     pub(crate) const START: &str = "msw_start";
     /// `uint32_t msw_forward(struct msw_batch *)`: decides; returns the number of outputs.
     pub(crate) const FORWARD: &str = "msw_forward";
@@ -79,7 +79,7 @@ pub(crate) struct BatchHead {
     pub(crate) state_at: u32,
     /// Its length.
     pub(crate) state_len: u32,
-    /// Offset and length of a command's arguments; its answer goes where they are.
+    /// Offset and length of a command's arguments.
     pub(crate) text_at: u32,
     pub(crate) text_len: u32,
     /// Room there, bytes.
@@ -96,6 +96,10 @@ pub(crate) struct BatchHead {
     pub(crate) explain: u32,
     /// Changes whenever ports come and go.
     pub(crate) ports: u64,
+    /// Offset of the answer: at first that of the arguments, where modules of older SDKs write it;
+    pub(crate) answer_at: u32,
+    /// newer ones move it to this room of its own, which is as long.
+    pub(crate) answer_room_at: u32,
 }
 
 /// `struct msw_packet`.

@@ -5,6 +5,7 @@
 //! module cannot reach; it names packets by their place in the list only.
 
 use fabric::arena::SLOT_LEN;
+use fabric::explain::VALUES;
 use fabric::{Batch, DropReason, PortIndex, Text, Value};
 use logic::vlan::Frame;
 use packet::ether::MacAddr;
@@ -147,8 +148,13 @@ impl Call<'_, '_> {
             let end = shadow.header + self.batch.header(v).len() as u32;
             let last = end.saturating_sub(ETHERNET);
             if !(shadow.slot..=last).contains(&packet.header) {
-                let (found, first) = (packet.header, shadow.slot);
-                return Err(format!("packet {i}: `header` is {found}, expected {first} to {last}"));
+                let moved = |to: u32| i64::from(to) - i64::from(shadow.header);
+                return Err(format!(
+                    "packet {i}: its header moved by {:+} bytes, allowed {:+} to {:+}",
+                    moved(packet.header),
+                    moved(shadow.slot),
+                    moved(last)
+                ));
             }
             shadow.gone = !self.batch.set_start(v, (packet.header - shadow.slot) as usize);
             shadow.header = packet.header;
@@ -252,6 +258,20 @@ fn flags_of(offload: &Offload) -> u16 {
     checksum | if offload.gso == Gso::None { 0 } else { flag::SEGMENTS }
 }
 
+/// Splits a text into the values of a remark; `...` at the end stands for the rest of a longer one.
+pub(crate) fn parts(text: &[u8]) -> [Value; VALUES] {
+    let text = String::from_utf8_lossy(text);
+    let mut rest = &*text;
+    let mut parts = [Value::None; VALUES];
+    let last = VALUES - 1;
+    for (i, part) in parts.iter_mut().enumerate().take_while(|_| !rest.is_empty()) {
+        let at = if i == last { rest.len() } else { rest.floor_char_boundary(Text::MAX) };
+        let (own, later) = rest.split_at(at);
+        (*part, rest) = (Value::Text(Text::of(own)), later);
+    }
+    parts
+}
+
 /// Converts a number to a value of the kind that the module names.
 fn shown(as_what: u32, value: u64) -> Value {
     match as_what {
@@ -330,25 +350,47 @@ impl Host for Call<'_, '_> {
         if !self.batch.is_explained() {
             return;
         }
-        let text = text.get(..text.len().min(4 * Text::MAX)).unwrap_or_default();
         let v = shadow.frame.version();
-        let part = |part: &[u8]| Value::Text(Text::new(part));
+        let part = |part: &[u8]| Value::Text(Text::of(String::from_utf8_lossy(part)));
         match text.windows(2).position(|window| window == b"{}") {
             Some(at) => {
                 let (before, after) = text.split_at(at);
                 let (early, late) = before.split_at(before.len().min(Text::MAX));
                 let after = after.get(2..).unwrap_or_default();
-                self.batch.remark(v, "{}{}{}{}", &[part(early), part(late), shown(kind, value), part(after)]);
+                let early = Value::Text(Text::new(early));
+                self.batch.remark(v, "{}{}{}{}", &[early, part(late), shown(kind, value), part(after)]);
             }
-            None => {
-                let mut parts = [Value::None; fabric::explain::VALUES];
-                parts.iter_mut().zip(text.chunks(Text::MAX)).for_each(|(to, chunk)| *to = part(chunk));
-                self.batch.remark(v, "{}{}{}{}", &parts);
-            }
+            None => self.batch.remark(v, "{}{}{}{}", &parts(text)),
         }
     }
 
     fn port(&mut self, name: &[u8]) -> i32 {
         self.names.look(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let part = |part: &Value| match part {
+            Value::Text(text) => text.to_string(),
+            _ => String::new(),
+        };
+        parts(text.as_bytes()).iter().map(part).collect()
+    }
+
+    #[test]
+    fn a_long_text_is_shown_whole_or_ends_with_dots() {
+        for len in [0, 1, 61, 62, 63, 124, 247, 248] {
+            let text: String = ('a'..='z').cycle().take(len).collect();
+            assert_eq!(shown(&text), text);
+        }
+        let text = "a".repeat(249);
+        assert_eq!(shown(&text), "a".repeat(245) + "...");
+        // Letters of several bytes are not cut.
+        let text = "\u{fc}".repeat(100) + "x";
+        assert_eq!(shown(&format!("y{text}")), format!("y{text}"));
     }
 }

@@ -110,8 +110,8 @@ impl Default {
 #[serde(deny_unknown_fields)]
 struct RawTable {
     name: String,
-    key: Vec<(String, Type)>,
-    value: Vec<(String, Type)>,
+    key: Vec<(String, String)>,
+    value: Vec<(String, String)>,
     capacity: u32,
     /// The parameter with the age, by the column of type `seconds`, at which entries are removed.
     expires: Option<String>,
@@ -142,8 +142,7 @@ pub(crate) struct CounterInfo {
 }
 
 /// Type of a table's column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     U8,
     U16,
@@ -162,6 +161,24 @@ pub(crate) enum Type {
 }
 
 impl Type {
+    /// The types by name.
+    const NAMES: [(&str, Type); 10] = [
+        ("u8", Type::U8),
+        ("u16", Type::U16),
+        ("u32", Type::U32),
+        ("u64", Type::U64),
+        ("mac", Type::Mac),
+        ("ipv4", Type::Ipv4),
+        ("ipv6", Type::Ipv6),
+        ("port", Type::Port),
+        ("seconds", Type::Seconds),
+        ("prefix", Type::Prefix),
+    ];
+
+    fn of(name: &str) -> Option<Type> {
+        Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, kind)| *kind)
+    }
+
     fn len(self) -> usize {
         match self {
             Type::U8 | Type::Prefix => 1,
@@ -231,6 +248,9 @@ impl TableInfo {
 
 /// Parses a description.
 pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
+    if text.trim_ascii().is_empty() {
+        return Err("the description is empty".into());
+    }
     let raw: Raw = serde_json::from_slice(text).map_err(|error| format!("invalid description: {error}"))?;
     let wrong = |what: String| Err(format!("invalid description: {what}"));
     named("the module", &raw.name)?;
@@ -352,16 +372,23 @@ fn table(raw: RawTable, logic: &LogicDescription) -> Result<TableInfo, String> {
     named("a table", &raw.name)?;
     let name = raw.name;
     let wrong = |what: String| Err(format!("invalid description: table `{name}`: {what}"));
-    let columns = |columns: Vec<(String, Type)>| {
+    let columns = |columns: Vec<(String, String)>| {
         let mut at = 0;
-        let place = |(name, kind): (String, Type)| {
-            at += kind.len();
-            Column { name, kind, at: at - kind.len() }
+        let place = |(column, kind): (String, String)| {
+            let Some(known) = Type::of(&kind) else {
+                let names = Type::NAMES.map(|(name, _)| name).join(", ");
+                let (column, kind) = (column.escape_default(), kind.escape_default());
+                return Err(format!(
+                    "invalid description: table `{name}`, column `{column}`: unknown type `{kind}`; expected one of {names}"
+                ));
+            };
+            at += known.len();
+            Ok(Column { name: column, kind: known, at: at - known.len() })
         };
-        let columns: Vec<_> = columns.into_iter().map(place).collect();
-        (columns, at.next_multiple_of(8))
+        let columns = columns.into_iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        Ok::<_, String>((columns, at.next_multiple_of(8)))
     };
-    let ((key, key_len), (value, value_len)) = (columns(raw.key), columns(raw.value));
+    let ((key, key_len), (value, value_len)) = (columns(raw.key)?, columns(raw.value)?);
     for column in key.iter().chain(&value) {
         named("a column", &column.name)?;
     }
@@ -425,6 +452,11 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_one_is_called_empty() {
+        assert_eq!(parse(b" \n").unwrap_err(), "the description is empty");
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         let table = |table: &str| format!(r#"{{"name": "x", "summary": "", "tables": [{table}]}}"#);
         let param = |param: &str| format!(r#"{{"name": "x", "summary": "", "params": [{param}]}}"#);
@@ -461,7 +493,7 @@ mod tests {
             ),
             (
                 table(r#"{"name": "t", "capacity": 1, "key": [["k", "word"]], "value": []}"#),
-                "unknown variant `word`",
+                "table `t`, column `k`: unknown type `word`; expected one of u8, u16, u32, u64, mac, ipv4, ipv6, port, seconds, prefix",
             ),
             (many, "9 tables, more than 8"),
             (

@@ -3,8 +3,8 @@
 //! A worker queues its lines without waiting, and the [watchdog](crate::watchdog) writes them. The rate is limited to
 //! [`RATE`] lines a second; the log says how many were omitted.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
 use fabric::clock;
@@ -16,9 +16,18 @@ const RATE: u32 = 20;
 /// Longest line, bytes.
 pub(crate) const LONGEST: usize = 512;
 
+/// Source of lines: an instance.
+#[derive(Clone)]
+pub(crate) struct LogSource {
+    pub(crate) module: Arc<str>,
+    /// The name of its bridge, once known.
+    pub(crate) bridge: Option<Arc<str>>,
+    /// Its worker; `None`: it carries out commands.
+    pub(crate) worker: Option<usize>,
+}
+
 struct Line {
-    who: String,
-    worker: usize,
+    source: LogSource,
     text: String,
     fault: bool,
 }
@@ -45,12 +54,12 @@ fn within_rate() -> bool {
 
 /// Queues a line, unless the rate or the queue is exhausted.
 #[cold]
-pub(crate) fn post(who: &str, worker: usize, text: &[u8], fault: bool) {
+pub(crate) fn post(source: &LogSource, text: &[u8], fault: bool) {
     let said = within_rate() && {
         let text = text.get(..text.len().min(LONGEST)).unwrap_or_default();
         let text = String::from_utf8_lossy(text);
         let text = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        waiting().push(Line { who: who.to_owned(), worker, text, fault }).is_ok()
+        waiting().push(Line { source: source.clone(), text, fault }).is_ok()
     };
     if said {
         watchdog::called();
@@ -61,10 +70,13 @@ pub(crate) fn post(who: &str, worker: usize, text: &[u8], fault: bool) {
 
 /// Writes the queued lines.
 pub(crate) fn write() {
-    while let Some(Line { who, worker, text, fault }) = waiting().pop() {
+    while let Some(Line { source, text, fault }) = waiting().pop() {
+        let LogSource { module, bridge, worker } = source;
+        let (module, bridge) = (&*module, bridge.as_deref());
+        let worker = worker.map_or_else(|| "command".to_owned(), |worker| worker.to_string());
         match fault {
-            true => tracing::warn!(module = who, worker, "the module failed: {text}"),
-            false => tracing::info!(module = who, worker, "the module says: {text}"),
+            true => tracing::warn!(module, bridge, %worker, "the module failed: {text}"),
+            false => tracing::info!(module, bridge, %worker, "the module says: {text}"),
         }
     }
     let omitted = OMITTED.swap(0, Ordering::Relaxed);

@@ -16,18 +16,18 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Text, VersionId, clock};
+use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId, clock};
 use logic::params::{self, ParamValue};
 use logic::vlan::Vlans;
 use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, TableSize, Values};
 
 use crate::abi::{self, BatchHead, MAX_TABLES, Value};
 use crate::bounded::{self, Bounded};
-use crate::call::{Call, Host, MAX_DELIVERIES, Shadow};
+use crate::call::{self, Call, Host, MAX_DELIVERIES, Shadow};
 use crate::description::{Description, TableInfo, Timer, Type};
 use crate::held_packets::HeldPackets;
 use crate::instance::{Instance, InstanceSlot};
-use crate::log;
+use crate::log::{self, LogSource};
 use crate::ports::PortNames;
 use crate::table::SharedTable;
 use crate::watchdog;
@@ -63,8 +63,8 @@ pub(crate) trait Source: Send + Sync {
 /// Setup of an instance.
 #[derive(Clone)]
 pub(crate) struct Setup {
-    /// Its name in the log.
-    pub(crate) name: Arc<str>,
+    /// Its lines in the log.
+    pub(crate) log: Arc<LogSource>,
     /// Its tables.
     pub(crate) tables: Arc<[SharedTable]>,
     /// The values of its parameters.
@@ -115,11 +115,15 @@ pub(crate) struct Module(Arc<Inner>);
 /// The part of a module that the watchdog knows.
 pub(crate) struct Inner {
     name: Arc<str>,
+    /// The name of its bridge.
+    bridge: OnceLock<Arc<str>>,
     /// The file that it was read from, and its state then.
     origin: Option<(PathBuf, Option<Stamp>)>,
     source: Box<dyn Source>,
     values: Arc<Values>,
     tables: Arc<[SharedTable]>,
+    /// Number of workers; the instance with this number is for commands.
+    worker_count: OnceLock<usize>,
     /// One for each worker, and one for commands.
     slots: OnceLock<Box<[InstanceSlot]>>,
     ports: Arc<PortNames>,
@@ -151,6 +155,11 @@ pub(crate) fn check_version(version: u32) -> Result<(), String> {
     }
 }
 
+/// The error for a function that a module does not export.
+pub(crate) fn not_exported(function: &str) -> String {
+    format!("no exported function `{function}`")
+}
+
 /// The batch that a module has, for the functions that it calls.
 ///
 /// # Safety
@@ -163,12 +172,10 @@ pub(crate) unsafe fn lasting(host: &mut dyn Host) -> NonNull<dyn Host> {
 
 /// The error for a module whose start returned this value.
 pub(crate) fn refusal(window: &Window, returned: i32) -> String {
-    let mut reason =
-        vec![0; usize::try_from(returned.unsigned_abs()).map_or(0, |len| len.min(abi::TEXT_LEN))];
-    window.read(window.layout().text, &mut reason);
-    match returned < 0 && reason.iter().any(|byte| *byte != 0) {
-        true => format!("it refuses to start: {}", String::from_utf8_lossy(&reason)),
-        false => format!("it refuses to start: `{}` returned {returned}", abi::export::START),
+    let reason = window.answer(usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX));
+    match returned < 0 && reason.bytes().any(|byte| byte != 0) {
+        true => format!("the module refuses to start: {reason}"),
+        false => format!("the module refuses to start: `{}` returned {returned}", abi::export::START),
     }
 }
 
@@ -225,7 +232,7 @@ impl Inner {
     /// An instance has failed.
     #[cold]
     fn failed(&self, worker: usize, message: &str) {
-        log::post(&self.name, worker, message.as_bytes(), true);
+        log::post(&self.log(worker), message.as_bytes(), true);
         watchdog::failed();
     }
 
@@ -234,8 +241,15 @@ impl Inner {
     }
 
     fn setup(&self, tables: Arc<[SharedTable]>, worker: usize) -> Setup {
-        let (name, values, ports) = (self.name.clone(), self.values.clone(), self.ports.clone());
-        Setup { name, tables, values, ports, worker }
+        let (log, values, ports) = (self.log(worker).into(), self.values.clone(), self.ports.clone());
+        Setup { log, tables, values, ports, worker }
+    }
+
+    /// The source of an instance's lines in the log.
+    fn log(&self, worker: usize) -> LogSource {
+        let (module, bridge) = (self.name.clone(), self.bridge.get().cloned());
+        let is_worker = self.worker_count.get().is_none_or(|workers| worker < *workers);
+        LogSource { module, bridge, worker: is_worker.then_some(worker) }
     }
 
     /// Makes an instance that shares nothing with others, with these tables.
@@ -337,11 +351,9 @@ impl Inner {
             let returned = watchdog::during(|| instance.runner.command(number as u32, &mut host))?;
             let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
             if len > abi::TEXT_LEN {
-                return Err(format!("its answer has {len} bytes, more than {}", abi::TEXT_LEN));
+                return Ok((false, format!("the answer has {len} bytes, more than {}", abi::TEXT_LEN)));
             }
-            let mut answer = vec![0; len];
-            window.read(window.layout().text, &mut answer);
-            Ok((returned >= 0, String::from_utf8_lossy(&answer).into_owned()))
+            Ok((returned >= 0, window.answer(len)))
         });
         match (answered, &*begun()) {
             (Some(Ok(answer)), _) => Ok(answer),
@@ -354,7 +366,13 @@ impl Inner {
                  the logic again",
                 since.elapsed().as_secs()
             )),
-            (None, _) => Err("the module has failed and is being restarted; try again in a moment".into()),
+            (None, _) => Err(match slot.failures().1 {
+                Some(failure) => format!(
+                    "an earlier command failed, and the module's instance for commands is being restarted; try again in a moment; \
+                     the failure: {failure}"
+                ),
+                None => "the module is carrying out another command; try again in a moment".into(),
+            }),
         }
     }
 
@@ -427,6 +445,8 @@ pub(crate) fn head_of(window: &Window, worker: usize, tables: [u64; MAX_TABLES],
         state_at: layout.state as u32,
         state_len: layout.state_len as u32,
         text_at: layout.text as u32,
+        answer_at: layout.text as u32,
+        answer_room_at: layout.answer as u32,
         text_room: abi::TEXT_LEN as u32,
         worker: worker as u32,
         tables,
@@ -446,8 +466,19 @@ impl Module {
         let tables: std::io::Result<Arc<[_]>> =
             source.description().tables.iter().map(SharedTable::new).collect();
         let (tables, values, name) = (tables?, Arc::new(values), name.into());
-        let (slots, ports, command) = Default::default();
-        Ok(Module(Arc::new(Inner { name, origin, source, values, tables, slots, ports, command })))
+        let (bridge, worker_count, slots, ports, command) = Default::default();
+        Ok(Module(Arc::new(Inner {
+            name,
+            bridge,
+            origin,
+            source,
+            values,
+            tables,
+            worker_count,
+            slots,
+            ports,
+            command,
+        })))
     }
 
     fn switch(
@@ -544,9 +575,9 @@ impl SwitchLogic for Module {
         if !batch.is_rehearsal() {
             self.forward(batch);
         } else if let Err(message) = self.rehearse(batch) {
-            let failed = Text::new(message.as_bytes());
+            let parts = call::parts(message.as_bytes());
             for v in batch.packets() {
-                batch.remark(v, "the module fails: {}", &[fabric::Value::Text(failed)]);
+                batch.remark(v, "the module fails: {}{}{}{}", &parts);
             }
             Self::give_up(batch);
         }
@@ -565,6 +596,7 @@ impl SwitchLogic for Module {
         if self.0.slots.get().is_some() {
             return Ok(());
         }
+        let _ = self.0.worker_count.set(workers);
         let slots: Result<Box<[_]>, String> =
             (0..=workers).map(|i| Ok(InstanceSlot::new(self.0.instance(i)?))).collect();
         let slots = slots.map_err(|message| format!("{}: {message}", self.0.name))?;
@@ -648,7 +680,7 @@ impl Logic for Module {
                 keys.chain(values).collect()
             };
             let rows = table.entries().take(MAX_ROWS).map(row).collect();
-            Table { name: info.name.clone(), columns, rows, capacity: info.capacity.into() }
+            Table { name: info.name.clone(), columns, rows, capacity: table.capacity() }
         };
         self.0.tables.iter().zip(&self.0.description().tables).map(table).collect()
     }
@@ -657,7 +689,7 @@ impl Logic for Module {
         let size = |(table, info): (&SharedTable, &TableInfo)| TableSize {
             name: info.name.clone(),
             entries: table.len(),
-            capacity: info.capacity.into(),
+            capacity: table.capacity(),
         };
         self.0.tables.iter().zip(&self.0.description().tables).map(size).collect()
     }
@@ -710,6 +742,29 @@ impl Logic for Module {
                 table.insert(key, value);
             }
         }
+    }
+
+    fn not_taken_over(&self, states: &[State]) -> Vec<String> {
+        let inheriting = self.0.description().tables.iter().filter(|info| info.hand_over);
+        let note = |info: &TableInfo| {
+            let lengths = (info.key_len as u32, info.value_len as u32);
+            let mut named = states.iter().filter(|state| state.name == info.name);
+            let old = named.clone().next().filter(|state| !state.entries.is_empty())?;
+            if named.any(|state| (state.key_len, state.value_len) == lengths) {
+                return None;
+            }
+            let differences = [("keys", lengths.0, old.key_len), ("values", lengths.1, old.value_len)];
+            let differences = differences.iter().filter(|(_, now, before)| now != before);
+            let differences: Vec<_> = differences
+                .map(|(part, now, before)| format!("{part} are {now} bytes, were {before}"))
+                .collect();
+            Some(format!("table `{}` starts empty: {}", info.name, differences.join("; ")))
+        };
+        inheriting.filter_map(note).collect()
+    }
+
+    fn set_bridge(&self, bridge: &str) {
+        let _ = self.0.bridge.set(bridge.into());
     }
 
     fn tick(&self, now_seconds: u32) {

@@ -21,9 +21,10 @@ use crate::bounded;
 use crate::call::Host;
 use crate::crash::{self, calling, paused};
 use crate::description::{self, Description};
-use crate::log;
+use crate::log::{self, LogSource};
 use crate::module::{
-    Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, read, refusal, write_values,
+    Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, not_exported, read, refusal,
+    write_values,
 };
 use crate::window::{Layout, Window};
 
@@ -82,8 +83,9 @@ fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
         (0..u64::BITS).map(|bit| if number >> bit & 1 == 0 { "./" } else { ".//" }).collect();
     let name = format!("/proc/self/fd/{slashes}{}", copy.as_raw_fd());
     // SAFETY: native modules are trusted: whoever configures one has their code run here.
-    let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| format!("cannot load it: {error}"))?;
+    let library = unsafe { Library::open(Some(&name), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+        format!("cannot load it: {}", error.to_string().replace(&format!("{name}: "), ""))
+    })?;
     // SAFETY: as above; the names say what the types are.
     let (version, describe) = unsafe {
         (function::<Abi>(&library, export::ABI)?, function::<Describe>(&library, export::DESCRIBE)?)
@@ -112,7 +114,10 @@ fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
     }
     let description = Arc::new(description::parse(&text)?);
     if description.timer.is_some() && timer.is_none() {
-        return Err(format!("it exports no function `{}`", export::TIMER));
+        return Err(format!("{}, which its timer needs", not_exported(export::TIMER)));
+    }
+    if !description.logic.commands.is_empty() && command.is_none() {
+        return Err(format!("{}, which its commands need", not_exported(export::COMMAND)));
     }
     let object = Arc::new(Object { start, forward, timer, command, _library: library });
     Ok(Code { object, description, path, file })
@@ -124,8 +129,7 @@ fn load_object(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
 /// `T` is a pointer to a function of the type that it has.
 unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
     // SAFETY: the caller's promise.
-    let symbol: Symbol<T> =
-        unsafe { library.get(name.as_bytes()) }.map_err(|_| format!("it exports no function `{name}`"))?;
+    let symbol: Symbol<T> = unsafe { library.get(name.as_bytes()) }.map_err(|_| not_exported(name))?;
     Ok(*symbol)
 }
 
@@ -133,8 +137,8 @@ unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, String> 
 #[repr(C, align(64))]
 struct Front {
     host: Option<NonNull<dyn Host>>,
-    /// Its name in the log, which outlives the front.
-    name: *const Arc<str>,
+    /// The source of its lines in the log, which outlives the front.
+    log: *const LogSource,
 }
 
 const FRONT: usize = 64;
@@ -260,9 +264,9 @@ unsafe extern "C" fn msw_remark(
 unsafe extern "C" fn msw_log(batch: *mut BatchHead, text: *const u8, len: u32) {
     // SAFETY: as above.
     let text = unsafe { copied(text, len.min(log::LONGEST as u32)) };
-    // SAFETY: as above; the name outlives the front.
-    let (name, worker) = unsafe { (&*front_of(batch).name, (*batch).worker) };
-    log::post(name, worker as usize, &text, false);
+    // SAFETY: as above; the source outlives the front.
+    let source = unsafe { &*front_of(batch).log };
+    log::post(source, &text, false);
 }
 
 unsafe extern "C" fn msw_port(batch: *mut BatchHead, name: *const u8, len: u32) -> i32 {
@@ -303,7 +307,7 @@ impl NativeRunner {
     fn start(object: Arc<Object>, description: &Description, setup: &Setup) -> Result<Self, String> {
         let Setup { tables, values, worker, .. } = setup;
         let layout = Layout::new(description.state);
-        let name = Box::new(setup.name.clone());
+        let log = setup.log.clone();
         let memory = Memory::from_size_align(FRONT + layout.len, 64).map_err(|error| error.to_string())?;
         // SAFETY: the size is not zero.
         let front = NonNull::new(unsafe { alloc_zeroed(memory) })
@@ -311,13 +315,13 @@ impl NativeRunner {
         // SAFETY: the bytes behind the front are there, zeroes, aligned, and the runner's own until it is dropped.
         let window = unsafe { Window::new(front.add(FRONT), layout) };
         // SAFETY: the front is allocated, aligned, and the runner's own.
-        unsafe { front.cast::<Front>().write(Front { host: None, name: &raw const *name }) };
+        unsafe { front.cast::<Front>().write(Front { host: None, log: Arc::as_ptr(&log) }) };
         let mut addresses = [0; MAX_TABLES];
         for (address, table) in addresses.iter_mut().zip(tables.iter()) {
             *address = table.at().as_ptr().expose_provenance() as u64;
         }
         let head = head_of(&window, *worker, addresses, (&raw const FUNCTIONS).expose_provenance() as u64);
-        let mut runner = NativeRunner { object, front, memory, window, head, name };
+        let mut runner = NativeRunner { object, front, memory, window, head, log };
         write_values(&window, description, values)?;
         let (now, ports) = (fabric::clock::nanoseconds(), setup.ports.version());
         window.set_head(&BatchHead { now, ports, ..head });
@@ -346,7 +350,7 @@ impl NativeRunner {
         // SAFETY: the front is the runner's own.
         unsafe { (*front.as_ptr()).host = Some(host) };
         let batch = self.window.base().as_ptr().cast();
-        let returned = calling(&self.name, function, || call(batch));
+        let returned = calling(&self.log.module, function, || call(batch));
         // SAFETY: as above.
         unsafe { (*front.as_ptr()).host = None };
         returned
@@ -360,7 +364,7 @@ struct NativeRunner {
     window: Window,
     head: BatchHead,
     /// The front refers to it.
-    name: Box<Arc<str>>,
+    log: Arc<LogSource>,
 }
 
 // SAFETY: the memory is the runner's own.
@@ -395,7 +399,7 @@ impl Runner for NativeRunner {
 
     fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String> {
         let Some(command) = self.object.command else {
-            return Err(format!("it exports no function `{}`", export::COMMAND));
+            return Err(not_exported(export::COMMAND));
         };
         // SAFETY: as in `decide`.
         Ok(self.call(export::COMMAND, host, |batch| unsafe { command(batch, number) }))
@@ -435,7 +439,7 @@ mod tests {
         let bytes: Vec<u8> = (0..3000u32).map(|i| (i * 7 % 251) as u8).collect();
         let mut host = OnePacket(bytes.clone());
         let host: NonNull<dyn Host> = NonNull::from(&mut host);
-        let mut fronted = Fronted(Front { host: Some(host), name: std::ptr::null() }, [0; 32]);
+        let mut fronted = Fronted(Front { host: Some(host), log: std::ptr::null() }, [0; 32]);
         let batch = (&raw mut fronted).wrapping_byte_add(FRONT).cast::<BatchHead>();
         for (from, len) in [
             (0, 0),

@@ -220,6 +220,11 @@ impl SharedTable {
         })
     }
 
+    /// Largest number of entries.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.mask as u64 + 1
+    }
+
     /// Number of entries.
     pub(crate) fn len(&self) -> u64 {
         let there = |i: &usize| self.word(self.slot(*i)).load(Ordering::Relaxed) & PRESENT != 0;

@@ -24,9 +24,10 @@ use crate::abi::{BatchHead, MAX_TABLES, NO_PORT, export};
 use crate::call::Host;
 use crate::compiled;
 use crate::description::{self, Description};
-use crate::log;
+use crate::log::{self, LogSource};
 use crate::module::{
-    Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, read, refusal, write_values,
+    Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, not_exported, read, refusal,
+    write_values,
 };
 use crate::table::PAGE;
 use crate::watchdog;
@@ -49,9 +50,8 @@ const PATIENCE: Duration = Duration::from_micros(400);
 struct Reach {
     limits: StoreLimits,
     host: Option<NonNull<dyn Host>>,
-    /// Its name in the log.
-    name: Arc<str>,
-    worker: usize,
+    /// The source of its lines in the log.
+    log: Arc<LogSource>,
     memory: Option<Memory>,
     /// For bytes on their way from or to the module's memory, which the fabric uses too.
     passing: Box<[u8]>,
@@ -117,8 +117,8 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     }
     let module = compiled::module(engine, &bytes)
         .map_err(|error| format!("not a valid WebAssembly module: {}", text(error)))?;
-    let described = describe(engine, &module)?;
-    Ok(Box::new(Code { module, description: description::parse(&described)? }))
+    let description = describe(engine, &module)?;
+    Ok(Box::new(Code { module, description }))
 }
 
 /// An instance that is not started yet.
@@ -128,13 +128,7 @@ struct Raw {
     memory: Memory,
 }
 
-fn instantiate(
-    engine: &Engine,
-    module: &Module,
-    name: Arc<str>,
-    worker: usize,
-    room: usize,
-) -> Result<Raw, String> {
+fn instantiate(engine: &Engine, module: &Module, log: Arc<LogSource>, room: usize) -> Result<Raw, String> {
     let limits = StoreLimitsBuilder::new()
         .memory_size(room + OWN_MEMORY)
         .table_elements(10_000)
@@ -144,8 +138,7 @@ fn instantiate(
     let reach = Reach {
         limits: limits.build(),
         host: None,
-        name,
-        worker,
+        log,
         memory: None,
         passing: vec![0; MAX_PACKET as usize].into(),
         suspected: None,
@@ -241,9 +234,9 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
         IMPORTS,
         "msw_log",
         |mut caller: Caller<'_, Reach>, _batch: u32, text: u32, len: u32| {
-            let (name, worker) = (caller.data().name.clone(), caller.data().worker);
+            let source = caller.data().log.clone();
             if let Some(text) = pass(&mut caller, text, len) {
-                log::post(&name, worker, text, false);
+                log::post(&source, text, false);
             }
         },
     )?;
@@ -311,7 +304,7 @@ impl Raw {
         name: &str,
     ) -> Result<TypedFunc<P, R>, String> {
         if self.instance.get_func(&mut self.store, name).is_none() {
-            return Err(format!("it exports no function `{name}`"));
+            return Err(not_exported(name));
         }
         self.instance
             .get_typed_func(&mut self.store, name)
@@ -345,9 +338,10 @@ impl Raw {
     }
 }
 
-/// Returns the description's text.
-fn describe(engine: &Engine, module: &Module) -> Result<Vec<u8>, String> {
-    let mut raw = instantiate(engine, module, "".into(), 0, 0)?;
+/// Returns the description, for which the module has the functions.
+fn describe(engine: &Engine, module: &Module) -> Result<Description, String> {
+    let log = LogSource { module: "".into(), bridge: None, worker: Some(0) };
+    let mut raw = instantiate(engine, module, log.into(), 0)?;
     check_version(raw.call(export::ABI, ())?)?;
     raw.function::<u32, u32>(export::FORWARD)?;
     let at: u32 = raw.call(export::DESCRIBE, ())?;
@@ -356,7 +350,16 @@ fn describe(engine: &Engine, module: &Module) -> Result<Vec<u8>, String> {
     let end = rest.iter().take(description::MAX_LEN).position(|byte| *byte == 0);
     let end =
         end.ok_or_else(|| format!("its description does not end within {} bytes", description::MAX_LEN))?;
-    Ok(rest.get(..end).unwrap_or_default().to_vec())
+    let description = description::parse(rest.get(..end).unwrap_or_default())?;
+    if description.timer.is_some() {
+        let timer = raw.function::<u32, u32>(export::TIMER);
+        timer.map_err(|error| format!("{error}, which its timer needs"))?;
+    }
+    if !description.logic.commands.is_empty() {
+        let command = raw.function::<(u32, u32), i32>(export::COMMAND);
+        command.map_err(|error| format!("{error}, which its commands need"))?;
+    }
+    Ok(description)
 }
 
 impl Source for Code {
@@ -365,12 +368,12 @@ impl Source for Code {
     }
 
     fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
-        let Setup { name, tables, values, ports, worker } = setup;
+        let Setup { log, tables, values, ports, worker } = setup;
         let worker = *worker;
         let layout = Layout::new(self.description.state);
         let room =
             layout.len.next_multiple_of(PAGE) + tables.iter().map(|table| table.memory().1).sum::<usize>();
-        let mut raw = instantiate(engine()?, &self.module, name.clone(), worker, room)?;
+        let mut raw = instantiate(engine()?, &self.module, log.clone(), room)?;
         let base = append(&mut raw, layout.len)?;
         let mut addresses = [0; MAX_TABLES];
         for (address, table) in addresses.iter_mut().zip(tables.iter()) {

@@ -25,6 +25,7 @@ pub(crate) struct Layout {
     pub(crate) values: usize,
     pub(crate) value_text: usize,
     pub(crate) text: usize,
+    pub(crate) answer: usize,
     pub(crate) state: usize,
     pub(crate) state_len: usize,
     pub(crate) slots: usize,
@@ -47,7 +48,8 @@ impl Layout {
         let sets = take(abi::MAX_SETS * abi::SET_LEN);
         let counters = take(abi::MAX_COUNTERS * 8);
         let values = take(abi::MAX_PARAMS * size_of::<Value>());
-        let (value_text, text, state) = (take(abi::TEXT_LEN), take(abi::TEXT_LEN), take(state_len));
+        let [value_text, text, answer] = [(); 3].map(|()| take(abi::TEXT_LEN));
+        let state = take(state_len);
         let (slots, spare) = (take(ARENA_LEN), take(SPARE * SLOT_LEN));
         let len = end;
         Self {
@@ -58,6 +60,7 @@ impl Layout {
             values,
             value_text,
             text,
+            answer,
             state,
             state_len,
             slots,
@@ -154,6 +157,16 @@ impl Window {
                 bits &= bits - 1;
             }
         }
+    }
+
+    /// A command's answer, or the reason for not starting, of this length.
+    pub(crate) fn answer(&self, len: usize) -> String {
+        // SAFETY: inside of the window, and this thread is the one that may use it.
+        let at = unsafe { (*self.place::<BatchHead>(0)).answer_at } as usize;
+        let at = if at == self.layout.answer { at } else { self.layout.text };
+        let mut answer = vec![0; len.min(abi::TEXT_LEN)];
+        self.read(at, &mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     /// How many versions the module is told of.

@@ -60,6 +60,8 @@ pub struct Head {
     set_at: u32,
     explain: u32,
     ports_version: u64,
+    answer_at: u32,
+    answer_room_at: u32,
 }
 
 /// Entry of the list of packets: `struct msw_packet`.
@@ -539,16 +541,30 @@ impl Batch {
         core::str::from_utf8(bytes).unwrap_or("")
     }
 
-    /// Writes a command's answer and returns its length. The command returns this value, or its negative for an
-    /// error.
+    /// Writes a command's answer and returns its length, which the command returns.
     pub fn reply(&mut self, text: core::fmt::Arguments<'_>) -> i32 {
         write(self.answer(), text) as i32
     }
 
-    /// Buffer for a command's answer; it overwrites the arguments.
+    /// Writes the reason for which a command fails, a standard text if it is empty, and returns its negative length,
+    /// which the command returns.
+    pub fn fail(&mut self, reason: core::fmt::Arguments<'_>) -> i32 {
+        match self.reply(reason) {
+            0 => -self.reply(format_args!("failed without a reason")),
+            len => -len,
+        }
+    }
+
+    /// Buffer for a command's answer.
     pub fn answer(&mut self) -> &mut [u8] {
-        // SAFETY: the switch provides `text_room` bytes, and `self` is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.at(self.head().text_at), self.head().text_room as usize) }
+        // SAFETY: `new` requires a batch of the switch's, and `self` is borrowed exclusively.
+        let head = unsafe { &mut *self.head };
+        if head.answer_room_at != 0 {
+            head.answer_at = head.answer_room_at;
+        }
+        let (at, len) = (if head.answer_at == 0 { head.text_at } else { head.answer_at }, head.text_room);
+        // SAFETY: the switch provides so many bytes, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.at(at), len as usize) }
     }
 }
 
@@ -626,7 +642,7 @@ pub fn panicked(panic: &core::panic::PanicInfo) -> ! {
 
 /// Defines a module: `describe`, its description in JSON; `forward: fn(&mut Batch)`; and optionally, in this order,
 /// `start: fn(&mut Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and `command: fn(&mut Batch, u32) ->
-/// i32`. A command returns the length of its [answer](Batch::reply), negative for an error.
+/// i32`. A command returns the value of [`Batch::reply`], or of [`Batch::fail`].
 #[macro_export]
 macro_rules! module {
     (describe: $describe:expr, forward: $forward:expr $(, start: $start:expr)? $(, timer: $timer:expr)? $(, command: $command:expr)? $(,)?) => {
@@ -666,8 +682,7 @@ macro_rules! module {
                 match start(&mut batch) {
                     Ok(()) => 0,
                     Err(reason) => {
-                        batch.answer().iter_mut().zip(reason.bytes()).for_each(|(to, from)| *to = from);
-                        -(reason.len().max(1) as i32)
+                        batch.fail(format_args!("{reason}"))
                     }
                 }
             }

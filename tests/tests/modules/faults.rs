@@ -18,7 +18,7 @@ const FAULTS: [(&str, &str); 10] = [
     ("SETS", "more than 131072 deliveries"),
     ("OUTPUTS", "1000000 outputs, more than 4096"),
     ("BOUNDS", "out of bounds"),
-    ("HEADER", "packet 0: `header` is "),
+    ("HEADER", "packet 0: its header moved by -4096 bytes, allowed -64 to +"),
 ];
 
 fn faults(daemon: &Daemon) -> (u64, String) {
@@ -130,6 +130,9 @@ fn invalid_modules_are_refused_with_the_reason() {
         ("REFUSES", "returned 7"),
         ("SLOW_START", "too long"),
         ("NO_JSON", "invalid description: "),
+        ("EMPTY", "the description is empty"),
+        ("NO_COMMAND", "no exported function `msw_command`, which its commands need"),
+        ("NO_TIMER", "no exported function `msw_timer`, which its timer needs"),
         ("BIG_TABLE", "expected 1 to 1048576"),
         ("IMPORTS", "unknown import"),
         ("ENDLESS", "does not end"),

@@ -174,7 +174,7 @@ fn a_module_explains_its_refusal_to_start() {
         let (daemon, _senders) = rig("hub", "", "");
         let output = daemon.cli(&["logic", "set", "br0", &logic, "--param", "ports=13"]).unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(error.contains("it refuses to start: a beat of 13 bytes is too short"), "{error}");
+        assert!(error.contains("the module refuses to start: a beat of 13 bytes is too short"), "{error}");
     }
 }
 

@@ -68,6 +68,41 @@ fn numbers_prefixes_tables_and_checksums_are_correct() {
         ("checksum 45000073000000004011b861c0a80001c0a800c7", "16384"),
         ("checksum 45000073000040004011b861c0a80001c0a800c7", "0"),
         ("checksum 450000730000400040110000c0a80001c0a800c7", "47201"),
+        ("headers 0200000000990200000000010806", "2054 0 0 0 0"),
+        ("headers 0200000000990200000000010806aa", "2054 0 14 0 0"),
+        ("headers 02000000009902000000000108", "0 0 0 0 0"),
+        ("headers 0200000000990200000000018100", "0 0 0 0 0"),
+        (
+            "headers 0200000000990200000000018100000a08004500001c00000000401100000a0000010a0000020035003500080000",
+            "2048 10 18 17 38",
+        ),
+        ("headers 02000000009902000000000188a800648100000786dd60", "34525 100 22 0 0"),
+        (
+            "headers 02000000009902000000000108004500002800000000400600000a0000010a0000020000000000000000000000000000000000000000",
+            "2048 0 14 6 34",
+        ),
+        (
+            "headers 02000000009902000000000108004500002800000000400600000a0000010a00000200000000000000000000000000000000000000",
+            "2048 0 14 6 0",
+        ),
+        (
+            "headers 02000000009902000000000108004500001b00000000401100000a0000010a0000020000000000000000",
+            "2048 0 14 17 0",
+        ),
+        (
+            "headers 02000000009902000000000108004500001c00002000401100000a0000010a0000020000000000000000",
+            "2048 0 14 17 34",
+        ),
+        (
+            "headers 02000000009902000000000108004500001c00000001401100000a0000010a0000020000000000000000",
+            "2048 0 14 17 0",
+        ),
+        (
+            "headers 02000000009902000000000108004400001c00000000401100000a0000010a0000020000000000000000",
+            "2048 0 14 0 0",
+        ),
+        ("one 0200000000990200000000010800", "1 1 2 7 0 1 1"),
+        ("failed", "failed without a reason"),
         // RFC 1624, section 4: the case that equation 2 gets wrong.
         ("l4 0,0,0xdd2f 5555,3285", "0"),
         ("l4 0,2,0xdd2f 5555,3285", "65535"),
@@ -185,7 +220,7 @@ fn routes_follow_deleted_and_added_ports() {
         assert_eq!(routed.unwrap(), packet("10.2.0.2", 8), "{logic}");
         senders[0].send(&packet("10.2.0.2", 1)).unwrap();
         let shown = daemon.run(&["logic", "show", "br0"]).unwrap();
-        for part in ["expired", "table routes4: 2 of 256", "10.1.0.0", "LENGTH"] {
+        for part in ["expired", "table routes4: 2 of 512", "10.1.0.0", "LENGTH"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         // The table is rebuilt from the parameter, without the old routes.
@@ -194,6 +229,6 @@ fn routes_follow_deleted_and_added_ports() {
         let refused =
             daemon.cli(&["logic", "set", "br0", &logic, "--param", "routes=10.0.0.0/40=p2"]).unwrap();
         let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(error.contains("it refuses to start: ") && error.contains("prefix"), "{error}");
+        assert!(error.contains("the module refuses to start: ") && error.contains("prefix"), "{error}");
     }
 }

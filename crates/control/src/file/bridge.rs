@@ -159,6 +159,7 @@ fn logic(section: &Section<'_>, depth: Depth, report: &mut Report<'_>) -> LogicC
             | LogicError::Missing { .. }
             | LogicError::Module { .. }
             | LogicError::UnknownCommand { .. }
+            | LogicError::MissingCommand { .. }
             | LogicError::Command { .. } => Some(section.span_of("params")),
         };
         report.add(&culprit.unwrap_or_else(|| section.span_of("logic")), &section.context, error);

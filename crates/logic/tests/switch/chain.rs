@@ -264,6 +264,7 @@ fn the_stages_stay_apart_for_the_control_plane() {
     let error = |line: &str| logic.call(&words(line)).unwrap_err().to_string();
     assert_eq!(error("say it"), "logic `chain` has no command `say`; its commands are: 1 say, 3 say");
     assert_eq!(error("4 say"), "logic `chain` has no command `4`; its commands are: 1 say, 3 say");
+    assert_eq!(error("1"), "the command is missing after stage 1; its commands are: say");
     assert_eq!(error("1 flush"), "logic `test:.` has no command `flush`; its commands are: say");
     let views = |logic: &dyn Logic| (logic.views().stations.is_some(), logic.views().groups.is_some());
     assert_eq!(views(&*logic), (true, false));

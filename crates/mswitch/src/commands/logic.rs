@@ -49,6 +49,9 @@ pub(super) async fn run(client: &mut Client, command: LogicCommand) -> Result<()
             for port in set.missing_ports {
                 note(render::logic::missing(&port, &bridge));
             }
+            for table in set.not_taken_over {
+                note(render::logic::printable(&table));
+            }
             for stuck in set.stuck {
                 note(render::logic::printable(&stuck.text()));
             }

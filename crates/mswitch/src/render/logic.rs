@@ -18,7 +18,7 @@ pub(crate) fn show(logic: &proto::Logic, bridge: &str) -> String {
     if !logic.counters.is_empty() {
         let row =
             |c: &proto::LogicCounter| vec![printable(&c.name), units::count(c.value), printable(&c.summary)];
-        let columns = [Column::Left("COUNTER"), Column::Right("COUNT"), Column::Left("OF")];
+        let columns = [Column::Left("COUNTER"), Column::Right("VALUE"), Column::Left("MEANING")];
         out += &format!("\n{}", table(&columns, logic.counters.iter().map(row).collect(), ""));
     }
     for table in &logic.tables {
@@ -94,7 +94,10 @@ pub(crate) fn list(logics: &[proto::LogicType]) -> String {
         out += &format!("{}: {}\n", logic.name, logic.summary);
         for param in &logic.params {
             out += &format!("    {}: {}\n", param.name, param.summary);
-            out += &format!("        {} (default: {})\n", param.expected, param.default);
+            out += &match param.required {
+                true => format!("        {}, required\n", param.expected),
+                false => format!("        {} (default: {})\n", param.expected, param.default),
+            };
         }
         out += &commands(&logic.commands, "BRIDGE");
     }
@@ -156,7 +159,7 @@ mod tests {
         assert_eq!(
             shown,
             "logic       wasm:/m.wasm\nparameters  rate=5\n            bridge br0 has no port `vm9` yet\n\n\
-             COUNTER  COUNT  OF\nknocks   1,234  doors\\u{1b}[2J\n\n\
+             COUNTER  VALUE  MEANING\nknocks   1,234  doors\\u{1b}[2J\n\n\
              table sources: 1,002 of 4,096\nADDRESS    PACKETS\n192.0.2.1        7\n-               12\n\
              and 1,000 more: `mswitch logic show br0 --table sources` shows all\n\n\
              table none: 0\n\n\
