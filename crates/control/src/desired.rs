@@ -163,8 +163,8 @@ impl Desired {
         diff::between(&self.lock(), config)
     }
 
-    /// The number of objects that differ from `file`, the daemon's own settings not counted: those wait for its next
-    /// start. `None` if the file cannot be read.
+    /// Returns the number of objects that differ from `file`. The daemon's own settings do not count: they wait for its
+    /// next start. `None` if the file cannot be read.
     pub fn unsaved(&self, file: &Path) -> Option<usize> {
         let saved = file::parse(&file::text_of(file).ok()?, file, file::Depth::Form).ok()?;
         Some(self.compare(&saved).iter().filter(|difference| difference.object != Object::Daemon).count())

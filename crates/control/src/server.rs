@@ -632,7 +632,7 @@ impl Switch for Server {
     }
 }
 
-/// The note on a station or mirror that was removed, or changed, with a port.
+/// Returns the note about a station or mirror that was removed or changed with a port.
 fn gone_with(port: &str, Difference { object, kind, .. }: &Difference) -> Option<String> {
     Some(match (object, kind) {
         (Object::Station { vlan: 0, mac, .. }, _) => format!("static station {mac} went with port {port}"),

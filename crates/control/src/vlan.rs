@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Result<VlanMode, VlanError> {
     }
 }
 
-/// The note on a static station in VLAN `vid` (0: none) at a port that does not carry it.
+/// Returns the note about a static station in VLAN `vid` (0: none) at a port that does not carry the VLAN.
 pub fn station_note(port: &str, mode: &VlanMode, vid: u16) -> Option<String> {
     let vlan = if vid == 0 { "without a VLAN".into() } else { format!("in VLAN {vid}") };
     let refused = mode.egress(vid) == VlanEgress::Refused;

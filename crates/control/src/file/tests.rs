@@ -158,7 +158,7 @@ fn mirrors() {
             "f.toml:8:8: bridge \"br0\": the bridge has no port `vm2`; expected `vm1`",
             "f.toml:9:6: bridge \"br0\": the bridge has no port `vm3`; expected `vm1`",
             "f.toml:10:13: bridge \"br0\": `inn` is not a direction; expected `in`, `out` or `both`",
-            "f.toml:11:8: bridge \"br0\": 5000 is not a VLAN; expected 1 to 4094, or no VLAN for copies without a tag",
+            "f.toml:11:8: bridge \"br0\": 5000 is not a VLAN id; expected 1 to 4094, or no VLAN for untagged copies",
         ]
     );
 }
