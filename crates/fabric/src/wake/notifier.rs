@@ -10,8 +10,8 @@
 //! interrupts disabled. So receivers are signalled one by one, though `io_submit` takes many: the watchdog
 //! (`worker/watchdog.rs`) sees which one it is, and another thread signals the rest. The watchdog itself may wait for a
 //! timer of the blocked CPU, so a thread times its signals too: after a slow one, during which it may have lost its
-//! CPU, it measures the CPU time of each for a while, and a client whose signal takes `EXPENSIVE` is not served
-//! again.
+//! CPU, it measures the CPU time of each for a while. A client is not served again if its signals take `EXPENSIVE`
+//! twice within `NEIGHBOURS`: a hypervisor that takes the CPU away may make one look so.
 
 use std::ffi::c_long;
 use std::fs::File;
@@ -39,6 +39,10 @@ const SLOW: Duration = Duration::from_micros(500);
 const MEASURED: Duration = Duration::from_secs(10);
 /// CPU time of a signal that costs its client the port. Usual signals take a few microseconds.
 const EXPENSIVE: Duration = Duration::from_millis(4);
+/// Most signals of a thread between two expensive ones of a client that cost it the port.
+const NEIGHBOURS: u64 = 64;
+/// Most clients with an expensive signal that a thread remembers.
+const SUSPECTS: usize = 8;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -85,6 +89,8 @@ pub struct Notifier {
     /// [`SLOW`] and [`MEASURED`] in cycles.
     slow: u64,
     measured: u64,
+    /// Clients with an expensive signal lately, and the number of signals until then.
+    suspects: Vec<(u64, u64)>,
 }
 
 impl Notifier {
@@ -124,6 +130,7 @@ impl Notifier {
             clients,
             slow: clock::from_duration(SLOW),
             measured: clock::from_duration(MEASURED),
+            suspects: Vec::with_capacity(SUSPECTS),
         })
     }
 
@@ -227,11 +234,25 @@ impl Notifier {
         if end.wrapping_sub(start) > self.slow {
             self.muted.measure_until(end.saturating_add(self.measured));
             if cpu_time.is_some_and(expensive)
+                && self.confirms(client)
                 && let Some(client) = self.clients.get(client)
             {
                 client.abandon(Fault::Signal);
             }
         }
+    }
+
+    /// Notes an expensive signal of a client. Returns whether it had another one a few signals ago.
+    #[cold]
+    fn confirms(&mut self, client: u64) -> bool {
+        let now = self.notified;
+        self.suspects.retain(|(_, at)| now.wrapping_sub(*at) <= NEIGHBOURS);
+        if self.suspects.iter().any(|(suspect, _)| *suspect == client) {
+            return true;
+        }
+        self.suspects.truncate(SUSPECTS - 1);
+        self.suspects.insert(0, (client, now));
+        false
     }
 }
 
