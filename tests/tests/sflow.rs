@@ -482,7 +482,7 @@ fn an_unreachable_collector_disturbs_no_traffic() {
     let error = |i: usize| shown["collectors"][i]["last_error"].as_str().unwrap().to_owned();
     assert_eq!(error(0), "connection refused; check that the collector is running");
     assert!(error(1).starts_with("unreachable: Network is unreachable"), "{}", error(1));
-    assert!(error(1).ends_with("; see `ip route`"), "{}", error(1));
+    assert!(error(1).ends_with("; check `ip route`"), "{}", error(1));
     let text = rig.daemon.run(&["sflow", "show"]).unwrap();
     assert!(text.contains("ago: connection refused"), "{text}");
     let log = rig.daemon.log();
