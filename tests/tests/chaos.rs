@@ -197,7 +197,8 @@ impl Chaos {
             + &config::vhost_user("bad", STORM)
             + &config::memif("feed-memif", 3, "")
             + &config::memif("feed", 4, "")
-            + &config::memif("extra", 5, "")
+            // A socket of its own: at one that it shares, a client of another port can keep newcomers waiting.
+            + &config::port("extra", "memif", "path = \"{dir}/extra\"\n")
             + &config::vhost_user("vextra", "")
             // The attackers' packets are not flooded while their ports are down.
             + &station("02:00:00:00:0b:01", "bad-memif")
@@ -234,7 +235,7 @@ impl Chaos {
             }
             Action::Kill { kind } => self.attackers[*kind] = None,
             Action::Extra { connect: true } => {
-                let (left, right) = (self.daemon.memif("memif", 5), front_end(&self.daemon, "vextra"));
+                let (left, right) = (self.daemon.memif("extra", 0), front_end(&self.daemon, "vextra"));
                 self.extra = Some(Bystanders::start("the additional clients", left, right).unwrap());
             }
             Action::Extra { connect: false } => self.dismiss(),
