@@ -1,11 +1,16 @@
-//! Rebooting guests, and guests whose switch restarts.
+//! Rebooting guests, and clients whose switch restarts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
+use bench::port::{Device, PortSpec};
+use e2e::impact::Bystanders;
 use e2e::{Daemon, Guest, GuestConfig, Netns, config, exclusive, long, until};
+use rustix::process::Signal;
 
 /// Time allowed for a guest; QEMU translates its instructions, which is slow on a busy machine.
 const BOOT: Duration = Duration::from_secs(150);
@@ -134,5 +139,50 @@ fn guests_continue_after_a_restart_of_the_switch() {
                 });
             }
         });
+    }
+}
+
+/// Number of the worker's thread.
+fn worker_thread(daemon: &Daemon) -> libc::pid_t {
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().map(|task| task.unwrap());
+    let name = |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    let worker = tasks.into_iter().find(|task| name(task).trim_end() == "mswitch-w0").expect("a worker");
+    worker.file_name().to_str().unwrap().parse().unwrap()
+}
+
+/// A worker's panic ends the daemon by SIGABRT on the worker's thread (`panics` of the crate `fabric`). The service
+/// manager restarts it, and clients reconnect.
+#[test]
+fn a_worker_that_aborts_leads_to_a_restarted_daemon() {
+    let _machine = exclusive();
+    let unit = fs::read_to_string("../packaging/mswitch.service").unwrap();
+    // The manager restarts a service that a signal ended, every time, a second later: what this test does.
+    for line in ["Restart=on-failure", "RestartSec=1", "StartLimitIntervalSec=0"] {
+        assert!(unit.lines().any(|it| it == line), "no {line} in:\n{unit}");
+    }
+    let ports = config::memif("left", 0, "") + &config::memif("right", 1, "");
+    let guests = config::vhost_user("vleft", "") + &config::vhost_user("vright", "");
+    let mut daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports + &guests)).unwrap();
+    let front_end = |port: &str| {
+        let device = Device { mergeable: true, ..Device::default() };
+        PortSpec::vhost_user(&daemon.path(&format!("{port}.sock")), device)
+    };
+    let pairs = [
+        Bystanders::start("memif", daemon.memif("memif", 0), daemon.memif("memif", 1)).unwrap(),
+        Bystanders::start("vhost-user", front_end("vleft"), front_end("vright")).unwrap(),
+    ];
+    for _ in 0..3 {
+        pairs.iter().for_each(|pair| pair.exchange(100).unwrap());
+        pairs.iter().for_each(Bystanders::daemon_restarts);
+        let (process, thread) = (libc::pid_t::try_from(daemon.pid()).unwrap(), worker_thread(&daemon));
+        // SAFETY: the call passes numbers only.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGABRT) }, 0);
+        assert_eq!(daemon.wait().unwrap().signal(), Some(Signal::ABORT.as_raw()));
+        daemon.restart().unwrap();
+        pairs.iter().for_each(|pair| pair.recover().unwrap());
+    }
+    for pair in pairs {
+        pair.exchange(100).unwrap();
+        pair.finish().unwrap();
     }
 }
