@@ -270,7 +270,7 @@ impl State {
 
     /// Returns the modules that have become stuck since the last call, and those that have returned.
     pub(crate) fn stuck_changes(&self) -> (Vec<Stuck>, Vec<Stuck>) {
-        self.watched.changes(&self.switch)
+        self.watched.changes(self.stuck())
     }
 
     /// Returns the alarm that is rung when a port has a new fault.

@@ -25,6 +25,15 @@ pub struct Stuck {
     pub thread: usize,
     /// Start of the batch.
     pub since: Instant,
+    /// The receive queue that is not served meanwhile: port and queue number.
+    pub queue: Option<(String, u16)>,
+}
+
+impl Stuck {
+    /// Whether `other` is the same batch.
+    fn is_same(&self, other: &Self) -> bool {
+        (self.thread, self.since) == (other.thread, other.since)
+    }
 }
 
 impl fmt::Display for Stuck {
@@ -35,7 +44,10 @@ impl fmt::Display for Stuck {
 
 impl From<&Stuck> for proto::StuckModule {
     fn from(stuck: &Stuck) -> Self {
+        let (port, queue) = stuck.queue.clone().unwrap_or_default();
         Self {
+            port,
+            queue: queue.into(),
             bridge: stuck.bridge.clone(),
             module: stuck.module.clone(),
             worker: stuck.worker.and_then(|worker| u32::try_from(worker).ok()),
@@ -47,12 +59,16 @@ impl From<&Stuck> for proto::StuckModule {
 impl proto::StuckModule {
     /// Describes the module and the remedy in a sentence.
     pub fn text(&self) -> String {
-        let Self { bridge, module, seconds, .. } = self;
+        let Self { bridge, module, seconds, port, queue, .. } = self;
         let thread =
             self.worker.map_or_else(|| "a stand-in thread".into(), |worker| format!("worker {worker}"));
+        let (unserved, kept) = match port.as_str() {
+            "" => (String::new(), "its work"),
+            port => (format!(", so queue {queue} of port {port} is not served"), "the queue"),
+        };
         format!(
-            "{module} of bridge {bridge} has not returned on {thread} for {seconds} s; set another logic, then restart the \
-            daemon to free the thread and the queues that it serves"
+            "{module} of bridge {bridge} has not returned on {thread} for {seconds} s{unserved}; set another logic, then \
+            restart the daemon to free the thread and {kept}"
         )
     }
 }
@@ -103,17 +119,19 @@ impl Watched {
             };
             let (bridge, module) = logics.iter().find_map(called)?;
             let worker = Some(overrun.thread).filter(|thread| *thread < workers);
-            Some(Stuck { bridge, module, worker, thread: overrun.thread, since: overrun.since })
+            let queue = switch.queue_of(overrun);
+            Some(Stuck { bridge, module, worker, thread: overrun.thread, since: overrun.since, queue })
         });
         stuck.collect()
     }
 
     /// Returns the modules that have become stuck since the last call, and those that have returned.
-    pub(crate) fn changes(&self, switch: &Switch) -> (Vec<Stuck>, Vec<Stuck>) {
-        let now = self.stuck(switch);
+    pub(crate) fn changes(&self, now: Vec<Stuck>) -> (Vec<Stuck>, Vec<Stuck>) {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        let begun = now.iter().filter(|stuck| !reported.contains(stuck)).cloned().collect();
-        let returned = reported.iter().filter(|stuck| !now.contains(stuck)).cloned().collect();
+        let begun =
+            now.iter().filter(|stuck| !reported.iter().any(|it| it.is_same(stuck))).cloned().collect();
+        let returned =
+            reported.iter().filter(|stuck| !now.iter().any(|it| it.is_same(stuck))).cloned().collect();
         *reported = now;
         (begun, returned)
     }
@@ -130,14 +148,19 @@ mod tests {
             module: "native:/m.so".into(),
             worker: Some(1),
             seconds: 12,
+            port: "vm1".into(),
+            queue: 3,
         };
         assert_eq!(
             stuck.text(),
-            "native:/m.so of bridge br0 has not returned on worker 1 for 12 s; set another logic, then restart the daemon to free \
-            the thread and the queues that it serves"
+            "native:/m.so of bridge br0 has not returned on worker 1 for 12 s, so queue 3 of port vm1 is not served; set another \
+            logic, then restart the daemon to free the thread and the queue"
         );
-        assert!(
-            proto::StuckModule { worker: None, ..stuck }.text().contains("on a stand-in thread for 12 s")
+        let elsewhere = proto::StuckModule { worker: None, port: String::new(), ..stuck };
+        assert_eq!(
+            elsewhere.text(),
+            "native:/m.so of bridge br0 has not returned on a stand-in thread for 12 s; set another logic, then restart the \
+            daemon to free the thread and its work"
         );
     }
 }

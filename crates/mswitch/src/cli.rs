@@ -802,12 +802,12 @@ pub(crate) enum ConfigCommand {
     Reference,
     /// Make the switch match a file; unchanged objects keep their traffic
     #[command(after_help = examples!(
-        "mswitch config apply /etc/mswitch/mswitch.toml --dry-run",
+        "mswitch config apply --dry-run",
         "mswitch config apply /etc/mswitch/mswitch.toml",
     ))]
     Apply {
-        /// The file
-        file: PathBuf,
+        /// The file [default: the daemon's configuration file]
+        file: Option<PathBuf>,
         /// Only show the changes
         #[arg(long)]
         dry_run: bool,
