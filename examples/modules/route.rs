@@ -118,7 +118,7 @@ fn forward(batch: &mut Batch) {
 fn command(batch: &mut Batch, _: u32) -> i32 {
     let address = match batch.arguments().parse::<Prefix>() {
         Ok(address) if address.length() == address.address().len() as u8 * 8 => address,
-        _ => return batch.fail(format_args!("find takes an address")),
+        _ => return batch.fail(format_args!("find takes an address, not `{}`", batch.arguments())),
     };
     let hop = find(batch, &address).and_then(|hop| Some((hop, *batch.state_of::<State>().hop.get(hop)?)));
     match hop.map(|(hop, name)| (port(batch, hop), name)) {
