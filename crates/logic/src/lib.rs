@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 mod chain;
 mod description;
@@ -68,6 +69,11 @@ pub trait Logic: fabric::SwitchLogic {
         None
     }
 
+    /// Returns the modules of this logic that have failed since it was made.
+    fn faults(&self) -> Vec<Faults> {
+        Vec::new()
+    }
+
     /// Returns whether the files that it was made from have changed since, or it is better replaced for another reason.
     fn is_outdated(&self) -> bool {
         false
@@ -124,6 +130,21 @@ pub trait Logic: fabric::SwitchLogic {
 
     /// Advances its time: the control plane calls it every few seconds with the seconds of [`fabric::clock`].
     fn tick(&self, _now_seconds: u32) {}
+}
+
+/// Faults of a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faults {
+    /// The module; in a chain, with the number of its stage.
+    pub module: String,
+    /// Number of faults.
+    pub count: u64,
+    /// Message of the latest one.
+    pub reason: String,
+    /// Time of the latest one.
+    pub last: Instant,
+    /// Whether a worker waits for the restart of its instance and drops the module's packets meanwhile.
+    pub restarting: bool,
 }
 
 /// A counter of a logic.
