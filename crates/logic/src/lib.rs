@@ -33,7 +33,7 @@ pub use dummy::Dummy;
 pub use error::LogicError;
 pub use fdb::Key;
 pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Foresight};
-pub use handover::{State, Station, replace};
+pub use handover::{State, Station, layout_difference, replace};
 pub use hub::Hub;
 pub use learning::Learning;
 pub use params::{ParamValue, Values};
@@ -119,8 +119,7 @@ pub trait Logic: fabric::SwitchLogic {
     /// when it is in use already: then anything that it has learned itself is newer.
     fn take_over(&self, _states: &[State]) {}
 
-    /// Returns a note about each table that starts empty because the predecessor's table of the same name has another
-    /// layout.
+    /// Returns a note about each table that starts empty because the predecessor's table has another layout or name.
     fn not_taken_over(&self, _states: &[State]) -> Vec<String> {
         Vec::new()
     }

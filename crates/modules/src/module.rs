@@ -772,12 +772,8 @@ impl Logic for Module {
             if named.any(|state| (state.key_len, state.value_len) == lengths) {
                 return None;
             }
-            let differences = [("keys", lengths.0, old.key_len), ("values", lengths.1, old.value_len)];
-            let differences = differences.iter().filter(|(_, now, before)| now != before);
-            let differences: Vec<_> = differences
-                .map(|(part, now, before)| format!("{part} are {now} bytes, were {before}"))
-                .collect();
-            Some(format!("table `{}` starts empty: {}", info.name, differences.join("; ")))
+            let difference = logic::layout_difference(lengths, (old.key_len, old.value_len));
+            Some(format!("table `{}` starts empty: {difference}", info.name))
         };
         inheriting.filter_map(note).collect()
     }
