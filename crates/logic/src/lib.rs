@@ -28,7 +28,9 @@ mod views;
 pub mod vlan;
 
 pub use chain::{Chain, MAX_STAGES};
-pub use description::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
+pub use description::{
+    CounterDescription, LogicDescription, ParamDefault, ParamDescription, ParamKind, TableDescription,
+};
 pub use dummy::Dummy;
 pub use error::LogicError;
 pub use fdb::Key;
@@ -227,7 +229,7 @@ impl LogicInfo {
     /// Returns its description.
     pub fn describe(&self) -> LogicDescription {
         let (name, summary) = (self.name.into(), self.summary.into());
-        LogicDescription { name, summary, params: (self.params)(), commands: Vec::new() }
+        LogicDescription { name, summary, params: (self.params)(), ..LogicDescription::default() }
     }
 }
 

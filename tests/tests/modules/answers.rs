@@ -158,6 +158,32 @@ fn a_required_parameter_is_listed_as_such() {
 }
 
 #[test]
+fn counters_and_tables_are_listed_with_their_types_and_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&config::bridge("br0", "hub")).unwrap();
+    let answers = modules::native(SOURCE, folder.path(), &[]).unwrap();
+    let listed = daemon.run(&["logic", "list", &answers]).unwrap();
+    let table = "    table connections: at least 8 entries\n        key of 8 bytes: number (u64)\n        value of 8 bytes: \
+                 packets (u64)\n";
+    assert!(listed.contains(table), "{listed}");
+    let learning = modules::wasm("examples/modules/learning.c", folder.path(), &[]).unwrap();
+    let listed = daemon.run(&["logic", "list", &learning]).unwrap();
+    for part in [
+        "    counter moved: stations that moved to another port\n",
+        ", removed after `ageing`\n        key of 8 bytes: station (mac), vlan (u16)\n        value of 8 bytes: port (port), flags (u16), \
+         heard (seconds)\n",
+    ] {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
+    let logic = &daemon.json(&["logic", "list", &learning]).unwrap()["logics"][0];
+    let table = &logic["tables"][0];
+    assert_eq!((&table["name"], &table["key_bytes"]), (&"fdb".into(), &8.into()), "{table}");
+    assert_eq!(table["value"][2], serde_json::json!({"name": "heard", "type": "seconds"}), "{table}");
+    assert_eq!((&table["expires"], &table["hand_over"]), (&"ageing".into(), &true.into()), "{table}");
+    assert_eq!(logic["counters"][1]["name"], "moved", "{logic}");
+}
+
+#[test]
 fn a_trace_shows_the_whole_message_of_a_fault() {
     let folder = tempfile::tempdir().unwrap();
     let logic = modules::wasm("tests/modules/hostile.c", folder.path(), &["-DTRAP"]).unwrap();
