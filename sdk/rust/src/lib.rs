@@ -23,10 +23,12 @@
 
 pub mod address;
 pub mod checksum;
+pub mod headers;
 mod ports;
 mod table;
 
 pub use address::{Mac, Prefix};
+pub use headers::Headers;
 pub use ports::PortName;
 pub use table::Table;
 
