@@ -273,6 +273,11 @@ impl State {
         self.watched.changes(self.stuck())
     }
 
+    /// Returns the modules that have failed since the last call, with their bridges.
+    pub(crate) fn new_module_faults(&self) -> Vec<(String, logic::Faults)> {
+        self.watched.new_faults()
+    }
+
     /// Returns the alarm that is rung when a port has a new fault.
     pub(crate) fn alarm(&self) -> &Alarm {
         &self.environment.alarm

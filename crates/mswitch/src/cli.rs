@@ -538,7 +538,7 @@ pub(crate) enum LogicCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// List the available logics with their parameters
+    /// List the available logics with their parameters; of a module, with its counters and tables
     #[command(after_help = examples!("mswitch logic list", "mswitch logic list learning"))]
     List {
         /// Only this logic, such as learning or wasm:FILE
