@@ -10,14 +10,18 @@ pub mod bounded;
 pub mod faults;
 mod first_touch;
 mod guard;
+mod interface_name;
 mod log_limit;
 pub mod memif;
+mod netns;
 #[cfg(feature = "fuzzing")]
 pub mod offload_header;
 #[cfg(not(feature = "fuzzing"))]
 mod offload_header;
+mod offload_names;
 mod pace;
 pub mod patch;
+mod payload;
 pub mod pcap;
 mod process;
 mod size;
