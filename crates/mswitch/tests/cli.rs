@@ -336,7 +336,7 @@ fn refusals_name_the_remedy() {
         ("port add br0 vm1 --type tap", "already has a port \"vm1\""),
         (
             "port add br0 x --type vhost",
-            "unknown port type `vhost`; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`",
+            "unknown port type `vhost`; expected `memif`, `tap`, `netdev`, `pcap`, `vhost-user` or `patch`",
         ),
         (
             "port add br0 x --type dpdkvhostuserclient --path /tmp/a",
