@@ -359,7 +359,7 @@ pub(crate) struct PortOptions {
     addresses: Vec<String>,
     #[arg(long = "address", hide = true)]
     former_address: Vec<String>,
-    /// netdev: way to exchange packets with the interface: auto or af-packet [default: auto]
+    /// netdev: way to exchange packets with the interface: auto, af-packet or af-xdp [default: auto]
     #[arg(long)]
     driver: Option<String>,
     /// tap, vhost-user: pass large segments and partial checksums uncut: on or off [default: on]

@@ -85,6 +85,8 @@ struct Shown {
     /// Name of the shield's table.
     table: Option<String>,
     caps: Option<Caps>,
+    /// The driver with the reason for its choice, and the number of queues.
+    driver: Option<(String, usize)>,
     speed: Option<String>,
     duplex: Option<&'static str>,
     options: Options,
@@ -249,7 +251,10 @@ impl Inner {
     fn attach(&self, held: &mut Held, interface: &Interface) -> Result<(), OpenError> {
         let refused = |error: fabric::SwitchError| OpenError(error.to_string());
         let mtu = interface.mtu.min(MAX_MTU);
-        if held.attached.as_ref().is_some_and(|(_, options)| *options == held.options) {
+        let stays = |(open, options): &(Box<dyn Statistics>, Options)| {
+            *options == held.options && open.fits(interface.mtu)
+        };
+        if held.attached.as_ref().is_some_and(stays) {
             let before = self.shown().interface.as_ref().map(|interface| interface.mtu);
             if before != Some(interface.mtu) {
                 self.switch.set_client_mtu(self.at, mtu).map_err(refused)?;
@@ -262,13 +267,16 @@ impl Inner {
             self.switch.suspend(self.at).map_err(refused)?;
             self.shown().dropped += statistics.dropped();
         }
-        let Opened { rx, tx, caps, statistics } = driver::open(&self.namespace, interface, &held.options)?;
+        let Opened { rx, tx, caps, statistics, driver, reason } =
+            driver::open(&self.namespace, interface, &held.options)?;
+        let queues = rx.len();
         let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
         self.switch.attach(self.at, attachment).map_err(refused)?;
         held.attached = Some((statistics, held.options.clone()));
         let (speed, duplex) = speed_and_duplex(self.namespace.socket(), &interface.name);
         let mut shown = self.shown();
         (shown.caps, shown.speed, shown.duplex) = (Some(caps), speed, duplex);
+        shown.driver = Some((format!("{driver} ({reason})"), queues));
         Ok(())
     }
 
@@ -301,7 +309,7 @@ impl Inner {
         }
         let mut shown = self.shown();
         shown.dropped += statistics.dropped();
-        (shown.caps, shown.speed, shown.duplex) = (None, None, None);
+        (shown.caps, shown.speed, shown.duplex, shown.driver) = (None, None, None, None);
     }
 
     pub(super) fn close(&self) {
@@ -342,10 +350,13 @@ impl Inner {
         let interface = shown.interface.as_ref();
         let name = interface.map_or(&self.name, |interface| &interface.name);
         let options = &shown.options;
-        let (chosen, why) = driver::chosen(options.driver);
+        let (driver, queues) = match &shown.driver {
+            Some((driver, queues)) => (driver.clone(), queues.to_string()),
+            None => (options.driver.to_string(), options.queues.to_string()),
+        };
         let netns = options.netns.as_ref().map_or_else(|| "the switch's".to_owned(), ToString::to_string);
         let details = [
-            ("driver", Some(format!("{} ({why})", driver::name(chosen)))),
+            ("driver", Some(driver)),
             ("interface", Some(name.clone())),
             ("netns", Some(netns)),
             ("index", interface.map(|interface| interface.index.to_string())),
@@ -353,7 +364,7 @@ impl Inner {
             ("mtu", interface.map(|interface| interface.mtu.to_string())),
             ("speed", shown.speed.clone()),
             ("duplex", shown.duplex.map(str::to_owned)),
-            ("queues", Some(options.queues.to_string())),
+            ("queues", Some(queues)),
             ("offloads", shown.caps.as_ref().map(offload_names)),
             ("kernel-drops", Some(shown.dropped.to_string())),
             ("host", shown.table.as_ref().map(|table| format!("cut off by nftables table netdev {table}"))),

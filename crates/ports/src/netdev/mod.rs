@@ -9,6 +9,7 @@
 //! nor its administrative state; a port that is closed attaches nothing any more.
 
 mod af_packet;
+mod af_xdp;
 mod driver;
 mod ethtool;
 mod link;
