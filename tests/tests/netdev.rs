@@ -18,7 +18,7 @@ struct Two {
     daemon: Daemon,
     a: Netns,
     b: Netns,
-    machine: Netns,
+    _machine: Netns,
 }
 
 const A4: &str = "10.78.0.1";
@@ -50,7 +50,7 @@ fn two_with(logic: &str, mtu: u32, more: &str) -> Two {
     for port in ["a", "b"] {
         daemon.wait_up("br0", port).unwrap();
     }
-    Two { daemon, a, b, machine }
+    Two { daemon, a, b, _machine: machine }
 }
 
 fn two() -> Two {
@@ -171,7 +171,7 @@ fn vlan_tags_cross_an_interface() {
     }
     let capture = ["tcpdump", "-n", "-e", "-l", "--immediate-mode", "-s", "128", "-c", "20", "-i", "right"];
     let tcpdump = machine.start(&[&capture[..], &["vlan 10 and tcp and greater 3000"]].concat()).unwrap();
-    let two = Two { daemon, a, b, machine };
+    let two = Two { daemon, a, b, _machine: machine };
     ping(&two.a, B4, 20);
     ping(&two.b, A4, 20);
     for (to, direction) in [(B4, "-4"), (B6, "-6"), (B4, "-R")] {
