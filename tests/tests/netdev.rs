@@ -18,7 +18,6 @@ struct Two {
     daemon: Daemon,
     a: Netns,
     b: Netns,
-    /// Lives as long as the ports.
     _machine: Netns,
 }
 
