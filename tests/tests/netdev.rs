@@ -188,6 +188,15 @@ fn vlan_tags_cross_an_interface() {
 
 #[test]
 fn every_size_arrives_at_half_the_capacity() {
+    every_size_arrives("");
+}
+
+#[test]
+fn every_size_arrives_at_half_the_capacity_through_af_xdp() {
+    every_size_arrives("driver = \"af-xdp\"");
+}
+
+fn every_size_arrives(more: &str) {
     let _machine = exclusive();
     let machine = Netns::new().unwrap();
     machine.run(&["sysctl", "-q", "-w", "net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
@@ -199,10 +208,10 @@ fn every_size_arrives_at_half_the_capacity() {
     // From memif through one interface, and back in through the other.
     let config = config::bridge("br0", "static")
         + &config::memif("a", 0, "")
-        + &config::netdev("left", "left", machine.name(), "")
+        + &config::netdev("left", "left", machine.name(), more)
         + &config::bridge("br1", "static")
         + &config::memif("b", 1, "")
-        + &config::netdev("right", "right", machine.name(), "");
+        + &config::netdev("right", "right", machine.name(), more);
     let daemon = Daemon::start(&config).unwrap();
     daemon.wait_up("br0", "left").unwrap();
     daemon.wait_up("br1", "right").unwrap();
@@ -221,6 +230,8 @@ fn every_size_arrives_at_half_the_capacity() {
     println!("{report}");
     assert!(report.ok, "{report}");
     assert!(report.received() > 1000, "{report}");
+}
+
 /// veth in native mode: packets as on a wire, 1,500 bytes and no checksum left to do.
 fn over_xdp(mtu: u32) -> Two {
     two_with("learning", mtu, "driver = \"af-xdp\"")
