@@ -219,7 +219,8 @@ impl Inner {
         match (&mut held.shield, before) {
             (None, _) => {
                 let (name, index, owner) = (interface.name.clone(), interface.index, self.owner.clone());
-                let raised = self.namespace.run(move || Shield::raise(&name, index, &owner));
+                let shields = self.namespace.shields();
+                let raised = self.namespace.run(move || Shield::raise(&shields, &name, index, &owner));
                 held.shield = Some(raised.map_err(|error| Obstacle::Refused(error.0))?);
             }
             (Some(shield), Some(before)) if before.name != interface.name => {

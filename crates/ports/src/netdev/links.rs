@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::name_watch::{self, Identity, NameWatch};
+use super::shield::Shields;
 use crate::OpenError;
 use crate::netlink::{
     DONE, DUMP, INTERRUPTED, Message, Messages, REQUEST, ROOM, attributes, messages, number, receive, socket,
@@ -242,6 +243,7 @@ pub(super) struct Namespace {
     gone: Arc<OnceLock<String>>,
     /// A socket in the namespace, for queries about its interfaces.
     socket: OwnedFd,
+    shields: Arc<Shields>,
     follower: AbortHandle,
 }
 
@@ -290,7 +292,7 @@ impl Namespace {
             }
         });
         let follower = follower.abort_handle();
-        Ok(Arc::new(Self { name, file, table, changes, gone, socket, follower }))
+        Ok(Arc::new(Self { name, file, table, changes, gone, socket, shields: Arc::default(), follower }))
     }
 
     /// Returns a receiver that sees a change whenever an interface changes.
@@ -313,6 +315,11 @@ impl Namespace {
     /// Returns the reason if the namespace's name no longer leads to it.
     pub(super) fn gone(&self) -> Option<String> {
         self.gone.get().cloned()
+    }
+
+    /// Returns the shields of its interfaces.
+    pub(super) fn shields(&self) -> Arc<Shields> {
+        self.shields.clone()
     }
 
     /// Returns a socket in the namespace.

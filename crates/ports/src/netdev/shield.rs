@@ -6,9 +6,11 @@
 //! stack. The table is named after the interface's index, so a namespace holds at most one for an interface.
 //!
 //! Invariant: the kernel removes the table when its netlink socket closes, so however the process ends, the host gets
-//! its interface back, and nobody else can remove the table before (`NFT_TABLE_F_OWNER`, Linux 5.12).
+//! its interface back, and nobody else can remove the table before (`NFT_TABLE_F_OWNER`, Linux 5.12). The tables of a
+//! namespace have one socket, because closing one can take the kernel 20 ms.
 
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::netlink;
@@ -51,85 +53,142 @@ const HOOK_DEVICE: u16 = 3;
 /// Longest comment that `nft list` shows, with its zero (`NFTNL_UDATA_COMMENT_MAXLEN`).
 const MAX_COMMENT: usize = 128;
 
+/// The shields of a namespace: a socket that owns their tables.
+#[derive(Debug, Default)]
+pub(super) struct Shields(Mutex<Option<Owner>>);
+
+#[derive(Debug)]
+struct Owner {
+    socket: OwnedFd,
+    /// Sequence number of the last message: a late answer must not be taken for another's.
+    sequence: u32,
+}
+
 /// The shield of one interface.
 #[derive(Debug)]
 pub(super) struct Shield {
-    socket: OwnedFd,
+    shields: Arc<Shields>,
     table: String,
-    /// Chains made so far: each has a name of its own. 0 if the table is another's.
+    /// Chains made so far: each has a name of its own.
     chains: u32,
 }
 
+impl Shields {
+    /// Calls `task` with the socket, which is opened if it is missing, in the calling thread's namespace.
+    fn with<T>(&self, task: impl FnOnce(&mut Owner) -> Result<T, Errno>) -> Result<T, Errno> {
+        let mut owner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = match &mut *owner {
+            Some(owner) => owner,
+            none => none.insert(Owner { socket: socket(Some(netlink::NETFILTER), 0)?, sequence: 0 }),
+        };
+        task(owner)
+    }
+}
+
 impl Shield {
-    /// Shields interface `name` with this index of the calling thread's namespace for `owner`: the port and its bridge.
-    pub(super) fn raise(name: &str, index: u32, owner: &str) -> Result<Self, OpenError> {
-        let unsupported = |error: Errno| {
-            OpenError(format!(
+    /// Shields interface `name` with this index of the calling thread's namespace, to which `shields` belong, for
+    /// `owner`: the port and its bridge.
+    pub(super) fn raise(
+        shields: &Arc<Shields>,
+        name: &str,
+        index: u32,
+        owner: &str,
+    ) -> Result<Self, OpenError> {
+        let table = format!("mswitch-if{index}");
+        let comment = comment(owner);
+        let raised = shields.with(|owner| {
+            let mut batch = owner.begin();
+            owner
+                .step(&mut batch, NEW_TABLE, CREATE_NEW)
+                .attribute(TABLE_NAME, &text(&table))
+                .attribute(TABLE_FLAGS, &NFT_TABLE_F_OWNER.to_be_bytes())
+                .attribute(TABLE_USERDATA, &comment);
+            owner.add_chain(&mut batch, &table, 0, name);
+            match owner.execute(batch, 2) {
+                // The table belongs to a port, or the caller has no capability.
+                Err(error @ (Errno::PERM | Errno::EXIST)) => Ok(Err((error, owner.holder(&text(&table))))),
+                Err(error) => Ok(Err((error, None))),
+                Ok(()) => Ok(Ok(())),
+            }
+        });
+        let (error, holder) = match raised {
+            Ok(Ok(())) => return Ok(Self { shields: shields.clone(), table, chains: 1 }),
+            Ok(Err(refused)) => refused,
+            Err(error) => (error, None),
+        };
+        Err(OpenError(match (error, holder) {
+            (_, Some(holder)) => held(name, &holder),
+            (Errno::PERM, None) => format!("interface `{name}`: attaching an interface needs CAP_NET_ADMIN"),
+            (Errno::NOENT, None) => format!("interface `{name}` vanished while it was attached"),
+            (error, None) => format!(
                 "interface `{name}`: its packets cannot be kept from the host's own stack: {error}; Linux 5.12 or \
                  later with nf_tables and CONFIG_NF_TABLES_NETDEV is needed"
-            ))
-        };
-        let socket = socket(Some(netlink::NETFILTER), 0).map_err(unsupported)?;
-        let mut shield = Self { socket, table: format!("mswitch-if{index}"), chains: 0 };
-        let comment = comment(owner);
-        let mut batch = Messages::default();
-        begin_batch(&mut batch);
-        batch
-            .begin(NEW_TABLE, REQUEST | ACK | CREATE_NEW, 1, &family(NFPROTO_NETDEV, 0))
-            .attribute(TABLE_NAME, &text(&shield.table))
-            .attribute(TABLE_FLAGS, &NFT_TABLE_F_OWNER.to_be_bytes())
-            .attribute(TABLE_USERDATA, &comment);
-        shield.add_chain(&mut batch, name);
-        end_batch(&mut batch);
-        match shield.execute(&batch, 2) {
-            Ok(()) => {
-                shield.chains = 1;
-                Ok(shield)
-            }
-            // The table belongs to another socket, or the caller has no capability.
-            Err(Errno::PERM | Errno::EXIST) => Err(OpenError(match shield.holder() {
-                Some(holder) => held(name, &holder),
-                None => format!("interface `{name}`: attaching an interface needs CAP_NET_ADMIN"),
-            })),
-            Err(Errno::NOENT) => Err(OpenError(format!("interface `{name}` vanished while it was attached"))),
-            Err(error) => Err(unsupported(error)),
-        }
+            ),
+        }))
     }
 
     /// Follows the interface to its new name. The kernel forgets a chain whose interface is renamed (from Linux 6.16).
     pub(super) fn rename(&mut self, name: &str) -> Result<(), OpenError> {
-        let mut add = Messages::default();
-        begin_batch(&mut add);
-        self.add_chain(&mut add, name);
-        end_batch(&mut add);
-        self.execute(&add, 1).map_err(|error| {
+        let (table, chains) = (&self.table, self.chains);
+        let renamed = self.shields.with(|owner| {
+            let mut batch = owner.begin();
+            owner.add_chain(&mut batch, table, chains, name);
+            owner.execute(batch, 1)?;
+            let mut batch = owner.begin();
+            owner
+                .step(&mut batch, DELETE_CHAIN, 0)
+                .attribute(CHAIN_TABLE, &text(table))
+                .attribute(CHAIN_NAME, &text(&chain_name(chains - 1)));
+            // An empty chain that remains does no harm.
+            let _ = owner.execute(batch, 1);
+            Ok(())
+        });
+        self.chains += 1;
+        renamed.map_err(|error| {
             OpenError(format!(
                 "interface `{name}`: its packets cannot be kept from the host's own stack: {error}"
             ))
-        })?;
-        let mut delete = Messages::default();
-        begin_batch(&mut delete);
-        delete
-            .begin(DELETE_CHAIN, REQUEST | ACK, 1, &family(NFPROTO_NETDEV, 0))
-            .attribute(CHAIN_TABLE, &text(&self.table))
-            .attribute(CHAIN_NAME, &text(&chain_name(self.chains - 1)));
-        end_batch(&mut delete);
-        self.chains += 1;
-        // An empty chain that remains does no harm.
-        let _ = self.execute(&delete, 1);
-        Ok(())
+        })
     }
 
     /// Returns the name of the table, for users.
     pub(super) fn table(&self) -> &str {
         &self.table
     }
+}
 
-    fn add_chain(&self, batch: &mut Messages, device: &str) {
+impl Drop for Shield {
+    fn drop(&mut self) {
+        let deleted = self.shields.with(|owner| {
+            let mut batch = owner.begin();
+            owner.step(&mut batch, DELETE_TABLE, 0).attribute(TABLE_NAME, &text(&self.table));
+            owner.execute(batch, 1)
+        });
+        if let Err(error) = deleted {
+            tracing::warn!(table = self.table, %error, "cannot remove the nftables table of an interface");
+        }
+    }
+}
+
+impl Owner {
+    /// Begins a transaction.
+    fn begin(&mut self) -> Messages {
+        let mut batch = Messages::default();
+        self.sequence = self.sequence.wrapping_add(1);
+        batch.begin(BATCH[0], REQUEST, self.sequence, &family(NFPROTO_UNSPEC, NFTABLES));
         batch
-            .begin(NEW_CHAIN, REQUEST | ACK | CREATE_NEW, 2, &family(NFPROTO_NETDEV, 0))
-            .attribute(CHAIN_TABLE, &text(&self.table))
-            .attribute(CHAIN_NAME, &text(&chain_name(self.chains)))
+    }
+
+    /// Adds a step to a transaction.
+    fn step<'m>(&mut self, batch: &'m mut Messages, kind: u16, flags: u16) -> &'m mut Messages {
+        self.sequence = self.sequence.wrapping_add(1);
+        batch.begin(kind, REQUEST | ACK | flags, self.sequence, &family(NFPROTO_NETDEV, 0))
+    }
+
+    fn add_chain(&mut self, batch: &mut Messages, table: &str, number: u32, device: &str) {
+        self.step(batch, NEW_CHAIN, CREATE_NEW)
+            .attribute(CHAIN_TABLE, &text(table))
+            .attribute(CHAIN_NAME, &text(&chain_name(number)))
             .nested(
                 CHAIN_HOOK,
                 &[
@@ -142,37 +201,37 @@ impl Shield {
             .attribute(CHAIN_TYPE, &text("filter"));
     }
 
-    /// Sends a transaction with this many steps, and waits for their answers. Returns the first error.
-    fn execute(&self, batch: &Messages, steps: usize) -> Result<(), Errno> {
+    /// Executes a transaction with this many steps. Returns the first error.
+    fn execute(&mut self, mut batch: Messages, steps: u32) -> Result<(), Errno> {
+        let last = self.sequence;
+        // The answer to the batch as a whole, if the kernel refuses it, or else those to its steps.
+        let first = last.wrapping_sub(steps);
+        self.sequence = last.wrapping_add(1);
+        batch.begin(BATCH[1], REQUEST, self.sequence, &family(NFPROTO_UNSPEC, NFTABLES));
         batch.send(&self.socket)?;
-        let (mut room, mut answers) = (vec![0; ROOM], 0);
-        let mut failed = None;
+        let (mut room, mut answers, mut failed) = (vec![0; ROOM], 0, None);
         while answers < steps {
             for message in messages(receive(&self.socket, &mut room)?) {
-                let Some(code) = message.code() else { continue };
-                answers += 1;
+                let number = message.sequence.wrapping_sub(first);
+                let Some(code) = message.code().filter(|_| number <= steps) else { continue };
+                answers = if number == 0 { steps } else { answers + 1 };
                 if code != 0 {
                     failed = failed.or(Some(Errno::from_raw_os_error(-code)));
-                }
-                if message.sequence == 0 {
-                    // The answer to the batch as a whole: the kernel has looked at nothing else.
-                    answers = steps;
                 }
             }
         }
         failed.map_or(Ok(()), Err)
     }
 
-    /// Returns the owner of an existing table of this name.
-    fn holder(&self) -> Option<String> {
+    /// Returns the owner of an existing table.
+    fn holder(&mut self, table: &[u8]) -> Option<String> {
         let mut request = Messages::default();
-        request
-            .begin(GET_TABLE, REQUEST | ACK, 3, &family(NFPROTO_NETDEV, 0))
-            .attribute(TABLE_NAME, &text(&self.table));
+        self.step(&mut request, GET_TABLE, 0).attribute(TABLE_NAME, table);
         request.send(&self.socket).ok()?;
         let (mut room, mut holder) = (vec![0; ROOM], None);
         loop {
-            for message in messages(receive(&self.socket, &mut room).ok()?).filter(|m| m.sequence == 3) {
+            let answers = messages(receive(&self.socket, &mut room).ok()?);
+            for message in answers.filter(|message| message.sequence == self.sequence) {
                 if message.kind == ERROR {
                     return holder;
                 }
@@ -182,22 +241,6 @@ impl Shield {
                 }));
             }
         }
-    }
-}
-
-impl Drop for Shield {
-    fn drop(&mut self) {
-        if self.chains == 0 {
-            return;
-        }
-        // The kernel would remove the table when it closes the socket, but waits longer for that, one table at a time.
-        let mut delete = Messages::default();
-        begin_batch(&mut delete);
-        delete
-            .begin(DELETE_TABLE, REQUEST | ACK, 1, &family(NFPROTO_NETDEV, 0))
-            .attribute(TABLE_NAME, &text(&self.table));
-        end_batch(&mut delete);
-        let _ = self.execute(&delete, 1);
     }
 }
 
@@ -217,14 +260,6 @@ fn chain_name(number: u32) -> String {
 fn family(family: u8, resource: u16) -> [u8; 4] {
     let [high, low] = resource.to_be_bytes();
     [family, 0, high, low]
-}
-
-fn begin_batch(batch: &mut Messages) {
-    batch.begin(BATCH[0], REQUEST, 0, &family(NFPROTO_UNSPEC, NFTABLES));
-}
-
-fn end_batch(batch: &mut Messages) {
-    batch.begin(BATCH[1], REQUEST, 0, &family(NFPROTO_UNSPEC, NFTABLES));
 }
 
 /// The table's user data: a comment as `nft list` shows it (type 0, length, text with its zero).

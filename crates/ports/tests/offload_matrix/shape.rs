@@ -44,6 +44,8 @@ pub(crate) enum Kind {
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
     pub(crate) tagged: bool,
+    /// With an IPv6 extension header.
+    pub(crate) extended: bool,
     pub(crate) job: Job,
     pub(crate) payload: usize,
 }
@@ -106,9 +108,18 @@ impl Shape {
     /// Returns all shapes that senders can send.
     pub(crate) fn all() -> Vec<Shape> {
         let mut shapes = Vec::new();
-        for kind in [Kind::Tcp4, Kind::Tcp6, Kind::Udp4, Kind::Udp6] {
+        let kinds = [
+            (Kind::Tcp4, false),
+            (Kind::Tcp6, false),
+            (Kind::Tcp6, true),
+            (Kind::Udp4, false),
+            (Kind::Udp6, false),
+            (Kind::Udp6, true),
+        ];
+        for (kind, extended) in kinds {
             for tagged in [false, true] {
-                let longest = 65_535 - Shape { kind, tagged, job: Job::None, payload: 0 }.header_len();
+                let shape = |job, payload| Shape { kind, tagged, extended, job, payload };
+                let longest = 65_535 - shape(Job::None, 0).header_len();
                 let jobs = [
                     (Job::None, 101),
                     (Job::None, longest),
@@ -122,7 +133,7 @@ impl Shape {
                 ];
                 let fits = |job: &Job| *job != Job::CutEcn || kind.is_tcp();
                 let jobs = jobs.into_iter().filter(|(job, _)| fits(job));
-                shapes.extend(jobs.map(|(job, payload)| Shape { kind, tagged, job, payload }));
+                shapes.extend(jobs.map(|(job, payload)| shape(job, payload)));
             }
         }
         shapes
@@ -137,7 +148,16 @@ impl Shape {
     }
 
     fn l4(&self) -> usize {
-        self.l3() + if self.kind.is_v6() { 40 } else { 20 }
+        self.l3() + if self.kind.is_v6() { 40 } else { 20 } + self.extension().len()
+    }
+
+    /// Returns the bytes between the IP header and the transport header: destination options (RFC 8200 §4.6), none but
+    /// padding.
+    fn extension(&self) -> Vec<u8> {
+        match self.extended {
+            true => vec![self.kind.protocol(), 0, 1, 4, 0, 0, 0, 0],
+            false => Vec::new(),
+        }
     }
 
     fn header_len(&self) -> usize {
@@ -182,7 +202,7 @@ impl Shape {
         let (first, last) = (range.start == 0, range.end == self.payload);
         let len = range.len();
         let (l3, l4) = (self.l3(), self.l4());
-        let protocol = if self.kind.is_tcp() { 6 } else { 17 };
+        let protocol = self.kind.protocol();
         let behind_ip = (self.header_len() - l4 + len) as u16;
 
         let mut bytes = [DESTINATION, SOURCE].concat();
@@ -191,10 +211,11 @@ impl Shape {
         }
         if self.kind.is_v6() {
             bytes.extend([0x86, 0xdd, 0x60, 0, 0, 7]);
-            bytes.extend(behind_ip.to_be_bytes());
-            bytes.extend([protocol, 64]);
+            bytes.extend((behind_ip + self.extension().len() as u16).to_be_bytes());
+            bytes.extend([if self.extended { 60 } else { protocol }, 64]);
             bytes.extend([0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
             bytes.extend([0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+            bytes.extend(self.extension());
         } else {
             bytes.extend([8, 0, 0x45, 0]);
             bytes.extend((20 + behind_ip).to_be_bytes());
@@ -246,6 +267,10 @@ impl Kind {
         matches!(self, Kind::Tcp6 | Kind::Udp6)
     }
 
+    fn protocol(self) -> u8 {
+        if self.is_tcp() { 6 } else { 17 }
+    }
+
     fn gso(self) -> u8 {
         match self {
             Kind::Tcp4 => 1,
@@ -267,7 +292,7 @@ fn add_up(bytes: &[u8]) -> u16 {
 
 #[test]
 fn reference_packets_have_the_checksums_that_were_added_up_by_hand() {
-    let shape = Shape { kind: Kind::Udp4, tagged: false, job: Job::None, payload: 0 };
+    let shape = Shape { kind: Kind::Udp4, tagged: false, extended: false, job: Job::None, payload: 0 };
     let built = shape.build();
     // 4500 + 001c + fffd + 4000 + 4011 + 0a4d + 0001 + 0a4d + 0002 = 1_d9c7 -> d9c8 -> complement 2637.
     assert_eq!(built.sent.bytes[24..26], [0x26, 0x37]);
