@@ -1,8 +1,8 @@
 //! Netdev ports: interfaces that exist, such as network cards and veth, in any network namespace.
 //!
-//! A [driver](driver) exchanges packets with the interface. While a port has an interface, a [shield](shield) keeps its
-//! packets from the host's own stack, and other ports from the interface. The [link](link) follows the interface
-//! through the namespace's [notifications](links): it attaches the port to the switch while the interface can carry
+//! A driver (`driver`) exchanges packets with the interface. While a port has an interface, a shield (`shield`) keeps
+//! its packets from the host's own stack, and other ports from the interface. The link (`link`) follows the interface
+//! through the namespace's notifications (`links`): it attaches the port to the switch while the interface can carry
 //! traffic, and waits for an interface that is missing.
 //!
 //! Invariants: nothing at the interface outlives the port or the process, and the switch changes neither its addresses
