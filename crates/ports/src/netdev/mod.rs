@@ -1,9 +1,9 @@
 //! Netdev ports: interfaces that exist, such as network cards and veth, in any network namespace.
 //!
-//! A [driver](driver) exchanges packets with the interface. While a port has an interface, a [shield](shield) keeps its
-//! packets from the host's own stack, and other ports from the interface. The [link](link) follows the interface
-//! through the namespace's [notifications](links): it attaches the port to the switch while the interface can carry
-//! traffic, and waits for an interface that is missing.
+//! A driver (`driver.rs`) exchanges packets with the interface. While a port has an interface, a shield (`shield.rs`)
+//! keeps its packets from the host's own stack, and other ports from the interface. The link (`link.rs`) follows the
+//! interface through the namespace's notifications (`links.rs`): it attaches the port to the switch while the interface
+//! can carry traffic, and waits for an interface that is missing.
 //!
 //! Invariants: nothing at the interface outlives the port or the process, and the switch changes neither its addresses
 //! nor its administrative state; a port that is closed attaches nothing any more.
