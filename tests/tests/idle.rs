@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bench::idle::{Idle, allow_descriptors};
 use bench::port::Rings;
-use e2e::{Daemon, PortView, config, exclusive, long, until};
+use e2e::{Daemon, Netns, PortView, config, exclusive, long, until};
 use rustix::process::{Resource, getrlimit};
 use vhost_user::features::device::{PROTOCOL_FEATURES, VERSION_1};
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
 
 const CLIENTS: u32 = 1024;
+const INTERFACES: usize = 200;
 /// Files of a queue pair: kick and call of two rings, a socket and the memory file.
 const FILES_OF_A_DEVICE: u64 = 6;
 /// Files that the daemon reserves for a port.
@@ -53,6 +54,29 @@ fn assert_idle(daemon: &Daemon, hold: impl FnOnce(Duration)) {
     let used = daemon.cpu_time().unwrap().saturating_sub(before);
     assert!(used.as_secs_f64() < 1e-3 * window.as_secs_f64(), "{used:?} of CPU time in {window:?}");
     assert_eq!(daemon.wakeups().unwrap(), wakeups, "workers woke up");
+}
+
+#[test]
+fn two_hundred_idle_interfaces_cause_no_wakeups() {
+    let _machine = exclusive();
+    let netns = Netns::new().unwrap();
+    // Interfaces send nothing by themselves.
+    netns.run(&["sysctl", "-q", "-w", "net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
+    let lines = (0..INTERFACES).map(|n| {
+        format!("link add name v{n} type veth peer name p{n}\nlink set dev v{n} up\nlink set dev p{n} up\n")
+    });
+    let batch = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(batch.path(), lines.collect::<String>()).unwrap();
+    netns.run(&["ip", "-batch", &batch.path().display().to_string()]).unwrap();
+    let ports: String = (0..INTERFACES)
+        .map(|n| config::netdev(&format!("v{n}"), &format!("v{n}"), netns.name(), ""))
+        .collect();
+    let mut daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    wait_all_up(&daemon, INTERFACES);
+    assert_idle(&daemon, std::thread::sleep);
+    // All of them close within the time of an end.
+    assert!(daemon.terminate().unwrap().success(), "{}", daemon.log());
+    assert!(!daemon.log().contains("detaching the interface"), "{}", daemon.log());
 }
 
 /// One socket for each port: a thousand, in long runs three thousand, or as many as the limit on files permits.

@@ -1,5 +1,5 @@
-//! Drivers: ways to exchange packets with an interface. A driver is a folder here, a value of [`options::Driver`] and
-//! an arm of [`open`].
+//! Drivers: ways to exchange packets with an interface. A driver is a folder here, a value of [`Driver`] and an arm of
+//! [`open`].
 
 use std::sync::Arc;
 

@@ -240,7 +240,15 @@ impl Inner {
                 "interface `{name}` has no carrier: its cable is unplugged, or its peer is down"
             ));
         }
-        self.attach(held, &interface).map_err(|error| Obstacle::Refused(error.0))
+        self.attach(held, &interface).map_err(|error| {
+            let refused = Obstacle::Refused(error.0);
+            if held.attached.is_none() {
+                // The link is still up if the queues were to be replaced.
+                self.shown().obstacle = Some(refused.clone().printable());
+                let _ = self.switch.detach(self.at);
+            }
+            refused
+        })
     }
 
     /// Refuses interfaces that are of no use to a switch, or belong to another.
