@@ -331,6 +331,31 @@ fn a_deleted_namespace_ends_the_port_and_a_new_one_brings_it_back() {
 }
 
 #[test]
+fn a_tap_port_follows_the_name_of_its_namespace() {
+    let name = unique("mst");
+    let ip = |arguments: &[&str]| e2e::output("ip", arguments).unwrap();
+    ip(&["netns", "add", &name]);
+    let interface = unique("t");
+    let port = config::tap("a", &interface, &name, &["10.79.1.1/24"], "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &port)).unwrap();
+    daemon.wait_up("br0", "a").unwrap();
+    ip(&["netns", "del", &name]);
+    ip(&["netns", "add", &name]);
+    until("the interface to appear in the new namespace", LIMIT, || {
+        Ok(e2e::output("ip", &["-n", &name, "addr", "show", "dev", &interface])
+            .is_ok_and(|shown| shown.contains("10.79.1.1/24"))
+            .then_some(()))
+    })
+    .unwrap();
+    daemon.wait_up("br0", "a").unwrap();
+    ip(&["netns", "del", &name]);
+    let reason = format!(
+        "network namespace `{name}`: /run/netns/{name} does not exist; create it with `ip netns add {name}`"
+    );
+    assert_eq!(daemon.wait_down("br0", "a", &reason).unwrap(), reason);
+}
+
+#[test]
 fn the_machine_gets_its_interface_back_however_the_port_ends() {
     let mut lab = Lab::new(true);
     lab.wait_up();

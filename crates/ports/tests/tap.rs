@@ -419,6 +419,21 @@ fn a_down_interface_recovers_and_a_deleted_one_does_not() {
 }
 
 #[test]
+fn a_deleted_namespace_ends_the_port() {
+    let lab = Lab::new(1);
+    let port = lab.open("a", &lab.options(0)).unwrap();
+    assert_eq!((port.status().link, port.lost()), (Link::Up, None));
+    ip(&["netns", "del", lab.netns(0)]);
+    until("the port is lost", || port.lost().is_some());
+    let reason = format!("network namespace `{}` was deleted", lab.netns(0));
+    assert_eq!(port.status().link, Link::Down(reason));
+    until("the port is detached", || lab.switch().workers().iter().all(|worker| worker.queues.is_empty()));
+    // For the lab's end.
+    ip(&["netns", "add", lab.netns(0)]);
+    port.close();
+}
+
+#[test]
 fn nothing_remains_after_closing() {
     let lab = Lab::new(1);
     let options = tap::Options { queues: 2, ..lab.options(0) };

@@ -13,7 +13,6 @@ mod driver;
 mod ethtool;
 mod link;
 mod links;
-mod name_watch;
 mod options;
 mod shield;
 
