@@ -147,7 +147,10 @@ fn an_interface_that_is_down_or_has_no_carrier_recovers() {
     lab.wait_up();
     lab.with_bystanders(|| {
         lab.ip("link set dev va down");
-        lab.wait_down("interface `va` is administratively down; set it up with `ip link set va up`");
+        let netns = lab.machine.name();
+        lab.wait_down(&format!(
+            "interface `va` is set down in network namespace `{netns}`; `ip -n {netns} link set va up` sets it up"
+        ));
         lab.ip("link set dev va up");
         lab.wait_up();
         ip(&lab.a, "link set dev eth0 down");
@@ -221,10 +224,13 @@ fn an_interface_of_a_kernel_bridge_is_refused() {
     let lab = Lab::new(true);
     lab.wait_up();
     lab.ip("link add name kbr type bridge");
-    let refusal = "interface `va` belongs to bridge `kbr`; remove it there with `ip link set va nomaster`";
+    let netns = lab.machine.name().to_owned();
+    let refusal = format!(
+        "interface `va` belongs to bridge `kbr`; remove it there with `ip -n {netns} link set va nomaster`"
+    );
     lab.with_bystanders(|| {
         lab.ip("link set dev va master kbr");
-        lab.wait_down(refusal);
+        lab.wait_down(&refusal);
     });
     lab.ip("link set dev va nomaster");
     lab.wait_up();

@@ -971,6 +971,36 @@ fn a_missing_file_has_no_position() {
     }
 }
 
+/// Without permissions, messages name the user and the remedy.
+#[test]
+fn errors_of_permissions_have_a_remedy() {
+    use std::os::unix::process::CommandExt;
+    let nobody = 65534;
+    let fixture = Fixture::new();
+    let run = |arguments: &[&str]| {
+        let output = mswitch().uid(nobody).gid(nobody).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    let file = fixture.path("config.toml");
+    let file = file.to_str().unwrap();
+    assert_eq!(
+        run(&["config", "check", file]),
+        format!(
+            "mswitch: {file}: cannot read the file: permission denied for user {nobody}; run this as root, or permit \
+             that user to read the file and to enter its directories\n"
+        )
+    );
+    let socket = fixture.path("other.sock");
+    let socket = socket.to_str().unwrap();
+    let refused = run(&["daemon", "--socket", socket]);
+    let line = format!(
+        "mswitch: cannot listen on {socket}: permission denied; run as root, or choose a path in a directory of your \
+         own with --socket\n"
+    );
+    assert!(refused.ends_with(&line), "{refused}");
+}
+
 #[test]
 fn the_manual_has_headings_of_a_word() {
     let fixture = Fixture::new();

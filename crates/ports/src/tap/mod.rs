@@ -202,7 +202,14 @@ impl Inner {
             (None, Some(device)) => match device.state() {
                 State::Up(name) => (Link::Up, name),
                 State::AdminDown(name) => {
-                    (Link::Down(format!("interface `{name}` is administratively down")), name)
+                    let options = self.options();
+                    let netns = options.netns.as_ref();
+                    let reason = format!(
+                        "interface `{name}` is set down{}; `{}` sets it up",
+                        netns::place(netns),
+                        netns::ip(netns, &format!("link set {name} up"))
+                    );
+                    (Link::Down(reason), name)
                 }
                 // No packet has come yet that would show it to a worker.
                 State::Gone => (Self::deleted(&name), name),
