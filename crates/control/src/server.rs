@@ -196,8 +196,10 @@ impl Switch for Server {
         let file = self.config_file.clone();
         self.call(move |desired| {
             let status = convert::status(desired.state(), &desired.state().bridges())?;
-            let unsaved = file.and_then(|file| desired.unsaved(&file)).unwrap_or_default() as u32;
-            Ok(proto::Status { uptime_seconds, config_file, unsaved, ..status })
+            let unsaved = file.map_or(Ok(0), |file| desired.unsaved(&file));
+            let config_error = unsaved.as_ref().err().map(|error| error.first());
+            let unsaved = unsaved.unwrap_or_default() as u32;
+            Ok(proto::Status { uptime_seconds, config_file, unsaved, config_error, ..status })
         })
         .await
     }
@@ -547,10 +549,14 @@ impl Switch for Server {
     async fn apply_config(&self, request: Request<proto::ApplyConfigRequest>) -> Reply<proto::Applied> {
         let by = Author::of(&request);
         let proto::ApplyConfigRequest { toml, name, dry_run } = request.into_inner();
+        let own = self.config_file.clone();
         self.call(move |desired| {
             let name = Path::new(&name);
             let parsed = desired.read(&toml, name)?;
             let file_notes = parsed.note_lines(name);
+            if !dry_run && own.is_some_and(|own| file::text_of(&own).is_ok_and(|text| text == toml)) {
+                desired.set_saved(parsed.config.clone());
+            }
             let applied = match dry_run {
                 true => Applied { differences: desired.compare(&parsed.config), ..Applied::default() },
                 false => desired.replace(parsed.config, &by)?,
@@ -566,18 +572,20 @@ impl Switch for Server {
         let file = self.config_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         self.call(move |desired| {
             let mut config = desired.config();
-            if keep_daemon
-                && let Some(text) = &text
-                && let Ok(there) = file::parse(text, Path::new(""), Depth::Form)
-            {
-                config.daemon = there.daemon;
+            let mut overwritten = Vec::new();
+            if keep_daemon && let Some(text) = &text {
+                if let Ok(there) = file::parse(text, Path::new(""), Depth::Form) {
+                    config.daemon = there.daemon.clone();
+                    overwritten = convert::differences(&desired.overwritten(&there, &config));
+                }
+                desired.set_saved(config.clone());
             }
             Ok(match text {
                 Some(text) => {
                     let Edited { text: toml, rewritten } = file::edit(&text, &config);
-                    proto::Config { toml, file, rewritten }
+                    proto::Config { toml, file, rewritten, overwritten }
                 }
-                None => proto::Config { toml: file::write(&config, secrets), file, rewritten: None },
+                None => proto::Config { toml: file::write(&config, secrets), file, ..Default::default() },
             })
         })
         .await

@@ -820,8 +820,9 @@ pub(crate) enum ConfigCommand {
     },
     /// Save the running configuration, secrets included, to a file
     ///
-    /// An existing file is edited in place: comments, order, owner and mode stay. A file with mistakes is rewritten,
-    /// and the original is kept as FILE.bak. A new file is readable by its owner only.
+    /// An existing file is edited in place: comments, order, owner and mode stay. A file with mistakes is rewritten. If
+    /// the daemon's file has edits that were never applied, the running configuration replaces them, and the command
+    /// lists them. In both cases the original is kept as FILE.bak. A new file is readable by its owner only.
     #[command(after_help = examples!("mswitch config save /etc/mswitch/saved.toml", "mswitch config save"))]
     Save {
         /// The file, relative to this command's working directory [default: the daemon's file]

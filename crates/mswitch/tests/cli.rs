@@ -879,6 +879,95 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     drop(daemon);
 }
 
+/// The note of `config apply` with another file than the daemon's own.
+fn lasts_until_the_daemon_stops(fixture: &Fixture) -> String {
+    format!(
+        "mswitch: note: this lasts until the daemon stops: it starts from {}, which is unchanged; `mswitch config save` \
+         writes the running configuration there\n",
+        fixture.path("config.toml").display()
+    )
+}
+
+#[test]
+fn applying_another_file_says_how_long_it_lasts() {
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    let other = fixture.path("other.toml");
+    std::fs::copy(fixture.path("config.toml"), &other).unwrap();
+    let apply = |words: &[&str], path: &Path| {
+        let mut command = mswitch();
+        command.arg("--socket").arg(fixture.path("control.sock")).args(words).arg(path);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    assert_eq!(apply(&["config", "apply"], &other).1, lasts_until_the_daemon_stops(&fixture));
+    assert_eq!(apply(&["config", "apply", "--dry-run"], &other).1, "");
+    assert_eq!(apply(&["config", "apply"], &fixture.path("config.toml")).1, "");
+    let json: Value = serde_json::from_str(&apply(&["config", "apply", "--json"], &other).0).unwrap();
+    assert!(json["notes"][0].as_str().unwrap().starts_with("this lasts until the daemon stops: "), "{json}");
+}
+
+#[test]
+fn saving_reports_the_edits_of_the_file_that_it_replaces() {
+    let fixture = Fixture::new();
+    fixture.configure("mtu = 9000\n");
+    let _daemon = Daemon::start(&fixture);
+    let file = fixture.path("config.toml");
+    let read = || std::fs::read_to_string(&file).unwrap();
+    let save = || {
+        let output = fixture.run("config save");
+        assert_eq!(text(&output.stdout), format!("saved to {}\n", file.display()));
+        text(&output.stderr)
+    };
+    // Commands and edits of the same file.
+    fixture.ok("port set br0 host --vlan access:7");
+    assert_eq!(save(), "", "nobody edited the file");
+    fixture.ok("port set br0 host --vlan access:8");
+    let edited = read().replace("mtu = 9000", "mtu = 1400") + "\n[[bridge]]\nname = \"br1\"\n";
+    std::fs::write(&file, &edited).unwrap();
+    let backup = fixture.path("config.toml.bak");
+    let note = |text: &str| format!("mswitch: note: {text}\n");
+    let notes = [
+        format!(
+            "the file had edits that were never applied, and the running configuration replaced them; the original is {}",
+            backup.display()
+        ),
+        "bridge \"br0\", port \"host\" changed: mtu: 1400 -> 9000".into(),
+        "bridge \"br1\" removed: name: br1".into(),
+    ];
+    assert_eq!(save(), notes.map(|text| note(&text)).concat());
+    assert_eq!(std::fs::read_to_string(&backup).unwrap(), edited);
+    assert!(read().contains("mtu = 9000") && read().contains("access:8") && !read().contains("br1"));
+
+    // Edits that were applied are not lost.
+    std::fs::write(&file, read().replace("mtu = 9000", "mtu = 1400")).unwrap();
+    fixture.ok("config apply");
+    fixture.ok("port set br0 host --mtu 9000");
+    assert_eq!(save(), "");
+    assert!(!fixture.path("config.toml.bak2").exists());
+}
+
+#[test]
+fn status_shows_that_the_next_start_would_fail() {
+    let fixture = Fixture::new();
+    let mut daemon = Daemon::start(&fixture);
+    let file = fixture.path("config.toml");
+    let text_of = std::fs::read_to_string(&file).unwrap();
+    assert!(fixture.json("status")["config_error"].is_null());
+    std::fs::write(&file, text_of.replace("type = \"tap\"", "type = \"tap\"\nmtu = \"big\"")).unwrap();
+    let error = "line 15: bridge \"br0\", port \"host\": ";
+    let shown = fixture.ok("status");
+    let line = shown.lines().nth(2).unwrap_or_default();
+    assert!(line.starts_with(&format!("  broken {error}")), "{shown}");
+    let next = format!("; the next start fails; see `mswitch config check '{}'`", file.display());
+    assert!(line.ends_with(&next), "{shown}");
+    let json = fixture.json("status");
+    assert!(json["config_error"].as_str().unwrap().starts_with(error), "{json}");
+    assert!(daemon.signal(Signal::TERM).success());
+    daemon.await_line(&format!("the next start fails until {} is corrected", file.display()));
+}
+
 #[test]
 fn former_names_are_accepted_with_a_note() {
     let fixture = Fixture::new();
@@ -908,7 +997,12 @@ fn former_names_are_accepted_with_a_note() {
         let mut command = mswitch();
         command.arg("--socket").arg(fixture.path("control.sock")).args(line.split(' ')).arg(&former);
         let output = command.output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), note(&in_file)), "{line}");
+        let mut notes = note(&in_file);
+        if line == "config apply" {
+            // It changes the running switch only.
+            notes += &lasts_until_the_daemon_stops(&fixture);
+        }
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), notes), "{line}");
     }
     let tap = interface();
     assert_eq!(
