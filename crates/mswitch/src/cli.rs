@@ -21,8 +21,8 @@ macro_rules! examples {
 #[derive(Debug, Parser)]
 #[command(name = "mswitch", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// The daemon's control socket [default: /run/mswitch/mswitch.sock]
-    #[arg(long, global = true, env = "MSWITCH_SOCKET", value_name = "PATH", hide_env_values = true)]
+    /// The daemon's control socket [env: MSWITCH_SOCKET] [default: /run/mswitch/mswitch.sock]
+    #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
     #[command(subcommand)]

@@ -1065,6 +1065,38 @@ fn a_missing_file_has_no_position() {
     }
 }
 
+#[test]
+fn the_file_of_a_daemon_comes_before_the_environment() {
+    let fixture = Fixture::new();
+    let other = fixture.path("other.sock");
+    let mut command = fixture.daemon();
+    command.env("MSWITCH_SOCKET", &other);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let warning = format!(
+        "the control socket is {}, as the file says; MSWITCH_SOCKET names {}, where commands do not reach this daemon",
+        fixture.path("control.sock").display(),
+        other.display()
+    );
+    let first = lines.next().unwrap_or_default();
+    assert!(first.ends_with(&warning), "{first}");
+    assert!(lines.any(|line| line.contains("is ready")));
+    assert!(fixture.path("control.sock").exists() && !other.exists());
+    // The option comes before both.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut command = fixture.daemon();
+    command.env("MSWITCH_SOCKET", fixture.path("third.sock")).arg("--socket").arg(&other);
+    let _daemon = Daemon::spawn(command);
+    assert!(other.exists() && !fixture.path("third.sock").exists());
+    // Commands take it from the environment, and their usage does not show it.
+    let mut command = mswitch();
+    assert!(command.env("MSWITCH_SOCKET", &other).arg("status").output().unwrap().status.success());
+    let wrong = mswitch().env("MSWITCH_SOCKET", &other).args(["port", "add", "br0"]).output().unwrap();
+    let wrong = text(&wrong.stderr);
+    assert!(wrong.contains("Usage: mswitch port add --type <TYPE> <BRIDGE> <PORT>"), "{wrong}");
+}
+
 /// Without permissions, messages name the user and the remedy.
 #[test]
 fn errors_of_permissions_have_a_remedy() {
