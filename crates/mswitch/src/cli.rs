@@ -555,10 +555,18 @@ pub(crate) enum LogicCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FdbCommand {
     /// Show a bridge's MAC table
-    #[command(after_help = examples!("mswitch fdb show br0"))]
+    #[command(after_help = examples!("mswitch fdb show br0", "mswitch fdb show br0 --port host --vlan 10"))]
     Show {
         /// The bridge
         bridge: String,
+        /// Only this MAC address
+        mac: Option<String>,
+        /// Only addresses behind this port
+        #[arg(long)]
+        port: Option<String>,
+        /// Only addresses in this VLAN; 0: untagged
+        #[arg(long)]
+        vlan: Option<u32>,
         #[command(flatten)]
         output: Output,
     },
@@ -570,6 +578,9 @@ pub(crate) enum FdbCommand {
         /// Only addresses behind this port
         #[arg(long)]
         port: Option<String>,
+        /// Only addresses in this VLAN; 0: untagged
+        #[arg(long)]
+        vlan: Option<u32>,
     },
     /// Add a static address, which neither ages nor moves
     #[command(after_help = examples!("mswitch fdb add br0 52:54:00:12:34:56 --port vm1 --vlan 10"))]
@@ -595,9 +606,9 @@ pub(crate) enum FdbCommand {
         /// Delete only if the address is behind this port
         #[arg(long)]
         port: Option<String>,
-        /// VLAN; 0: untagged
-        #[arg(long, default_value_t = 0)]
-        vlan: u32,
+        /// VLAN; 0: untagged [default: the only one in which the address is]
+        #[arg(long)]
+        vlan: Option<u32>,
     },
 }
 

@@ -304,17 +304,41 @@ fn mac_tables() {
     assert_eq!((&mine["vlan"], &mine["port"], &mine["static"]), (&7.into(), &"vm1".into(), &true.into()));
     assert!(fixture.ok("fdb flush br0").ends_with(" flushed\n"));
     assert!(fixture.ok("fdb show br0").contains("02:00:00:00:00:01"), "static addresses stay");
-    assert!(
-        fixture
-            .refused("fdb del br0 02:00:00:00:00:01")
-            .contains("has no address 02:00:00:00:00:01 in VLAN 0;")
+    assert_eq!(
+        fixture.refused("fdb del br0 02:00:00:00:00:01 --vlan 0"),
+        "mswitch: bridge \"br0\" has no address 02:00:00:00:00:01 in VLAN 0; it is in VLAN 7: add `--vlan 7`\n"
+    );
+    assert_eq!(
+        fixture.refused("fdb del br0 02:00:00:00:00:09"),
+        "mswitch: bridge \"br0\" has no address 02:00:00:00:00:09; `mswitch fdb show br0` lists its addresses\n"
+    );
+    fixture.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 8");
+    assert_eq!(
+        fixture.refused("fdb del br0 02:00:00:00:00:01"),
+        "mswitch: bridge \"br0\" has address 02:00:00:00:00:01 in the VLANs 7, 8; name one with `--vlan`\n"
+    );
+    let shown = |filter: &str| {
+        let found = fixture.json(&format!("fdb show br0 {filter}"))["entries"].clone();
+        let found = found.as_array().unwrap().iter().map(|entry| entry["vlan"].clone());
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(shown("02:00:00:00:00:01"), [7, 8]);
+    assert_eq!(shown("--vlan 8"), [8]);
+    assert_eq!(shown("--port vm1 --vlan 7"), [7]);
+    assert_eq!(shown("02:00:00:00:00:01 --port host"), [0; 0]);
+    assert!(fixture.ok("fdb flush br0 --vlan 8").ends_with(" flushed\n"));
+    assert_eq!(shown("--vlan 8"), [8], "static addresses stay");
+    fixture.ok("fdb del br0 02:00:00:00:00:01 --vlan 8");
+    assert_eq!(
+        fixture.refused("events nowhere"),
+        "mswitch: there is no bridge \"nowhere\"; `mswitch bridge list` lists the bridges\n"
     );
     assert!(
         fixture
             .refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host")
             .contains("in VLAN 7 at port \"host\";")
     );
-    fixture.ok("fdb del br0 02:00:00:00:00:01 --vlan 7 --port vm1");
+    fixture.ok("fdb del br0 02:00:00:00:00:01 --port vm1");
     assert!(fixture.refused("fdb add br0 zz --port vm1").contains("is not a MAC address"));
     assert!(fixture.refused("fdb add br0 02:00:00:00:00:01 --vlan 5000 --port vm1").contains("1 to 4094"));
     fixture.ok("logic set br0 static");
