@@ -118,7 +118,7 @@ pub(crate) enum Shell {
 /// Output format.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Output {
-    /// Print JSON, with the field names of proto/mswitch.proto
+    /// Print JSON, with the fields of the gRPC interface
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -152,6 +152,7 @@ pub(crate) enum BridgeCommand {
     /// Add an empty bridge
     #[command(after_help = examples!(
         "mswitch bridge add br1",
+        "mswitch bridge add br1 --may-exist",
         "mswitch bridge add br2 --logic learning --param ageing=60",
     ))]
     Add {
@@ -162,12 +163,18 @@ pub(crate) enum BridgeCommand {
         logic: String,
         #[command(flatten)]
         params: Params,
+        /// Succeed if the bridge exists, which stays as it is
+        #[arg(long)]
+        may_exist: bool,
     },
     /// Remove a bridge with its ports
-    #[command(after_help = examples!("mswitch bridge del br2"))]
+    #[command(after_help = examples!("mswitch bridge del br2", "mswitch bridge del br2 --if-exists"))]
     Del {
         /// Name of the bridge
         name: String,
+        /// Succeed if there is no such bridge
+        #[arg(long)]
+        if_exists: bool,
     },
     /// Show a bridge and its ports
     #[command(after_help = examples!("mswitch bridge show br0"))]
@@ -221,8 +228,14 @@ pub(crate) enum PortCommand {
     ))]
     Set(Box<PortSet>),
     /// Remove a port with its socket, interface or files
-    #[command(after_help = examples!("mswitch port del br0 vm2"))]
-    Del(PortName),
+    #[command(after_help = examples!("mswitch port del br0 vm2", "mswitch port del br0 vm2 --if-exists"))]
+    Del {
+        #[command(flatten)]
+        port: PortName,
+        /// Succeed if there is no such port
+        #[arg(long)]
+        if_exists: bool,
+    },
     /// Show a port's settings, state and counters
     #[command(after_help = examples!("mswitch port show br0 vm1"))]
     Show {
@@ -309,6 +322,9 @@ pub(crate) struct PortAdd {
     /// Option of the type by its key in the configuration file; commas separate list items
     #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) others: Vec<(String, String)>,
+    /// Succeed if the bridge has a port of this name and type, which stays as it is
+    #[arg(long)]
+    pub(crate) may_exist: bool,
 }
 
 /// The options of all port types. The daemon parses the values, as it does those of the file.

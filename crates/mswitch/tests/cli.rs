@@ -295,6 +295,30 @@ fn ports_and_bridges_come_and_go() {
 }
 
 #[test]
+fn commands_may_be_repeated() {
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    for _ in 0..2 {
+        assert_eq!(fixture.ok("bridge add br1 --may-exist"), "");
+        assert_eq!(fixture.ok("port add br1 p --type memif --path @mswitch-may-exist --may-exist"), "");
+    }
+    assert_eq!(
+        fixture.refused("port add br1 p --type pcap --write /tmp/x --may-exist"),
+        "mswitch: bridge \"br1\" has a port \"p\" of type memif, not pcap; remove it with `mswitch port del br1 p`, or \
+         choose another name\n"
+    );
+    let shared = fixture.refused("port add br1 q --type memif --path @mswitch-may-exist --may-exist");
+    assert!(shared.contains("two ports cannot share it"), "{shared}");
+    for _ in 0..2 {
+        assert_eq!(fixture.ok("port del br1 p --if-exists"), "");
+    }
+    for _ in 0..2 {
+        assert_eq!(fixture.ok("bridge del br1 --if-exists"), "");
+    }
+    assert!(fixture.refused("bridge del br1").contains("there is no bridge \"br1\""));
+}
+
+#[test]
 fn mac_tables() {
     let fixture = Fixture::new();
     let _daemon = Daemon::start(&fixture);
