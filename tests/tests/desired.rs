@@ -427,7 +427,7 @@ impl Rig {
                     let request = proto::DeleteFdbEntryRequest {
                         bridge: bridge.into(),
                         mac: mac.into(),
-                        vlan: vlan.into(),
+                        vlan: Some(vlan.into()),
                         port: String::new(),
                     };
                     client.delete_fdb_entry(request).await

@@ -147,7 +147,10 @@ fn an_interface_that_is_down_or_has_no_carrier_recovers() {
     lab.wait_up();
     lab.with_bystanders(|| {
         lab.ip("link set dev va down");
-        lab.wait_down("interface `va` is administratively down; set it up with `ip link set va up`");
+        let netns = lab.machine.name();
+        lab.wait_down(&format!(
+            "interface `va` is set down in network namespace `{netns}`; `ip -n {netns} link set va up` sets it up"
+        ));
         lab.ip("link set dev va up");
         lab.wait_up();
         ip(&lab.a, "link set dev eth0 down");
@@ -221,10 +224,13 @@ fn an_interface_of_a_kernel_bridge_is_refused() {
     let lab = Lab::new(true);
     lab.wait_up();
     lab.ip("link add name kbr type bridge");
-    let refusal = "interface `va` belongs to bridge `kbr`; remove it there with `ip link set va nomaster`";
+    let netns = lab.machine.name().to_owned();
+    let refusal = format!(
+        "interface `va` belongs to bridge `kbr`; remove it there with `ip -n {netns} link set va nomaster`"
+    );
     lab.with_bystanders(|| {
         lab.ip("link set dev va master kbr");
-        lab.wait_down(refusal);
+        lab.wait_down(&refusal);
     });
     lab.ip("link set dev va nomaster");
     lab.wait_up();
@@ -328,6 +334,31 @@ fn a_deleted_namespace_ends_the_port_and_a_new_one_brings_it_back() {
     });
     lab.daemon.terminate().unwrap();
     e2e::output("ip", &["netns", "del", &name]).unwrap();
+}
+
+#[test]
+fn a_tap_port_follows_the_name_of_its_namespace() {
+    let name = unique("mst");
+    let ip = |arguments: &[&str]| e2e::output("ip", arguments).unwrap();
+    ip(&["netns", "add", &name]);
+    let interface = unique("t");
+    let port = config::tap("a", &interface, &name, &["10.79.1.1/24"], "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &port)).unwrap();
+    daemon.wait_up("br0", "a").unwrap();
+    ip(&["netns", "del", &name]);
+    ip(&["netns", "add", &name]);
+    until("the interface to appear in the new namespace", LIMIT, || {
+        Ok(e2e::output("ip", &["-n", &name, "addr", "show", "dev", &interface])
+            .is_ok_and(|shown| shown.contains("10.79.1.1/24"))
+            .then_some(()))
+    })
+    .unwrap();
+    daemon.wait_up("br0", "a").unwrap();
+    ip(&["netns", "del", &name]);
+    let reason = format!(
+        "network namespace `{name}`: /run/netns/{name} does not exist; create it with `ip netns add {name}`"
+    );
+    assert_eq!(daemon.wait_down("br0", "a", &reason).unwrap(), reason);
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Rig {
     }
 
     fn fdb(&mut self) -> Vec<(u32, String, String)> {
-        let request = proto::ListFdbRequest { bridge: "br0".into() };
+        let request = proto::ListFdbRequest { bridge: "br0".into(), ..Default::default() };
         // `static` has no table.
         let Ok(fdb) = self.runtime.block_on(self.api.list_fdb(request)) else { return Vec::new() };
         let entries = fdb.into_inner().entries.into_iter();

@@ -228,7 +228,7 @@ pub fn sflow(report: Option<Report>) -> proto::Sflow {
 /// Builds the reply for the changes that a whole configuration made or would make.
 pub fn applied(applied: &Applied, file_notes: Vec<String>) -> proto::Applied {
     proto::Applied {
-        differences: applied.differences.iter().map(difference).collect(),
+        differences: differences(&applied.differences),
         outcomes: applied.outcomes.iter().map(outcome).collect(),
         notes: [applied.notes(), file_notes].concat(),
     }
@@ -249,6 +249,11 @@ pub(crate) fn key_changes(changes: &[KeyChange]) -> Vec<proto::KeyChange> {
         proto::KeyChange { key, from, to }
     };
     changes.iter().map(change).collect()
+}
+
+/// Converts differences.
+pub(crate) fn differences(found: &[Difference]) -> Vec<proto::Difference> {
+    found.iter().map(difference).collect()
 }
 
 fn difference(difference: &Difference) -> proto::Difference {

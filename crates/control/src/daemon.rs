@@ -144,6 +144,9 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
         runtime.spawn(metrics.serve(state.clone()));
     }
     let desired = Arc::new(Desired::new(state.clone(), config.daemon.clone(), path.into()));
+    if file.is_some() {
+        desired.set_saved(config.clone());
+    }
     let served =
         desired.replace(config.clone(), &Author::Start).map_err(DaemonError::from).and_then(|applied| {
             for (object, trouble) in applied.troubles() {
@@ -269,6 +272,7 @@ fn reload(desired: &Desired, file: Option<&Path>) {
         .map_err(Refusal::from)
         .and_then(|parsed| {
             let notes = parsed.note_lines(file);
+            desired.set_saved(parsed.config.clone());
             desired.replace(parsed.config, &Author::Signal("SIGHUP")).map(|applied| (applied, notes))
         });
     let (applied, file_notes) = match applied {
@@ -293,9 +297,15 @@ fn reload(desired: &Desired, file: Option<&Path>) {
 /// Logs that changes are lost: the daemon ends, and the file does not have them.
 fn report_unsaved(desired: &Desired, file: &Path) {
     match desired.unsaved(file) {
-        None | Some(0) => {}
-        Some(1) => tracing::warn!("1 change is lost: it is not saved in {}", file.display()),
-        Some(many) => tracing::warn!("{many} changes are lost: they are not saved in {}", file.display()),
+        Ok(0) => {}
+        Ok(1) => tracing::warn!("1 change is lost: it is not saved in {}", file.display()),
+        Ok(many) => tracing::warn!("{many} changes are lost: they are not saved in {}", file.display()),
+        Err(error) => {
+            for line in error.to_string().lines() {
+                tracing::error!("{line}");
+            }
+            tracing::error!("the next start fails until {} is corrected", file.display());
+        }
     }
 }
 

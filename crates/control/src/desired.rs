@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::author::Author;
 use crate::check::{self, Ours};
-use crate::diff::{self, Difference, Object};
+use crate::diff::{self, Difference, Kind, Object};
 use crate::edit::Edit;
 use crate::events::Events;
 use crate::file::{self, FileError, Parsed};
@@ -30,6 +30,8 @@ pub struct Desired {
     state: Arc<State>,
     events: Arc<Events>,
     config: Mutex<Config>,
+    /// The contents of the daemon's file when the daemon last read or saved it.
+    saved: Mutex<Option<Config>>,
     socket: PathBuf,
     /// Wakes [`Desired::maintain`] before its next scheduled pass.
     wake: Notify,
@@ -63,7 +65,8 @@ impl Desired {
     /// line; the control socket is at `socket`.
     pub fn new(state: Arc<State>, daemon: DaemonConfig, socket: PathBuf) -> Self {
         let config = Mutex::new(Config { daemon, ..Config::default() });
-        Self { state, events: Arc::default(), config, socket, wake: Notify::new() }
+        let (events, saved, wake) = Default::default();
+        Self { state, events, config, saved, socket, wake }
     }
 
     /// Returns the running state.
@@ -164,10 +167,32 @@ impl Desired {
     }
 
     /// Returns the number of objects that differ from `file`. The daemon's own settings do not count: they wait for its
-    /// next start. `None` if the file cannot be read.
-    pub fn unsaved(&self, file: &Path) -> Option<usize> {
-        let saved = file::parse(&file::text_of(file).ok()?, file, file::Depth::Form).ok()?;
-        Some(self.compare(&saved).iter().filter(|difference| difference.object != Object::Daemon).count())
+    /// next start. Fails if the file cannot be read or has mistakes of form.
+    pub fn unsaved(&self, file: &Path) -> Result<usize, FileError> {
+        let saved = file::parse(&file::text_of(file)?, file, file::Depth::Form)?;
+        Ok(self.compare(&saved).iter().filter(|difference| difference.object != Object::Daemon).count())
+    }
+
+    /// Notes that the daemon's file has these contents, which the daemon has read or saved.
+    pub fn set_saved(&self, config: Config) {
+        *self.saved.lock().unwrap_or_else(PoisonError::into_inner) = Some(config);
+    }
+
+    /// Returns the changes from `there`, the contents of the daemon's file, to `wanted` that revert edits of the file
+    /// since the daemon last read or saved it.
+    pub fn overwritten(&self, there: &Config, wanted: &Config) -> Vec<Difference> {
+        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(saved) = saved.as_ref() else { return Vec::new() };
+        let edits = diff::between(saved, there);
+        let mut reverted = diff::between(there, wanted);
+        reverted.retain_mut(|change| {
+            let Some(edit) = edits.iter().find(|edit| edit.object == change.object) else { return false };
+            if (edit.kind, change.kind) == (Kind::Changed, Kind::Changed) {
+                change.keys.retain(|key| edit.keys.iter().any(|edited| edited.key == key.key));
+            }
+            !change.keys.is_empty()
+        });
+        reverted
     }
 
     /// Replaces the desired configuration by `config`, except for the daemon's own settings.

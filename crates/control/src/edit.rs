@@ -294,6 +294,12 @@ mod tests {
     }
 
     #[test]
+    fn a_mirror_of_a_bridge_without_mirrors_is_unknown() {
+        let edit = Edit::RemoveMirror { bridge: "br0".into(), name: "m1".into() };
+        assert_eq!(refused(&bridge(), edit), "bridge \"br0\": the bridge has no mirrors");
+    }
+
+    #[test]
     fn a_station_moves_to_the_port_added_last_and_is_removed_with_it() {
         let mut config = bridge();
         Edit::AddPort { bridge: "br0".into(), port: memif("b", "1") }.apply(&mut config).unwrap();

@@ -68,7 +68,14 @@ pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Parsed, FileError>
 /// Returns the text of the file at `path`.
 pub fn text_of(path: &Path) -> Result<String, FileError> {
     std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("cannot read the file: {error}");
+        let message = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => format!(
+                "cannot read the file: permission denied for user {}; run this as root, or permit that user to read the \
+                 file and to enter its directories",
+                rustix::process::geteuid().as_raw()
+            ),
+            _ => format!("cannot read the file: {error}"),
+        };
         let problem = Problem { position: None, context: Context::default(), message };
         FileError { file: path.into(), problems: vec![problem] }
     })

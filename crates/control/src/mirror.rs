@@ -28,6 +28,9 @@ pub enum MirrorError {
     /// A mirror of this name exists.
     #[error("the bridge already has a mirror `{0}`; choose another name")]
     Exists(String),
+    /// An unknown mirror of a bridge without mirrors.
+    #[error("the bridge has no mirrors")]
+    NoMirrors,
     /// An unknown mirror.
     #[error("the bridge has no mirror `{0}`; {1}")]
     NoMirror(String, String),
@@ -43,20 +46,25 @@ pub fn parse_vlan(vlan: i64) -> Result<Option<Vid>, MirrorError> {
 
 /// Checks that a bridge can have this mirror in addition to its other mirrors.
 pub fn check(bridge: &BridgeConfig, mirror: &Mirror) -> Result<(), MirrorError> {
-    mistakes(bridge, mirror).into_iter().next().map_or(Ok(()), Err)
+    let ports: Vec<&str> = bridge.ports.iter().map(|port| port.settings.name.as_str()).collect();
+    mistakes(bridge, &ports, mirror).into_iter().next().map_or(Ok(()), Err)
 }
 
-/// All reasons why a bridge cannot have this mirror beside those that it has.
-pub fn mistakes(bridge: &BridgeConfig, mirror: &Mirror) -> Vec<MirrorError> {
+/// Returns the text that follows "the bridge has no port …".
+pub fn other_ports(name: &str, ports: &[&str]) -> String {
+    if ports.is_empty() { "add the port first".into() } else { suggest::instead(name, ports) }
+}
+
+/// All reasons why a bridge with these ports cannot have this mirror beside those that it has.
+pub fn mistakes(bridge: &BridgeConfig, ports: &[&str], mirror: &Mirror) -> Vec<MirrorError> {
     let mut found: Vec<_> = check_name(&mirror.name).map_err(MirrorError::Name).err().into_iter().collect();
     if bridge.mirrors.iter().any(|other| other.name == mirror.name) {
         found.push(MirrorError::Exists(mirror.name.clone()));
     }
-    let names: Vec<&str> = bridge.ports.iter().map(|port| port.settings.name.as_str()).collect();
     let to = Some(&mirror.to).filter(|to| !mirror.from.contains(to));
     let named = mirror.from.iter().chain(to);
-    let missing = named.filter(|name| !names.contains(&name.as_str()));
-    found.extend(missing.map(|name| MirrorError::NoPort(name.clone(), suggest::instead(name, &names))));
+    let missing = named.filter(|name| !ports.contains(&name.as_str()));
+    found.extend(missing.map(|name| MirrorError::NoPort(name.clone(), other_ports(name, ports))));
     if mirror.from.contains(&mirror.to) {
         found.push(MirrorError::Own(mirror.to.clone()));
     }
@@ -66,11 +74,10 @@ pub fn mistakes(bridge: &BridgeConfig, mirror: &Mirror) -> Vec<MirrorError> {
 /// Returns the error for a mirror that the bridge lacks.
 pub fn unknown(bridge: &BridgeConfig, name: &str) -> MirrorError {
     let names: Vec<&str> = bridge.mirrors.iter().map(|mirror| mirror.name.as_str()).collect();
-    let known = match names.is_empty() {
-        true => "it has no mirrors".into(),
-        false => suggest::instead(name, &names),
-    };
-    MirrorError::NoMirror(name.into(), known)
+    match names.is_empty() {
+        true => MirrorError::NoMirrors,
+        false => MirrorError::NoMirror(name.into(), suggest::instead(name, &names)),
+    }
 }
 
 /// Removes a deleted port from a bridge's mirrors. Mirrors that lose their target or their last source are removed too.

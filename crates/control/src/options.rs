@@ -121,6 +121,8 @@ fn unknown_type(name: &str) -> OptionError {
         "dpdkvhostuserclient" => {
             "it is `vhost-user` with the role `client` here: `--type vhost-user --role client`".into()
         }
+        "system" => "it is `netdev` here, which attaches an existing interface".into(),
+        "internal" => "it is `tap` here, which makes an interface of the host".into(),
         _ => suggest::instead(name, Spec::TYPES),
     };
     OptionError::Type(name.into(), instead)
@@ -303,6 +305,13 @@ mod tests {
         assert_eq!(number, "`id`: `seven` is not a whole number from 0 to 4294967295");
         let role = memif(&[("path", "/a"), ("role", "boss")]).unwrap_err().to_string();
         assert_eq!(role, "`role`: `boss` is unknown; expected `server` or `client`");
+        for (theirs, ours) in [
+            ("system", "it is `netdev` here, which attaches an existing interface"),
+            ("internal", "it is `tap` here, which makes an interface of the host"),
+        ] {
+            let kind = from_text(theirs, &BTreeMap::new()).unwrap_err().to_string();
+            assert_eq!(kind, format!("unknown port type `{theirs}`; {ours}"));
+        }
         let kind = from_text("memfi", &BTreeMap::new()).unwrap_err().to_string();
         assert_eq!(
             kind,

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fabric::{PortSettings, VlanMode};
+use fabric::{PortIndex, PortSettings, VlanMode};
 use logic::MacTable;
 use packet::ether::MacAddr;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -31,7 +31,7 @@ use crate::proto::switch_server::Switch;
 use crate::refusal::Refusal;
 use crate::sflow::SflowChange;
 use crate::sflow::settings::{check_header, check_polling, check_sampling, parse_agent};
-use crate::state::{Bridge, State, every, find, find_port};
+use crate::state::{Bridge, Bridges, State, every, find, find_port};
 use crate::{capture, convert, logic_state, options, protection, proto, suggest, trace, vlan};
 
 /// The gRPC service.
@@ -196,8 +196,10 @@ impl Switch for Server {
         let file = self.config_file.clone();
         self.call(move |desired| {
             let status = convert::status(desired.state(), &desired.state().bridges())?;
-            let unsaved = file.and_then(|file| desired.unsaved(&file)).unwrap_or_default() as u32;
-            Ok(proto::Status { uptime_seconds, config_file, unsaved, ..status })
+            let unsaved = file.map_or(Ok(0), |file| desired.unsaved(&file));
+            let config_error = unsaved.as_ref().err().map(|error| error.first());
+            let unsaved = unsaved.unwrap_or_default() as u32;
+            Ok(proto::Status { uptime_seconds, config_file, unsaved, config_error, ..status })
         })
         .await
     }
@@ -365,11 +367,19 @@ impl Switch for Server {
     }
 
     async fn list_fdb(&self, request: Request<proto::ListFdbRequest>) -> Reply<proto::Fdb> {
-        let name = request.into_inner().bridge;
+        let proto::ListFdbRequest { bridge: name, port, vlan, mac: address } = request.into_inner();
         self.read(move |state| {
             let bridges = state.bridges();
             let bridge = find(&bridges, &name)?;
             let mut found = mac_table(bridge, &name)?.entries();
+            let at = port_index(&bridges, &name, &port)?;
+            let vlan = vlan.map(vid).transpose()?;
+            let address = if address.is_empty() { None } else { Some(mac(&address)?) };
+            found.retain(|entry| {
+                at.is_none_or(|port| entry.port == port)
+                    && vlan.is_none_or(|vlan| entry.vid == vlan)
+                    && address.is_none_or(|address| entry.mac == address)
+            });
             found.sort_by_key(|entry| (entry.vid, entry.mac));
             let entries = found.into_iter().filter_map(|entry| {
                 // Skip an entry whose port was just removed: the entry is about to be removed too.
@@ -390,17 +400,18 @@ impl Switch for Server {
 
     async fn flush_fdb(&self, request: Request<proto::FlushFdbRequest>) -> Reply<proto::Flushed> {
         let by = Author::of(&request);
-        let proto::FlushFdbRequest { bridge: name, port } = request.into_inner();
+        let proto::FlushFdbRequest { bridge: name, port, vlan } = request.into_inner();
         self.call(move |desired| {
+            let vlan = vlan.map(vid).transpose()?;
             let bridges = desired.state().bridges();
             let table = mac_table(find(&bridges, &name)?, &name)?;
-            let at = match port.as_str() {
-                "" => None,
-                port => Some(find_port(&bridges, &name, port)?.at.port),
-            };
+            let at = port_index(&bridges, &name, &port)?;
             let stations = || at.map_or_else(|| table.len(), |port| table.stations_at(port) as usize);
             let from = stations().to_string();
-            let entries = table.flush(at, true) as u64;
+            let entries = match vlan {
+                None => table.flush(at, true),
+                Some(vlan) => table.flush_vlan(vlan, at),
+            } as u64;
             let to = stations().to_string();
             drop(bridges);
             let object = match at {
@@ -436,18 +447,9 @@ impl Switch for Server {
     async fn delete_fdb_entry(&self, request: Request<proto::DeleteFdbEntryRequest>) -> Reply<proto::Done> {
         let (by, request) = (Author::of(&request), request.into_inner());
         self.call(move |desired| {
-            let (vlan, mac) = (vid(request.vlan)?, mac(&request.mac)?);
-            let bridge = request.bridge;
-            if !is_known(desired.state(), &bridge, mac, vlan, &request.port)? {
-                let at = match request.port.as_str() {
-                    "" => String::new(),
-                    port => format!(" at port \"{port}\""),
-                };
-                return Err(other(format!(
-                    "bridge \"{bridge}\" has no address {mac} in VLAN {vlan}{at}; `mswitch fdb show {bridge}` lists its \
-                     addresses"
-                )));
-            }
+            let (bridge, mac) = (request.bridge, mac(&request.mac)?);
+            let wanted = request.vlan.map(vid).transpose()?;
+            let vlan = vlan_of(desired.state(), &bridge, mac, wanted, &request.port)?;
             desired.edit(Edit::RemoveStation { bridge: bridge.clone(), mac, vlan }, &by)?;
             // A learned address is not part of the configuration.
             let learned = mac_table(find(&desired.state().bridges(), &bridge)?, &bridge)?.remove(vlan, mac);
@@ -547,10 +549,14 @@ impl Switch for Server {
     async fn apply_config(&self, request: Request<proto::ApplyConfigRequest>) -> Reply<proto::Applied> {
         let by = Author::of(&request);
         let proto::ApplyConfigRequest { toml, name, dry_run } = request.into_inner();
+        let own = self.config_file.clone();
         self.call(move |desired| {
             let name = Path::new(&name);
             let parsed = desired.read(&toml, name)?;
             let file_notes = parsed.note_lines(name);
+            if !dry_run && own.is_some_and(|own| file::text_of(&own).is_ok_and(|text| text == toml)) {
+                desired.set_saved(parsed.config.clone());
+            }
             let applied = match dry_run {
                 true => Applied { differences: desired.compare(&parsed.config), ..Applied::default() },
                 false => desired.replace(parsed.config, &by)?,
@@ -566,18 +572,20 @@ impl Switch for Server {
         let file = self.config_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         self.call(move |desired| {
             let mut config = desired.config();
-            if keep_daemon
-                && let Some(text) = &text
-                && let Ok(there) = file::parse(text, Path::new(""), Depth::Form)
-            {
-                config.daemon = there.daemon;
+            let mut overwritten = Vec::new();
+            if keep_daemon && let Some(text) = &text {
+                if let Ok(there) = file::parse(text, Path::new(""), Depth::Form) {
+                    config.daemon = there.daemon.clone();
+                    overwritten = convert::differences(&desired.overwritten(&there, &config));
+                }
+                desired.set_saved(config.clone());
             }
             Ok(match text {
                 Some(text) => {
                     let Edited { text: toml, rewritten } = file::edit(&text, &config);
-                    proto::Config { toml, file, rewritten }
+                    proto::Config { toml, file, rewritten, overwritten }
                 }
-                None => proto::Config { toml: file::write(&config, secrets), file, rewritten: None },
+                None => proto::Config { toml: file::write(&config, secrets), file, ..Default::default() },
             })
         })
         .await
@@ -619,6 +627,10 @@ impl Switch for Server {
             let expected = suggest::instead(kind, events::KINDS);
             return Err(Status::invalid_argument(format!("unknown kind of events `{kind}`; {expected}")));
         }
+        if !bridge.is_empty() {
+            let name = bridge.clone();
+            self.read(move |state| find(&state.bridges(), &name).map(|_| ())).await?;
+        }
         let events = BroadcastStream::new(self.desired.events().listen());
         let wanted = move |event: &proto::Event| {
             let here = bridge.is_empty() || event.bridge == bridge || event.bridge.is_empty();
@@ -654,18 +666,58 @@ fn command(desired: &Desired, by: &Author, action: &str, done: Difference) {
     desired.events().command(by, &done.object, action, &done.keys);
 }
 
-/// Returns whether a bridge has a station; behind `port`, unless that is empty.
-fn is_known(state: &State, bridge: &str, mac: MacAddr, vlan: u16, port: &str) -> Result<bool, Refusal> {
+/// Returns the index of a port, `None` for an empty name.
+fn port_index(bridges: &Bridges, bridge: &str, port: &str) -> Result<Option<PortIndex>, Refusal> {
+    match port {
+        "" => Ok(None),
+        port => Ok(Some(find_port(bridges, bridge, port)?.at.port)),
+    }
+}
+
+/// Returns the VLAN of a station to delete: `wanted`, or without it the only one in which the station is. `port`, unless
+/// empty, is the port behind which it must be.
+fn vlan_of(
+    state: &State,
+    bridge: &str,
+    mac: MacAddr,
+    wanted: Option<u16>,
+    port: &str,
+) -> Result<u16, Refusal> {
     let bridges = state.bridges();
     let table = mac_table(find(&bridges, bridge)?, bridge)?;
-    let only = match port {
-        "" => None,
-        port => Some(find_port(&bridges, bridge, port)?.at.port),
+    let only = port_index(&bridges, bridge, port)?;
+    let mut vlans: Vec<u16> = table
+        .entries()
+        .into_iter()
+        .filter(|entry| entry.mac == mac && only.is_none_or(|port| entry.port == port))
+        .map(|entry| entry.vid)
+        .collect();
+    vlans.sort_unstable();
+    vlans.dedup();
+    let at = if port.is_empty() { String::new() } else { format!(" at port \"{port}\"") };
+    let missing = match wanted {
+        Some(vlan) if vlans.contains(&vlan) => return Ok(vlan),
+        Some(vlan) => format!(" in VLAN {vlan}"),
+        None => String::new(),
     };
-    let is = |entry: &logic::FdbEntry| {
-        entry.vid == vlan && entry.mac == mac && only.is_none_or(|port| entry.port == port)
-    };
-    Ok(table.entries().iter().any(is))
+    let listed = vlans.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    Err(other(match (wanted, vlans.as_slice()) {
+        (None, [vlan]) => return Ok(*vlan),
+        (_, []) => format!(
+            "bridge \"{bridge}\" has no address {mac}{missing}{at}; `mswitch fdb show {bridge}` lists its addresses"
+        ),
+        (Some(_), [vlan]) => {
+            format!(
+                "bridge \"{bridge}\" has no address {mac}{missing}{at}; it is in VLAN {vlan}: add `--vlan {vlan}`"
+            )
+        }
+        (Some(_), _) => format!(
+            "bridge \"{bridge}\" has no address {mac}{missing}{at}; it is in the VLANs {listed}: name one with `--vlan`"
+        ),
+        (None, _) => {
+            format!("bridge \"{bridge}\" has address {mac}{at} in the VLANs {listed}; name one with `--vlan`")
+        }
+    }))
 }
 
 #[cfg(test)]

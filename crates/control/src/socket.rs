@@ -104,6 +104,14 @@ pub enum SocketError {
     /// The directory does not exist.
     #[error("the directory {0} does not exist; create it, or choose another path with --socket")]
     NoDirectory(PathBuf),
+    /// The user may not create the socket.
+    #[error(
+        "cannot listen on {path}: permission denied; run as root, or choose a path in a directory of your own with --socket"
+    )]
+    Denied {
+        /// The path.
+        path: PathBuf,
+    },
     /// A system call failed.
     #[error("cannot listen on {path}: {error}")]
     Io {
@@ -126,7 +134,10 @@ impl ControlSocket {
     /// Binds `path` with mode 0660, and replaces the socket file of a daemon that was killed. Creates a missing
     /// directory if `create_directory`.
     pub fn bind(path: &Path, create_directory: bool) -> Result<(Self, UnixListener), SocketError> {
-        let io = |error: io::Error| SocketError::Io { path: path.into(), error };
+        let io = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => SocketError::Denied { path: path.into() },
+            _ => SocketError::Io { path: path.into(), error },
+        };
         let directory = directory(path);
         if create_directory {
             std::fs::create_dir_all(directory).map_err(io)?;

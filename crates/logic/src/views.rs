@@ -39,6 +39,10 @@ pub trait MacTable {
     /// Removes the stations of a port, or all, sticky ones included. Returns their number.
     fn flush(&self, port: Option<PortIndex>, keep_static: bool) -> usize;
 
+    /// Removes the stations of a VLAN except static ones, sticky ones included, of a port or of all. Returns their
+    /// number.
+    fn flush_vlan(&self, vid: u16, port: Option<PortIndex>) -> usize;
+
     /// Returns the number of stations.
     fn len(&self) -> usize;
 

@@ -21,8 +21,8 @@ macro_rules! examples {
 #[derive(Debug, Parser)]
 #[command(name = "mswitch", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// The daemon's control socket [default: /run/mswitch/mswitch.sock]
-    #[arg(long, global = true, env = "MSWITCH_SOCKET", value_name = "PATH", hide_env_values = true)]
+    /// The daemon's control socket [env: MSWITCH_SOCKET] [default: /run/mswitch/mswitch.sock]
+    #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 
     #[command(subcommand)]
@@ -118,7 +118,7 @@ pub(crate) enum Shell {
 /// Output format.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Output {
-    /// Print JSON, with the field names of proto/mswitch.proto
+    /// Print JSON, with the fields of the gRPC interface
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -152,6 +152,7 @@ pub(crate) enum BridgeCommand {
     /// Add an empty bridge
     #[command(after_help = examples!(
         "mswitch bridge add br1",
+        "mswitch bridge add br1 --may-exist",
         "mswitch bridge add br2 --logic learning --param ageing=60",
     ))]
     Add {
@@ -162,12 +163,18 @@ pub(crate) enum BridgeCommand {
         logic: String,
         #[command(flatten)]
         params: Params,
+        /// Succeed if the bridge exists, which stays as it is
+        #[arg(long)]
+        may_exist: bool,
     },
     /// Remove a bridge with its ports
-    #[command(after_help = examples!("mswitch bridge del br2"))]
+    #[command(after_help = examples!("mswitch bridge del br2", "mswitch bridge del br2 --if-exists"))]
     Del {
         /// Name of the bridge
         name: String,
+        /// Succeed if there is no such bridge
+        #[arg(long)]
+        if_exists: bool,
     },
     /// Show a bridge and its ports
     #[command(after_help = examples!("mswitch bridge show br0"))]
@@ -222,8 +229,14 @@ pub(crate) enum PortCommand {
     ))]
     Set(Box<PortSet>),
     /// Remove a port with its socket, interface or files
-    #[command(after_help = examples!("mswitch port del br0 vm2"))]
-    Del(PortName),
+    #[command(after_help = examples!("mswitch port del br0 vm2", "mswitch port del br0 vm2 --if-exists"))]
+    Del {
+        #[command(flatten)]
+        port: PortName,
+        /// Succeed if there is no such port
+        #[arg(long)]
+        if_exists: bool,
+    },
     /// Show a port's settings, state and counters
     #[command(after_help = examples!("mswitch port show br0 vm1"))]
     Show {
@@ -310,6 +323,9 @@ pub(crate) struct PortAdd {
     /// Option of the type by its key in the configuration file; commas separate list items
     #[arg(long = "opt", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) others: Vec<(String, String)>,
+    /// Succeed if the bridge has a port of this name and type, which stays as it is
+    #[arg(long)]
+    pub(crate) may_exist: bool,
 }
 
 /// The options of all port types. The daemon parses the values, as it does those of the file.
@@ -556,10 +572,18 @@ pub(crate) enum LogicCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FdbCommand {
     /// Show a bridge's MAC table
-    #[command(after_help = examples!("mswitch fdb show br0"))]
+    #[command(after_help = examples!("mswitch fdb show br0", "mswitch fdb show br0 --port host --vlan 10"))]
     Show {
         /// The bridge
         bridge: String,
+        /// Only this MAC address
+        mac: Option<String>,
+        /// Only addresses behind this port
+        #[arg(long)]
+        port: Option<String>,
+        /// Only addresses in this VLAN; 0: untagged
+        #[arg(long)]
+        vlan: Option<u32>,
         #[command(flatten)]
         output: Output,
     },
@@ -571,6 +595,9 @@ pub(crate) enum FdbCommand {
         /// Only addresses behind this port
         #[arg(long)]
         port: Option<String>,
+        /// Only addresses in this VLAN; 0: untagged
+        #[arg(long)]
+        vlan: Option<u32>,
     },
     /// Add a static address, which neither ages nor moves
     #[command(after_help = examples!("mswitch fdb add br0 52:54:00:12:34:56 --port vm1 --vlan 10"))]
@@ -596,9 +623,9 @@ pub(crate) enum FdbCommand {
         /// Delete only if the address is behind this port
         #[arg(long)]
         port: Option<String>,
-        /// VLAN; 0: untagged
-        #[arg(long, default_value_t = 0)]
-        vlan: u32,
+        /// VLAN; 0: untagged [default: the only one in which the address is]
+        #[arg(long)]
+        vlan: Option<u32>,
     },
 }
 
@@ -821,8 +848,9 @@ pub(crate) enum ConfigCommand {
     },
     /// Save the running configuration, secrets included, to a file
     ///
-    /// An existing file is edited in place: comments, order, owner and mode stay. A file with mistakes is rewritten,
-    /// and the original is kept as FILE.bak. A new file is readable by its owner only.
+    /// An existing file is edited in place: comments, order, owner and mode stay. A file with mistakes is rewritten. If
+    /// the daemon's file has edits that were never applied, the running configuration replaces them, and the command
+    /// lists them. In both cases the original is kept as FILE.bak. A new file is readable by its owner only.
     #[command(after_help = examples!("mswitch config save /etc/mswitch/saved.toml", "mswitch config save"))]
     Save {
         /// The file, relative to this command's working directory [default: the daemon's file]

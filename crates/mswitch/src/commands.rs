@@ -38,7 +38,7 @@ fn run_any(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Daemon(args) => daemon::run(&args, cli.socket),
         Command::Config(ConfigCommand::Check { file, output }) => {
-            config::check(&file, cli.socket.as_deref(), output)
+            config::check(&file, socket_for(&file, cli.socket).as_deref(), output)
         }
         Command::Port(PortCommand::Reasons { reason, markdown, output }) => {
             port::reasons(reason.as_deref(), markdown, output)
@@ -54,6 +54,23 @@ fn run_any(cli: Cli) -> Result<(), Failure> {
     }
 }
 
+/// Returns the control socket that the environment names. An option takes precedence, and for a daemon also its file.
+///
+/// clap does not read the variable: it would show the option in each usage line as if it were required.
+pub(crate) fn socket_of_environment() -> Option<PathBuf> {
+    std::env::var_os("MSWITCH_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Returns the control socket of a daemon with this file, unless the file names it: that of the option, or else that of
+/// the environment.
+fn socket_for(file: &Path, option: Option<PathBuf>) -> Option<PathBuf> {
+    let in_file = || {
+        let text = control::file::text_of(file).ok()?;
+        control::file::parse(&text, file, control::file::Depth::Form).ok()?.daemon.socket
+    };
+    option.or_else(|| if in_file().is_some() { None } else { socket_of_environment() })
+}
+
 /// Runs a command that needs a daemon.
 async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
     match &command {
@@ -61,6 +78,7 @@ async fn ask(command: Command, socket: Option<PathBuf>) -> Result<(), Failure> {
         Command::Sflow(command) => sflow::check(command)?,
         _ => {}
     }
+    let socket = socket.or_else(socket_of_environment);
     let mut client = connect(socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))).await?;
     match command {
         Command::Status(output) => status::run(&mut client, output).await,

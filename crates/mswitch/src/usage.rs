@@ -26,6 +26,10 @@ fn of_ovs(argument: &str) -> Option<String> {
     let name = argument.trim_start_matches('-').split('=').next()?;
     let advice = match name {
         "tag" => "the VLAN of an access port is `--vlan access:10`",
+        "may-exist" => {
+            "the option follows the command: `mswitch port add BRIDGE PORT --type TYPE --may-exist`"
+        }
+        "if-exists" => "the option follows the command: `mswitch port del BRIDGE PORT --if-exists`",
         "trunks" => "the VLANs of a trunk port are `--vlan trunk:10,20-29`",
         _ => return None,
     };
@@ -104,6 +108,14 @@ mod tests {
             (
                 "mswitch port add br0 vm1 --type tap tag=10",
                 "the VLAN of an access port is `--vlan access:10`",
+            ),
+            (
+                "mswitch --may-exist bridge add br0",
+                "the option follows the command: `mswitch port add BRIDGE PORT --type TYPE --may-exist`",
+            ),
+            (
+                "mswitch --if-exists bridge del br0",
+                "the option follows the command: `mswitch port del BRIDGE PORT --if-exists`",
             ),
             ("mswitch port set br0 vm1 --tag 10", "the VLAN of an access port is `--vlan access:10`"),
             (

@@ -295,6 +295,30 @@ fn ports_and_bridges_come_and_go() {
 }
 
 #[test]
+fn commands_may_be_repeated() {
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    for _ in 0..2 {
+        assert_eq!(fixture.ok("bridge add br1 --may-exist"), "");
+        assert_eq!(fixture.ok("port add br1 p --type memif --path @mswitch-may-exist --may-exist"), "");
+    }
+    assert_eq!(
+        fixture.refused("port add br1 p --type pcap --write /tmp/x --may-exist"),
+        "mswitch: bridge \"br1\" has a port \"p\" of type memif, not pcap; remove it with `mswitch port del br1 p`, or \
+         choose another name\n"
+    );
+    let shared = fixture.refused("port add br1 q --type memif --path @mswitch-may-exist --may-exist");
+    assert!(shared.contains("two ports cannot share it"), "{shared}");
+    for _ in 0..2 {
+        assert_eq!(fixture.ok("port del br1 p --if-exists"), "");
+    }
+    for _ in 0..2 {
+        assert_eq!(fixture.ok("bridge del br1 --if-exists"), "");
+    }
+    assert!(fixture.refused("bridge del br1").contains("there is no bridge \"br1\""));
+}
+
+#[test]
 fn mac_tables() {
     let fixture = Fixture::new();
     let _daemon = Daemon::start(&fixture);
@@ -304,17 +328,41 @@ fn mac_tables() {
     assert_eq!((&mine["vlan"], &mine["port"], &mine["static"]), (&7.into(), &"vm1".into(), &true.into()));
     assert!(fixture.ok("fdb flush br0").ends_with(" flushed\n"));
     assert!(fixture.ok("fdb show br0").contains("02:00:00:00:00:01"), "static addresses stay");
-    assert!(
-        fixture
-            .refused("fdb del br0 02:00:00:00:00:01")
-            .contains("has no address 02:00:00:00:00:01 in VLAN 0;")
+    assert_eq!(
+        fixture.refused("fdb del br0 02:00:00:00:00:01 --vlan 0"),
+        "mswitch: bridge \"br0\" has no address 02:00:00:00:00:01 in VLAN 0; it is in VLAN 7: add `--vlan 7`\n"
+    );
+    assert_eq!(
+        fixture.refused("fdb del br0 02:00:00:00:00:09"),
+        "mswitch: bridge \"br0\" has no address 02:00:00:00:00:09; `mswitch fdb show br0` lists its addresses\n"
+    );
+    fixture.ok("fdb add br0 02:00:00:00:00:01 --port vm1 --vlan 8");
+    assert_eq!(
+        fixture.refused("fdb del br0 02:00:00:00:00:01"),
+        "mswitch: bridge \"br0\" has address 02:00:00:00:00:01 in the VLANs 7, 8; name one with `--vlan`\n"
+    );
+    let shown = |filter: &str| {
+        let found = fixture.json(&format!("fdb show br0 {filter}"))["entries"].clone();
+        let found = found.as_array().unwrap().iter().map(|entry| entry["vlan"].clone());
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(shown("02:00:00:00:00:01"), [7, 8]);
+    assert_eq!(shown("--vlan 8"), [8]);
+    assert_eq!(shown("--port vm1 --vlan 7"), [7]);
+    assert_eq!(shown("02:00:00:00:00:01 --port host"), [0; 0]);
+    assert!(fixture.ok("fdb flush br0 --vlan 8").ends_with(" flushed\n"));
+    assert_eq!(shown("--vlan 8"), [8], "static addresses stay");
+    fixture.ok("fdb del br0 02:00:00:00:00:01 --vlan 8");
+    assert_eq!(
+        fixture.refused("events nowhere"),
+        "mswitch: there is no bridge \"nowhere\"; `mswitch bridge list` lists the bridges\n"
     );
     assert!(
         fixture
             .refused("fdb del br0 02:00:00:00:00:01 --vlan 7 --port host")
             .contains("in VLAN 7 at port \"host\";")
     );
-    fixture.ok("fdb del br0 02:00:00:00:00:01 --vlan 7 --port vm1");
+    fixture.ok("fdb del br0 02:00:00:00:00:01 --port vm1");
     assert!(fixture.refused("fdb add br0 zz --port vm1").contains("is not a MAC address"));
     assert!(fixture.refused("fdb add br0 02:00:00:00:00:01 --vlan 5000 --port vm1").contains("1 to 4094"));
     fixture.ok("logic set br0 static");
@@ -879,6 +927,95 @@ fn a_saved_file_keeps_its_comments_and_its_place() {
     drop(daemon);
 }
 
+/// The note of `config apply` with another file than the daemon's own.
+fn lasts_until_the_daemon_stops(fixture: &Fixture) -> String {
+    format!(
+        "mswitch: note: this lasts until the daemon stops: it starts from {}, which is unchanged; `mswitch config save` \
+         writes the running configuration there\n",
+        fixture.path("config.toml").display()
+    )
+}
+
+#[test]
+fn applying_another_file_says_how_long_it_lasts() {
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    let other = fixture.path("other.toml");
+    std::fs::copy(fixture.path("config.toml"), &other).unwrap();
+    let apply = |words: &[&str], path: &Path| {
+        let mut command = mswitch();
+        command.arg("--socket").arg(fixture.path("control.sock")).args(words).arg(path);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    assert_eq!(apply(&["config", "apply"], &other).1, lasts_until_the_daemon_stops(&fixture));
+    assert_eq!(apply(&["config", "apply", "--dry-run"], &other).1, "");
+    assert_eq!(apply(&["config", "apply"], &fixture.path("config.toml")).1, "");
+    let json: Value = serde_json::from_str(&apply(&["config", "apply", "--json"], &other).0).unwrap();
+    assert!(json["notes"][0].as_str().unwrap().starts_with("this lasts until the daemon stops: "), "{json}");
+}
+
+#[test]
+fn saving_reports_the_edits_of_the_file_that_it_replaces() {
+    let fixture = Fixture::new();
+    fixture.configure("mtu = 9000\n");
+    let _daemon = Daemon::start(&fixture);
+    let file = fixture.path("config.toml");
+    let read = || std::fs::read_to_string(&file).unwrap();
+    let save = || {
+        let output = fixture.run("config save");
+        assert_eq!(text(&output.stdout), format!("saved to {}\n", file.display()));
+        text(&output.stderr)
+    };
+    // Commands and edits of the same file.
+    fixture.ok("port set br0 host --vlan access:7");
+    assert_eq!(save(), "", "nobody edited the file");
+    fixture.ok("port set br0 host --vlan access:8");
+    let edited = read().replace("mtu = 9000", "mtu = 1400") + "\n[[bridge]]\nname = \"br1\"\n";
+    std::fs::write(&file, &edited).unwrap();
+    let backup = fixture.path("config.toml.bak");
+    let note = |text: &str| format!("mswitch: note: {text}\n");
+    let notes = [
+        format!(
+            "the file had edits that were never applied, and the running configuration replaced them; the original is {}",
+            backup.display()
+        ),
+        "bridge \"br0\", port \"host\" changed: mtu: 1400 -> 9000".into(),
+        "bridge \"br1\" removed: name: br1".into(),
+    ];
+    assert_eq!(save(), notes.map(|text| note(&text)).concat());
+    assert_eq!(std::fs::read_to_string(&backup).unwrap(), edited);
+    assert!(read().contains("mtu = 9000") && read().contains("access:8") && !read().contains("br1"));
+
+    // Edits that were applied are not lost.
+    std::fs::write(&file, read().replace("mtu = 9000", "mtu = 1400")).unwrap();
+    fixture.ok("config apply");
+    fixture.ok("port set br0 host --mtu 9000");
+    assert_eq!(save(), "");
+    assert!(!fixture.path("config.toml.bak2").exists());
+}
+
+#[test]
+fn status_shows_that_the_next_start_would_fail() {
+    let fixture = Fixture::new();
+    let mut daemon = Daemon::start(&fixture);
+    let file = fixture.path("config.toml");
+    let text_of = std::fs::read_to_string(&file).unwrap();
+    assert!(fixture.json("status")["config_error"].is_null());
+    std::fs::write(&file, text_of.replace("type = \"tap\"", "type = \"tap\"\nmtu = \"big\"")).unwrap();
+    let error = "line 15: bridge \"br0\", port \"host\": ";
+    let shown = fixture.ok("status");
+    let line = shown.lines().nth(2).unwrap_or_default();
+    assert!(line.starts_with(&format!("  broken {error}")), "{shown}");
+    let next = format!("; the next start fails; see `mswitch config check '{}'`", file.display());
+    assert!(line.ends_with(&next), "{shown}");
+    let json = fixture.json("status");
+    assert!(json["config_error"].as_str().unwrap().starts_with(error), "{json}");
+    assert!(daemon.signal(Signal::TERM).success());
+    daemon.await_line(&format!("the next start fails until {} is corrected", file.display()));
+}
+
 #[test]
 fn former_names_are_accepted_with_a_note() {
     let fixture = Fixture::new();
@@ -908,7 +1045,12 @@ fn former_names_are_accepted_with_a_note() {
         let mut command = mswitch();
         command.arg("--socket").arg(fixture.path("control.sock")).args(line.split(' ')).arg(&former);
         let output = command.output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), note(&in_file)), "{line}");
+        let mut notes = note(&in_file);
+        if line == "config apply" {
+            // It changes the running switch only.
+            notes += &lasts_until_the_daemon_stops(&fixture);
+        }
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), notes), "{line}");
     }
     let tap = interface();
     assert_eq!(
@@ -969,6 +1111,68 @@ fn a_missing_file_has_no_position() {
         assert_eq!(text(&output.stderr), expected);
         assert_eq!(output.status.code(), Some(if command == "diff" { 2 } else { 1 }));
     }
+}
+
+#[test]
+fn the_file_of_a_daemon_comes_before_the_environment() {
+    let fixture = Fixture::new();
+    let other = fixture.path("other.sock");
+    let mut command = fixture.daemon();
+    command.env("MSWITCH_SOCKET", &other);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let warning = format!(
+        "the control socket is {}, as the file says; MSWITCH_SOCKET names {}, where commands do not reach this daemon",
+        fixture.path("control.sock").display(),
+        other.display()
+    );
+    let first = lines.next().unwrap_or_default();
+    assert!(first.ends_with(&warning), "{first}");
+    assert!(lines.any(|line| line.contains("is ready")));
+    assert!(fixture.path("control.sock").exists() && !other.exists());
+    // The option comes before both.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut command = fixture.daemon();
+    command.env("MSWITCH_SOCKET", fixture.path("third.sock")).arg("--socket").arg(&other);
+    let _daemon = Daemon::spawn(command);
+    assert!(other.exists() && !fixture.path("third.sock").exists());
+    // Commands take it from the environment, and their usage does not show it.
+    let mut command = mswitch();
+    assert!(command.env("MSWITCH_SOCKET", &other).arg("status").output().unwrap().status.success());
+    let wrong = mswitch().env("MSWITCH_SOCKET", &other).args(["port", "add", "br0"]).output().unwrap();
+    let wrong = text(&wrong.stderr);
+    assert!(wrong.contains("Usage: mswitch port add --type <TYPE> <BRIDGE> <PORT>"), "{wrong}");
+}
+
+/// Without permissions, messages name the user and the remedy.
+#[test]
+fn errors_of_permissions_have_a_remedy() {
+    use std::os::unix::process::CommandExt;
+    let nobody = 65534;
+    let fixture = Fixture::new();
+    let run = |arguments: &[&str]| {
+        let output = mswitch().uid(nobody).gid(nobody).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    let file = fixture.path("config.toml");
+    let file = file.to_str().unwrap();
+    assert_eq!(
+        run(&["config", "check", file]),
+        format!(
+            "mswitch: {file}: cannot read the file: permission denied for user {nobody}; run this as root, or permit \
+             that user to read the file and to enter its directories\n"
+        )
+    );
+    let socket = fixture.path("other.sock");
+    let socket = socket.to_str().unwrap();
+    let refused = run(&["daemon", "--socket", socket]);
+    let line = format!(
+        "mswitch: cannot listen on {socket}: permission denied; run as root, or choose a path in a directory of your \
+         own with --socket\n"
+    );
+    assert!(refused.ends_with(&line), "{refused}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod guard;
 mod interface_name;
 mod log_limit;
 pub mod memif;
+mod name_watch;
 pub mod netdev;
 mod netlink;
 mod netns;

@@ -72,6 +72,20 @@ pub(crate) fn enter(netns: &Netns, file: BorrowedFd<'_>) -> Result<(), OpenError
     })
 }
 
+/// Describes the place of an interface, for messages: nothing for the switch's own namespace.
+pub(crate) fn place(netns: Option<&Netns>) -> String {
+    netns.map(|netns| format!(" in network namespace `{netns}`")).unwrap_or_default()
+}
+
+/// Returns the command that runs `ip` with these arguments in a namespace.
+pub(crate) fn ip(netns: Option<&Netns>, arguments: &str) -> String {
+    match netns {
+        None => format!("ip {arguments}"),
+        Some(Netns::Name(name)) => format!("ip -n {name} {arguments}"),
+        Some(netns) => format!("nsenter --net={} ip {arguments}", netns.path().display()),
+    }
+}
+
 /// A network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

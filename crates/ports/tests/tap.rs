@@ -160,7 +160,7 @@ fn failures_to_open_are_explained() {
     let first = lab.open("d", &twice).unwrap();
     assert_eq!(
         open("e", twice.clone()),
-        "interface `same` exists already, held by another port of this switch; choose another name"
+        "interface `same` exists already: another port of this switch has it; remove that port, or choose another name"
     );
     first.close();
     // A persistent interface has no holder, and is refused all the same.
@@ -388,7 +388,11 @@ fn a_down_interface_recovers_and_a_deleted_one_does_not() {
     let b = lab.open("b", &lab.options(1)).unwrap();
     ping(lab.netns(0), "10.77.0.2");
     ip(&["-n", lab.netns(1), "link", "set", "dev", "b", "down"]);
-    assert_eq!(b.status().link, Link::Down("interface `b` is administratively down".into()));
+    let netns = lab.netns(1);
+    let reason = format!(
+        "interface `b` is set down in network namespace `{netns}`; `ip -n {netns} link set b up` sets it up"
+    );
+    assert_eq!(b.status().link, Link::Down(reason));
     // Neighbour discovery towards it is dropped and counted, and the port stays attached.
     let deadline = Instant::now() + PATIENCE;
     while lab.drops("b", DropReason::PortDown) == 0 {
@@ -416,6 +420,21 @@ fn a_down_interface_recovers_and_a_deleted_one_does_not() {
     a.close();
     a.close();
     b.close();
+}
+
+#[test]
+fn a_deleted_namespace_ends_the_port() {
+    let lab = Lab::new(1);
+    let port = lab.open("a", &lab.options(0)).unwrap();
+    assert_eq!((port.status().link, port.lost()), (Link::Up, None));
+    ip(&["netns", "del", lab.netns(0)]);
+    until("the port is lost", || port.lost().is_some());
+    let reason = format!("network namespace `{}` was deleted", lab.netns(0));
+    assert_eq!(port.status().link, Link::Down(reason));
+    until("the port is detached", || lab.switch().workers().iter().all(|worker| worker.queues.is_empty()));
+    // For the lab's end.
+    ip(&["netns", "add", lab.netns(0)]);
+    port.close();
 }
 
 #[test]

@@ -13,8 +13,9 @@ use super::port::{self, Shared};
 use super::report::Report;
 use super::section::Section;
 use crate::logics;
+use crate::mirror::other_ports;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig, check_name, check_vlan};
-use crate::{keys, suggest, vlan};
+use crate::{keys, vlan};
 
 /// Reads one bridge. Returns `None` if it has no valid name; its other mistakes are reported nevertheless.
 pub(super) fn read(
@@ -64,7 +65,7 @@ pub(super) fn read(
     let mut bridge =
         BridgeConfig { logic, ports, stations, ..BridgeConfig::new(name.as_deref().unwrap_or_default()) };
     for table in section.tables("mirror", "bridge.mirror", report) {
-        if let Some(mirror) = mirror::read(&table, &bridge, report) {
+        if let Some(mirror) = mirror::read(&table, &bridge, &keys_of(&port_names), report) {
             bridge.mirrors.push(mirror);
         }
     }
@@ -83,7 +84,7 @@ fn station(
     let vlan = section.integer("vlan", report);
     let ((mac, mac_at), (port, port_at)) = (mac?, port?);
     if !ports.contains_key(port) {
-        let message = format!("the bridge has no port `{port}`; {}", suggest::instead(port, &names(ports)));
+        let message = format!("the bridge has no port `{port}`; {}", other_ports(port, &keys_of(ports)));
         report.add(&port_at, &section.context, message);
     }
     let mac = match mac.parse::<MacAddr>() {
@@ -108,7 +109,7 @@ fn station(
     Some(station)
 }
 
-fn names(ports: &BTreeMap<String, usize>) -> Vec<&str> {
+fn keys_of(ports: &BTreeMap<String, usize>) -> Vec<&str> {
     ports.keys().map(String::as_str).collect()
 }
 

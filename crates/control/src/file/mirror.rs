@@ -8,8 +8,14 @@ use crate::mirror::{self, MirrorError};
 use crate::model::BridgeConfig;
 use crate::{direction, keys};
 
-/// Reads one mirror of a bridge whose ports were already read.
-pub(super) fn read(section: &Section<'_>, bridge: &BridgeConfig, report: &mut Report<'_>) -> Option<Mirror> {
+/// Reads one mirror of a bridge whose ports were already read. `ports` are the names of all ports, also of those with
+/// mistakes, which `bridge` lacks.
+pub(super) fn read(
+    section: &Section<'_>,
+    bridge: &BridgeConfig,
+    ports: &[&str],
+    report: &mut Report<'_>,
+) -> Option<Mirror> {
     section.only(&keys::names(keys::MIRROR), report);
     let name = section.required("name", "the mirror's name", report);
     let to = section.required("to", "the port that receives the copies", report);
@@ -26,13 +32,14 @@ pub(super) fn read(section: &Section<'_>, bridge: &BridgeConfig, report: &mut Re
         to: to.as_ref().map_or("", |(to, _)| to).into(),
         vlan: *vlan.as_ref().unwrap_or(&None),
     };
-    let errors = what.err().into_iter().chain(vlan.err()).chain(mirror::mistakes(bridge, &values));
+    let errors = what.err().into_iter().chain(vlan.err()).chain(mirror::mistakes(bridge, ports, &values));
     for error in errors {
         // A key that is missing or of the wrong type is reported above.
         let (key, is_read) = match &error {
-            MirrorError::Name(_) | MirrorError::Exists(_) | MirrorError::NoMirror(..) => {
-                ("name", name.is_some())
-            }
+            MirrorError::Name(_)
+            | MirrorError::Exists(_)
+            | MirrorError::NoMirrors
+            | MirrorError::NoMirror(..) => ("name", name.is_some()),
             MirrorError::Direction(_) => ("direction", true),
             MirrorError::Vlan(_) => ("vlan", true),
             MirrorError::NoPort(port, _) if *port == values.to => ("to", to.is_some()),

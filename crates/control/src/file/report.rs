@@ -64,6 +64,22 @@ pub struct FileError {
     pub problems: Vec<Problem>,
 }
 
+impl FileError {
+    /// Formats the first mistake, with its line and the number of others, without the file's name.
+    pub fn first(&self) -> String {
+        let Some(first) = self.problems.first() else { return String::new() };
+        let line = first.position.map(|position| format!("line {}: ", position.line)).unwrap_or_default();
+        let others = match self.problems.len() - 1 {
+            0 => String::new(),
+            1 => ", and 1 more mistake".into(),
+            others => format!(", and {others} more mistakes"),
+        };
+        let context = Problem { position: None, ..first.clone() };
+        let text = context.line(Path::new(""));
+        format!("{line}{}{others}", text.trim_start_matches(": "))
+    }
+}
+
 impl std::error::Error for FileError {}
 
 impl fmt::Display for FileError {

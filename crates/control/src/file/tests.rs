@@ -785,3 +785,28 @@ fn sflow() {
     let several = mistakes("[sflow]\ncollectors = [\"x\"]\nheader = 1\n", Depth::Text);
     assert_eq!(several.len(), 2, "{several:#?}");
 }
+
+#[test]
+fn a_port_with_a_mistake_is_still_a_port() {
+    let text = "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"b\"\ntype = \"tap\"\nmtu = \"big\"\n\
+                [[bridge.port]]\nname = \"c\"\ntype = \"tap\"\n[[bridge.mirror]]\nname = \"m\"\nfrom = [\"b\"]\nto = \"c\"\n\
+                [[bridge.station]]\nmac = \"02:00:00:00:00:01\"\nport = \"b\"\n";
+    let error = parse(text, Path::new("f"), Depth::Form).unwrap_err();
+    assert_eq!(error.problems.len(), 1, "{error}");
+    assert!(error.to_string().starts_with("f:6:"), "{error}");
+}
+
+#[test]
+fn a_bridge_without_ports_has_nothing_to_suggest() {
+    let text = "[[bridge]]\nname = \"br0\"\n[[bridge.station]]\nmac = \"02:00:00:00:00:01\"\nport = \"b\"\n\
+                [[bridge.mirror]]\nname = \"m\"\nto = \"c\"\n";
+    let error = parse(text, Path::new("f"), Depth::Form).unwrap_err().to_string();
+    let lines: Vec<_> = error.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "f:5:8: bridge \"br0\": the bridge has no port `b`; add the port first",
+            "f:8:6: bridge \"br0\": the bridge has no port `c`; add the port first",
+        ]
+    );
+}

@@ -54,9 +54,17 @@ impl MacTable for Fdb {
     }
 
     fn flush(&self, port: Option<PortIndex>, keep_static: bool) -> usize {
-        self.remove_where(None, |_, word| {
+        self.remove_where(None, |_, _, word| {
             let by_hand = word & (STATIC | STICKY) == STATIC;
             port.is_none_or(|port| word::port(word) == port) && !(keep_static && by_hand)
+        })
+    }
+
+    fn flush_vlan(&self, vid: u16, port: Option<PortIndex>) -> usize {
+        self.remove_where(None, |bucket, _, word| {
+            word & (STATIC | STICKY) != STATIC
+                && port.is_none_or(|port| word::port(word) == port)
+                && self.placer.key(bucket, word).is_some_and(|key| key.vid() == vid)
         })
     }
 

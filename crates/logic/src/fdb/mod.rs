@@ -495,35 +495,39 @@ impl Fdb {
 
     /// Forgets the stations that `keep` rejects, given their port and whether they are sticky.
     pub(crate) fn retain(&self, keep: impl Fn(PortIndex, bool) -> bool) {
-        self.remove_where(None, |_, word| !keep(word::port(word), word & STICKY != 0));
+        self.remove_where(None, |_, _, word| !keep(word::port(word), word & STICKY != 0));
     }
 
     /// Forgets the stations learned at a port, except sticky ones. Returns their number.
     pub fn flush_learned(&self, port: PortIndex) -> usize {
-        self.remove_where(None, |_, word| word & STATIC == 0 && word::port(word) == port)
+        self.remove_where(None, |_, _, word| word & STATIC == 0 && word::port(word) == port)
     }
 
     /// Forgets the sticky stations of a port. Returns their number.
     pub fn flush_sticky(&self, port: PortIndex) -> usize {
-        self.remove_where(None, |_, word| word & STICKY != 0 && word::port(word) == port)
+        self.remove_where(None, |_, _, word| word & STICKY != 0 && word::port(word) == port)
     }
 
     /// Forgets the stations not heard for `ageing` seconds (IEEE 802.1Q §8.8.3). Returns their number.
     pub fn expire(&self, now: u32, ageing: u32) -> usize {
-        let expired = self.remove_where(Some(FdbChange::Expired), |slot, word| {
+        let expired = self.remove_where(Some(FdbChange::Expired), |_, slot, word| {
             word & STATIC == 0 && age(slot, now) >= ageing
         });
         self.counters.expired.fetch_add(expired as u64, Ordering::Relaxed);
         expired
     }
 
-    fn remove_where(&self, change: Option<FdbChange>, mut which: impl FnMut(Slot<'_>, u64) -> bool) -> usize {
+    fn remove_where(
+        &self,
+        change: Option<FdbChange>,
+        mut which: impl FnMut(usize, Slot<'_>, u64) -> bool,
+    ) -> usize {
         let buckets = self.buckets.iter().enumerate();
         let slots = buckets.flat_map(|(i, bucket)| bucket.slots().map(move |slot| (i, slot)));
         slots
             .filter(|(bucket, slot)| {
                 let word = slot.word.load(Ordering::Acquire);
-                let removed = word != 0 && which(*slot, word) && self.take(*slot, word);
+                let removed = word != 0 && which(*bucket, *slot, word) && self.take(*slot, word);
                 if let (true, Some(change)) = (removed, change) {
                     self.note(change, *bucket, word);
                 }

@@ -175,6 +175,20 @@ fn workers_together_keep_the_limit_of_a_port() {
 }
 
 #[test]
+fn flushes_by_vlan() {
+    let fdb = Fdb::new(100);
+    let at = |vid| Key::new(vid, mac(1));
+    for vid in [1, 2] {
+        fdb.learn(at(vid), A, 0);
+    }
+    fdb.learn(Key::new(2, mac(2)), B, 0);
+    fdb.add_static(2, mac(3), A).unwrap();
+    assert_eq!(fdb.flush_vlan(2, Some(A)), 1);
+    assert_eq!([fdb.lookup(at(1)), fdb.lookup(at(2))], [Some(A), None]);
+    assert_eq!((fdb.flush_vlan(2, None), fdb.len()), (1, 2), "the static station stays");
+}
+
+#[test]
 fn flushes_by_port() {
     let fdb = Fdb::new(100);
     fdb.learn(key(1), A, 0);

@@ -2,6 +2,7 @@
 
 use control::client::Client;
 use control::proto;
+use tonic::Code;
 
 use super::logic::{located, stages};
 use super::{answer, single, unique};
@@ -11,14 +12,19 @@ use crate::render;
 
 pub(super) async fn run(client: &mut Client, command: BridgeCommand) -> Result<(), Failure> {
     match command {
-        BridgeCommand::Add { name, logic, params } => {
+        BridgeCommand::Add { name, logic, params, may_exist } => {
             let params = stages(&logic, unique(params.params)?)?;
-            client.add_bridge(proto::AddBridgeRequest { name, logic: located(&logic)?, params }).await?;
-            Ok(())
+            let request = proto::AddBridgeRequest { name, logic: located(&logic)?, params };
+            match client.add_bridge(request).await {
+                Err(status) if may_exist && status.code() == Code::AlreadyExists => Ok(()),
+                added => Ok(added.map(|_| ())?),
+            }
         }
-        BridgeCommand::Del { name } => {
-            client.delete_bridge(proto::DeleteBridgeRequest { name }).await?;
-            Ok(())
+        BridgeCommand::Del { name, if_exists } => {
+            match client.delete_bridge(proto::DeleteBridgeRequest { name }).await {
+                Err(status) if if_exists && status.code() == Code::NotFound => Ok(()),
+                deleted => Ok(deleted.map(|_| ())?),
+            }
         }
         BridgeCommand::Show { name, output } => {
             let bridges = client.list_bridges(proto::ListBridgesRequest { name: name.clone() }).await?;

@@ -67,16 +67,18 @@ pub(super) async fn run(client: &mut Client, command: ConfigCommand) -> Result<(
             let toml = file.as_deref().map(control::file::text_of).transpose()?;
             let request = proto::DiffConfigRequest { toml, name: name(file.as_deref()) };
             let applied = client.diff_config(request).await?.into_inner();
-            answer(output, &applied, render::config::differences)?;
+            answer(output, &applied, |applied| render::config::differences(&applied.differences))?;
             print_notes(&applied, output);
             if applied.differences.is_empty() { Ok(()) } else { Err(Failure::differs()) }
         }
         ConfigCommand::Apply { file, dry_run, output } => {
-            let file = match file {
-                Some(file) => file,
-                None => own_file(client, "apply").await?,
+            let own = own_file(client).await?;
+            let (file, lasts) = match (file, own) {
+                (Some(file), Some(own)) if !is_same(&file, &own) => (file, Err(own)),
+                (Some(file), _) | (None, Some(file)) => (file, Ok(())),
+                (None, None) => return Err(no_file("apply")),
             };
-            apply(client, &file, dry_run, output).await
+            apply(client, &file, lasts, dry_run, output).await
         }
         ConfigCommand::Save { file } => save::run(client, file.as_deref()).await,
     }
@@ -86,14 +88,17 @@ fn name(file: Option<&Path>) -> String {
     file.map(|file| file.display().to_string()).unwrap_or_default()
 }
 
-/// Returns the file that the daemon was started with; `verb` is the subcommand that needs it.
-async fn own_file(client: &mut Client, verb: &str) -> Result<PathBuf, Failure> {
+/// Returns the file that the daemon was started with.
+async fn own_file(client: &mut Client) -> Result<Option<PathBuf>, Failure> {
     let request = proto::GetConfigRequest { secrets: false, text: None, keep_daemon: false };
     let file = client.get_config(request).await?.into_inner().file;
-    match file.as_str() {
-        "" => Err(no_file(verb)),
-        file => Ok(file.into()),
-    }
+    Ok((!file.is_empty()).then(|| file.into()))
+}
+
+/// Returns whether two paths lead to the same file.
+fn is_same(file: &Path, other: &Path) -> bool {
+    std::fs::canonicalize(file)
+        .is_ok_and(|file| std::fs::canonicalize(other).is_ok_and(|other| file == other))
 }
 
 fn no_file(verb: &str) -> Failure {
@@ -109,10 +114,24 @@ fn print_notes(applied: &proto::Applied, output: Output) {
     }
 }
 
-async fn apply(client: &mut Client, file: &Path, dry_run: bool, output: Output) -> Result<(), Failure> {
+/// Applies a file. `lasts` is an error with the file that the daemon starts from, if that is another one.
+async fn apply(
+    client: &mut Client,
+    file: &Path,
+    lasts: Result<(), PathBuf>,
+    dry_run: bool,
+    output: Output,
+) -> Result<(), Failure> {
     let toml = control::file::text_of(file)?;
     let request = proto::ApplyConfigRequest { toml, name: name(Some(file)), dry_run };
-    let applied = client.apply_config(request).await?.into_inner();
+    let mut applied = client.apply_config(request).await?.into_inner();
+    if let (Err(own), false) = (lasts, dry_run) {
+        applied.notes.push(format!(
+            "this lasts until the daemon stops: it starts from {}, which is unchanged; `mswitch config save` writes the \
+             running configuration there",
+            own.display()
+        ));
+    }
     let path = absolute(file)?;
     answer(output, &applied, |applied| render::config::applied(applied, &path, dry_run))?;
     print_notes(&applied, output);

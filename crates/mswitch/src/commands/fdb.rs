@@ -10,12 +10,13 @@ use crate::render;
 
 pub(super) async fn run(client: &mut Client, command: FdbCommand) -> Result<(), Failure> {
     match command {
-        FdbCommand::Show { bridge, output } => {
-            let fdb = client.list_fdb(proto::ListFdbRequest { bridge }).await?.into_inner();
+        FdbCommand::Show { bridge, mac, port, vlan, output } => {
+            let (port, mac) = (port.unwrap_or_default(), mac.unwrap_or_default());
+            let fdb = client.list_fdb(proto::ListFdbRequest { bridge, port, vlan, mac }).await?.into_inner();
             answer(output, &fdb, |fdb| render::fdb::list(&fdb.entries))
         }
-        FdbCommand::Flush { bridge, port } => {
-            let request = proto::FlushFdbRequest { bridge, port: port.unwrap_or_default() };
+        FdbCommand::Flush { bridge, port, vlan } => {
+            let request = proto::FlushFdbRequest { bridge, port: port.unwrap_or_default(), vlan };
             let flushed = client.flush_fdb(request).await?.into_inner();
             let noun = if flushed.entries == 1 { "address" } else { "addresses" };
             print(&format!("{} {noun} flushed\n", render::units::count(flushed.entries)))

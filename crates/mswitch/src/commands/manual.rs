@@ -9,6 +9,14 @@ use clap_mangen::Man;
 use crate::cli::Cli;
 use crate::failure::Failure;
 
+/// Section of every page.
+const ENVIRONMENT: &str = "\
+.SH ENVIRONMENT
+.TP
+MSWITCH_SOCKET
+The daemon\\(aqs control socket, unless \\fB\\-\\-socket\\fR names it. \\fBmswitch daemon\\fR reads its file first: \
+\\fB\\-\\-socket\\fR, then \\fIsocket\\fR in the file, then this variable.";
+
 /// Writes `mswitch.1` and a page for every command below it, such as `mswitch-port-add.1`.
 pub(super) fn pages(directory: &Path, date: &str) -> Result<(), Failure> {
     let write_error = |path: &Path| {
@@ -57,6 +65,7 @@ fn page(name: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
+    writeln!(text, "{ENVIRONMENT}")?;
     // Verbatim, without filling or hyphenation.
     let examples: Vec<&str> = examples.lines().skip(1).map(str::trim).collect();
     if !examples.is_empty() {

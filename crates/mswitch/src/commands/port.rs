@@ -7,6 +7,7 @@ use std::time::Duration;
 use control::client::Client;
 use control::options::{self, OptionError};
 use control::{drops, proto, suggest};
+use tonic::Code;
 
 use super::{absolute, answer, note, note_former, print, single, unique};
 use crate::cli::{Admin, Output, PortAdd, PortCommand, PortSet, PortStats};
@@ -17,9 +18,12 @@ pub(super) async fn run(client: &mut Client, command: PortCommand) -> Result<(),
     match command {
         PortCommand::Add(args) => add(client, *args).await,
         PortCommand::Set(args) => set(client, *args).await,
-        PortCommand::Del(port) => {
+        PortCommand::Del { port, if_exists } => {
             let request = proto::DeletePortRequest { bridge: port.bridge, name: port.port };
-            client.delete_port(request).await?.into_inner().notes.iter().for_each(note);
+            match client.delete_port(request).await {
+                Err(status) if if_exists && status.code() == Code::NotFound => {}
+                deleted => deleted?.into_inner().notes.iter().for_each(note),
+            }
             Ok(())
         }
         PortCommand::Show { port, output } => {
@@ -154,8 +158,24 @@ async fn add(client: &mut Client, mut args: PortAdd) -> Result<(), Failure> {
         vlan: args.settings.vlan.unwrap_or_default(),
         protection: args.settings.protection.given(),
     };
-    client.add_port(request).await?;
-    Ok(())
+    let (bridge, name, kind) = (request.bridge.clone(), request.name.clone(), request.r#type.clone());
+    let Err(status) = client.add_port(request).await else { return Ok(()) };
+    if args.may_exist && status.code() == Code::AlreadyExists {
+        // Another port may have the resource of the new one.
+        let there = list(client, Some(bridge.clone()), Some(name.clone())).await.unwrap_or_default().ports;
+        match there.first() {
+            Some(port) if port.r#type == kind => return Ok(()),
+            Some(port) => {
+                return Err(Failure::new(format_args!(
+                    "bridge \"{bridge}\" has a port \"{name}\" of type {}, not {kind}; remove it with `mswitch port \
+                     del {bridge} {name}`, or choose another name",
+                    port.r#type
+                )));
+            }
+            None => {}
+        }
+    }
+    Err(status.into())
 }
 
 async fn set(client: &mut Client, args: PortSet) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use control::{options, proto};
 use tonic::{Response, Status};
 
 use crate::cli::Cli;
+use crate::commands::socket_of_environment;
 
 /// Time allowed for the daemon to answer.
 pub(super) const LIMIT: Duration = Duration::from_millis(500);
@@ -41,7 +42,7 @@ impl Words {
             deepest = below;
         }
         Words {
-            socket: socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
+            socket: socket.or_else(socket_of_environment).unwrap_or_else(|| DEFAULT_SOCKET.into()),
             bridge: text(deepest, "bridge"),
             logic: text(deepest, "logic"),
             kind: text(deepest, "kind"),

@@ -172,6 +172,7 @@ fn once<T: PartialEq>(field: &mut Option<T>, value: T) -> Result<(), Problem> {
 
 /// Parses a number, decimal or with `0x`.
 pub(super) fn number(text: &str, most: u16) -> Result<u16, Problem> {
+    exact(text)?;
     let read = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         // from_str_radix accepts a sign.
         Some(digits) if digits.bytes().all(|c| c.is_ascii_hexdigit()) => u32::from_str_radix(digits, 16).ok(),
@@ -196,9 +197,7 @@ fn address(text: &str) -> Result<IpAddr, Problem> {
 /// Refuses a mask.
 fn exact(text: &str) -> Result<(), Problem> {
     match text.split_once('/') {
-        Some((address, _)) => {
-            Err(format!("`{text}` has a mask; a packet has one address, such as {address}"))
-        }
+        Some((value, _)) => Err(format!("`{text}` has a mask; a packet has one value, such as {value}")),
         None => Ok(()),
     }
 }

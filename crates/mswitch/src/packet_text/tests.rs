@@ -166,7 +166,7 @@ fn mistakes_suggest_the_nearest_name() {
         ),
         (
             "nw_src=10.0.0.0/24",
-            "`nw_src`: `10.0.0.0/24` has a mask; a packet has one address, such as 10.0.0.0",
+            "`nw_src`: `10.0.0.0/24` has a mask; a packet has one value, such as 10.0.0.0",
         ),
         ("nw_src=10.0.0", "`nw_src`: `10.0.0` is not an IP address, such as 10.0.0.1 or 2001:db8::1"),
         ("tp_dst=+80", "`tp_dst`: `+80` is not a number from 0 to 65535"),

@@ -3,20 +3,16 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use control::proto::{Applied, KeyChange};
+use control::proto::{Applied, Difference, KeyChange};
 
 /// Lists the differences, each object with its keys.
-pub(crate) fn differences(applied: &Applied) -> String {
-    if applied.differences.is_empty() {
+pub(crate) fn differences(differences: &[Difference]) -> String {
+    if differences.is_empty() {
         return "no differences\n".into();
     }
     let mut text = String::new();
-    for difference in &applied.differences {
-        let sign = match difference.kind.as_str() {
-            "added" => '+',
-            "removed" => '-',
-            _ => '~',
-        };
+    for difference in differences {
+        let sign = sign(difference);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{sign} {}", difference.object);
         for change in &difference.keys {
@@ -26,10 +22,25 @@ pub(crate) fn differences(applied: &Applied) -> String {
     text
 }
 
+fn sign(difference: &Difference) -> char {
+    match difference.kind.as_str() {
+        "added" => '+',
+        "removed" => '-',
+        _ => '~',
+    }
+}
+
+/// Formats a difference as a line, such as `bridge "br0", port "vm1" changed: mtu: not set -> 9000`.
+pub(crate) fn line(difference: &Difference) -> String {
+    let Difference { object, kind, keys, .. } = difference;
+    let keys: Vec<_> = keys.iter().map(|change| key(sign(difference), change)).collect();
+    format!("{object} {kind}: {}", keys.join(", "))
+}
+
 /// Lists the differences and the outcome of applying them.
 pub(crate) fn applied(applied: &Applied, file: &Path, dry_run: bool) -> String {
     let file = file.display();
-    let differences = differences(applied);
+    let differences = differences(&applied.differences);
     let failed: Vec<&str> = applied
         .outcomes
         .iter()
@@ -63,7 +74,7 @@ fn key(sign: char, change: &KeyChange) -> String {
 
 #[cfg(test)]
 mod tests {
-    use control::proto::{Difference, Outcome};
+    use control::proto::Outcome;
 
     use super::*;
 
@@ -85,12 +96,12 @@ mod tests {
             ..Applied::default()
         };
         assert_eq!(
-            differences(&applied),
+            differences(&applied.differences),
             "+ bridge \"br0\", port \"a\"\n    mtu: 1500\n\
              - bridge \"br0\", port \"a\"\n    mtu: 1500\n\
              ~ bridge \"br0\", port \"a\"\n    mtu: not set -> 9000\n"
         );
-        let shown = differences(&applied);
+        let shown = differences(&applied.differences);
         let file = Path::new("/etc/m.toml");
         assert_eq!(
             super::applied(&applied, file, true),
@@ -114,6 +125,6 @@ mod tests {
         let some =
             super::applied(&Applied { differences: changed, outcomes, ..Applied::default() }, file, false);
         assert!(some.ends_with("/etc/m.toml was applied: 2 added, 1 failed\n"), "{some}");
-        assert_eq!(differences(&Applied::default()), "no differences\n");
+        assert_eq!(differences(&[]), "no differences\n");
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::port::directions;
 use super::table::{Column, table};
-use super::units;
+use super::{drops, units};
 
 /// Rates of one direction of a port, or of one queue. `--json` prints an array of them each second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -22,6 +22,8 @@ pub(crate) struct Rate {
     bits_per_second: f64,
     packets_per_batch: f64,
     drops_per_second: f64,
+    /// Packets dropped in the interval, by reason.
+    drops: BTreeMap<String, u64>,
 }
 
 /// The rates between two replies.
@@ -42,6 +44,11 @@ pub(crate) fn between(earlier: &proto::Ports, later: &proto::Ports, queues: bool
             let was = before.get(&(key(port), queue.clone())).copied().unwrap_or(&none);
             let packets = now.packets.saturating_sub(was.packets) as f64;
             let batches = now.batches.saturating_sub(was.batches) as f64;
+            let since = |(reason, count): (&String, &u64)| {
+                let count = count.saturating_sub(was.drops.get(reason).copied().unwrap_or_default());
+                (count > 0).then(|| (reason.clone(), count))
+            };
+            let drops = now.drops.iter().filter_map(since).collect();
             rates.push(Rate {
                 bridge: port.bridge.clone(),
                 port: port.name.clone(),
@@ -50,6 +57,7 @@ pub(crate) fn between(earlier: &proto::Ports, later: &proto::Ports, queues: bool
                 bits_per_second: now.bytes.saturating_sub(was.bytes) as f64 * 8.0 / seconds,
                 packets_per_batch: if batches > 0.0 { packets / batches } else { 0.0 },
                 drops_per_second: now.dropped.saturating_sub(was.dropped) as f64 / seconds,
+                drops,
             });
         }
     }
@@ -70,6 +78,7 @@ pub(crate) fn show(rates: &[Rate]) -> String {
         Column::Right("BITS"),
         Column::Right("PACKETS/BATCH"),
         Column::Right("DROPPED"),
+        Column::Left("REASONS"),
     ];
     let row = |rate: &Rate| {
         vec![
@@ -80,6 +89,7 @@ pub(crate) fn show(rates: &[Rate]) -> String {
             units::bit_rate(rate.bits_per_second),
             units::ratio(rate.packets_per_batch),
             units::packet_rate(rate.drops_per_second),
+            drops(&rate.drops),
         ]
     };
     table(&columns, rates.iter().map(row).collect(), "no ports")
@@ -94,6 +104,8 @@ mod tests {
             packets,
             bytes: packets * 100,
             batches: packets / 10,
+            dropped: packets / 100,
+            drops: [("vlan".to_owned(), packets / 100), ("runt".to_owned(), 3)].into(),
             ..Default::default()
         };
         let totals = Some(proto::PortTotals { rx: Some(rx), tx: None });
@@ -110,6 +122,8 @@ mod tests {
         assert_eq!(rates[0].packets_per_batch, 10.0);
         let text = show(&rates);
         assert!(text.contains("1.00 kpps") && text.contains("800 kbit/s"), "{text}");
+        assert!(text.lines().next().unwrap().ends_with("DROPPED  REASONS"), "{text}");
+        assert!(text.ends_with("10.0 pps  20 vlan\n"), "only reasons of this interval: {text}");
     }
 
     #[test]

@@ -21,6 +21,11 @@ pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String
     };
     line("daemon", format!("mswitch {}, process {}, up {uptime}", status.version, status.pid));
     line("config", status.config_file.clone().unwrap_or_else(|| "no file".into()));
+    if let (Some(error), Some(file)) = (&status.config_error, &status.config_file) {
+        let file = shell_words::quote(file);
+        let text = format!("{error}; the next start fails; see `mswitch config check {file}`");
+        line("  broken", printable(&text));
+    }
     if status.unsaved > 0 {
         let noun = if status.unsaved == 1 { "change" } else { "changes" };
         let count = units::count(status.unsaved.into());
@@ -111,6 +116,15 @@ mod tests {
         let line = "\nunsaved  1 change; see `mswitch config diff`, `mswitch config save`\n";
         assert!(unsaved(1).contains(line), "{}", unsaved(1));
         assert!(unsaved(3).contains("\nunsaved  3 changes; see "), "{}", unsaved(3));
+        let broken = proto::Status {
+            config_file: Some("/etc/m s.toml".into()),
+            config_error: Some("line 7: unknown key `x`, and 1 more mistake".into()),
+            ..reply.clone()
+        };
+        let lines = "config   /etc/m s.toml\n  broken line 7: unknown key `x`, and 1 more mistake; the next start fails; \
+                     see `mswitch config check '/etc/m s.toml'`\nworkers";
+        let broken = status(&broken, &recent);
+        assert!(broken.contains(lines), "{broken}");
         let faults = proto::ModuleFaults {
             bridge: "br0".into(),
             module: "wasm:/m.wasm".into(),

@@ -22,6 +22,7 @@ use super::ethtool::speed_and_duplex;
 use super::links::{Interface, Namespace, printable};
 use super::options::Options;
 use super::shield::Shield;
+use crate::netns::{self, Netns};
 use crate::offload_names::offload_names;
 use crate::{Environment, Link, OpenError, Status};
 
@@ -207,10 +208,12 @@ impl Inner {
             return waiting(missing);
         };
         let name = interface.label();
+        let netns = held.options.netns.clone();
+        let netns = netns.as_ref();
         if known.is_some_and(|known| known != (interface.index, interface.born)) {
             self.let_go(held, &format!("interface `{}` was removed", self.name));
         }
-        if let Err(reason) = self.check(&interface) {
+        if let Err(reason) = self.check(&interface, netns) {
             self.let_go(held, &reason);
             held.interface = Some(interface);
             return Err(Obstacle::Refused(reason));
@@ -232,7 +235,9 @@ impl Inner {
         }
         if !interface.up {
             return waiting(format!(
-                "interface `{name}` is administratively down; set it up with `ip link set {name} up`"
+                "interface `{name}` is set down{}; `{}` sets it up",
+                netns::place(netns),
+                netns::ip(netns, &format!("link set {name} up"))
             ));
         }
         if !interface.running {
@@ -252,7 +257,7 @@ impl Inner {
     }
 
     /// Refuses interfaces that are of no use to a switch, or belong to another.
-    fn check(&self, interface: &Interface) -> Result<(), String> {
+    fn check(&self, interface: &Interface, netns: Option<&Netns>) -> Result<(), String> {
         let name = interface.label();
         if interface.loopback {
             return Err(format!("interface `{name}` is a loopback interface, which no other host is behind"));
@@ -265,7 +270,8 @@ impl Inner {
             self.namespace.name_and_kind(master).unwrap_or_else(|| (master.to_string(), "".into()));
         let kind = if kind.is_empty() { "interface" } else { &kind };
         Err(format!(
-            "interface `{name}` belongs to {kind} `{master}`; remove it there with `ip link set {name} nomaster`"
+            "interface `{name}` belongs to {kind} `{master}`; remove it there with `{}`",
+            netns::ip(netns, &format!("link set {name} nomaster"))
         ))
     }
 

@@ -18,9 +18,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::name_watch::{self, Identity, NameWatch};
 use super::shield::Shields;
 use crate::OpenError;
+use crate::name_watch::{self, Directories, Identity, NameWatch};
 use crate::netlink::{
     DONE, DUMP, INTERRUPTED, Message, Messages, REQUEST, ROOM, attributes, messages, number, receive, socket,
     text_of,
@@ -258,6 +258,7 @@ impl Namespace {
         name: Option<Netns>,
         file: Option<OwnedFd>,
         identity: Identity,
+        directories: &Directories,
         runtime: &tokio::runtime::Handle,
     ) -> Result<Arc<Self>, OpenError> {
         if let (Some(name), Some(file)) = (&name, &file) {
@@ -277,7 +278,7 @@ impl Namespace {
         let entered = runtime.enter();
         let notifications = watch_socket(notifications)
             .map_err(|error| OpenError(format!("{place}: its interfaces cannot be followed: {error}")))?;
-        let name_watch = name.as_ref().and_then(|name| NameWatch::new(name, identity));
+        let name_watch = name.as_ref().and_then(|name| directories.watch(name, identity));
         drop(entered);
         let gone = Arc::<OnceLock<String>>::default();
         let (table_of, changes_of, gone_of) = (table.clone(), changes.clone(), gone.clone());
@@ -394,18 +395,28 @@ async fn follow(
     }
 }
 
-/// The namespaces that have netdev ports, by the identity of their files.
+/// The namespaces that have ports.
 #[derive(Clone, Default)]
-pub struct Namespaces(Arc<Mutex<BTreeMap<Identity, Weak<Namespace>>>>);
+pub struct Namespaces {
+    /// Those that have netdev ports, by the identity of their files.
+    all: Arc<Mutex<BTreeMap<Identity, Weak<Namespace>>>>,
+    directories: Directories,
+}
 
 impl Namespaces {
+    /// Watches the name of a namespace, which has this identity. `None` if the name cannot be watched. Must be called in
+    /// the context of a runtime.
+    pub(crate) fn watch_name(&self, name: &Netns, identity: Identity) -> Option<NameWatch> {
+        self.directories.watch(name, identity)
+    }
+
     /// Returns a namespace; opens it if no port has done so.
     pub(super) fn get(
         &self,
         name: Option<&Netns>,
         runtime: &tokio::runtime::Handle,
     ) -> Result<Arc<Namespace>, OpenError> {
-        let (all, name, runtime) = (self.0.clone(), name.cloned(), runtime.clone());
+        let (namespaces, name, runtime) = (self.clone(), name.cloned(), runtime.clone());
         netns::run(move || {
             let file = name.as_ref().map(netns::open).transpose()?;
             let identity = match &file {
@@ -415,13 +426,13 @@ impl Namespaces {
             let identity = identity.map(|identity| (identity.st_dev, identity.st_ino)).map_err(|error| {
                 OpenError(format!("{}: cannot be identified: {error}", place(name.as_ref())))
             })?;
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = namespaces.all.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|_, namespace| namespace.strong_count() > 0);
             let known = all.get(&identity).and_then(Weak::upgrade);
             if let Some(namespace) = known.filter(|namespace| namespace.gone().is_none()) {
                 return Ok(namespace);
             }
-            let namespace = Namespace::open(name, file, identity, &runtime)?;
+            let namespace = Namespace::open(name, file, identity, &namespaces.directories, &runtime)?;
             all.insert(identity, Arc::downgrade(&namespace));
             Ok(namespace)
         })

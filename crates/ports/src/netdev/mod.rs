@@ -14,7 +14,6 @@ mod driver;
 mod ethtool;
 mod link;
 mod links;
-mod name_watch;
 mod options;
 mod shield;
 

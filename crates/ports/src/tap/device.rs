@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::holder;
+use super::holder::{self, Holder};
 use crate::OpenError;
 
 const TUN: &str = "/dev/net/tun";
@@ -115,9 +115,14 @@ fn open_queue(name: &str, queue: u16, queues: u16) -> Result<OwnedFd, OpenError>
     // SAFETY: TUNSETIFF reads and writes an `ifreq`.
     unsafe { ioctl(fd.as_fd(), libc::TUNSETIFF, &raw mut request) }.map_err(|error| match error {
         Errno::BUSY | Errno::EXIST => OpenError(match holder::of(name) {
-            Some(holder) => {
-                format!("interface `{name}` exists already, held by {holder}; choose another name")
-            }
+            Some(Holder::Us) => format!(
+                "interface `{name}` exists already: another port of this switch has it; remove that port, or choose \
+                 another name"
+            ),
+            Some(Holder::Process(pid, command)) => format!(
+                "interface `{name}` exists already, held by process {pid} ({command}); stop that process with `kill \
+                 {pid}`, or choose another name"
+            ),
             None => format!("interface `{name}` exists already; choose another name"),
         }),
         Errno::PERM | Errno::ACCESS => {

@@ -3,8 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-/// Describes the process that holds the TUN/TAP interface `name`, in any namespace.
-pub(super) fn of(name: &str) -> Option<String> {
+/// Holder of an interface.
+pub(super) enum Holder {
+    /// Another port of this switch.
+    Us,
+    /// A process, with the name of its program.
+    Process(u32, String),
+}
+
+/// Returns the process that holds the TUN/TAP interface `name`, in any namespace.
+pub(super) fn of(name: &str) -> Option<Holder> {
     let line = format!("iff:\t{name}");
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|pid| pid.parse::<u32>().ok()) else {
@@ -18,10 +26,10 @@ pub(super) fn of(name: &str) -> Option<String> {
                 && info.lines().any(|l| l == line)
             {
                 if pid == std::process::id() {
-                    return Some("another port of this switch".to_owned());
+                    return Some(Holder::Us);
                 }
                 let command = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                return Some(format!("process {pid} ({})", command.trim_end()));
+                return Some(Holder::Process(pid, command.trim_end().to_owned()));
             }
         }
     }

@@ -4,8 +4,8 @@
 //! the file descriptors that are its queues. Frames cross after a `virtio_net_hdr`, so that 64 KiB segments and partial
 //! checksums pass uncut in both directions as far as the kernel supports it.
 //!
-//! Invariants: a port is attached from its opening until it is closed or its interface is deleted from outside; after
-//! that nothing of it remains in the switch. No file descriptor of the interface outlives [`Port::close`].
+//! Invariants: a port is attached from its opening until it is closed, or its interface or its namespace's name is
+//! deleted from outside; after that nothing of it remains in the switch. No file descriptor of the interface outlives [`Port::close`].
 
 mod device;
 mod egress;
@@ -14,14 +14,17 @@ mod interface;
 mod options;
 mod queue;
 
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric::OnFault;
 use fabric::switch::PortRef;
 use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch};
+use tokio::task::AbortHandle;
 
 use crate::bounded::within;
 use crate::guard::CLOSING;
+use crate::name_watch::{self, Identity};
 pub use crate::netns::Netns;
 use crate::offload_names::offload_names;
 use crate::{Environment, Link, OpenError, Port, Spec, Status, netns};
@@ -34,10 +37,18 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
     let settings = env.switch.settings(at).map_err(|error| OpenError(error.to_string()))?;
     let name = options.interface_name(&settings.name)?;
     let (its_name, its_options) = (name.clone(), options.clone());
-    let device = netns::run_in(options.netns.as_ref(), move || {
+    let (device, identity) = netns::run(move || {
+        let identity = match &its_options.netns {
+            Some(netns) => {
+                let file = netns::open(netns)?;
+                netns::enter(netns, file.as_fd())?;
+                name_watch::identity(&file).ok()
+            }
+            None => None,
+        };
         let device = Device::create(&its_name, its_options.queues, its_options.offloads)?;
         interface::configure(&its_name, device.index(&its_name)?, &its_options)?;
-        Ok(device)
+        Ok((device, identity))
     })?;
     let queues = device.queues.clone();
     let caps = device.caps;
@@ -47,8 +58,9 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         name,
         options: Mutex::new(options.clone()),
         caps,
-        fault: OnceLock::new(),
+        end: OnceLock::new(),
         device: Mutex::new(Some(device)),
+        follower: OnceLock::new(),
     });
     let attachment = Attachment {
         rx: queues.iter().map(|fd| Box::new(queue::TapQueue(fd.clone())) as Box<dyn RxQueue>).collect(),
@@ -58,7 +70,28 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         on_fault: on_fault(&port, env.runtime.clone()),
     };
     env.switch.attach(at, attachment).map_err(|error| OpenError(error.to_string()))?;
+    if let (Some(netns), Some(identity)) = (&options.netns, identity) {
+        follow(&port, netns, identity, env);
+    }
     Ok(Box::new(TapPort(port)))
+}
+
+/// Ends the port when its namespace's name no longer leads to the namespace. The port's descriptors would keep a deleted
+/// namespace alive.
+fn follow(port: &Arc<Inner>, netns: &Netns, identity: Identity, env: &Environment) {
+    let _entered = env.runtime.enter();
+    let Some(watched) = env.namespaces.watch_name(netns, identity) else { return };
+    let this = Arc::downgrade(port);
+    let follower = env.runtime.spawn(async move {
+        let reason = watched.gone().await;
+        let Some(port) = this.upgrade() else { return };
+        if port.end.set(End::Namespace(reason)).is_ok() {
+            // A failure would be a panic, which is logged.
+            let _ = tokio::task::spawn_blocking(move || port.detach()).await;
+        }
+    });
+    // Set once.
+    let _ = port.follower.set(follower.abort_handle());
 }
 
 /// Returns the handler that workers call when the interface is gone. It does not block them: the detaching, which waits
@@ -69,10 +102,17 @@ fn on_fault(port: &Arc<Inner>, runtime: tokio::runtime::Handle) -> OnFault {
     Arc::new(move |fault| {
         let Some(port) = port.upgrade() else { return };
         // Every queue may report it; the first is enough.
-        if port.fault.set(fault).is_ok() {
+        if port.end.set(End::Fault(fault)).is_ok() {
             runtime.spawn(async move { tokio::task::spawn_blocking(move || port.detach()).await });
         }
     })
+}
+
+/// Event that ended a port.
+enum End {
+    Fault(Fault),
+    /// The namespace's name no longer leads to the namespace, for this reason.
+    Namespace(String),
 }
 
 struct Inner {
@@ -82,10 +122,20 @@ struct Inner {
     name: String,
     options: Mutex<Options>,
     caps: Caps,
-    /// Fault that ended the port.
-    fault: OnceLock<Fault>,
+    /// Event that ended the port.
+    end: OnceLock<End>,
     /// `None` once the port is detached. The lock is held while detaching, so workers must not take it.
     device: Mutex<Option<Device>>,
+    /// Follows the namespace's name.
+    follower: OnceLock<AbortHandle>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(follower) = self.follower.get() {
+            follower.abort();
+        }
+    }
 }
 
 impl Inner {
@@ -144,14 +194,22 @@ impl Inner {
     fn link(&self) -> (Link, String) {
         let held = self.device();
         let name = self.name.clone();
-        match (self.fault.get(), held.as_ref()) {
-            (Some(Fault::Device(rustix::io::Errno::BADFD)), _) => (Self::deleted(&name), name),
-            (Some(fault), _) => (Link::Down(fault.to_string()), name),
+        match (self.end.get(), held.as_ref()) {
+            (Some(End::Fault(Fault::Device(rustix::io::Errno::BADFD))), _) => (Self::deleted(&name), name),
+            (Some(End::Fault(fault)), _) => (Link::Down(fault.to_string()), name),
+            (Some(End::Namespace(reason)), _) => (Link::Down(reason.clone()), name),
             (None, None) => (Link::Down("the port is closed".into()), name),
             (None, Some(device)) => match device.state() {
                 State::Up(name) => (Link::Up, name),
                 State::AdminDown(name) => {
-                    (Link::Down(format!("interface `{name}` is administratively down")), name)
+                    let options = self.options();
+                    let netns = options.netns.as_ref();
+                    let reason = format!(
+                        "interface `{name}` is set down{}; `{}` sets it up",
+                        netns::place(netns),
+                        netns::ip(netns, &format!("link set {name} up"))
+                    );
+                    (Link::Down(reason), name)
                 }
                 // No packet has come yet that would show it to a worker.
                 State::Gone => (Self::deleted(&name), name),
@@ -188,7 +246,7 @@ impl Port for TapPort {
     }
 
     fn lost(&self) -> Option<String> {
-        let gone = self.0.fault.get().is_some()
+        let gone = self.0.end.get().is_some()
             || self.0.device().as_ref().is_some_and(|device| matches!(device.state(), State::Gone));
         match self.0.link().0 {
             Link::Down(reason) if gone => Some(reason),

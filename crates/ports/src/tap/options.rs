@@ -38,8 +38,8 @@ pub struct Options {
     #[serde(with = "mac_text", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub mac: Option<MacAddr>,
-    /// Network namespace of the interface; the switch's own if not given. The namespace stays while the port is open,
-    /// even if its last process ends.
+    /// Network namespace of the interface; the switch's own if not given. If the namespace is deleted, or the process
+    /// of `pid:N` ends, the port is down until a namespace of that name exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub netns: Option<Netns>,

@@ -13,6 +13,7 @@ use control::proto;
 
 use super::{absolute, no_file, note, print};
 use crate::failure::Failure;
+use crate::render;
 
 /// Saves to `file`, or to the file that the daemon was started with.
 pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), Failure> {
@@ -43,8 +44,9 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
         Err(error) => return Err(Failure::new(format_args!("{shown}: {error}"))),
     };
     let has_secrets = get(client, false, None, false).await?.toml != whole.toml;
-    let backup = match &edited.rewritten {
-        Some(_) if !is_new => Some(back_up(&target).map_err(|error| {
+    let loses = edited.rewritten.is_some() || !edited.overwritten.is_empty();
+    let backup = match loses {
+        true if !is_new => Some(back_up(&target).map_err(|error| {
             Failure::new(format_args!(
                 "{shown}: cannot make a backup: {}; the file is unchanged",
                 plain(&error)
@@ -60,6 +62,13 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
             "the file was rewritten without its comments, because {reason}; the original is {}",
             backup.display()
         ));
+    }
+    if let (false, Some(backup)) = (edited.overwritten.is_empty(), &backup) {
+        note(format_args!(
+            "the file had edits that were never applied, and the running configuration replaced them; the original is {}",
+            backup.display()
+        ));
+        edited.overwritten.iter().map(render::config::line).for_each(note);
     }
     if let Some(own) = own.filter(|own| std::fs::canonicalize(own).ok().as_ref() != Some(&target)) {
         note(format_args!("the daemon starts from {}, which is unchanged", own.display()));
