@@ -160,7 +160,7 @@ fn a_trace_is_printed_as_text_and_json() {
     let expected = [
         "from p1: 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff ARP, 16 bytes",
         "  1. it belongs to VLAN 7",
-        "  2. its source, 02:00:00:00:00:01, is new, and learned at p1",
+        "  2. its source, 02:00:00:00:00:01, is new, and would be learned at p1",
         "  3. it is for a group, ff:ff:ff:ff:ff:ff",
         "  => p0, queue 0: 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff VLAN 7 ARP, 20 bytes",
     ];
@@ -188,7 +188,7 @@ fn a_trace_explains_why_a_packet_is_dropped() {
         trace("in_port=p0,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,tcp,nw_dst=10.0.0.2,tp_dst=80");
     let expected = "from p0: 02:00:00:00:00:01 > 02:00:00:00:00:02 IPv4 192.0.2.1.49152 > 10.0.0.2.80 TCP, 54 bytes\n\
                     \x20 1. it belongs to VLAN 10\n\
-                    \x20 2. its source, 02:00:00:00:00:01, is new, and learned at p0\n\
+                    \x20 2. its source, 02:00:00:00:00:01, is new, and would be learned at p0\n\
                     \x20 3. its destination, 02:00:00:00:00:02, is unknown\n\
                     \x20 4. it is flooded\n\
                     \x20 5. VLAN 10 has no other port here; p1 is access:20\n\

@@ -108,6 +108,7 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
                 refused: stats.refused,
                 limit_evicted: stats.limit_evicted,
                 limited: stats.limited,
+                conflicts: stats.conflicts,
             }
         }),
         totals: Some(totals(&counters)),

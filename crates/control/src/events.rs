@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fabric::counters::QueueSnapshot;
 use fabric::switch::{LinkChange, PortRef};
 use fabric::{PortIndex, Violation};
-use logic::{Faults, FdbChange};
+use logic::{Faults, FdbChange, Fixed};
 use ports::faults::Summary;
 use tokio::sync::{Notify, broadcast};
 
@@ -43,6 +43,7 @@ pub const KINDS: &[&str] = &[
     "fdb-expired",
     "fdb-evicted",
     "fdb-limit",
+    "fdb-conflict",
     "port-security",
     "logic-stuck",
     "logic-resumed",
@@ -243,10 +244,22 @@ impl Events {
                     FdbChange::Evicted => "fdb-evicted",
                     FdbChange::Expired => "fdb-expired",
                     FdbChange::AtLimit => "fdb-limit",
+                    FdbChange::Conflict(_) => "fdb-conflict",
+                };
+                let port_name = |port| ports.get(&port).map(|port| (*port).to_owned()).unwrap_or_default();
+                let other = station.other.map(port_name).unwrap_or_default();
+                let (from, owner, reason) = match station.change {
+                    FdbChange::Conflict(Fixed::Static) => (String::new(), other, "static"),
+                    FdbChange::Conflict(Fixed::Sticky) => (String::new(), other, "sticky"),
+                    FdbChange::Conflict(Fixed::Listed) => (String::new(), other, "stations"),
+                    _ => (other, String::new(), ""),
                 };
                 self.send(Event {
                     bridge: name.clone(),
-                    port: ports.get(&station.port).map(|port| (*port).to_owned()).unwrap_or_default(),
+                    port: port_name(station.port),
+                    from,
+                    owner,
+                    reason: reason.into(),
                     mac: station.key.mac().to_string(),
                     vlan: station.key.vid().into(),
                     ..event(kind)

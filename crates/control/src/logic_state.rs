@@ -202,6 +202,11 @@ impl LogicView {
                 "stations not learned because their port had reached its share of the table",
                 stats.limited,
             ),
+            (
+                "conflicts",
+                "times that a station was heard at another port than the one that it belongs to",
+                stats.conflicts,
+            ),
         ];
         let counter =
             |(name, help, value): (&str, &str, _)| Counter { name: name.into(), help: help.into(), value };

@@ -7,16 +7,16 @@
 //! other workers made meanwhile.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric::port::MAX_PORTS;
+use fabric::port::{MAX_PORTS, VlanEgress};
 use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Value, VersionId};
 use packet::MacAddr;
 use packet::ether;
 
-use crate::fdb::{Fdb, Key, MAX_STATIONS};
+use crate::fdb::{Fdb, Fixed, Key, MAX_STATIONS};
 use crate::flow::Front;
 use crate::security::{Explained, Heard, Restricted, Sources, Unrestricted};
 use crate::snooping::Snooping;
@@ -85,11 +85,16 @@ pub struct Learning {
     take_over: Mutex<TakeOver>,
 }
 
-/// State of a take-over from the previous logic; only the control plane uses it.
+/// The ports of a bridge and their settings.
+type Ports = BTreeMap<PortIndex, Arc<PortSettings>>;
+
+/// State of the control plane: the ports, and a take-over from the previous logic.
 #[derive(Default)]
 struct TakeOver {
     /// Ports of the bridge; `None` until they are known.
-    ports: Option<BTreeSet<PortIndex>>,
+    ports: Option<Ports>,
+    /// Workers may have used the old settings after new ones were announced: the next tick discards what they learned.
+    recheck: bool,
     /// Stations inherited before the switch and their ports, sorted by key; `None` after the second pass.
     inherited: Option<Vec<(Key, PortIndex)>>,
 }
@@ -98,6 +103,16 @@ struct TakeOver {
 fn inherited_at(inherited: &[(Key, PortIndex)], key: Key) -> Option<PortIndex> {
     let at = inherited.binary_search_by_key(&key, |(key, _)| *key).ok()?;
     inherited.get(at).map(|(_, port)| *port)
+}
+
+/// Returns whether new settings may leave stations at ports where they may not be: VLANs or lists of stations differ.
+fn confine(before: &Ports, after: &Ports) -> bool {
+    after.iter().any(|(port, settings)| match before.get(port) {
+        None => !settings.security.stations.is_empty(),
+        Some(before) => {
+            before.vlan != settings.vlan || before.security.stations != settings.security.stations
+        }
+    })
 }
 
 const NEVER: u8 = 0;
@@ -141,11 +156,34 @@ impl Learning {
         self.sticky.get(usize::from(port.0)).is_some_and(|sticky| sticky.load(Relaxed) == STICKY)
     }
 
-    /// Discards inherited stations that are no longer valid: their port is gone or no longer sticky.
-    fn discard_stale(&self, ports: &BTreeSet<PortIndex>) {
-        if !self.fdb.is_empty() {
-            self.fdb.retain(|port, sticky| ports.contains(&port) && (!sticky || self.is_sticky(port)));
+    /// Discards stations that are no longer valid: their port is gone, no longer sticky or no longer in their VLAN, or
+    /// other ports list them. Static ones stay as long as their port.
+    fn discard_stale(&self, ports: &Ports) {
+        if self.fdb.is_empty() {
+            return;
         }
+        let mut owners: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (port, settings) in ports {
+            for mac in &settings.security.stations {
+                owners.entry(*mac).or_default().push((*port, settings));
+            }
+        }
+        let carries = |settings: &PortSettings, vid| settings.vlan.egress(vid) != VlanEgress::Refused;
+        let belongs_elsewhere = |key: Key, port: PortIndex| {
+            owners.get(&key.mac()).is_some_and(|owners| {
+                owners.iter().all(|(owner, _)| *owner != port)
+                    && owners.iter().any(|(_, settings)| carries(settings, key.vid()))
+            })
+        };
+        self.fdb.retain(|key, port, fixed| {
+            let Some(settings) = ports.get(&port) else { return false };
+            let may_be_here = carries(settings, key.vid()) && !belongs_elsewhere(key, port);
+            match fixed {
+                Some(Fixed::Static) => true,
+                Some(_) => may_be_here && self.is_sticky(port),
+                None => may_be_here,
+            }
+        });
     }
 
     #[inline(always)]
@@ -179,12 +217,7 @@ impl Learning {
             destination = Some((key, port));
             match port {
                 Some(port) => {
-                    sources.say(
-                        batch,
-                        v,
-                        "its destination, {}, is at {}",
-                        &[Value::Mac(dst), Value::Port(port)],
-                    );
+                    sources.say_known(&self.fdb, batch, v, key, port);
                     frame.send(batch, port);
                 }
                 None => {
@@ -318,9 +351,10 @@ impl SwitchLogic for Learning {
             }
         }
         let mut take_over = self.lock_take_over();
-        let there: BTreeSet<_> = ports.iter().map(|(port, _)| *port).collect();
-        if take_over.ports.is_none() {
+        let there: Ports = ports.iter().cloned().collect();
+        if take_over.ports.as_ref().is_none_or(|before| confine(before, &there)) {
             self.discard_stale(&there);
+            take_over.recheck = true;
         }
         take_over.ports = Some(there);
     }
@@ -412,6 +446,13 @@ impl Logic for Learning {
 
     fn tick(&self, now_seconds: u32) {
         self.fdb.rearm();
+        let mut take_over = self.lock_take_over();
+        if std::mem::take(&mut take_over.recheck)
+            && let Some(ports) = &take_over.ports
+        {
+            self.discard_stale(ports);
+        }
+        drop(take_over);
         // Skips the tables of an idle bridge.
         if self.fdb.is_empty() {
             return;

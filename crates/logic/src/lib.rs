@@ -34,7 +34,7 @@ pub use description::{
 pub use dummy::Dummy;
 pub use error::LogicError;
 pub use fdb::Key;
-pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Foresight};
+pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Fixed, Foresight};
 pub use handover::{State, Station, layout_difference, replace};
 pub use hub::Hub;
 pub use learning::Learning;

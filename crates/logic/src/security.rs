@@ -9,7 +9,8 @@ use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
 use packet::MacAddr;
 use packet::ether;
 
-use crate::fdb::{Admission, Fdb, Foresight, Key};
+use crate::MacTable;
+use crate::fdb::{Admission, Fdb, Fixed, Foresight, Key};
 use crate::source_guard::{self, Verdict};
 
 /// Bytes of a packet inspected for addresses within, at most.
@@ -35,6 +36,10 @@ pub(crate) trait Sources {
     fn lookup(&self, fdb: &Fdb, key: Key) -> Option<PortIndex> {
         fdb.lookup(key)
     }
+
+    /// Explains where the station of this key, a packet's destination, is.
+    #[inline(always)]
+    fn say_known(&self, _: &Fdb, _: &mut Batch<'_>, _: VersionId, _: Key, _: PortIndex) {}
 
     /// Explains that the station of this key, a packet's destination, is unknown.
     #[inline(always)]
@@ -62,10 +67,10 @@ impl Unrestricted {
 
 impl Sources for Unrestricted {
     #[inline(always)]
-    fn heard(&mut self, fdb: &Fdb, _: &mut Batch<'_>, _: VersionId, src: MacAddr, key: Key) -> Heard {
+    fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, _: VersionId, src: MacAddr, key: Key) -> Heard {
         if self.last != Some(key) && !src.is_multicast() {
             self.last = Some(key);
-            if fdb.learn(key, self.ingress, self.now) {
+            if fdb.learn_unclaimed(key, self.ingress, self.now, || batch.claim(key.vid(), src)) {
                 return Heard::Moved;
             }
         }
@@ -106,7 +111,8 @@ impl Sources for Restricted<'_> {
         }
         let most = self.security.max_stations.unwrap_or(u32::MAX);
         let Unrestricted { ingress, now, .. } = self.unrestricted;
-        match fdb.learn_within(key, ingress, now, most, self.security.sticky) {
+        let claim = || batch.claim(key.vid(), src);
+        match fdb.learn_claimed(key, ingress, now, most, self.security.sticky, claim) {
             Admission::Known => {
                 self.last = Some(key);
                 Heard::Enter
@@ -138,14 +144,15 @@ impl<'a> Explained<'a> {
     }
 
     /// Predicts the effect of hearing a station; `None` if nothing is looked up.
-    fn foresee(&self, fdb: &Fdb, src: MacAddr, key: Key) -> Option<Foresight> {
+    fn foresee(&self, fdb: &Fdb, batch: &Batch<'_>, src: MacAddr, key: Key) -> Option<Foresight> {
         let Unrestricted { ingress, now, .. } = self.unrestricted;
+        let claim = batch.claim(key.vid(), src);
         match self.restricted.as_ref().filter(|restricted| restricted.stations) {
             Some(restricted) => {
                 let most = restricted.security.max_stations.unwrap_or(u32::MAX);
-                Some(fdb.foresee_within(key, ingress, now, most))
+                Some(fdb.foresee_within(key, ingress, now, most, claim))
             }
-            None => (!src.is_multicast()).then(|| fdb.foresee(key, ingress, now)),
+            None => (!src.is_multicast()).then(|| fdb.foresee(key, ingress, now, claim)),
         }
     }
 }
@@ -157,7 +164,7 @@ impl Sources for Explained<'_> {
         {
             return Heard::Refused;
         }
-        let foreseen = self.foresee(fdb, src, key);
+        let foreseen = self.foresee(fdb, batch, src, key);
         let most = self.restricted.as_ref().and_then(|restricted| restricted.security.max_stations);
         match (foreseen, most) {
             (Some(Foresight::NoRoom), Some(most)) if fdb.stations_at(batch.ingress()) >= most => {
@@ -175,7 +182,7 @@ impl Sources for Explained<'_> {
         self.foreseen = foreseen.map(|foreseen| (key, foreseen));
         let guards = self.restricted.as_ref().is_some_and(|restricted| restricted.stations);
         match foreseen {
-            Some(Foresight::Surplus | Foresight::Elsewhere(_) | Foresight::NoRoom) if guards => {
+            Some(Foresight::Surplus | Foresight::Elsewhere(..) | Foresight::NoRoom) if guards => {
                 batch.discard(v, DropReason::StationLimit);
                 Heard::Refused
             }
@@ -191,6 +198,15 @@ impl Sources for Explained<'_> {
             Some((_, Foresight::Learned(Some(evicted)))) if evicted == key => None,
             _ => fdb.lookup(key),
         }
+    }
+
+    fn say_known(&self, fdb: &Fdb, batch: &mut Batch<'_>, v: VersionId, key: Key, port: PortIndex) {
+        let text = match fdb.entry(key.vid(), key.mac()) {
+            Some(entry) if entry.is_static => "its destination, {}, is a static entry at {}",
+            Some(entry) if entry.is_sticky => "its destination, {}, is sticky at {}",
+            _ => "its destination, {}, is at {}",
+        };
+        batch.remark(v, text, &[Value::Mac(key.mac()), Value::Port(port)]);
     }
 
     fn say_unknown(&self, fdb: &Fdb, batch: &mut Batch<'_>, v: VersionId, key: Key) {
@@ -225,35 +241,48 @@ impl Sources for Explained<'_> {
 
 fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: Option<Foresight>) {
     let (mac, here) = (Value::Mac(src), Value::Port(batch.ingress()));
+    // A rehearsal changes nothing.
+    let tense = |is: &'static str, would_be: &'static str| if batch.is_rehearsal() { would_be } else { is };
     match foreseen {
         None => batch.remark(v, "its source, {}, is a group address: nothing is learned", &[mac]),
         Some(Foresight::Known) => batch.remark(v, "its source, {}, is known at {}", &[mac, here]),
         Some(Foresight::Surplus) => {
-            batch.remark(
-                v,
+            let text = tense(
                 "its source, {}, exceeds the `max-stations` of {} and is forgotten",
-                &[mac, here],
+                "its source, {}, exceeds the `max-stations` of {} and would be forgotten",
             );
+            batch.remark(v, text, &[mac, here]);
         }
         Some(Foresight::Moves(from)) => {
-            batch.remark(v, "its source, {}, has moved from {} to {}", &[mac, Value::Port(from), here]);
+            let text =
+                tense("its source, {}, has moved from {} to {}", "its source, {}, would move from {} to {}");
+            batch.remark(v, text, &[mac, Value::Port(from), here]);
         }
-        Some(Foresight::Stays(at)) => {
-            batch.remark(
-                v,
-                "its source, {}, is known at {} and may not move to {}",
-                &[mac, Value::Port(at), here],
-            );
+        Some(Foresight::Stays(at, fixed) | Foresight::Elsewhere(at, Some(fixed))) => {
+            let text = match fixed {
+                Fixed::Static => "its source, {}, is a static entry at {} and may not move to {}",
+                Fixed::Sticky => "its source, {}, is sticky at {} and may not move to {}",
+                Fixed::Listed => "its source, {}, belongs to {}, which lists it in `stations`, not to {}",
+            };
+            batch.remark(v, text, &[mac, Value::Port(at), here]);
         }
-        Some(Foresight::Elsewhere(at)) => {
-            batch.remark(v, "its source, {}, is at {} and may not move to {}", &[mac, Value::Port(at), here]);
+        Some(Foresight::Elsewhere(at, None)) => {
+            let text = "its source, {}, is at {} and may not move to {}, which restricts its stations";
+            batch.remark(v, text, &[mac, Value::Port(at), here]);
         }
         Some(Foresight::Learned(None)) => {
-            batch.remark(v, "its source, {}, is new, and learned at {}", &[mac, here]);
+            let text = tense(
+                "its source, {}, is new, and learned at {}",
+                "its source, {}, is new, and would be learned at {}",
+            );
+            batch.remark(v, text, &[mac, here]);
         }
         Some(Foresight::Learned(Some(other))) => {
-            let values = [mac, here, Value::Mac(other.mac())];
-            batch.remark(v, "its source, {}, is new, and learned at {}; {} makes room for it", &values);
+            let text = tense(
+                "its source, {}, is new, and learned at {}; {} makes room for it",
+                "its source, {}, is new, and would be learned at {}; {} would make room for it",
+            );
+            batch.remark(v, text, &[mac, here, Value::Mac(other.mac())]);
         }
         Some(Foresight::NoRoom) => {
             batch.remark(v, "its source, {}, is new, but {} has no room for it", &[mac, here]);

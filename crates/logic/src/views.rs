@@ -33,6 +33,9 @@ pub trait MacTable {
     /// Adds a static station (IEEE 802.1Q §8.8.1), replacing its earlier entry.
     fn add_static(&self, vid: u16, mac: MacAddr, port: PortIndex) -> Result<(), FdbError>;
 
+    /// Returns a station's entry.
+    fn entry(&self, vid: u16, mac: MacAddr) -> Option<FdbEntry>;
+
     /// Removes a station, static or learned. Returns whether it was known.
     fn remove(&self, vid: u16, mac: MacAddr) -> bool;
 

@@ -80,7 +80,7 @@ fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
         }
     }
     type Field = fn(&proto::FdbStats) -> u64;
-    let counters: [(&str, &str, Field); 7] = [
+    let counters: [(&str, &str, Field); 8] = [
         ("mswitch_bridge_fdb_learned_total", "Addresses learned.", |fdb| fdb.learned),
         ("mswitch_bridge_fdb_moved_total", "Addresses that moved to another port.", |fdb| fdb.moved),
         ("mswitch_bridge_fdb_evicted_total", "Addresses evicted to make room for others.", |fdb| fdb.evicted),
@@ -97,6 +97,11 @@ fn write_bridges(document: &mut Document, bridges: &[proto::Bridge]) {
             "mswitch_bridge_fdb_limited_total",
             "Addresses not learned because their port had reached its share of the table.",
             |fdb| fdb.limited,
+        ),
+        (
+            "mswitch_bridge_fdb_conflicts_total",
+            "Times that an address was heard at another port than the one that it belongs to.",
+            |fdb| fdb.conflicts,
         ),
     ];
     for (name, help, field) in counters {

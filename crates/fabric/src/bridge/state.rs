@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::bridge::port::{Caps, PortIndex, PortSettings, VlanMode};
+use packet::ether::MacAddr;
+
+use crate::bridge::port::{Caps, PortIndex, PortSettings, VlanEgress, VlanMode};
 use crate::counters::{DropReason, QueueCounters};
 use crate::decide::logic::SwitchLogic;
 use crate::deliver::client::Client;
@@ -15,6 +17,7 @@ use crate::observe::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::observer::Observer;
 use crate::observe::observers::Observers;
 use crate::protect::policing::RateLimits;
+use crate::protect::protection::Claim;
 use crate::protect::violations::Violations;
 use crate::rx::arena::Arena;
 
@@ -162,6 +165,8 @@ pub struct BridgeState {
     isolated: Option<View>,
     lanes: Box<[Lane]>,
     vlan_aware: bool,
+    /// Stations that ports list (port security), in ascending order.
+    listed: Box<[(MacAddr, PortIndex)]>,
     monitoring: Option<Box<Monitoring>>,
     /// Arenas that the logic wants for headers, by worker; empty if it has no preference.
     arenas: Box<[Option<Arena>]>,
@@ -190,6 +195,7 @@ impl BridgeState {
     pub(crate) fn new(logic: Arc<dyn SwitchLogic>, ports: Vec<Option<PortEntry>>, lanes: Vec<Lane>) -> Self {
         let vlan_aware = ports.iter().flatten().any(|e| e.settings.vlan != VlanMode::Transparent);
         let isolated = ports.iter().flatten().any(|e| e.settings.isolated);
+        let listed = listed_stations(&ports);
         let all = View::new(ports);
         let isolated = isolated.then(|| all.of_isolated());
         Self {
@@ -198,6 +204,7 @@ impl BridgeState {
             isolated,
             lanes: lanes.into(),
             vlan_aware,
+            listed,
             monitoring: None,
             arenas: Box::default(),
         }
@@ -285,4 +292,34 @@ impl BridgeState {
     pub(crate) fn vlan_aware(&self) -> bool {
         self.vlan_aware
     }
+
+    /// The port that a station heard at `ingress` in VLAN `vid` belongs to. If several ports list it, any of them may
+    /// have it.
+    #[cold]
+    pub(crate) fn claim(&self, ingress: PortIndex, vid: u16, mac: MacAddr) -> Claim {
+        let from = self.listed.partition_point(|(listed, _)| *listed < mac);
+        let ports = self.listed.iter().skip(from).take_while(|(listed, _)| *listed == mac);
+        let mut claim = Claim::Nobody;
+        for (_, port) in ports {
+            if *port == ingress {
+                return Claim::Ingress;
+            }
+            let carries = |entry: &PortEntry| entry.settings.vlan.egress(vid) != VlanEgress::Refused;
+            if claim == Claim::Nobody && self.port(*port).is_some_and(carries) {
+                claim = Claim::Other(*port);
+            }
+        }
+        claim
+    }
+}
+
+/// The stations that ports list, in ascending order.
+fn listed_stations(ports: &[Option<PortEntry>]) -> Box<[(MacAddr, PortIndex)]> {
+    let of_port = |(index, entry): (u16, &Option<PortEntry>)| {
+        let stations = entry.iter().flat_map(|entry| &entry.settings.security.stations);
+        stations.map(|mac| (*mac, PortIndex(index))).collect::<Vec<_>>()
+    };
+    let mut listed: Vec<_> = (0..).zip(ports).flat_map(of_port).collect();
+    listed.sort_unstable();
+    listed.into()
 }

@@ -1,6 +1,6 @@
 //! The logic's view of a batch: its packets, their private headers, and the methods that send them on.
 
-use packet::ether::{self, VlanTag};
+use packet::ether::{self, MacAddr, VlanTag};
 use packet::offload::Offload;
 
 use crate::bridge::port::{PortIndex, VlanMode};
@@ -13,7 +13,7 @@ use crate::lists::offloads;
 use crate::lists::scratchpad::Scratchpad;
 use crate::observe::explain::{Remark, Value};
 use crate::protect::policing::RateLimits;
-use crate::protect::protection::Security;
+use crate::protect::protection::{Claim, Security};
 use crate::rx::arena::Arena;
 use crate::rx::record::state;
 use crate::rx::{HEADROOM, PULL_MAX, RxBatch};
@@ -204,6 +204,12 @@ impl<'a> Batch<'a> {
     pub fn security(&self) -> Option<&'a Security> {
         let entry = self.bridge.port(self.ingress).filter(|entry| entry.violations.is_some())?;
         Some(&entry.settings.security)
+    }
+
+    /// The port that a station heard at the ingress port in VLAN `vid` belongs to.
+    #[inline]
+    pub fn claim(&self, vid: u16, mac: MacAddr) -> Claim {
+        self.bridge.claim(self.ingress, vid, mac)
     }
 
     /// Whether any port has VLAN settings of its own; if none has, frames pass unchanged.

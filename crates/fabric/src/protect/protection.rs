@@ -7,6 +7,8 @@ use std::net::IpAddr;
 
 use packet::MacAddr;
 
+use crate::bridge::port::PortIndex;
+
 /// Unit of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
@@ -84,6 +86,17 @@ impl Security {
     pub fn names(&self, station: MacAddr) -> bool {
         self.stations.is_empty() || self.stations.binary_search(&station).is_ok()
     }
+}
+
+/// The port that a station belongs to, by the lists of stations of all ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// No port lists it.
+    Nobody,
+    /// The ingress port lists it.
+    Ingress,
+    /// Another port, which carries the packet's VLAN, lists it.
+    Other(PortIndex),
 }
 
 /// An address or network that packets may come from.

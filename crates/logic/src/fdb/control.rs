@@ -9,6 +9,17 @@ use super::eviction::Newcomer;
 use super::{Fdb, FdbEntry, FdbError, FdbEvent, FdbStats, Key, STATIC, STICKY, Slot, age, word};
 use crate::MacTable;
 
+impl Fdb {
+    /// Describes the station of a word.
+    fn describe(&self, bucket: usize, slot: Slot<'_>, word: u64, now: u32) -> Option<FdbEntry> {
+        let key = self.placer.key(bucket, word)?;
+        let (fixed, is_sticky) = (word & STATIC != 0, word & STICKY != 0);
+        let age_seconds = if fixed { 0 } else { age(slot, now) };
+        let (port, is_static) = (word::port(word), fixed && !is_sticky);
+        Some(FdbEntry { mac: key.mac(), vid: key.vid(), port, age_seconds, is_static, is_sticky })
+    }
+}
+
 impl MacTable for Fdb {
     fn watch(&self, on: bool) {
         self.watch.set(on);
@@ -48,6 +59,11 @@ impl MacTable for Fdb {
         Err(FdbError::Full(self.capacity))
     }
 
+    fn entry(&self, vid: u16, mac: MacAddr) -> Option<FdbEntry> {
+        let (place, slot, word) = self.find(self.placer.first(Key::new(vid, mac)))?;
+        self.describe(place.bucket, slot, word, fabric::clock::seconds())
+    }
+
     fn remove(&self, vid: u16, mac: MacAddr) -> bool {
         let first = self.placer.first(Key::new(vid, mac));
         self.words(first).filter(|(_, slot, word)| self.take(*slot, *word)).count() > 0
@@ -70,14 +86,8 @@ impl MacTable for Fdb {
 
     fn entries(&self) -> Vec<FdbEntry> {
         let now = fabric::clock::seconds();
-        let entry = |bucket, slot: Slot<'_>| {
-            let word = slot.word.load(Ordering::Acquire);
-            let key = self.placer.key(bucket, word)?;
-            let (fixed, is_sticky) = (word & STATIC != 0, word & STICKY != 0);
-            let age_seconds = if fixed { 0 } else { age(slot, now) };
-            let (port, is_static) = (word::port(word), fixed && !is_sticky);
-            Some(FdbEntry { mac: key.mac(), vid: key.vid(), port, age_seconds, is_static, is_sticky })
-        };
+        let entry =
+            |bucket, slot: Slot<'_>| self.describe(bucket, slot, slot.word.load(Ordering::Acquire), now);
         let buckets = self.buckets.iter().enumerate();
         buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| entry(i, slot))).collect()
     }
@@ -104,6 +114,7 @@ impl MacTable for Fdb {
             expired: read(&self.counters.expired),
             refused: read(&self.counters.refused),
             limited: read(&self.counters.limited),
+            conflicts: read(&self.counters.conflicts),
         }
     }
 

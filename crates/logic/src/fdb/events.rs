@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_queue::ArrayQueue;
 use fabric::PortIndex;
 
+use super::Fixed;
 use super::word::Key;
 
 /// Events that the queue holds for a slow watcher.
@@ -27,6 +28,9 @@ pub enum FdbChange {
     Expired,
     /// It was heard for the first time, at a port that is at its limit. Reported once, until the port is well below it.
     AtLimit,
+    /// It was heard at another port than the one that it belongs to, and is not learned there. Reported for one station
+    /// a port until [`super::Fdb::rearm`].
+    Conflict(Fixed),
 }
 
 /// A change and the station that it is about.
@@ -38,6 +42,8 @@ pub struct FdbEvent {
     pub key: Key,
     /// The station's port, now or last.
     pub port: PortIndex,
+    /// The port where it was before it moved, or the one that it belongs to.
+    pub other: Option<PortIndex>,
 }
 
 #[derive(Default)]
@@ -55,9 +61,13 @@ impl Watch {
         self.on.store(on, Ordering::Relaxed);
     }
 
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(super) fn note(&self, event: impl FnOnce() -> Option<FdbEvent>) {
-        if self.on.load(Ordering::Relaxed) {
+        if self.is_on() {
             self.push(event());
         }
     }

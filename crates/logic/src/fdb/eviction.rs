@@ -74,8 +74,9 @@ impl Fdb {
     }
 
     /// Lets ports that are well below their limit be noted again. A port that stays close to its limit is so noted
-    /// once.
+    /// once. Conflicts are noted again at every port.
     pub fn rearm(&self) {
+        self.in_conflict.ports().for_each(|port| self.in_conflict.forget(port));
         let enough = self.port_limit - self.port_limit / 8;
         for port in self.at_limit.ports() {
             if self.stations_at(port) < enough {

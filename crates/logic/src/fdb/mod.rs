@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use fabric::PortIndex;
 use fabric::port::MAX_PORTS;
+use fabric::protection::Claim;
 use packet::MacAddr;
 
 use crate::MacTable;
@@ -118,6 +119,17 @@ pub enum Admission {
     Refused,
 }
 
+/// Reason for which a station stays at its port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fixed {
+    /// It has a static entry.
+    Static,
+    /// It was learned at a port whose stations are sticky.
+    Sticky,
+    /// The port lists it.
+    Listed,
+}
+
 /// Statistics of a table since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FdbStats {
@@ -136,6 +148,8 @@ pub struct FdbStats {
     /// Times that a station was not learned because its port was at its limit and none of the port's stations was found
     /// to make room.
     pub limited: u64,
+    /// Times that a station was heard at another port than the one that it belongs to, and not learned there.
+    pub conflicts: u64,
 }
 
 /// Reasons for refusing a static entry.
@@ -169,6 +183,7 @@ struct Counters {
     expired: AtomicU64,
     refused: AtomicU64,
     limited: AtomicU64,
+    conflicts: AtomicU64,
     /// Bucket at which the next search for a station to evict begins.
     hand: AtomicUsize,
 }
@@ -187,6 +202,8 @@ pub struct Fdb {
     /// Largest number of stations learned at one port.
     port_limit: u32,
     at_limit: AtLimit,
+    /// Ports whose conflict was reported.
+    in_conflict: AtLimit,
     counters: Counters,
     watch: events::Watch,
 }
@@ -203,6 +220,7 @@ impl Fdb {
             stations: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
             port_limit: u32::MAX,
             at_limit: AtLimit::default(),
+            in_conflict: AtLimit::default(),
             counters: Counters::default(),
             watch: events::Watch::default(),
         }
@@ -211,8 +229,25 @@ impl Fdb {
     /// Reports a change of a word's station to the watcher.
     #[inline]
     fn note(&self, change: FdbChange, bucket: usize, word: u64) {
-        self.watch
-            .note(|| Some(FdbEvent { change, key: self.placer.key(bucket, word)?, port: word::port(word) }));
+        self.note_beside(change, bucket, word, None);
+    }
+
+    /// The same for a change that concerns another port too.
+    #[inline]
+    fn note_beside(&self, change: FdbChange, bucket: usize, word: u64, other: Option<PortIndex>) {
+        let event =
+            || Some(FdbEvent { change, key: self.placer.key(bucket, word)?, port: word::port(word), other });
+        self.watch.note(event);
+    }
+
+    /// Counts a station that was heard at the port in `low` and belongs to `owner`. A watcher sees one such event a
+    /// port until [`Fdb::rearm`].
+    #[cold]
+    fn note_conflict(&self, first: Place, low: u64, owner: PortIndex, fixed: Fixed) {
+        count(&self.counters.conflicts);
+        if self.watch.is_on() && self.in_conflict.note(word::port(low)) {
+            self.note_beside(FdbChange::Conflict(fixed), first.bucket, first.tag | low, Some(owner));
+        }
     }
 
     /// Returns the port of a station (IEEE 802.1Q §8.8.9).
@@ -231,25 +266,45 @@ impl Fdb {
         Some(word::port(word))
     }
 
-    /// Learns from a frame that arrived at `port` from this station (IEEE 802.1Q §8.7). Returns whether the port of any
-    /// station may have changed.
+    /// Learns from a frame that arrived at `port` from this station (IEEE 802.1Q §8.7), which no port lists. Returns
+    /// whether the port of any station may have changed.
     #[inline]
     pub fn learn(&self, key: Key, port: PortIndex, now: u32) -> bool {
+        self.learn_unclaimed(key, port, now, || Claim::Nobody)
+    }
+
+    /// [`Fdb::learn`], unless another port lists the station. `claim` is called only for a station that is not known
+    /// at `port`.
+    #[inline]
+    pub fn learn_unclaimed(
+        &self,
+        key: Key,
+        port: PortIndex,
+        now: u32,
+        claim: impl FnOnce() -> Claim,
+    ) -> bool {
         let first = self.placer.first(key);
         match self.buckets.get(first.bucket).and_then(|bucket| bucket.find(first)) {
             Some((slot, word)) if word::port(word) == port => {
                 refresh(slot.seen, now);
                 false
             }
-            _ => self.learn_slowly(first, port, now),
+            _ => self.learn_slowly(first, port, now, claim),
         }
     }
 
     /// Learns a station that is not in its first bucket at this port.
     #[cold]
-    fn learn_slowly(&self, first: Place, port: PortIndex, now: u32) -> bool {
-        let Some(port) = word::pack_port(port) else { return false };
-        let Some((place, slot, word)) = self.find(first) else {
+    fn learn_slowly(&self, first: Place, at: PortIndex, now: u32, claim: impl FnOnce() -> Claim) -> bool {
+        let Some(port) = word::pack_port(at) else { return false };
+        let found = self.find(first);
+        if !is_at(found, at)
+            && let Some((owner, fixed)) = owner(found, claim())
+        {
+            self.note_conflict(first, port, owner, fixed);
+            return false;
+        }
+        let Some((place, slot, word)) = found else {
             if let Some(stations) = self.reserve(port, u32::MAX) {
                 let new = Newcomer { port: word::port(port), stations, limit: self.port_limit };
                 self.insert_reserved(first, port, new, now);
@@ -264,20 +319,46 @@ impl Fdb {
         if moved == word || !self.change(slot, word, moved) {
             return false;
         }
-        count(&self.counters.moved);
-        self.note(FdbChange::Moved, place.bucket, moved);
+        self.count_move(place.bucket, word, moved);
         true
     }
 
-    /// Learns from a frame that arrived at `port` from this station, where at most `most` stations may be and stations
-    /// of other ports are refused. A `sticky` station neither ages nor moves from then on. If the port has more than
+    fn count_move(&self, bucket: usize, old: u64, new: u64) {
+        count(&self.counters.moved);
+        self.note_beside(FdbChange::Moved, bucket, new, Some(word::port(old)));
+    }
+
+    /// Learns from a frame that arrived at `port` from this station, which no port lists, where at most `most` stations
+    /// may be and stations of other ports are refused. A `sticky` station neither ages nor moves from then on. If the port has more than
     /// `most`, because the limit is new, each surplus one is forgotten when it is heard. A `most` other than `u32::MAX`
     /// replaces the limit of all ports.
     pub fn learn_within(&self, key: Key, port: PortIndex, now: u32, most: u32, sticky: bool) -> Admission {
+        self.learn_claimed(key, port, now, most, sticky, || Claim::Nobody)
+    }
+
+    /// [`Fdb::learn_within`] for a station that ports may list: this port takes over a station that it lists, and
+    /// refuses one that only another lists. `claim` is called only for a station that is not known at `port`.
+    pub fn learn_claimed(
+        &self,
+        key: Key,
+        port: PortIndex,
+        now: u32,
+        most: u32,
+        sticky: bool,
+        claim: impl FnOnce() -> Claim,
+    ) -> Admission {
         let first = self.placer.first(key);
         let Some(plain) = word::pack_port(port) else { return Admission::Refused };
         let low = if sticky { plain | STATIC | STICKY } else { plain };
-        let Some((_, slot, word)) = self.find(first) else {
+        let found = self.find(first);
+        let claim = if is_at(found, port) { Claim::Ingress } else { claim() };
+        if !is_at(found, port)
+            && let Some((owner, fixed)) = owner(found, claim)
+        {
+            self.note_conflict(first, plain, owner, fixed);
+            return Admission::Refused;
+        }
+        let Some((place, slot, word)) = found else {
             let Some(stations) = self.reserve(low, most) else { return Admission::Refused };
             let new = Newcomer { port, stations, limit: self.limit_beside(most) };
             return match self.insert_reserved(first, low, new, now) {
@@ -286,7 +367,17 @@ impl Fdb {
             };
         };
         if word::port(word) != port {
-            return Admission::Refused;
+            if claim != Claim::Ingress || self.stations_at(port) >= most {
+                return Admission::Refused;
+            }
+            refresh(slot.seen, now);
+            let moved = word::with_low(word, low);
+            // If another worker wins the race, the next frame does it.
+            if !self.change(slot, word, moved) {
+                return Admission::Known;
+            }
+            self.count_move(place.bucket, word, moved);
+            return Admission::Learned;
         }
         if word & STATIC == 0 {
             if self.stations_at(port) > most {
@@ -493,9 +584,13 @@ impl Fdb {
         }
     }
 
-    /// Forgets the stations that `keep` rejects, given their port and whether they are sticky.
-    pub(crate) fn retain(&self, keep: impl Fn(PortIndex, bool) -> bool) {
-        self.remove_where(None, |_, _, word| !keep(word::port(word), word & STICKY != 0));
+    /// Forgets the stations that `keep` rejects, given their port and, for static and sticky ones, the reason for which
+    /// they stay there.
+    pub(crate) fn retain(&self, keep: impl Fn(Key, PortIndex, Option<Fixed>) -> bool) {
+        self.remove_where(None, |bucket, _, word| {
+            let key = self.placer.key(bucket, word);
+            key.is_some_and(|key| !keep(key, word::port(word), fixed(word)))
+        });
     }
 
     /// Forgets the stations learned at a port, except sticky ones. Returns their number.
@@ -539,6 +634,31 @@ impl Fdb {
     /// Returns whether no station is known.
     pub fn is_empty(&self) -> bool {
         self.counters.len.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A station that was found: its place, its slot and its word.
+type Found<'a> = Option<(Place, Slot<'a>, u64)>;
+
+fn is_at(found: Found<'_>, port: PortIndex) -> bool {
+    found.is_some_and(|(_, _, word)| word::port(word) == port)
+}
+
+/// Returns the port that a station heard elsewhere belongs to, and the reason.
+fn owner(found: Found<'_>, claim: Claim) -> Option<(PortIndex, Fixed)> {
+    let kept = found.and_then(|(_, _, word)| Some((word::port(word), fixed(word)?)));
+    kept.or(match claim {
+        Claim::Other(owner) => Some((owner, Fixed::Listed)),
+        Claim::Nobody | Claim::Ingress => None,
+    })
+}
+
+/// Returns the reason in a word for which its station stays at its port.
+fn fixed(word: u64) -> Option<Fixed> {
+    match (word & STATIC != 0, word & STICKY != 0) {
+        (_, true) => Some(Fixed::Sticky),
+        (true, false) => Some(Fixed::Static),
+        (false, false) => None,
     }
 }
 

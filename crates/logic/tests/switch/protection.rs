@@ -2,7 +2,7 @@
 
 use fabric::protection::{Limit, Source, Unit};
 use fabric::{DropReason, PortSettings, VlanMode};
-use logic::Logic;
+use logic::{FdbChange, Fixed, Key, Logic, MacTable};
 use packet::{MacAddr, Vid};
 use std::net::Ipv4Addr;
 
@@ -305,4 +305,90 @@ fn source_guard_works_in_both_logics() {
         a.send_and_settle([packet([10, 0, 0, 6], 3)]);
         assert_eq!(b.take().len(), 1);
     }
+}
+
+#[test]
+fn a_listed_station_belongs_to_its_port() {
+    let logic = learning(&[]);
+    let rig = Rig::new(1, logic.clone());
+    let fdb = logic.fdb();
+    let up = rig.port("up", VlanMode::Transparent);
+    let other = rig.port("other", VlanMode::Transparent);
+    // Known elsewhere before the port lists it.
+    up.send_and_settle([plain(0, 1, 0)]);
+    let vm = rig.protected("vm", |settings| settings.security.stations = vec![mac(1)]);
+    let at = |n| fdb.lookup(Key::new(0, mac(n)));
+    assert_eq!(at(1), None, "it does not stay where it may not be");
+    fdb.watch(true);
+    // Forged before the station is heard, and after.
+    up.send_and_settle([plain(0, 1, 1)]);
+    assert_eq!(at(1), None);
+    vm.send_and_settle([plain(0, 1, 2)]);
+    assert_eq!(at(1), Some(vm.at.port));
+    up.send_and_settle([plain(0, 1, 3), plain(0, 2, 4)]);
+    assert_eq!((at(1), at(2)), (Some(vm.at.port), Some(up.at.port)));
+    vm.send_and_settle([plain(2, 1, 5)]);
+    assert_eq!(rig.drops(&vm, DropReason::StationLimit), 0);
+    assert_eq!(numbers(&up).last(), Some(&5));
+    assert_eq!(numbers(&other), [0, 1, 2, 3, 4], "a forged packet passes an unguarded port");
+    assert_eq!(fdb.stats().conflicts, 2);
+    let events = fdb.drain_events().0;
+    let conflicts = events.iter().filter(|event| event.change == FdbChange::Conflict(Fixed::Listed));
+    let conflicts = conflicts.map(|event| (event.key, event.port, event.other));
+    // One event a port until the next tick.
+    assert_eq!(Vec::from_iter(conflicts), [(Key::new(0, mac(1)), up.at.port, Some(vm.at.port))]);
+    logic.tick(fabric::clock::seconds());
+    up.send_and_settle([plain(0, 1, 6)]);
+    assert_eq!(fdb.drain_events().0.len(), 1);
+
+    // A guarded port drops what belongs to another.
+    rig.set(&other, |settings| settings.security.max_stations = Some(9));
+    other.send_and_settle([plain(0, 1, 7)]);
+    assert_eq!((rig.drops(&other, DropReason::StationLimit), at(1)), (1, Some(vm.at.port)));
+    // Either of two ports that list a station may have it.
+    rig.set(&other, |settings| settings.security.stations = vec![mac(1)]);
+    other.send_and_settle([plain(0, 1, 8)]);
+    assert_eq!(at(1), Some(other.at.port));
+    vm.send_and_settle([plain(0, 1, 9)]);
+    assert_eq!(at(1), Some(vm.at.port));
+    // A static entry is the operator's word.
+    fdb.add_static(0, mac(1), up.at.port).unwrap();
+    vm.send_and_settle([plain(0, 1, 10)]);
+    assert_eq!((rig.drops(&vm, DropReason::StationLimit), at(1)), (1, Some(up.at.port)));
+}
+
+#[test]
+fn a_listed_station_belongs_to_its_port_in_its_vlans_only() {
+    let logic = learning(&[]);
+    let rig = Rig::new(1, logic.clone());
+    let access = |vid| VlanMode::Access(Vid::new(vid).unwrap());
+    let vm = rig.protected("vm", |settings| {
+        (settings.vlan, settings.security.stations) = (access(10), vec![mac(1)]);
+    });
+    let [same, other] = [10, 20].map(|vid| rig.port(&format!("p{vid}"), access(vid)));
+    for client in [&same, &other, &vm] {
+        client.send_and_settle([plain(0, 1, 0)]);
+    }
+    let at = |vid| logic.fdb().lookup(Key::new(vid, mac(1)));
+    assert_eq!((at(10), at(20)), (Some(vm.at.port), Some(other.at.port)));
+}
+
+#[test]
+fn stations_leave_with_the_vlan_of_their_port() {
+    let logic = learning(&[]);
+    let rig = Rig::new(1, logic.clone());
+    let access = |vid| VlanMode::Access(Vid::new(vid).unwrap());
+    let [a, b] = ["a", "b"].map(|name| rig.port(name, access(20)));
+    a.send_and_settle([plain(0, 1, 0)]);
+    b.send_and_settle([plain(0, 2, 1)]);
+    logic.fdb().add_static(20, mac(3), a.at.port).unwrap();
+    let at = |n| logic.fdb().lookup(Key::new(20, mac(n)));
+    rig.set(&a, |settings| settings.mtu = 1000);
+    assert_eq!(at(1), Some(a.at.port), "other changes leave stations alone");
+    rig.set(&a, |settings| settings.vlan = access(30));
+    assert_eq!((at(1), at(2), at(3)), (None, Some(b.at.port), Some(a.at.port)));
+    // What a worker learned with the old setting goes with the next tick.
+    logic.fdb().learn(Key::new(20, mac(4)), a.at.port, 1);
+    logic.tick(1);
+    assert_eq!(at(4), None);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fabric::clock;
 use fabric::port::VidSet;
-use fabric::protection::{Limit, Source, Unit};
+use fabric::protection::{Claim, Limit, Source, Unit};
 use fabric::{DropReason, Interest, Mirror, PortIndex, PortSettings, Traced, VlanMode};
 use logic::fdb::Key;
 use logic::{Foresight, Logic, MacTable};
@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::frames::{build, mac, plain, tagged};
-use crate::rig::{Client, Rig, learning, make, stations};
+use crate::rig::{Client, Rig, groups, learning, make, stations, wait_for};
 
 const PORTS: usize = 5;
 
@@ -46,7 +46,7 @@ fn explains_the_findings_and_decisions_of_a_learning_bridge() {
     assert_eq!(
         sentences(&first),
         [
-            "its source, 52:54:00:00:00:01, is new, and learned at p0",
+            "its source, 52:54:00:00:00:01, is new, and would be learned at p0",
             "its destination, 52:54:00:00:00:02, is unknown",
             "it is flooded"
         ]
@@ -107,12 +107,13 @@ fn names_the_station_that_makes_room() {
     let fdb = logic.fdb();
     (0..4096).for_each(|n| _ = fdb.learn(Key::new(0, mac(100 + n)), clients[1].at.port, 0));
     let source = Key::new(0, mac(1));
-    let Foresight::Learned(Some(oldest)) = fdb.foresee(source, clients[0].at.port, clock::seconds()) else {
+    let foreseen = fdb.foresee(source, clients[0].at.port, clock::seconds(), Claim::Nobody);
+    let Foresight::Learned(Some(oldest)) = foreseen else {
         panic!("no station makes room in a full table");
     };
     let packet = build(oldest.mac(), mac(1), None, 0, 46);
     let traced = trace(&rig, &clients[0], &packet);
-    assert!(sentences(&traced)[0].ends_with(&format!("{} makes room for it", oldest.mac())));
+    assert!(sentences(&traced)[0].ends_with(&format!("{} would make room for it", oldest.mac())));
     assert_eq!(fdb.lookup(oldest), Some(clients[1].at.port));
     let ports: Vec<_> = traced.outputs.iter().map(|output| output.port).collect();
     assert_eq!(ports, [clients[1].at.port, clients[2].at.port], "it is flooded");
@@ -281,13 +282,67 @@ fn says_what_port_security_does_not_allow() {
 }
 
 #[test]
+fn says_why_a_station_stays_at_its_port() {
+    let logic = learning(&[]);
+    let rig = Rig::new(1, logic.clone());
+    let [a, b] = ["a", "b"].map(|name| rig.port(name, VlanMode::Transparent));
+    let steps = |from: &Client, packet: &[u8]| told(&rig, from, packet).0;
+    logic.fdb().add_static(0, mac(1), b.at.port).unwrap();
+    let to = steps(&a, &plain(1, 1, 0));
+    assert_eq!(
+        to,
+        [
+            "its source, 52:54:00:00:00:01, is a static entry at p1 and may not move to p0",
+            "its destination, 52:54:00:00:00:01, is a static entry at p1"
+        ]
+    );
+    rig.set(&b, |settings| (settings.security.max_stations, settings.security.sticky) = (Some(9), true));
+    b.send_and_settle([plain(9, 2, 0)]);
+    assert_eq!(
+        steps(&a, &plain(2, 2, 0)),
+        [
+            "its source, 52:54:00:00:00:02, is sticky at p1 and may not move to p0",
+            "its destination, 52:54:00:00:00:02, is sticky at p1"
+        ]
+    );
+    a.send_and_settle([plain(9, 3, 0)]);
+    assert_eq!(
+        steps(&b, &plain(9, 3, 0))[0],
+        "its source, 52:54:00:00:00:03, is at p0 and may not move to p1, which restricts its stations"
+    );
+    rig.set(&b, |settings| settings.security.stations = vec![mac(4)]);
+    assert_eq!(
+        steps(&a, &plain(9, 4, 0))[0],
+        "its source, 52:54:00:00:00:04, belongs to p1, which lists it in `stations`, not to p0"
+    );
+}
+
+#[test]
+fn says_what_a_packet_would_change() {
+    let logic = learning(&[]);
+    let rig = Rig::new(1, logic.clone());
+    let [a, b] = ["a", "b"].map(|name| rig.port(name, VlanMode::Transparent));
+    b.send_and_settle([plain(9, 1, 0), plain(9, 2, 0)]);
+    let first = |from: &Client, packet: &[u8]| told(&rig, from, packet).0.swap_remove(0);
+    assert_eq!(first(&a, &plain(9, 1, 0)), "its source, 52:54:00:00:00:01, would move from p1 to p0");
+    rig.set(&b, |settings| settings.security.max_stations = Some(1));
+    assert_eq!(
+        first(&b, &plain(9, 1, 0)),
+        "its source, 52:54:00:00:00:01, exceeds the `max-stations` of p1 and would be forgotten"
+    );
+}
+
+#[test]
 fn says_that_nobody_wants_a_group() {
-    let rig = Rig::new(1, make("learning", &[("snooping", "on"), ("unregistered", "routers")]));
+    let logic = make("learning", &[("snooping", "on"), ("unregistered", "routers")]);
+    let rig = Rig::new(1, logic.clone());
     let [a, router] = rig.plain_ports();
     let all_hosts = MacAddr([1, 0, 0x5e, 0, 0, 1]);
     let mut query = [&all_hosts.0[..], &mac(1).0, &[8, 0], &ip(all_hosts, Some(igmp(0, 0)), true)].concat();
     query.resize(60, 0);
     router.send_and_settle([query]);
+    // Queries take effect after they were forwarded.
+    wait_for("the router", || !groups(&logic).is_empty());
     let group = build(MacAddr([1, 0, 0x5e, 1, 1, 1]), mac(1), None, 0, 46);
     let (steps, drops) = told(&rig, &router, &group);
     let expected = ["no other port has a member of the group or a router behind it", NOWHERE];
@@ -336,11 +391,15 @@ prop_compose! {
         max_stations in prop_oneof![3 => Just(None), 1 => (1u32..4).prop_map(Some)],
         sticky in prop::bool::weighted(0.1),
         guarded in prop::bool::weighted(0.1),
+        listed in prop::bool::weighted(0.1),
     ) -> PortSettings {
         let mut settings = PortSettings { vlan, isolated, admin_up, mtu, ..PortSettings::new("") };
         (settings.police, settings.storm.broadcast, settings.storm.multicast, settings.storm.unknown) = limits;
         settings.security.max_stations = max_stations;
         settings.security.sticky = sticky;
+        if listed {
+            settings.security.stations = vec![mac(1), mac(2), mac(3)];
+        }
         if guarded {
             settings.security.sources = vec![Source { address: [10, 0, 0, 0].into(), prefix: 8, mac: None }];
         }

@@ -80,6 +80,11 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
             );
         }
     }
+    if let Some(stats) = bridge.fdb.as_ref().filter(|stats| stats.conflicts > 0) {
+        let conflicts = units::count(stats.conflicts);
+        out +=
+            &format!("          conflicts: heard {conflicts} times at a port that they do not belong to\n");
+    }
     for stuck in &bridge.stuck {
         out += &format!("stuck     {}\n", printable(&stuck.text()));
     }

@@ -49,7 +49,14 @@ pub(crate) fn line(event: &Event) -> String {
         }
         kind => {
             let vlan = if event.vlan == 0 { String::new() } else { format!(" VLAN {}", event.vlan) };
-            format!("{} {}: {kind} {}{vlan}", event.bridge, event.port, event.mac)
+            let more = match (kind, event.reason.as_str()) {
+                ("fdb-moved", _) if !event.from.is_empty() => format!(", from {}", event.from),
+                ("fdb-conflict", "static") => format!(": it has a static entry at {}", event.owner),
+                ("fdb-conflict", "sticky") => format!(": it is sticky at {}", event.owner),
+                ("fdb-conflict", _) => format!(": it is among the `stations` of {}", event.owner),
+                _ => String::new(),
+            };
+            format!("{} {}: {kind} {}{vlan}{more}", event.bridge, event.port, event.mac)
         }
     };
     format!("{when} {text}\n")
@@ -101,6 +108,19 @@ mod tests {
         assert!(line(&limited).ends_with("ring 1: wrong (message-rate = 1600)\n"));
         let learned = Event { mac: "02:00:00:00:00:01".into(), vlan: 7, ..event("fdb-learned") };
         assert_eq!(line(&learned), "22:13:20.123 br0 vm1: fdb-learned 02:00:00:00:00:01 VLAN 7\n");
+        let moved = Event { from: "vm2".into(), kind: "fdb-moved".into(), ..learned.clone() };
+        assert_eq!(line(&moved), "22:13:20.123 br0 vm1: fdb-moved 02:00:00:00:00:01 VLAN 7, from vm2\n");
+        for (reason, text) in [
+            ("stations", "it is among the `stations` of vm2"),
+            ("static", "it has a static entry at vm2"),
+            ("sticky", "it is sticky at vm2"),
+        ] {
+            let (kind, reason, owner) = ("fdb-conflict".into(), reason.into(), "vm2".into());
+            assert_eq!(
+                line(&Event { kind, reason, owner, ..learned.clone() }),
+                format!("22:13:20.123 br0 vm1: fdb-conflict 02:00:00:00:00:01 VLAN 7: {text}\n")
+            );
+        }
         let stuck = Event { reason: "native:/m.so does not return".into(), ..event("logic-stuck") };
         assert_eq!(line(&stuck), "22:13:20.123 logic-stuck: native:/m.so does not return\n");
         let failed =
