@@ -101,7 +101,7 @@ fn grammars(text: &str) {
         assert_eq!(collector.to_string().parse(), Ok(collector));
     }
     let _ = cpulist::parse(text);
-    for type_name in ["memif", "tap", "pcap"] {
+    for type_name in ["memif", "tap", "netdev", "pcap"] {
         let pairs = text.lines().filter_map(|line| line.split_once('='));
         let given: BTreeMap<_, _> =
             pairs.map(|(key, value)| (key.trim().into(), value.trim().into())).collect();

@@ -8,6 +8,7 @@
 //! switch sends through it. Everything that sockets changed at the interface (promiscuous mode, the fanout group) ends
 //! with them.
 
+mod rooms;
 mod rx;
 mod socket;
 mod tx;
@@ -33,11 +34,15 @@ pub(super) fn open(
     let (name, index) = (interface.name.clone(), interface.index);
     let sockets = namespace.run(move || socket::open(&name, index, queues))?;
     let sockets: Vec<Arc<OwnedFd>> = sockets.into_iter().map(Arc::new).collect();
+    let mut rx: Vec<Box<dyn RxQueue>> = Vec::new();
+    for socket in &sockets {
+        let queue = rx::PacketRx::new(socket.clone()).map_err(|error| {
+            OpenError(format!("interface `{}`: no memory for received packets: {error}", interface.name))
+        })?;
+        rx.push(Box::new(queue));
+    }
     Ok(Opened {
-        rx: sockets
-            .iter()
-            .map(|socket| Box::new(rx::PacketRx::new(socket.clone())) as Box<dyn RxQueue>)
-            .collect(),
+        rx,
         tx: sockets.iter().map(|socket| Arc::new(tx::PacketTx(socket.clone())) as Arc<dyn Egress>).collect(),
         caps: Caps { csum: true, tso4: true, tso6: true, uso: socket::knows_udp_segments() },
         statistics: Box::new(Sockets(sockets)),

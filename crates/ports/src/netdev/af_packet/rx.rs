@@ -1,8 +1,7 @@
 //! From an interface into the switch: one packet socket as a receive queue.
 //!
-//! A `recvmmsg` takes a batch of frames into *rooms*, memory of the queue that stays until the batch is delivered. A
-//! room has a front for frames of usual length, and a rest for large segments that is touched only by those; the fronts
-//! lie side by side, so a batch of usual frames touches little memory.
+//! A `recvmmsg` takes a batch of frames into [rooms](super::rooms), memory of the queue that stays until the batch is
+//! delivered.
 //!
 //! Invariants: room `n` is written only by the kernel, in `receive`, and only before a packet of the batch lies in it;
 //! the socket is read until it is dry or the batch is full, because its signal announces only later frames.
@@ -11,20 +10,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use fabric::{DropReason, Fault, RxBatch, RxQueue, Slab, Tools};
+use fabric::{DropReason, Fault, RxBatch, RxQueue, Tools};
 use packet::ether::VLAN_TAG_LEN as TAG_LEN;
 use packet::virtio_net::HEADER_LEN;
 use rustix::io::Errno;
 
 use super::LEGACY_HEADER;
+use super::rooms::{FRONT, REST, ROOMS, Rooms};
 use crate::offload_header;
 
-/// Rooms of a queue: the usual number of packets in a batch.
-const ROOMS: usize = 64;
-/// Bytes of a front: an odd number of cache lines, so that the headers of a batch do not share a few cache sets.
-const FRONT: usize = 33 * 64;
-/// Bytes of a rest: with the front, more than the longest packet and a tag.
-const REST: usize = 64 << 10;
 /// Bytes to take in at once: the usual bound of a batch.
 const BYTES: usize = 128 << 10;
 /// Messages to ask for after a call that found the socket dry.
@@ -40,7 +34,7 @@ const _: () = assert!(FRONT + REST > fabric::rx::MAX_PACKET as usize + TAG_LEN);
 /// Receiving end of one packet socket.
 pub(super) struct PacketRx {
     socket: Arc<OwnedFd>,
-    rooms: Slab,
+    rooms: Rooms,
     messages: Box<Messages>,
     /// Messages to ask for.
     ask: usize,
@@ -68,11 +62,11 @@ struct Control {
 }
 
 impl PacketRx {
-    pub(super) fn new(socket: Arc<OwnedFd>) -> Self {
-        let rooms = Slab::new(ROOMS * (FRONT + REST));
+    pub(super) fn new(socket: Arc<OwnedFd>) -> Result<Self, Errno> {
+        let rooms = Rooms::new()?;
         // SAFETY: integers and pointers; all zeros is a value of each.
         let messages = unsafe { Box::new(std::mem::zeroed()) };
-        Self { socket, rooms, messages, ask: FEW, average: FRONT }
+        Ok(Self { socket, rooms, messages, ask: FEW, average: FRONT })
     }
 
     /// Receives into rooms `first..first + count`. Returns the number of frames.
@@ -83,7 +77,7 @@ impl PacketRx {
         let arrays = pieces.iter_mut().zip(offloads).zip(control).skip(first);
         for ((n, header), ((pieces, offload), control)) in rooms.zip(headers.iter_mut()).zip(arrays) {
             let piece = |at: *mut u8, len| libc::iovec { iov_base: at.cast(), iov_len: len };
-            let (Some(front), Some(rest)) = (front(&self.rooms, n), rest(&self.rooms, n)) else { continue };
+            let (Some(front), Some(rest)) = (self.rooms.front(n), self.rooms.rest(n)) else { continue };
             *pieces = [
                 piece(offload.as_mut_ptr(), LEGACY_HEADER),
                 // Behind room for a tag that is put back.
@@ -112,7 +106,7 @@ impl PacketRx {
     fn land(&self, n: usize, batch: &mut RxBatch) -> Result<usize, Fault> {
         let Messages { headers, offloads, control, .. } = &*self.messages;
         let (Some(header), Some(offload), Some(control), Some(start)) =
-            (headers.get(n), offloads.get(n), control.get(n), front(&self.rooms, n))
+            (headers.get(n), offloads.get(n), control.get(n), self.rooms.front(n))
         else {
             return Ok(0);
         };
@@ -139,10 +133,10 @@ impl PacketRx {
             }
             None => (NonNull::new(start.as_ptr().wrapping_add(TAG_LEN)), 0),
         };
-        let (Some(start), Some(rest)) = (start, rest(&self.rooms, n)) else { return Ok(0) };
+        let (Some(start), Some(rest)) = (start, self.rooms.rest(n)) else { return Ok(0) };
         let first = len.min(FRONT - TAG_LEN);
-        // SAFETY: the kernel wrote `first` bytes behind the room for a tag, and a tag may precede them; the slab stays,
-        // and the room is not written again before the batch is complete.
+        // SAFETY: the kernel wrote `first` bytes behind the space for a tag, and a tag may precede them; the room stays,
+        // and is not written again before the batch is complete.
         unsafe { batch.add_segment(start, (in_front + first) as u32)? };
         if len > first {
             // SAFETY: the kernel wrote the frame's other bytes there; as above.
@@ -170,16 +164,6 @@ impl Control {
         let ([p0, p1], [t0, t1]) = (tp_vlan_tpid.to_be_bytes(), tp_vlan_tci.to_be_bytes());
         Some([p0, p1, t0, t1])
     }
-}
-
-#[inline(always)]
-fn front(rooms: &Slab, n: usize) -> Option<NonNull<u8>> {
-    rooms.get(n * FRONT, FRONT)
-}
-
-#[inline(always)]
-fn rest(rooms: &Slab, n: usize) -> Option<NonNull<u8>> {
-    rooms.get(ROOMS * FRONT + n * REST, REST)
 }
 
 impl RxQueue for PacketRx {
