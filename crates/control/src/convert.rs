@@ -180,12 +180,14 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
             down.push(proto::DownPort { bridge: bridge.into(), port: name.into(), reason });
         }
     }
+    let ports = counters.len();
+    counters.push(state.removed());
     Ok(proto::Status {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
         bridges: bridges.len() as u32,
-        ports: counters.len() as u32,
-        ports_up: (counters.len() - down.len()) as u32,
+        ports: ports as u32,
+        ports_up: (ports - down.len()) as u32,
         down,
         workers: workers(state, bridges),
         stuck: stuck(state, None),
