@@ -1182,6 +1182,15 @@ fn the_manual_has_headings_of_a_word() {
     assert!(mswitch().arg("man").arg(&pages).status().unwrap().success());
     let page = std::fs::read_to_string(pages.join("mswitch-port-set.1")).unwrap();
     assert!(page.lines().any(|line| line == ".SH PROTECTION"), "{page}");
+    // Options with their values, required ones without brackets.
+    let synopsis = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(1).unwrap();
+    assert!(synopsis.starts_with("\\fBmswitch port set\\fR [\\fB\\-\\-"), "{synopsis}");
+    assert!(synopsis.contains(" [\\fB\\-\\-mtu\\fR \\fIBYTES\\fR] "), "{synopsis}");
+    assert!(synopsis.ends_with(" \\fIBRIDGE\\fR \\fIPORT\\fR"), "{synopsis}");
+    let add = std::fs::read_to_string(pages.join("mswitch-port-add.1")).unwrap();
+    assert!(add.contains(" \\fB\\-\\-type\\fR \\fITYPE\\fR "), "{add}");
+    assert!(page.ends_with(".SH \"SEE ALSO\"\n\\fBmswitch\\-port\\fR(1), \\fBmswitch\\fR(1)\n"), "{page}");
+    assert!(page.contains(".SH ENVIRONMENT\n.TP\nMSWITCH_SOCKET\n"), "{page}");
 }
 
 #[test]
