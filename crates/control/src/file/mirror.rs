@@ -39,9 +39,7 @@ pub(super) fn read(
             MirrorError::Name(_)
             | MirrorError::Exists(_)
             | MirrorError::NoMirrors
-            | MirrorError::NoMirror(..) => {
-                ("name", name.is_some())
-            }
+            | MirrorError::NoMirror(..) => ("name", name.is_some()),
             MirrorError::Direction(_) => ("direction", true),
             MirrorError::Vlan(_) => ("vlan", true),
             MirrorError::NoPort(port, _) if *port == values.to => ("to", to.is_some()),
