@@ -73,7 +73,9 @@ impl From<tonic::Status> for Failure {
 
 /// The connection broke. Its reason is in the terms of HTTP/2, which say nothing about the daemon.
 fn gone() -> Failure {
-    Failure::new("the daemon has ended, or closed the connection; see its log; `mswitch daemon` starts it again")
+    Failure::new(
+        "the daemon has ended, or closed the connection; see its log; `mswitch daemon` starts it again",
+    )
 }
 
 macro_rules! from_errors {

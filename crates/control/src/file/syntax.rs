@@ -31,7 +31,10 @@ fn common_mistake(key: &str, value: &str) -> Option<String> {
         return Some(format!("`{key}` has no value"));
     }
     if let Some(rest) = value.strip_prefix('=') {
-        return Some(format!("`{key}` has two equals signs; write {}", fix(rest.trim_start_matches('=').trim())));
+        return Some(format!(
+            "`{key}` has two equals signs; write {}",
+            fix(rest.trim_start_matches('=').trim())
+        ));
     }
     if value.starts_with('0') && value.bytes().all(|digit| digit.is_ascii_digit()) {
         let found = format!("`{value}`: numbers in TOML cannot begin with 0");
