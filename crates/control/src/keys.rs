@@ -36,7 +36,12 @@ pub const DAEMON: &[Key] = &[
         "`false`",
         "Workers never sleep: lowest latency, at the cost of the whole time of their CPUs.",
     ),
-    key("socket", "path", "`/run/mswitch/mswitch.sock`", "The control socket; `--socket` of `mswitch daemon` takes precedence, and `MSWITCH_SOCKET` in its environment counts without either."),
+    key(
+        "socket",
+        "path",
+        "`/run/mswitch/mswitch.sock`",
+        "The control socket; `--socket` of `mswitch daemon` takes precedence, and `MSWITCH_SOCKET` in its environment counts without either.",
+    ),
     key("owner", "user, by name or number", "not set", "User that owns the control socket."),
     key("group", "group, by name or number", "not set", "Group of the control socket."),
     key("mode", "octal mode, `\"0660\"`", "`\"0660\"`", "Access mode of the control socket."),
