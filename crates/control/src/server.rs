@@ -707,14 +707,16 @@ fn vlan_of(
             "bridge \"{bridge}\" has no address {mac}{missing}{at}; `mswitch fdb show {bridge}` lists its addresses"
         ),
         (Some(_), [vlan]) => {
-            format!("bridge \"{bridge}\" has no address {mac}{missing}{at}; it is in VLAN {vlan}: add `--vlan {vlan}`")
+            format!(
+                "bridge \"{bridge}\" has no address {mac}{missing}{at}; it is in VLAN {vlan}: add `--vlan {vlan}`"
+            )
         }
         (Some(_), _) => format!(
             "bridge \"{bridge}\" has no address {mac}{missing}{at}; it is in the VLANs {listed}: name one with `--vlan`"
         ),
-        (None, _) => format!(
-            "bridge \"{bridge}\" has address {mac}{at} in the VLANs {listed}; name one with `--vlan`"
-        ),
+        (None, _) => {
+            format!("bridge \"{bridge}\" has address {mac}{at} in the VLANs {listed}; name one with `--vlan`")
+        }
     }))
 }
 

@@ -517,7 +517,11 @@ impl Fdb {
         expired
     }
 
-    fn remove_where(&self, change: Option<FdbChange>, mut which: impl FnMut(usize, Slot<'_>, u64) -> bool) -> usize {
+    fn remove_where(
+        &self,
+        change: Option<FdbChange>,
+        mut which: impl FnMut(usize, Slot<'_>, u64) -> bool,
+    ) -> usize {
         let buckets = self.buckets.iter().enumerate();
         let slots = buckets.flat_map(|(i, bucket)| bucket.slots().map(move |slot| (i, slot)));
         slots
