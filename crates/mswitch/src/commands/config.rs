@@ -97,7 +97,8 @@ async fn own_file(client: &mut Client) -> Result<Option<PathBuf>, Failure> {
 
 /// Returns whether two paths lead to the same file.
 fn is_same(file: &Path, other: &Path) -> bool {
-    std::fs::canonicalize(file).is_ok_and(|file| std::fs::canonicalize(other).is_ok_and(|other| file == other))
+    std::fs::canonicalize(file)
+        .is_ok_and(|file| std::fs::canonicalize(other).is_ok_and(|other| file == other))
 }
 
 fn no_file(verb: &str) -> Failure {
