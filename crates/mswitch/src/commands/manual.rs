@@ -87,7 +87,9 @@ fn synopsis(typed: &str, command: &clap::Command) -> String {
     let mut words = vec![format!("\\fB{}\\fR", dashes(typed))];
     let shown = || command.get_arguments().filter(|argument| !argument.is_hide_set());
     for option in shown() {
-        let Some(flag) = option.get_long().filter(|flag| !["help", "version"].contains(flag)) else { continue };
+        let Some(flag) = option.get_long().filter(|flag| !["help", "version"].contains(flag)) else {
+            continue;
+        };
         let value = value_of(option).filter(|_| option.get_action().takes_values());
         let value = value.map(|value| format!(" \\fI{}\\fR", dashes(&value))).unwrap_or_default();
         words.push(optional(option, format!("\\fB\\-\\-{}\\fR{value}", dashes(flag))));
