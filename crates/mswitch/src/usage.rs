@@ -26,7 +26,9 @@ fn of_ovs(argument: &str) -> Option<String> {
     let name = argument.trim_start_matches('-').split('=').next()?;
     let advice = match name {
         "tag" => "the VLAN of an access port is `--vlan access:10`",
-        "may-exist" => "the option follows the command: `mswitch port add BRIDGE PORT --type TYPE --may-exist`",
+        "may-exist" => {
+            "the option follows the command: `mswitch port add BRIDGE PORT --type TYPE --may-exist`"
+        }
         "if-exists" => "the option follows the command: `mswitch port del BRIDGE PORT --if-exists`",
         "trunks" => "the VLANs of a trunk port are `--vlan trunk:10,20-29`",
         _ => return None,
