@@ -981,8 +981,8 @@ fn saving_reports_the_edits_of_the_file_that_it_replaces() {
             "the file had edits that were never applied, and the running configuration replaced them; the original is {}",
             backup.display()
         ),
-        "bridge \"br0\", port \"host\" changed: mtu: 1400 -> 9000".into(),
         "bridge \"br1\" removed: name: br1".into(),
+        "bridge \"br0\", port \"host\" changed: mtu: 1400 -> 9000".into(),
     ];
     assert_eq!(save(), notes.map(|text| note(&text)).concat());
     assert_eq!(std::fs::read_to_string(&backup).unwrap(), edited);
