@@ -1148,9 +1148,11 @@ fn the_file_of_a_daemon_comes_before_the_environment() {
 /// Without permissions, messages name the user and the remedy.
 #[test]
 fn errors_of_permissions_have_a_remedy() {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     let nobody = 65534;
     let fixture = Fixture::new();
+    std::fs::set_permissions(fixture.dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let run = |arguments: &[&str]| {
         let output = mswitch().uid(nobody).gid(nobody).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
