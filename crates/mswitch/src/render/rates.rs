@@ -123,7 +123,7 @@ mod tests {
         let text = show(&rates);
         assert!(text.contains("1.00 kpps") && text.contains("800 kbit/s"), "{text}");
         assert!(text.lines().next().unwrap().ends_with("DROPPED  REASONS"), "{text}");
-        assert!(text.ends_with("10.0 pps  20 vlan\n"), "only reasons of this interval: {text}");
+        assert!(text.ends_with(" 10 pps  20 vlan\n"), "only reasons of this interval: {text}");
     }
 
     #[test]
