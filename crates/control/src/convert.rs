@@ -247,8 +247,8 @@ pub(crate) fn port_of(object: &Object) -> String {
 /// Converts the changes of keys.
 pub(crate) fn key_changes(changes: &[KeyChange]) -> Vec<proto::KeyChange> {
     let change = |change: &KeyChange| {
-        let KeyChange { key, from, to } = change.clone();
-        proto::KeyChange { key, from, to }
+        let KeyChange { key, from, to, default } = change.clone();
+        proto::KeyChange { key, from, to, default }
     };
     changes.iter().map(change).collect()
 }

@@ -677,11 +677,11 @@ fn changes_are_logged_and_sent_as_events_with_author_and_values() {
     for (line, logged, action, changes) in [
         (
             "port set br0 vm1 --mtu 9000 --vlan access:7",
-            "bridge \"br0\", port \"vm1\" changed: mtu: 68 -> 9000, vlan: not set -> access:7",
+            "bridge \"br0\", port \"vm1\" changed: mtu: 68 -> 9000, vlan: transparent (default) -> access:7",
             "change",
             serde_json::json!([
-                { "key": "mtu", "from": "68", "to": "9000" },
-                { "key": "vlan", "from": "", "to": "access:7" }
+                { "key": "mtu", "from": "68", "to": "9000", "default": null },
+                { "key": "vlan", "from": "", "to": "access:7", "default": "transparent" }
             ]),
         ),
         (
@@ -689,16 +689,16 @@ fn changes_are_logged_and_sent_as_events_with_author_and_values() {
             "bridge \"br0\", station 02:00:00:00:00:01, VLAN 7 added: mac: 02:00:00:00:00:01, port: vm1, vlan: 7",
             "add",
             serde_json::json!([
-                { "key": "mac", "from": "", "to": "02:00:00:00:00:01" },
-                { "key": "port", "from": "", "to": "vm1" },
-                { "key": "vlan", "from": "", "to": "7" }
+                { "key": "mac", "from": "", "to": "02:00:00:00:00:01", "default": null },
+                { "key": "port", "from": "", "to": "vm1", "default": null },
+                { "key": "vlan", "from": "", "to": "7", "default": null }
             ]),
         ),
         (
             "fdb flush br0 --port vm1",
             "bridge \"br0\", port \"vm1\": flush (stations: 1 -> 1)",
             "flush",
-            serde_json::json!([{ "key": "stations", "from": "1", "to": "1" }]),
+            serde_json::json!([{ "key": "stations", "from": "1", "to": "1", "default": null }]),
         ),
         (
             "port del br0 vm1",
@@ -792,7 +792,10 @@ fn a_file_is_applied_compared_and_saved() {
         ]
     );
     let text_of = fixture.differs("config diff");
-    assert!(text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> not set\n"), "{text_of}");
+    assert!(
+        text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> transparent (default)\n"),
+        "{text_of}"
+    );
 
     // A saved file does not differ. The default is the daemon's file.
     let copy = fixture.path("copy.toml");
