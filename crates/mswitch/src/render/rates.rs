@@ -106,7 +106,6 @@ mod tests {
             batches: packets / 10,
             dropped: packets / 100,
             drops: [("vlan".to_owned(), packets / 100), ("runt".to_owned(), 3)].into(),
-            ..Default::default()
         };
         let totals = Some(proto::PortTotals { rx: Some(rx), tx: None });
         let port = proto::Port { bridge: "b".into(), name: "p".into(), totals, ..Default::default() };
