@@ -426,7 +426,7 @@ fn settings_change_under_traffic() {
     let diff = rig.daemon.differences(None).unwrap();
     assert_eq!(
         diff,
-        "~ sflow\n    agent: 192.0.2.7 -> not set\n    header: 96 -> 64\n    sampling: 3 -> 100\n"
+        "~ sflow\n    agent: 192.0.2.7 -> auto (default)\n    header: 96 -> 64\n    sampling: 3 -> 100\n"
     );
 
     // Saved, switched off, and switched on again by the file.

@@ -181,12 +181,14 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
             down.push(proto::DownPort { bridge: bridge.into(), port: name.into(), reason });
         }
     }
+    let ports = counters.len();
+    counters.push(state.removed());
     Ok(proto::Status {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
         bridges: bridges.len() as u32,
-        ports: counters.len() as u32,
-        ports_up: (counters.len() - down.len()) as u32,
+        ports: ports as u32,
+        ports_up: (ports - down.len()) as u32,
         down,
         workers: workers(state, bridges),
         stuck: stuck(state, None),
@@ -246,8 +248,8 @@ pub(crate) fn port_of(object: &Object) -> String {
 /// Converts the changes of keys.
 pub(crate) fn key_changes(changes: &[KeyChange]) -> Vec<proto::KeyChange> {
     let change = |change: &KeyChange| {
-        let KeyChange { key, from, to } = change.clone();
-        proto::KeyChange { key, from, to }
+        let KeyChange { key, from, to, default } = change.clone();
+        proto::KeyChange { key, from, to, default }
     };
     changes.iter().map(change).collect()
 }

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use crate::file::Secrets;
 use crate::file::write;
 use crate::model::Config;
-use crate::options;
+use crate::{keys, options};
 
 /// An object of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +107,8 @@ pub struct KeyChange {
     pub from: String,
     /// Its value in the second configuration; empty if it is not set there.
     pub to: String,
+    /// The value in effect where a changed object does not set it, if it is known.
+    pub default: Option<String>,
 }
 
 /// An object that differs.
@@ -131,8 +133,9 @@ impl fmt::Display for Difference {
 impl Difference {
     /// Formats the keys with their values, such as `mtu: not set -> 9000, vlan: access:7 -> access:8`.
     pub fn values(&self) -> impl fmt::Display {
-        let value = |KeyChange { key, from, to }: &KeyChange| {
-            let (from, to) = (Shown(from), Shown(to));
+        let value = |KeyChange { key, from, to, default }: &KeyChange| {
+            let default = default.as_deref();
+            let (from, to) = (Shown(from, default), Shown(to, default));
             match self.kind {
                 Kind::Added => format!("{key}: {to}"),
                 Kind::Removed => format!("{key}: {from}"),
@@ -143,13 +146,16 @@ impl Difference {
     }
 }
 
-/// Formats a value for the log: quoted and escaped if it would be ambiguous otherwise.
-struct Shown<'a>(&'a str);
+/// Formats a value for the log, quoted and escaped if it would be ambiguous otherwise, or its default.
+struct Shown<'a>(&'a str, Option<&'a str>);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            "" => out.write_str("not set"),
+            "" => match self.1 {
+                Some(default) => write!(out, "{default} (default)"),
+                None => out.write_str("not set"),
+            },
             text if text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '"') => {
                 write!(out, "{text:?}")
             }
@@ -172,7 +178,11 @@ pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
                 let mut keys = changes(before, keys);
                 if secret != secret_before && !keys.iter().any(|change| change.key == "secret") {
                     let (from, to) = ("(set)".into(), "(changed)".into());
-                    keys.push(KeyChange { key: "secret".into(), from, to });
+                    keys.push(KeyChange { key: "secret".into(), from, to, default: None });
+                }
+                for change in keys.iter_mut().filter(|change| change.from.is_empty() || change.to.is_empty())
+                {
+                    change.default = default_of(object, to, &change.key);
                 }
                 if !keys.is_empty() {
                     found.push(difference(Kind::Changed, keys));
@@ -188,6 +198,28 @@ pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
     found
 }
 
+/// Returns the default of an object's key, if it has one that is a value.
+fn default_of(object: &Object, config: &Config, key: &str) -> Option<String> {
+    let table = match object {
+        Object::Daemon => keys::DAEMON,
+        Object::Sflow => keys::SFLOW,
+        Object::Bridge(_) => keys::BRIDGE,
+        Object::Port { bridge, port } => {
+            let spec = &config.bridge(bridge)?.port(port)?.spec;
+            if let Some(value) = options::defaults(spec).get(key) {
+                return Some(options::value_to_text(value));
+            }
+            keys::PORT
+        }
+        Object::Station { .. } => keys::STATION,
+        Object::Mirror { .. } => keys::MIRROR,
+    };
+    let default = table.iter().find(|known| known.name == key)?.default;
+    let value = default.strip_prefix('`')?.strip_suffix('`')?.trim_matches('"');
+    // An MTU of 0 stands for the maximum of the port's type.
+    (key != "mtu").then(|| value.to_owned())
+}
+
 fn changes(from: &Keys, to: &Keys) -> Vec<KeyChange> {
     let value = |keys: &Keys, key: &str| keys.get(key).cloned().unwrap_or_default();
     let mut names: Vec<&String> = from.keys().chain(to.keys()).collect();
@@ -196,48 +228,46 @@ fn changes(from: &Keys, to: &Keys) -> Vec<KeyChange> {
     names
         .into_iter()
         .filter(|key| from.get(*key) != to.get(*key))
-        .map(|key| KeyChange { key: key.clone(), from: value(from, key), to: value(to, key) })
+        .map(|key| KeyChange { key: key.clone(), from: value(from, key), to: value(to, key), default: None })
         .collect()
 }
 
 /// Returns the objects with their keys and their secrets. Ports that are equal in `other` are left out, so that an edit
 /// of a switch with thousands of ports formats few of them.
 fn objects(config: &Config, other: &Config) -> BTreeMap<Object, (Keys, Option<String>)> {
-    let mut found = BTreeMap::from([(Object::Daemon, (keys(write::daemon(&config.daemon)), None))]);
+    let mut found = BTreeMap::from([(Object::Daemon, (texts(write::daemon(&config.daemon)), None))]);
     if let Some(sflow) = &config.sflow {
-        found.insert(Object::Sflow, (keys(write::sflow(sflow)), None));
+        found.insert(Object::Sflow, (texts(write::sflow(sflow)), None));
     }
     for bridge in &config.bridges {
         let name = &bridge.name;
-        found.insert(Object::Bridge(name.clone()), (keys(write::bridge_alone(bridge)), None));
+        found.insert(Object::Bridge(name.clone()), (texts(write::bridge_alone(bridge)), None));
         let others = other.bridge(name).map(|other| other.ports.as_slice()).unwrap_or_default();
         // Comparing the port at the same index first is fast: ports rarely change their order.
         let is_equal = |(i, port)| others.get(i) == Some(port) || others.contains(port);
         for (_, port) in bridge.ports.iter().enumerate().filter(|entry| !is_equal(*entry)) {
             let object = Object::Port { bridge: name.clone(), port: port.settings.name.clone() };
-            found.insert(object, (keys(write::port(port, Secrets::Hidden)), options::secret(&port.spec)));
+            found.insert(object, (texts(write::port(port, Secrets::Hidden)), options::secret(&port.spec)));
         }
         for station in &bridge.stations {
             let object = Object::Station { bridge: name.clone(), vlan: station.vlan, mac: station.mac };
-            found.insert(object, (keys(write::station(station)), None));
+            found.insert(object, (texts(write::station(station)), None));
         }
         for mirror in &bridge.mirrors {
             let object = Object::Mirror { bridge: name.clone(), name: mirror.name.clone() };
-            found.insert(object, (keys(write::mirror(mirror)), None));
+            found.insert(object, (texts(write::mirror(mirror)), None));
         }
     }
     found
 }
 
 /// Returns the keys of an object with their values as text.
-fn keys(table: Table) -> Keys {
+fn texts(table: Table) -> Keys {
     let mut keys = Keys::new();
     for (key, value) in table {
         match value {
             Value::Table(inner) => {
-                keys.extend(
-                    self::keys(inner).into_iter().map(|(name, text)| (format!("{key}.{name}"), text)),
-                );
+                keys.extend(texts(inner).into_iter().map(|(name, text)| (format!("{key}.{name}"), text)));
             }
             value => {
                 keys.insert(key, options::value_to_text(&value));
@@ -288,7 +318,7 @@ mod tests {
         let line = |from: &Config, to: &Config| between(from, to).first().map(ToString::to_string).unwrap();
         assert_eq!(
             line(&config(BASE), &to),
-            "bridge \"br0\", port \"a\" changed: mtu: not set -> 9000, vlan: not set -> access:7"
+            "bridge \"br0\", port \"a\" changed: mtu: not set -> 9000, vlan: transparent (default) -> access:7"
         );
         let mut bare = config(BASE);
         bare.bridges[0].ports.clear();
@@ -297,7 +327,7 @@ mod tests {
             "bridge \"br0\", port \"a\" added: name: a, path: /tmp/a.sock, type: memif"
         );
         assert!(line(&config(BASE), &bare).starts_with("bridge \"br0\", port \"a\" removed: name: a, "));
-        assert_eq!(Shown("a\nb").to_string(), "\"a\\nb\"");
+        assert_eq!(Shown("a\nb", None).to_string(), "\"a\\nb\"");
     }
 
     #[test]

@@ -101,8 +101,13 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // The recovered part of an invalid text would cause further, misleading mistakes.
+        let mut line = 0;
         for error in errors {
             let span = error.span().unwrap_or_default();
+            // The parser may report a mistake again at the rest of its line.
+            if std::mem::replace(&mut line, report.line(&span)) == report.line(&span) {
+                continue;
+            }
             report.add(&span, &Context::default(), syntax::explain(text, &span, error.message()));
         }
         return Config::default();

@@ -303,7 +303,12 @@ impl Switch for Server {
                 .map_err(|_| other(format!("queue {queue} is out of range; expected 0 to {}", u16::MAX)))?;
             let before = desired.state().pin(&bridge, &port, queue, cpu as usize)?;
             let (key, from) = (format!("queue {queue}"), before.map(|cpu| format!("CPU {cpu}")));
-            let keys = vec![KeyChange { key, from: from.unwrap_or_default(), to: format!("CPU {cpu}") }];
+            let keys = vec![KeyChange {
+                key,
+                from: from.unwrap_or_default(),
+                to: format!("CPU {cpu}"),
+                default: None,
+            }];
             let object = Object::Port { bridge, port };
             command(desired, &by, "pin", Difference { object, kind: Kind::Changed, keys });
             Ok(proto::Done::default())
@@ -348,7 +353,7 @@ impl Switch for Server {
             let logic = find(&desired.state().bridges(), &bridge)?.logic.clone();
             let message = logic.call(&words)?;
             let (object, from, to) = (Object::Bridge(bridge), String::new(), words.join(" "));
-            let keys = vec![KeyChange { key: "command".into(), from, to }];
+            let keys = vec![KeyChange { key: "command".into(), from, to, default: None }];
             command(desired, &by, "call", Difference { object, kind: Kind::Added, keys });
             Ok(proto::LogicReply { message })
         })
@@ -418,7 +423,7 @@ impl Switch for Server {
                 Some(_) => Object::Port { bridge: name, port },
                 None => Object::Bridge(name),
             };
-            let keys = vec![KeyChange { key: "stations".into(), from, to }];
+            let keys = vec![KeyChange { key: "stations".into(), from, to, default: None }];
             command(desired, &by, "flush", Difference { object, kind: Kind::Changed, keys });
             Ok(proto::Flushed { entries })
         })

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use fabric::switch::{BridgeId, PortRef, WorkerReport};
+use fabric::counters::QueueSnapshot;
+use fabric::switch::{BridgeId, PortRef, PortSnapshot, WorkerReport};
 use fabric::{Mirror, Switch, SwitchError, SwitchLogic};
 use logic::Logic;
 use ports::bounded::within;
@@ -106,6 +107,8 @@ pub struct State {
     reported_faults: Mutex<BTreeMap<PortRef, (u64, SystemTime)>>,
     /// Objects that do not run as configured, with the reasons. Existing ports have their own ([`Port::failure`]).
     unmet: Mutex<BTreeMap<Object, String>>,
+    /// Counters of the ports that were removed, all queues of a direction in one.
+    removed: Mutex<[QueueSnapshot; 2]>,
     watched: Watched,
     sflow: Sflow,
 }
@@ -122,6 +125,7 @@ impl State {
             share_warnings: Mutex::default(),
             reported_faults: Mutex::default(),
             unmet: Mutex::default(),
+            removed: Mutex::default(),
             watched: Watched::default(),
         }
     }
@@ -182,7 +186,30 @@ impl State {
         let open = || bridge.ports.values().filter_map(|port| port.open.as_ref());
         open().for_each(|open| open.begin_close());
         open().for_each(|open| open.close());
-        Ok(self.switch.remove_bridge(bridge.id)?)
+        let counted: Vec<_> =
+            bridge.ports.values().filter_map(|port| self.switch.counters(port.at).ok()).collect();
+        self.switch.remove_bridge(bridge.id)?;
+        counted.iter().for_each(|counters| self.keep(counters));
+        Ok(())
+    }
+
+    /// Adds the counters of a removed port to the totals.
+    fn keep(&self, counters: &PortSnapshot) {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        for (sum, queues) in removed.iter_mut().zip([&counters.rx, &counters.tx]) {
+            for queue in queues {
+                sum.packets += queue.packets;
+                sum.bytes += queue.bytes;
+                sum.batches += queue.batches;
+                sum.drops.iter_mut().zip(queue.drops).for_each(|(sum, dropped)| *sum += dropped);
+            }
+        }
+    }
+
+    /// Returns the counters of the ports that were removed, all queues of a direction in one.
+    pub fn removed(&self) -> PortSnapshot {
+        let [rx, tx] = self.removed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        PortSnapshot { up: false, rx: vec![rx], tx: vec![tx] }
     }
 
     /// Replaces a bridge's logic. The new logic takes over the state of the old one and gets the static stations of
@@ -308,7 +335,10 @@ impl State {
         if let Some(open) = &port.open {
             open.close();
         }
-        Ok(self.switch.remove_port(port.at)?)
+        let counters = self.switch.counters(port.at);
+        self.switch.remove_port(port.at)?;
+        counters.iter().for_each(|counters| self.keep(counters));
+        Ok(())
     }
 
     /// Moves a receive queue to the worker on `cpu`. Returns the CPU of its previous worker, if that was pinned.

@@ -61,8 +61,8 @@ impl From<tonic::Status> for Failure {
         // Only connection errors have a source.
         let broken = std::error::Error::source(&status).is_some();
         match status.code() {
-            tonic::Code::Unavailable => gone(&status),
-            _ if broken => gone(&status),
+            tonic::Code::Unavailable => gone(),
+            _ if broken => gone(),
             tonic::Code::Unimplemented => Self::new(
                 "the daemon has another version, which does not support this command; restart the daemon",
             ),
@@ -71,11 +71,11 @@ impl From<tonic::Status> for Failure {
     }
 }
 
-fn gone(status: &tonic::Status) -> Failure {
-    let reason = status.message();
-    Failure::new(format_args!(
-        "the daemon went away ({reason}); see its log; `mswitch daemon` starts it again"
-    ))
+/// The connection broke. Its reason is in the terms of HTTP/2, which say nothing about the daemon.
+fn gone() -> Failure {
+    Failure::new(
+        "the daemon has ended, or closed the connection; see its log; `mswitch daemon` starts it again",
+    )
 }
 
 macro_rules! from_errors {
@@ -104,6 +104,15 @@ mod tests {
     #[test]
     fn every_line_begins_with_the_program() {
         assert_eq!(Failure::new("a:1:1: x\na:2:1: y").to_string(), "mswitch: a:1:1: x\nmswitch: a:2:1: y");
+    }
+
+    #[test]
+    fn a_broken_connection_has_no_terms_of_http() {
+        let status = tonic::Status::unavailable("h2 protocol error: error reading a body from connection");
+        assert_eq!(
+            Failure::from(status).to_string(),
+            "mswitch: the daemon has ended, or closed the connection; see its log; `mswitch daemon` starts it again"
+        );
     }
 
     #[test]

@@ -677,11 +677,11 @@ fn changes_are_logged_and_sent_as_events_with_author_and_values() {
     for (line, logged, action, changes) in [
         (
             "port set br0 vm1 --mtu 9000 --vlan access:7",
-            "bridge \"br0\", port \"vm1\" changed: mtu: 68 -> 9000, vlan: not set -> access:7",
+            "bridge \"br0\", port \"vm1\" changed: mtu: 68 -> 9000, vlan: transparent (default) -> access:7",
             "change",
             serde_json::json!([
-                { "key": "mtu", "from": "68", "to": "9000" },
-                { "key": "vlan", "from": "", "to": "access:7" }
+                { "key": "mtu", "from": "68", "to": "9000", "default": null },
+                { "key": "vlan", "from": "", "to": "access:7", "default": "transparent" }
             ]),
         ),
         (
@@ -689,16 +689,16 @@ fn changes_are_logged_and_sent_as_events_with_author_and_values() {
             "bridge \"br0\", station 02:00:00:00:00:01, VLAN 7 added: mac: 02:00:00:00:00:01, port: vm1, vlan: 7",
             "add",
             serde_json::json!([
-                { "key": "mac", "from": "", "to": "02:00:00:00:00:01" },
-                { "key": "port", "from": "", "to": "vm1" },
-                { "key": "vlan", "from": "", "to": "7" }
+                { "key": "mac", "from": "", "to": "02:00:00:00:00:01", "default": null },
+                { "key": "port", "from": "", "to": "vm1", "default": null },
+                { "key": "vlan", "from": "", "to": "7", "default": null }
             ]),
         ),
         (
             "fdb flush br0 --port vm1",
             "bridge \"br0\", port \"vm1\": flush (stations: 1 -> 1)",
             "flush",
-            serde_json::json!([{ "key": "stations", "from": "1", "to": "1" }]),
+            serde_json::json!([{ "key": "stations", "from": "1", "to": "1", "default": null }]),
         ),
         (
             "port del br0 vm1",
@@ -792,7 +792,10 @@ fn a_file_is_applied_compared_and_saved() {
         ]
     );
     let text_of = fixture.differs("config diff");
-    assert!(text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> not set\n"), "{text_of}");
+    assert!(
+        text_of.contains("~ bridge \"br0\", port \"vm1\"\n    vlan: access:7 -> transparent (default)\n"),
+        "{text_of}"
+    );
 
     // A saved file does not differ. The default is the daemon's file.
     let copy = fixture.path("copy.toml");
@@ -981,8 +984,8 @@ fn saving_reports_the_edits_of_the_file_that_it_replaces() {
             "the file had edits that were never applied, and the running configuration replaced them; the original is {}",
             backup.display()
         ),
-        "bridge \"br0\", port \"host\" changed: mtu: 1400 -> 9000".into(),
         "bridge \"br1\" removed: name: br1".into(),
+        "bridge \"br0\", port \"host\" changed: mtu: 1400 -> 9000".into(),
     ];
     assert_eq!(save(), notes.map(|text| note(&text)).concat());
     assert_eq!(std::fs::read_to_string(&backup).unwrap(), edited);
@@ -1148,9 +1151,11 @@ fn the_file_of_a_daemon_comes_before_the_environment() {
 /// Without permissions, messages name the user and the remedy.
 #[test]
 fn errors_of_permissions_have_a_remedy() {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     let nobody = 65534;
     let fixture = Fixture::new();
+    std::fs::set_permissions(fixture.dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let run = |arguments: &[&str]| {
         let output = mswitch().uid(nobody).gid(nobody).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
@@ -1182,6 +1187,15 @@ fn the_manual_has_headings_of_a_word() {
     assert!(mswitch().arg("man").arg(&pages).status().unwrap().success());
     let page = std::fs::read_to_string(pages.join("mswitch-port-set.1")).unwrap();
     assert!(page.lines().any(|line| line == ".SH PROTECTION"), "{page}");
+    // Options with their values, required ones without brackets.
+    let synopsis = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(1).unwrap();
+    assert!(synopsis.starts_with("\\fBmswitch port set\\fR [\\fB\\-\\-"), "{synopsis}");
+    assert!(synopsis.contains(" [\\fB\\-\\-mtu\\fR \\fIBYTES\\fR] "), "{synopsis}");
+    assert!(synopsis.ends_with(" \\fIBRIDGE\\fR \\fIPORT\\fR"), "{synopsis}");
+    let add = std::fs::read_to_string(pages.join("mswitch-port-add.1")).unwrap();
+    assert!(add.contains(" \\fB\\-\\-type\\fR \\fITYPE\\fR "), "{add}");
+    assert!(page.ends_with(".SH \"SEE ALSO\"\n\\fBmswitch\\-port\\fR(1), \\fBmswitch\\fR(1)\n"), "{page}");
+    assert!(page.contains(".SH ENVIRONMENT\n.TP\nMSWITCH_SOCKET\n"), "{page}");
 }
 
 #[test]

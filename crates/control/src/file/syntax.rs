@@ -30,6 +30,12 @@ fn common_mistake(key: &str, value: &str) -> Option<String> {
     if value.is_empty() {
         return Some(format!("`{key}` has no value"));
     }
+    if let Some(rest) = value.strip_prefix('=') {
+        return Some(format!(
+            "`{key}` has two equals signs; write {}",
+            fix(rest.trim_start_matches('=').trim())
+        ));
+    }
     if value.starts_with('0') && value.bytes().all(|digit| digit.is_ascii_digit()) {
         let found = format!("`{value}`: numbers in TOML cannot begin with 0");
         return Some(match mistyped::octal(value, 8).filter(|_| key == "mode") {

@@ -810,3 +810,11 @@ fn a_bridge_without_ports_has_nothing_to_suggest() {
         ]
     );
 }
+
+#[test]
+fn a_line_that_is_not_toml_is_reported_once() {
+    assert_eq!(
+        mistake("[[bridge]]\nname = = \"br0\"\n"),
+        "f.toml:2:8: `name` has two equals signs; write `name = \"br0\"`"
+    );
+}

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{ArgAction, CommandFactory};
 use clap_mangen::Man;
 
 use crate::cli::Cli;
@@ -49,15 +49,16 @@ fn page(name: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (has_arguments, has_commands) =
         (command.get_arguments().next().is_some(), command.get_subcommands().next().is_some());
-    let synopsis = name.replace('-', " ");
-    let man = Man::new(command.display_name(name.to_owned()).bin_name(synopsis).after_help(""))
+    let typed = name.replace('-', " ");
+    let synopsis = synopsis(&typed, &command);
+    let man = Man::new(command.display_name(name.to_owned()).bin_name(typed).after_help(""))
         .date(date)
         .source(concat!("mswitch ", env!("CARGO_PKG_VERSION")))
         .manual("mswitch manual");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
+    writeln!(text, ".SH SYNOPSIS\n{synopsis}")?;
     man.render_description_section(&mut text)?;
     if has_arguments {
         man.render_options_section(&mut text)?;
@@ -75,5 +76,55 @@ fn page(name: &str, command: clap::Command, date: &str) -> std::io::Result<Vec<u
         }
         writeln!(text, ".fi")?;
     }
+    if let Some(above) = above(name) {
+        writeln!(text, ".SH \"SEE ALSO\"\n{above}")?;
+    }
     Ok(text)
+}
+
+/// Returns the command line of a command, with the values of its options.
+fn synopsis(typed: &str, command: &clap::Command) -> String {
+    let mut words = vec![format!("\\fB{}\\fR", dashes(typed))];
+    let shown = || command.get_arguments().filter(|argument| !argument.is_hide_set());
+    for option in shown() {
+        let Some(flag) = option.get_long().filter(|flag| !["help", "version"].contains(flag)) else {
+            continue;
+        };
+        let value = value_of(option).filter(|_| option.get_action().takes_values());
+        let value = value.map(|value| format!(" \\fI{}\\fR", dashes(&value))).unwrap_or_default();
+        words.push(optional(option, format!("\\fB\\-\\-{}\\fR{value}", dashes(flag))));
+    }
+    for argument in shown().filter(|argument| argument.is_positional()) {
+        let value = value_of(argument).unwrap_or_default();
+        let several = if matches!(argument.get_action(), ArgAction::Append) { "..." } else { "" };
+        words.push(optional(argument, format!("\\fI{}\\fR{several}", dashes(&value))));
+    }
+    if command.has_subcommands() {
+        words.push("\\fICOMMAND\\fR".into());
+    }
+    words.join(" ")
+}
+
+fn value_of(argument: &clap::Arg) -> Option<String> {
+    Some(argument.get_value_names()?.first()?.to_string())
+}
+
+fn optional(argument: &clap::Arg, text: String) -> String {
+    if argument.is_required_set() { text } else { format!("[{text}]") }
+}
+
+/// Escapes dashes, which roff would set as hyphens.
+fn dashes(text: &str) -> String {
+    text.replace('-', "\\-")
+}
+
+/// Returns the pages of the commands above a command.
+fn above(name: &str) -> Option<String> {
+    let mut pages = Vec::new();
+    let mut name = name;
+    while let Some((above, _)) = name.rsplit_once('-') {
+        pages.push(format!("\\fB{}\\fR(1)", dashes(above)));
+        name = above;
+    }
+    (!pages.is_empty()).then(|| pages.join(", "))
 }

@@ -63,8 +63,17 @@ pub(crate) fn applied(applied: &Applied, file: &Path, dry_run: bool) -> String {
     }
 }
 
+/// Formats a value of a key, or the default in its place.
+pub(super) fn value(text: &str, default: Option<&str>) -> String {
+    match (text, default) {
+        ("", Some(default)) => format!("{default} (default)"),
+        ("", None) => "not set".into(),
+        (text, _) => text.into(),
+    }
+}
+
 fn key(sign: char, change: &KeyChange) -> String {
-    let value = |text: &str| if text.is_empty() { "not set".to_owned() } else { text.to_owned() };
+    let value = |text: &str| value(text, change.default.as_deref());
     match sign {
         '+' => format!("{}: {}", change.key, value(&change.to)),
         '-' => format!("{}: {}", change.key, value(&change.from)),
@@ -80,7 +89,12 @@ mod tests {
 
     #[test]
     fn signs_mark_added_removed_and_changed_objects() {
-        let key = |from: &str, to: &str| KeyChange { key: "mtu".into(), from: from.into(), to: to.into() };
+        let key = |from: &str, to: &str| KeyChange {
+            key: "mtu".into(),
+            from: from.into(),
+            to: to.into(),
+            default: None,
+        };
         let difference = |kind: &str, key| Difference {
             object: "bridge \"br0\", port \"a\"".into(),
             kind: kind.into(),

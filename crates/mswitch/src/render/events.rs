@@ -69,11 +69,13 @@ fn author(event: &Event) -> String {
 
 /// `: mtu: 1500 -> 9000, vlan: not set -> access:7`.
 fn values(event: &Event) -> String {
-    let value = |text: &str| if text.is_empty() { "not set".to_owned() } else { text.to_owned() };
-    let change = |change: &KeyChange| match (event.action.as_str(), &change.from, &change.to) {
-        ("add" | "call", _, to) => format!("{}: {}", change.key, value(to)),
-        ("remove", from, _) => format!("{}: {}", change.key, value(from)),
-        (_, from, to) => format!("{}: {} -> {}", change.key, value(from), value(to)),
+    let change = |change: &KeyChange| {
+        let value = |text: &str| super::config::value(text, change.default.as_deref());
+        match (event.action.as_str(), &change.from, &change.to) {
+            ("add" | "call", _, to) => format!("{}: {}", change.key, value(to)),
+            ("remove", from, _) => format!("{}: {}", change.key, value(from)),
+            (_, from, to) => format!("{}: {} -> {}", change.key, value(from), value(to)),
+        }
     };
     let changes: Vec<_> = event.changes.iter().map(change).collect();
     if changes.is_empty() { String::new() } else { format!(": {}", changes.join(", ")) }
@@ -133,8 +135,12 @@ mod tests {
         let object = "bridge \"br0\", port \"vm1\"".to_owned();
         let config = Event { object, action: "add".into(), ..event("config") };
         assert_eq!(line(&config), "22:13:20.123 bridge \"br0\", port \"vm1\": added\n");
-        let change =
-            |key: &str, from: &str, to: &str| KeyChange { key: key.into(), from: from.into(), to: to.into() };
+        let change = |key: &str, from: &str, to: &str| KeyChange {
+            key: key.into(),
+            from: from.into(),
+            to: to.into(),
+            default: None,
+        };
         let changes = vec![change("mtu", "", "9000"), change("vlan", "access:7", "access:8")];
         let (action, by) = ("change".into(), "process 7 (x), user 0".into());
         let changed = Event { action, by, changes, ..config.clone() };

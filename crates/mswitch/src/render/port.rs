@@ -29,25 +29,31 @@ pub(crate) fn list(ports: &[proto::Port]) -> String {
 
 /// `mswitch port show`.
 pub(crate) fn show(port: &proto::Port) -> String {
+    // The MTU of the port, or else that which its type gives to the client's end.
+    let mtu = match (port.mtu, port.options.get("mtu")) {
+        (0, None) => "the type's maximum".into(),
+        (0, Some(mtu)) => format!("{mtu} bytes"),
+        (mtu, _) => format!("{mtu} bytes"),
+    };
+    let is_shown = |name: &str, value: &str| name == "mtu" && mtu == format!("{value} bytes");
     let mut lines = vec![
         ("port".to_owned(), format!("{} of bridge {}, index {}", port.name, port.bridge, port.index)),
         ("type".into(), port.r#type.clone()),
         ("link".into(), link(port)),
         ("admin".into(), port.admin.clone()),
-        (
-            "mtu".into(),
-            if port.mtu == 0 { "the type's maximum".into() } else { format!("{} bytes", port.mtu) },
-        ),
+        ("mtu".into(), mtu.clone()),
         ("vlan".into(), port.vlan.clone()),
     ];
-    lines.extend(port.options.iter().map(|(key, value)| (format!("  {key}"), value.clone())));
+    let options = port.options.iter().filter(|(key, value)| !is_shown(key, value));
+    lines.extend(options.map(|(key, value)| (format!("  {key}"), value.clone())));
     if !port.protection.is_empty() {
         lines.push(("protection".into(), String::new()));
         lines.extend(port.protection.iter().map(|(key, value)| (format!("  {key}"), protection(key, value))));
     }
     if !port.details.is_empty() {
         lines.push(("details".into(), String::new()));
-        lines.extend(port.details.iter().map(|detail| (format!("  {}", detail.name), detail.value.clone())));
+        let details = port.details.iter().filter(|detail| !is_shown(&detail.name, &detail.value));
+        lines.extend(details.map(|detail| (format!("  {}", detail.name), detail.value.clone())));
     }
     if let Some(faults) = &port.faults {
         lines.push(("faults".into(), units::count(faults.total)));
@@ -243,6 +249,20 @@ mod tests {
         );
         assert!(text.contains("rx0"), "{text}");
         assert!(!text.contains("faults"), "{text}");
+    }
+
+    #[test]
+    fn the_mtu_is_shown_once() {
+        let mut tap = port();
+        tap.options.insert("mtu".into(), "1500".into());
+        tap.details.push(proto::Detail { name: "mtu".into(), value: "1500".into() });
+        let text = show(&tap);
+        assert_eq!(text.matches("mtu").count(), 1, "{text}");
+        assert!(text.contains("\nmtu      1500 bytes\n"), "{text}");
+        // An interface of the host may have another one.
+        tap.details[1].value = "9000".into();
+        let text = show(&tap);
+        assert!(text.contains("\n  mtu    9000\n"), "{text}");
     }
 
     #[test]

@@ -64,8 +64,8 @@ pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String
 }
 
 fn worker(worker: &proto::Worker) -> String {
-    let place = worker.cpu.map_or_else(|| "any CPU".into(), |cpu| format!("CPU {cpu}"));
-    format!("{place} {} busy", units::percent(worker.busy_share))
+    let place = worker.cpu.map_or_else(|| "not pinned".into(), |cpu| format!("CPU {cpu}"));
+    format!("{} busy ({place})", units::percent(worker.busy_share))
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
             status(&reply, &recent),
             "daemon   mswitch 0.1.0, process 7, up 1 min 5 s\n\
              config   no file\n\
-             workers  1: CPU 2 31.4 % busy\n\
+             workers  1: 31.4 % busy (CPU 2)\n\
              bridges  1\n\
              ports    1 of 2 up\n\
              \u{20} down   br0 vm1: no client\n\
