@@ -62,6 +62,82 @@ fn violations_of_port_security_are_events() {
     watch.kill().unwrap();
 }
 
+/// Events of some kinds while `act` is repeated, until one of them is `wanted`.
+fn event(
+    daemon: &Daemon,
+    kinds: &[&str],
+    mut act: impl FnMut(),
+    wanted: impl Fn(&serde_json::Value) -> bool,
+) -> serde_json::Value {
+    let kinds = kinds.iter().flat_map(|kind| ["--kind", kind]);
+    let arguments: Vec<_> = ["events", "--json"].into_iter().chain(kinds).collect();
+    let file = daemon.folder().join("some-events");
+    let mut watch = daemon.command(&arguments).unwrap();
+    let mut watch = Running::start(watch.stdout(std::fs::File::create(&file).unwrap())).unwrap();
+    let found = until("the event", LIMIT, || {
+        act();
+        let text = std::fs::read_to_string(&file)?;
+        let events = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        Ok(events.into_iter().find(&wanted))
+    });
+    watch.kill().unwrap();
+    found.unwrap()
+}
+
+#[test]
+fn stations_at_the_wrong_port_are_events() {
+    let listed = "stations = [\"02:00:00:00:00:01\"]\n";
+    let ports = config::memif("a", 0, listed) + &config::memif("b", 1, "") + &config::memif("c", 2, "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    let mut clients = [0, 1, 2].map(|id| Sender::connect(&daemon, id).unwrap());
+    for name in ["a", "b", "c"] {
+        daemon.wait_up("br0", name).unwrap();
+    }
+    let frame = |station: u8| [&[0xff; 6][..], &[2, 0, 0, 0, 0, station], &[0x88, 0xb5], &[0; 46]].concat();
+    let conflict = |found: &serde_json::Value| found["kind"] == "fdb-conflict";
+    let found = event(&daemon, &["fdb-conflict"], || clients[1].send(&frame(1)).unwrap(), conflict);
+    assert_eq!(
+        (&found["port"], &found["owner"], &found["reason"], &found["mac"]),
+        (&"b".into(), &"a".into(), &"stations".into(), &"02:00:00:00:00:01".into())
+    );
+
+    let mut turn = 1;
+    let moved = |found: &serde_json::Value| found["port"] == "c";
+    let found = event(
+        &daemon,
+        &["fdb-moved"],
+        || {
+            turn = 3 - turn;
+            clients[turn].send(&frame(5)).unwrap();
+        },
+        moved,
+    );
+    assert_eq!((&found["from"], &found["mac"]), (&"b".into(), &"02:00:00:00:00:05".into()));
+
+    // A static entry for a station that is somewhere else.
+    clients[2].send(&frame(6)).unwrap();
+    let notes = |mac: &str, port: &str| {
+        let output = daemon.cli(&["fdb", "add", "br0", mac, "--port", port]).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let note = notes("02:00:00:00:00:06", "b");
+    let start = "mswitch: note: station 02:00:00:00:00:06 was heard ";
+    assert!(
+        note.starts_with(start) && note.ends_with(" s ago at port c; its packets now go to port b\n"),
+        "{note}"
+    );
+    assert_eq!(notes("02:00:00:00:00:07", "b"), "");
+    assert_eq!(
+        notes("02:00:00:00:00:01", "b"),
+        "mswitch: note: port a lists station 02:00:00:00:00:01 in `stations`; the static entry at port b comes first\n"
+    );
+    assert_eq!(
+        notes("02:00:00:00:00:06", "c"),
+        "mswitch: note: station 02:00:00:00:00:06 had a static entry at port b; its packets now go to port c\n"
+    );
+}
+
 /// Number of log lines about memif clients.
 fn lines(daemon: &Daemon) -> usize {
     daemon.log().lines().filter(|line| line.contains("memif ")).count()

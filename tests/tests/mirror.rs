@@ -152,3 +152,35 @@ fn invalid_mirrors_are_refused() {
     assert_eq!(rig.daemon.json(&["mirror", "list"]).unwrap()["mirrors"].as_array().unwrap().len(), 1);
     rig.finish();
 }
+
+#[test]
+fn a_port_that_a_mirror_takes_says_so() {
+    let [a, b] = [0; 2].map(|_| Netns::new().unwrap());
+    let ports = config::tap("a", &unique("t"), a.name(), &["10.82.0.1/24"], "")
+        + &config::tap("b", &unique("t"), b.name(), &["10.82.0.2/24"], "")
+        + &config::memif("new", 0, "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    a.run(&["ping", "-q", "-W", "5", "-c", "1", "10.82.0.2"]).unwrap();
+    let notes = |arguments: &[&str]| {
+        let output = daemon.cli(&[&["mirror", "add", "br0"], arguments].concat()).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(notes(&["unused", "--from", "a", "--to", "new"]), "");
+    assert_eq!(notes(&["tagged", "--from", "a", "--to", "b", "--vlan", "99"]), "");
+    assert_eq!(
+        notes(&["m7", "--from", "a", "--to", "b"]),
+        "mswitch: note: port b now receives only the mirror's copies; its own traffic is dropped (`mirror-port`)\n"
+    );
+    let list = daemon.run(&["port", "list", "br0"]).unwrap();
+    let line = list.lines().find(|line| line.starts_with("br0     b ")).unwrap();
+    assert!(line.ends_with("  mirror target of m7"), "{list}");
+    let show = daemon.run(&["port", "show", "br0", "b"]).unwrap();
+    assert!(
+        show.contains("  target of m7: only its copies are sent, received packets are dropped\n"),
+        "{show}"
+    );
+    assert_eq!(daemon.port("br0", "b").unwrap().json()["mirror"], "m7");
+    let trace = daemon.run(&["trace", "br0", "--packet", "in_port=a,arp"]).unwrap();
+    assert!(trace.contains("not to b, which belongs to the mirror m7\n"), "{trace}");
+}

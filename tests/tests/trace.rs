@@ -312,3 +312,49 @@ fn live_packets_are_explained_as_they_arrive() {
     let stderr = std::fs::read_to_string(&errors).unwrap();
     assert!(stderr.contains("the trace ended because bridge \"br0\" was removed"), "{stderr}");
 }
+
+/// Starts a live trace of one packet of a port, repeats `act` until it has ended, and returns its text.
+fn live(daemon: &Daemon, port: &str, mut act: impl FnMut()) -> String {
+    let file = daemon.folder().join("one");
+    let mut trace = daemon.command(&["trace", "br0", "--port", port, "--live", "1"]).unwrap();
+    let mut process = e2e::Running::start(trace.stdout(std::fs::File::create(&file).unwrap())).unwrap();
+    let status = until("the trace to end", LIMIT, || {
+        act();
+        process.ended()
+    });
+    assert!(status.unwrap().success());
+    std::fs::read_to_string(&file).unwrap()
+}
+
+#[test]
+fn a_trace_names_a_port_whose_link_is_down() {
+    let [a, b] = [0; 2].map(|_| Netns::new().unwrap());
+    let interface = unique("t");
+    let ports = config::tap("a", &unique("t"), a.name(), &["10.81.0.1/24"], "")
+        + &config::tap("b", &interface, b.name(), &[], "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    b.run(&["ip", "link", "set", &interface, "down"]).unwrap();
+    daemon.wait_down("br0", "b", "is administratively down").unwrap();
+    let expected =
+        format!("\n  => b, dropped: port-down (interface `{interface}` is administratively down)\n");
+    let text = daemon.run(&["trace", "br0", "--packet", "in_port=a,arp"]).unwrap();
+    assert!(text.ends_with(&expected), "{text}");
+    let text = live(&daemon, "a", || {
+        // The neighbour does not answer.
+        let _ = a.command(&["ping", "-c", "1", "-W", "0.1", "10.81.0.2"]).output();
+    });
+    assert!(text.ends_with(&expected[expected.find(", dropped").unwrap()..]), "{text}");
+}
+
+#[test]
+fn a_live_trace_names_the_other_vlan_of_a_destination() {
+    let mut rig = Rig::start("learning", &["vlan = \"access:10\"\n", "vlan = \"access:20\"\n", "", ""], "");
+    let packet = |to, from| [&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x88, 0xb5][..], &[0; 46]].concat();
+    rig.clients[1].send(&packet(9, 2)).unwrap();
+    let Rig { daemon, clients, .. } = &mut rig;
+    let text = live(daemon, "p0", || clients[0].send(&packet(2, 1)).unwrap());
+    assert!(
+        text.contains("its destination, 02:00:00:00:00:02, is unknown; it is at p1 in VLAN 20\n"),
+        "{text}"
+    );
+}

@@ -33,6 +33,8 @@ pub fn port(
     let status = port.status();
     let (link, reason) = link(settings.admin_up, status.link);
     let stations = bridges.get(bridge).and_then(|bridge| stations(bridge, port));
+    let mirrors = bridges.get(bridge).map(|bridge| bridge.mirrors.as_slice()).unwrap_or_default();
+    let mirror = mirrors.iter().find(|mirror| mirror.owns(name));
     let details = status.details.into_iter().chain(stations);
     Ok(proto::Port {
         bridge: bridge.into(),
@@ -51,6 +53,7 @@ pub fn port(
         rx_queues: counters.rx.iter().map(queue).collect(),
         tx_queues: counters.tx.iter().map(queue).collect(),
         faults: port.open.as_ref().and_then(|open| open.faults()?.summary()).map(faults),
+        mirror: mirror.map(|mirror| mirror.name.clone()).unwrap_or_default(),
     })
 }
 

@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fabric::{PortIndex, PortSettings, VlanMode};
+use fabric::counters::QueueSnapshot;
+use fabric::{Mirror, PortIndex, PortSettings, VlanMode};
 use logic::MacTable;
 use packet::ether::MacAddr;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -105,6 +106,46 @@ impl Server {
             }
         }
     }
+}
+
+/// Returns the note about a static station that is at another port, or that another port lists.
+fn elsewhere_note(state: &State, bridge: &str, station: &StationConfig) -> Option<String> {
+    let bridges = state.bridges();
+    let bridge = bridges.get(bridge)?;
+    let StationConfig { mac, vlan, port } = station;
+    let entry = bridge.logic.views().stations.and_then(|table| table.entry(*vlan, *mac));
+    let here = bridge.ports.get(port)?.at.port;
+    let name = |at| bridge.ports.iter().find(|(_, port)| port.at.port == at).map(|(name, _)| name);
+    if let Some(entry) = entry.filter(|entry| entry.port != here)
+        && let Some(other) = name(entry.port)
+    {
+        let state = match (entry.is_static, entry.is_sticky) {
+            (true, _) => "had a static entry".to_owned(),
+            (_, true) => "was sticky".into(),
+            _ => format!("was heard {} s ago", entry.age_seconds),
+        };
+        return Some(format!("station {mac} {state} at port {other}; its packets now go to port {port}"));
+    }
+    let lists = |port: &crate::state::Port| port.config.settings.security.stations.contains(mac);
+    let (other, _) = bridge.ports.iter().find(|(name, other)| *name != port && lists(other))?;
+    let lists_too = bridge.ports.get(port).is_some_and(lists);
+    (!lists_too).then(|| {
+        format!("port {other} lists station {mac} in `stations`; the static entry at port {port} comes first")
+    })
+}
+
+/// Returns the note about a mirror's target that has stations or counted packets and will belong to the mirror.
+fn target_note(state: &State, bridge: &str, mirror: &Mirror) -> Option<String> {
+    let bridges = state.bridges();
+    let port = find_port(&bridges, bridge, &mirror.to).ok().filter(|_| mirror.owns(&mirror.to))?;
+    let table = bridges.get(bridge).and_then(|bridge| bridge.logic.views().stations);
+    let has_stations = table.is_some_and(|table| table.stations_at(port.at.port) > 0);
+    let counters = state.switch().counters(port.at).unwrap_or_default();
+    let is_used = counters.rx.iter().chain(&counters.tx).any(|queue| *queue != QueueSnapshot::default());
+    let to = &mirror.to;
+    (has_stations || is_used).then(|| {
+        format!("port {to} now receives only the mirror's copies; its own traffic is dropped (`mirror-port`)")
+    })
 }
 
 /// Reserves a place for a capture or live trace.
@@ -443,8 +484,9 @@ impl Switch for Server {
             };
             let note = vlan::station_note(&port, &mode, vlan);
             let station = StationConfig { mac: mac(&address)?, vlan, port };
+            let elsewhere = elsewhere_note(desired.state(), &bridge, &station);
             desired.edit(Edit::AddStation { bridge, station }, &by)?;
-            Ok(proto::Done { notes: note.into_iter().collect() })
+            Ok(proto::Done { notes: note.into_iter().chain(elsewhere).collect() })
         })
         .await
     }
@@ -511,17 +553,21 @@ impl Switch for Server {
         let request = request.into_inner();
         let place = reserve_observer(&self.observers)?;
         let started = self.read(move |state| trace::start(state, &request)).await?;
-        Ok(started.map(|trace| trace::stream(trace, place)))
+        Ok(started.map(|trace| trace::stream(trace, place, self.desired.clone())))
     }
 
     async fn add_mirror(&self, request: Request<proto::AddMirrorRequest>) -> Reply<proto::Done> {
         let by = Author::of(&request);
         let requested = request.into_inner().mirror.unwrap_or_default();
-        self.edit(by, move || {
+        self.call(move |desired| {
             let bridge = requested.bridge.clone();
             let mirror = convert::requested_mirror(requested)
                 .map_err(|error| Refusal::Mirror { bridge: bridge.clone(), error })?;
-            Ok(Edit::AddMirror { bridge, mirror })
+            let note = target_note(desired.state(), &bridge, &mirror);
+            desired
+                .edit(Edit::AddMirror { bridge, mirror }, &by)
+                .inspect_err(|refusal| tracing::debug!(%by, "refused: {refusal}"))?;
+            Ok(proto::Done { notes: note.into_iter().collect() })
         })
         .await
     }

@@ -13,11 +13,13 @@ use std::time::Duration;
 use fabric::rx::MAX_BATCH;
 use fabric::switch::{BridgeId, ObserverId};
 use fabric::{DropReason, Interest, Observer, PortIndex, Remark, Sighting, Sightings, Switch, Way};
-use packet::Offload;
+use packet::{MacAddr, Offload};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use crate::convert::down_reason;
+use crate::desired::Desired;
 use crate::proto;
 use crate::refusal::Refusal;
 use crate::state::{Bridge, State, find, find_port};
@@ -50,13 +52,21 @@ pub fn once(state: &State, request: &proto::TracePacketRequest) -> Result<proto:
     }
     let traced = state.switch().trace(port.at, &request.packet, Offload::NONE)?;
     let name = |port: PortIndex| name_of(bridge, port);
-    let outputs = traced.outputs.into_iter().map(|output| proto::TraceOutput {
-        port: name(output.port),
-        queue: Some(output.queue.into()),
-        length: output.packet.len() as u32,
-        packet: output.packet,
-        mirrored: output.mirrored,
-        drop_reason: String::new(),
+    let outputs = traced.outputs.into_iter().map(|output| {
+        let (port, mirrored) = (name(output.port), output.mirrored);
+        // An interface that is down keeps its place in the fabric, and drops the packet itself.
+        if let Some(detail) = bridge.ports.get(&port).and_then(down_reason) {
+            let drop_reason = DropReason::PortDown.name().into();
+            return proto::TraceOutput { port, mirrored, drop_reason, detail, ..Default::default() };
+        }
+        proto::TraceOutput {
+            port,
+            queue: Some(output.queue.into()),
+            length: output.packet.len() as u32,
+            packet: output.packet,
+            mirrored,
+            ..Default::default()
+        }
     });
     let refusals = traced.refusals.iter().map(|(port, reason)| proto::TraceOutput {
         port: name(*port),
@@ -148,7 +158,7 @@ impl Live {
 
     /// Returns the new traces, and whether the trace is complete. `spare` is an empty log, and is empty again on
     /// return.
-    fn read(&self, spare: &mut Log) -> (Vec<proto::Trace>, bool) {
+    fn read(&self, spare: &mut Log) -> (New, bool) {
         let names = self.names().clone();
         let name = |port: PortIndex| {
             let found = names.iter().rev().find(|(index, _)| *index == port);
@@ -171,8 +181,12 @@ impl Live {
             ..Default::default()
         });
         let mut new: Vec<_> = new.collect();
+        let mut unknown = Vec::new();
         for (input, remark) in spare.remarks.drain(..) {
             if let Some(trace) = new.get_mut(input) {
+                if let Some((mac, vid)) = logic::unknown_destination(&remark) {
+                    unknown.push(Unknown { trace: input, step: trace.steps.len(), mac, vid });
+                }
                 trace.steps.push(remark.sentence(name));
             }
         }
@@ -185,10 +199,64 @@ impl Live {
                     packet: output.prefix.to_vec(),
                     mirrored: output.mirrored,
                     drop_reason: output.dropped.map_or("", DropReason::name).into(),
+                    detail: String::new(),
                 });
             }
         }
-        (new, spare.remaining == 0)
+        (New { traces: new, unknown }, spare.remaining == 0)
+    }
+}
+
+/// A step that says that a destination is unknown.
+struct Unknown {
+    /// Indexes of the trace and of the step.
+    trace: usize,
+    step: usize,
+    mac: MacAddr,
+    vid: u16,
+}
+
+/// New traces, and the steps to complete from the state of the bridge.
+struct New {
+    traces: Vec<proto::Trace>,
+    unknown: Vec<Unknown>,
+}
+
+impl New {
+    /// Whether [`New::complete`] may add anything.
+    fn is_incomplete(&self) -> bool {
+        let down = |output: &proto::TraceOutput| output.drop_reason == DropReason::PortDown.name();
+        !self.unknown.is_empty() || self.traces.iter().any(|trace| trace.outputs.iter().any(down))
+    }
+
+    /// Adds what a worker has no time to find out: the other VLANs of unknown destinations, and the reasons for which
+    /// ports are down.
+    fn complete(&mut self, bridge: &Bridge) {
+        for output in self.traces.iter_mut().flat_map(|trace| &mut trace.outputs) {
+            if output.drop_reason == DropReason::PortDown.name() {
+                output.detail = bridge.ports.get(&output.port).and_then(down_reason).unwrap_or_default();
+            }
+        }
+        let Some(table) = bridge.logic.views().stations.filter(|_| !self.unknown.is_empty()) else { return };
+        let mut entries = table.entries();
+        entries.sort_by_key(|entry| (entry.mac, entry.vid));
+        for Unknown { trace, step, mac, vid } in &self.unknown {
+            let from = entries.partition_point(|entry| entry.mac < *mac);
+            let same = entries.iter().skip(from).take_while(|entry| entry.mac == *mac);
+            let elsewhere = same.filter(|entry| entry.vid != *vid).map(|entry| {
+                let port = name_of(bridge, entry.port);
+                match entry.vid {
+                    0 => format!("; it is at {port} without a VLAN"),
+                    vid => format!("; it is at {port} in VLAN {vid}"),
+                }
+            });
+            let steps = self.traces.get_mut(*trace).map(|trace| &mut trace.steps);
+            if let (Some(found), Some(text)) =
+                (elsewhere.take(1).next(), steps.and_then(|steps| steps.get_mut(*step)))
+            {
+                text.push_str(&found);
+            }
+        }
     }
 }
 
@@ -295,7 +363,7 @@ pub fn start(state: &State, request: &proto::TraceLiveRequest) -> Result<ActiveT
 }
 
 /// Streams the traces until the requested number is reached or the caller disconnects. Holds `place` until then.
-pub fn stream(trace: ActiveTrace, place: OwnedSemaphorePermit) -> Traces {
+pub fn stream(trace: ActiveTrace, place: OwnedSemaphorePermit, desired: Arc<Desired>) -> Traces {
     let (to, traces) = mpsc::channel(64);
     tokio::spawn(async move {
         let mut interval = tokio::time::interval(INTERVAL);
@@ -306,8 +374,19 @@ pub fn stream(trace: ActiveTrace, place: OwnedSemaphorePermit) -> Traces {
                 () = to.closed() => break,
             }
             let bridge_removed = trace.live.bridge_removed.load(Relaxed);
-            let (new, done) = trace.live.read(&mut spare);
-            for packet in new {
+            let (mut new, done) = trace.live.read(&mut spare);
+            if new.is_incomplete() {
+                let (desired, name) = (desired.clone(), trace.name.clone());
+                let completed = tokio::task::spawn_blocking(move || {
+                    if let Some(bridge) = desired.state().bridges().get(&name) {
+                        new.complete(bridge);
+                    }
+                    new
+                });
+                let Ok(completed) = completed.await else { break };
+                new = completed;
+            }
+            for packet in new.traces {
                 if to.send(Ok(packet)).await.is_err() {
                     break;
                 }

@@ -91,6 +91,7 @@ impl Bridge {
                 closed,
                 violations: settings.security.is_on().then(Arc::default),
                 rate_limits,
+                mirror: None,
                 settings,
             }));
         }

@@ -39,7 +39,7 @@ pub use handover::{State, Station, layout_difference, replace};
 pub use hub::Hub;
 pub use learning::Learning;
 pub use params::{ParamValue, Values};
-pub use security::admits_packet as admits;
+pub use security::{admits_packet as admits, unknown_destination};
 pub use snooping::GroupEntry;
 pub use static_pairs::StaticPairs;
 pub use views::{GroupTable, MacTable, Views};

@@ -5,7 +5,7 @@
 //! over its packets is compiled without it.
 
 use fabric::protection::Security;
-use fabric::{Batch, DropReason, PortIndex, Text, Value, VersionId};
+use fabric::{Batch, DropReason, PortIndex, Remark, Text, Value, VersionId};
 use packet::MacAddr;
 use packet::ether;
 
@@ -218,7 +218,7 @@ impl Sources for Explained<'_> {
             Some((vid, Value::Port(port)))
         });
         match elsewhere {
-            None => batch.remark(v, "its destination, {}, is unknown", &[mac]),
+            None => batch.remark(v, UNKNOWN, &[mac, here]),
             Some((0, port)) => {
                 let text = "its destination, {}, is unknown in VLAN {}; it is at {} without a VLAN";
                 batch.remark(v, text, &[mac, here, port]);
@@ -287,6 +287,18 @@ fn remark_station(batch: &mut Batch<'_>, v: VersionId, src: MacAddr, foreseen: O
         Some(Foresight::NoRoom) => {
             batch.remark(v, "its source, {}, is new, but {} has no room for it", &[mac, here]);
         }
+    }
+}
+
+const UNKNOWN: &str = "its destination, {}, is unknown";
+
+/// Returns the station and the VLAN of a remark that says that a destination is unknown.
+pub fn unknown_destination(remark: &Remark) -> Option<(MacAddr, u16)> {
+    match remark.values {
+        [Value::Mac(mac), Value::Number(vid), ..] if remark.text == UNKNOWN => {
+            Some((mac, u16::try_from(vid).ok()?))
+        }
+        _ => None,
     }
 }
 

@@ -261,12 +261,15 @@ impl Frame {
         }
     }
 
-    /// If a flood has reached no port, explains why.
+    /// If a flood has reached no port, explains why; in a rehearsal, explains which ports it has left out.
     #[cold]
     fn remark_flood(&self, batch: &mut Batch<'_>) {
         let ingress = batch.ingress();
         let takes = |batch: &Batch<'_>, port| port != ingress && self.may_leave(batch, port);
         if batch.live_ports().iter().any(|port| takes(batch, *port)) {
+            if batch.is_rehearsal() {
+                self.remark_skipped(batch);
+            }
             return;
         }
         let has_members = batch.ports().any(|port| takes(batch, port));
@@ -290,11 +293,54 @@ impl Frame {
         }
     }
 
+    /// Names the ports that a flood has left out: those outside the VLAN in one remark, of the others [`NAMED`].
+    fn remark_skipped(&self, batch: &mut Batch<'_>) {
+        let ingress = batch.ingress();
+        let (mut outside, mut count, mut silent) = ([Value::None; 3], 0, 0);
+        for port in batch.ports().filter(|port| *port != ingress) {
+            if !self.may_leave(batch, port) {
+                if let Some(place) = outside.get_mut(count) {
+                    *place = Value::Port(port);
+                }
+                count += 1;
+            } else if let Some(why) = batch.obstacle(port) {
+                if silent < NAMED {
+                    batch.remark(self.v, "not to {}, which {}", &[Value::Port(port), Value::Text(why)]);
+                }
+                silent += 1;
+            }
+        }
+        match silent.saturating_sub(NAMED) {
+            0 => {}
+            1 => batch.remark(self.v, "not to one more port that takes nothing", &[]),
+            more => {
+                let values = [Value::Number(more as u64)];
+                batch.remark(self.v, "not to {} more ports that take nothing", &values);
+            }
+        }
+        let vlan = Value::Text(match self.vid {
+            0 => Text::of("packets of no VLAN"),
+            vid => Text::of(format_args!("VLAN {vid}")),
+        });
+        let [a, b, c] = outside;
+        match count {
+            0 => {}
+            1 => batch.remark(self.v, "not to {}: it does not carry {}", &[a, vlan]),
+            2 => batch.remark(self.v, "not to {} and {}: they do not carry {}", &[a, b, vlan]),
+            3 => batch.remark(self.v, "not to {}, {} and {}: they do not carry {}", &[a, b, c, vlan]),
+            _ => {
+                let more = Value::Number(count as u64 - 2);
+                let text = "not to {}, {} and {} more ports: they do not carry {}";
+                batch.remark(self.v, text, &[a, b, more, vlan]);
+            }
+        }
+    }
+
     /// Explains why a port took nothing of a flood; the first such remark says first what was looked for.
     fn remark_silent(&self, batch: &mut Batch<'_>, port: PortIndex, is_member: bool, first: bool) {
         let (vid, here) = (Value::Number(self.vid.into()), Value::Port(port));
         let why = match is_member {
-            true => Value::Word(batch.obstacle(port).unwrap_or_default()),
+            true => batch.obstacle(port).map_or(Value::None, Value::Text),
             false => batch.vlan(port).map_or(Value::None, |mode| Value::Text(Text::of(mode))),
         };
         match (first, is_member, self.aware && self.vid != 0) {

@@ -13,6 +13,7 @@ use crate::counters::{DropReason, QueueCounters};
 use crate::decide::logic::SwitchLogic;
 use crate::deliver::client::Client;
 use crate::deliver::egress::Egress;
+use crate::observe::explain::Text;
 use crate::observe::mirror::{Copied, Mirror, Mirrors};
 use crate::observe::observer::Observer;
 use crate::observe::observers::Observers;
@@ -38,26 +39,29 @@ pub struct PortEntry {
     pub(crate) violations: Option<Arc<Violations>>,
     /// Rate limits of packets from the port.
     pub(crate) rate_limits: Option<Arc<RateLimits>>,
+    /// The mirror that the port belongs to.
+    pub(crate) mirror: Option<Arc<str>>,
     pub(crate) settings: Arc<PortSettings>,
 }
 
 impl PortEntry {
     /// The same port as all but its own mirror see it.
-    pub(crate) fn owned_by_mirror(self) -> Self {
+    pub(crate) fn owned_by(self, mirror: &Mirror) -> Self {
+        let name = Some(mirror.name.as_str().into());
         match self.up {
-            true => Self { up: false, lanes: 0, closed: DropReason::MirrorPort, ..self },
+            true => Self { up: false, lanes: 0, closed: DropReason::MirrorPort, mirror: name, ..self },
             false => self,
         }
     }
 
     /// The reason, in words that follow the port's name, for which a port without lanes takes nothing.
-    pub(crate) fn obstacle(&self) -> &'static str {
-        match self.closed {
-            DropReason::MirrorPort => "belongs to a mirror",
-            DropReason::Isolated => "is isolated, and so is the port where the packet came in",
-            _ if !self.settings.admin_up => "is administratively down",
-            _ if self.up => "has a client that only sends",
-            _ => "has no client",
+    pub(crate) fn obstacle(&self) -> Text {
+        match (&self.mirror, self.closed) {
+            (Some(mirror), _) => Text::of(format_args!("belongs to the mirror {mirror}")),
+            (_, DropReason::Isolated) => Text::of("is isolated, and so is the port where the packet came in"),
+            _ if !self.settings.admin_up => Text::of("is administratively down"),
+            _ if self.up => Text::of("has a client that only sends"),
+            _ => Text::of("has no client"),
         }
     }
 
@@ -237,9 +241,12 @@ impl BridgeState {
     ) -> Self {
         let (observers, targets) = (Observers::new(observers, &ports), Mirrors::new(mirrors, &ports));
         for slot in &mut ports {
-            let owns =
-                |entry: &PortEntry| mirrors.iter().any(|(mirror, _)| mirror.owns(&entry.settings.name));
-            *slot = slot.take().map(|entry| if owns(&entry) { entry.owned_by_mirror() } else { entry });
+            let owner =
+                |entry: &PortEntry| mirrors.iter().find(|(mirror, _)| mirror.owns(&entry.settings.name));
+            *slot = slot.take().map(|entry| match owner(&entry) {
+                Some((mirror, _)) => entry.owned_by(mirror),
+                None => entry,
+            });
         }
         let is_there = observers.is_some() || targets.is_some();
         let monitoring = is_there.then(|| Box::new(Monitoring { observers, mirrors: targets }));

@@ -11,7 +11,7 @@ use crate::decide::chained::Packets;
 use crate::lists::emit::emit;
 use crate::lists::offloads;
 use crate::lists::scratchpad::Scratchpad;
-use crate::observe::explain::{Remark, Value};
+use crate::observe::explain::{Remark, Text, Value};
 use crate::protect::policing::RateLimits;
 use crate::protect::protection::{Claim, Security};
 use crate::rx::arena::Arena;
@@ -187,10 +187,10 @@ impl<'a> Batch<'a> {
     }
 
     /// The reason for which a port takes none of these packets, in words that follow its name; `None` if it takes them.
-    pub fn obstacle(&self, port: PortIndex) -> Option<&'static str> {
+    pub fn obstacle(&self, port: PortIndex) -> Option<Text> {
         match self.view.port(port) {
             Some(entry) => (entry.lanes == 0).then(|| entry.obstacle()),
-            None => Some("is not a port of this bridge"),
+            None => Some(Text::of("is not a port of this bridge")),
         }
     }
 
@@ -427,8 +427,10 @@ impl<'a> Batch<'a> {
     /// Drops a version that was for a port that takes nothing, or does not exist.
     #[cold]
     fn drop_closed(&mut self, v: VersionId, port: PortIndex, entry: Option<&PortEntry>) {
-        if let Some(obstacle) = self.obstacle(port) {
-            self.remark(v, "{} {}", &[Value::Port(port), Value::Word(obstacle)]);
+        if self.is_explained()
+            && let Some(obstacle) = self.obstacle(port)
+        {
+            self.remark(v, "{} {}", &[Value::Port(port), Value::Text(obstacle)]);
         }
         self.drop_output(v, entry.map_or(DropReason::NoPort, |entry| entry.closed));
     }

@@ -10,7 +10,7 @@ use crate::decide::forward::decide_plain;
 use crate::decide::steps::{decide_originated, deliver, open_port, packets_of};
 use crate::deliver::tools::Tools;
 use crate::lists::scratchpad::Scratchpad;
-use crate::observe::explain::{Remark, Value};
+use crate::observe::explain::{Remark, Text, Value};
 use crate::observe::interest::Interest;
 use crate::observe::notes::Notes;
 use crate::observe::observer::Sightings;
@@ -122,10 +122,14 @@ pub(crate) fn decide(
     let port = match open_port(bridge, ingress) {
         Ok(port) => port,
         Err(reason) => {
-            let obstacle = bridge.port(ingress).map_or("is not a port of this bridge", PortEntry::obstacle);
+            let obstacle = || {
+                let port = bridge.port(ingress);
+                port.map_or_else(|| Text::of("is not a port of this bridge"), PortEntry::obstacle)
+            };
             for packet in 0..batch.len() as u16 {
-                let values = [Value::Port(ingress), Value::Word(obstacle)];
-                pad.notes.journal.add(|| Remark::new(packet, "{} {}", &values));
+                let remark =
+                    || Remark::new(packet, "{} {}", &[Value::Port(ingress), Value::Text(obstacle())]);
+                pad.notes.journal.add(remark);
                 pad.drop_packet(packet, reason);
             }
             return true;

@@ -173,7 +173,7 @@ impl Mirror {
     }
 
     /// Whether this port is the mirror's destination and receives nothing else.
-    pub(crate) fn owns(&self, port: &str) -> bool {
+    pub fn owns(&self, port: &str) -> bool {
         self.vlan.is_none() && self.to == port
     }
 }

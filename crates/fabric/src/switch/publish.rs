@@ -52,6 +52,7 @@ fn port_entry(at: PortIndex, port: &Port, lanes: &mut Vec<Lane>) -> PortEntry {
         closed: DropReason::PortDown,
         violations: settings.security.is_on().then(|| port.violations.clone()),
         rate_limits: port.rate_limits.clone(),
+        mirror: None,
         settings,
     }
 }

@@ -200,6 +200,53 @@ fn says_why_a_vlan_is_a_dead_end() {
 }
 
 #[test]
+fn says_which_ports_a_flood_leaves_out() {
+    let rig = Rig::new(1, make("learning", &[]));
+    let a =
+        rig.protected("a", |settings| (settings.isolated, settings.vlan) = (true, VlanMode::Access(vid(10))));
+    let member = |name: &str| rig.port(name, VlanMode::Access(vid(10)));
+    let (_taker, down, gone, target) = (member("b"), member("c"), member("d"), member("e"));
+    let isolated = rig.protected("f", |settings| {
+        (settings.isolated, settings.vlan) = (true, VlanMode::Access(vid(10)));
+    });
+    rig.set(&down, |settings| settings.admin_up = false);
+    rig.switch.detach(gone.at).unwrap();
+    let mirror = Mirror {
+        name: "m7".into(),
+        from: vec!["b".into()],
+        what: Interest { received: true, sent: true, explained: false },
+        to: "e".into(),
+        vlan: None,
+    };
+    rig.switch.set_mirrors(rig.bridge, vec![mirror]).unwrap();
+    let skipped = || told(&rig, &a, &plain(2, 1, 0)).0.split_off(4);
+    let silent = [
+        "not to p2, which is administratively down",
+        "not to p3, which has no client",
+        "not to p4, which belongs to the mirror m7",
+        "not to p5, which is isolated, and so is the port where the packet came in",
+    ];
+    assert_eq!(skipped(), silent);
+    let _outside: Vec<_> = [
+        "not to p6: it does not carry VLAN 10",
+        "not to p6 and p7: they do not carry VLAN 10",
+        "not to p6, p7 and p8: they do not carry VLAN 10",
+        "not to p6, p7 and 2 more ports: they do not carry VLAN 10",
+    ]
+    .into_iter()
+    .map(|text| {
+        let client = rig.port(text, VlanMode::Access(vid(20)));
+        assert_eq!(skipped()[4..], [text]);
+        client
+    })
+    .collect();
+    // A packet to the mirror's port, and from it.
+    let own = told(&rig, &target, &plain(2, 1, 0)).0;
+    assert_eq!(own[0], "p4 belongs to the mirror m7");
+    drop(isolated);
+}
+
+#[test]
 fn says_which_vlan_setting_forbids_it() {
     let rig = Rig::new(1, make("static", &[]));
     let a = rig.port("a", VlanMode::Access(vid(10)));

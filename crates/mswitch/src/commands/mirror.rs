@@ -3,7 +3,7 @@
 use control::client::Client;
 use control::proto;
 
-use super::answer;
+use super::{answer, note};
 use crate::cli::MirrorCommand;
 use crate::failure::Failure;
 use crate::render;
@@ -13,7 +13,8 @@ pub(super) async fn run(client: &mut Client, command: MirrorCommand) -> Result<(
         MirrorCommand::Add { bridge, name, from, direction, to, vlan } => {
             let (direction, vlan) = (direction.name().into(), vlan.unwrap_or_default());
             let mirror = proto::Mirror { bridge, name, from, direction, to, vlan, ..Default::default() };
-            client.add_mirror(proto::AddMirrorRequest { mirror: Some(mirror) }).await?;
+            let request = proto::AddMirrorRequest { mirror: Some(mirror) };
+            client.add_mirror(request).await?.into_inner().notes.iter().for_each(note);
             Ok(())
         }
         MirrorCommand::Del { bridge, name } => {

@@ -20,8 +20,11 @@ pub(crate) fn list(ports: &[proto::Port]) -> String {
         Column::Left("REASON"),
     ];
     let row = |port: &proto::Port| {
+        let target = (!port.mirror.is_empty()).then(|| format!("mirror target of {}", port.mirror));
         let port = port.clone();
-        vec![port.bridge, port.name, port.r#type, port.link, port.vlan, port.reason]
+        let reasons = [Some(port.reason).filter(|reason| !reason.is_empty()), target];
+        let reasons: Vec<_> = reasons.into_iter().flatten().collect();
+        vec![port.bridge, port.name, port.r#type, port.link, port.vlan, reasons.join("; ")]
     };
     let nothing = "no ports; `mswitch port add BRIDGE PORT --type TYPE` adds one";
     table(&columns, ports.iter().map(row).collect(), nothing)
@@ -44,6 +47,7 @@ pub(crate) fn show(port: &proto::Port) -> String {
         ("mtu".into(), mtu.clone()),
         ("vlan".into(), port.vlan.clone()),
     ];
+    let options_at = lines.len();
     let options = port.options.iter().filter(|(key, value)| !is_shown(key, value));
     lines.extend(options.map(|(key, value)| (format!("  {key}"), value.clone())));
     if !port.protection.is_empty() {
@@ -71,7 +75,12 @@ pub(crate) fn show(port: &proto::Port) -> String {
         }
     }
     // The type's options follow the settings, with a title.
-    lines.insert(6, ("options".into(), String::new()));
+    lines.insert(options_at, ("options".into(), String::new()));
+    if !port.mirror.is_empty() {
+        let text =
+            format!("target of {}: only its copies are sent, received packets are dropped", port.mirror);
+        lines.insert(options_at, ("mirror".into(), text));
+    }
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut out: String = lines
         .iter()

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use control::proto;
 
+use super::logic::printable;
 use super::packet::contents;
 
 /// A packet's way from its ingress port to its egress ports.
@@ -46,6 +47,9 @@ fn departure(trace: &proto::Trace, output: &proto::TraceOutput) -> String {
     }
     if !output.drop_reason.is_empty() {
         let _ = write!(text, ", dropped: {}", output.drop_reason);
+        if !output.detail.is_empty() {
+            let _ = write!(text, " ({})", printable(&output.detail));
+        }
     }
     text
 }
@@ -68,13 +72,19 @@ mod tests {
         };
         let refused =
             proto::TraceOutput { port: "c".into(), drop_reason: "exceeds-mtu".into(), ..Default::default() };
+        let down = proto::TraceOutput {
+            port: "e".into(),
+            drop_reason: "port-down".into(),
+            detail: "set down by the administrator".into(),
+            ..Default::default()
+        };
         let copy = proto::TraceOutput { mirrored: true, queue: None, ..output("d", &tagged) };
         let mut trace = proto::Trace {
             port: "vm1".into(),
             length: 16,
             packet: packet.clone(),
             steps: vec!["it is flooded".into()],
-            outputs: vec![output("a", &packet), output("b", &tagged), refused, copy],
+            outputs: vec![output("a", &packet), output("b", &tagged), refused, copy, down],
             ..Default::default()
         };
         assert_eq!(
@@ -84,7 +94,8 @@ mod tests {
              \x20 => a, queue 0: unchanged\n\
              \x20 => b, queue 0: 02:00:00:00:00:01 > 02:00:00:00:00:02 VLAN 7 EtherType 0x88b5, 20 bytes\n\
              \x20 => c, dropped: exceeds-mtu\n\
-             \x20 => d, a mirror's copy: 02:00:00:00:00:01 > 02:00:00:00:00:02 VLAN 7 EtherType 0x88b5, 20 bytes\n"
+             \x20 => d, a mirror's copy: 02:00:00:00:00:01 > 02:00:00:00:00:02 VLAN 7 EtherType 0x88b5, 20 bytes\n\
+             \x20 => e, dropped: port-down (set down by the administrator)\n"
         );
         trace.outputs.clear();
         assert!(text(&trace).ends_with("  => nowhere\n"));
