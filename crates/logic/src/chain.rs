@@ -107,6 +107,13 @@ impl Chain {
         Ok(Self { first, later: (2..=given.len()).map(stage).collect::<Result<_, _>>()? })
     }
 
+    /// Returns the first stage among a chain's parameters whose logic is `name`.
+    pub fn stage_of(given: &[(String, String)], name: &str) -> Option<usize> {
+        let has =
+            |line: &str| shell_words::split(line).is_ok_and(|words| words.first().is_some_and(|w| w == name));
+        given.iter().filter(|(_, line)| has(line)).filter_map(|(number, _)| number.parse().ok()).min()
+    }
+
     fn stages(&self) -> impl Iterator<Item = (usize, &Stage)> {
         (1..).zip(std::iter::once(&self.first).chain(&self.later))
     }
