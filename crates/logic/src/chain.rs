@@ -21,7 +21,7 @@ use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic};
 
 use crate::{
     CommandInfo, Counter, Faults, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription, ParamKind,
-    State, Table, TableSize, Views, params,
+    State, Table, TableSize, Views, handover, params,
 };
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
@@ -50,9 +50,6 @@ pub const MAX_STAGES: usize = 16;
 
 /// Description of a stage, for errors.
 const STAGE: &str = "a logic's name and its parameters, such as `learning ageing=60`,";
-
-/// Name of the state that marks the beginning of a stage's states.
-const STAGE_MARKER: &str = "chain-stage";
 
 struct Stage {
     logic: Arc<dyn Logic>,
@@ -114,14 +111,14 @@ impl Chain {
         given.iter().filter(|(_, line)| has(line)).filter_map(|(number, _)| number.parse().ok()).min()
     }
 
-    fn stages(&self) -> impl Iterator<Item = (usize, &Stage)> {
+    fn all(&self) -> impl Iterator<Item = (usize, &Stage)> {
         (1..).zip(std::iter::once(&self.first).chain(&self.later))
     }
 
     /// The stages that inherit: their numbers, their logics, and the states that each of them inherits.
     fn inheritances<'a>(&'a self, states: &'a [State]) -> Vec<(usize, &'a Arc<dyn Logic>, &'a [State])> {
         let stages = || (1..).zip(self.logics());
-        if !states.iter().any(|state| state.name == STAGE_MARKER) {
+        if !states.iter().any(|state| state.stage().is_some()) {
             return stages().map(|(number, logic)| (number, logic, states)).collect();
         }
         let before = stages_of(states);
@@ -134,7 +131,7 @@ impl Chain {
     }
 
     fn logics(&self) -> impl Iterator<Item = &Arc<dyn Logic>> {
-        self.stages().map(|(_, stage)| &stage.logic)
+        self.all().map(|(_, stage)| &stage.logic)
     }
 }
 
@@ -198,7 +195,7 @@ impl SwitchLogic for Chain {
     }
 
     fn prepare(&self, workers: usize) -> Result<(), String> {
-        self.stages().try_for_each(|(number, stage)| {
+        self.all().try_for_each(|(number, stage)| {
             stage.logic.prepare(workers).map_err(|error| format!("stage {number}: {error}"))?;
             let _ = stage.due.set((0..workers).map(|_| AtomicU64::new(0)).collect());
             Ok(())
@@ -213,7 +210,7 @@ impl SwitchLogic for Chain {
     fn wake(&self, batch: &mut Batch<'_>) {
         let Some(beat) = self.period() else { return };
         let (worker, now) = (batch.worker(), batch.now_ns());
-        for (_, stage) in self.stages().filter(|(_, stage)| stage.is_due(worker, now, beat)) {
+        for (_, stage) in self.all().filter(|(_, stage)| stage.is_due(worker, now, beat)) {
             stage.logic.wake(batch);
         }
     }
@@ -246,7 +243,7 @@ impl Logic for Chain {
         let stage = |(number, stage): (usize, &Stage)| {
             (number.to_string(), line(stage.logic.name(), &stage.logic.params()))
         };
-        self.stages().map(stage).collect()
+        self.all().map(stage).collect()
     }
 
     /// Takes each view from the first stage that offers it.
@@ -255,7 +252,7 @@ impl Logic for Chain {
     }
 
     fn called_on(&self, thread: usize) -> Option<String> {
-        self.stages()
+        self.all()
             .find_map(|(number, stage)| Some(format!("stage {number}, {}", stage.logic.called_on(thread)?)))
     }
 
@@ -267,7 +264,7 @@ impl Logic for Chain {
             };
             stage.logic.faults().into_iter().map(staged)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn is_outdated(&self) -> bool {
@@ -283,7 +280,7 @@ impl Logic for Chain {
             let named = move |counter: Counter| Counter { name: prefixed(number, &counter.name), ..counter };
             stage.logic.counters().into_iter().map(named)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -291,7 +288,7 @@ impl Logic for Chain {
             let named = move |table: Table| Table { name: prefixed(number, &table.name), ..table };
             stage.logic.tables().into_iter().map(named)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn table_sizes(&self) -> Vec<TableSize> {
@@ -299,7 +296,7 @@ impl Logic for Chain {
             let named = move |size: TableSize| TableSize { name: prefixed(number, &size.name), ..size };
             stage.logic.table_sizes().into_iter().map(named)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn commands(&self) -> Vec<CommandInfo> {
@@ -308,13 +305,13 @@ impl Logic for Chain {
                 move |info: CommandInfo| CommandInfo { name: format!("{number} {}", info.name), ..info };
             stage.logic.commands().into_iter().map(numbered)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     /// Passes a command to the stage whose number is its first word.
     fn call(&self, command: &[String]) -> Result<String, LogicError> {
         let asked = command.split_first().and_then(|(number, command)| {
-            let (number, stage) = self.stages().find(|(own, _)| own.to_string() == *number)?;
+            let (number, stage) = self.all().find(|(own, _)| own.to_string() == *number)?;
             Some((number, stage, command))
         });
         match asked {
@@ -334,10 +331,10 @@ impl Logic for Chain {
     fn hand_over(&self) -> Vec<State> {
         let of = |(number, stage): (usize, &Stage)| {
             let states = stage.logic.hand_over();
-            let marker = (!states.is_empty()).then(|| stage_marker(number, stage.logic.name()));
+            let marker = (!states.is_empty()).then(|| State::of_stage(number, stage.logic.name()));
             marker.into_iter().chain(states)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn take_over(&self, states: &[State]) {
@@ -352,6 +349,31 @@ impl Logic for Chain {
             notes.map(move |note| format!("stage {number}: {note}"))
         };
         self.inheritances(states).into_iter().flat_map(of).collect()
+    }
+
+    fn has_table(&self, name: &str) -> bool {
+        self.logics().any(|logic| logic.has_table(name))
+    }
+
+    /// Looks for each table of a former stage in the stage that inherits from it.
+    fn left_behind(&self, states: &[State]) -> Vec<String> {
+        let before = stages_of(states);
+        if before.is_empty() {
+            return handover::left_behind(states, |name| self.has_table(name));
+        }
+        let names: Vec<_> = self.logics().map(|logic| logic.name()).collect();
+        let heirs: Vec<_> = self.logics().zip(predecessors(&names, &before)).collect();
+        let of = |(place, (number, name, states)): (usize, &Old<'_>)| {
+            let heir = heirs.iter().find(|(_, old)| *old == Some(place)).map(|(logic, _)| logic);
+            let mark = State::of_stage(*number, name);
+            let states: Vec<_> = std::iter::once(mark).chain(states.iter().cloned()).collect();
+            handover::left_behind(&states, |name| heir.is_some_and(|logic| logic.has_table(name)))
+        };
+        before.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn stages(&self) -> Vec<(usize, &dyn Logic)> {
+        (1..).zip(self.logics().map(|logic| &**logic)).collect()
     }
 
     fn set_bridge(&self, bridge: &str) {
@@ -374,12 +396,10 @@ type Old<'a> = (usize, &'a str, &'a [State]);
 fn stages_of(states: &[State]) -> Vec<Old<'_>> {
     let mut stages = Vec::new();
     let mut rest = states;
-    while let Some(at) = rest.iter().position(|state| state.name == STAGE_MARKER) {
-        let Some((mark, own)) = rest.get(at..).and_then(<[State]>::split_first) else { break };
-        let end = own.iter().position(|state| state.name == STAGE_MARKER).unwrap_or(own.len());
+    while let Some((mark, own)) = rest.split_first() {
+        let end = own.iter().position(|state| state.stage().is_some()).unwrap_or(own.len());
         let (own, later) = own.split_at(end);
-        let name = std::str::from_utf8(&mark.entries).ok().and_then(|text| text.split_once(' '));
-        if let Some((number, name)) = name.and_then(|(number, name)| Some((number.parse().ok()?, name))) {
+        if let Some((number, name)) = mark.stage() {
             stages.push((number, name, own));
         }
         rest = later;
@@ -410,11 +430,6 @@ fn predecessors(names: &[&str], before: &[Old<'_>]) -> Vec<Option<usize>> {
         }
     }
     found
-}
-
-fn stage_marker(number: usize, name: &str) -> State {
-    let entries = format!("{number} {name}").into_bytes();
-    State { name: STAGE_MARKER.into(), key_len: 0, value_len: entries.len() as u32, entries }
 }
 
 #[cfg(test)]
