@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic};
+use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic, Text, Value};
 
 use crate::{
-    CommandInfo, Counter, Faults, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription, ParamKind,
-    State, Table, TableSize, Views, handover, params,
+    CommandInfo, Counter, Faults, Kind, Logic, LogicError, LogicInfo, ParamDescription, ParamKind, State,
+    Table, TableSize, Views, handover, params,
 };
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
@@ -53,8 +53,6 @@ const STAGE: &str = "a logic's name and its parameters, such as `learning ageing
 
 struct Stage {
     logic: Arc<dyn Logic>,
-    /// Its name in traces.
-    label: &'static str,
     /// Time at which each worker wakes it next, nanoseconds.
     due: OnceLock<Box<[AtomicU64]>>,
 }
@@ -150,10 +148,7 @@ fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, Log
     let own = own.collect::<Result<Vec<_>, _>>()?;
     let logic = crate::build(name, &own, kinds)
         .map_err(|error| LogicError::Stage { number, error: Box::new(error) })?;
-    let known = LIST.iter().map(|info| info.name).chain(kinds.iter().map(|kind| kind.prefix));
-    let kind = name.split_once(':').map_or(name.as_str(), |(prefix, _)| prefix);
-    let label = known.into_iter().find(|known| *known == kind).unwrap_or("logic");
-    Ok(Stage { logic, label, due: OnceLock::new() })
+    Ok(Stage { logic, due: OnceLock::new() })
 }
 
 /// Writes the line that [`stage`] reads.
@@ -178,13 +173,20 @@ impl SwitchLogic for Chain {
     fn explain(&self, batch: &mut Batch<'_>) -> bool {
         let mut rest = Rest::default();
         let mut explained = true;
-        for (number, stage) in (1..).zip(std::iter::once(&self.first).chain(&self.later)) {
+        let mut stages = (1..).zip(std::iter::once(&self.first).chain(&self.later)).peekable();
+        while let Some((number, stage)) = stages.next() {
             let Some(mut left) = batch.rest(&mut rest) else { break };
-            left.set_stage(Some((number, stage.label)));
-            for v in left.packets() {
-                left.remark(v, "this stage decides", &[]);
-            }
+            left.set_stage(Some((number, Text::of(stage.logic.label()))));
             explained &= stage.logic.explain(&mut left);
+            for v in left.packets() {
+                match stages.peek() {
+                    _ if !left.is_open(v) => left.remark(v, "decides", &[]),
+                    Some((next, _)) => {
+                        left.remark(v, "leaves the packet to stage {}", &[Value::Number(u64::from(*next))]);
+                    }
+                    None => left.remark(v, "leaves the packet undecided", &[]),
+                }
+            }
         }
         batch.set_stage(None);
         if let Some(mut left) = batch.rest(&mut rest) {
