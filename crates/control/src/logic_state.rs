@@ -183,9 +183,23 @@ impl LogicView {
         self.ports.get(&port).cloned()
     }
 
-    /// Returns the statistics of its MAC table. Metrics have their own names for these.
+    /// Returns the logics whose views are shown, each with the prefix of its names: the stages of a chain, or the logic
+    /// itself.
+    fn viewed(&self) -> Vec<(String, &dyn Logic)> {
+        let stages = self.logic.stages();
+        match stages.is_empty() {
+            true => vec![(String::new(), &*self.logic)],
+            false => stages.into_iter().map(|(n, logic)| (format!("stage{n}_"), logic)).collect(),
+        }
+    }
+
+    /// Returns the statistics of its MAC tables. Metrics have their own names for these.
     fn station_counters(&self) -> Vec<Counter> {
-        let Some(stats) = self.logic.views().stations.map(logic::MacTable::stats) else { return Vec::new() };
+        self.viewed().into_iter().flat_map(|(prefix, logic)| Self::counters_of(&prefix, logic)).collect()
+    }
+
+    fn counters_of(prefix: &str, logic: &dyn Logic) -> Vec<Counter> {
+        let Some(stats) = logic.views().stations.map(logic::MacTable::stats) else { return Vec::new() };
         let counters = [
             ("learned", "stations learned", stats.learned),
             ("moved", "stations that moved to another port", stats.moved),
@@ -208,8 +222,11 @@ impl LogicView {
                 stats.conflicts,
             ),
         ];
-        let counter =
-            |(name, help, value): (&str, &str, _)| Counter { name: name.into(), help: help.into(), value };
+        let counter = |(name, help, value): (&str, &str, _)| Counter {
+            name: format!("{prefix}{name}"),
+            help: help.into(),
+            value,
+        };
         counters.map(counter).into()
     }
 
@@ -222,14 +239,16 @@ impl LogicView {
     /// Returns its tables: the standard ones, then its own.
     fn tables(&self) -> Vec<Table> {
         let mut tables = Vec::new();
-        tables.extend(self.stations());
-        tables.extend(self.groups());
+        for (prefix, logic) in self.viewed() {
+            let own = self.stations(logic).into_iter().chain(self.groups(logic));
+            tables.extend(own.map(|table| Table { name: format!("{prefix}{}", table.name), ..table }));
+        }
         tables.extend(self.logic.tables());
         tables
     }
 
-    fn stations(&self) -> Option<Table> {
-        let table = self.logic.views().stations?;
+    fn stations(&self, logic: &dyn Logic) -> Option<Table> {
+        let table = logic.views().stations?;
         let mut entries = table.entries();
         entries.sort_by_key(|entry| (entry.vid, entry.mac));
         let row = |entry: logic::FdbEntry| {
@@ -249,7 +268,7 @@ impl LogicView {
         })
     }
 
-    fn groups(&self) -> Option<Table> {
+    fn groups(&self, logic: &dyn Logic) -> Option<Table> {
         let row = |entry: logic::GroupEntry| {
             let group = entry.group.map_or_else(|| "all".into(), |mac| mac.to_string());
             let version = if entry.version == packet::IpVersion::V4 { "ipv4" } else { "ipv6" };
@@ -259,7 +278,7 @@ impl LogicView {
         Some(Table {
             name: "groups".into(),
             columns: ["vlan", "group", "family", "port", "expires"].map(str::to_owned).into(),
-            rows: self.logic.views().groups?.entries().into_iter().filter_map(row).collect(),
+            rows: logic.views().groups?.entries().into_iter().filter_map(row).collect(),
             capacity: 0,
         })
     }
@@ -339,6 +358,18 @@ mod tests {
         let wires = logic::build("static", &[], &[]).unwrap();
         let error = LogicView::alone(wires).show("br0", Some("x"), 2).unwrap_err();
         assert!(error.to_string().ends_with("`static`, has no table `x`; it has no tables"), "{error}");
+    }
+
+    #[test]
+    fn names_of_a_chain_begin_with_the_stage() {
+        let stages = [("1", "static"), ("2", "learning snooping=on"), ("3", "learning")];
+        let chain = logic::build("chain", &stages.map(|(k, v)| (k.into(), v.into())), &[]).unwrap();
+        let shown = LogicView::alone(chain).show("br0", None, 9).unwrap();
+        let tables: Vec<_> = shown.tables.iter().map(|table| table.name.as_str()).collect();
+        assert_eq!(tables, ["stage2_stations", "stage2_groups", "stage3_stations"]);
+        let counters: Vec<_> = shown.counters.iter().map(|counter| counter.name.as_str()).collect();
+        assert!(counters.contains(&"stage2_learned") && counters.contains(&"stage3_limit-evicted"));
+        assert!(counters.iter().all(|name| name.starts_with("stage")), "{counters:?}");
     }
 
     #[test]

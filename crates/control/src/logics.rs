@@ -1,10 +1,10 @@
 //! The logics of this switch: built-in ones, and those loaded from modules.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use logic::{Kind, Logic, LogicDescription, LogicError};
-use ports::bounded::within;
+use logic::{Chain, Kind, Logic, LogicDescription, LogicError};
+use ports::bounded::{Unfinished, within};
 
 /// The kinds of modules that contain logics.
 pub(crate) const KINDS: &[Kind] = modules::KINDS;
@@ -14,12 +14,68 @@ const BUILD_LIMIT: Duration = Duration::from_secs(30);
 
 /// Builds the logic called `name`.
 pub(crate) fn build(name: &str, params: &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError> {
-    let (file, params) = (name.to_owned(), params.to_vec());
-    within(BUILD_LIMIT, "mswitch-logic", move || logic::build(&file, &params, KINDS))
-        .unwrap_or_else(|error| Err(LogicError::Module { file: name.into(), message: error.to_string() }))
+    let (file, given) = (name.to_owned(), params.to_vec());
+    let builder = Arc::new(OnceLock::new());
+    let own = builder.clone();
+    let built = within(BUILD_LIMIT, "mswitch-logic", move || {
+        let _ = own.set(std::thread::current().id());
+        logic::build(&file, &given, KINDS)
+    });
+    built.unwrap_or_else(|error| {
+        let compiling = builder.get().and_then(|thread| modules::compiling(*thread));
+        let error = unfinished(name, params, compiling, &error);
+        tracing::warn!("{error}");
+        Err(error)
+    })
+}
+
+/// Returns the error for a logic that was not built in time; `compiling` is the module that is being compiled.
+fn unfinished(
+    name: &str,
+    params: &[(String, String)],
+    compiling: Option<String>,
+    error: &Unfinished,
+) -> LogicError {
+    let Some(file) = compiling else {
+        return LogicError::Module { file: name.into(), message: error.to_string() };
+    };
+    let message = format!(
+        "compiling it takes longer than {} s and continues in the background; repeat the command to wait for it",
+        BUILD_LIMIT.as_secs()
+    );
+    let stage = if name == file { None } else { Chain::stage_of(params, &file) };
+    let error = LogicError::Module { file, message };
+    match stage {
+        Some(number) => LogicError::Stage { number, error: Box::new(error) },
+        None => error,
+    }
 }
 
 /// Describes the logic called `name`.
 pub(crate) fn describe(name: &str) -> Result<LogicDescription, LogicError> {
     logic::describe(name, KINDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_compilation_is_named_with_its_stage() {
+        let late = Unfinished::Late(BUILD_LIMIT);
+        let said = |name: &str, params: &[(String, String)], compiling: Option<&str>| {
+            unfinished(name, params, compiling.map(str::to_owned), &late).to_string()
+        };
+        let rest = "compiling it takes longer than 30 s and continues in the background; repeat the command to wait for it";
+        assert_eq!(said("wasm:/a.wasm", &[], Some("wasm:/a.wasm")), format!("wasm:/a.wasm: {rest}"));
+        let stages = [("1", "hub"), ("2", "'wasm:/my fw.wasm' a=b")].map(|(k, v)| (k.into(), v.into()));
+        assert_eq!(
+            said("chain", &stages, Some("wasm:/my fw.wasm")),
+            format!("stage 2: wasm:/my fw.wasm: {rest}")
+        );
+        assert_eq!(
+            said("native:/a.so", &[], None),
+            "native:/a.so: not finished within 30 s: blocked by a file system or the kernel"
+        );
+    }
 }

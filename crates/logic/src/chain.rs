@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic};
+use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic, Text, Value};
 
 use crate::{
-    CommandInfo, Counter, Faults, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription, ParamKind,
-    State, Table, TableSize, Views, params,
+    CommandInfo, Counter, Faults, Kind, Logic, LogicError, LogicInfo, ParamDescription, ParamKind, State,
+    Table, TableSize, Views, handover, params,
 };
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
@@ -51,13 +51,8 @@ pub const MAX_STAGES: usize = 16;
 /// Description of a stage, for errors.
 const STAGE: &str = "a logic's name and its parameters, such as `learning ageing=60`,";
 
-/// Name of the state that marks the beginning of a stage's states.
-const STAGE_MARKER: &str = "chain-stage";
-
 struct Stage {
     logic: Arc<dyn Logic>,
-    /// Its name in traces.
-    label: &'static str,
     /// Time at which each worker wakes it next, nanoseconds.
     due: OnceLock<Box<[AtomicU64]>>,
 }
@@ -107,14 +102,21 @@ impl Chain {
         Ok(Self { first, later: (2..=given.len()).map(stage).collect::<Result<_, _>>()? })
     }
 
-    fn stages(&self) -> impl Iterator<Item = (usize, &Stage)> {
+    /// Returns the first stage among a chain's parameters whose logic is `name`.
+    pub fn stage_of(given: &[(String, String)], name: &str) -> Option<usize> {
+        let has =
+            |line: &str| shell_words::split(line).is_ok_and(|words| words.first().is_some_and(|w| w == name));
+        given.iter().filter(|(_, line)| has(line)).filter_map(|(number, _)| number.parse().ok()).min()
+    }
+
+    fn all(&self) -> impl Iterator<Item = (usize, &Stage)> {
         (1..).zip(std::iter::once(&self.first).chain(&self.later))
     }
 
     /// The stages that inherit: their numbers, their logics, and the states that each of them inherits.
     fn inheritances<'a>(&'a self, states: &'a [State]) -> Vec<(usize, &'a Arc<dyn Logic>, &'a [State])> {
         let stages = || (1..).zip(self.logics());
-        if !states.iter().any(|state| state.name == STAGE_MARKER) {
+        if !states.iter().any(|state| state.stage().is_some()) {
             return stages().map(|(number, logic)| (number, logic, states)).collect();
         }
         let before = stages_of(states);
@@ -127,7 +129,7 @@ impl Chain {
     }
 
     fn logics(&self) -> impl Iterator<Item = &Arc<dyn Logic>> {
-        self.stages().map(|(_, stage)| &stage.logic)
+        self.all().map(|(_, stage)| &stage.logic)
     }
 }
 
@@ -146,10 +148,7 @@ fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, Log
     let own = own.collect::<Result<Vec<_>, _>>()?;
     let logic = crate::build(name, &own, kinds)
         .map_err(|error| LogicError::Stage { number, error: Box::new(error) })?;
-    let known = LIST.iter().map(|info| info.name).chain(kinds.iter().map(|kind| kind.prefix));
-    let kind = name.split_once(':').map_or(name.as_str(), |(prefix, _)| prefix);
-    let label = known.into_iter().find(|known| *known == kind).unwrap_or("logic");
-    Ok(Stage { logic, label, due: OnceLock::new() })
+    Ok(Stage { logic, due: OnceLock::new() })
 }
 
 /// Writes the line that [`stage`] reads.
@@ -174,13 +173,20 @@ impl SwitchLogic for Chain {
     fn explain(&self, batch: &mut Batch<'_>) -> bool {
         let mut rest = Rest::default();
         let mut explained = true;
-        for (number, stage) in (1..).zip(std::iter::once(&self.first).chain(&self.later)) {
+        let mut stages = (1..).zip(std::iter::once(&self.first).chain(&self.later)).peekable();
+        while let Some((number, stage)) = stages.next() {
             let Some(mut left) = batch.rest(&mut rest) else { break };
-            left.set_stage(Some((number, stage.label)));
-            for v in left.packets() {
-                left.remark(v, "this stage decides", &[]);
-            }
+            left.set_stage(Some((number, Text::of(stage.logic.label()))));
             explained &= stage.logic.explain(&mut left);
+            for v in left.packets() {
+                match stages.peek() {
+                    _ if !left.is_open(v) => left.remark(v, "decides", &[]),
+                    Some((next, _)) => {
+                        left.remark(v, "leaves the packet to stage {}", &[Value::Number(u64::from(*next))]);
+                    }
+                    None => left.remark(v, "leaves the packet undecided", &[]),
+                }
+            }
         }
         batch.set_stage(None);
         if let Some(mut left) = batch.rest(&mut rest) {
@@ -191,7 +197,7 @@ impl SwitchLogic for Chain {
     }
 
     fn prepare(&self, workers: usize) -> Result<(), String> {
-        self.stages().try_for_each(|(number, stage)| {
+        self.all().try_for_each(|(number, stage)| {
             stage.logic.prepare(workers).map_err(|error| format!("stage {number}: {error}"))?;
             let _ = stage.due.set((0..workers).map(|_| AtomicU64::new(0)).collect());
             Ok(())
@@ -206,7 +212,7 @@ impl SwitchLogic for Chain {
     fn wake(&self, batch: &mut Batch<'_>) {
         let Some(beat) = self.period() else { return };
         let (worker, now) = (batch.worker(), batch.now_ns());
-        for (_, stage) in self.stages().filter(|(_, stage)| stage.is_due(worker, now, beat)) {
+        for (_, stage) in self.all().filter(|(_, stage)| stage.is_due(worker, now, beat)) {
             stage.logic.wake(batch);
         }
     }
@@ -239,7 +245,7 @@ impl Logic for Chain {
         let stage = |(number, stage): (usize, &Stage)| {
             (number.to_string(), line(stage.logic.name(), &stage.logic.params()))
         };
-        self.stages().map(stage).collect()
+        self.all().map(stage).collect()
     }
 
     /// Takes each view from the first stage that offers it.
@@ -248,7 +254,7 @@ impl Logic for Chain {
     }
 
     fn called_on(&self, thread: usize) -> Option<String> {
-        self.stages()
+        self.all()
             .find_map(|(number, stage)| Some(format!("stage {number}, {}", stage.logic.called_on(thread)?)))
     }
 
@@ -260,7 +266,7 @@ impl Logic for Chain {
             };
             stage.logic.faults().into_iter().map(staged)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn is_outdated(&self) -> bool {
@@ -276,7 +282,7 @@ impl Logic for Chain {
             let named = move |counter: Counter| Counter { name: prefixed(number, &counter.name), ..counter };
             stage.logic.counters().into_iter().map(named)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn tables(&self) -> Vec<Table> {
@@ -284,7 +290,7 @@ impl Logic for Chain {
             let named = move |table: Table| Table { name: prefixed(number, &table.name), ..table };
             stage.logic.tables().into_iter().map(named)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn table_sizes(&self) -> Vec<TableSize> {
@@ -292,7 +298,7 @@ impl Logic for Chain {
             let named = move |size: TableSize| TableSize { name: prefixed(number, &size.name), ..size };
             stage.logic.table_sizes().into_iter().map(named)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn commands(&self) -> Vec<CommandInfo> {
@@ -301,13 +307,13 @@ impl Logic for Chain {
                 move |info: CommandInfo| CommandInfo { name: format!("{number} {}", info.name), ..info };
             stage.logic.commands().into_iter().map(numbered)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     /// Passes a command to the stage whose number is its first word.
     fn call(&self, command: &[String]) -> Result<String, LogicError> {
         let asked = command.split_first().and_then(|(number, command)| {
-            let (number, stage) = self.stages().find(|(own, _)| own.to_string() == *number)?;
+            let (number, stage) = self.all().find(|(own, _)| own.to_string() == *number)?;
             Some((number, stage, command))
         });
         match asked {
@@ -327,10 +333,10 @@ impl Logic for Chain {
     fn hand_over(&self) -> Vec<State> {
         let of = |(number, stage): (usize, &Stage)| {
             let states = stage.logic.hand_over();
-            let marker = (!states.is_empty()).then(|| stage_marker(number, stage.logic.name()));
+            let marker = (!states.is_empty()).then(|| State::of_stage(number, stage.logic.name()));
             marker.into_iter().chain(states)
         };
-        self.stages().flat_map(of).collect()
+        self.all().flat_map(of).collect()
     }
 
     fn take_over(&self, states: &[State]) {
@@ -345,6 +351,31 @@ impl Logic for Chain {
             notes.map(move |note| format!("stage {number}: {note}"))
         };
         self.inheritances(states).into_iter().flat_map(of).collect()
+    }
+
+    fn has_table(&self, name: &str) -> bool {
+        self.logics().any(|logic| logic.has_table(name))
+    }
+
+    /// Looks for each table of a former stage in the stage that inherits from it.
+    fn left_behind(&self, states: &[State]) -> Vec<String> {
+        let before = stages_of(states);
+        if before.is_empty() {
+            return handover::left_behind(states, |name| self.has_table(name));
+        }
+        let names: Vec<_> = self.logics().map(|logic| logic.name()).collect();
+        let heirs: Vec<_> = self.logics().zip(predecessors(&names, &before)).collect();
+        let of = |(place, (number, name, states)): (usize, &Old<'_>)| {
+            let heir = heirs.iter().find(|(_, old)| *old == Some(place)).map(|(logic, _)| logic);
+            let mark = State::of_stage(*number, name);
+            let states: Vec<_> = std::iter::once(mark).chain(states.iter().cloned()).collect();
+            handover::left_behind(&states, |name| heir.is_some_and(|logic| logic.has_table(name)))
+        };
+        before.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn stages(&self) -> Vec<(usize, &dyn Logic)> {
+        (1..).zip(self.logics().map(|logic| &**logic)).collect()
     }
 
     fn set_bridge(&self, bridge: &str) {
@@ -367,12 +398,10 @@ type Old<'a> = (usize, &'a str, &'a [State]);
 fn stages_of(states: &[State]) -> Vec<Old<'_>> {
     let mut stages = Vec::new();
     let mut rest = states;
-    while let Some(at) = rest.iter().position(|state| state.name == STAGE_MARKER) {
-        let Some((mark, own)) = rest.get(at..).and_then(<[State]>::split_first) else { break };
-        let end = own.iter().position(|state| state.name == STAGE_MARKER).unwrap_or(own.len());
+    while let Some((mark, own)) = rest.split_first() {
+        let end = own.iter().position(|state| state.stage().is_some()).unwrap_or(own.len());
         let (own, later) = own.split_at(end);
-        let name = std::str::from_utf8(&mark.entries).ok().and_then(|text| text.split_once(' '));
-        if let Some((number, name)) = name.and_then(|(number, name)| Some((number.parse().ok()?, name))) {
+        if let Some((number, name)) = mark.stage() {
             stages.push((number, name, own));
         }
         rest = later;
@@ -403,11 +432,6 @@ fn predecessors(names: &[&str], before: &[Old<'_>]) -> Vec<Option<usize>> {
         }
     }
     found
-}
-
-fn stage_marker(number: usize, name: &str) -> State {
-    let entries = format!("{number} {name}").into_bytes();
-    State { name: STAGE_MARKER.into(), key_len: 0, value_len: entries.len() as u32, entries }
 }
 
 #[cfg(test)]

@@ -43,14 +43,38 @@ impl State {
         entries.iter().copied()
     }
 
+    /// Returns the mark in front of a stage's states.
+    pub(crate) fn of_stage(number: usize, logic: &str) -> Self {
+        let entries = format!("{number} {logic}").into_bytes();
+        Self { name: STAGE_MARKER.into(), key_len: 0, value_len: entries.len() as u32, entries }
+    }
+
+    /// Returns the number and the logic of the stage whose mark this is.
+    pub(crate) fn stage(&self) -> Option<(usize, &str)> {
+        let text = std::str::from_utf8(&self.entries).ok().filter(|_| self.name == STAGE_MARKER)?;
+        let (number, logic) = text.split_once(' ')?;
+        Some((number.parse().ok()?, logic))
+    }
+
+    /// Returns the number of entries; marks of stages have none.
+    fn count(&self) -> usize {
+        match self.key_len {
+            0 => 0,
+            key_len => self.entries.len() / (key_len as usize).saturating_add(self.value_len as usize).max(1),
+        }
+    }
+
     fn new<const ENTRY: usize>(name: &str, key_len: u32, entries: impl Iterator<Item = [u8; ENTRY]>) -> Self {
         let value_len = (ENTRY as u32).saturating_sub(key_len);
         Self { name: name.into(), key_len, value_len, entries: entries.flatten().collect() }
     }
 }
 
+/// Name of the state that marks the beginning of a stage's states.
+const STAGE_MARKER: &str = "chain-stage";
+
 /// Replaces `old` by `new`: `switch` makes the bridge use the new logic and returns after the old one's last batch.
-/// Returns notes about tables that the new one cannot take over.
+/// Returns notes about tables that the new one cannot take over, and about a module's tables that it does not have.
 pub fn replace<E>(
     old: &dyn Logic,
     new: &dyn Logic,
@@ -60,7 +84,41 @@ pub fn replace<E>(
     switch()?;
     let last = old.hand_over();
     new.take_over(&last);
-    Ok(new.not_taken_over(&last))
+    let mut notes = new.not_taken_over(&last);
+    notes.extend(new.left_behind(&of_modules(old.name(), last)));
+    Ok(notes)
+}
+
+/// Keeps the states of modules and the marks of stages. Logics that ship with the switch learn their state again.
+fn of_modules(old: &str, states: Vec<State>) -> Vec<State> {
+    let mut is_module = old.contains(':');
+    let of_module = |state: &State| {
+        let stage = state.stage().map(|(_, logic)| logic.contains(':'));
+        is_module = stage.unwrap_or(is_module);
+        stage.is_some() || is_module
+    };
+    states.into_iter().filter(of_module).collect()
+}
+
+/// Returns a note about each table in `states` that has entries and that the new logic lacks; `has_table` tells by
+/// the table's name whether it does.
+pub(crate) fn left_behind(states: &[State], has_table: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut stage = String::new();
+    let note = |state: &State| {
+        if let Some((number, _)) = state.stage() {
+            stage = format!("former stage {number}: ");
+        }
+        let entries = state.count();
+        (entries > 0 && !has_table(&state.name)).then(|| {
+            let name = &state.name;
+            let are_dropped = match entries {
+                1 => format!("the entry of table `{name}` is dropped"),
+                _ => format!("the {entries} entries of table `{name}` are dropped"),
+            };
+            format!("{stage}{are_dropped}: the new logic has no such table")
+        })
+    };
+    states.iter().filter_map(note).collect()
 }
 
 /// Describes how the lengths of a table's keys and values, in bytes, differ from those of its predecessor.
@@ -87,7 +145,8 @@ pub struct Station {
     pub seen: u32,
 }
 
-const FDB: &str = "fdb";
+/// Name of the state with stations.
+pub(crate) const FDB: &str = "fdb";
 const BY_HAND: u16 = 1;
 const STICKY: u16 = 2;
 
@@ -289,6 +348,36 @@ mod tests {
         assert_eq!(note(&[state("chain-stage", 0, 5, b"1 hub"), state("flows", 8, 8, &[])]), None);
         assert_eq!(note(&[state("fdb", 8, 16, &[0; 24]), state("fdb", 8, 8, &[])]), None);
         assert_eq!(note(&[state("flows", 8, 8, &[0; 16]), state("fdb", 8, 8, &[0; 16])]), None);
+    }
+
+    #[test]
+    fn entries_of_tables_that_vanish_are_noted() {
+        let state = |name: &str, len: usize| State {
+            name: name.into(),
+            key_len: 8,
+            value_len: 8,
+            entries: vec![0; len * 16],
+        };
+        let of = |old: &str, states: Vec<State>| left_behind(&of_modules(old, states), |name| name == "kept");
+        let states = vec![state("kept", 3), state("flows4", 2), state("one", 1), state("none", 0)];
+        assert_eq!(
+            of("wasm:/fw.wasm", states.clone()),
+            [
+                "the 2 entries of table `flows4` are dropped: the new logic has no such table",
+                "the entry of table `one` is dropped: the new logic has no such table"
+            ]
+        );
+        assert!(of("learning", states).is_empty(), "stations are learned again");
+        let stages = vec![
+            State::of_stage(1, "learning"),
+            state("fdb", 5),
+            State::of_stage(2, "wasm:/fw.wasm"),
+            state("flows4", 2),
+        ];
+        assert_eq!(
+            of("chain", stages),
+            ["former stage 2: the 2 entries of table `flows4` are dropped: the new logic has no such table"]
+        );
     }
 
     #[test]

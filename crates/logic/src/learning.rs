@@ -444,6 +444,10 @@ impl Logic for Learning {
         Station::not_taken_over("stations", states).into_iter().collect()
     }
 
+    fn has_table(&self, name: &str) -> bool {
+        name == crate::handover::FDB
+    }
+
     fn tick(&self, now_seconds: u32) {
         self.fdb.rearm();
         let mut take_over = self.lock_take_over();

@@ -52,6 +52,16 @@ pub trait Logic: fabric::SwitchLogic {
     /// Returns the name that selects it, as in [`LIST`].
     fn name(&self) -> &str;
 
+    /// Returns its short name for explanations: of a module, the name in its description.
+    fn label(&self) -> &str {
+        self.name()
+    }
+
+    /// Returns the stages of a chain with their numbers; other logics have none.
+    fn stages(&self) -> Vec<(usize, &dyn Logic)> {
+        Vec::new()
+    }
+
     /// Returns the parameters in effect, defaults included.
     fn params(&self) -> Vec<(String, String)>;
 
@@ -124,6 +134,16 @@ pub trait Logic: fabric::SwitchLogic {
     /// Returns a note about each table that starts empty because the predecessor's table has another layout or name.
     fn not_taken_over(&self, _states: &[State]) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Returns whether it has a table of this name for entries of a predecessor.
+    fn has_table(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Returns a note about each table of the predecessor whose entries are lost because no table has its name.
+    fn left_behind(&self, states: &[State]) -> Vec<String> {
+        handover::left_behind(states, |name| self.has_table(name))
     }
 
     /// Receives the name of its bridge, before its first batch.

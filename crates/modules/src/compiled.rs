@@ -13,8 +13,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module};
@@ -26,15 +27,71 @@ const FILES: usize = 64;
 /// The longest file, bytes.
 const MAX_FILE: u64 = 256 << 20;
 
-/// Returns the compiled module, from the cache if possible. The error is the compiler's.
-pub(crate) fn module(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<Module> {
+/// Compilations that take longer are logged.
+const LONG: Duration = Duration::from_secs(10);
+
+/// A compilation in progress: the module's hash, its file, and the threads that wait for the result.
+struct InProgress {
+    hash: [u8; 32],
+    file: PathBuf,
+    threads: Vec<ThreadId>,
+}
+
+static IN_PROGRESS: Mutex<Vec<InProgress>> = Mutex::new(Vec::new());
+/// Notified when a compilation ends.
+static ENDED: Condvar = Condvar::new();
+
+fn in_progress() -> MutexGuard<'static, Vec<InProgress>> {
+    IN_PROGRESS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the file that a thread compiles, or whose compilation by another thread it waits for.
+pub(crate) fn compiling(thread: ThreadId) -> Option<PathBuf> {
+    let in_progress = in_progress();
+    in_progress.iter().find(|one| one.threads.contains(&thread)).map(|one| one.file.clone())
+}
+
+/// Entry in [`IN_PROGRESS`], for as long as it exists.
+struct Claim([u8; 32]);
+
+impl Claim {
+    /// Waits until no other thread compiles this module, then claims its compilation.
+    fn new(hash: [u8; 32], file: &Path) -> Self {
+        let mut list = in_progress();
+        let thread = std::thread::current().id();
+        while let Some(other) = list.iter_mut().find(|one| one.hash == hash) {
+            if !other.threads.contains(&thread) {
+                other.threads.push(thread);
+            }
+            list = ENDED.wait(list).unwrap_or_else(PoisonError::into_inner);
+        }
+        list.push(InProgress { hash, file: file.into(), threads: vec![thread] });
+        Self(hash)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        in_progress().retain(|one| one.hash != self.0);
+        ENDED.notify_all();
+    }
+}
+
+/// Returns the compiled module of a file, from the cache if possible. The error is the compiler's. Threads that ask for
+/// the same module share one compilation.
+pub(crate) fn module(engine: &Engine, file: &Path, bytes: &[u8]) -> wasmtime::Result<Module> {
     static COMPILED: Mutex<Vec<([u8; 32], Module)>> = Mutex::new(Vec::new());
     let kept = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    let hash = Sha256::digest(bytes).into();
+    let hash: [u8; 32] = Sha256::digest(bytes).into();
+    let _claim = Claim::new(hash, file);
     if let Some((_, module)) = kept().iter().find(|(there, _)| *there == hash) {
         return Ok(module.clone());
     }
-    let (module, _) = read_or_compile(engine, bytes, folder().as_deref())?;
+    let begun = Instant::now();
+    let (module, origin) = read_or_compile(engine, bytes, folder().as_deref())?;
+    if origin == Origin::Compiled && begun.elapsed() >= LONG {
+        tracing::info!("wasm:{}: compiled in {} s", file.display(), begun.elapsed().as_secs());
+    }
     let mut kept = kept();
     if kept.len() >= KEPT {
         kept.remove(0);
@@ -182,5 +239,24 @@ mod tests {
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), FILES);
         assert!(folder.path().join(format!("{}.cwasm", FILES + 4)).exists());
+    }
+
+    #[test]
+    fn threads_share_one_compilation_and_a_late_one_is_named() {
+        let (hash, file) = ([7; 32], Path::new("/etc/mswitch/slow.wasm"));
+        let first = Claim::new(hash, file);
+        let own = std::thread::current().id();
+        assert_eq!(compiling(own).as_deref(), Some(file));
+        let second = std::thread::spawn(move || {
+            drop(Claim::new(hash, file));
+            std::thread::current().id()
+        });
+        let waiting = second.thread().id();
+        while compiling(waiting).is_none() {
+            std::thread::yield_now();
+        }
+        drop(first);
+        assert_eq!(second.join().unwrap(), waiting);
+        assert_eq!((compiling(own), compiling(waiting)), (None, None));
     }
 }

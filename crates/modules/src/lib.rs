@@ -52,6 +52,15 @@ mod window;
 use logic::Kind;
 pub use watchdog::{on_fault, overran};
 
+/// Returns the logic whose WebAssembly file a thread is compiling, or waiting for another thread to compile.
+pub fn compiling(thread: std::thread::ThreadId) -> Option<String> {
+    #[cfg(feature = "wasm")]
+    let file = compiled::compiling(thread).map(|file| format!("{}:{}", WASM.prefix, file.display()));
+    #[cfg(not(feature = "wasm"))]
+    let file = Some(thread).and(None);
+    file
+}
+
 /// `wasm:FILE`.
 #[cfg(feature = "wasm")]
 pub const WASM: Kind = Kind {

@@ -643,6 +643,10 @@ impl Logic for Module {
         &self.0.name
     }
 
+    fn label(&self) -> &str {
+        &self.0.description().logic.name
+    }
+
     fn params(&self) -> Vec<(String, String)> {
         self.0.values.to_text()
     }
@@ -776,6 +780,10 @@ impl Logic for Module {
             Some(format!("table `{}` starts empty: {difference}", info.name))
         };
         inheriting.filter_map(note).collect()
+    }
+
+    fn has_table(&self, name: &str) -> bool {
+        self.0.description().tables.iter().any(|info| info.name == name)
     }
 
     fn set_bridge(&self, bridge: &str) {

@@ -115,7 +115,7 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     if !bytes.starts_with(b"\0asm") {
         return Err("not a WebAssembly module; compile it for wasm32".into());
     }
-    let module = compiled::module(engine, &bytes)
+    let module = compiled::module(engine, path, &bytes)
         .map_err(|error| format!("not a valid WebAssembly module: {}", text(error)))?;
     let description = describe(engine, &module)?;
     Ok(Box::new(Code { module, description }))

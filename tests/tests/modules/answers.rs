@@ -106,6 +106,26 @@ fn a_table_with_another_layout_starts_empty_and_a_note_says_so() {
     );
 }
 
+#[test]
+fn a_table_that_the_new_logic_lacks_is_noted() {
+    let [old, new] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let old = modules::native(SOURCE, old.path(), &["-DTABLE=flows4"]).unwrap();
+    let new = modules::native(SOURCE, new.path(), &["-DTABLE=conns4"]).unwrap();
+    let daemon = bridge(&old);
+    let dropped = "the 32 entries of table `flows4` are dropped: the new logic has no such table";
+    daemon.run(&["logic", "call", "br0", "fill"]).unwrap();
+    let said = outcome(&daemon, &["logic", "set", "br0", &new, "--param", "port=p0"]).2;
+    assert!(said.contains(&format!("mswitch: note: {dropped}\n")), "{said}");
+    assert!(daemon.log().contains(dropped), "{}", daemon.log());
+    let stage = |logic: &str| {
+        outcome(&daemon, &["logic", "set", "br0", "chain", "--param", &format!("1={logic} port=p0")]).2
+    };
+    stage(&old);
+    daemon.run(&["logic", "call", "br0", "1", "fill"]).unwrap();
+    let said = stage(&new);
+    assert!(said.contains(&format!("note: former stage 1: {dropped}\n")), "{said}");
+}
+
 /// `learning` takes over a module's table `fdb`; if it cannot, the answer says why.
 #[test]
 fn learning_notes_stations_that_it_cannot_take_over() {
@@ -118,7 +138,8 @@ fn learning_notes_stations_that_it_cannot_take_over() {
     set(&[&narrow, "--param", port]);
     daemon.run(&fill).unwrap();
     let note = "table `stations` starts empty: the former logic has no table `fdb` to take over";
-    assert_eq!(set(&["learning"]), format!("mswitch: note: {note}\n"));
+    let dropped = "the 32 entries of table `connections` are dropped: the new logic has no such table";
+    assert_eq!(set(&["learning"]), format!("mswitch: note: {note}\nmswitch: note: {dropped}\n"));
     assert!(daemon.log().contains(note), "{}", daemon.log());
     assert_eq!(set(&["learning", "--param", "ageing=60"]), "", "it is said once");
     for (flags, note) in

@@ -8,6 +8,7 @@
 //!
 //! Invariant: a batch that only one logic sees has no runs, and pays one check for more when its packets are at an end.
 
+use crate::Text;
 use crate::decide::batch::{Batch, VersionId};
 use crate::rx::MAX_BATCH;
 use crate::rx::record::state;
@@ -110,7 +111,7 @@ impl Batch<'_> {
     }
 
     /// Sets the stage that further remarks come from: its number and name, or `None` outside of stages.
-    pub fn set_stage(&mut self, stage: Option<(u16, &'static str)>) {
+    pub fn set_stage(&mut self, stage: Option<(u16, Text)>) {
         self.pad.notes.journal.stage = stage;
     }
 }

@@ -98,7 +98,7 @@ pub struct Remark {
     /// The packet of the batch that it is about.
     pub(crate) packet: u16,
     /// The stage of a chain that made it: number and name of the logic.
-    pub stage: Option<(u16, &'static str)>,
+    pub stage: Option<(u16, Text)>,
     /// Finding or action, with `{}` for each value.
     pub text: &'static str,
     /// The values, in the order of their placeholders.
@@ -144,7 +144,7 @@ pub(crate) struct Journal {
     pub(crate) open: bool,
     pub(crate) omitted: u32,
     /// The stage of a chain that the next remarks come from.
-    pub(crate) stage: Option<(u16, &'static str)>,
+    pub(crate) stage: Option<(u16, Text)>,
 }
 
 impl Journal {

@@ -308,18 +308,19 @@ fn a_trace_names_the_stage_of_each_remark() {
     assert_eq!(
         said,
         [
-            "stage 1, static: this stage decides",
             "stage 1, static: p0 is wired to `nowhere`, which is not a port of this bridge",
-            "stage 2, hub: this stage decides",
+            "stage 1, static: leaves the packet to stage 2",
             "stage 2, hub: it goes to every other port",
+            "stage 2, hub: decides",
         ]
     );
     rig.switch.set_logic(rig.bridge, chain(&["static p0=nowhere", "static p0=nowhere"])).unwrap();
     let said = trace(0).unwrap();
     let said: Vec<_> = said.remarks.iter().map(|remark| remark.sentence(|_| String::new())).collect();
     assert_eq!(
-        said[said.len() - 2..],
+        said[said.len() - 3..],
         [
+            "stage 2, static: leaves the packet undecided",
             "no stage has decided where it goes",
             "dropped (no-destination): It had nowhere to go: no other port of its VLAN was up, or the logic left it \
              undecided."
