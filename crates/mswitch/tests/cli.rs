@@ -319,6 +319,36 @@ fn commands_may_be_repeated() {
 }
 
 #[test]
+fn totals_keep_the_counters_of_removed_ports() {
+    let fixture = Fixture::new();
+    let _daemon = Daemon::start(&fixture);
+    // A capture of one broadcast.
+    let numbers = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1, 1_700_000_000, 0, 60, 60];
+    let frame = [[0xff; 6], [2, 0, 0, 0, 0, 9], [0x88, 0xb5, 0, 0, 0, 0]].concat();
+    let trace: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(frame).collect();
+    std::fs::write(fixture.path("trace.pcap"), [trace, vec![0; 42]].concat()).unwrap();
+    fixture.ok("bridge add br1");
+    fixture
+        .ok_with(&["port", "add", "br1", "replay", "--type", "pcap", "--read"], &fixture.path("trace.pcap"));
+    let received = |line: &str| fixture.json(line)["totals"]["rx"]["packets"].as_u64().unwrap_or_default();
+    let deadline = Instant::now() + TIMEOUT;
+    while received("port show br1 replay") == 0 {
+        assert!(Instant::now() < deadline, "{}", fixture.ok("port show br1 replay"));
+    }
+    let before = received("status");
+    fixture.ok("port del br1 replay");
+    assert!(before >= 1 && received("status") >= before, "{before}");
+    fixture
+        .ok_with(&["port", "add", "br1", "replay", "--type", "pcap", "--read"], &fixture.path("trace.pcap"));
+    while received("port show br1 replay") == 0 {
+        assert!(Instant::now() < deadline, "{}", fixture.ok("port show br1 replay"));
+    }
+    fixture.ok("bridge del br1");
+    assert!(received("status") > before, "{before}");
+    assert_eq!(fixture.json("status")["ports"], 2);
+}
+
+#[test]
 fn mac_tables() {
     let fixture = Fixture::new();
     let _daemon = Daemon::start(&fixture);
