@@ -427,3 +427,35 @@ fn driver_and_queues_change_while_the_port_is_open() {
     );
     assert!(!lab.daemon.log().contains("reopened"), "{}", lab.daemon.log());
 }
+
+#[test]
+fn a_detached_xdp_program_is_attached_again() {
+    let lab = Lab::new(true);
+    lab.daemon.run(&["port", "set", "br0", "a", "--driver", "af-xdp"]).unwrap();
+    lab.passes();
+    let index: u32 = lab.machine.run(&["cat", "/sys/class/net/va/ifindex"]).unwrap().trim().parse().unwrap();
+    assert!(lab.machine.enter(|| xsk::bpf::detach_xdp(index)).unwrap().unwrap());
+    let log = "interface `va`: somebody has detached its XDP program; retrying";
+    until("the port to notice", LIMIT, || {
+        lab.daemon.port("br0", "a")?;
+        Ok(lab.daemon.log().contains(log).then_some(()))
+    })
+    .unwrap();
+    lab.wait_up();
+    assert!(lab.detail("driver").starts_with("af-xdp, native"));
+}
+
+#[test]
+fn an_interface_with_another_xdp_program_is_refused() {
+    let lab = Lab::new(true);
+    let index: u32 = lab.machine.run(&["cat", "/sys/class/net/va/ifindex"]).unwrap().trim().parse().unwrap();
+    let other = lab.machine.enter(|| xsk::Program::attach(index, None)).unwrap().unwrap();
+    let reason = "interface `va` has an XDP program already; find its owner with `bpftool net`, and stop it, or use \
+                  `driver = \"af-packet\"`";
+    let refused = lab.refused(&["port", "set", "br0", "a", "--driver", "af-xdp"]);
+    assert!(refused.ends_with(reason), "{refused}");
+    lab.passes();
+    drop(other);
+    lab.daemon.run(&["port", "set", "br0", "a", "--driver", "af-xdp"]).unwrap();
+    lab.passes();
+}

@@ -1,7 +1,7 @@
 //! The bpf(2) system call, as far as loading and attaching an XDP program needs it.
 
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
@@ -12,6 +12,10 @@ const PROG_LOAD: u32 = 5;
 const PROG_GET_FD_BY_ID: u32 = 13;
 const OBJ_GET_INFO_BY_FD: u32 = 15;
 const LINK_CREATE: u32 = 28;
+const LINK_GET_FD_BY_ID: u32 = 30;
+const LINK_GET_NEXT_ID: u32 = 31;
+const LINK_DETACH: u32 = 34;
+const LINK_TYPE_XDP: u32 = 6;
 
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
@@ -80,6 +84,12 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct LinkDetach {
+    link_fd: u32,
 }
 
 #[repr(C)]
@@ -233,12 +243,38 @@ pub fn linked_interface(link: BorrowedFd<'_>) -> Result<u32, Errno> {
     Ok(info::<LinkInfo>(link)?.ifindex)
 }
 
+/// Detaches the XDP link of an interface, whoever attached it, as `bpftool link detach` does. Returns whether there was
+/// one. The interface is one of the calling thread's network namespace.
+pub fn detach_xdp(interface: u32) -> Result<bool, Errno> {
+    let mut last = 0;
+    loop {
+        let mut next = GetById { id: last, ..GetById::default() };
+        // SAFETY: the structure holds no addresses.
+        match unsafe { bpf(LINK_GET_NEXT_ID, &mut next) } {
+            Err(Errno::NOENT) => return Ok(false),
+            found => found?,
+        };
+        last = next.next_id;
+        let mut wanted = GetById { id: last, ..GetById::default() };
+        // SAFETY: as above.
+        let Ok(link) = unsafe { bpf(LINK_GET_FD_BY_ID, &mut wanted) }.map(owned) else { continue };
+        let found = info::<LinkInfo>(link.as_fd())?;
+        if found.kind != LINK_TYPE_XDP || found.ifindex != interface {
+            continue;
+        }
+        let mut attributes = LinkDetach { link_fd: number(link.as_fd()) };
+        // SAFETY: as above.
+        unsafe { bpf(LINK_DETACH, &mut attributes) }?;
+        return Ok(true);
+    }
+}
+
 /// Returns the name of the loaded program with this id, as its loader gave it.
 pub fn program_name(id: u32) -> Result<String, Errno> {
     let mut attributes = GetById { id, ..GetById::default() };
     // SAFETY: the structure holds no addresses.
     let program = unsafe { bpf(PROG_GET_FD_BY_ID, &mut attributes) }.map(owned)?;
-    let name = info::<ProgInfo>(std::os::fd::AsFd::as_fd(&program))?.name;
+    let name = info::<ProgInfo>(program.as_fd())?.name;
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     Ok(String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned())
 }

@@ -29,6 +29,11 @@ pub(super) trait Statistics: Send {
     /// Returns packets that the kernel dropped for lack of room since the last call.
     fn dropped(&self) -> u64;
 
+    /// Returns the reason if the queues receive nothing any more, which no notification announces.
+    fn lost(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns whether the queues take packets of this MTU.
     fn fits(&self, _mtu: u32) -> bool {
         true

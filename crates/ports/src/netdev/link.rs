@@ -102,8 +102,8 @@ struct Shown {
     options: Options,
     /// Packets that the kernel has dropped since the port was opened.
     dropped: u64,
-    /// Fault that a worker met.
-    fault: Option<Fault>,
+    /// Fault that a worker met, or other reason to attach the interface again.
+    fault: Option<String>,
 }
 
 impl Inner {
@@ -313,7 +313,7 @@ impl Inner {
         let this = self.this.clone();
         Arc::new(move |fault| {
             let Some(inner) = this.upgrade() else { return };
-            inner.shown().fault = Some(fault);
+            inner.shown().fault = Some(fault.to_string());
             inner.kick.notify_one();
         })
     }
@@ -357,22 +357,22 @@ impl Inner {
         self.held.try_lock().is_ok_and(|held| held.closed)
     }
 
+    /// Changes driver and queues; keeps the former ones if the kernel refuses these.
     pub(super) fn reconfigure(&self, wanted: &Options) -> Result<bool, OpenError> {
-        {
+        let before = {
             let mut held = self.held();
             let but_driver = Options { driver: wanted.driver, queues: wanted.queues, ..held.options.clone() };
             if held.closed || but_driver != *wanted {
                 return Ok(false);
             }
-            held.options = wanted.clone();
-        }
-        let obstacle = self.adapt();
+            std::mem::replace(&mut held.options, wanted.clone())
+        };
+        let Some(Obstacle::Refused(reason)) = self.adapt() else { return Ok(true) };
+        self.held().options = before;
+        self.adapt();
         // The follower retries what was refused.
         self.kick.notify_one();
-        match obstacle {
-            Some(Obstacle::Refused(reason)) => Err(OpenError(reason)),
-            _ => Ok(true),
-        }
+        Err(OpenError(reason))
     }
 
     /// Returns the reason why only reopening the port can help: its namespace is gone, and another one may have taken
@@ -385,7 +385,12 @@ impl Inner {
         if let Ok(held) = self.held.try_lock()
             && let Some((statistics, _)) = &held.attached
         {
-            self.shown().dropped += statistics.dropped();
+            let mut shown = self.shown();
+            shown.dropped += statistics.dropped();
+            if let Some(lost) = statistics.lost() {
+                shown.fault = Some(lost.into());
+                self.kick.notify_one();
+            }
         }
         let shown = self.shown();
         let interface = shown.interface.as_ref();

@@ -97,14 +97,14 @@ fn open_here(
         _ if mtu <= SMALL_MTU => SMALL_MTU,
         _ => LARGE_MTU,
     };
-    let kept = Kept { sockets, _program: program, _tags: tags, most, told: AtomicU64::new(0) };
+    let kept = Kept { sockets, program, _tags: tags, most, told: AtomicU64::new(0) };
     Ok(Opened { rx, tx, caps: Caps::default(), statistics: Box::new(kept), driver, reason: String::new() })
 }
 
 /// The program and the sockets, as long as the port is attached.
 struct Kept {
     sockets: Vec<Arc<Socket>>,
-    _program: Program,
+    program: Program,
     _tags: Tags,
     /// Largest MTU.
     most: u32,
@@ -117,6 +117,10 @@ impl Statistics for Kept {
         let found = self.sockets.iter().filter_map(|socket| socket.statistics().ok());
         let sum: u64 = found.map(|it| it.dropped + it.ring_full + it.no_frame).sum();
         sum.saturating_sub(self.told.swap(sum, Relaxed))
+    }
+
+    fn lost(&self) -> Option<&'static str> {
+        (!self.program.is_attached()).then_some("somebody has detached its XDP program")
     }
 
     fn fits(&self, mtu: u32) -> bool {
