@@ -49,6 +49,7 @@ fn violations_of_port_security_are_events() {
         (&event["port"], &event["mac"], &event["vlan"]),
         (&"b".into(), &"02:00:00:00:00:03".into(), &0.into())
     );
+    assert_eq!(event["address"], "10.0.0.6");
 
     // At most one event a second for each port and reason.
     let start = std::time::Instant::now();
@@ -82,6 +83,26 @@ fn event(
     });
     watch.kill().unwrap();
     found.unwrap()
+}
+
+#[test]
+fn exceeded_rate_limits_are_events() {
+    let keys = "police = \"2pps burst 1\"\nstorm-broadcast = \"1pps burst 1\"\n";
+    let ports = config::memif("a", 0, keys) + &config::memif("b", 1, "");
+    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    let mut client = Sender::connect(&daemon, 0).unwrap();
+    daemon.wait_up("br0", "a").unwrap();
+    for (kind, to, limit) in
+        [("storm-control", 0xff, "storm-broadcast = 1pps burst 1"), ("policed", 2, "police = 2pps burst 1")]
+    {
+        let frame = [&[to; 6][..], &[2, 0, 0, 0, 0, 1], &[0x88, 0xb5], &[0; 46]].concat();
+        let found = event(&daemon, &[kind], || client.send(&frame).unwrap(), |_| true);
+        assert_eq!(
+            (&found["kind"], &found["port"], &found["limit"]),
+            (&kind.into(), &"a".into(), &limit.into())
+        );
+        assert!(found["dropped"].as_u64().is_some_and(|dropped| dropped > 0), "{found}");
+    }
 }
 
 #[test]

@@ -182,5 +182,5 @@ fn a_port_that_a_mirror_takes_says_so() {
     );
     assert_eq!(daemon.port("br0", "b").unwrap().json()["mirror"], "m7");
     let trace = daemon.run(&["trace", "br0", "--packet", "in_port=a,arp"]).unwrap();
-    assert!(trace.contains("not to b, which belongs to the mirror m7\n"), "{trace}");
+    assert!(trace.contains("no other port can take it; b belongs to the mirror m7\n"), "{trace}");
 }

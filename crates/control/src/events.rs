@@ -5,12 +5,12 @@
 //! each `TICK` while there are listeners.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fabric::counters::QueueSnapshot;
 use fabric::switch::{LinkChange, PortRef};
-use fabric::{PortIndex, Violation};
+use fabric::{DropReason, PortIndex, RateLimit, Violation};
 use logic::{Faults, FdbChange, Fixed};
 use ports::faults::Summary;
 use tokio::sync::{Notify, broadcast};
@@ -19,6 +19,7 @@ use crate::author::Author;
 use crate::convert::{key_changes, port_of};
 use crate::desired::Desired;
 use crate::diff::{Difference, KeyChange, Kind, Object};
+use crate::protection;
 use crate::proto::{Event, StuckModule};
 use crate::reconcile::{Action, Outcome};
 use crate::state::{Bridge, State};
@@ -33,6 +34,12 @@ const TICK: Duration = Duration::from_millis(100);
 /// Ticks between two checks for violations of port security: a port has at most one event per reason in this time.
 const VIOLATION_TICKS: u32 = 10;
 
+/// Minimum time between two events of a rate limit of a port.
+const LIMIT_PAUSE: Duration = Duration::from_secs(10);
+
+/// The rate limits that had an event, and its time.
+type Reported = BTreeMap<(PortRef, RateLimit), Instant>;
+
 /// The kinds of events.
 pub const KINDS: &[&str] = &[
     "port-up",
@@ -45,6 +52,8 @@ pub const KINDS: &[&str] = &[
     "fdb-limit",
     "fdb-conflict",
     "port-security",
+    "storm-control",
+    "policed",
     "logic-stuck",
     "logic-resumed",
     "logic-fault",
@@ -193,8 +202,9 @@ impl Events {
     }
 
     /// Collects the events of workers while there are listeners: events of stations at each tick, violations of port
-    /// security at every tenth tick. Never returns.
+    /// security and exceeded rate limits at every tenth tick. Never returns.
     pub async fn collect(self: Arc<Self>, desired: Arc<Desired>) {
+        let reported = Arc::new(Mutex::new(Reported::new()));
         let mut watched = false;
         let mut ticks = 0;
         let mut interval = tokio::time::interval(TICK);
@@ -209,11 +219,13 @@ impl Events {
             watched = self.sender.receiver_count() > 0;
             let check_violations = ticks == 0;
             ticks = (ticks + 1) % VIOLATION_TICKS;
-            let (this, desired) = (self.clone(), desired.clone());
+            let (this, desired, reported) = (self.clone(), desired.clone(), reported.clone());
             let collect = move || {
                 this.stations(desired.state(), watched);
                 if check_violations {
+                    let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
                     this.violations(desired.state(), fresh);
+                    this.exceeded(desired.state(), fresh, &mut reported);
                 }
             };
             let _ = tokio::task::spawn_blocking(collect).await;
@@ -282,21 +294,59 @@ impl Events {
                 continue;
             }
             let ports = names(bridge);
-            for (port, Violation { reason, mac, vid }) in found {
-                let counters = state.switch().counters(PortRef { bridge: bridge.id, port });
-                let dropped = |queue: &QueueSnapshot| queue.drops.get(reason as usize).copied().unwrap_or(0);
+            for (port, Violation { reason, mac, vid, address }) in found {
                 self.send(Event {
                     bridge: name.clone(),
                     port: ports.get(&port).map(|port| (*port).to_owned()).unwrap_or_default(),
                     reason: reason.name().into(),
                     mac: mac.to_string(),
                     vlan: vid.into(),
-                    dropped: counters.map(|port| port.rx.iter().map(dropped).sum()).unwrap_or(0),
+                    address: address.map(|address| address.to_string()).unwrap_or_default(),
+                    dropped: dropped(state, PortRef { bridge: bridge.id, port }, reason),
                     ..event("port-security")
                 });
             }
         }
     }
+
+    /// Reports rate limits that were exceeded, each at most once in [`LIMIT_PAUSE`]. If `stale`, discards them.
+    fn exceeded(&self, state: &State, stale: bool, reported: &mut Reported) {
+        let now = Instant::now();
+        reported.retain(|_, at| now.duration_since(*at) < LIMIT_PAUSE);
+        for (name, bridge) in state.bridges().iter() {
+            let Ok(found) = state.switch().take_exceeded(bridge.id) else { continue };
+            for (at, limit) in found {
+                let at = PortRef { bridge: bridge.id, port: at };
+                if stale || reported.contains_key(&(at, limit)) {
+                    continue;
+                }
+                let Some((port_name, port)) = bridge.ports.iter().find(|(_, port)| port.at == at) else {
+                    continue;
+                };
+                reported.insert((at, limit), now);
+                let (key, reason) = match limit {
+                    RateLimit::Police => ("police", DropReason::Policed),
+                    RateLimit::Broadcast => ("storm-broadcast", DropReason::StormControl),
+                    RateLimit::Multicast => ("storm-multicast", DropReason::StormControl),
+                    RateLimit::Unknown => ("storm-unknown", DropReason::StormControl),
+                };
+                let value = protection::given(&port.config.settings).remove(key).unwrap_or_default();
+                self.send(Event {
+                    bridge: name.clone(),
+                    port: port_name.clone(),
+                    limit: format!("{key} = {value}"),
+                    dropped: dropped(state, at, reason),
+                    ..event(reason.name())
+                });
+            }
+        }
+    }
+}
+
+/// Returns the packets from a port's client dropped for a reason so far.
+fn dropped(state: &State, at: PortRef, reason: DropReason) -> u64 {
+    let of_queue = |queue: &QueueSnapshot| queue.drops.get(reason as usize).copied().unwrap_or(0);
+    state.switch().counters(at).map(|port| port.rx.iter().map(of_queue).sum()).unwrap_or(0)
 }
 
 fn names(bridge: &Bridge) -> BTreeMap<PortIndex, &str> {

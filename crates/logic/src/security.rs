@@ -345,7 +345,7 @@ pub(crate) fn admits(security: &Security, batch: &mut Batch<'_>, v: VersionId, s
     };
     if verdict != Verdict::Allowed {
         remark_source(security, batch, v, src);
-        batch.discard(v, DropReason::SourceGuard);
+        batch.discard_source(v, |header| source_guard::claim(header, &security.sources).address());
         return false;
     }
     true

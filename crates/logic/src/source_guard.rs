@@ -98,6 +98,17 @@ pub(crate) enum Claim {
     Unreadable,
 }
 
+impl Claim {
+    /// Returns the IP address.
+    pub(crate) fn address(self) -> Option<IpAddr> {
+        match self {
+            Claim::Ip(address) => Some(address),
+            Claim::Arp(address) => Some(address.into()),
+            Claim::Discovery | Claim::Unreadable => None,
+        }
+    }
+}
+
 impl fmt::Display for Claim {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,7 @@
 //! The logic's view of a batch: its packets, their private headers, and the methods that send them on.
 
+use std::net::IpAddr;
+
 use packet::ether::{self, MacAddr, VlanTag};
 use packet::offload::Offload;
 
@@ -511,13 +513,25 @@ impl<'a> Batch<'a> {
     #[inline]
     pub fn discard(&mut self, v: VersionId, reason: DropReason) {
         if matches!(reason, DropReason::StationLimit | DropReason::SourceGuard) {
-            self.note_violation(v, reason);
+            self.note_violation(v, reason, |_| None);
         }
         self.drop_output(v, reason);
     }
 
+    /// Drops a packet that source guard does not allow; `address` finds the refused address in its header, for events.
     #[cold]
-    fn note_violation(&self, v: VersionId, reason: DropReason) {
+    pub fn discard_source(&mut self, v: VersionId, address: impl FnOnce(&[u8]) -> Option<IpAddr>) {
+        self.note_violation(v, DropReason::SourceGuard, address);
+        self.drop_output(v, DropReason::SourceGuard);
+    }
+
+    #[cold]
+    fn note_violation(
+        &self,
+        v: VersionId,
+        reason: DropReason,
+        address: impl FnOnce(&[u8]) -> Option<IpAddr>,
+    ) {
         let Some(port) = self.bridge.port(self.ingress).filter(|_| !self.rehearsal) else { return };
         let Some(violations) = &port.violations else { return };
         violations.note(reason, || {
@@ -525,7 +539,7 @@ impl<'a> Batch<'a> {
             let (_, mac) = ether::addresses(header)?;
             let tag = ether::vlan_tag(header);
             let vid = port.settings.vlan.ingress(tag).or(tag.map(|tag| tag.vid));
-            Some((mac, vid.unwrap_or(0)))
+            Some((mac, vid.unwrap_or(0), address(header)))
         });
     }
 

@@ -6,6 +6,7 @@
 //! examined packet by packet.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use packet::ether;
 
@@ -15,6 +16,45 @@ use crate::counters::{DropReason, Drops};
 use crate::protect::bucket::Bucket;
 use crate::protect::protection::Limit;
 use crate::rx::RxBatch;
+
+/// A limit that a port may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RateLimit {
+    /// Of all packets.
+    Police,
+    /// Of broadcasts.
+    Broadcast,
+    /// Of multicasts.
+    Multicast,
+    /// Of packets to unknown stations.
+    Unknown,
+}
+
+impl RateLimit {
+    const ALL: [RateLimit; 4] =
+        [RateLimit::Police, RateLimit::Broadcast, RateLimit::Multicast, RateLimit::Unknown];
+}
+
+/// The limits that were exceeded, for events.
+#[derive(Debug, Default)]
+struct Exceeded([AtomicBool; RateLimit::ALL.len()]);
+
+impl Exceeded {
+    fn note(&self, limit: RateLimit) {
+        // The load spares workers the write while nobody takes the limits.
+        if let Some(exceeded) = self.0.get(limit as usize)
+            && !exceeded.load(Relaxed)
+        {
+            exceeded.store(true, Relaxed);
+        }
+    }
+
+    fn take(&self) -> impl Iterator<Item = RateLimit> {
+        let all = RateLimit::ALL.into_iter().zip(&self.0);
+        all.filter(|(_, exceeded)| exceeded.load(Relaxed) && exceeded.swap(false, Relaxed))
+            .map(|(limit, _)| limit)
+    }
+}
 
 /// Selects packets by header.
 type Which = fn(&[u8]) -> bool;
@@ -26,9 +66,15 @@ pub(crate) struct RateLimits {
     broadcast: Option<Arc<Bucket>>,
     multicast: Option<Arc<Bucket>>,
     unknown: Option<Arc<Bucket>>,
+    exceeded: Exceeded,
 }
 
 impl RateLimits {
+    /// Takes the limits that were exceeded since the last call.
+    pub(crate) fn take_exceeded(&self) -> impl Iterator<Item = RateLimit> {
+        self.exceeded.take()
+    }
+
     /// The limits that the settings ask for, if any. Unchanged limits keep their buckets: changing another setting
     /// fills none.
     pub(crate) fn of(settings: &PortSettings, before: Option<&RateLimits>) -> Option<Arc<RateLimits>> {
@@ -46,6 +92,7 @@ impl RateLimits {
             broadcast: bucket(broadcast, there(|rate_limits| &rate_limits.broadcast)),
             multicast: bucket(multicast, there(|rate_limits| &rate_limits.multicast)),
             unknown: bucket(unknown, there(|rate_limits| &rate_limits.unknown)),
+            exceeded: Exceeded::default(),
         }))
     }
 
@@ -60,9 +107,10 @@ impl RateLimits {
     /// `held`.
     pub(crate) fn hold_each(&self, batch: &mut RxBatch, shown: bool, mut held: impl FnMut(DropReason, u32)) {
         let now = clock::cycles();
-        for (bucket, which, reason) in self.each() {
+        for (bucket, which, limit, reason) in self.each() {
             let count = hold(batch, shown, bucket, now, which);
             if count > 0 {
+                self.exceeded.note(limit);
                 held(reason, count);
             }
         }
@@ -71,7 +119,7 @@ impl RateLimits {
     /// Predicts the result of [`RateLimits::hold_each`] now, without taking tokens: for a batch of one.
     pub(crate) fn rehearse(&self, batch: &mut RxBatch, mut held: impl FnMut(DropReason, u32)) {
         let now = clock::cycles();
-        for (bucket, which, reason) in self.each() {
+        for (bucket, which, _, reason) in self.each() {
             let count = batch.retain(true, |header, len| !which(header) || bucket.has_for_packet(now, len));
             if count > 0 {
                 held(reason, count);
@@ -79,21 +127,25 @@ impl RateLimits {
         }
     }
 
-    /// The limits in their order: bucket, packet selector and drop reason.
-    fn each(&self) -> impl Iterator<Item = (&Bucket, Which, DropReason)> {
+    /// The limits in their order: bucket, packet selector, limit and drop reason.
+    fn each(&self) -> impl Iterator<Item = (&Bucket, Which, RateLimit, DropReason)> {
         let storm = DropReason::StormControl;
         [
-            (&self.broadcast, is_broadcast as Which, storm),
-            (&self.multicast, is_multicast, storm),
-            (&self.police, |_| true, DropReason::Policed),
+            (&self.broadcast, is_broadcast as Which, RateLimit::Broadcast, storm),
+            (&self.multicast, is_multicast, RateLimit::Multicast, storm),
+            (&self.police, |_| true, RateLimit::Police, DropReason::Policed),
         ]
         .into_iter()
-        .filter_map(|(bucket, which, reason)| Some((bucket.as_deref()?, which, reason)))
+        .filter_map(|(bucket, which, limit, reason)| Some((bucket.as_deref()?, which, limit, reason)))
     }
 
     /// Takes tokens for another packet of `len` bytes that is flooded because its destination's port is unknown.
     pub(crate) fn admits_unknown(&self, len: u32) -> bool {
-        self.unknown.as_ref().is_none_or(|bucket| bucket.take_packet(clock::cycles(), len))
+        let admitted = self.unknown.as_ref().is_none_or(|bucket| bucket.take_packet(clock::cycles(), len));
+        if !admitted {
+            self.exceeded.note(RateLimit::Unknown);
+        }
+        admitted
     }
 
     /// Whether [`RateLimits::admits_unknown`] would succeed.

@@ -6,7 +6,7 @@ use super::{BridgeId, Port, PortRef, Switch, SwitchError, port_mut};
 use crate::bridge::port::{MAX_PORTS, PortIndex, PortSettings};
 use crate::counters::QueueSnapshot;
 use crate::deliver::crossing::Inlet;
-use crate::protect::policing::RateLimits;
+use crate::protect::policing::{RateLimit, RateLimits};
 use crate::protect::violations::Violation;
 
 /// Counters of a port, by queue; they persist from client to client.
@@ -118,6 +118,18 @@ impl Switch {
         for (i, port) in (0..).zip(&bridge.ports) {
             let violations = port.iter().flat_map(|port| port.violations.take());
             taken.extend(violations.map(|violation| (PortIndex(i), violation)));
+        }
+        Ok(taken)
+    }
+
+    /// Takes the rate limits that packets have exceeded at the ports of a bridge since the last call.
+    pub fn take_exceeded(&self, id: BridgeId) -> Result<Vec<(PortIndex, RateLimit)>, SwitchError> {
+        let state = self.lock();
+        let bridge = state.bridges.get(&id).ok_or(SwitchError::Gone("bridge"))?;
+        let mut taken = Vec::new();
+        for (i, port) in (0..).zip(&bridge.ports) {
+            let limits = port.iter().filter_map(|port| port.rate_limits.as_deref());
+            taken.extend(limits.flat_map(RateLimits::take_exceeded).map(|limit| (PortIndex(i), limit)));
         }
         Ok(taken)
     }

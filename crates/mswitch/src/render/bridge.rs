@@ -79,11 +79,10 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
                 units::count(stats.limited),
             );
         }
-    }
-    if let Some(stats) = bridge.fdb.as_ref().filter(|stats| stats.conflicts > 0) {
-        let conflicts = units::count(stats.conflicts);
-        out +=
-            &format!("          conflicts: heard {conflicts} times at a port that they do not belong to\n");
+        if stats.conflicts > 0 {
+            let conflicts = units::count(stats.conflicts);
+            out += &format!("          conflicts: addresses heard {conflicts} times at ports of others\n");
+        }
     }
     for stuck in &bridge.stuck {
         out += &format!("stuck     {}\n", printable(&stuck.text()));
@@ -98,4 +97,20 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
         out += &format!("observed  by {} captures and live traces\n", bridge.observers);
     }
     out + &format!("ports     {} of {} up\n\n", bridge.ports_up, bridge.ports) + &port::list(ports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conflicts_are_shown_once_there_are_any() {
+        let fdb = proto::FdbStats { learned: 3, ..Default::default() };
+        let mut bridge = proto::Bridge { fdb_entries: Some(2), fdb: Some(fdb), ..Default::default() };
+        let table = "MAC table 2 addresses; 3 learned, 0 moved, 0 expired, 0 evicted, 0 refused\n";
+        assert!(show(&bridge, &[]).contains(&format!("{table}ports ")));
+        bridge.fdb.as_mut().unwrap().conflicts = 1234;
+        let conflicts = "          conflicts: addresses heard 1,234 times at ports of others\n";
+        assert!(show(&bridge, &[]).contains(&format!("{table}{conflicts}ports ")));
+    }
 }

@@ -24,10 +24,16 @@ pub(crate) fn line(event: &Event) -> String {
         "port-security" => {
             let vlan = if event.vlan == 0 { String::new() } else { format!(" VLAN {}", event.vlan) };
             let dropped = units::count(event.dropped);
+            let address =
+                if event.address.is_empty() { String::new() } else { format!(" as {}", event.address) };
             format!(
-                "{} {}: port-security: {}{vlan}: {} ({dropped} dropped so far)",
+                "{} {}: port-security: {}{vlan}{address}: {} ({dropped} dropped so far)",
                 event.bridge, event.port, event.mac, event.reason
             )
+        }
+        "storm-control" | "policed" => {
+            let (kind, dropped) = (&event.kind, units::count(event.dropped));
+            format!("{} {}: {kind}: {} ({dropped} dropped so far)", event.bridge, event.port, event.limit)
         }
         "port-fault" => {
             let limit = if event.limit.is_empty() { String::new() } else { format!(" ({})", event.limit) };
@@ -157,6 +163,17 @@ mod tests {
         assert_eq!(
             line(&violation),
             "22:13:20.123 br0 vm1: port-security: 02:00:00:00:00:01 VLAN 7: station-limit (1,234 dropped so far)\n"
+        );
+        let guarded =
+            Event { address: "10.0.0.6".into(), reason: "source-guard".into(), vlan: 0, ..violation };
+        assert!(line(&guarded).ends_with(
+            "port-security: 02:00:00:00:00:01 as 10.0.0.6: source-guard (1,234 dropped so far)\n"
+        ));
+        let storm =
+            Event { limit: "storm-broadcast = 500pps".into(), dropped: 1234, ..event("storm-control") };
+        assert_eq!(
+            line(&storm),
+            "22:13:20.123 br0 vm1: storm-control: storm-broadcast = 500pps (1,234 dropped so far)\n"
         );
         let failed = Event { reason: "no such namespace".into(), ..config };
         assert!(line(&failed).ends_with("add failed: no such namespace\n"));
