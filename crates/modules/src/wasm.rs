@@ -459,7 +459,7 @@ impl Source for Code {
         // are for as long as the store, which the runner keeps, and the module runs only when the runner is called.
         let window = unsafe { Window::new(at, layout) };
         write_values(&window, &self.description, values)?;
-        let head = head_of(&window, worker, addresses, 0);
+        let head = head_of(&window, &self.description, worker, addresses, 0);
         let now = fabric::clock::nanoseconds();
         window.set_head(&BatchHead { now, ports: ports.version(), ..head });
         if raw.instance.get_func(&mut raw.store, export::START).is_some() {

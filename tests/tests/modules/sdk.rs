@@ -102,7 +102,7 @@ fn numbers_prefixes_tables_and_checksums_are_correct() {
             "2048 0 14 0 0",
         ),
         ("one 0200000000990200000000010800", "1 1 2 7 0 1 1"),
-        ("failed", "failed without a reason"),
+        ("failed", "gave no reason"),
         // RFC 1624, section 4: the case that equation 2 gets wrong.
         ("l4 0,0,0xdd2f 5555,3285", "0"),
         ("l4 0,2,0xdd2f 5555,3285", "65535"),
