@@ -111,6 +111,8 @@ struct msw_batch {
     uint64_t ports_version; /* Changes when ports are added or removed: msw_port_of. */
     uint32_t answer_at;      /* Offset of the answer: initially text_at, over the arguments; msw_answer moves it to */
     uint32_t answer_room_at; /* this buffer of its own, text_room bytes. */
+    uint32_t counter_count;  /* Counters of the description, */
+    uint32_t value_count;    /* and its parameters. */
 };
 
 static inline struct msw_packet *msw_packets(struct msw_batch *batch) {
@@ -129,6 +131,12 @@ static inline uint8_t *msw_header(struct msw_batch *batch, const struct msw_pack
 /* This worker's counters, in the order of the description; the switch adds those of all workers. */
 static inline uint64_t *msw_counters(struct msw_batch *batch) {
     return (uint64_t *)((uint8_t *)batch + batch->counter_at);
+}
+
+/* Adds to a counter; a counter that the description does not have is a fault of the module. */
+static inline void msw_count(struct msw_batch *batch, uint32_t counter, uint64_t more) {
+    if (counter >= batch->counter_count) __builtin_trap();
+    msw_counters(batch)[counter] += more;
 }
 
 /* The parameters' values, in the order of the description. */

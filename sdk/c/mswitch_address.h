@@ -171,13 +171,14 @@ static inline int msw_prefix_has(const struct msw_prefix *prefix, const uint8_t 
     return msw_same(masked, prefix->address, prefix->bytes);
 }
 
-/* A text buffer. Text beyond its end is omitted. */
+/* A text buffer. Text beyond its end is omitted and counted. */
 struct msw_printer {
     char *begin, *at, *end;
+    uint32_t omitted;
 };
 
 static inline struct msw_printer msw_printer_of(char *room, uint32_t bytes) {
-    return (struct msw_printer){room, room, room + bytes};
+    return (struct msw_printer){room, room, room + bytes, 0};
 }
 
 /* A printer for a command's answer, which has a buffer of its own: the arguments stay as they are. */
@@ -186,10 +187,15 @@ static inline struct msw_printer msw_answer(struct msw_batch *batch) {
     return msw_printer_of(msw_text(batch, batch->answer_at ? batch->answer_at : batch->text_at), batch->text_room);
 }
 
-/* The return value of a command that succeeded. */
-static inline int32_t msw_done(const struct msw_printer *to) { return (int32_t)(to->at - to->begin); }
+/* The return value of a command that succeeded: the length of its whole answer. The switch cuts an answer that does not
+ * fit, and says so at its end. */
+static inline int32_t msw_done(const struct msw_printer *to) {
+    uint64_t whole = (uint64_t)(to->at - to->begin) + to->omitted;
+    return whole > INT32_MAX ? INT32_MAX : (int32_t)whole;
+}
 static inline void msw_print_char(struct msw_printer *to, char c) {
     if (to->at < to->end) *to->at++ = c;
+    else to->omitted += to->omitted < UINT32_MAX;
 }
 
 static inline void msw_print_text(struct msw_printer *to, struct msw_text text) {
@@ -201,7 +207,7 @@ static inline void msw_print(struct msw_printer *to, const char *text) { msw_pri
 /* The return value of a command that has failed, with a standard text if nothing was printed. */
 static inline int32_t msw_failed(const struct msw_printer *to) {
     struct msw_printer text = *to;
-    if (text.at == text.begin) msw_print(&text, "failed without a reason");
+    if (text.at == text.begin) msw_print(&text, "gave no reason");
     return -msw_done(&text);
 }
 

@@ -45,7 +45,9 @@ int32_t msw_command(struct msw_batch *batch, uint32_t number) {
         msw_print(&answer, "not a port: ");
         msw_print_text(&answer, msw_arguments(batch));
         return msw_failed(&answer);
-    case 2: return 100000;
+    case 2:
+        for (uint32_t i = 0; i < 100000; i++) msw_print_char(&answer, 'x');
+        return msw_done(&answer);
     case 3: {
         uint64_t key = 0;
         while (msw_table_insert(msw_table(batch, 0), &key, 0)) key++;

@@ -100,6 +100,12 @@ static void answer(struct msw_text line, struct msw_printer *out) {
         struct msw_headers found = msw_parse_headers(bytes, bytes_of(first, bytes));
         uint64_t shown[] = {found.ether_type, found.vlan, found.l3, found.protocol, found.l4};
         numbers(out, shown, 5);
+    } else if (msw_is(kind, "transport")) {
+        struct msw_headers found = msw_parse_headers(bytes, bytes_of(first, bytes));
+        uint64_t shown[] = {found.version, found.invalid, found.l4, found.source_port ? found.source_port : found.type,
+                            found.destination_port ? found.destination_port : found.code, found.tcp_flags,
+                            found.is_fragment, found.fragment, found.more, found.end, found.source};
+        numbers(out, shown, 11);
     } else if (msw_is(kind, "one")) one_packet(out, bytes, bytes_of(first, bytes));
     else if (msw_is(kind, "failed")) {
         struct msw_printer empty = msw_printer_of((char *)bytes, sizeof bytes);

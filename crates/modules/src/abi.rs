@@ -36,8 +36,10 @@ pub(crate) const MAX_COUNTERS: usize = 64;
 pub(crate) const MAX_PARAMS: usize = 32;
 /// Most outputs of a batch.
 pub(crate) const MAX_OUTPUTS: usize = 4096;
-/// Room for texts, bytes: for parameters' values, a command's arguments, its answer.
-pub(crate) const TEXT_LEN: usize = 4096;
+/// Room for the parameters' values as text, bytes.
+pub(crate) const VALUE_TEXT_LEN: usize = 4096;
+/// Room for a command's arguments, and for its answer, bytes.
+pub(crate) const TEXT_LEN: usize = 64 << 10;
 /// Most bytes of a worker's state.
 pub(crate) const MAX_STATE: usize = 1 << 20;
 /// Sets of ports in a batch.
@@ -100,6 +102,10 @@ pub(crate) struct BatchHead {
     pub(crate) answer_at: u32,
     /// newer ones move it to this room of its own, which is as long.
     pub(crate) answer_room_at: u32,
+    /// Counters of the description.
+    pub(crate) counter_count: u32,
+    /// Its parameters.
+    pub(crate) value_count: u32,
 }
 
 /// `struct msw_packet`.

@@ -151,7 +151,7 @@ pub(crate) fn check_version(version: u32) -> Result<(), String> {
     match version == abi::VERSION {
         true => Ok(()),
         false => Err(format!(
-            "built for version {version} of the interface; this switch supports version {}",
+            "built for version {version} of the interface; this switch supports version {}: rebuild it with this switch's SDK",
             abi::VERSION
         )),
     }
@@ -362,9 +362,6 @@ impl Inner {
             let mut host = &*self.ports;
             let returned = watchdog::during(|| instance.runner.command(number as u32, &mut host))?;
             let len = usize::try_from(returned.unsigned_abs()).unwrap_or(usize::MAX);
-            if len > abi::TEXT_LEN {
-                return Ok((false, format!("the answer has {len} bytes, more than {}", abi::TEXT_LEN)));
-            }
             Ok((returned >= 0, window.answer(len)))
         });
         match (answered, &*begun()) {
@@ -413,7 +410,7 @@ pub(crate) fn write_values(
     values: &Values,
 ) -> Result<(), String> {
     let mut text_at = window.layout().value_text;
-    let end = text_at + abi::TEXT_LEN;
+    let end = text_at + abi::VALUE_TEXT_LEN;
     for (i, param) in description.logic.params.iter().enumerate() {
         let Some(value) = values.get(&param.name) else {
             window.set_value(i, Value { number: abi::NOTHING, ..Value::default() });
@@ -435,7 +432,8 @@ pub(crate) fn write_values(
         };
         let text = value.to_string();
         if text_at + text.len() > end {
-            return Err(format!("its parameters' values have more than {} bytes in total", abi::TEXT_LEN));
+            let room = abi::VALUE_TEXT_LEN;
+            return Err(format!("its parameters' values have more than {room} bytes in total"));
         }
         window.write(text_at, text.as_bytes());
         window.set_value(i, Value { number, text: text_at as u32, text_len: text.len() as u32 });
@@ -445,7 +443,13 @@ pub(crate) fn write_values(
 }
 
 /// The batch's head for a module with these addresses.
-pub(crate) fn head_of(window: &Window, worker: usize, tables: [u64; MAX_TABLES], host: u64) -> BatchHead {
+pub(crate) fn head_of(
+    window: &Window,
+    description: &Description,
+    worker: usize,
+    tables: [u64; MAX_TABLES],
+    host: u64,
+) -> BatchHead {
     let layout = window.layout();
     BatchHead {
         packet_at: layout.packets as u32,
@@ -461,6 +465,8 @@ pub(crate) fn head_of(window: &Window, worker: usize, tables: [u64; MAX_TABLES],
         answer_room_at: layout.answer as u32,
         text_room: abi::TEXT_LEN as u32,
         worker: worker as u32,
+        counter_count: description.counters.len() as u32,
+        value_count: description.logic.params.len() as u32,
         tables,
         host,
         ..BatchHead::default()

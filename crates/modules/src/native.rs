@@ -320,7 +320,8 @@ impl NativeRunner {
         for (address, table) in addresses.iter_mut().zip(tables.iter()) {
             *address = table.at().as_ptr().expose_provenance() as u64;
         }
-        let head = head_of(&window, *worker, addresses, (&raw const FUNCTIONS).expose_provenance() as u64);
+        let host = (&raw const FUNCTIONS).expose_provenance() as u64;
+        let head = head_of(&window, description, *worker, addresses, host);
         let mut runner = NativeRunner { object, front, memory, window, head, log };
         write_values(&window, description, values)?;
         let (now, ports) = (fabric::clock::nanoseconds(), setup.ports.version());

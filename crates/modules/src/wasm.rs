@@ -57,10 +57,21 @@ struct Reach {
     passing: Box<[u8]>,
     /// The CPU time that the thread had when the module was found to run for long.
     suspected: Option<Duration>,
+    /// The message of a panic, which the SDK's panic handler logs without a batch before it traps.
+    panic: Vec<u8>,
 }
 
 // SAFETY: `host` is set only while the thread that set it is in `forward`.
 unsafe impl Send for Reach {}
+
+impl Reach {
+    /// Forgets the previous call.
+    #[inline]
+    fn begin(&mut self) {
+        self.suspected = None;
+        self.panic.clear();
+    }
+}
 
 struct Code {
     module: Module,
@@ -92,20 +103,58 @@ const NAMED: usize = 4;
 
 /// An error with its causes, in a line; a trap with the functions that it happened in, the innermost first.
 fn text(error: wasmtime::Error) -> String {
+    fault(error, b"")
+}
+
+/// The same of a module that logged `panic` before.
+fn fault(error: wasmtime::Error, panic: &[u8]) -> String {
     let trap = match error.downcast_ref::<Trap>() {
         Some(Trap::Interrupt) => "it ran for too long and was stopped".to_owned(),
+        Some(Trap::UnreachableCodeReached) if !panic.is_empty() => {
+            format!("panic: {}", panic_message(&String::from_utf8_lossy(panic)))
+        }
         Some(trap) => trap.to_string(),
         None => return format!("{error:#}").replace('\n', " "),
     };
     let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
     let name = |frame: &wasmtime::FrameInfo| match frame.func_name() {
-        Some(name) => format!("`{}`", name.escape_debug()),
+        Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
         None => format!("function {}", frame.func_index()),
     };
-    let names: Vec<_> = frames.iter().take(NAMED).map(name).collect();
-    match names.is_empty() {
-        true => trap,
-        false => format!("{trap}, in {}", names.join(", called by ")),
+    match callers(frames.iter().map(name)) {
+        names if names.is_empty() => trap,
+        names => format!("{trap}, in {}", names.join(", called by ")),
+    }
+}
+
+/// Returns the names of the innermost functions, without those of Rust's libraries and the SDK, if there are others.
+fn callers(names: impl Iterator<Item = String>) -> Vec<String> {
+    let names: Vec<_> = names.collect();
+    let is_library = |name: &&String| {
+        let name = name.trim_start_matches('<');
+        ["core::", "alloc::", "std::", "__rust", "rust_", "mswitch_module::"]
+            .iter()
+            .any(|of| name.starts_with(of))
+    };
+    let author: Vec<_> = names.iter().filter(|name| !is_library(name)).collect();
+    // Of a module without names of its own, the libraries' are better than none.
+    let shown = if author.is_empty() { names.iter().collect() } else { author };
+    let quoted = |name: &String| match name.starts_with("function ") {
+        true => name.clone(),
+        false => format!("`{}`", name.escape_debug()),
+    };
+    shown.into_iter().take(NAMED).map(quoted).collect()
+}
+
+/// Rewrites the text of a panic (`panicked at PLACE:` and the message in the next line; until Rust 1.72 `panicked at
+/// 'MESSAGE', PLACE`) as the message, then its place.
+fn panic_message(text: &str) -> String {
+    let text = text.strip_prefix("panicked at ").unwrap_or(text);
+    let quoted = || text.strip_prefix('\'')?.rsplit_once("', ");
+    let below = || text.split_once(":\n").map(|(place, message)| (message, place));
+    match quoted().or_else(below) {
+        Some((message, place)) => format!("{}, at {place}", message.trim()),
+        None => text.to_owned(),
     }
 }
 
@@ -142,6 +191,7 @@ fn instantiate(engine: &Engine, module: &Module, log: Arc<LogSource>, room: usiz
         memory: None,
         passing: vec![0; MAX_PACKET as usize].into(),
         suspected: None,
+        panic: Vec::with_capacity(log::LONGEST),
     };
     let mut store = Store::new(engine, reach);
     store.limiter(|reach| &mut reach.limits);
@@ -153,7 +203,8 @@ fn instantiate(engine: &Engine, module: &Module, log: Arc<LogSource>, room: usiz
     let memory = instance.get_memory(&mut store, "memory").ok_or("it exports no memory")?;
     store.data_mut().memory = Some(memory);
     if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut store, "_initialize") {
-        watchdog::during(|| initialize.call(&mut store, ())).map_err(text)?;
+        watchdog::during(|| initialize.call(&mut store, ()))
+            .map_err(|error| fault(error, &store.data().panic))?;
     }
     Ok(Raw { store, instance, memory })
 }
@@ -233,10 +284,16 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
     linker.func_wrap(
         IMPORTS,
         "msw_log",
-        |mut caller: Caller<'_, Reach>, _batch: u32, text: u32, len: u32| {
+        |mut caller: Caller<'_, Reach>, batch: u32, text: u32, len: u32| {
             let source = caller.data().log.clone();
+            let len = len.min(log::LONGEST as u32);
             if let Some(text) = pass(&mut caller, text, len) {
                 log::post(&source, text, false);
+                if batch == 0 {
+                    let reach = caller.data_mut();
+                    reach.panic.clear();
+                    reach.panic.extend(reach.passing.iter().take(len as usize));
+                }
             }
         },
     )?;
@@ -318,9 +375,9 @@ impl Raw {
     ) -> Result<R, String> {
         let function = self.function::<P, R>(name)?;
         self.store.set_epoch_deadline(PATIENT_TICKS);
-        self.store.data_mut().suspected = None;
+        self.store.data_mut().begin();
         watchdog::during(|| function.call(&mut self.store, params))
-            .map_err(|error| format!("`{name}`: {}", text(error)))
+            .map_err(|error| format!("`{name}`: {}", fault(error, &self.store.data().panic)))
     }
 
     /// The same of a function that may call `host`.
@@ -402,7 +459,7 @@ impl Source for Code {
         // are for as long as the store, which the runner keeps, and the module runs only when the runner is called.
         let window = unsafe { Window::new(at, layout) };
         write_values(&window, &self.description, values)?;
-        let head = head_of(&window, worker, addresses, 0);
+        let head = head_of(&window, &self.description, worker, addresses, 0);
         let now = fabric::clock::nanoseconds();
         window.set_head(&BatchHead { now, ports: ports.version(), ..head });
         if raw.instance.get_func(&mut raw.store, export::START).is_some() {
@@ -455,14 +512,52 @@ impl Runner for WasmRunner {
         let host = unsafe { lasting(host) };
         watchdog::runs();
         let reach = self.raw.store.data_mut();
-        (reach.host, reach.suspected) = (Some(host), None);
+        reach.begin();
+        reach.host = Some(host);
         self.raw.store.set_epoch_deadline(TICKS);
         let outputs = function.call(&mut self.raw.store, self.base);
         self.raw.store.data_mut().host = None;
-        outputs.map_err(text)
+        outputs.map_err(|error| fault(error, &self.raw.store.data().panic))
     }
 
     fn command(&mut self, number: u32, host: &mut dyn Host) -> Result<i32, String> {
         self.raw.call_with(export::COMMAND, (self.base, number), host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_shown_with_its_place_last() {
+        let expected = "index out of bounds: the len is 3 but the index is 10, at evil.rs:7:90";
+        for text in [
+            "panicked at 'index out of bounds: the len is 3 but the index is 10', evil.rs:7:90",
+            "panicked at evil.rs:7:90:\nindex out of bounds: the len is 3 but the index is 10",
+        ] {
+            assert_eq!(panic_message(text), expected);
+        }
+        assert_eq!(panic_message("panicked at 'it\'s a long"), "'it's a long");
+        assert_eq!(panic_message("panicked at src/lib.rs:1:2"), "src/lib.rs:1:2");
+    }
+
+    #[test]
+    fn frames_of_libraries_are_left_out() {
+        let callers = |names: &[&str]| callers(names.iter().map(|name| (*name).to_owned()));
+        assert_eq!(
+            callers(&[
+                "mswitch_module::panicked",
+                "rust_begin_unwind",
+                "core::panicking::panic_bounds_check",
+                "<core::slice::Iter as core::iter::Iterator>::next",
+                "evil::lookup",
+                "evil::forward",
+                "msw_forward",
+            ]),
+            ["`evil::lookup`", "`evil::forward`", "`msw_forward`"]
+        );
+        assert_eq!(callers(&["core::panicking::panic", "function 7"]), ["function 7"]);
+        assert_eq!(callers(&["core::panicking::panic"]), ["`core::panicking::panic`"]);
     }
 }

@@ -48,7 +48,8 @@ impl Layout {
         let sets = take(abi::MAX_SETS * abi::SET_LEN);
         let counters = take(abi::MAX_COUNTERS * 8);
         let values = take(abi::MAX_PARAMS * size_of::<Value>());
-        let [value_text, text, answer] = [(); 3].map(|()| take(abi::TEXT_LEN));
+        let value_text = take(abi::VALUE_TEXT_LEN);
+        let [text, answer] = [(); 2].map(|()| take(abi::TEXT_LEN));
         let state = take(state_len);
         let (slots, spare) = (take(ARENA_LEN), take(SPARE * SLOT_LEN));
         let len = end;
@@ -68,6 +69,16 @@ impl Layout {
             len,
         }
     }
+}
+
+/// Writes a number with a comma before each group of three digits.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let comma = |(i, digit)| {
+        let is_group = i > 0 && (digits.len() - i) % 3 == 0;
+        is_group.then_some(',').into_iter().chain([digit])
+    };
+    digits.chars().enumerate().flat_map(comma).collect()
 }
 
 /// See the module.
@@ -159,13 +170,24 @@ impl Window {
         }
     }
 
-    /// A command's answer, or the reason for not starting, of this length.
+    /// A command's answer, or the reason for not starting, of this length. A text that does not fit in its room is cut,
+    /// and a line at its end says so.
     pub(crate) fn answer(&self, len: usize) -> String {
         // SAFETY: inside of the window, and this thread is the one that may use it.
         let at = unsafe { (*self.place::<BatchHead>(0)).answer_at } as usize;
         let at = if at == self.layout.answer { at } else { self.layout.text };
         let mut answer = vec![0; len.min(abi::TEXT_LEN)];
         self.read(at, &mut answer);
+        if len > answer.len() {
+            let mut valid = String::from_utf8_lossy(&answer);
+            // The last letter may have been cut.
+            if let Some(whole) =
+                answer.utf8_chunks().next().filter(|chunk| answer.len() - chunk.valid().len() < 4)
+            {
+                valid = whole.valid().into();
+            }
+            return format!("{valid}\n… cut at {} of {} bytes", thousands(answer.len()), thousands(len));
+        }
         String::from_utf8_lossy(&answer).into_owned()
     }
 

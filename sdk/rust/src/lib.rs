@@ -64,6 +64,8 @@ pub struct Head {
     ports_version: u64,
     answer_at: u32,
     answer_room_at: u32,
+    counter_count: u32,
+    value_count: u32,
 }
 
 /// Entry of the list of packets: `struct msw_packet`.
@@ -206,9 +208,13 @@ mod host {
 
 /// Packets received together from one queue of one port. They are numbered from 0 to [`Batch::len`]; packets that the
 /// module adds follow.
+///
+/// A batch has room for 4,096 outputs. Outputs beyond that are not carried out, and their packets are dropped as
+/// `no-destination`: [`Batch::room`] tells how many more fit, [`Batch::omitted`] how many did not.
 pub struct Batch {
     head: *mut Head,
     outputs: u32,
+    omitted: u32,
 }
 
 impl Batch {
@@ -218,7 +224,7 @@ impl Batch {
     /// `head` is the argument of a function that the switch called, and no other `Batch` of it exists.
     #[doc(hidden)]
     pub unsafe fn new(head: *mut Head) -> Batch {
-        Batch { head, outputs: 0 }
+        Batch { head, outputs: 0, omitted: 0 }
     }
 
     #[doc(hidden)]
@@ -265,19 +271,29 @@ impl Batch {
         self.head().worker
     }
 
+    /// Checks a packet's number.
+    #[track_caller]
+    fn check(&self, packet: usize) {
+        let packets = self.head().versions as usize;
+        assert!(packet < packets, "packet {}, the batch has {}", packet, packets);
+    }
+
+    #[track_caller]
     fn listed(&self, packet: usize) -> &Listed {
-        assert!(packet < self.head().versions as usize, "no such packet");
+        self.check(packet);
         // SAFETY: the list has `versions` entries, and none changes while `self` is borrowed.
         unsafe { &*self.at::<Listed>(self.head().packet_at).wrapping_add(packet) }
     }
 
+    #[track_caller]
     fn listed_mut(&mut self, packet: usize) -> &mut Listed {
-        assert!(packet < self.head().versions as usize, "no such packet");
+        self.check(packet);
         // SAFETY: the list has `versions` entries, and `self` is borrowed exclusively.
         unsafe { &mut *self.at::<Listed>(self.head().packet_at).wrapping_add(packet) }
     }
 
     /// The first bytes of a packet: up to 128 at first, more after [`Batch::pull`].
+    #[track_caller]
     pub fn header(&self, packet: usize) -> &[u8] {
         let listed = self.listed(packet);
         // SAFETY: the switch provides `header_len` bytes, which do not change while `self` is borrowed.
@@ -285,6 +301,7 @@ impl Batch {
     }
 
     /// As [`Batch::header`], mutable.
+    #[track_caller]
     pub fn header_mut(&mut self, packet: usize) -> &mut [u8] {
         let listed = self.listed(packet);
         // SAFETY: as in `header`; `self` is borrowed exclusively.
@@ -292,33 +309,39 @@ impl Batch {
     }
 
     /// Length of the whole packet, bytes.
+    #[track_caller]
     pub fn packet_len(&self, packet: usize) -> usize {
         self.listed(packet).len as usize
     }
 
     /// The VLAN that a packet belongs to, 0 for none.
+    #[track_caller]
     pub fn vlan(&self, packet: usize) -> u16 {
         self.listed(packet).vlan
     }
 
     /// Moves a packet to another VLAN.
+    #[track_caller]
     pub fn set_vlan(&mut self, packet: usize, vlan: u16) {
         self.listed_mut(packet).vlan = vlan;
     }
 
     /// Whether a packet is large and segmented only where it leaves.
+    #[track_caller]
     pub fn has_segments(&self, packet: usize) -> bool {
         self.listed(packet).flags & 2 != 0
     }
 
     /// Whether a packet's TCP or UDP checksum is completed where it leaves.
+    #[track_caller]
     pub fn has_open_checksum(&self, packet: usize) -> bool {
         self.listed(packet).flags & 1 != 0
     }
 
     /// Prepends zero bytes to a packet, up to 64.
+    #[track_caller]
     pub fn grow(&mut self, packet: usize, bytes: usize) {
-        assert!(bytes <= 64, "no room");
+        assert!(bytes <= 64, "{} bytes prepended, at most 64 fit", bytes);
         let listed = self.listed_mut(packet);
         listed.header -= bytes as u32;
         listed.header_len += bytes as u16;
@@ -329,9 +352,11 @@ impl Batch {
     }
 
     /// Removes bytes from a packet's front.
+    #[track_caller]
     pub fn shrink(&mut self, packet: usize, bytes: usize) {
         let listed = self.listed_mut(packet);
-        assert!(bytes <= listed.header_len.into(), "beyond the header");
+        let visible = usize::from(listed.header_len);
+        assert!(bytes <= visible, "{} bytes removed, {} are visible", bytes, visible);
         listed.header += bytes as u32;
         listed.header_len -= bytes as u16;
         listed.len -= bytes as u32;
@@ -419,20 +444,23 @@ impl Batch {
     }
 
     /// One of 64 sets of ports, which keep their ports from batch to batch: a bit for each port.
+    #[track_caller]
     fn set(&mut self, set: usize) -> &mut [u64; PORTS as usize / 64] {
-        assert!(set < SETS, "no such set");
+        assert!(set < SETS, "port set {}, there are {}", set, SETS);
         // SAFETY: the worker has 64 sets of its own, and `self` is borrowed exclusively.
         unsafe { &mut *self.at::<[u64; PORTS as usize / 64]>(self.head().set_at).wrapping_add(set) }
     }
 
     /// Removes all ports from a set.
+    #[track_caller]
     pub fn clear_set(&mut self, set: usize) {
         self.set(set).fill(0);
     }
 
     /// Adds a port to a set.
+    #[track_caller]
     pub fn add_to_set(&mut self, set: usize, port: u16) {
-        assert!(port < PORTS, "no such port");
+        assert!(port < PORTS, "port {}, indices are below {}", port, PORTS);
         self.set(set)[usize::from(port / 64)] |= 1 << (port % 64);
     }
 
@@ -453,7 +481,19 @@ impl Batch {
             // SAFETY: the list has room for `output_room` outputs.
             unsafe { at.write(output) };
             self.outputs += 1;
+        } else {
+            self.omitted = self.omitted.saturating_add(1);
         }
+    }
+
+    /// Number of further outputs (`send`, `flood`, `drop` and so on) that fit in this batch.
+    pub fn room(&self) -> usize {
+        self.head().output_room.saturating_sub(self.outputs) as usize
+    }
+
+    /// Number of outputs that did not fit.
+    pub fn omitted(&self) -> usize {
+        self.omitted as usize
     }
 
     /// Sends a packet to a port.
@@ -482,27 +522,33 @@ impl Batch {
     }
 
     /// Adds to a counter, by its position in the description.
+    #[track_caller]
     pub fn count(&mut self, counter: usize, more: u64) {
-        assert!(counter < 64, "no such counter");
+        let counters = self.head().counter_count as usize;
+        assert!(counter < counters, "counter {}, the description has {}", counter, counters);
         let at = self.at::<u64>(self.head().counter_at).wrapping_add(counter);
-        // SAFETY: the worker has 64 counters of its own; the switch only reads them.
+        // SAFETY: the worker has the description's counters of its own; the switch only reads them.
         unsafe { at.write_volatile(at.read_volatile().wrapping_add(more)) };
     }
 
+    #[track_caller]
     fn value(&self, param: usize) -> &Value {
-        assert!(param < 32, "no such parameter");
-        // SAFETY: the batch has 32 values.
+        let params = self.head().value_count as usize;
+        assert!(param < params, "parameter {}, the description has {}", param, params);
+        // SAFETY: the batch has a value for each parameter.
         unsafe { &*self.at::<Value>(self.head().value_at).wrapping_add(param) }
     }
 
     /// A parameter as a number, by its position in the description: a number; 0 or 1 for a switch, a choice's position,
     /// milliseconds, the index of a port, a MAC or IPv4 address. `None`: it has no value, or the bridge has no such
     /// port.
+    #[track_caller]
     pub fn number(&self, param: usize) -> Option<u64> {
         Some(self.value(param).number).filter(|number| *number != u64::MAX)
     }
 
     /// A parameter as it was written.
+    #[track_caller]
     pub fn text(&self, param: usize) -> &str {
         let value = self.value(param);
         // SAFETY: the switch provides `text_len` bytes.
@@ -518,18 +564,22 @@ impl Batch {
 
     /// This worker's state as a value, initially of zero bytes. The description's `state` has at least
     /// `size_of::<T>()` bytes.
+    #[track_caller]
     pub fn state_of<T: Plain>(&mut self) -> &mut T {
         let (at, len) = (self.head().state_at, self.head().state_len as usize);
-        assert!(core::mem::size_of::<T>() <= len, "the description's `state` is too small");
-        assert!(core::mem::align_of::<T>() <= 64, "the state is aligned to 64 bytes");
+        let (size, align) = (core::mem::size_of::<T>(), core::mem::align_of::<T>());
+        assert!(size <= len, "a state of {} bytes, `state` in the description has {}", size, len);
+        assert!(align <= 64, "a state aligned to {} bytes, at most 64 are possible", align);
         // SAFETY: the worker has `len` bytes of its own, aligned to 64; any bytes are a valid `T`.
         unsafe { &mut *self.at(at) }
     }
 
     /// A table, by its position in the description. It lives as long as the module.
+    #[track_caller]
     pub fn table(&self, table: usize) -> Table<'static> {
         let at = self.head().tables.get(table).copied().unwrap_or(0);
-        assert!(at != 0, "no such table");
+        let tables = self.head().tables.iter().filter(|at| **at != 0).count();
+        assert!(at != 0, "table {}, the description has {}", table, tables);
         // SAFETY: the address is that of a table from the switch.
         unsafe { Table::new(at as usize as *const u64) }
     }
@@ -544,20 +594,21 @@ impl Batch {
     }
 
     /// Writes a command's answer and returns its length, which the command returns. The text may contain the arguments
-    /// and parameters: `batch.reply(format_args!("{}!", batch.arguments()))`.
+    /// and parameters: `batch.reply(format_args!("{}!", batch.arguments()))`. The switch cuts a text longer than
+    /// [`Batch::answer`], and says so at its end.
     pub fn reply(&self, text: core::fmt::Arguments<'_>) -> i32 {
         let (at, room) = self.answer_place();
         // Written by address, because `text` may itself read the batch.
         let mut answer = Room { at, room, len: 0 };
         let _ = core::fmt::Write::write_fmt(&mut answer, text);
-        answer.len as i32
+        answer.len.min(i32::MAX as usize) as i32
     }
 
     /// Writes the reason for which a command fails, a standard text if it is empty, and returns its negative length,
     /// which the command returns. The text may contain the arguments and parameters.
     pub fn fail(&self, reason: core::fmt::Arguments<'_>) -> i32 {
         match self.reply(reason) {
-            0 => -self.reply(format_args!("failed without a reason")),
+            0 => -self.reply(format_args!("gave no reason")),
             len => -len,
         }
     }
@@ -583,16 +634,18 @@ impl Batch {
 struct Room {
     at: *mut u8,
     room: usize,
+    /// Length of the whole text.
     len: usize,
 }
 
 impl core::fmt::Write for Room {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        for byte in text.bytes().take(self.room - self.len) {
-            // SAFETY: the room has `room` bytes, and `len` is below it.
-            unsafe { self.at.wrapping_add(self.len).write(byte) };
-            self.len += 1;
+        let free = self.room.saturating_sub(self.len);
+        for (i, byte) in text.bytes().take(free).enumerate() {
+            // SAFETY: the room has `room` bytes, and `len + i` is below it.
+            unsafe { self.at.wrapping_add(self.len + i).write(byte) };
         }
+        self.len += text.len();
         Ok(())
     }
 }
@@ -658,11 +711,11 @@ pub enum Shown {
     Ipv4([u8; 4]),
 }
 
-/// Logs a panic and traps.
+/// Logs a panic, without a batch, and traps. The switch shows the text as the reason for the fault.
 #[doc(hidden)]
 #[cfg(target_arch = "wasm32")]
 pub fn panicked(panic: &core::panic::PanicInfo) -> ! {
-    let mut line = [0; 256];
+    let mut line = [0; 512];
     let len = write(&mut line, format_args!("{}", panic));
     // SAFETY: `line` has at least `len` bytes.
     unsafe { host::msw_log(core::ptr::null_mut(), line.as_ptr(), len as u32) };
@@ -782,7 +835,7 @@ mod tests {
             bytes.add(texts.0).copy_from_nonoverlapping(arguments.as_ptr(), arguments.len());
             let returned = command(&mut Batch::new(head));
             assert_eq!((*head).answer_at as usize, texts.1, "the answer has its own room");
-            let len = returned.unsigned_abs() as usize;
+            let len = ROOM.min(returned.unsigned_abs() as usize);
             let answer = slice::from_raw_parts(bytes.add(texts.1), len);
             (returned, String::from_utf8(answer.into()).unwrap())
         }
@@ -794,13 +847,62 @@ mod tests {
         assert_eq!(run(refuse, "vm 1"), (-16, "not a port: vm 1".into()));
         let echo = |batch: &mut Batch| batch.reply(format_args!("{0}{0}", batch.arguments()));
         assert_eq!(run(echo, "abc"), (6, "abcabc".into()));
-        assert_eq!(run(echo, &"x".repeat(20)), (ROOM as i32, "x".repeat(ROOM)), "the rest is omitted");
+        assert_eq!(run(echo, &"x".repeat(20)), (40, "x".repeat(ROOM)), "the rest is omitted");
         let silent = |batch: &mut Batch| batch.fail(format_args!("{}", batch.arguments()));
-        assert_eq!(run(silent, ""), (-23, "failed without a reason".into()));
+        assert_eq!(run(silent, ""), (-14, "gave no reason".into()));
         let by_hand = |batch: &mut Batch| {
             batch.answer()[..2].copy_from_slice(b"ok");
             2
         };
         assert_eq!(run(by_hand, "x"), (2, "ok".into()));
+    }
+
+    #[test]
+    fn numbers_beyond_the_description_panic_with_the_line_of_the_caller() {
+        let first = line!();
+        let place = std::sync::Mutex::new((String::new(), 0));
+        let place: &'static std::sync::Mutex<(String, u32)> =
+            std::boxed::Box::leak(std::boxed::Box::new(place));
+        std::panic::set_hook(std::boxed::Box::new(move |panic| {
+            let text = panic.payload().downcast_ref::<String>().cloned().unwrap_or_default();
+            let at = panic.location().map_or(0, |at| at.line());
+            *place.lock().unwrap() = (text, at);
+        }));
+        let mut memory = vec![0u64; size_of::<Head>() / 8 + 1];
+        let head = memory.as_mut_ptr().cast::<Head>();
+        // SAFETY: the memory has room for the head, which consists of numbers.
+        unsafe { head.write(Head { versions: 2, counter_count: 1, ..zeroed() }) };
+        type Call = fn(&mut Batch);
+        let calls: [(Call, &str); 6] = [
+            (|batch| batch.count(50, 1), "counter 50, the description has 1"),
+            (|batch| _ = batch.table(3), "table 3, the description has 0"),
+            (|batch| _ = batch.vlan(2), "packet 2, the batch has 2"),
+            (|batch| _ = batch.number(0), "parameter 0, the description has 0"),
+            (|batch| batch.clear_set(64), "port set 64, there are 64"),
+            (|batch| _ = batch.state_of::<u64>(), "a state of 8 bytes, `state` in the description has 0"),
+        ];
+        for (call, text) in calls {
+            // SAFETY: the head is that of a batch.
+            let result = std::panic::catch_unwind(|| call(&mut unsafe { Batch::new(head) }));
+            assert!(result.is_err());
+            let (said, line) = place.lock().unwrap().clone();
+            assert_eq!(said, text);
+            assert!(line > first, "{}: the line is the caller's, not the SDK's: {}", text, line);
+        }
+        let _ = std::panic::take_hook();
+    }
+
+    #[test]
+    fn outputs_without_room_are_counted() {
+        let mut memory = vec![0u64; size_of::<Head>() / 8 + 8];
+        let head = memory.as_mut_ptr().cast::<Head>();
+        // SAFETY: the memory has room for the head and two outputs behind it.
+        let mut batch = unsafe {
+            head.write(Head { output_at: size_of::<Head>() as u32, output_room: 2, ..zeroed() });
+            Batch::new(head)
+        };
+        assert_eq!((batch.room(), batch.omitted()), (2, 0));
+        (0..5).for_each(|packet| batch.flood(packet));
+        assert_eq!((batch.outputs(), batch.room(), batch.omitted()), (2, 0, 3));
     }
 }

@@ -67,8 +67,10 @@ impl<'a> Table<'a> {
     }
 
     /// Finds the value of a key.
+    #[track_caller]
     pub fn find(&self, key: &[u64]) -> Option<&'a [AtomicU64]> {
-        assert!(key.len() == self.key_words, "wrong key length");
+        let words = self.key_words;
+        assert!(key.len() == words, "a key of {} words, those of the table have {}", key.len(), words);
         let first = self.first(key);
         for i in 0..PROBE {
             let slot = self.slot(first.wrapping_add(i));
@@ -83,12 +85,14 @@ impl<'a> Table<'a> {
     }
 
     /// Finds or adds a key and returns its value, zero if the key is new; `None` if there is no room.
+    #[track_caller]
     pub fn insert(&self, key: &[u64]) -> Option<&'a [AtomicU64]> {
         self.insert_with(key, &[])
     }
 
     /// Finds or adds a key and returns its value, which starts with `value` if the key is new; `None` if there is no
     /// room. Count with `fetch_add`.
+    #[track_caller]
     pub fn insert_with(&self, key: &[u64], value: &[u64]) -> Option<&'a [AtomicU64]> {
         if let Some(value) = self.find(key) {
             return Some(value);
@@ -150,6 +154,7 @@ impl<'a> Table<'a> {
 
     /// Finds or adds a prefix and returns its value, which starts with `value` if the prefix is new; `None` if there is
     /// no room. The table's key is `[["network", "ipv4"], ["length", "prefix"]]`, or `ipv6`.
+    #[track_caller]
     pub fn insert_prefix(&self, prefix: &Prefix, value: &[u64]) -> Option<&'a [AtomicU64]> {
         let (key, words) = key_of(prefix);
         let length = usize::from(prefix.length());
@@ -158,6 +163,7 @@ impl<'a> Table<'a> {
     }
 
     /// Finds the value of exactly this prefix.
+    #[track_caller]
     pub fn find_prefix(&self, prefix: &Prefix) -> Option<&'a [AtomicU64]> {
         let (key, words) = key_of(prefix);
         self.find(&key[..words])
@@ -170,6 +176,7 @@ impl<'a> Table<'a> {
     }
 
     /// Finds the longest prefix that contains an address, with its value. Tries every length that was ever used.
+    #[track_caller]
     pub fn find_longest(&self, address: &Prefix) -> Option<(Prefix, &'a [AtomicU64])> {
         (0..=usize::from(address.length()) / 64).rev().find_map(|word| {
             let mut lengths = self.lengths(word).load(Ordering::Relaxed);

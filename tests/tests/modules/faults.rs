@@ -268,3 +268,34 @@ fn a_bridge_that_does_not_run_as_configured_is_shown_with_the_reason() {
     daemon.run(&["bridge", "del", "br0"]).unwrap();
     assert!(!daemon.run(&["status"]).unwrap().contains("failed"));
 }
+
+#[test]
+fn a_panic_in_rust_is_shown_with_its_text_and_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let logic = modules::wasm_from_rust("tests/modules/panics.rs", folder.path()).unwrap();
+    let daemon = Daemon::start(&(config::bridge("br0", &logic) + &config::memif("p0", 0, ""))).unwrap();
+    let _sender = Sender::connect(&daemon, 0).unwrap();
+    daemon.wait_up("br0", "p0").unwrap();
+    let refused = |arguments: &[&str]| {
+        let output = daemon.cli(arguments).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let bounds =
+        |index: u32| format!("panic: index out of bounds: the len is 3 but the index is {index}, at ");
+    let place = "tests/modules/panics.rs:9:5, in `panics::look_up`, called by `panics::";
+    let said = refused(&["logic", "call", "br0", "find", "0123456789"]);
+    assert!(said.contains(&bounds(10)) && said.contains(place), "{said}");
+    assert!(!said.contains("core::") && !said.contains("mswitch_module::"), "{said}");
+    let packet = "02000000009902000000000108004500".to_owned() + &"00".repeat(44);
+    let said = daemon.run(&["trace", "br0", "--port", "p0", "--packet", &packet]).unwrap();
+    assert!(said.contains(&format!("the module fails: {}", bounds(10))), "{said}");
+    let said = refused(&["logic", "set", "br0", &logic, "--param", "early=on"]);
+    let start = "panic: table 3, the description has 0, at ";
+    assert!(said.contains(start) && said.contains("tests/modules/panics.rs:19:15, in "), "{said}");
+    for shown in [["logic", "show", "br0"], ["bridge", "show", "br0"]] {
+        let said = daemon.run(&shown).unwrap();
+        assert!(said.contains(&bounds(10)), "{said}");
+    }
+    assert!(daemon.run(&["status"]).unwrap().contains(&bounds(10)));
+}

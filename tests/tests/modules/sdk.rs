@@ -46,8 +46,21 @@ fn addresses_are_parsed_and_printed_like_the_standard_library() {
     assert!(valid > 500, "{valid}");
 }
 
+/// The line for a frame with an IPv6 packet of this first header and payload, in hexadecimal.
+fn v6(next: &str, payload: &str) -> String {
+    let payload = payload.replace(' ', "");
+    let (from, to) = ("01".repeat(16), "02".repeat(16));
+    format!(
+        "transport 020000000099020000000001 86dd 60000000 {:04x}{next}40 {from}{to}{payload}",
+        payload.len() / 2
+    )
+    .replace(' ', "")
+    .replace("transport", "transport ")
+}
+
 #[test]
-fn numbers_prefixes_tables_and_checksums_are_correct() {
+fn numbers_prefixes_tables_checksums_and_headers_are_correct() {
+    let v6 = |next: &str, payload: &str| &*v6(next, payload).leak();
     let cases = [
         ("number 0x1F", "31"),
         ("number 18446744073709551615", "18446744073709551615"),
@@ -78,7 +91,7 @@ fn numbers_prefixes_tables_and_checksums_are_correct() {
         ),
         ("headers 02000000009902000000000188a800648100000786dd60", "34525 100 22 0 0"),
         (
-            "headers 02000000009902000000000108004500002800000000400600000a0000010a0000020000000000000000000000000000000000000000",
+            "headers 02000000009902000000000108004500002800000000400600000a0000010a0000020000000000000000000000005000000000000000",
             "2048 0 14 6 34",
         ),
         (
@@ -101,8 +114,28 @@ fn numbers_prefixes_tables_and_checksums_are_correct() {
             "headers 02000000009902000000000108004400001c00000000401100000a0000010a0000020000000000000000",
             "2048 0 14 0 0",
         ),
+        // Version, invalid, offset, ports or type and code, flags; fragment, its offset and whether more follow; end, source.
+        (
+            "transport 02000000009902000000000108004500002800000000400600000a0000010a0000023039005000000000000000005012000000000000",
+            "4 0 34 12345 80 18 0 0 0 54 26",
+        ),
+        (
+            "transport 02000000009902000000000108004500002800000000400600000a0000010a0000023039005000000000000000004012000000000000",
+            "4 1 0 0 0 0 0 0 0 54 26",
+        ),
+        (v6("11", "0035123400080000"), "6 0 54 53 4660 0 0 0 0 62 22"),
+        (v6("3a", "87000000"), "6 0 54 135 0 0 0 0 0 58 22"),
+        (
+            v6(
+                "00",
+                "2b00000000000000 3c00000000000000 3300000000000000 2c01000000000000 00000000 1100000100000000 0035123400080000",
+            ),
+            "6 0 98 53 4660 0 1 0 1 106 22",
+        ),
+        (v6("2c", "1100000900000000 0035123400080000"), "6 0 0 0 0 0 1 8 1 70 22"),
+        (v6("00", "1109000000000000"), "6 1 0 0 0 0 0 0 0 62 22"),
         ("one 0200000000990200000000010800", "1 1 2 7 0 1 1"),
-        ("failed", "failed without a reason"),
+        ("failed", "gave no reason"),
         // RFC 1624, section 4: the case that equation 2 gets wrong.
         ("l4 0,0,0xdd2f 5555,3285", "0"),
         ("l4 0,2,0xdd2f 5555,3285", "65535"),
