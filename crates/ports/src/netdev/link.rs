@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use fabric::switch::PortRef;
-use fabric::{Attachment, Caps, Fault, OnFault, Switch};
+use fabric::{Attachment, Caps, OnFault, Switch};
 use tokio::sync::{Notify, watch};
 
 use super::KERNEL_DROPS;
