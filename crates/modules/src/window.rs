@@ -75,7 +75,7 @@ impl Layout {
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let comma = |(i, digit)| {
-        let is_group = i > 0 && (digits.len() - i).is_multiple_of(3);
+        let is_group = i > 0 && usize::is_multiple_of(digits.len() - i, 3);
         is_group.then_some(',').into_iter().chain([digit])
     };
     digits.chars().enumerate().flat_map(comma).collect()
