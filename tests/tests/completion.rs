@@ -115,7 +115,7 @@ fn bash_completes_names_of_the_running_daemon() {
         ("mswitch mirror del br0 ", &["watch"]),
         ("mswitch events --kind port-", &["port-up", "port-down", "port-fault", "port-security"]),
         // Types and their options.
-        ("mswitch port add br0 x --type netdev --driver ", &["auto", "af-packet"]),
+        ("mswitch port add br0 x --type netdev --driver ", &["auto", "af-packet", "af-xdp"]),
         ("mswitch port add br0 x --type ", &["memif", "tap", "netdev", "pcap", "vhost-user", "patch"]),
         ("mswitch port add br0 x --type tap --ne", &["--netns"]),
         ("mswitch port add br0 x --type memif --ne", &[]),

@@ -114,7 +114,7 @@ fn with_candidates(arg: Arg, path: &[String], words: &Arc<Words>) -> Arg {
         (["port", "add"], "peer") => arg.add(ask(Words::patch_ports)),
         (["port", "add"], "path" | "read" | "write") => arg.add(ArgValueCompleter::new(PathCompleter::any())),
         (["port", "add"], "role") => arg.add(fixed(&["server", "client"])),
-        (["port", "add"], "driver") => arg.add(fixed(&["auto", "af-packet"])),
+        (["port", "add"], "driver") => arg.add(fixed(&["auto", "af-packet", "af-xdp"])),
         (["port", "add"], "offloads") => arg.add(fixed(&["true", "false"])),
         (_, "isolated" | "sticky") => arg.add(fixed(&["on", "off"])),
         (_, "kinds") => arg.add(fixed(control::events::KINDS)),
