@@ -233,7 +233,8 @@ fn ending(prefix: &str) -> Option<&'static std::ffi::OsStr> {
 }
 
 fn texts(matches: &ArgMatches, id: &str) -> Vec<String> {
-    matches.try_get_many::<String>(id).ok().flatten().into_iter().flatten().cloned().collect()
+    let values = matches.try_get_raw(id).ok().flatten().into_iter().flatten();
+    values.map(|value| value.to_string_lossy().into_owned()).collect()
 }
 
 fn text(matches: &ArgMatches, id: &str) -> String {
