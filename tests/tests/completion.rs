@@ -151,6 +151,20 @@ fn bash_completes_parameters_and_commands_of_a_module() {
     shell.completes("mswitch logic call lab forget 5", &[]);
     shell
         .completes(&format!("mswitch logic set br0 {module} --param ag"), &["compopt -o nospace", "ageing="]);
+    // In a chain, the stage's number is a word of its own.
+    let stage = format!("1={module}");
+    daemon.run(&["logic", "set", "lab", "chain", "--param", &stage, "--param", "2=hub"]).unwrap();
+    shell.completes("mswitch logic call lab ", &["1"]);
+    shell.completes("mswitch logic call lab 1 ", &["forget"]);
+    shell.completes("mswitch logic call lab 2 f", &[]);
+    shell.completes("mswitch logic set br0 chain --param 1=le", &["learning"]);
+    shell.completes("mswitch logic set br0 chain --param 1=hub --param 2=st", &["static"]);
+    shell.completes(
+        "mswitch logic set br0 chain --param 1=hub --param ",
+        &["2=learning", "2=static", "2=hub", "2=dummy", "2=wasm:", "2=native:"],
+    );
+    shell.completes("mswitch logic set br0 chain --param 1='le", &["learning"]);
+    shell.completes("mswitch logic set br0 chain --param 1='learning age", &[]);
 }
 
 #[test]
@@ -160,6 +174,7 @@ fn bash_completes_files() {
     let socket = daemon.path("ctl");
     let shell = Shell::bash(&socket);
     let folder = daemon.folder().display().to_string();
+    std::fs::write(daemon.folder().join("my notes.txt"), b"").unwrap();
     shell.completes(
         &format!("mswitch logic set br0 wasm:{folder}/my"),
         &[&format!("{folder}/my\\ firewall.wasm")],

@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 use crate::file::Secrets;
 use crate::file::write;
-use crate::model::Config;
+use crate::model::{Config, DEFAULT_LOGIC};
 use crate::{keys, options};
 
 /// An object of a configuration.
@@ -184,6 +184,14 @@ pub fn between(from: &Config, to: &Config) -> Vec<Difference> {
                 {
                     change.default = default_of(object, to, &change.key);
                 }
+                // A bridge always has a logic; the file need not name the default.
+                for change in
+                    keys.iter_mut().filter(|it| it.key == "logic" && matches!(object, Object::Bridge(_)))
+                {
+                    change.default = None;
+                    let values = [&mut change.from, &mut change.to].into_iter();
+                    values.filter(|value| value.is_empty()).for_each(|value| *value = DEFAULT_LOGIC.into());
+                }
                 if !keys.is_empty() {
                     found.push(difference(Kind::Changed, keys));
                 }
@@ -327,6 +335,9 @@ mod tests {
             "bridge \"br0\", port \"a\" added: name: a, path: /tmp/a.sock, type: memif"
         );
         assert!(line(&config(BASE), &bare).starts_with("bridge \"br0\", port \"a\" removed: name: a, "));
+        let chain = config(&BASE.replace("br0\"\n", "br0\"\nlogic = \"hub\"\n"));
+        assert_eq!(line(&chain, &config(BASE)), "bridge \"br0\" changed: logic: hub -> learning");
+        assert_eq!(line(&config(BASE), &chain), "bridge \"br0\" changed: logic: learning -> hub");
         assert_eq!(Shown("a\nb", None).to_string(), "\"a\\nb\"");
     }
 

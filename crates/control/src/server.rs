@@ -393,7 +393,7 @@ impl Switch for Server {
             // The lock on the bridges is released: the command may take long.
             let logic = find(&desired.state().bridges(), &bridge)?.logic.clone();
             let message = logic.call(&words)?;
-            let (object, from, to) = (Object::Bridge(bridge), String::new(), words.join(" "));
+            let (object, from, to) = (Object::Bridge(bridge), String::new(), shell_words::join(&words));
             let keys = vec![KeyChange { key: "command".into(), from, to, default: None }];
             command(desired, &by, "call", Difference { object, kind: Kind::Added, keys });
             Ok(proto::LogicReply { message })

@@ -90,7 +90,7 @@ impl Chain {
         for (name, _) in given {
             let number = name.parse().ok().filter(|number| (1..=MAX_STAGES).contains(number));
             if number.is_none_or(|number| number.to_string() != *name) {
-                return Err(LogicError::unknown_param(&INFO.describe(), name));
+                return Err(LogicError::StageNumber { name: name.clone() });
             }
         }
         let stage = |number: usize| {
@@ -136,19 +136,38 @@ impl Chain {
 /// Builds a stage.
 fn stage(number: usize, line: &str, kinds: &'static [Kind]) -> Result<Stage, LogicError> {
     let refused = |expected: &str| LogicError::bad_value(INFO.name, &number.to_string(), line, expected);
-    let words = shell_words::split(line).map_err(|_| refused("a closing quote"))?;
+    let words = shell_words::split(line).map_err(|_| match open_quote(line) {
+        Some((quote, rest)) => LogicError::OpenQuote { number, quote, rest: rest.into() },
+        None => refused("a character behind the last backslash"),
+    })?;
     let (name, own) = words.split_first().ok_or_else(|| refused(STAGE))?;
     if name == INFO.name {
         return Err(refused("a logic other than `chain` (write its stages here, one by one)"));
     }
     let own = own.iter().map(|word| match word.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(refused(&format!("KEY=VALUE in place of `{word}`"))),
+        _ => Err(LogicError::StageWord { number, word: word.clone(), is_file: name.contains(':') }),
     });
     let own = own.collect::<Result<Vec<_>, _>>()?;
     let logic = crate::build(name, &own, kinds)
         .map_err(|error| LogicError::Stage { number, error: Box::new(error) })?;
     Ok(Stage { logic, due: OnceLock::new() })
+}
+
+/// Returns the quote of a line that is not closed, and the text behind it.
+fn open_quote(line: &str) -> Option<(char, &str)> {
+    let mut open = None;
+    let mut chars = line.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match (open, c) {
+            (None | Some(('"', _)), '\\') => _ = chars.next(),
+            (None, '\'' | '"') => open = Some((c, at)),
+            (Some((quote, _)), c) if c == quote => open = None,
+            _ => {}
+        }
+    }
+    let (quote, at) = open?;
+    Some((quote, line.get(at + 1..)?))
 }
 
 /// Writes the line that [`stage`] reads.
@@ -451,9 +470,13 @@ mod tests {
         ] {
             assert_eq!(shell_words::split(line).unwrap(), words, "{line}");
         }
-        for open in [r#"static "a b"#, r#"static "a\"#, "static 'a"] {
+        for (open, message) in [
+            (r#"static "a b"#, r#"stage 1: the quote " before `a b` is not closed"#),
+            (r#"static "a\"#, r#"stage 1: the quote " before `a\` is not closed"#),
+            (r#"static "x" 'a"#, "stage 1: the quote ' before `a` is not closed"),
+        ] {
             let Err(error) = stage(1, open, &[]) else { panic!("{open} was accepted") };
-            assert!(error.to_string().contains("a closing quote is expected"), "{error}");
+            assert_eq!(error.to_string(), message);
         }
     }
 

@@ -187,12 +187,15 @@ impl fmt::Display for ParamKind {
             Self::Text { max } => write!(f, "a text of up to {max} bytes"),
             Self::Port => f.write_str("the name of a port"),
             Self::Duration { min, max } => {
-                write!(
-                    f,
-                    "a time from {} to {}, such as 500ms, 30s or 5m",
-                    format_duration(*min),
-                    format_duration(*max)
-                )
+                write!(f, "a time from {} to {}", format_duration(*min), format_duration(*max))?;
+                let examples = [("500ms", 500), ("30s", 30_000), ("5m", 300_000)];
+                let fits = |(_, ms): &(&str, u64)| (min..=max).contains(&&Duration::from_millis(*ms));
+                let fitting: Vec<_> = examples.into_iter().filter(fits).map(|(text, _)| text).collect();
+                match fitting.split_last() {
+                    None => Ok(()),
+                    Some((only, [])) => write!(f, ", such as {only}"),
+                    Some((last, others)) => write!(f, ", such as {} or {last}", others.join(", ")),
+                }
             }
             Self::Mac => f.write_str("a MAC address such as 02:00:00:00:00:01"),
             Self::Ip => f.write_str("an IPv4 or IPv6 address"),

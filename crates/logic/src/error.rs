@@ -54,7 +54,7 @@ pub enum LogicError {
         expected: String,
     },
     /// The logic has no command of this name.
-    #[error("logic `{logic}` has no command `{command}`{}", commands(.known))]
+    #[error("logic `{logic}` has no {}", command_or_none(.command, .known))]
     UnknownCommand {
         /// The logic.
         logic: String,
@@ -86,6 +86,45 @@ pub enum LogicError {
         file: String,
         /// The reason.
         message: String,
+    },
+    /// A module is named without its file.
+    #[error("logic `{prefix}:` names no file: give one, as {prefix}:FILE")]
+    MissingFile {
+        /// The prefix.
+        prefix: String,
+    },
+    /// A parameter of a chain is not the number of a stage.
+    #[error(
+        "logic `chain` has no parameter `{name}`: its stages are numbered from 1 to {}, such as 1=learning",
+        crate::MAX_STAGES
+    )]
+    StageNumber {
+        /// The parameter's name as given.
+        name: String,
+    },
+    /// A word of a stage is not a parameter.
+    #[error("stage {number}: expected `KEY=VALUE`, found `{word}`{}", if *.is_file {
+        "; quote a path that has blanks"
+    } else {
+        ""
+    })]
+    StageWord {
+        /// The stage's number.
+        number: usize,
+        /// The word.
+        word: String,
+        /// Whether the stage is a file, whose path may have blanks.
+        is_file: bool,
+    },
+    /// A quote in a stage is not closed.
+    #[error("stage {number}: the quote {quote} before `{rest}` is not closed")]
+    OpenQuote {
+        /// The stage's number.
+        number: usize,
+        /// The quote.
+        quote: char,
+        /// The text behind it.
+        rest: String,
     },
     /// A parameter was given more than once.
     #[error("parameter `{param}` of logic `{logic}` is given twice; give it once")]
@@ -127,7 +166,19 @@ pub enum LogicError {
 impl LogicError {
     pub(crate) fn unknown_logic(name: &str, kinds: &[Kind]) -> Self {
         let ours = LIST.iter().map(|info| info.name.to_owned());
-        let known: Vec<_> = ours.chain(kinds.iter().map(|kind| format!("{}:FILE", kind.prefix))).collect();
+        let known: Vec<_> =
+            ours.clone().chain(kinds.iter().map(|kind| format!("{}:FILE", kind.prefix))).collect();
+        // A stage or parameters written into the name.
+        if let Some((logic, rest)) =
+            name.split_once(' ').filter(|(logic, _)| ours.clone().any(|own| own == *logic))
+        {
+            let rest = rest.trim();
+            let nearest = match logic {
+                "chain" => format!("chain --param 1={}", shell_words::quote(rest)),
+                _ => format!("{logic} --param {}", rest.replace(' ', " --param ")),
+            };
+            return Self::UnknownLogic { name: name.into(), nearest: Some(nearest), known };
+        }
         let kind = kinds.iter().find(|kind| name.ends_with(kind.ending));
         // The text before the colon may be a mistyped prefix.
         let file =
@@ -165,6 +216,10 @@ impl LogicError {
         let expected = expected.into();
         Self::BadValue { logic: logic.into(), param: param.into(), value: value.into(), expected }
     }
+}
+
+fn command_or_none(command: &str, known: &[String]) -> String {
+    if known.is_empty() { "commands".into() } else { format!("command `{command}`{}", commands(known)) }
 }
 
 fn commands(known: &[String]) -> String {

@@ -358,6 +358,16 @@ mod tests {
             refused("lerning", &[]),
             "there is no logic `lerning`, did you mean `learning`? The logics are: learning, static, hub, chain, dummy, module:FILE"
         );
+        for (typed, meant) in [
+            ("chain wasm:fw.wasm", "chain --param 1=wasm:fw.wasm"),
+            ("chain learning ageing=60", "chain --param 1='learning ageing=60'"),
+            ("learning ageing=60 snooping=on", "learning --param ageing=60 --param snooping=on"),
+        ] {
+            let message = refused(typed, &[]);
+            assert!(message.contains(&format!("`{typed}`, did you mean `{meant}`? ")), "{message}");
+        }
+        let hub = build("hub", &[], &[]).unwrap();
+        assert_eq!(hub.call(&["show".into()]).unwrap_err().to_string(), "logic `hub` has no commands");
         assert_eq!(
             refused("zzz", &[]),
             "there is no logic `zzz`; the logics are: learning, static, hub, chain, dummy, module:FILE"

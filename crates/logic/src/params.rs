@@ -305,7 +305,7 @@ mod tests {
                     "99999999999999999999h",
                     "18446744073709551615h",
                 ],
-                "a time from 1s to 24h, such as 500ms, 30s or 5m",
+                "a time from 1s to 24h, such as 30s or 5m",
             ),
             (
                 ParamKind::Mac,
@@ -332,6 +332,14 @@ mod tests {
         assert_eq!(x(&ParamKind::Switch, "true"), Ok(ParamValue::Switch(true)));
         assert_eq!(x(&ParamKind::Duration { min: second, max: day }, "60"), Ok(time(60_000)));
         assert_eq!(format_duration(Duration::ZERO), "0s");
+        let ms = Duration::from_millis;
+        for (min, max, text) in [
+            (0, 3_600_000, "a time from 0s to 1h, such as 500ms, 30s or 5m"),
+            (1, 1000, "a time from 1ms to 1s, such as 500ms"),
+            (3_600_000, 7_200_000, "a time from 1h to 2h"),
+        ] {
+            assert_eq!(ParamKind::Duration { min: ms(min), max: ms(max) }.to_string(), text);
+        }
     }
 
     #[test]

@@ -43,13 +43,18 @@ impl Lateness {
     }
 }
 
+/// End of the message for a call that did not return in time.
+const KEEPS_A_THREAD: &str =
+    "native code cannot be stopped, so it keeps a thread busy until the daemon is restarted";
+
 /// The message for a call of `function` that did not return in time.
 fn late(function: &str) -> String {
-    format!(
-        "`{function}` has not returned within {} s; native code cannot be stopped, so it keeps a thread busy until the daemon is \
-         restarted",
-        LIMIT.as_secs()
-    )
+    format!("`{function}` has not returned within {} s; {KEEPS_A_THREAD}", LIMIT.as_secs())
+}
+
+/// Whether an error is that of a call that did not return in time.
+pub(crate) fn is_late(message: &str) -> bool {
+    message.ends_with(KEEPS_A_THREAD)
 }
 
 fn refused(function: &str) -> Result<(), String> {

@@ -19,6 +19,7 @@ use logic::{
 use serde::Deserialize;
 
 use crate::abi;
+use crate::module::mib;
 use crate::table::SharedTable;
 
 /// The longest description, bytes.
@@ -310,7 +311,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
     }
     let memory: usize = tables.iter().map(SharedTable::bytes).sum();
     if memory > MAX_TABLE_MEMORY {
-        return wrong(format!("its tables have {memory} bytes in total, more than {MAX_TABLE_MEMORY}"));
+        let (memory, most) = (mib(memory as u64), mib(MAX_TABLE_MEMORY as u64));
+        return wrong(format!("its tables have {memory} in total, more than {most}"));
     }
     let state = usize::try_from(raw.state).ok().filter(|state| *state <= abi::MAX_STATE);
     let Some(state) = state else {

@@ -13,7 +13,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId, clock};
@@ -131,6 +131,17 @@ pub(crate) struct Inner {
     ports: Arc<PortNames>,
     /// The command that is being carried out, and since when.
     command: Mutex<Option<(String, Instant)>>,
+    /// Commands and traces that did not return in time: their number, and the latest one's time and message.
+    late: Mutex<(u64, Option<(Instant, String)>)>,
+}
+
+/// Writes a number of bytes in MiB, rounded up to tenths.
+pub(crate) fn mib(bytes: u64) -> String {
+    let tenths = (u128::from(bytes) * 10).div_ceil(1 << 20);
+    match tenths % 10 {
+        0 => format!("{} MiB", tenths / 10),
+        tenth => format!("{}.{tenth} MiB", tenths / 10),
+    }
 }
 
 /// A module's file, whole.
@@ -141,7 +152,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
         return Err("not a regular file".into());
     }
     if is.len() > MAX_FILE {
-        return Err(format!("the file has {} bytes, more than {MAX_FILE}", is.len()));
+        return Err(format!("the file has {}, more than {}", mib(is.len()), mib(MAX_FILE)));
     }
     std::fs::read(path).map_err(|error| error.to_string())
 }
@@ -197,6 +208,9 @@ fn load(loader: &Loader, file: &str) -> Result<Box<dyn Source>, LogicError> {
     if let Err(what) = watchdog::start() {
         return Err(error(loader.prefix, file, format!("no thread to look after modules: {what}")));
     }
+    if file.is_empty() {
+        return Err(LogicError::MissingFile { prefix: loader.prefix.into() });
+    }
     (loader.load)(Path::new(file)).map_err(|message| error(loader.prefix, file, message))
 }
 
@@ -238,8 +252,31 @@ impl Inner {
         watchdog::failed();
     }
 
+    /// Notes a command or trace that has not returned, as a failure; `message` is its error.
+    #[cold]
+    fn note_late(&self, what: &str, message: &str) {
+        if bounded::is_late(message) {
+            let message = format!("{what}: {message}");
+            let mut late = self.late();
+            *late = (late.0 + 1, Some((Instant::now(), message.clone())));
+            drop(late);
+            self.failed(self.workers().len(), &message);
+        }
+    }
+
+    fn late(&self) -> MutexGuard<'_, (u64, Option<(Instant, String)>)> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn instance(&self, worker: usize) -> Result<Instance, String> {
-        Ok(self.ready(self.source.instance(&self.setup(self.tables.clone(), worker))?))
+        let made = self.source.instance(&self.setup(self.tables.clone(), worker));
+        let runner = made.inspect_err(|message| {
+            // The caller refuses the logic, and nothing else remembers the thread.
+            if bounded::is_late(message) {
+                log::post(&self.log(worker), message.as_bytes(), true);
+            }
+        })?;
+        Ok(self.ready(runner))
     }
 
     fn setup(&self, tables: Arc<[SharedTable]>, worker: usize) -> Setup {
@@ -295,14 +332,15 @@ impl Inner {
         left
     }
 
-    /// Number of failures of all instances.
+    /// Number of failures of all instances, late commands and traces included.
     fn failures(&self) -> u64 {
-        self.slots().iter().map(|slot| u64::from(slot.failures())).sum()
+        self.slots().iter().map(|slot| u64::from(slot.failures())).sum::<u64>() + self.late().0
     }
 
-    /// Time and message of the last failure of all instances.
+    /// Time and message of the last of these failures.
     fn last_failure(&self) -> Option<(Instant, String)> {
-        self.slots().iter().filter_map(InstanceSlot::last_failure).max_by_key(|(at, _)| *at)
+        let late = self.late().1.clone();
+        self.slots().iter().filter_map(InstanceSlot::last_failure).chain(late).max_by_key(|(at, _)| *at)
     }
 
     fn slots(&self) -> &[InstanceSlot] {
@@ -484,7 +522,7 @@ impl Module {
         let tables: std::io::Result<Arc<[_]>> =
             source.description().tables.iter().map(SharedTable::new).collect();
         let (tables, values, name) = (tables?, Arc::new(values), name.into());
-        let (bridge, worker_count, slots, ports, command) = Default::default();
+        let (bridge, worker_count, slots, ports, command, late) = Default::default();
         Ok(Module(Arc::new(Inner {
             name,
             bridge,
@@ -496,6 +534,7 @@ impl Module {
             slots,
             ports,
             command,
+            late,
         })))
     }
 
@@ -593,6 +632,7 @@ impl SwitchLogic for Module {
         if !batch.is_rehearsal() {
             self.forward(batch);
         } else if let Err(message) = self.rehearse(batch) {
+            self.0.note_late("a trace", &message);
             let parts = call::parts(message.as_bytes());
             for v in batch.packets() {
                 batch.remark(v, "the module fails: {}{}{}{}", &parts);
@@ -738,8 +778,11 @@ impl Logic for Module {
         if text.len() > abi::TEXT_LEN {
             return Err(refused(format!("its arguments have more than {} bytes", abi::TEXT_LEN)));
         }
-        let (inner, name) = (self.0.clone(), name.clone());
-        let answered = bounded::within(abi::export::COMMAND, move || inner.command(number, &name, &text));
+        let (inner, called) = (self.0.clone(), name.clone());
+        let answered = bounded::within(abi::export::COMMAND, move || inner.command(number, &called, &text));
+        if let Err(message) = &answered {
+            self.0.note_late(&format!("command `{name}`"), message);
+        }
         match answered.flatten() {
             Ok((true, text)) => Ok(text),
             Ok((false, message)) | Err(message) => Err(refused(message)),
@@ -825,5 +868,19 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Instances go before the tables that they see.
         drop(self.slots.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_mib() {
+        for (bytes, text) in
+            [(16 << 20, "16 MiB"), (514 << 16, "32.2 MiB"), ((16 << 20) + 1, "16.1 MiB"), (0, "0 MiB")]
+        {
+            assert_eq!(mib(bytes), text);
+        }
     }
 }

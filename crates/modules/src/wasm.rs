@@ -16,8 +16,8 @@ use fabric::rx::MAX_PACKET;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{
-    Caller, Config, Engine, Instance, Linker, Memory, Module, Store, StoreLimits, StoreLimitsBuilder, Trap,
-    TypedFunc, UpdateDeadline, WasmBacktrace,
+    Caller, Config, Engine, Instance, Linker, Memory, MemoryType, Module, Store, StoreLimits,
+    StoreLimitsBuilder, Trap, TypedFunc, UpdateDeadline, WasmBacktrace,
 };
 
 use crate::abi::{BatchHead, MAX_TABLES, NO_PORT, export};
@@ -26,8 +26,8 @@ use crate::compiled;
 use crate::description::{self, Description};
 use crate::log::{self, LogSource};
 use crate::module::{
-    Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, not_exported, read, refusal,
-    write_values,
+    Because, Loader, Runner, Setup, Source, check_version, head_of, lasting, mib, not_exported, read,
+    refusal, write_values,
 };
 use crate::table::PAGE;
 use crate::watchdog;
@@ -166,6 +166,15 @@ fn load(path: &Path) -> Result<Box<dyn Source>, String> {
     }
     let module = compiled::module(engine, path, &bytes)
         .map_err(|error| format!("not a valid WebAssembly module: {}", text(error)))?;
+    let memories = module.exports().filter_map(|export| export.ty().memory().map(MemoryType::minimum));
+    let needed = memories.max().unwrap_or(0).saturating_mul(PAGE as u64);
+    if needed > OWN_MEMORY as u64 {
+        return Err(format!(
+            "needs {} of memory; a module has at most {}",
+            mib(needed),
+            mib(OWN_MEMORY as u64)
+        ));
+    }
     let description = describe(engine, &module)?;
     Ok(Box::new(Code { module, description }))
 }

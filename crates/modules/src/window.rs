@@ -74,8 +74,8 @@ impl Layout {
 /// Writes a number with a comma before each group of three digits.
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
-    let comma = |(i, digit)| {
-        let is_group = i > 0 && usize::is_multiple_of(digits.len() - i, 3);
+    let comma = |(i, digit): (usize, char)| {
+        let is_group = i > 0 && (digits.len() - i).is_multiple_of(3);
         is_group.then_some(',').into_iter().chain([digit])
     };
     digits.chars().enumerate().flat_map(comma).collect()

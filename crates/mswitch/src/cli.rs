@@ -549,7 +549,11 @@ pub(crate) enum LogicCommand {
         output: Output,
     },
     /// Run a command of a bridge's logic; `mswitch logic show` lists the commands
-    #[command(after_help = examples!("mswitch logic call br0 flush || mswitch logic show br0"))]
+    #[command(after_help = examples!(
+        "mswitch logic call br0 forget 02:00:00:00:00:01 || mswitch logic show br0",
+        "mswitch logic call br0 2 forget 02:00:00:00:00:01 || true  # stage 2 of a chain",
+        "mswitch logic call br0 -- limit -5 || true",
+    ))]
     Call {
         /// The bridge
         bridge: String,

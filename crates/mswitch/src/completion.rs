@@ -41,8 +41,8 @@ pub(crate) fn reply(shell: Shell, arguments: Vec<OsString>) -> String {
             let before = typed.before(&breaks.to_string_lossy());
             for candidate in candidates(typed.words.iter().map(OsString::from).collect()) {
                 let value = candidate.get_value().to_string_lossy();
-                if let Some(rest) = value.strip_prefix(before) {
-                    _ = writeln!(reply, "{}", typed.quote(rest));
+                if let Some(rest) = value.strip_prefix(before).and_then(|rest| typed.quote(rest)) {
+                    _ = writeln!(reply, "{rest}");
                 }
             }
         }
@@ -106,7 +106,7 @@ fn with_candidates(arg: Arg, path: &[String], words: &Arc<Words>) -> Arg {
         (["mirror", "del"], "name") => arg.add(ask(Words::mirrors)),
         (_, "port" | "ports" | "from" | "to") => arg.add(ask(Words::ports)),
         (["logic", "list"], "name") | (_, "logic") => arg.add(completer(words, Words::logics)),
-        (_, "params") => arg.add(ask(Words::params)),
+        (_, "params") => arg.add(completer(words, Words::params)),
         (["logic", "call"], "command") => arg.add(ask(Words::commands)),
         (["logic", "show"], "table") => arg.add(ask(Words::tables)),
         (["port", "add"], "kind") => arg.add(fixed(ports::Spec::TYPES)),

@@ -168,6 +168,8 @@ pub struct Icmp {
     pub kind: u8,
     /// Code.
     pub code: u8,
+    /// Identifier of an echo request or reply.
+    pub identifier: Option<u16>,
 }
 
 impl Headers {
@@ -348,7 +350,13 @@ fn transport(frame: &[u8], at: usize, end: usize, protocol: u8, icmp: u8) -> Opt
             Transport::Tcp(Tcp { at, source, destination, flags, header_len })
         }
         UDP => Transport::Udp(Udp { at, source, destination }),
-        _ => Transport::Icmp(Icmp { at, kind: b0, code: b1 }),
+        _ => {
+            let is_echo = matches!((protocol, b0), (ICMP, 0 | 8) | (ICMPV6, 128 | 129));
+            // ICMPv6 guarantees 4 bytes only.
+            let is_whole = is_echo && at + 6 <= end;
+            let identifier = if is_whole { Some(be16(frame, at + 4)?) } else { None };
+            Transport::Icmp(Icmp { at, kind: b0, code: b1, identifier })
+        }
     })
 }
 
@@ -434,8 +442,11 @@ mod tests {
         let later = parse(&ethernet(&[IPV4], &v4(UDP, 0, 0x1fff, &UDP_HEADER)));
         assert_eq!(later.fragment(), Some(Fragment { offset: 65528, more: false }));
         assert_eq!((later.transport, later.ports()), (Transport::Fragment, None));
-        let echo = parse(&ethernet(&[IPV4], &v4(ICMP, 0, 0, &[8, 1, 0, 0, 0, 0, 0, 0])));
-        assert_eq!(echo.transport, Transport::Icmp(Icmp { at: 34, kind: 8, code: 1 }));
+        let echo = parse(&ethernet(&[IPV4], &v4(ICMP, 0, 0, &[8, 1, 0, 0, 1, 2, 0, 0])));
+        assert_eq!(
+            echo.transport,
+            Transport::Icmp(Icmp { at: 34, kind: 8, code: 1, identifier: Some(0x102) })
+        );
         assert_eq!(parse(&ethernet(&[IPV4], &v4(ICMPV6, 0, 0, &[0; 8]))).transport, Transport::Other);
     }
 
@@ -483,7 +494,7 @@ mod tests {
         let later = parse(&ethernet(&[IPV6], &v6(FRAGMENT, &later)));
         assert_eq!((later.transport, later.fragment().unwrap().offset), (Transport::Fragment, 8));
         let icmp = parse(&ethernet(&[IPV6], &v6(ICMPV6, &[128, 0, 0, 0])));
-        assert_eq!(icmp.transport, Transport::Icmp(Icmp { at: 54, kind: 128, code: 0 }));
+        assert_eq!(icmp.transport, Transport::Icmp(Icmp { at: 54, kind: 128, code: 0, identifier: None }));
         assert_eq!(parse(&ethernet(&[IPV6], &v6(59, &[]))).transport, Transport::Other);
         // An extension header beyond the end, and too many of them.
         let cut = parse(&ethernet(&[IPV6], &v6(HOP_BY_HOP, &[UDP, 9, 0, 0, 0, 0, 0, 0])));

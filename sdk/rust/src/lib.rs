@@ -711,6 +711,33 @@ pub enum Shown {
     Ipv4([u8; 4]),
 }
 
+/// Result of a module's start.
+pub trait Started {
+    /// Returns 0 to start, or the value of [`Batch::fail`].
+    fn code(self, batch: &Batch) -> i32;
+}
+
+impl Started for Result<(), &'static str> {
+    fn code(self, batch: &Batch) -> i32 {
+        match self {
+            Ok(()) => 0,
+            Err(reason) => batch.fail(format_args!("{}", reason)),
+        }
+    }
+}
+
+/// 0, or the value of [`Batch::fail`] for a reason with numbers or parameters in it.
+impl Started for i32 {
+    fn code(self, _: &Batch) -> i32 {
+        self
+    }
+}
+
+#[doc(hidden)]
+pub fn started<R: Started>(batch: &mut Batch, start: impl FnOnce(&mut Batch) -> R) -> i32 {
+    start(batch).code(batch)
+}
+
 /// Logs a panic, without a batch, and traps. The switch shows the text as the reason for the fault.
 #[doc(hidden)]
 #[cfg(target_arch = "wasm32")]
@@ -723,7 +750,7 @@ pub fn panicked(panic: &core::panic::PanicInfo) -> ! {
 }
 
 /// Defines a module: `describe`, its description in JSON; `forward: fn(&mut Batch)`; and optionally, in this order,
-/// `start: fn(&mut Batch) -> Result<(), &'static str>`, `timer: fn(&mut Batch)` and `command: fn(&mut Batch, u32) ->
+/// `start: fn(&mut Batch) -> impl Started`, `timer: fn(&mut Batch)` and `command: fn(&mut Batch, u32) ->
 /// i32`. A command returns the value of [`Batch::reply`], or of [`Batch::fail`].
 #[macro_export]
 macro_rules! module {
@@ -759,14 +786,8 @@ macro_rules! module {
             /// Only the switch calls it, with a batch without packets.
             #[no_mangle]
             pub unsafe extern "C" fn msw_start(head: *mut $crate::Head) -> i32 {
-                let start: fn(&mut $crate::Batch) -> Result<(), &'static str> = $start;
                 let mut batch = $crate::Batch::new(head);
-                match start(&mut batch) {
-                    Ok(()) => 0,
-                    Err(reason) => {
-                        batch.fail(format_args!("{reason}"))
-                    }
-                }
+                $crate::started(&mut batch, $start)
             }
         )?
 
@@ -850,6 +871,10 @@ mod tests {
         assert_eq!(run(echo, &"x".repeat(20)), (40, "x".repeat(ROOM)), "the rest is omitted");
         let silent = |batch: &mut Batch| batch.fail(format_args!("{}", batch.arguments()));
         assert_eq!(run(silent, ""), (-14, "gave no reason".into()));
+        let start = |batch: &mut Batch| batch.fail(format_args!("{} queues", 3));
+        assert_eq!(run(|batch| started(batch, start), ""), (-8, "3 queues".into()));
+        let start = |_: &mut Batch| Err::<(), _>("no");
+        assert_eq!(run(|batch| started(batch, start), ""), (-2, "no".into()));
         let by_hand = |batch: &mut Batch| {
             batch.answer()[..2].copy_from_slice(b"ok");
             2

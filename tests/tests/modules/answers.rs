@@ -39,7 +39,7 @@ fn a_failed_command_always_has_a_reason_and_may_quote_its_arguments() {
         // Too long an answer is cut, and the next command is carried out at once.
         let cut = "x".repeat(65_536) + "\n… cut at 65,536 of 100,000 bytes";
         assert_eq!(call(&daemon, &["long"]), (Some(0), format!("{cut}\n"), String::new()));
-        assert_eq!(daemon.json(&["logic", "call", "br0", "long"]).unwrap()["output"], *cut);
+        assert_eq!(daemon.json(&["logic", "call", "br0", "long"]).unwrap()["message"], *cut);
         assert_eq!(call(&daemon, &["old", "x12"]), (Some(0), "!12\n".into(), String::new()));
         let shown = daemon.json(&["logic", "show", "br0"]).unwrap();
         let faults = shown["counters"].as_array().unwrap().iter().find(|c| c["name"] == "faults").unwrap();

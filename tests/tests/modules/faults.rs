@@ -283,7 +283,7 @@ fn a_panic_in_rust_is_shown_with_its_text_and_place() {
     };
     let bounds =
         |index: u32| format!("panic: index out of bounds: the len is 3 but the index is {index}, at ");
-    let place = "tests/modules/panics.rs:9:5, in `panics::look_up`, called by `panics::";
+    let place = "tests/modules/panics.rs:9:5, in `panics::look_up`, called by `";
     let said = refused(&["logic", "call", "br0", "find", "0123456789"]);
     assert!(said.contains(&bounds(10)) && said.contains(place), "{said}");
     assert!(!said.contains("core::") && !said.contains("mswitch_module::"), "{said}");

@@ -251,6 +251,15 @@ fn a_loop_in_a_command_a_trace_or_the_start_blocks_no_other_command() {
         (Some(0), true),
         "{message}"
     );
+    // Both stay visible afterwards.
+    let shown = |arguments: &[&str]| timeless(&run_promptly(&daemon, arguments).1);
+    let traced = format!("has failed 2 times, most recently 0 s ago: a trace: {}", late("msw_forward"));
+    for arguments in [&["status"][..], &["bridge", "show", "evil"]] {
+        let said = shown(arguments);
+        assert!(said.contains(&timeless(&format!("{logic} of bridge evil {traced}"))), "{said}");
+    }
+    let log = daemon.log();
+    assert!(log.contains(&format!("command `spin`: {}", late("msw_command"))), "{log}");
     assert_good_passes(&mut senders, 1);
     let (_other, starting) = broken("SPIN_START");
     let (code, message) = run_promptly(&daemon, &["logic", "set", "good", &starting]);
@@ -259,6 +268,10 @@ fn a_loop_in_a_command_a_trace_or_the_start_blocks_no_other_command() {
         (Some(1), true),
         "{message}"
     );
+    let logged = until("the start in the log", LIMIT, || {
+        Ok(daemon.log().contains(&format!("the module failed: {}", late("msw_start"))).then_some(()))
+    });
+    logged.unwrap();
     assert_good_passes(&mut senders, 2);
     // Setting the logic again provides a free instance for commands.
     assert_eq!(run_promptly(&daemon, &["logic", "set", "evil", &logic]).0, Some(0));

@@ -145,14 +145,16 @@ fn logic(section: &Section<'_>, depth: Depth, report: &mut Report<'_>) -> LogicC
         && let Err(error) = logics::build(&config.name, &config.params)
     {
         let culprit = match &error {
-            LogicError::UnknownLogic { .. } => None,
-            LogicError::UnknownParam { param, .. } => {
+            LogicError::UnknownLogic { .. } | LogicError::MissingFile { .. } => None,
+            LogicError::UnknownParam { param, .. } | LogicError::StageNumber { name: param } => {
                 params.and_then(|table| table.keys().find(|key| key.get_ref() == param)).map(Spanned::span)
             }
             LogicError::BadValue { param, .. } | LogicError::Repeated { param, .. } => {
                 params.and_then(|table| table.get(param.as_str())).map(Spanned::span)
             }
-            LogicError::Stage { number, .. } => {
+            LogicError::Stage { number, .. }
+            | LogicError::StageWord { number, .. }
+            | LogicError::OpenQuote { number, .. } => {
                 params.and_then(|table| table.get(number.to_string().as_str())).map(Spanned::span)
             }
             LogicError::MissingStage { .. } => params.map(|_| section.span_of("params")),

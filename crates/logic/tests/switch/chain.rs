@@ -340,7 +340,10 @@ fn errors_name_their_stage() {
     for (params, message) in [
         (&[][..], "logic `chain` has no stage 1; number its stages from 1 on, such as 1=learning"),
         (&[("1", "hub"), ("3", "hub")], "logic `chain` has no stage 2; number its stages from 1 on"),
-        (&[("0", "hub")], "logic `chain` has no parameter `0`"),
+        (
+            &[("0", "hub")],
+            "logic `chain` has no parameter `0`: its stages are numbered from 1 to 16, such as 1=learning",
+        ),
         (&[("17", "hub")], "logic `chain` has no parameter `17`"),
         (&[("01", "hub")], "logic `chain` has no parameter `01`"),
         (&[("first", "hub")], "logic `chain` has no parameter `first`"),
@@ -353,13 +356,11 @@ fn errors_name_their_stage() {
             &[("1", " ")],
             "parameter `1` of logic `chain` cannot be ` `: a logic's name and its parameters, such as",
         ),
+        (&[("1", "hub \"")], "stage 1: the quote \" before `` is not closed"),
+        (&[("1", "learning 60")], "stage 1: expected `KEY=VALUE`, found `60`"),
         (
-            &[("1", "hub \"")],
-            "parameter `1` of logic `chain` cannot be `hub \"`: a closing quote is expected",
-        ),
-        (
-            &[("1", "learning 60")],
-            "parameter `1` of logic `chain` cannot be `learning 60`: KEY=VALUE in place of `60` is expected",
+            &[("1", "test:my dir/fire")],
+            "stage 1: expected `KEY=VALUE`, found `dir/fire`; quote a path that has blanks",
         ),
         (&[("1", "hub"), ("2", "lerning")], "stage 2: there is no logic `lerning`, did you mean `learning`?"),
         (

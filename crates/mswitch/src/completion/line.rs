@@ -6,13 +6,15 @@ pub(super) struct Typed {
     pub(super) words: Vec<String>,
     /// Open quote at the cursor.
     open: Option<char>,
+    /// Length of the last word where that quote was opened.
+    opened_at: usize,
 }
 
 impl Typed {
     /// Splits a line as a shell does, without expansions.
     pub(super) fn parse(line: &str) -> Typed {
         let mut words = vec![String::new()];
-        let mut open = None;
+        let (mut open, mut opened_at) = (None, 0);
         let mut in_word = false;
         let mut chars = line.chars();
         while let Some(c) = chars.next() {
@@ -24,28 +26,38 @@ impl Typed {
                     in_word = false;
                     continue;
                 }
-                (None, '\'' | '"') => open = Some(c),
+                (None, '\'' | '"') => {
+                    (open, opened_at) = (Some(c), words.last().map_or(0, String::len));
+                }
                 (Some(quote), _) if c == quote => open = None,
                 (None | Some('"'), '\\') => push(&mut words, chars.next()),
                 _ => push(&mut words, Some(c)),
             }
             in_word = true;
         }
-        Typed { words, open }
+        Typed { words, open, opened_at }
     }
 
-    /// Returns the part of the last word that bash treats as earlier words: up to the last word break.
+    /// Returns the part of the last word that bash treats as earlier words: up to the open quote, else up to the last
+    /// word break.
     pub(super) fn before(&self, breaks: &str) -> &str {
         let word = self.words.last().map_or("", String::as_str);
         if self.open.is_some() {
-            return "";
+            return word.get(..self.opened_at).unwrap_or_default();
         }
         let end = word.char_indices().rfind(|(_, c)| breaks.contains(*c) && !c.is_whitespace());
         end.map_or("", |(at, c)| &word[..at + c.len_utf8()])
     }
 
-    /// Quotes a candidate: bash inserts it verbatim.
-    pub(super) fn quote(&self, candidate: &str) -> String {
+    /// Quotes a candidate: bash inserts it verbatim. `None` if it cannot stand in the open quote.
+    pub(super) fn quote(&self, candidate: &str) -> Option<String> {
+        let ends = |c: char| match self.open {
+            Some('"') => "\"$`\\!".contains(c),
+            open => open == Some(c),
+        };
+        if candidate.contains(ends) {
+            return None;
+        }
         let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
         let mut quoted = String::new();
         for c in candidate.chars() {
@@ -54,7 +66,7 @@ impl Typed {
             }
             quoted.push(c);
         }
-        quoted
+        Some(quoted)
     }
 }
 
@@ -92,6 +104,8 @@ mod tests {
             ("m --param=ageing=6", "--param=ageing="),
             ("m wasm:/tmp/f", "wasm:"),
             ("m 'wasm:/tmp/f", ""),
+            ("m --param 1='wasm:/tmp/f", "1="),
+            ("m --param 1='hub' 2=\"le", "2="),
             ("m wasm: ", ""),
         ] {
             assert_eq!(Typed::parse(line).before(BREAKS), before, "{line}");
@@ -101,8 +115,11 @@ mod tests {
 
     #[test]
     fn candidates_are_quoted() {
-        assert_eq!(Typed::parse("m ").quote("/a b/$c"), "/a\\ b/\\$c");
-        assert_eq!(Typed::parse("m '").quote("/a b"), "/a b");
-        assert_eq!(Typed::parse("m ").quote("ageing=60"), "ageing=60");
+        assert_eq!(Typed::parse("m ").quote("/a b/$c").as_deref(), Some("/a\\ b/\\$c"));
+        assert_eq!(Typed::parse("m '").quote("/a b").as_deref(), Some("/a b"));
+        assert_eq!(Typed::parse("m ").quote("ageing=60").as_deref(), Some("ageing=60"));
+        for (line, candidate) in [("m '", "it's"), ("m \"", "a$b"), ("m \"", "a\"b")] {
+            assert_eq!(Typed::parse(line).quote(candidate), None, "{line}{candidate}");
+        }
     }
 }

@@ -28,9 +28,14 @@ pub(super) struct Words {
     logic: String,
     /// The type of `port add`.
     kind: String,
-    /// Whether `logic call` has its command.
-    has_command: bool,
+    /// The words of `logic call` behind the bridge.
+    command: Vec<String>,
+    /// The parameters of `logic set` and `bridge add`, as `KEY=VALUE`.
+    given: Vec<String>,
 }
+
+/// The logic whose parameters are logics.
+const CHAIN: &str = "chain";
 
 impl Words {
     /// Parses complete words of an incomplete command.
@@ -46,7 +51,8 @@ impl Words {
             bridge: text(deepest, "bridge"),
             logic: text(deepest, "logic"),
             kind: text(deepest, "kind"),
-            has_command: deepest.try_get_many::<String>("command").is_ok_and(|command| command.is_some()),
+            command: texts(deepest, "command"),
+            given: texts(deepest, "params"),
         }
     }
 
@@ -109,7 +115,9 @@ impl Words {
                 Some(prefix) => match typed.strip_prefix(prefix) {
                     None => found.push(described(prefix.to_owned(), &logic.summary)),
                     Some(file) => {
-                        let files = PathCompleter::any().complete(file.as_ref());
+                        let ending = ending(prefix);
+                        let files = PathCompleter::any().filter(move |path| path.extension() == ending);
+                        let files = files.complete(file.as_ref());
                         found.extend(files.into_iter().map(|file| file.add_prefix(prefix)));
                     }
                 },
@@ -120,7 +128,10 @@ impl Words {
     }
 
     /// Parameters of the logic as `KEY=`, or as `KEY=VALUE` if the values are known.
-    pub(super) fn params(&self) -> Vec<CompletionCandidate> {
+    pub(super) fn params(&self, typed: &str) -> Vec<CompletionCandidate> {
+        if self.logic == CHAIN {
+            return self.stages(typed);
+        }
         let logics = self.list_logics(&self.logic);
         let mut found = Vec::new();
         for param in logics.into_iter().flat_map(|logic| logic.params) {
@@ -145,7 +156,23 @@ impl Words {
                 }
             }
         }
+        found.retain(|candidate| candidate.get_value().to_string_lossy().starts_with(typed));
         found
+    }
+
+    /// Logics for a stage of a chain, as `N=LOGIC`: for the stage typed, else for the next one.
+    fn stages(&self, typed: &str) -> Vec<CompletionCandidate> {
+        let next = (1..).find(|n| !self.given.iter().any(|param| param.starts_with(&format!("{n}="))));
+        let (number, logic) = match typed.split_once('=') {
+            Some((number, logic)) => (number.to_owned(), logic),
+            None => (next.unwrap_or(1).to_string(), ""),
+        };
+        let stage = format!("{number}=");
+        if typed.split_once('=').is_none() && !stage.starts_with(typed) {
+            return Vec::new();
+        }
+        let logics = self.logics(logic).into_iter().filter(|logic| logic.get_value() != CHAIN);
+        logics.map(|logic| logic.add_prefix(&stage)).collect()
     }
 
     fn logic_of_bridge(&self) -> proto::Logic {
@@ -154,13 +181,24 @@ impl Words {
         self.ask(async |client| client.get_logic(request).await).unwrap_or_default()
     }
 
-    /// Commands of the bridge's logic, for `logic call`.
+    /// Next words of the commands of the bridge's logic, for `logic call`. Those of a chain have two: the stage's number
+    /// and the command.
     pub(super) fn commands(&self) -> Vec<CompletionCandidate> {
-        if self.has_command {
-            return Vec::new();
+        let mut found: Vec<CompletionCandidate> = Vec::new();
+        for command in self.logic_of_bridge().commands {
+            let words: Vec<&str> = command.name.split(' ').collect();
+            let Some((next, rest)) = words
+                .strip_prefix(self.command.iter().map(String::as_str).collect::<Vec<_>>().as_slice())
+                .and_then(<[&str]>::split_first)
+            else {
+                continue;
+            };
+            let help = if rest.is_empty() { command.summary.as_str() } else { "" };
+            if !found.iter().any(|candidate| candidate.get_value() == *next) {
+                found.push(described((*next).to_owned(), help));
+            }
         }
-        let commands = self.logic_of_bridge().commands;
-        commands.into_iter().map(|command| described(command.name, &command.summary)).collect()
+        found
     }
 
     /// Tables of the bridge's logic.
@@ -185,6 +223,19 @@ impl Words {
             && !has(&self.kind)
             && ports::Spec::TYPES.iter().any(|kind| has(kind))
     }
+}
+
+/// Returns the extension of the files that a prefix such as `wasm:` names.
+fn ending(prefix: &str) -> Option<&'static std::ffi::OsStr> {
+    match prefix {
+        "native:" => Some("so".as_ref()),
+        _ => Some("wasm".as_ref()),
+    }
+}
+
+fn texts(matches: &ArgMatches, id: &str) -> Vec<String> {
+    let values = matches.try_get_raw(id).ok().flatten().into_iter().flatten();
+    values.map(|value| value.to_string_lossy().into_owned()).collect()
 }
 
 fn text(matches: &ArgMatches, id: &str) -> String {
