@@ -455,13 +455,8 @@ fn a_detached_xdp_program_is_attached_again() {
     lab.passes();
     let index = index(&lab);
     assert!(lab.machine.enter(|| xsk::bpf::detach_xdp(index)).unwrap().unwrap());
-    let reason = "interface `va`: somebody has detached its XDP program; retrying";
-    until("the port to notice", LIMIT, || {
-        // Asking for the port's state makes it look.
-        lab.daemon.port("br0", "a")?;
-        Ok(lab.daemon.log().contains(reason).then_some(()))
-    })
-    .unwrap();
+    // Asking for the port's state makes it look.
+    lab.wait_down("interface `va`: somebody has detached its XDP program; retrying");
     lab.wait_up();
     assert!(lab.detail("driver").starts_with("af-xdp, native"));
 }
