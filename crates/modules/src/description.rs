@@ -529,7 +529,7 @@ mod tests {
                     r#"{"name": "t", "capacity": 1048576, "key": [["a", "ipv6"], ["b", "ipv6"], ["c", "ipv6"], ["d", "ipv6"]],
                     "value": [["v", "ipv6"], ["w", "ipv6"], ["x", "ipv6"], ["y", "ipv6"]]}"#,
                 ),
-                "bytes in total, more than 268435456",
+                "MiB in total, more than 256 MiB",
             ),
             (param(r#"{"name": "p", "type": "int", "help": ""}"#), "has the unknown type `int`"),
             (

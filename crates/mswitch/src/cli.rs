@@ -526,8 +526,8 @@ pub(crate) enum LogicCommand {
     /// Replace a bridge's logic while traffic flows
     #[command(after_help = examples!(
         "mswitch logic set br0 static --param vm1=host",
-        "mswitch logic set br0 learning --param ageing=60",
         "mswitch logic set br0 chain --param 1='static vm1=probe' --param 2='learning ageing=60'",
+        "mswitch logic set br0 learning --param ageing=60",
     ))]
     Set {
         /// The bridge
