@@ -54,7 +54,7 @@ impl Source for Scripted {
         let at = NonNull::new(memory.as_mut_ptr().wrapping_add(skip)).ok_or("no memory")?;
         // SAFETY: so many bytes, aligned, which stay as long as the follower.
         let window = unsafe { Window::new(at, layout) };
-        let head = head_of(&window, setup.worker, [0; MAX_TABLES], 0);
+        let head = head_of(&window, &self.description, setup.worker, [0; MAX_TABLES], 0);
         Ok(Box::new(Follower { script: self.script.clone(), window, head, _memory: memory }))
     }
 }
