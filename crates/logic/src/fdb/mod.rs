@@ -295,6 +295,7 @@ impl Fdb {
 
     /// Learns a station that is not in its first bucket at this port.
     #[cold]
+    #[inline(never)]
     fn learn_slowly(&self, first: Place, at: PortIndex, now: u32, claim: impl FnOnce() -> Claim) -> bool {
         let Some(port) = word::pack_port(at) else { return false };
         let found = self.find(first);
