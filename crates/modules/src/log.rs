@@ -52,13 +52,18 @@ fn within_rate() -> bool {
     COUNT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
 }
 
+/// Returns a module's text without control characters, which could forge lines of the log.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Queues a line, unless the rate or the queue is exhausted.
 #[cold]
 pub(crate) fn post(source: &LogSource, text: &[u8], fault: bool) {
     let said = within_rate() && {
         let text = text.get(..text.len().min(LONGEST)).unwrap_or_default();
         let text = String::from_utf8_lossy(text);
-        let text = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text = one_line(&text);
         waiting().push(Line { source: source.clone(), text, fault }).is_ok()
     };
     if said {

@@ -708,7 +708,7 @@ impl Logic for Module {
     fn faults(&self) -> Vec<Faults> {
         let Some((last, reason)) = self.0.last_failure() else { return Vec::new() };
         // A module's names may contain anything, and the reason is shown in one line.
-        let reason = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let reason = log::one_line(&reason);
         let restarting = self.0.workers().iter().any(InstanceSlot::is_failed);
         vec![Faults { module: self.0.name.to_string(), count: self.0.failures(), reason, last, restarting }]
     }

@@ -153,8 +153,8 @@ fn panic_message(text: &str) -> String {
     let quoted = || text.strip_prefix('\'')?.rsplit_once("', ");
     let below = || text.split_once(":\n").map(|(place, message)| (message, place));
     match quoted().or_else(below) {
-        Some((message, place)) => format!("{}, at {place}", message.trim()),
-        None => text.to_owned(),
+        Some((message, place)) => log::one_line(&format!("{}, at {place}", message.trim())),
+        None => log::one_line(text),
     }
 }
 
@@ -549,6 +549,7 @@ mod tests {
         }
         assert_eq!(panic_message("panicked at 'it\'s a long"), "'it's a long");
         assert_eq!(panic_message("panicked at src/lib.rs:1:2"), "src/lib.rs:1:2");
+        assert_eq!(panic_message("panicked at 'a\n\x1b[31m b', x.rs:1:2"), "a  [31m b, at x.rs:1:2");
     }
 
     #[test]
