@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use e2e::{Daemon, Netns, config, ping_all, unique, until};
+use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -453,8 +454,10 @@ fn a_detached_xdp_program_is_attached_again() {
     let applied = apply_af_xdp(&lab);
     assert!(applied.status.success(), "{applied:?}");
     lab.passes();
-    let index = index(&lab);
-    assert!(lab.machine.enter(|| xsk::bpf::detach_xdp(index)).unwrap().unwrap());
+    let links = lab.machine.run(&["ip", "-j", "-d", "link", "show", "va"]).unwrap();
+    let links: Value = serde_json::from_str(&links).unwrap();
+    let program = links[0]["xdp"]["prog"]["id"].as_u64().unwrap();
+    assert!(xsk::bpf::detach_xdp(program as u32).unwrap());
     // Asking for the port's state makes it look.
     lab.wait_down("interface `va`: somebody has detached its XDP program; retrying");
     lab.wait_up();

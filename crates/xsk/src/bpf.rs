@@ -238,14 +238,19 @@ fn info<T: Default>(fd: BorrowedFd<'_>) -> Result<T, Errno> {
     Ok(found)
 }
 
+/// Returns the id of a link's program.
+pub fn linked_program(link: BorrowedFd<'_>) -> Result<u32, Errno> {
+    Ok(info::<LinkInfo>(link)?.prog_id)
+}
+
 /// Returns the index of the interface that a link attaches to; 0 once it is detached.
 pub fn linked_interface(link: BorrowedFd<'_>) -> Result<u32, Errno> {
     Ok(info::<LinkInfo>(link)?.ifindex)
 }
 
-/// Detaches the XDP link of an interface, whoever attached it, as `bpftool link detach` does. Returns whether there was
-/// one. The interface is one of the calling thread's network namespace.
-pub fn detach_xdp(interface: u32) -> Result<bool, Errno> {
+/// Detaches the XDP link of the loaded program with this id, whoever attached it, as `bpftool link detach` does. Returns
+/// whether there was one. Programs are told apart by id: indices of interfaces repeat among network namespaces.
+pub fn detach_xdp(program: u32) -> Result<bool, Errno> {
     let mut last = 0;
     loop {
         let mut next = GetById { id: last, ..GetById::default() };
@@ -259,7 +264,7 @@ pub fn detach_xdp(interface: u32) -> Result<bool, Errno> {
         // SAFETY: as above.
         let Ok(link) = unsafe { bpf(LINK_GET_FD_BY_ID, &mut wanted) }.map(owned) else { continue };
         let found = info::<LinkInfo>(link.as_fd())?;
-        if found.kind != LINK_TYPE_XDP || found.ifindex != interface {
+        if found.kind != LINK_TYPE_XDP || found.prog_id != program {
             continue;
         }
         let mut attributes = LinkDetach { link_fd: number(link.as_fd()) };

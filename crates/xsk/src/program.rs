@@ -109,6 +109,11 @@ impl Program {
         bpf::remove(self.map.as_fd(), queue).map_err(Error::at("removing the socket from the BPF map"))
     }
 
+    /// Returns the program's id, as `ip link show` and `bpftool` print it.
+    pub fn id(&self) -> Result<u32, Error> {
+        bpf::linked_program(self.link.as_fd()).map_err(Error::at("asking for the XDP program's id"))
+    }
+
     /// Returns whether the program is still attached: an interface that vanishes, and an administrator, detach it.
     pub fn is_attached(&self) -> bool {
         bpf::linked_interface(self.link.as_fd()).is_ok_and(|interface| interface != 0)

@@ -244,9 +244,11 @@ fn an_interface_has_one_program() {
         let first = Program::attach(index("ours"), None).unwrap();
         let error = Program::attach(index("ours"), None).unwrap_err();
         assert_eq!(error.errno, Errno::BUSY, "{error}");
-        assert!(xsk::bpf::detach_xdp(index("ours")).unwrap());
+        let id = first.id().unwrap();
+        assert!(xsk::bpf::detach_xdp(id).unwrap());
         assert!(!first.is_attached());
-        assert!(!xsk::bpf::detach_xdp(index("theirs")).unwrap());
+        drop(first);
+        assert!(!xsk::bpf::detach_xdp(id).unwrap());
         let first = Program::attach(index("ours"), None).unwrap();
         ip("link del ours");
         assert!(!first.is_attached());
