@@ -115,34 +115,50 @@ impl<E> Drop for Ring<E> {
     }
 }
 
+/// A ring that the kernel fills.
+#[derive(Debug)]
+pub struct Consumer<E>(Ring<E>);
+
+/// A ring that the kernel empties.
+#[derive(Debug)]
+pub struct Producer<E>(Arc<Ring<E>>);
+
+/// Not derived: that would ask for entries that can be cloned.
+impl<E> Clone for Producer<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
 /// The receive ring: packets that the kernel put into frames of the fill ring.
-#[derive(Debug, Clone)]
-pub struct Rx(Arc<Ring<Packet>>);
-
-/// The transmit ring: packets for the kernel to send.
-#[derive(Debug, Clone)]
-pub struct Tx(Arc<Ring<Packet>>);
-
-/// The fill ring: frames for the kernel to receive into.
-#[derive(Debug, Clone)]
-pub struct Fill(Arc<Ring<AtomicU64>>);
-
+pub type Rx = Consumer<Packet>;
 /// The completion ring: frames whose packets were sent.
-#[derive(Debug, Clone)]
-pub struct Completion(Arc<Ring<AtomicU64>>);
+pub type Completion = Consumer<AtomicU64>;
+/// The transmit ring: packets for the kernel to send.
+pub type Tx = Producer<Packet>;
+/// The fill ring: frames for the kernel to receive into. No more frames than it has entries may be with the kernel.
+pub type Fill = Producer<AtomicU64>;
 
-impl Rx {
+impl<E> Consumer<E> {
     pub(crate) fn map(fd: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, size: u32) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Ring::map(fd, page, at, size)?)))
+        Ok(Self(Ring::map(fd, page, at, size)?))
     }
 
-    /// Returns the position behind the last packet.
+    /// Returns the position behind the last entry.
     #[inline(always)]
     pub fn end(&self) -> u32 {
         self.0.producer().load(Ordering::Acquire)
     }
 
-    /// Returns the packet at a position before [`Rx::end`].
+    /// Gives entries before `position` back to the kernel.
+    #[inline(always)]
+    pub fn consume(&self, position: u32) {
+        self.0.consumer().store(position, Ordering::Release);
+    }
+}
+
+impl Rx {
+    /// Returns the packet at a position before [`Consumer::end`].
     #[inline(always)]
     pub fn packet(&self, position: u32) -> Descriptor {
         let entry = self.0.entry(position);
@@ -152,15 +168,17 @@ impl Rx {
             continued: entry.options.load(Ordering::Relaxed) & CONTINUED != 0,
         }
     }
+}
 
-    /// Gives entries before `position` back to the kernel.
+impl Completion {
+    /// Returns the frame at a position before [`Consumer::end`].
     #[inline(always)]
-    pub fn consume(&self, position: u32) {
-        self.0.consumer().store(position, Ordering::Release);
+    pub fn frame(&self, position: u32) -> u64 {
+        self.0.entry(position).load(Ordering::Relaxed)
     }
 }
 
-impl Tx {
+impl<E> Producer<E> {
     pub(crate) fn map(fd: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, size: u32) -> Result<Self, Error> {
         Ok(Self(Arc::new(Ring::map(fd, page, at, size)?)))
     }
@@ -170,19 +188,16 @@ impl Tx {
         self.0.mask + 1
     }
 
-    /// Returns the position up to which the kernel has taken packets.
+    /// Returns the position up to which the kernel has taken entries.
     #[inline(always)]
     pub fn consumed(&self) -> u32 {
         self.0.consumer().load(Ordering::Acquire)
     }
 
-    /// Writes an entry, which the kernel reads once it is published.
+    /// Returns the position up to which entries are published.
     #[inline(always)]
-    pub fn write(&self, position: u32, packet: Descriptor) {
-        let entry = self.0.entry(position);
-        entry.address.store(packet.offset, Ordering::Relaxed);
-        entry.length.store(packet.length, Ordering::Relaxed);
-        entry.options.store(if packet.continued { CONTINUED } else { 0 }, Ordering::Relaxed);
+    pub fn published(&self) -> u32 {
+        self.0.producer().load(Ordering::Acquire)
     }
 
     /// Publishes the entries before `position`.
@@ -191,57 +206,29 @@ impl Tx {
         self.0.producer().store(position, Ordering::Release);
     }
 
-    /// Returns whether the kernel waits for [`Socket::wake`](crate::Socket::wake) before it sends.
+    /// Returns whether the kernel waits for [`Socket::wake`](crate::Socket::wake) (transmit ring) or
+    /// [`Socket::wake_receiver`](crate::Socket::wake_receiver) (fill ring) before it goes on.
     #[inline(always)]
     pub fn needs_wakeup(&self) -> bool {
         self.0.needs_wakeup()
+    }
+}
+
+impl Tx {
+    /// Writes an entry, which the kernel reads once it is published.
+    #[inline(always)]
+    pub fn write(&self, position: u32, packet: Descriptor) {
+        let entry = self.0.entry(position);
+        entry.address.store(packet.offset, Ordering::Relaxed);
+        entry.length.store(packet.length, Ordering::Relaxed);
+        entry.options.store(if packet.continued { CONTINUED } else { 0 }, Ordering::Relaxed);
     }
 }
 
 impl Fill {
-    pub(crate) fn map(fd: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, size: u32) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Ring::map(fd, page, at, size)?)))
-    }
-
     /// Writes an entry, a frame's offset.
     #[inline(always)]
     pub fn write(&self, position: u32, frame: u64) {
         self.0.entry(position).store(frame, Ordering::Relaxed);
-    }
-
-    /// Publishes the entries before `position`. No more frames than the ring has entries may be with the kernel.
-    #[inline(always)]
-    pub fn publish(&self, position: u32) {
-        self.0.producer().store(position, Ordering::Release);
-    }
-
-    /// Returns whether the driver waits for [`Socket::wake_receiver`](crate::Socket::wake_receiver) before it takes frames.
-    #[inline(always)]
-    pub fn needs_wakeup(&self) -> bool {
-        self.0.needs_wakeup()
-    }
-}
-
-impl Completion {
-    pub(crate) fn map(fd: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, size: u32) -> Result<Self, Error> {
-        Ok(Self(Arc::new(Ring::map(fd, page, at, size)?)))
-    }
-
-    /// Returns the position behind the last frame.
-    #[inline(always)]
-    pub fn end(&self) -> u32 {
-        self.0.producer().load(Ordering::Acquire)
-    }
-
-    /// Returns the frame at a position before [`Completion::end`].
-    #[inline(always)]
-    pub fn frame(&self, position: u32) -> u64 {
-        self.0.entry(position).load(Ordering::Relaxed)
-    }
-
-    /// Gives entries before `position` back to the kernel.
-    #[inline(always)]
-    pub fn consume(&self, position: u32) {
-        self.0.consumer().store(position, Ordering::Release);
     }
 }

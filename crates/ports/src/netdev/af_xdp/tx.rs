@@ -6,22 +6,20 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use fabric::{Buffer, Egress, Fault, OutputList, QueueCounters, RingBacking, Tools, TxRing};
 use rustix::io::Errno;
 use xsk::{Completion, Descriptor, Memory, Socket, Tx};
 
-/// Most calls in a row: the kernel sends 32 packets in each.
-const CALLS: u32 = 16;
+/// Packets that the kernel sends in a call, by default (`TX_BATCH_SIZE`).
+const PACKETS_PER_CALL: u32 = 32;
 
 /// Sending end of one socket.
 pub(super) struct XdpTx {
     ring: TxRing<Backing>,
     socket: Arc<Socket>,
     tx: Tx,
-    /// End of the published entries.
-    published: Arc<AtomicU32>,
     /// A thread calls the kernel.
     calling: AtomicBool,
     /// Packets may be left in the ring.
@@ -33,15 +31,14 @@ impl XdpTx {
         let memory = socket.memory().clone();
         let (frames, size) = (memory.frames(), u64::from(memory.frame_size()));
         let free = (frames / 2..frames).map(|frame| u64::from(frame) * size).collect();
-        let published = Arc::new(AtomicU32::new(0));
         let spans = socket.spans_frames();
-        let backing = Backing { memory, tx: tx.clone(), completion, published: published.clone(), spans };
+        let backing = Backing { memory, tx: tx.clone(), completion, spans };
         let ring = TxRing::new(backing, Own { free, viewed: 0, completed: 0 }, 0);
-        Self { ring, socket, tx, published, calling: AtomicBool::new(false), rest: AtomicBool::new(false) }
+        Self { ring, socket, tx, calling: AtomicBool::new(false), rest: AtomicBool::new(false) }
     }
 
     fn is_drained(&self) -> bool {
-        self.tx.consumed() == self.published.load(Ordering::Acquire)
+        self.tx.consumed() == self.tx.published()
     }
 
     /// Has the kernel send what is published, unless another thread does, which then looks again.
@@ -58,9 +55,10 @@ impl XdpTx {
         Ok(())
     }
 
-    /// Calls the kernel until the ring is drained. Returns false if it takes no more now.
+    /// Calls the kernel until the ring is drained. Returns false if it takes no more now: it is out of memory, or other
+    /// threads publish meanwhile.
     fn call(&self) -> Result<bool, Fault> {
-        for _ in 0..CALLS {
+        for _ in 0..=self.tx.size() / PACKETS_PER_CALL {
             match self.socket.wake() {
                 Ok(_) if self.is_drained() => {
                     self.rest.store(false, Ordering::Relaxed);
@@ -112,7 +110,6 @@ struct Backing {
     memory: Arc<Memory>,
     tx: Tx,
     completion: Completion,
-    published: Arc<AtomicU32>,
     spans: bool,
 }
 
@@ -183,7 +180,6 @@ unsafe impl RingBacking for Backing {
     #[inline(always)]
     fn publish(&self, _own: &mut Own, seq: u32) {
         self.tx.publish(seq);
-        self.published.store(seq, Ordering::Release);
     }
 
     /// [`XdpTx::deliver`] calls the kernel.
