@@ -18,6 +18,9 @@ use rustix::net::{
 
 use crate::{Completion, Error, Fill, Memory, Rx, Tx};
 
+/// Bytes that the kernel charges for a packet beside its frame, at most.
+const OVERHEAD: u32 = 1024;
+
 /// Options of a socket.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -79,6 +82,12 @@ impl Socket {
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
             .map_err(Error::at("opening an AF_XDP socket"))?;
         let Config { size, frame, .. } = *config;
+        // In copying mode each packet under way counts against this buffer; a full one would leave packets in the ring
+        // with nobody to come back for them. Without the privilege, the usual size stays.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(
+            &fd,
+            (size * (frame + OVERHEAD)) as usize,
+        );
         let memory = Arc::new(Memory::new(2 * size, frame)?);
         let region = XdpUmemReg {
             addr: memory.start().as_ptr().expose_provenance() as u64,

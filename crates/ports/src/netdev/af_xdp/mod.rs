@@ -41,7 +41,7 @@ pub(super) fn open(
 ) -> Result<Opened, OpenError> {
     let (name, index, mtu) = (interface.name.clone(), interface.index, interface.mtu);
     let queues = ethtool::receive_queues(namespace.socket(), &name);
-    let tags = Tags::keep(namespace, &name);
+    let tags = Tags::keep(namespace, &name, index);
     namespace.run(move || open_here(&name, index, mtu, queues, mode, tags))
 }
 
@@ -131,21 +131,25 @@ impl Statistics for Kept {
 /// Has the interface's driver leave VLAN tags in packets: AF_XDP has no place beside the packet. Undone on drop.
 struct Tags {
     namespace: Arc<Namespace>,
-    name: String,
+    index: u32,
     changed: bool,
 }
 
 impl Tags {
-    fn keep(namespace: &Arc<Namespace>, name: &str) -> Self {
+    fn keep(namespace: &Arc<Namespace>, name: &str, index: u32) -> Self {
         let changed = ethtool::keep_vlan_tags(namespace.socket(), name, true);
-        Self { namespace: namespace.clone(), name: name.to_owned(), changed }
+        Self { namespace: namespace.clone(), index, changed }
     }
 }
 
 impl Drop for Tags {
     fn drop(&mut self) {
-        if self.changed {
-            ethtool::keep_vlan_tags(self.namespace.socket(), &self.name, false);
+        // The interface may have another name now, or be gone.
+        let socket = self.namespace.socket();
+        if self.changed
+            && let Ok(name) = rustix::net::netdevice::index_to_name(socket, self.index)
+        {
+            ethtool::keep_vlan_tags(socket, &name, false);
         }
     }
 }

@@ -92,7 +92,12 @@ impl RxQueue for XdpRx {
         Ok(())
     }
 
-    fn set_signalled(&mut self, _on: bool) {}
+    fn set_signalled(&mut self, on: bool) {
+        if on {
+            // Before the worker sleeps: nothing else would send what the kernel did not take.
+            self.sender.send_rest();
+        }
+    }
 
     fn signal(&self) -> BorrowedFd<'_> {
         (*self.socket).as_fd()
