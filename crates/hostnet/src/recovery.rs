@@ -1,0 +1,175 @@
+//! Giving a configuration back: when detaching, when a move has failed, and after a crash.
+//!
+//! Everything is read anew: which interfaces exist, what they hold, and what the host port has received in addition
+//! since the move. So giving back works from any state, and twice.
+//!
+//! Invariant: one refused operation does not keep the others from being tried, because each address that returns may
+//! be the one over which the operator is logged in.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::Error;
+use crate::journal::{Journal, Lock, Place};
+use crate::link::{self, Interface, Listed};
+use crate::netlink::{Connection, Refusal};
+use crate::objects::Object;
+use crate::plan::{self, Away, Plan};
+use crate::snapshot::{self, Snapshot};
+
+/// Time for a guardian that is giving the configuration back at this moment.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Attempts to give everything back, while other programs change the interface.
+const ATTEMPTS: u32 = 3;
+
+/// What [`recover`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recovered {
+    /// There is no journal: nothing was moved, or everything is back.
+    Nothing,
+    /// The interface has its configuration back.
+    Restored(Interface),
+    /// The interface does not exist any more, so its configuration was discarded.
+    Gone(Interface),
+    /// The journal was written before the host's last boot, and was discarded.
+    EarlierBoot,
+}
+
+/// Restores the state before the move that a journal describes, and removes the journal.
+///
+/// It may be called at any time, also repeatedly, and waits for a guardian that is at the same work.
+pub fn recover(path: &Path) -> Result<Recovered, Error> {
+    if Journal::read(path)?.is_none() {
+        return Ok(Recovered::Nothing);
+    }
+    let Some(lock) = Lock::take(path, PATIENCE)? else {
+        return Err(Error::Journal {
+            path: path.to_owned(),
+            what:
+                "its guardian is alive, so the daemon that moved the addresses still runs; stop that daemon"
+                    .to_owned(),
+        });
+    };
+    recover_locked(path, &lock)
+}
+
+/// Restores for the holder of the lock.
+pub(crate) fn recover_locked(path: &Path, _lock: &Lock) -> Result<Recovered, Error> {
+    let Some(journal) = Journal::read(path)? else { return Ok(Recovered::Nothing) };
+    match journal.place(path)? {
+        Place::Here => {}
+        Place::EarlierBoot => {
+            Journal::remove(path)?;
+            return Ok(Recovered::EarlierBoot);
+        }
+        Place::OtherNamespace(inode) => {
+            return Err(Error::Journal {
+                path: path.to_owned(),
+                what: format!(
+                    "it belongs to the network namespace with inode {inode}; recover in that namespace, which `lsns -t net` \
+                     lists, or remove the file if the namespace is gone"
+                ),
+            });
+        }
+    }
+    let recovered = give_back(&journal)?;
+    finish(&journal)?;
+    Journal::remove(path)?;
+    Ok(recovered)
+}
+
+/// Gives the source its configuration back.
+pub(crate) fn give_back(journal: &Journal) -> Result<Recovered, Error> {
+    let unreadable = Error::unreadable(&journal.source.interface.name);
+    let mut connection = Connection::open().map_err(&unreadable)?;
+    let mut outcome = Ok(());
+    for _ in 0..ATTEMPTS {
+        let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)? else {
+            return Ok(Recovered::Gone(journal.source.interface.clone()));
+        };
+        let on = source.interface.clone();
+        let (wanted, away) = survey(&mut connection, journal, source).map_err(&unreadable)?;
+        outcome = run_all(&plan::restore(&wanted, &away), &mut connection);
+        let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)? else { continue };
+        let present = Snapshot::read(&mut connection, source).map_err(&unreadable)?;
+        match wanted.missing_in(&present) {
+            None if outcome.is_ok() => return Ok(Recovered::Restored(on)),
+            Some(object) if outcome.is_ok() => {
+                outcome = Err(Error::Vanished { object: object.to_string(), on: on.to_string() });
+            }
+            _ => {}
+        }
+    }
+    outcome.map(|()| Recovered::Gone(journal.source.interface.clone()))
+}
+
+/// Gives the target its own configuration back, if it exists.
+pub(crate) fn finish(journal: &Journal) -> Result<(), Error> {
+    let unreadable = Error::unreadable(&journal.target.interface.name);
+    let mut connection = Connection::open().map_err(&unreadable)?;
+    let Some(target) = find(&mut connection, &journal.target).map_err(&unreadable)? else { return Ok(()) };
+    let now = Snapshot::read(&mut connection, target).map_err(&unreadable)?;
+    match run_all(&plan::finish(&journal.target, &now), &mut connection) {
+        // The interface went away meanwhile, as a TAP interface does with its daemon.
+        Err(_) if matches!(find(&mut connection, &journal.target), Ok(None)) => Ok(()),
+        done => done,
+    }
+}
+
+/// Returns what the source shall have, and where it is now.
+fn survey(
+    connection: &mut Connection,
+    journal: &Journal,
+    source: Listed,
+) -> Result<(Snapshot, Away), Refusal> {
+    let mut wanted = journal.wanted().moved(&source.interface);
+    // `moved` replaces references to the interface, and the snapshot's own name for it.
+    wanted.interface = source.interface.clone();
+    let target = match find(connection, &journal.target)? {
+        Some(target) => {
+            let now = Snapshot::read(connection, target)?;
+            let own = journal.target.moved(&now.interface);
+            Some(now.without(&own))
+        }
+        None => None,
+    };
+    if let Some(target) = &target {
+        wanted = wanted.merged(&target.moved(&source.interface));
+    }
+    let left = snapshot::rules(connection, &journal.target.interface.name)?.into_iter().map(Object::Rule);
+    let own = &journal.target.objects;
+    let rules: Vec<Object> = left.filter(|rule| !own.iter().any(|known| known.same(rule))).collect();
+    if target.is_none() {
+        // Rules outlive their interface: those that were added for the host port move as well.
+        let (from, to) = (&journal.target.interface, &source.interface);
+        let moved = Snapshot {
+            interface: to.clone(),
+            link: wanted.link.clone(),
+            objects: rules.iter().map(|rule| rule.moved(from, to)).collect(),
+        };
+        wanted = wanted.merged(&moved);
+    }
+    Ok((wanted, Away { source: source.link, target, rules }))
+}
+
+/// Finds the interface of a snapshot: by its index if name or MAC address are still the same, for it may have been
+/// renamed; else by its name, for it may have been made anew.
+fn find(connection: &mut Connection, known: &Snapshot) -> Result<Option<Listed>, Refusal> {
+    let Interface { index, name } = &known.interface;
+    if let Some(found) = link::by_index(connection, *index)?
+        && (found.interface.name == *name || known.link.mac.is_some() && found.link.mac == known.link.mac)
+    {
+        return Ok(Some(found));
+    }
+    link::by_name(connection, name)
+}
+
+/// Carries all operations out, and returns the first failure.
+fn run_all(plan: &Plan, connection: &mut Connection) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    for operation in plan.operations() {
+        let done = plan::apply(connection, operation);
+        outcome = outcome.and(done);
+    }
+    outcome
+}
