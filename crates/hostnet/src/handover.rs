@@ -52,7 +52,7 @@ impl Handover {
             }
         };
         let mut handover = Self { path, journal, guardian, connection };
-        let plan = plan::prepare(&handover.journal.source, &handover.journal.target);
+        let plan = plan::prepare(&handover.journal.source, &handover.journal.target, link::relaxed_filter());
         match plan.run(&mut handover.connection) {
             Ok(()) => Ok(handover),
             Err(error) => Err(handover.roll_back(error)),

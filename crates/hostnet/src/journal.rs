@@ -8,8 +8,8 @@
 //! it and whose guardian holds the lock.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -107,17 +107,18 @@ impl Journal {
     /// Reads a journal; `None` if there is none.
     pub fn read(path: &Path) -> Result<Option<Self>, Error> {
         let failed = failure(path);
-        let text = match std::fs::metadata(path) {
-            Ok(found) if found.len() > LIMIT => {
-                return Err(broken(
-                    path,
-                    format!("it has {} bytes; at most {LIMIT} are expected", found.len()),
-                ));
-            }
-            Ok(_) => std::fs::read(path).map_err(failed)?,
+        let mut file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+            Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
+        let found = file.metadata().map_err(&failed)?;
+        check_owner(path, &found)?;
+        if found.len() > LIMIT {
+            return Err(broken(path, format!("it has {} bytes; at most {LIMIT} are expected", found.len())));
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
         #[derive(Deserialize)]
         struct Version {
             version: u32,
@@ -168,6 +169,24 @@ fn failure(path: &Path) -> impl Fn(std::io::Error) -> Error + use<> {
         };
         broken(&path, format!("{error}{remedy}"))
     }
+}
+
+/// Refuses a journal that somebody else may have written: its content decides over the host's addresses.
+fn check_owner(path: &Path, found: &Metadata) -> Result<(), Error> {
+    let mine = rustix::process::geteuid().as_raw();
+    // Root recovers for the daemon's user, to whom the directory belongs.
+    let trusted = found.uid() == mine
+        || mine == 0
+            && std::fs::metadata(directory(path)).is_ok_and(|directory| directory.uid() == found.uid());
+    if !found.is_file() || !trusted || found.mode() & 0o022 != 0 {
+        let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+        let what = format!(
+            "its owner is user {owner} and its mode {mode:04o}; a file that only its writer, user {mine}, can write is \
+             expected; remove the file if it is not the daemon's"
+        );
+        return Err(broken(path, what));
+    }
+    Ok(())
 }
 
 fn directory(path: &Path) -> &Path {
@@ -309,6 +328,26 @@ mod tests {
                 path.display()
             )
         );
+    }
+
+    #[test]
+    fn a_journal_that_others_may_have_written_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("eth0.journal");
+        journal(&path).write(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o620)).unwrap();
+        let mine = rustix::process::geteuid().as_raw();
+        assert_eq!(
+            Journal::read(&path).unwrap_err().to_string(),
+            format!(
+                "journal {}: its owner is user {mine} and its mode 0620; a file that only its writer, user {mine}, can \
+                 write is expected; remove the file if it is not the daemon's",
+                path.display()
+            )
+        );
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert!(Journal::read(&path).is_err());
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use error::Error;
 pub use handover::{Handover, Released};
 pub use link::{Change, Interface, Link, Mac};
 pub use netlink::{Connection, Refusal};
-pub use objects::{Address, How, Neighbour, Nexthop, Object, Rank, Route, Rule};
+pub use objects::{Address, How, Key, Neighbour, Nexthop, Object, Rank, Route, Rule};
 pub use plan::{Operation, Plan};
 pub use recovery::{Recovered, recover};
 pub use snapshot::Snapshot;

@@ -81,8 +81,15 @@ const IPV6: &[(&str, usize)] = &[
 
 /// The reverse path filter of IPv4.
 pub(crate) const RP_FILTER: &str = "rp_filter";
-/// Reverse path filtering that accepts any interface: effective even if the namespace's own setting is strict.
-pub(crate) const LOOSE: u32 = 2;
+/// Returns the reverse path filter that accepts most while packets arrive at one interface and routes point to
+/// another.
+///
+/// The kernel takes the stricter of an interface's filter and the namespace's. Switching it off is best: even a loose
+/// filter refuses packets at an interface without an address. Where the namespace's own is strict, loose is best.
+pub(crate) fn relaxed_filter() -> u32 {
+    let of_all = std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter");
+    if of_all.is_ok_and(|value| value.trim() == "0") { 0 } else { 2 }
+}
 
 /// An interface of the calling thread's network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -314,6 +321,11 @@ impl Link {
     pub(crate) fn reverse_path(&self, value: Option<u32>) -> Option<Change> {
         let now = self.ipv4.get(RP_FILTER)?;
         value.filter(|value| value != now).map(|value| Change::Ipv4(RP_FILTER.to_owned(), value))
+    }
+
+    /// Returns the change that sets the reverse path filter to this one's.
+    pub(crate) fn own_reverse_path(&self) -> Option<Change> {
+        self.ipv4.get(RP_FILTER).map(|value| Change::Ipv4(RP_FILTER.to_owned(), *value))
     }
 
     /// Returns the change that sets the generation of link-local addresses, if it differs.

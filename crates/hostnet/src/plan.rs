@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::Error;
-use crate::link::{Change, Interface, LOOSE, Link, NO_LINK_LOCAL, RP_FILTER};
+use crate::link::{Change, Interface, Link, NO_LINK_LOCAL};
 use crate::netlink::{Connection, Refusal};
 use crate::objects::{Address, How, Object, Rank};
 use crate::snapshot::Snapshot;
@@ -163,16 +163,16 @@ impl Plan {
     }
 }
 
-/// Prepares the target: it becomes able to receive the source's packets, and nothing leaves the source.
-pub(crate) fn prepare(source: &Snapshot, target: &Snapshot) -> Plan {
+/// Prepares the target: it becomes able to receive the source's packets, and nothing leaves the source. `relaxed` is
+/// a reverse path filter that accepts packets at one interface while routes point to the other.
+pub(crate) fn prepare(source: &Snapshot, target: &Snapshot, relaxed: u32) -> Plan {
     let (from, to) = (&source.interface, &target.interface);
     let mut plan = Plan::default();
     // The kernel must not make link-local addresses: the source's own will move.
     plan.set(to, target.link.generation(source.link.address_generation.map(|_| NO_LINK_LOCAL)));
     plan.set(to, target.link.changes_to(&source.link));
-    // During the move, packets arrive at one interface while routes point to the other.
-    plan.set(to, target.link.reverse_path(Some(LOOSE)));
-    plan.set(from, source.link.reverse_path(Some(LOOSE)));
+    plan.set(to, target.link.reverse_path(Some(relaxed)));
+    plan.set(from, source.link.reverse_path(Some(relaxed)));
     if !target.link.up {
         plan.set(to, [Change::Up(true)]);
     }
@@ -191,9 +191,7 @@ pub(crate) fn commit(source: &Snapshot, target: &Snapshot) -> Plan {
     plan.add_all(&source.moved(to));
     plan.set(from, source.link.generation(source.link.address_generation.map(|_| NO_LINK_LOCAL)));
     plan.remove_all(source);
-    let mut loose = target.link.clone();
-    loose.ipv4.insert(RP_FILTER.to_owned(), LOOSE);
-    plan.set(to, loose.reverse_path(source.link.ipv4.get(RP_FILTER).copied()));
+    plan.set(to, source.link.own_reverse_path());
     plan
 }
 
@@ -214,16 +212,17 @@ pub(crate) struct Away {
     pub(crate) target: Option<Snapshot>,
     /// Rules that name the target: they outlive it.
     pub(crate) rules: Vec<Object>,
+    /// Reverse path filter during the move.
+    pub(crate) relaxed: u32,
 }
 
 /// Gives the source everything that a snapshot holds, and takes it from the target.
 pub(crate) fn restore(wanted: &Snapshot, away: &Away) -> Plan {
     let on = &wanted.interface;
     let mut plan = Plan::default();
-    let reverse_path = wanted.link.ipv4.get(RP_FILTER).copied();
     if let Some(target) = &away.target {
-        plan.set(&target.interface, target.link.reverse_path(Some(LOOSE)));
-        plan.set(on, away.source.reverse_path(Some(LOOSE)));
+        plan.set(&target.interface, target.link.reverse_path(Some(away.relaxed)));
+        plan.set(on, away.source.reverse_path(Some(away.relaxed)));
     }
     plan.set(on, away.source.changes_to(&wanted.link));
     if wanted.link.up {
@@ -236,8 +235,8 @@ pub(crate) fn restore(wanted: &Snapshot, away: &Away) -> Plan {
         None => away.rules.iter().for_each(|rule| plan.remove(on, rule.clone())),
     }
     plan.set(on, away.source.generation(wanted.link.address_generation));
-    // What was just made loose, or by the move before.
-    plan.set(on, reverse_path.map(|value| Change::Ipv4(RP_FILTER.to_owned(), value)));
+    // Relaxed just now, or by the move before.
+    plan.set(on, wanted.link.own_reverse_path());
     plan
 }
 
@@ -246,7 +245,7 @@ pub(crate) fn finish(before: &Snapshot, now: &Snapshot) -> Plan {
     let on = &now.interface;
     let mut plan = Plan::default();
     plan.set(on, now.link.changes_to(&before.link));
-    plan.set(on, now.link.reverse_path(before.link.ipv4.get(RP_FILTER).copied()));
+    plan.set(on, before.link.own_reverse_path());
     let missing = before.without(now).moved(on);
     plan.add_all(&missing);
     plan.set(on, now.link.generation(before.link.address_generation));

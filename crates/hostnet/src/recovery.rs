@@ -9,12 +9,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use crate::Error;
 use crate::journal::{Journal, Lock, Place};
 use crate::link::{self, Interface, Listed};
 use crate::netlink::{Connection, Refusal};
 use crate::objects::Object;
-use crate::plan::{self, Away, Plan};
+use crate::plan::{self, Away, Operation, Plan};
 use crate::snapshot::{self, Snapshot};
 
 /// Time for a guardian that is giving the configuration back at this moment.
@@ -85,22 +87,59 @@ pub(crate) fn give_back(journal: &Journal) -> Result<Recovered, Error> {
     let mut outcome = Ok(());
     for _ in 0..ATTEMPTS {
         let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)? else {
+            discard(&mut connection, journal)?;
             return Ok(Recovered::Gone(journal.source.interface.clone()));
         };
         let on = source.interface.clone();
         let (wanted, away) = survey(&mut connection, journal, source).map_err(&unreadable)?;
-        outcome = run_all(&plan::restore(&wanted, &away), &mut connection);
+        let plan = plan::restore(&wanted, &away);
+        let failures = run_all(&plan, &mut connection);
         let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)? else { continue };
-        let present = Snapshot::read(&mut connection, source).map_err(&unreadable)?;
-        match wanted.missing_in(&present) {
-            None if outcome.is_ok() => return Ok(Recovered::Restored(on)),
-            Some(object) if outcome.is_ok() => {
-                outcome = Err(Error::Vanished { object: object.to_string(), on: on.to_string() });
-            }
-            _ => {}
+        let mut present = Snapshot::read(&mut connection, source).map_err(&unreadable)?;
+        if add_onlink(&failures, &present, &mut connection)
+            && let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)?
+        {
+            present = Snapshot::read(&mut connection, source).map_err(&unreadable)?;
+        }
+        outcome = verdict(&wanted, &present, failures);
+        if outcome.is_ok() {
+            return Ok(Recovered::Restored(on));
         }
     }
     outcome.map(|()| Recovered::Gone(journal.source.interface.clone()))
+}
+
+/// Returns what went wrong, if anything is still wrong: the kernel also refuses to add some objects that it still
+/// has.
+fn verdict(wanted: &Snapshot, present: &Snapshot, failures: Vec<(&Operation, Error)>) -> Result<(), Error> {
+    let keys = present.keys();
+    for (operation, error) in failures {
+        match operation {
+            Operation::Add { object, .. } if keys.contains(&object.key()) => {}
+            _ => return Err(error),
+        }
+    }
+    match wanted.missing_in(present) {
+        None => Ok(()),
+        Some(object) => {
+            Err(Error::Vanished { object: object.to_string(), on: present.interface.to_string() })
+        }
+    }
+}
+
+/// Removes the rules that name the target of a source that is gone.
+fn discard(connection: &mut Connection, journal: &Journal) -> Result<(), Error> {
+    let target = &journal.target.interface;
+    let left = rules_left(connection, journal).map_err(Error::unreadable(&target.name))?;
+    let removals = left.into_iter().map(|object| Operation::Remove { on: target.clone(), object });
+    removals.into_iter().try_for_each(|removal| plan::apply(connection, &removal))
+}
+
+/// Returns the rules that name the target and are not its own.
+fn rules_left(connection: &mut Connection, journal: &Journal) -> Result<Vec<Object>, Refusal> {
+    let own = journal.target.keys();
+    let left = snapshot::rules(connection, &journal.target.interface.name)?.into_iter().map(Object::Rule);
+    Ok(left.filter(|rule| !own.contains(&rule.key())).collect())
 }
 
 /// Gives the target its own configuration back, if it exists.
@@ -109,10 +148,11 @@ pub(crate) fn finish(journal: &Journal) -> Result<(), Error> {
     let mut connection = Connection::open().map_err(&unreadable)?;
     let Some(target) = find(&mut connection, &journal.target).map_err(&unreadable)? else { return Ok(()) };
     let now = Snapshot::read(&mut connection, target).map_err(&unreadable)?;
-    match run_all(&plan::finish(&journal.target, &now), &mut connection) {
-        // The interface went away meanwhile, as a TAP interface does with its daemon.
-        Err(_) if matches!(find(&mut connection, &journal.target), Ok(None)) => Ok(()),
-        done => done,
+    let plan = plan::finish(&journal.target, &now);
+    match run_all(&plan, &mut connection).into_iter().next() {
+        // An interface may go away meanwhile, as a TAP interface does with its daemon.
+        Some((_, error)) if !matches!(find(&mut connection, &journal.target), Ok(None)) => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -136,9 +176,7 @@ fn survey(
     if let Some(target) = &target {
         wanted = wanted.merged(&target.moved(&source.interface));
     }
-    let left = snapshot::rules(connection, &journal.target.interface.name)?.into_iter().map(Object::Rule);
-    let own = &journal.target.objects;
-    let rules: Vec<Object> = left.filter(|rule| !own.iter().any(|known| known.same(rule))).collect();
+    let rules = rules_left(connection, journal)?;
     if target.is_none() {
         // Rules outlive their interface: those that were added for the host port move as well.
         let (from, to) = (&journal.target.interface, &source.interface);
@@ -149,7 +187,7 @@ fn survey(
         };
         wanted = wanted.merged(&moved);
     }
-    Ok((wanted, Away { source: source.link, target, rules }))
+    Ok((wanted, Away { source: source.link, target, rules, relaxed: link::relaxed_filter() }))
 }
 
 /// Finds the interface of a snapshot: by its index if name or MAC address are still the same, for it may have been
@@ -164,12 +202,26 @@ fn find(connection: &mut Connection, known: &Snapshot) -> Result<Option<Listed>,
     link::by_name(connection, name)
 }
 
-/// Carries all operations out, and returns the first failure.
-fn run_all(plan: &Plan, connection: &mut Connection) -> Result<(), Error> {
-    let mut outcome = Ok(());
-    for operation in plan.operations() {
-        let done = plan::apply(connection, operation);
-        outcome = outcome.and(done);
+/// Adds routes that are missing because the kernel does not find their gateway: they were older than the prefix that
+/// the gateway is in, or outlived it. Returns whether one was added.
+fn add_onlink(failures: &[(&Operation, Error)], present: &Snapshot, connection: &mut Connection) -> bool {
+    let (mut added, keys) = (false, present.keys());
+    for (operation, error) in failures {
+        if let (Operation::Add { on, object: Object::Route(route), how }, Error::Refused { refusal, .. }) =
+            (operation, error)
+            && matches!(refusal.errno, Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::INVAL)
+            && route.has_gateway()
+            && !keys.contains(&Object::Route(route.clone()).key())
+        {
+            let object = Object::Route(route.onlink());
+            added |= plan::apply(connection, &Operation::Add { on: on.clone(), object, how: *how }).is_ok();
+        }
     }
-    outcome
+    added
+}
+
+/// Carries all operations out, and returns those that failed.
+fn run_all<'a>(plan: &'a Plan, connection: &mut Connection) -> Vec<(&'a Operation, Error)> {
+    let run = |operation| plan::apply(connection, operation).err().map(|error| (operation, error));
+    plan.operations().iter().filter_map(run).collect()
 }

@@ -3,6 +3,8 @@
 //! Invariant: a snapshot holds everything that [`crate::plan`] moves, in an order in which the kernel takes it again:
 //! addresses in the kernel's order, routes that a gateway depends on before routes through the gateway.
 
+use std::collections::{HashMap, HashSet};
+
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +12,7 @@ use crate::Error;
 use crate::link::{self, Interface, Link, Listed};
 use crate::netlink::{Connection, Refusal};
 use crate::objects::nexthop_messages::{RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
-use crate::objects::{Address, NTF_PROXY, Neighbour, Nexthop, Object, Rank, Route, Rule, V4, V6};
+use crate::objects::{Address, Key, NTF_PROXY, Neighbour, Nexthop, Object, Rank, Route, Rule, V4, V6};
 
 /// Addresses, routes, neighbours, rules and settings of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,11 +84,16 @@ impl Snapshot {
         Self { objects: self.objects.iter().filter_map(age).collect(), ..self.clone() }
     }
 
+    /// Returns what identifies the objects.
+    pub(crate) fn keys(&self) -> HashSet<Key> {
+        self.objects.iter().map(Object::key).collect()
+    }
+
     /// Returns the snapshot without the objects of `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
-        let mut rest = self.clone();
-        rest.objects.retain(|object| !other.objects.iter().any(|known| known.same(object)));
+        let (mut rest, known) = (self.clone(), other.keys());
+        rest.objects.retain(|object| !known.contains(&object.key()));
         rest
     }
 
@@ -95,26 +102,21 @@ impl Snapshot {
     #[must_use]
     pub fn merged(&self, newer: &Self) -> Self {
         let mut merged = self.clone();
-        let slots: Vec<_> = newer.routes().map(Route::slot).collect();
+        let slots: HashSet<_> = newer.routes().map(Route::slot).collect();
+        let newest = newer.keys();
         merged.objects.retain(|object| match object {
-            Object::Route(route) => {
-                !slots.contains(&route.slot()) || newer.objects.iter().any(|newer| newer.same(object))
-            }
+            Object::Route(route) => !slots.contains(&route.slot()) || newest.contains(&object.key()),
             _ => true,
         });
+        let places: HashMap<Key, usize> =
+            merged.objects.iter().enumerate().map(|(place, object)| (object.key(), place)).collect();
         for object in &newer.objects {
-            let known = merged.objects.iter_mut().find(|known| known.same(object));
+            let known = places.get(&object.key()).and_then(|place| merged.objects.get_mut(*place));
             match (known, object) {
                 (Some(Object::Address(known)), Object::Address(object)) => {
                     *known = known.with_lifetimes_of(object)
                 }
-                (Some(known @ Object::Route(_)), Object::Route(route)) => {
-                    let rank = match known {
-                        Object::Route(known) => known.rank,
-                        _ => route.rank,
-                    };
-                    *known = Object::Route(route.with_rank(rank));
-                }
+                (Some(Object::Route(known)), Object::Route(route)) => *known = route.with_rank(known.rank),
                 (Some(known), _) => *known = object.clone(),
                 (None, _) => merged.objects.push(object.clone()),
             }
@@ -126,9 +128,10 @@ impl Snapshot {
     /// Returns the first object of this snapshot that `present` lacks. States that the kernel changes by itself, such
     /// as those of neighbours in use, are not expected to last.
     pub(crate) fn missing_in(&self, present: &Self) -> Option<&Object> {
+        let present = present.keys();
         self.objects.iter().find(|object| match object {
             Object::Neighbour(neighbour) if !neighbour.is_kept() => false,
-            object => !present.objects.iter().any(|present| present.same(object)),
+            object => !present.contains(&object.key()),
         })
     }
 
@@ -237,7 +240,6 @@ fn routes(connection: &mut Connection, interface: u32, nexthops: &[u32]) -> Resu
 
 /// Returns the routes that are `own`, with their places among equal routes.
 fn ranked(list: Vec<Route>, own: impl Fn(&Route) -> bool) -> Vec<Route> {
-    use std::collections::HashMap;
     let mut slots: HashMap<_, Vec<bool>> = HashMap::new();
     for route in &list {
         slots.entry(route.slot()).or_default().push(own(route));

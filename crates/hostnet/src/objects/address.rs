@@ -168,8 +168,8 @@ impl Address {
         address
     }
 
-    pub(super) fn key(&self) -> impl PartialEq + use<> {
-        (self.interface, self.prefix, self.local(), self.peer())
+    pub(super) fn key(&self) -> String {
+        format!("{:?}", (self.interface, self.prefix, self.local(), self.peer()))
     }
 
     pub(super) fn body(&self) -> Vec<u8> {

@@ -71,6 +71,10 @@ impl fmt::Display for Object {
     }
 }
 
+/// What identifies an object to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(u8, String);
+
 /// How an object is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
@@ -83,16 +87,15 @@ pub enum How {
 }
 
 impl Object {
-    /// Returns whether two objects are the same to the kernel, whatever their lifetimes and states.
+    /// Returns what identifies the object to the kernel, whatever its lifetimes and state.
     #[must_use]
-    pub fn same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Address(a), Self::Address(b)) => a.key() == b.key(),
-            (Self::Neighbour(a), Self::Neighbour(b)) => a.key() == b.key(),
-            (Self::Nexthop(a), Self::Nexthop(b)) => a.key() == b.key(),
-            (Self::Rule(a), Self::Rule(b)) => a.key() == b.key(),
-            (Self::Route(a), Self::Route(b)) => a.key() == b.key(),
-            _ => false,
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Address(address) => Key(0, address.key()),
+            Self::Neighbour(neighbour) => Key(1, neighbour.key()),
+            Self::Nexthop(nexthop) => Key(2, nexthop.key()),
+            Self::Rule(rule) => Key(3, rule.key()),
+            Self::Route(route) => Key(4, route.key()),
         }
     }
 

@@ -71,8 +71,8 @@ impl Neighbour {
         Self { interface: to.index, ..self.clone() }
     }
 
-    pub(super) fn key(&self) -> impl PartialEq + use<> {
-        (self.interface, self.flags & NTF_PROXY, self.attributes.ip(NDA_DST))
+    pub(super) fn key(&self) -> String {
+        format!("{:?}", (self.interface, self.flags & NTF_PROXY, self.attributes.ip(NDA_DST)))
     }
 
     pub(super) fn body(&self) -> Vec<u8> {

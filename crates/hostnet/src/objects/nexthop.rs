@@ -80,8 +80,8 @@ impl Nexthop {
         nexthop
     }
 
-    pub(super) fn key(&self) -> impl PartialEq + use<> {
-        self.attributes.clone()
+    pub(super) fn key(&self) -> String {
+        format!("{:?}", self.attributes)
     }
 
     pub(super) fn body(&self) -> Vec<u8> {

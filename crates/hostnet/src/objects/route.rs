@@ -148,6 +148,11 @@ impl Route {
         Self { rank, ..self.clone() }
     }
 
+    /// Returns the route with a gateway that is reached although no prefix says so.
+    pub(crate) fn onlink(&self) -> Self {
+        Self { onlink: true, ..self.clone() }
+    }
+
     /// Returns whether the route has several next hops.
     pub(crate) fn is_multipath(&self) -> bool {
         self.attributes.get(RTA_MULTIPATH).is_some()
@@ -206,12 +211,12 @@ impl Route {
         route
     }
 
-    pub(super) fn key(&self) -> impl PartialEq + use<> {
+    pub(super) fn key(&self) -> String {
         let hop = [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_NH_ID, RTA_PREFSRC]
             .map(|kind| self.attributes.get(kind).map(<[u8]>::to_vec));
         let mut hops = self.hops();
         hops.sort_unstable();
-        (self.slot(), self.kind, hop, hops)
+        format!("{:?}", (self.slot(), self.kind, hop, hops))
     }
 
     fn header(&self) -> Vec<u8> {

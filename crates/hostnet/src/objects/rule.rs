@@ -78,8 +78,8 @@ impl Rule {
         rule
     }
 
-    pub(super) fn key(&self) -> impl PartialEq + use<> {
-        self.body()
+    pub(super) fn key(&self) -> String {
+        format!("{:?}", self.body())
     }
 
     pub(super) fn body(&self) -> Vec<u8> {

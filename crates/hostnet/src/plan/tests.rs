@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::*;
+use crate::link::RP_FILTER;
 use crate::objects::tests::{address, multipath, route};
 
 /// A kernel that knows which object is at which interface, and fails when told to.
@@ -101,7 +102,7 @@ fn typical() -> Snapshot {
 #[test]
 fn the_target_is_prepared_before_anything_leaves() {
     assert_eq!(
-        lines(&prepare(&typical(), &target())),
+        lines(&prepare(&typical(), &target(), 2)),
         [
             "set net.ipv6.conf.host0.addr_gen_mode to 1",
             "set the MAC address of `host0` to 02:00:00:00:00:01",
@@ -141,7 +142,7 @@ fn a_move_makes_before_it_breaks() {
 fn rules_outlive_a_host_port_and_are_removed_by_name() {
     let wanted = source(vec![Object::Address(address("10.0.0.5/24", 2, 600))]);
     let rule = Object::Address(address("10.0.0.9/24", 3, 600));
-    let away = Away { source: link(), target: None, rules: vec![rule] };
+    let away = Away { source: link(), target: None, rules: vec![rule], relaxed: 2 };
     assert_eq!(
         lines(&restore(&wanted, &away)),
         [
@@ -207,7 +208,7 @@ proptest! {
         let mut model = Model { budget, ..Model::of(&before) };
         let _ = commit(&before, &target()).run(&mut model);
         for budget in [again, usize::MAX, usize::MAX] {
-            let away = Away { source: link(), target: Some(read_target(&model, &before)), rules: vec![] };
+            let away = Away { source: link(), target: Some(read_target(&model, &before)), rules: vec![], relaxed: 2 };
             model.budget = budget;
             let plan = restore(&before, &away);
             for operation in plan.operations() {

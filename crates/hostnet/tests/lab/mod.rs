@@ -272,6 +272,52 @@ impl Lab {
     }
 }
 
+impl Lab {
+    /// Returns the configuration of `eth0` alone, for tests in which `host0` goes away.
+    pub(crate) fn host_dump(&self) -> Vec<(String, Value)> {
+        let mut dump = self.dump();
+        dump.retain(|(command, _)| command != "host0");
+        for (_, value) in &mut dump {
+            let list = value.as_array_mut().unwrap();
+            list.retain(|entry| {
+                let text = entry.to_string();
+                !["host0", "hostp", "10.200.0", "10.201.0", "fd0d::"].iter().any(|own| text.contains(own))
+            });
+        }
+        dump
+    }
+}
+
+impl Lab {
+    /// Makes a TAP interface that lives as long as the returned file.
+    pub(crate) fn tap(&self, name: &str) -> std::fs::File {
+        use std::os::fd::AsRawFd;
+        std::thread::scope(|scope| {
+            let make = || {
+                self.host.enter();
+                let file = std::fs::File::options().read(true).write(true).open("/dev/net/tun").unwrap();
+                // A name, then flags: IFF_TAP | IFF_NO_PI.
+                let mut request = [0_u8; 40];
+                request[..name.len()].copy_from_slice(name.as_bytes());
+                request[16..18].copy_from_slice(&0x1002_u16.to_ne_bytes());
+                // SAFETY: the kernel reads and writes a `struct ifreq`, which has 40 bytes.
+                assert_eq!(
+                    unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) },
+                    0
+                );
+                file
+            };
+            scope.spawn(make).join().unwrap()
+        })
+    }
+}
+
+/// Returns whether a process has ended.
+pub(crate) fn is_gone(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
+}
+
 /// Replaces lifetimes and counters, after checking that lifetimes are near what was set.
 fn without_time(value: &mut Value) {
     match value {
@@ -352,6 +398,11 @@ impl Daemon {
         drop(self.words.take());
         let output = self.child.wait_with_output().unwrap();
         String::from_utf8(output.stderr).unwrap().trim().to_owned()
+    }
+
+    /// Returns the process number: `ip netns exec` becomes the program.
+    pub(crate) fn inner(&self) -> u32 {
+        self.child.id()
     }
 
     /// Kills the process as the kernel does when memory runs out.
