@@ -90,7 +90,7 @@ impl Journal {
     /// Writes the journal. On return it is on disk.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = failure(path);
-        let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        let text = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
         let beside = sibling(path, ".new");
         // One that a crash left behind is incomplete.
         remove_file(&beside).map_err(&failed)?;

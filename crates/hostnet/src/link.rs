@@ -250,6 +250,18 @@ impl Change {
         }
     }
 
+    /// Returns whether an interface in this state needs no such change.
+    pub(crate) fn holds(&self, link: &Link) -> bool {
+        match self {
+            Self::Mac(mac) => link.mac == Some(*mac),
+            Self::Mtu(mtu) => link.mtu == *mtu,
+            Self::Up(up) => link.up == *up,
+            Self::AddressGeneration(mode) => link.address_generation == Some(*mode),
+            Self::Ipv4(setting, value) => link.ipv4.get(setting) == Some(value),
+            Self::Ipv6(setting, value) => link.ipv6.get(setting) == Some(value),
+        }
+    }
+
     /// Makes the change.
     pub(crate) fn make(&self, connection: &mut Connection, on: &Interface) -> Result<(), Refusal> {
         let mut attributes = Attributes::default();

@@ -216,6 +216,27 @@ pub(crate) struct Away {
     pub(crate) relaxed: u32,
 }
 
+/// Gives the source what its owner needs to reach it: addresses, prefixes and default routes. It needs no reading of
+/// what is there, and comes before [`restore`] so that it does not wait for thousands of routes.
+pub(crate) fn reconnect(wanted: &Snapshot) -> Plan {
+    let urgent = |object: &&Object| match object {
+        Object::Address(_) => true,
+        Object::Route(route) => !route.is_multipath() && (!route.has_gateway() || route.is_default()),
+        _ => false,
+    };
+    let few = Snapshot {
+        interface: wanted.interface.clone(),
+        link: wanted.link.clone(),
+        objects: wanted.objects.iter().filter(urgent).cloned().collect(),
+    };
+    let mut plan = Plan::default();
+    if wanted.link.up {
+        plan.set(&wanted.interface, [Change::Up(true)]);
+    }
+    plan.add_all(&few);
+    plan
+}
+
 /// Gives the source everything that a snapshot holds, and takes it from the target.
 pub(crate) fn restore(wanted: &Snapshot, away: &Away) -> Plan {
     let on = &wanted.interface;

@@ -84,6 +84,12 @@ pub(crate) fn recover_locked(path: &Path, _lock: &Lock) -> Result<Recovered, Err
 pub(crate) fn give_back(journal: &Journal) -> Result<Recovered, Error> {
     let unreadable = Error::unreadable(&journal.source.interface.name);
     let mut connection = Connection::open().map_err(&unreadable)?;
+    if let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)?
+        && find(&mut connection, &journal.target).map_err(&unreadable)?.is_none()
+    {
+        // The host is cut off. What fails here fails again below, and is reported there.
+        run_all(&plan::reconnect(&journal.wanted().moved(&source.interface)), &mut connection);
+    }
     let mut outcome = Ok(());
     for _ in 0..ATTEMPTS {
         let Some(source) = find(&mut connection, &journal.source).map_err(&unreadable)? else {
@@ -109,13 +115,14 @@ pub(crate) fn give_back(journal: &Journal) -> Result<Recovered, Error> {
     outcome.map(|()| Recovered::Gone(journal.source.interface.clone()))
 }
 
-/// Returns what went wrong, if anything is still wrong: the kernel also refuses to add some objects that it still
-/// has.
+/// Returns what went wrong, if anything is still wrong: what the kernel refuses may be as it should be already.
 fn verdict(wanted: &Snapshot, present: &Snapshot, failures: Vec<(&Operation, Error)>) -> Result<(), Error> {
     let keys = present.keys();
     for (operation, error) in failures {
         match operation {
             Operation::Add { object, .. } if keys.contains(&object.key()) => {}
+            Operation::Remove { object, .. } if !keys.contains(&object.key()) => {}
+            Operation::Set { on, change } if *on != present.interface || change.holds(&present.link) => {}
             _ => return Err(error),
         }
     }
@@ -149,11 +156,12 @@ pub(crate) fn finish(journal: &Journal) -> Result<(), Error> {
     let Some(target) = find(&mut connection, &journal.target).map_err(&unreadable)? else { return Ok(()) };
     let now = Snapshot::read(&mut connection, target).map_err(&unreadable)?;
     let plan = plan::finish(&journal.target, &now);
-    match run_all(&plan, &mut connection).into_iter().next() {
-        // An interface may go away meanwhile, as a TAP interface does with its daemon.
-        Some((_, error)) if !matches!(find(&mut connection, &journal.target), Ok(None)) => Err(error),
-        _ => Ok(()),
-    }
+    let failures = run_all(&plan, &mut connection);
+    // An interface may go away meanwhile, as a TAP interface does with its daemon.
+    let Some(target) = find(&mut connection, &journal.target).map_err(&unreadable)? else { return Ok(()) };
+    let now = Snapshot::read(&mut connection, target).map_err(&unreadable)?;
+    let own = Snapshot { objects: Vec::new(), ..journal.target.clone() };
+    verdict(&own, &now, failures)
 }
 
 /// Returns what the source shall have, and where it is now.
@@ -163,8 +171,6 @@ fn survey(
     source: Listed,
 ) -> Result<(Snapshot, Away), Refusal> {
     let mut wanted = journal.wanted().moved(&source.interface);
-    // `moved` replaces references to the interface, and the snapshot's own name for it.
-    wanted.interface = source.interface.clone();
     let target = match find(connection, &journal.target)? {
         Some(target) => {
             let now = Snapshot::read(connection, target)?;

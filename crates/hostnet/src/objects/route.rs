@@ -158,6 +158,11 @@ impl Route {
         self.attributes.get(RTA_MULTIPATH).is_some()
     }
 
+    /// Returns whether the route is for all destinations that have no other.
+    pub(crate) fn is_default(&self) -> bool {
+        self.destination_length == 0
+    }
+
     /// Returns the number of the route's next hop, if it refers to one.
     pub(crate) fn nexthop(&self) -> Option<u32> {
         self.attributes.number(RTA_NH_ID)

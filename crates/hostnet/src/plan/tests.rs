@@ -155,6 +155,24 @@ fn rules_outlive_a_host_port_and_are_removed_by_name() {
 }
 
 #[test]
+fn a_host_that_is_cut_off_is_reached_before_its_routes_return() {
+    let mut before = typical();
+    before.objects.push(Object::Route(route("10.7.0.0/16", Some("10.0.0.254"), 2)));
+    assert_eq!(
+        lines(&reconnect(&before)),
+        [
+            "set `eth0` up",
+            "add address 10.0.0.5/24 valid for 600 s to `eth0`",
+            "add address fd00::5/64 nodad to `eth0`",
+            "add address fd00::5/64 to `eth0`",
+            "remove route 10.0.0.0/24 from `eth0`",
+            "add route 10.0.0.0/24 to `eth0`",
+            "add route default via 10.0.0.254 to `eth0`",
+        ]
+    );
+}
+
+#[test]
 fn a_refusal_names_the_operation() {
     let mut model = Model { budget: 1, ..Model::of(&typical()) };
     assert_eq!(

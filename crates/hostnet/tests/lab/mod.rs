@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -219,6 +219,18 @@ impl Lab {
         )
     }
 
+    /// Starts it by a shell's command, which `$@` completes.
+    pub(crate) fn daemon_by(&self, script: &str) -> Daemon {
+        let mut command = self.host.command("sh");
+        command.args(["-e", "-c", script, "sh", env!("CARGO_BIN_EXE_hostnet")]);
+        Daemon::start(command, &["move", "eth0", "host0"], self.journal())
+    }
+
+    /// Returns the directory of the journal.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     pub(crate) fn recover(&self) -> String {
         let output = self
             .host
@@ -300,11 +312,10 @@ impl Lab {
                 let mut request = [0_u8; 40];
                 request[..name.len()].copy_from_slice(name.as_bytes());
                 request[16..18].copy_from_slice(&0x1002_u16.to_ne_bytes());
+                let request = request.as_mut_ptr();
                 // SAFETY: the kernel reads and writes a `struct ifreq`, which has 40 bytes.
-                assert_eq!(
-                    unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) },
-                    0
-                );
+                let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request) };
+                assert_eq!(made, 0);
                 file
             };
             scope.spawn(make).join().unwrap()
