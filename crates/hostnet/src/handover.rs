@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::changes::Changes;
 use crate::guardian::Guardian;
 use crate::journal::Journal;
 use crate::link::{self, Interface};
@@ -98,7 +99,8 @@ impl Handover {
     /// Moves what the source has received since: a DHCP client that looks after the source goes on to do so. Returns
     /// the number of objects that moved.
     ///
-    /// To be called when rtnetlink reports an address or a route of the source, or now and then.
+    /// To be called when [`Self::changes`] reports something, at most once a second: a program that insists on its
+    /// addresses at the source would keep both busy.
     pub fn follow(&mut self) -> Result<usize, Error> {
         let from = self.journal.source.interface.clone();
         let to = self.journal.target.interface.clone();
@@ -112,6 +114,19 @@ impl Handover {
         let present = self.read(&to)?;
         plan::follow(&received, &present).run(&mut self.connection)?;
         Ok(received.objects.len())
+    }
+
+    /// Returns notifications of addresses and routes that somebody gives to the source: the time to [`Self::follow`].
+    pub fn changes(&self) -> Result<Changes, Error> {
+        Changes::of(&self.journal.source.interface)
+    }
+
+    /// Starts another guardian: the present one has died, which the descriptor of [`Self::as_fd`] tells by hanging
+    /// up.
+    pub fn guard_again(&mut self, command: Command) -> Result<(), Error> {
+        // The former one would hold the lock of the journal, and give everything back.
+        std::mem::replace(&mut self.guardian, Guardian::start(command, &self.path)?).release();
+        Ok(())
     }
 
     /// Gives the configuration back, together with what the host port has received since, and ends the guardian.
@@ -152,7 +167,8 @@ impl Handover {
 }
 
 impl AsFd for Handover {
-    /// Returns a descriptor that hangs up when the guardian dies: a daemon that sees this releases and begins anew.
+    /// Returns a descriptor that hangs up when the guardian dies: a daemon that sees this calls
+    /// [`Self::guard_again`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.guardian.as_fd()
     }

@@ -17,13 +17,16 @@
 //!    interface's packets, and nothing has left the interface.
 //! 3. Attach the interface to the bridge: the host's stack receives nothing more from it.
 //! 4. [`Handover::commit`]: addresses and routes move. On an error everything is as before: detach the interface.
-//! 5. To detach: [`Handover::release`], detach the interface from the bridge, then [`Released::finish`] if the host
+//! 5. While it is attached: [`Handover::follow`] when [`Handover::changes`] reports something, and
+//!    [`Handover::guard_again`] when the guardian has died.
+//! 6. To detach: [`Handover::release`], detach the interface from the bridge, then [`Released::finish`] if the host
 //!    port
 //!    stays.
 //!
 //! All functions work in the network namespace of the calling thread.
 
 pub mod attributes;
+mod changes;
 mod error;
 pub mod guardian;
 mod handover;
@@ -35,6 +38,7 @@ mod plan;
 mod recovery;
 mod snapshot;
 
+pub use changes::Changes;
 pub use error::Error;
 pub use handover::{Handover, Released};
 pub use link::{Change, Interface, Link, Mac};

@@ -202,6 +202,26 @@ fn signals_that_end_services_leave_the_guardian_alone() {
 }
 
 #[test]
+fn a_guardian_that_dies_is_replaced() {
+    let lab = Lab::plain();
+    let before = lab.dump();
+    let mut daemon = lab.daemon();
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    daemon.kill_guardian();
+    until("the guardian has ended", || lab::is_gone(daemon.guardian));
+    let answer = daemon.say("guard");
+    assert!(
+        answer[0].starts_with("guardian ") && answer[0] != format!("guardian {}", daemon.guardian),
+        "{answer:?}"
+    );
+    let start = Instant::now();
+    daemon.kill();
+    assert!(time_to_return(&lab, start) < PROMISE);
+    until("the journal is removed", || !lab.has_files());
+    assert_same(&before, &lab.dump());
+}
+
+#[test]
 fn a_daemon_that_ends_without_releasing_is_a_dead_daemon() {
     let lab = Lab::plain();
     let before = lab.dump();

@@ -1,8 +1,8 @@
 //! Moves an interface's configuration by hand, and plays the daemon in tests.
 //!
 //! `hostnet show INTERFACE` prints a snapshot. `hostnet move SOURCE TARGET JOURNAL` begins a handover and obeys words
-//! on its standard input: `plan`, `commit`, `follow`, `release`, `finish`. `hostnet recover JOURNAL` restores after a
-//! crash.
+//! on its standard input: `plan`, `commit`, `follow`, `guard`, `release`, `finish`. `hostnet recover JOURNAL`
+//! restores after a crash.
 
 use std::ffi::OsString;
 use std::io::BufRead;
@@ -64,6 +64,11 @@ fn hand_over(source: &str, target: &str, journal: &Path) -> Result<(), hostnet::
             (Stage::Away(handover), "commit") => Stage::Away(Box::new(handover.commit()?)),
             (Stage::Away(mut handover), "follow") => {
                 println!("{} objects", handover.follow()?);
+                Stage::Away(handover)
+            }
+            (Stage::Away(mut handover), "guard") => {
+                handover.guard_again(guardian::command())?;
+                println!("guardian {}", handover.guardian());
                 Stage::Away(handover)
             }
             (Stage::Away(handover), "release") => Stage::Back(Box::new(handover.release()?)),
