@@ -126,10 +126,16 @@ impl Plan {
     fn add_all(&mut self, snapshot: &Snapshot) {
         let on = &snapshot.interface;
         for address in snapshot.addresses() {
-            self.add(on, Object::Address(address.undetected()), How::Behind);
+            let address = address.undetected();
+            // A prefix that somebody has removed must not come back with its address.
+            let removed = snapshot.link.up && !snapshot.has_prefix_of(&address);
+            let address = if removed { address.without_prefix() } else { address };
+            self.add(on, Object::Address(address), How::Behind);
         }
         // The same addresses again, with their own flags: detection does not start for an address in use.
-        for address in snapshot.addresses().filter(|address| address.undetected() != **address) {
+        for address in
+            snapshot.addresses().filter(|address| address.is_v6() && address.undetected() != **address)
+        {
             self.add(on, Object::Address(address.clone()), How::Behind);
         }
         for object in &snapshot.objects {
@@ -173,7 +179,7 @@ pub(crate) fn prepare(source: &Snapshot, target: &Snapshot, relaxed: u32) -> Pla
     plan.set(to, target.link.changes_to(&source.link));
     plan.set(to, target.link.reverse_path(Some(relaxed)));
     plan.set(from, source.link.reverse_path(Some(relaxed)));
-    if !target.link.up {
+    if source.link.up && !target.link.up {
         plan.set(to, [Change::Up(true)]);
     }
     plan

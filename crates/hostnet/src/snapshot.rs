@@ -55,6 +55,11 @@ impl Snapshot {
         self.objects.is_empty()
     }
 
+    /// Returns whether the kernel's route to the prefix of an IPv4 address is there, if the address has one.
+    pub(crate) fn has_prefix_of(&self, address: &Address) -> bool {
+        address.prefix_v4().is_none_or(|prefix| self.routes().any(|route| route.is_prefix(prefix)))
+    }
+
     /// Returns the addresses.
     pub fn addresses(&self) -> impl DoubleEndedIterator<Item = &Address> {
         self.objects.iter().filter_map(|object| match object {

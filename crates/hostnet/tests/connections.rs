@@ -177,26 +177,37 @@ fn detach(lab: &Lab) {
     lab.host.sh("ip link set eth0 nomaster");
 }
 
-#[test]
-fn connections_survive_attaching_and_detaching() {
-    let lab = Lab::plain();
-    switch(&lab);
-    let flows = flows(&lab);
+/// Attaches and detaches `eth0` a few times while connections are in use.
+fn attach_and_detach(lab: &Lab) {
+    switch(lab);
+    let flows = flows(lab);
     check(&flows, "quiet", PLANNED);
     for _ in 0..3 {
         let mut daemon = lab.daemon();
-        attach(&lab);
+        attach(lab);
         assert_eq!(daemon.say("commit"), ["done commit"]);
         check(&flows, "attach", PLANNED);
-        let new = Flow::start(&lab, "new", "10.0.0.1", true);
+        let new = Flow::start(lab, "new", "10.0.0.1", true);
         new.end();
         assert_eq!(daemon.say("release"), ["done release"]);
-        detach(&lab);
+        detach(lab);
         daemon.say("finish");
         assert_eq!(daemon.errors(), "");
         check(&flows, "detach", PLANNED);
     }
     flows.into_iter().for_each(Flow::end);
+}
+
+#[test]
+fn connections_survive_attaching_and_detaching() {
+    attach_and_detach(&Lab::plain());
+}
+
+#[test]
+fn connections_survive_a_strict_reverse_path_filter() {
+    let lab = Lab::plain();
+    lab.host.sh("echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter");
+    attach_and_detach(&lab);
 }
 
 #[test]

@@ -171,6 +171,19 @@ fn a_client_that_looks_after_the_interface_is_followed() {
 }
 
 #[test]
+fn a_prefix_that_was_removed_stays_removed() {
+    let lab = Lab::plain();
+    lab.host.sh("ip addr add 10.0.60.1/24 dev eth0; ip route del 10.0.60.0/24");
+    let routes = || lab.host.sh("ip route");
+    let before = routes();
+    let mut daemon = lab.daemon();
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    assert_eq!(routes(), before.replace("eth0", "host0"));
+    assert_eq!(daemon.say("release"), ["done release"]);
+    assert_eq!(routes(), before);
+}
+
+#[test]
 fn changes_of_the_interface_are_reported() {
     let lab = Lab::plain();
     std::thread::scope(|scope| {

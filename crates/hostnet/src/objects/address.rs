@@ -4,7 +4,7 @@
 //! Objects keep the kernel's order.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +120,20 @@ impl Address {
         self.clone().with_flags(flags)
     }
 
+    /// Returns the prefix to which the kernel makes a route for an IPv4 address.
+    pub(crate) fn prefix_v4(&self) -> Option<(Ipv4Addr, u8)> {
+        let IpAddr::V4(ip) = self.attributes.ip(IFA_ADDRESS)? else { return None };
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or_default();
+        let own = self.prefix < 32 && self.flags() & NOPREFIXROUTE == 0;
+        own.then(|| (Ipv4Addr::from_bits(ip.to_bits() & mask), self.prefix))
+    }
+
+    /// Returns the address for which the kernel makes no route to its prefix.
+    pub(crate) fn without_prefix(self) -> Self {
+        let flags = self.flags() | NOPREFIXROUTE;
+        self.with_flags(flags)
+    }
+
     /// Seconds for which the address is valid and preferred.
     fn lifetimes(&self) -> Option<(u32, u32)> {
         let info = self.attributes.get(IFA_CACHEINFO)?;
@@ -191,8 +205,10 @@ impl fmt::Display for Address {
             (Some(local), None) => write!(f, "{local}/{}", self.prefix)?,
             (None, _) => write!(f, "unknown/{}", self.prefix)?,
         }
-        if self.flags() & NODAD != 0 {
-            write!(f, " nodad")?;
+        for (flag, word) in [(NODAD, "nodad"), (NOPREFIXROUTE, "noprefixroute")] {
+            if self.flags() & flag != 0 {
+                write!(f, " {word}")?;
+            }
         }
         match self.lifetimes() {
             Some((valid, _)) if valid != FOREVER => write!(f, " valid for {valid} s"),

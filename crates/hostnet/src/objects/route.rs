@@ -4,7 +4,7 @@
 //! kernel makes for an address or an interface (table local) are left to the kernel.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +156,12 @@ impl Route {
     /// Returns whether the route has several next hops.
     pub(crate) fn is_multipath(&self) -> bool {
         self.attributes.get(RTA_MULTIPATH).is_some()
+    }
+
+    /// Returns whether the kernel made the route for this prefix of an address.
+    pub(crate) fn is_prefix(&self, (network, length): (Ipv4Addr, u8)) -> bool {
+        self.protocol == RTPROT_KERNEL
+            && self.prefix(RTA_DST, self.destination_length) == (Some(network.into()), length)
     }
 
     /// Returns whether the route is for all destinations that have no other.
@@ -335,6 +341,13 @@ pub(crate) mod tests {
         let mut message = vec![super::super::V4, 0, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
         attributes.emit(&mut message);
         Route::parse(&message).unwrap()
+    }
+
+    impl Route {
+        /// Returns the route as if the kernel had made it.
+        pub(crate) fn made_by_kernel(self) -> Self {
+            Self { protocol: RTPROT_KERNEL, ..self }
+        }
     }
 
     fn interface(index: u32) -> Interface {

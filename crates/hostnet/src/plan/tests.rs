@@ -20,7 +20,7 @@ struct Model {
 
 /// Names an object to the model; flags are no part of it.
 fn name(object: &Object) -> String {
-    object.to_string().replace(" nodad", "")
+    object.to_string().replace(" nodad", "").replace(" noprefixroute", "")
 }
 
 impl Machine for Model {
@@ -121,7 +121,7 @@ fn a_move_makes_before_it_breaks() {
     assert_eq!(
         lines(&commit(&typical(), &target())),
         [
-            "add address 10.0.0.5/24 valid for 600 s to `host0`",
+            "add address 10.0.0.5/24 noprefixroute valid for 600 s to `host0`",
             "add address fd00::5/64 nodad to `host0`",
             "add address fd00::5/64 to `host0`",
             "remove route 10.0.0.0/24 from `host0`",
@@ -147,7 +147,7 @@ fn rules_outlive_a_host_port_and_are_removed_by_name() {
         lines(&restore(&wanted, &away)),
         [
             "set `eth0` up",
-            "add address 10.0.0.5/24 valid for 600 s to `eth0`",
+            "add address 10.0.0.5/24 noprefixroute valid for 600 s to `eth0`",
             "remove address 10.0.0.9/24 valid for 600 s from `eth0`",
             "set net.ipv4.conf.eth0.rp_filter to 1",
         ]
@@ -162,7 +162,7 @@ fn a_host_that_is_cut_off_is_reached_before_its_routes_return() {
         lines(&reconnect(&before)),
         [
             "set `eth0` up",
-            "add address 10.0.0.5/24 valid for 600 s to `eth0`",
+            "add address 10.0.0.5/24 noprefixroute valid for 600 s to `eth0`",
             "add address fd00::5/64 nodad to `eth0`",
             "add address fd00::5/64 to `eth0`",
             "remove route 10.0.0.0/24 from `eth0`",
@@ -170,6 +170,22 @@ fn a_host_that_is_cut_off_is_reached_before_its_routes_return() {
             "add route default via 10.0.0.254 to `eth0`",
         ]
     );
+}
+
+#[test]
+fn a_prefix_that_was_removed_stays_removed() {
+    let address = Object::Address(address("10.0.0.5/24", 2, u32::MAX));
+    let prefix = |kernel: bool| {
+        let route = route("10.0.0.0/24", None, 2);
+        Object::Route(if kernel { route.made_by_kernel() } else { route })
+    };
+    for (objects, line) in [
+        (vec![address.clone(), prefix(true)], "add address 10.0.0.5/24 to `host0`"),
+        (vec![address.clone(), prefix(false)], "add address 10.0.0.5/24 noprefixroute to `host0`"),
+        (vec![address.clone()], "add address 10.0.0.5/24 noprefixroute to `host0`"),
+    ] {
+        assert_eq!(lines(&commit(&source(objects), &target()))[0], line);
+    }
 }
 
 #[test]
