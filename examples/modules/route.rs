@@ -1,4 +1,4 @@
-//! Routes by longest prefix; `route.c` in Rust.
+//! Routes by longest prefix; `route.c` in Rust. Packets may have VLAN tags.
 #![cfg_attr(target_arch = "wasm32", no_std)]
 
 use core::sync::atomic::Ordering;
@@ -7,8 +7,6 @@ use mswitch_module::{checksum, module, Batch, Plain, PortName, Prefix};
 
 /// Maximum number of different ports.
 const HOPS: usize = 32;
-/// Length of an Ethernet header.
-const ETH: usize = 14;
 
 /// A worker's state.
 struct State {
@@ -65,23 +63,6 @@ fn port(batch: &mut Batch, hop: usize) -> Option<u16> {
     index
 }
 
-/// Returns the destination address of a packet.
-fn destination(frame: &[u8]) -> Option<Prefix> {
-    match frame.get(12..ETH)? {
-        [0x08, 0x00] => {
-            let mut address = [0; 4];
-            address.copy_from_slice(frame.get(ETH + 16..ETH + 20)?);
-            Some(Prefix::v4(address, 32))
-        }
-        [0x86, 0xdd] => {
-            let mut address = [0; 16];
-            address.copy_from_slice(frame.get(ETH + 24..ETH + 40)?);
-            Some(Prefix::v6(address, 128))
-        }
-        _ => None,
-    }
-}
-
 /// Decrements the TTL or hop limit; returns false if it expires.
 fn decrement_ttl(ip: &mut [u8], is_v4: bool) -> bool {
     let at = if is_v4 { 8 } else { 7 };
@@ -95,10 +76,11 @@ fn decrement_ttl(ip: &mut [u8], is_v4: bool) -> bool {
 
 /// Forwards a packet if there is a route to its destination.
 fn route(batch: &mut Batch, packet: usize) -> Option<()> {
-    let address = destination(batch.header(packet))?;
+    let headers = batch.headers(packet)?;
+    let (_, address) = headers.addresses()?;
     let hop = find(batch, &address)?;
     let port = port(batch, hop)?;
-    if decrement_ttl(batch.header_mut(packet).get_mut(ETH..)?, address.address().len() == 4) {
+    if decrement_ttl(batch.header_mut(packet).get_mut(headers.network_at..)?, address.address().len() == 4) {
         batch.count(0, 1);
         batch.send(packet, port);
     } else {
@@ -118,7 +100,7 @@ fn forward(batch: &mut Batch) {
 fn command(batch: &mut Batch, _: u32) -> i32 {
     let address = match batch.arguments().parse::<Prefix>() {
         Ok(address) if address.length() == address.address().len() as u8 * 8 => address,
-        _ => return batch.fail(format_args!("find takes an address")),
+        _ => return batch.fail(format_args!("find takes an address, not `{}`", batch.arguments())),
     };
     let hop = find(batch, &address).and_then(|hop| Some((hop, *batch.state_of::<State>().hop.get(hop)?)));
     match hop.map(|(hop, name)| (port(batch, hop), name)) {

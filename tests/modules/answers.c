@@ -1,4 +1,4 @@
-/* Commands whose answers are unusual, and a table whose layout depends on how this is compiled. */
+/* Commands whose answers are unusual, and a table whose name and layout depend on how this is compiled. */
 #include "mswitch_address.h"
 #include "mswitch_table.h"
 
@@ -8,10 +8,16 @@
 #define VALUE "[[\"packets\", \"u64\"]]"
 #endif
 
+#if !defined(TABLE)
+#define TABLE connections
+#endif
+#define TEXT(name) #name
+#define NAME(name) TEXT(name)
+
 const char *msw_describe(void) {
     return "{\"name\": \"answers\", \"summary\": \"for tests\","
            " \"params\": [{\"name\": \"port\", \"type\": \"port\", \"help\": \"where packets go\"}],"
-           " \"tables\": [{\"name\": \"connections\", \"capacity\": 8, \"key\": [[\"number\", \"u64\"]], \"value\": " VALUE "}],"
+           " \"tables\": [{\"name\": \"" NAME(TABLE) "\", \"capacity\": 8, \"key\": [[\"number\", \"u64\"]], \"value\": " VALUE "}],"
            " \"commands\": [{\"name\": \"silent\", \"help\": \"fails without a reason\"},"
            "                {\"name\": \"echo\", \"usage\": \"WORD\", \"help\": \"refuses the word\"},"
            "                {\"name\": \"long\", \"help\": \"has too long an answer\"},"

@@ -23,6 +23,11 @@ pub fn tap(name: &str, interface: &str, netns: &str, addresses: &[&str], more: &
     port(name, "tap", &keys)
 }
 
+/// A netdev port: an existing interface in a namespace. `more` has further keys, one a line.
+pub fn netdev(name: &str, interface: &str, netns: &str, more: &str) -> String {
+    port(name, "netdev", &format!("interface = \"{interface}\"\nnetns = \"{netns}\"\n{more}"))
+}
+
 /// A port of any type.
 pub fn port(name: &str, kind: &str, keys: &str) -> String {
     format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"{kind}\"\n{keys}\n")

@@ -82,8 +82,13 @@ impl Service {
     }
 }
 
-/// Two TAP ports in namespaces, and two memif ports, one with a socket of another user.
+/// Two TAP ports in namespaces, an existing interface, and two memif ports, one with a socket of another user.
 fn everything(a: &Netns, b: &Netns) -> String {
+    let veth = ["link", "add", "name", "veth", "type", "veth", "peer", "name", "peer"];
+    b.run(&[&["ip"], &veth[..]].concat()).unwrap();
+    for end in ["veth", "peer"] {
+        b.run(&["ip", "link", "set", "dev", end, "up"]).unwrap();
+    }
     let access = "owner = \"root\"\ngroup = \"root\"\nmode = \"0600\"";
     "[daemon]\ngroup = \"root\"\n".to_owned()
         + &config::bridge("br0", "learning")
@@ -91,6 +96,7 @@ fn everything(a: &Netns, b: &Netns) -> String {
         + &config::tap("b", &unique("t"), b.name(), &["10.77.0.2/24"], "mtu = 1400")
         + &config::memif("c", 0, access)
         + &config::memif("d", 1, "")
+        + &config::netdev("e", "veth", b.name(), "")
 }
 
 #[test]
@@ -113,6 +119,7 @@ fn the_capabilities_of_the_unit_are_sufficient() {
     let effective = u64::from_str_radix(&field("CapEff"), 16).unwrap();
     assert_eq!(effective.count_ones() as usize, capabilities().len(), "{status}");
 
+    assert!(!service.log().contains("interface `veth`"), "{}", service.log());
     a.run(&["ping", "-q", "-c", "20", "-i", "0.02", "-W", "5", "10.77.0.2"]).unwrap();
     let socket = service.folder.path().join("memif").display().to_string();
     let options = Options::new(vec![PortSpec::new(&socket, 0), PortSpec::new(&socket, 1)]);
@@ -126,11 +133,13 @@ fn the_capabilities_of_the_unit_are_sufficient() {
 #[test]
 fn each_capability_of_the_unit_is_necessary() {
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
+    let config = everything(&a, &b);
     for capability in capabilities() {
         let others: Vec<String> = capabilities().into_iter().filter(|other| *other != capability).collect();
-        let service = Service::start(&everything(&a, &b), &others);
+        let service = Service::start(&config, &others);
         let expected = match capability.as_str() {
             "CAP_NET_ADMIN" => "making a TAP interface needs CAP_NET_ADMIN",
+            "CAP_NET_RAW" => "opening a packet socket needs CAP_NET_RAW",
             "CAP_SYS_ADMIN" => "entering it needs CAP_SYS_ADMIN",
             "CAP_CHOWN" => "cannot set mode, owner or group of",
             other => panic!("unexpected capability {other}"),

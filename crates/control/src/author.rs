@@ -24,7 +24,7 @@ impl Author {
         Author::Caller(credentials.map(|credentials| {
             // The kernel reports 0 for a process in a PID namespace that is not visible to the daemon.
             let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
-            Process { pid, uid: credentials.uid(), program: pid.and_then(ports::program) }
+            Process::new(pid, credentials.uid())
         }))
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ports::Spec;
 use ports::bounded::within;
 use ports::memif::Role;
+use ports::tap::Netns;
 
 use crate::socket::{Occupant, occupant};
 
@@ -34,6 +35,7 @@ pub fn options(spec: &Spec) -> Result<(), Fault> {
         Spec::Pcap(options) => options.check(),
         Spec::VhostUser(options) => options.check(),
         Spec::Patch(options) => options.check(),
+        Spec::Netdev(options) => options.check(),
     });
     let message = match checked {
         Ok(Ok(())) => return Ok(()),
@@ -99,7 +101,7 @@ pub fn in_use(spec: &Spec, ours: &Ours) -> Result<(), Fault> {
 pub fn listens_on(spec: &Spec) -> Option<&Path> {
     match spec {
         Spec::Memif(options) => (options.role == Role::Server).then_some(options.socket.as_path()),
-        Spec::Tap(_) | Spec::Pcap(_) | Spec::Patch(_) => None,
+        Spec::Tap(_) | Spec::Netdev(_) | Spec::Pcap(_) | Spec::Patch(_) => None,
         Spec::VhostUser(options) => {
             (options.role == ports::vhost_user::Role::Server).then_some(options.socket.as_path())
         }
@@ -114,17 +116,24 @@ pub fn exclusive(spec: &Spec, port: &str) -> Option<(String, &'static str)> {
             (format!("{role} {} of memif socket {}", options.id, options.socket.display()), "path")
         }
         Spec::Tap(options) => {
-            let name = options.interface.as_deref().unwrap_or(port);
-            let place = match &options.netns {
-                Some(netns) => format!("namespace {netns}"),
-                None => "the switch's namespace".into(),
-            };
-            (format!("interface {name} in {place}"), "interface")
+            (interface(options.interface.as_deref(), options.netns.as_ref(), port), "interface")
+        }
+        Spec::Netdev(options) => {
+            (interface(options.interface.as_deref(), options.netns.as_ref(), port), "interface")
         }
         Spec::Pcap(options) => (format!("the recording {}", options.write.as_ref()?.display()), "write"),
         Spec::VhostUser(options) => (format!("vhost-user socket {}", options.socket.display()), "path"),
         Spec::Patch(options) => (format!("the connection to {}", options.peer), "peer"),
     })
+}
+
+/// Names an interface in its namespace.
+fn interface(interface: Option<&str>, netns: Option<&Netns>, port: &str) -> String {
+    let name = interface.unwrap_or(port);
+    match netns {
+        Some(netns) => format!("interface {name} in namespace {netns}"),
+        None => format!("interface {name} in the switch's namespace"),
+    }
 }
 
 #[cfg(test)]

@@ -112,6 +112,7 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
         }),
         totals: Some(totals(&counters)),
         stuck: stuck(state, Some(name)),
+        module_faults: module_faults(name, bridge).collect(),
         unmet: unmet(state, Some(name)),
         observers: state.switch().observers(bridge.id)?.saturating_sub(state.sflow().observes(bridge.id))
             as u32,
@@ -122,6 +123,11 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
 pub fn stuck(state: &State, bridge: Option<&str>) -> Vec<proto::StuckModule> {
     let stuck = state.stuck();
     stuck.iter().filter(|stuck| bridge.is_none_or(|bridge| stuck.bridge == bridge)).map(Into::into).collect()
+}
+
+/// Returns the modules of a bridge that have failed since its logic was set.
+fn module_faults(name: &str, bridge: &Bridge) -> impl Iterator<Item = proto::ModuleFaults> {
+    bridge.logic.faults().into_iter().map(move |faults| proto::ModuleFaults::of(name, faults))
 }
 
 fn logic(bridge: &Bridge) -> proto::Logic {
@@ -183,6 +189,7 @@ pub fn status(state: &State, bridges: &Bridges) -> Result<proto::Status, Refusal
         down,
         workers: workers(state, bridges),
         stuck: stuck(state, None),
+        module_faults: bridges.iter().flat_map(|(name, bridge)| module_faults(name, bridge)).collect(),
         unmet: unmet(state, None),
         totals: Some(totals(&counters)),
         ..proto::Status::default()

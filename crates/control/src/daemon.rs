@@ -53,6 +53,9 @@ const LINK_QUEUE: usize = 4096;
 /// Minimum interval between reports of faults.
 const FAULT_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Minimum interval between reports of the faults of modules.
+const MODULE_FAULT_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Back-off after a failed `accept`: file descriptors must be freed first.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
@@ -123,11 +126,12 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
             lost.fetch_add(1, Relaxed);
         }
     }));
-    let overran = Arc::new(Notify::new());
-    let overrun_notify = overran.clone();
+    let module_news = ModuleNews::default();
+    let ModuleNews { overran, failed } = module_news.clone();
+    modules::on_fault(Box::new(move || failed.notify_one()));
     switch.on_overrun(Box::new(move |overruns| {
         modules::overran(&overruns.iter().map(|overrun| overrun.thread).collect::<Vec<_>>());
-        overrun_notify.notify_one();
+        overran.notify_one();
     }));
     let environment = Environment::new(switch, runtime.handle().clone());
     let state = Arc::new(State::new(environment));
@@ -154,7 +158,7 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
                 env!("CARGO_PKG_VERSION")
             );
             notify::send(notify::State::Ready);
-            serve(&runtime, &desired, listener, links, overran, signals, file.clone())
+            serve(&runtime, &desired, listener, links, module_news, signals, file.clone())
         });
     for stuck in state.stuck() {
         tracing::warn!("{stuck}");
@@ -207,7 +211,7 @@ fn serve(
     desired: &Arc<Desired>,
     listener: UnixListener,
     links: Links,
-    overran: Arc<Notify>,
+    module_news: ModuleNews,
     mut signals: Signals,
     file: Option<PathBuf>,
 ) -> Result<(), DaemonError> {
@@ -220,7 +224,8 @@ fn serve(
         tasks.spawn(desired.clone().maintain());
         tasks.spawn(report_links(desired.clone(), links));
         tasks.spawn(report_faults(desired.clone()));
-        tasks.spawn(report_stuck(desired.clone(), overran));
+        tasks.spawn(report_stuck(desired.clone(), module_news.overran));
+        tasks.spawn(report_module_faults(desired.clone(), module_news.failed));
         tasks.spawn(desired.events().clone().collect(desired.clone()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tonic::transport::Server::builder()
@@ -362,6 +367,23 @@ async fn report_stuck(desired: Arc<Desired>, overran: Arc<Notify>) {
     }
 }
 
+/// Reports faults of modules as events, the first one at once. The log has them already.
+async fn report_module_faults(desired: Arc<Desired>, failed: Arc<Notify>) {
+    loop {
+        failed.notified().await;
+        let desired = desired.clone();
+        let reported = tokio::task::spawn_blocking(move || {
+            for (bridge, faults) in desired.state().new_module_faults() {
+                desired.events().module_fault(bridge, &faults);
+            }
+        });
+        if reported.await.is_err() {
+            tracing::error!("cannot report a fault of a module; this is a bug in mswitch");
+        }
+        tokio::time::sleep(MODULE_FAULT_INTERVAL).await;
+    }
+}
+
 /// Adds a back-off after each failed `accept`: the daemon may be out of file descriptors for a while.
 fn with_backoff<T>(
     connections: impl Stream<Item = std::io::Result<T>>,
@@ -397,6 +419,15 @@ async fn tick(desired: Arc<Desired>) {
             tracing::error!("the tick of a logic panicked; this is a bug in mswitch");
         }
     }
+}
+
+/// Notified when modules are in trouble.
+#[derive(Clone, Default)]
+struct ModuleNews {
+    /// A module does not return from a batch, or has returned.
+    overran: Arc<Notify>,
+    /// A module has failed.
+    failed: Arc<Notify>,
 }
 
 /// Link changes, and the number lost because the queue was full.

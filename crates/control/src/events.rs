@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fabric::counters::QueueSnapshot;
 use fabric::switch::{LinkChange, PortRef};
 use fabric::{PortIndex, Violation};
-use logic::FdbChange;
+use logic::{Faults, FdbChange};
 use ports::faults::Summary;
 use tokio::sync::{Notify, broadcast};
 
@@ -46,6 +46,7 @@ pub const KINDS: &[&str] = &[
     "port-security",
     "logic-stuck",
     "logic-resumed",
+    "logic-fault",
     "config",
     "command",
     "lost",
@@ -134,6 +135,18 @@ impl Events {
         let proto = StuckModule::from(stuck);
         let reason = if returned { proto.returned() } else { proto.text() };
         self.send(Event { bridge: stuck.bridge.clone(), reason, ..event(kind) });
+    }
+
+    /// Reports that a module has failed.
+    pub fn module_fault(&self, bridge: String, faults: &Faults) {
+        let at = SystemTime::now().checked_sub(faults.last.elapsed()).unwrap_or_else(SystemTime::now);
+        self.send(Event {
+            bridge,
+            at_unix_nanoseconds: nanoseconds(at),
+            reason: format!("{}: {}", faults.module, faults.reason),
+            faults: faults.count,
+            ..event("logic-fault")
+        });
     }
 
     /// Reports link changes that were lost because they came faster than they could be reported.

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fabric::{PortIndex, Switch};
-use logic::{Counter, Logic, LogicDescription, ParamDefault, ParamDescription, ParamKind, Table, TableSize};
+use logic::{
+    Counter, CounterDescription, Logic, LogicDescription, ParamDefault, ParamDescription, ParamKind, Table,
+    TableDescription, TableSize,
+};
 
 use crate::refusal::Refusal;
 use crate::state::Bridge;
@@ -34,6 +37,26 @@ fn described(logic: LogicDescription) -> proto::LogicType {
         summary: logic.summary,
         params: logic.params.into_iter().map(param).collect(),
         commands: logic.commands.into_iter().map(command).collect(),
+        counters: logic.counters.into_iter().map(counter).collect(),
+        tables: logic.tables.into_iter().map(table).collect(),
+    }
+}
+
+fn counter(counter: CounterDescription) -> proto::LogicCounterType {
+    proto::LogicCounterType { name: counter.name, summary: counter.help }
+}
+
+fn table(table: TableDescription) -> proto::LogicTableType {
+    let column = |(name, r#type)| proto::LogicColumn { name, r#type };
+    proto::LogicTableType {
+        name: table.name,
+        key: table.key.into_iter().map(column).collect(),
+        value: table.value.into_iter().map(column).collect(),
+        key_bytes: table.lengths.0,
+        value_bytes: table.lengths.1,
+        capacity: table.capacity,
+        expires: table.expires.unwrap_or_default(),
+        hand_over: table.hand_over,
     }
 }
 

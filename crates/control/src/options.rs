@@ -106,6 +106,7 @@ macro_rules! by_type {
             "pcap" => $f::<ports::pcap::Options>($($arg),*).map(Spec::Pcap),
             "vhost-user" => $f::<ports::vhost_user::Options>($($arg),*).map(Spec::VhostUser),
             "patch" => $f::<ports::patch::Options>($($arg),*).map(Spec::Patch),
+            "netdev" => $f::<ports::netdev::Options>($($arg),*).map(Spec::Netdev),
             other => Err(unknown_type(other).into()),
         }
     };
@@ -133,6 +134,7 @@ pub fn known(type_name: &str) -> Result<&'static [&'static str], OptionError> {
         "pcap" => Ok(fields::of::<ports::pcap::Options>()),
         "vhost-user" => Ok(fields::of::<ports::vhost_user::Options>()),
         "patch" => Ok(fields::of::<ports::patch::Options>()),
+        "netdev" => Ok(fields::of::<ports::netdev::Options>()),
         other => Err(unknown_type(other)),
     }
 }
@@ -229,6 +231,7 @@ pub fn to_toml(spec: &Spec) -> toml::Table {
         Spec::Pcap(options) => toml::Table::try_from(options),
         Spec::VhostUser(options) => toml::Table::try_from(options),
         Spec::Patch(options) => toml::Table::try_from(options),
+        Spec::Netdev(options) => toml::Table::try_from(options),
     };
     // Option structs are plain tables, which TOML can always represent.
     value.unwrap_or_default()
@@ -303,7 +306,7 @@ mod tests {
         let kind = from_text("memfi", &BTreeMap::new()).unwrap_err().to_string();
         assert_eq!(
             kind,
-            "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`)"
+            "unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `netdev`, `pcap`, `vhost-user` or `patch`)"
         );
     }
 

@@ -270,7 +270,12 @@ impl State {
 
     /// Returns the modules that have become stuck since the last call, and those that have returned.
     pub(crate) fn stuck_changes(&self) -> (Vec<Stuck>, Vec<Stuck>) {
-        self.watched.changes(&self.switch)
+        self.watched.changes(self.stuck())
+    }
+
+    /// Returns the modules that have failed since the last call, with their bridges.
+    pub(crate) fn new_module_faults(&self) -> Vec<(String, logic::Faults)> {
+        self.watched.new_faults()
     }
 
     /// Returns the alarm that is rung when a port has a new fault.

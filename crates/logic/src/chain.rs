@@ -20,8 +20,8 @@ use std::time::Duration;
 use fabric::{Arena, Batch, PortIndex, PortSettings, Rest, SwitchLogic};
 
 use crate::{
-    CommandInfo, Counter, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription, ParamKind, State,
-    Table, TableSize, Views, params,
+    CommandInfo, Counter, Faults, Kind, LIST, Logic, LogicError, LogicInfo, ParamDescription, ParamKind,
+    State, Table, TableSize, Views, params,
 };
 
 pub(crate) const INFO: LogicInfo = LogicInfo {
@@ -250,6 +250,17 @@ impl Logic for Chain {
     fn called_on(&self, thread: usize) -> Option<String> {
         self.stages()
             .find_map(|(number, stage)| Some(format!("stage {number}, {}", stage.logic.called_on(thread)?)))
+    }
+
+    fn faults(&self) -> Vec<Faults> {
+        let of = |(number, stage): (usize, &Stage)| {
+            let staged = move |faults: Faults| Faults {
+                module: format!("stage {number}, {}", faults.module),
+                ..faults
+            };
+            stage.logic.faults().into_iter().map(staged)
+        };
+        self.stages().flat_map(of).collect()
     }
 
     fn is_outdated(&self) -> bool {

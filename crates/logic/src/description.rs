@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::CommandInfo;
 
 /// Description of a logic, available without making one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogicDescription {
     /// Name that selects the logic.
     pub name: String,
@@ -19,6 +19,38 @@ pub struct LogicDescription {
     pub params: Vec<ParamDescription>,
     /// Commands of the logic.
     pub commands: Vec<CommandInfo>,
+    /// Counters of a logic from outside.
+    pub counters: Vec<CounterDescription>,
+    /// Tables of a logic from outside.
+    pub tables: Vec<TableDescription>,
+}
+
+/// A counter of a logic from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterDescription {
+    /// Name.
+    pub name: String,
+    /// Meaning, in one line.
+    pub help: String,
+}
+
+/// A table of a logic from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableDescription {
+    /// Name.
+    pub name: String,
+    /// Columns of the key: name and type of each.
+    pub key: Vec<(String, String)>,
+    /// Columns of the value: name and type of each.
+    pub value: Vec<(String, String)>,
+    /// Bytes of a key and of a value.
+    pub lengths: (u32, u32),
+    /// Number of entries that fit, whatever their keys.
+    pub capacity: u64,
+    /// Name of the parameter with the age at which entries are removed.
+    pub expires: Option<String>,
+    /// Whether entries pass to the table of the same name of the next logic.
+    pub hand_over: bool,
 }
 
 /// A parameter of a logic.

@@ -63,6 +63,15 @@ pub fn replace<E>(
     Ok(new.not_taken_over(&last))
 }
 
+/// Describes how the lengths of a table's keys and values, in bytes, differ from those of its predecessor.
+pub fn layout_difference(now: (u32, u32), before: (u32, u32)) -> String {
+    let parts = [("keys", now.0, before.0), ("values", now.1, before.1)];
+    let differing = parts.iter().filter(|(_, now, before)| now != before);
+    let differing: Vec<_> =
+        differing.map(|(part, now, before)| format!("{part} are {now} bytes, were {before}")).collect();
+    differing.join("; ")
+}
+
 /// A station in a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Station {
@@ -91,6 +100,28 @@ impl Station {
     /// Reads the stations among `states`; entries that cannot be stations are left out.
     pub fn take_over(states: &[State]) -> impl Iterator<Item = Station> {
         State::entries(states, FDB, 8).filter_map(Station::read)
+    }
+
+    /// Returns a note about a table `table` of stations that starts empty although `states` have entries.
+    pub(crate) fn not_taken_over(table: &str, states: &[State]) -> Option<String> {
+        let own = (8, 8);
+        let lengths = |state: &State| (state.key_len, state.value_len);
+        let mut named = states.iter().filter(|state| state.name == FDB);
+        let reason = match named.clone().next() {
+            Some(old) if old.entries.is_empty() || named.any(|state| lengths(state) == own) => return None,
+            Some(old) => {
+                format!(
+                    "the former table `{FDB}` has another layout: {}",
+                    layout_difference(own, lengths(old))
+                )
+            }
+            // States without a key mark the stages of a chain.
+            None if states.iter().any(|state| state.key_len > 0 && !state.entries.is_empty()) => {
+                format!("the former logic has no table `{FDB}` to take over")
+            }
+            None => return None,
+        };
+        Some(format!("table `{table}` starts empty: {reason}"))
     }
 
     fn write(self) -> [u8; 16] {
@@ -228,6 +259,36 @@ mod tests {
         }
         assert_eq!(Station::take_over(&[State { name: "other".into(), ..state(8, 8, &[&good]) }]).count(), 0);
         assert_eq!(Station::take_over(&[]).count(), 0);
+    }
+
+    #[test]
+    fn stations_that_cannot_be_taken_over_are_noted() {
+        let state = |name: &str, key_len, value_len, entries: &[u8]| State {
+            name: name.into(),
+            key_len,
+            value_len,
+            entries: entries.into(),
+        };
+        let note = |states: &[State]| Station::not_taken_over("stations", states);
+        let layout = "table `stations` starts empty: the former table `fdb` has another layout: ";
+        assert_eq!(
+            note(&[state("fdb", 8, 16, &[0; 24])]),
+            Some(format!("{layout}values are 8 bytes, were 16"))
+        );
+        assert_eq!(
+            note(&[state("fdb", 16, 4, &[0; 20])]),
+            Some(format!("{layout}keys are 8 bytes, were 16; values are 8 bytes, were 4"))
+        );
+        assert_eq!(
+            note(&[state("chain-stage", 0, 5, b"1 hub"), state("flows", 8, 8, &[0; 16])]),
+            Some("table `stations` starts empty: the former logic has no table `fdb` to take over".into())
+        );
+        // Nothing is lost.
+        assert_eq!(note(&[]), None);
+        assert_eq!(note(&[state("fdb", 8, 16, &[])]), None);
+        assert_eq!(note(&[state("chain-stage", 0, 5, b"1 hub"), state("flows", 8, 8, &[])]), None);
+        assert_eq!(note(&[state("fdb", 8, 16, &[0; 24]), state("fdb", 8, 8, &[])]), None);
+        assert_eq!(note(&[state("flows", 8, 8, &[0; 16]), state("fdb", 8, 8, &[0; 16])]), None);
     }
 
     #[test]

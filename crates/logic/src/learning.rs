@@ -406,6 +406,10 @@ impl Logic for Learning {
         }
     }
 
+    fn not_taken_over(&self, states: &[State]) -> Vec<String> {
+        Station::not_taken_over("stations", states).into_iter().collect()
+    }
+
     fn tick(&self, now_seconds: u32) {
         self.fdb.rearm();
         // Skips the tables of an idle bridge.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 mod chain;
 mod description;
@@ -27,12 +28,14 @@ mod views;
 pub mod vlan;
 
 pub use chain::{Chain, MAX_STAGES};
-pub use description::{LogicDescription, ParamDefault, ParamDescription, ParamKind};
+pub use description::{
+    CounterDescription, LogicDescription, ParamDefault, ParamDescription, ParamKind, TableDescription,
+};
 pub use dummy::Dummy;
 pub use error::LogicError;
 pub use fdb::Key;
 pub use fdb::{Admission, Fdb, FdbChange, FdbEntry, FdbError, FdbEvent, FdbStats, Foresight};
-pub use handover::{State, Station, replace};
+pub use handover::{State, Station, layout_difference, replace};
 pub use hub::Hub;
 pub use learning::Learning;
 pub use params::{ParamValue, Values};
@@ -66,6 +69,11 @@ pub trait Logic: fabric::SwitchLogic {
     /// [`fabric::worker::Overrun`].
     fn called_on(&self, _thread: usize) -> Option<String> {
         None
+    }
+
+    /// Returns the modules of this logic that have failed since it was made.
+    fn faults(&self) -> Vec<Faults> {
+        Vec::new()
     }
 
     /// Returns whether the files that it was made from have changed since, or it is better replaced for another reason.
@@ -113,8 +121,7 @@ pub trait Logic: fabric::SwitchLogic {
     /// when it is in use already: then anything that it has learned itself is newer.
     fn take_over(&self, _states: &[State]) {}
 
-    /// Returns a note about each table that starts empty because the predecessor's table of the same name has another
-    /// layout.
+    /// Returns a note about each table that starts empty because the predecessor's table has another layout or name.
     fn not_taken_over(&self, _states: &[State]) -> Vec<String> {
         Vec::new()
     }
@@ -124,6 +131,21 @@ pub trait Logic: fabric::SwitchLogic {
 
     /// Advances its time: the control plane calls it every few seconds with the seconds of [`fabric::clock`].
     fn tick(&self, _now_seconds: u32) {}
+}
+
+/// Faults of a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Faults {
+    /// The module; in a chain, with the number of its stage.
+    pub module: String,
+    /// Number of faults.
+    pub count: u64,
+    /// Message of the latest one.
+    pub reason: String,
+    /// Time of the latest one.
+    pub last: Instant,
+    /// Whether a worker waits for the restart of its instance and drops the module's packets meanwhile.
+    pub restarting: bool,
 }
 
 /// A counter of a logic.
@@ -207,7 +229,7 @@ impl LogicInfo {
     /// Returns its description.
     pub fn describe(&self) -> LogicDescription {
         let (name, summary) = (self.name.into(), self.summary.into());
-        LogicDescription { name, summary, params: (self.params)(), commands: Vec::new() }
+        LogicDescription { name, summary, params: (self.params)(), ..LogicDescription::default() }
     }
 }
 

@@ -221,7 +221,12 @@ mod tests {
     use super::*;
 
     fn logic(params: Vec<ParamDescription>) -> LogicDescription {
-        LogicDescription { name: "probe".into(), summary: "tries".into(), params, commands: Vec::new() }
+        LogicDescription {
+            name: "probe".into(),
+            summary: "tries".into(),
+            params,
+            ..LogicDescription::default()
+        }
     }
 
     fn one(kind: ParamKind) -> LogicDescription {

@@ -13,7 +13,9 @@
 use std::time::Duration;
 
 use logic::params::check_description;
-use logic::{CommandInfo, LogicDescription, ParamDescription, ParamKind};
+use logic::{
+    CommandInfo, CounterDescription, LogicDescription, ParamDescription, ParamKind, TableDescription,
+};
 use serde::Deserialize;
 
 use crate::abi;
@@ -179,6 +181,10 @@ impl Type {
         Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, kind)| *kind)
     }
 
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, own)| *own == self).map_or("", |(name, _)| name)
+    }
+
     fn len(self) -> usize {
         match self {
             Type::U8 | Type::Prefix => 1,
@@ -240,6 +246,22 @@ pub(crate) struct TableInfo {
 }
 
 impl TableInfo {
+    /// Describes it to users.
+    fn describe(&self) -> TableDescription {
+        let columns = |columns: &[Column]| {
+            columns.iter().map(|column| (column.name.clone(), column.kind.name().into())).collect()
+        };
+        TableDescription {
+            name: self.name.clone(),
+            key: columns(&self.key),
+            value: columns(&self.value),
+            lengths: (self.key_len as u32, self.value_len as u32),
+            capacity: self.capacity.into(),
+            expires: self.expires.clone(),
+            hand_over: self.hand_over,
+        }
+    }
+
     /// Returns the value's first column of a type.
     pub(crate) fn column(&self, kind: Type) -> Option<&Column> {
         self.value.iter().find(|column| column.kind == kind)
@@ -260,7 +282,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
         .into_iter()
         .map(|RawCommand { name, usage, help }| CommandInfo { name, usage, help })
         .collect();
-    let logic = LogicDescription { name: raw.name, summary: line(&raw.summary), params, commands };
+    let (name, summary) = (raw.name, line(&raw.summary));
+    let mut logic = LogicDescription { name, summary, params, commands, ..LogicDescription::default() };
     if let Err(what) = check_description(&logic) {
         return wrong(what);
     }
@@ -315,6 +338,9 @@ pub(crate) fn parse(text: &[u8]) -> Result<Description, String> {
     if raw.retain > abi::MAX_KEPT {
         return wrong(format!("a worker can keep up to {} packets, not {}", abi::MAX_KEPT, raw.retain));
     }
+    logic.tables = tables.iter().map(TableInfo::describe).collect();
+    let counter = |info: &CounterInfo| CounterDescription { name: info.name.clone(), help: line(&info.help) };
+    logic.counters = raw.counters.iter().map(counter).collect();
     let (counters, timer, retain) = (raw.counters, raw.timer, raw.retain as usize);
     Ok(Description { logic, tables, counters, state, timer, retain })
 }

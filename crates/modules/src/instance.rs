@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fabric::{Arena, PortIndex};
@@ -116,10 +116,14 @@ impl InstanceSlot {
         let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
+    fn trouble(&self) -> MutexGuard<'_, Option<Trouble>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[cold]
     fn fail(&self, message: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trouble = self.trouble();
         let (now, message) = (Instant::now(), message.to_owned());
         *trouble = Some(match trouble.take() {
             Some(before) => {
@@ -132,22 +136,34 @@ impl InstanceSlot {
         self.state.store(FAILED, Ordering::Release);
     }
 
+    /// Whether the instance has failed and is not restarted yet.
+    pub(crate) fn is_failed(&self) -> bool {
+        matches!(self.state.load(Ordering::Relaxed), FAILED | RESTARTING)
+    }
+
     /// Replaces a failed instance once its back-off is over. Returns whether there is something left to do.
     pub(crate) fn restart(&self, make: impl FnOnce() -> Result<Instance, String>) -> bool {
         if self.state.load(Ordering::Acquire) != FAILED {
             return false;
         }
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(trouble) = trouble.as_mut() else { return false };
-        let back_off =
-            FIRST_BACK_OFF.saturating_mul(1 << (trouble.failures - 1).min(16)).min(LONGEST_BACK_OFF);
-        if trouble.last.elapsed() < back_off {
+        let back_off = match &*self.trouble() {
+            Some(trouble) => {
+                let back_off = FIRST_BACK_OFF.saturating_mul(1 << (trouble.failures - 1).min(16));
+                back_off.min(LONGEST_BACK_OFF).saturating_sub(trouble.last.elapsed())
+            }
+            None => return false,
+        };
+        if !back_off.is_zero() {
             return true;
         }
         if self.state.compare_exchange(FAILED, RESTARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
-        match make() {
+        // Without the lock: the module's start may not return, and the control plane reads the last failure.
+        let made = make();
+        let mut trouble = self.trouble();
+        let Some(trouble) = trouble.as_mut() else { return false };
+        match made {
             Ok(fresh) => {
                 let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
                 for (i, counted) in self.counted.iter().enumerate() {
@@ -161,6 +177,7 @@ impl InstanceSlot {
                 false
             }
             Err(message) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
                 (trouble.failures, trouble.last, trouble.message) =
                     (trouble.failures + 1, Instant::now(), message);
                 self.state.store(FAILED, Ordering::Release);
@@ -181,9 +198,13 @@ impl InstanceSlot {
         self.window.lock().unwrap_or_else(PoisonError::into_inner).set_value_number(i, number);
     }
 
-    /// Number of failures, and the message of the last one.
-    pub(crate) fn failures(&self) -> (u32, Option<String>) {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.failures.load(Ordering::Relaxed), trouble.as_ref().map(|trouble| trouble.message.clone()))
+    /// Number of failures, failed restarts included.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Time and message of the last failure.
+    pub(crate) fn last_failure(&self) -> Option<(Instant, String)> {
+        self.trouble().as_ref().map(|trouble| (trouble.last, trouble.message.clone()))
     }
 }

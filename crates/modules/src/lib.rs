@@ -50,7 +50,7 @@ mod watchdog;
 mod window;
 
 use logic::Kind;
-pub use watchdog::overran;
+pub use watchdog::{on_fault, overran};
 
 /// `wasm:FILE`.
 #[cfg(feature = "wasm")]

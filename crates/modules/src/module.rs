@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use fabric::{Arena, Batch, DropReason, PortIndex, PortSettings, SwitchLogic, VersionId, clock};
 use logic::params::{self, ParamValue};
 use logic::vlan::Vlans;
-use logic::{CommandInfo, Counter, Logic, LogicDescription, LogicError, State, Table, TableSize, Values};
+use logic::{
+    CommandInfo, Counter, Faults, Logic, LogicDescription, LogicError, State, Table, TableSize, Values,
+};
 
 use crate::abi::{self, BatchHead, MAX_TABLES, Value};
 use crate::bounded::{self, Bounded};
@@ -287,10 +289,20 @@ impl Inner {
         for (worker, slot) in slots.iter().enumerate() {
             left |= slot.restart(|| {
                 self.tables.iter().for_each(SharedTable::repair);
-                self.instance(worker)
+                self.instance(worker).inspect_err(|message| self.failed(worker, message))
             });
         }
         left
+    }
+
+    /// Number of failures of all instances.
+    fn failures(&self) -> u64 {
+        self.slots().iter().map(|slot| u64::from(slot.failures())).sum()
+    }
+
+    /// Time and message of the last failure of all instances.
+    fn last_failure(&self) -> Option<(Instant, String)> {
+        self.slots().iter().filter_map(InstanceSlot::last_failure).max_by_key(|(at, _)| *at)
     }
 
     fn slots(&self) -> &[InstanceSlot] {
@@ -366,8 +378,8 @@ impl Inner {
                  the logic again",
                 since.elapsed().as_secs()
             )),
-            (None, _) => Err(match slot.failures().1 {
-                Some(failure) => format!(
+            (None, _) => Err(match slot.last_failure() {
+                Some((_, failure)) => format!(
                     "an earlier command failed, and the module's instance for commands is being restarted; try again in a moment; \
                      the failure: {failure}"
                 ),
@@ -643,6 +655,14 @@ impl Logic for Module {
         self.0.workers().get(thread)?.is_busy().then(|| self.0.name.to_string())
     }
 
+    fn faults(&self) -> Vec<Faults> {
+        let Some((last, reason)) = self.0.last_failure() else { return Vec::new() };
+        // A module's names may contain anything, and the reason is shown in one line.
+        let reason = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let restarting = self.0.workers().iter().any(InstanceSlot::is_failed);
+        vec![Faults { module: self.0.name.to_string(), count: self.0.failures(), reason, last, restarting }]
+    }
+
     fn is_outdated(&self) -> bool {
         if self.0.has_hung_command() {
             return true;
@@ -660,12 +680,11 @@ impl Logic for Module {
             value: slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.counter(i))),
         };
         let mut counters: Vec<_> = self.0.description().counters.iter().enumerate().map(counter).collect();
-        let failures = slots.iter().map(|slot| u64::from(slot.failures().0)).sum();
-        let help = match slots.iter().find_map(|slot| slot.failures().1) {
+        let help = match self.0.last_failure() {
             None => "failures of the module".to_owned(),
-            Some(message) => format!("failures of the module; the last one: {message}"),
+            Some((_, message)) => format!("failures of the module; the last one: {message}"),
         };
-        counters.push(Counter { name: "faults".into(), help, value: failures });
+        counters.push(Counter { name: "faults".into(), help, value: self.0.failures() });
         counters
     }
 
@@ -753,12 +772,8 @@ impl Logic for Module {
             if named.any(|state| (state.key_len, state.value_len) == lengths) {
                 return None;
             }
-            let differences = [("keys", lengths.0, old.key_len), ("values", lengths.1, old.value_len)];
-            let differences = differences.iter().filter(|(_, now, before)| now != before);
-            let differences: Vec<_> = differences
-                .map(|(part, now, before)| format!("{part} are {now} bytes, were {before}"))
-                .collect();
-            Some(format!("table `{}` starts empty: {}", info.name, differences.join("; ")))
+            let difference = logic::layout_difference(lengths, (old.key_len, old.value_len));
+            Some(format!("table `{}` starts empty: {difference}", info.name))
         };
         inheriting.filter_map(note).collect()
     }

@@ -29,12 +29,16 @@ pub(crate) struct Watchdog {
     /// Modules that run outside of workers.
     running: AtomicUsize,
     failed: AtomicBool,
+    /// A module failed since the listener was called.
+    unreported: AtomicBool,
     /// Rung for the clock: a module runs.
     clock: Doorbell<ThreadBell>,
     /// Rung for the supervisor: there is something to do.
     supervisor: Doorbell<ThreadBell>,
     /// Advances the modules' epoch.
     tick: OnceLock<fn()>,
+    /// Called after failures.
+    listener: OnceLock<Box<dyn Fn() + Send + Sync>>,
     logics: Mutex<Vec<Weak<Inner>>>,
 }
 
@@ -42,9 +46,11 @@ static WATCHDOG: Watchdog = Watchdog {
     ran: AtomicBool::new(false),
     running: AtomicUsize::new(0),
     failed: AtomicBool::new(false),
+    unreported: AtomicBool::new(false),
     clock: Doorbell::new(ThreadBell::new()),
     supervisor: Doorbell::new(ThreadBell::new()),
     tick: OnceLock::new(),
+    listener: OnceLock::new(),
     logics: Mutex::new(Vec::new()),
 };
 
@@ -52,6 +58,12 @@ static WATCHDOG: Watchdog = Watchdog {
 #[cfg(feature = "wasm")]
 pub(crate) fn on_tick(tick: fn()) {
     let _ = WATCHDOG.tick.set(tick);
+}
+
+/// Sets the function that is called after modules have failed, on a thread that is not a worker's; only the first call
+/// has an effect. [`logic::Logic::faults`] has the faults.
+pub fn on_fault(listener: Box<dyn Fn() + Send + Sync>) {
+    let _ = WATCHDOG.listener.set(listener);
 }
 
 /// Starts both threads, once.
@@ -96,6 +108,7 @@ pub(crate) fn runs() {
 #[cold]
 pub(crate) fn failed() {
     WATCHDOG.failed.store(true, Ordering::SeqCst);
+    WATCHDOG.unreported.store(true, Ordering::SeqCst);
     called();
 }
 
@@ -149,6 +162,11 @@ impl Watchdog {
         loop {
             self.supervisor.wait();
             log::write();
+            if self.unreported.swap(false, Ordering::SeqCst)
+                && let Some(listener) = self.listener.get()
+            {
+                listener();
+            }
             if !self.failed.swap(false, Ordering::SeqCst) {
                 continue;
             }

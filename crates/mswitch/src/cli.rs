@@ -299,7 +299,7 @@ impl PortSettings {
 pub(crate) struct PortAdd {
     #[command(flatten)]
     pub(crate) port: PortName,
-    /// Port type: memif, tap, pcap, vhost-user or patch
+    /// Port type: memif, tap, netdev, pcap, vhost-user or patch
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: String,
     #[command(flatten)]
@@ -327,7 +327,7 @@ pub(crate) struct PortOptions {
     /// memif: secret that clients must present
     #[arg(long)]
     secret: Option<String>,
-    /// memif, tap: queues in each direction; vhost-user: maximum number of queue pairs
+    /// memif, tap, netdev: queues in each direction; vhost-user: maximum number of queue pairs
     #[arg(long, value_name = "N")]
     queues: Option<String>,
     /// memif client: entries of each ring, a power of two
@@ -345,13 +345,13 @@ pub(crate) struct PortOptions {
     /// memif or vhost-user server, pcap: group of the socket or the recorded file
     #[arg(long)]
     group: Option<String>,
-    /// tap: name of the interface [default: the port's name]
+    /// tap, netdev: name of the interface [default: the port's name]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// tap: MAC address of the host's end
     #[arg(long)]
     mac: Option<String>,
-    /// tap: network namespace of the interface: name, path or pid:N
+    /// tap, netdev: network namespace of the interface: name, path or pid:N
     #[arg(long)]
     netns: Option<String>,
     /// tap: IP addresses of the host's end, such as 10.0.0.1/24,fd00::1/64; may be repeated
@@ -359,6 +359,9 @@ pub(crate) struct PortOptions {
     addresses: Vec<String>,
     #[arg(long = "address", hide = true)]
     former_address: Vec<String>,
+    /// netdev: way to exchange packets with the interface: auto or af-packet [default: auto]
+    #[arg(long)]
+    driver: Option<String>,
     /// tap, vhost-user: pass large segments and partial checksums uncut: on or off [default: on]
     #[arg(long, value_name = "ON|OFF")]
     offloads: Option<String>,
@@ -428,6 +431,7 @@ impl PortOptions {
             ("mac", self.mac),
             ("netns", self.netns),
             ("addresses", addresses),
+            ("driver", self.driver),
             ("offloads", self.offloads),
             ("mergeable", self.mergeable),
             ("packed", self.packed),
@@ -538,7 +542,7 @@ pub(crate) enum LogicCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// List the available logics with their parameters
+    /// List the available logics with their parameters; of a module, with its counters and tables
     #[command(after_help = examples!("mswitch logic list", "mswitch logic list learning"))]
     List {
         /// Only this logic, such as learning or wasm:FILE
@@ -802,12 +806,12 @@ pub(crate) enum ConfigCommand {
     Reference,
     /// Make the switch match a file; unchanged objects keep their traffic
     #[command(after_help = examples!(
-        "mswitch config apply /etc/mswitch/mswitch.toml --dry-run",
+        "mswitch config apply --dry-run",
         "mswitch config apply /etc/mswitch/mswitch.toml",
     ))]
     Apply {
-        /// The file
-        file: PathBuf,
+        /// The file [default: the daemon's configuration file]
+        file: Option<PathBuf>,
         /// Only show the changes
         #[arg(long)]
         dry_run: bool,

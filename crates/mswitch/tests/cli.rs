@@ -336,7 +336,7 @@ fn refusals_name_the_remedy() {
         ("port add br0 vm1 --type tap", "already has a port \"vm1\""),
         (
             "port add br0 x --type vhost",
-            "unknown port type `vhost`; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`",
+            "unknown port type `vhost`; expected `memif`, `tap`, `netdev`, `pcap`, `vhost-user` or `patch`",
         ),
         (
             "port add br0 x --type dpdkvhostuserclient --path /tmp/a",
@@ -774,7 +774,8 @@ fn a_file_is_applied_compared_and_saved() {
     let summary = format!("dry run: {} was not applied\n", file.display());
     assert!(dry.contains("- bridge \"br1\"\n") && dry.ends_with(&summary), "{dry}");
     assert!(fixture.ok("bridge list").contains("br1"));
-    let applied = fixture.ok_with(&["config", "apply"], &file);
+    // The default is the daemon's file.
+    let applied = fixture.ok("config apply");
     let summary = format!("{} was applied: 1 changed, 2 removed\n", file.display());
     assert!(applied.contains("- bridge \"br1\"\n") && applied.ends_with(&summary), "{applied}");
     assert!(!fixture.ok("bridge list").contains("br1"));
@@ -986,6 +987,23 @@ fn a_daemon_without_its_file_says_what_to_do() {
     let expected =
         "mswitch: cannot read /no/such/file.toml: no such file; create it, or start without --config\n";
     assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
+fn without_a_file_of_its_own_a_daemon_asks_for_one() {
+    let fixture = Fixture::new();
+    let mut command = mswitch();
+    command.arg("daemon").arg("--socket").arg(fixture.path("control.sock"));
+    let _daemon = Daemon::spawn(command);
+    for verb in ["apply", "save"] {
+        assert_eq!(
+            fixture.refused(&format!("config {verb}")),
+            format!(
+                "mswitch: the daemon was started without a configuration file; name the file: \
+                 `mswitch config {verb} FILE`\n"
+            )
+        );
+    }
 }
 
 /// What a command that succeeds prints on standard error.

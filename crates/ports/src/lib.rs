@@ -10,14 +10,20 @@ pub mod bounded;
 pub mod faults;
 mod first_touch;
 mod guard;
+mod interface_name;
 mod log_limit;
 pub mod memif;
+pub mod netdev;
+mod netlink;
+mod netns;
 #[cfg(feature = "fuzzing")]
 pub mod offload_header;
 #[cfg(not(feature = "fuzzing"))]
 mod offload_header;
+mod offload_names;
 mod pace;
 pub mod patch;
+mod payload;
 pub mod pcap;
 mod process;
 mod size;
@@ -43,6 +49,8 @@ pub struct Environment {
     pub runtime: tokio::runtime::Handle,
     /// Listening memif sockets, which several ports may share.
     pub sockets: memif::Sockets,
+    /// Network namespaces in which ports use interfaces.
+    pub namespaces: netdev::Namespaces,
     /// Patch ports, which find each other here.
     pub patches: patch::Patches,
     /// Rung when a port records a fault of a client.
@@ -52,8 +60,8 @@ pub struct Environment {
 impl Environment {
     /// Makes an environment without ports, with a runtime for their control side.
     pub fn new(switch: Arc<Switch>, runtime: tokio::runtime::Handle) -> Self {
-        let (sockets, patches, alarm) = Default::default();
-        Self { switch, runtime, sockets, patches, alarm }
+        let (sockets, namespaces, patches, alarm) = Default::default();
+        Self { switch, runtime, sockets, namespaces, patches, alarm }
     }
 }
 
@@ -70,11 +78,13 @@ pub enum Spec {
     VhostUser(vhost_user::Options),
     /// Another port of the switch.
     Patch(patch::Options),
+    /// An existing interface of the host.
+    Netdev(netdev::Options),
 }
 
 impl Spec {
     /// Names of all port types, as users write them.
-    pub const TYPES: &'static [&'static str] = &["memif", "tap", "pcap", "vhost-user", "patch"];
+    pub const TYPES: &'static [&'static str] = &["memif", "tap", "netdev", "pcap", "vhost-user", "patch"];
 
     /// Returns the port type's name.
     pub fn type_name(&self) -> &'static str {
@@ -84,6 +94,7 @@ impl Spec {
             Spec::Pcap(_) => "pcap",
             Spec::VhostUser(_) => "vhost-user",
             Spec::Patch(_) => "patch",
+            Spec::Netdev(_) => "netdev",
         }
     }
 
@@ -95,6 +106,7 @@ impl Spec {
             "pcap" => Some(schemars::schema_for!(pcap::Options)),
             "vhost-user" => Some(schemars::schema_for!(vhost_user::Options)),
             "patch" => Some(schemars::schema_for!(patch::Options)),
+            "netdev" => Some(schemars::schema_for!(netdev::Options)),
             _ => None,
         }
     }
@@ -102,16 +114,15 @@ impl Spec {
     /// Returns the MTU that the client's end is given, for types that give it one: bytes without link header.
     pub fn mtu(&self) -> Option<u32> {
         match self {
-            Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) => None,
             Spec::Tap(options) => Some(options.mtu),
+            _ => None,
         }
     }
 
     /// Sets the MTU of the client's end, 0 for the type's default; ignored for types that give it none.
     pub fn set_mtu(&mut self, mtu: u32) {
-        match self {
-            Spec::Memif(_) | Spec::Pcap(_) | Spec::VhostUser(_) | Spec::Patch(_) => {}
-            Spec::Tap(options) => options.mtu = if mtu == 0 { tap::Options::default().mtu } else { mtu },
+        if let Spec::Tap(options) = self {
+            options.mtu = if mtu == 0 { tap::Options::default().mtu } else { mtu };
         }
     }
 }
@@ -125,6 +136,7 @@ pub fn open(spec: &Spec, at: PortRef, env: &Environment) -> Result<Box<dyn Port>
         Spec::Pcap(options) => pcap::open(options, at, env),
         Spec::VhostUser(options) => vhost_user::open(options, at, env),
         Spec::Patch(options) => patch::open(options, at, env),
+        Spec::Netdev(options) => netdev::open(options, at, env),
     }
 }
 

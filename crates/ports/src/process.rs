@@ -11,6 +11,8 @@ pub struct Process {
     pub pid: Option<u32>,
     /// Its user's id.
     pub uid: u32,
+    /// Id of the user who logged in (`/proc/PID/loginuid`), who may have become another one since, as with sudo(8).
+    pub login: Option<u32>,
     /// Its program's name, as the process reports it.
     pub program: Option<String>,
 }
@@ -36,8 +38,19 @@ impl Process {
             return None;
         }
         let pid = u32::try_from(credentials.pid).ok().filter(|pid| *pid != 0);
-        Some(Process { pid, uid: credentials.uid, program: pid.and_then(program) })
+        Some(Process::new(pid, credentials.uid))
     }
+
+    /// Returns the process with this id and user.
+    pub fn new(pid: Option<u32>, uid: u32) -> Process {
+        Process { pid, uid, login: pid.and_then(login), program: pid.and_then(program) }
+    }
+}
+
+/// Returns the user who logged in and started a process. Daemons have none, nor have kernels without auditing.
+fn login(pid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?;
+    text.trim_end().parse().ok().filter(|uid| *uid != u32::MAX)
 }
 
 /// Returns the program name of a process. Processes choose it freely, so control characters are replaced.
@@ -57,7 +70,11 @@ impl fmt::Display for Process {
             (Some(pid), None) => write!(out, "process {pid}")?,
             (None, _) => out.write_str("process in another PID namespace")?,
         }
-        write!(out, ", user {}", self.uid)
+        write!(out, ", user {}", self.uid)?;
+        match self.login {
+            Some(login) if login != self.uid => write!(out, ", logged in as user {login}"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -70,14 +87,18 @@ mod tests {
     #[test]
     fn the_other_end_is_named() {
         let (a, _b) = UnixStream::pair().unwrap();
-        let process = Process::behind(&a).unwrap();
+        let process = Process { login: None, ..Process::behind(&a).unwrap() };
         assert_eq!(process.pid, Some(std::process::id()));
         let program = process.program.clone().unwrap();
         assert!(!program.is_empty());
         let user = rustix::process::geteuid().as_raw();
         assert_eq!(process.to_string(), format!("process {} ({program}), user {user}", std::process::id()));
-        let hidden = Process { pid: None, uid: 7, program: None };
+        let hidden = Process { pid: None, uid: 7, login: None, program: None };
         assert_eq!(hidden.to_string(), "process in another PID namespace, user 7");
+        let sudo = Process { uid: 0, login: Some(1000), ..process };
+        assert!(sudo.to_string().ends_with(", user 0, logged in as user 1000"), "{sudo}");
+        let same = Process { uid: 1000, ..sudo };
+        assert!(same.to_string().ends_with(", user 1000"), "{same}");
         assert_eq!(Process::behind(std::fs::File::open("/dev/null").unwrap()), None);
     }
 

@@ -23,10 +23,12 @@
 
 pub mod address;
 pub mod checksum;
+pub mod headers;
 mod ports;
 mod table;
 
 pub use address::{Mac, Prefix};
+pub use headers::Headers;
 pub use ports::PortName;
 pub use table::Table;
 
@@ -541,14 +543,19 @@ impl Batch {
         core::str::from_utf8(bytes).unwrap_or("")
     }
 
-    /// Writes a command's answer and returns its length, which the command returns.
-    pub fn reply(&mut self, text: core::fmt::Arguments<'_>) -> i32 {
-        write(self.answer(), text) as i32
+    /// Writes a command's answer and returns its length, which the command returns. The text may contain the arguments
+    /// and parameters: `batch.reply(format_args!("{}!", batch.arguments()))`.
+    pub fn reply(&self, text: core::fmt::Arguments<'_>) -> i32 {
+        let (at, room) = self.answer_place();
+        // Written by address, because `text` may itself read the batch.
+        let mut answer = Room { at, room, len: 0 };
+        let _ = core::fmt::Write::write_fmt(&mut answer, text);
+        answer.len as i32
     }
 
     /// Writes the reason for which a command fails, a standard text if it is empty, and returns its negative length,
-    /// which the command returns.
-    pub fn fail(&mut self, reason: core::fmt::Arguments<'_>) -> i32 {
+    /// which the command returns. The text may contain the arguments and parameters.
+    pub fn fail(&self, reason: core::fmt::Arguments<'_>) -> i32 {
         match self.reply(reason) {
             0 => -self.reply(format_args!("failed without a reason")),
             len => -len,
@@ -557,14 +564,36 @@ impl Batch {
 
     /// Buffer for a command's answer.
     pub fn answer(&mut self) -> &mut [u8] {
-        // SAFETY: `new` requires a batch of the switch's, and `self` is borrowed exclusively.
-        let head = unsafe { &mut *self.head };
-        if head.answer_room_at != 0 {
-            head.answer_at = head.answer_room_at;
-        }
-        let (at, len) = (if head.answer_at == 0 { head.text_at } else { head.answer_at }, head.text_room);
+        let (at, len) = self.answer_place();
         // SAFETY: the switch provides so many bytes, and `self` is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.at(at), len as usize) }
+        unsafe { slice::from_raw_parts_mut(at, len) }
+    }
+
+    /// Directs the answer to its own room, which no other data overlaps, and returns that room.
+    fn answer_place(&self) -> (*mut u8, usize) {
+        let (at, len) = (self.head().answer_room_at, self.head().text_room);
+        // SAFETY: by the contract of `new`, the pointer is a batch from the switch; no reference to its head exists
+        // here.
+        unsafe { core::ptr::addr_of_mut!((*self.head).answer_at).write(at) };
+        (self.at(at), len as usize)
+    }
+}
+
+/// Writer into the room for an answer; text beyond its end is omitted.
+struct Room {
+    at: *mut u8,
+    room: usize,
+    len: usize,
+}
+
+impl core::fmt::Write for Room {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        for byte in text.bytes().take(self.room - self.len) {
+            // SAFETY: the room has `room` bytes, and `len` is below it.
+            unsafe { self.at.wrapping_add(self.len).write(byte) };
+            self.len += 1;
+        }
+        Ok(())
     }
 }
 
@@ -720,4 +749,58 @@ macro_rules! module {
             $crate::panicked(panic)
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::mem::{size_of, zeroed};
+    use std::string::String;
+    use std::vec;
+
+    use super::*;
+
+    const ROOM: usize = 32;
+
+    /// Runs a command with these arguments; returns its value and the answer.
+    fn run(command: impl Fn(&mut Batch) -> i32, arguments: &str) -> (i32, String) {
+        let texts = (size_of::<Head>(), size_of::<Head>() + ROOM);
+        let mut memory = vec![0u64; (texts.1 + ROOM) / 8 + 1];
+        let head = memory.as_mut_ptr().cast::<Head>();
+        // SAFETY: the memory has room for the head, the arguments and the answer, and all of them are plain bytes.
+        unsafe {
+            head.write(Head {
+                text_at: texts.0 as u32,
+                text_len: arguments.len() as u32,
+                text_room: ROOM as u32,
+                answer_at: texts.0 as u32,
+                answer_room_at: texts.1 as u32,
+                ..zeroed()
+            });
+            let bytes = head.cast::<u8>();
+            bytes.add(texts.0).copy_from_nonoverlapping(arguments.as_ptr(), arguments.len());
+            let returned = command(&mut Batch::new(head));
+            assert_eq!((*head).answer_at as usize, texts.1, "the answer has its own room");
+            let len = returned.unsigned_abs() as usize;
+            let answer = slice::from_raw_parts(bytes.add(texts.1), len);
+            (returned, String::from_utf8(answer.into()).unwrap())
+        }
+    }
+
+    #[test]
+    fn answers_may_quote_the_arguments() {
+        let refuse = |batch: &mut Batch| batch.fail(format_args!("not a port: {}", batch.arguments()));
+        assert_eq!(run(refuse, "vm 1"), (-16, "not a port: vm 1".into()));
+        let echo = |batch: &mut Batch| batch.reply(format_args!("{0}{0}", batch.arguments()));
+        assert_eq!(run(echo, "abc"), (6, "abcabc".into()));
+        assert_eq!(run(echo, &"x".repeat(20)), (ROOM as i32, "x".repeat(ROOM)), "the rest is omitted");
+        let silent = |batch: &mut Batch| batch.fail(format_args!("{}", batch.arguments()));
+        assert_eq!(run(silent, ""), (-23, "failed without a reason".into()));
+        let by_hand = |batch: &mut Batch| {
+            batch.answer()[..2].copy_from_slice(b"ok");
+            2
+        };
+        assert_eq!(run(by_hand, "x"), (2, "ok".into()));
+    }
 }

@@ -106,6 +106,35 @@ fn a_table_with_another_layout_starts_empty_and_a_note_says_so() {
     );
 }
 
+/// `learning` takes over a module's table `fdb`; if it cannot, the answer says why.
+#[test]
+fn learning_notes_stations_that_it_cannot_take_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let narrow = modules::native(SOURCE, folder.path(), &[]).unwrap();
+    let daemon = bridge(&narrow);
+    let set = |words: &[&str]| outcome(&daemon, &[&["logic", "set", "br0"], words].concat()).2;
+    let (port, fill) = ("port=p0", ["logic", "call", "br0", "fill"]);
+    assert_eq!(set(&["learning"]), "", "an empty table loses nothing");
+    set(&[&narrow, "--param", port]);
+    daemon.run(&fill).unwrap();
+    let note = "table `stations` starts empty: the former logic has no table `fdb` to take over";
+    assert_eq!(set(&["learning"]), format!("mswitch: note: {note}\n"));
+    assert!(daemon.log().contains(note), "{}", daemon.log());
+    assert_eq!(set(&["learning", "--param", "ageing=60"]), "", "it is said once");
+    for (flags, note) in
+        [(&["-DTABLE=fdb", "-DWIDE"][..], Some("values are 8 bytes, were 16")), (&["-DTABLE=fdb"], None)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let logic = modules::native(SOURCE, folder.path(), flags).unwrap();
+        set(&[&logic, "--param", port]);
+        daemon.run(&fill).unwrap();
+        let layout =
+            "mswitch: note: table `stations` starts empty: the former table `fdb` has another layout: ";
+        let expected = note.map_or_else(String::new, |note| format!("{layout}{note}\n"));
+        assert_eq!(set(&["learning"]), expected, "{flags:?}");
+    }
+}
+
 #[test]
 fn an_undefined_symbol_is_named_without_the_path_of_a_copy() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,6 +155,32 @@ fn a_required_parameter_is_listed_as_such() {
     let daemon = Daemon::start(&config::bridge("br0", "hub")).unwrap();
     let listed = daemon.run(&["logic", "list", &logic]).unwrap();
     assert!(listed.contains("        the name of a port, required\n"), "{listed}");
+}
+
+#[test]
+fn counters_and_tables_are_listed_with_their_types_and_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&config::bridge("br0", "hub")).unwrap();
+    let answers = modules::native(SOURCE, folder.path(), &[]).unwrap();
+    let listed = daemon.run(&["logic", "list", &answers]).unwrap();
+    let table = "    table connections: at least 8 entries\n        key of 8 bytes: number (u64)\n        value of 8 bytes: \
+                 packets (u64)\n";
+    assert!(listed.contains(table), "{listed}");
+    let learning = modules::wasm("examples/modules/learning.c", folder.path(), &[]).unwrap();
+    let listed = daemon.run(&["logic", "list", &learning]).unwrap();
+    for part in [
+        "    counter moved: stations that moved to another port\n",
+        ", removed after `ageing`\n        key of 8 bytes: station (mac), vlan (u16)\n        value of 8 bytes: port (port), flags (u16), \
+         heard (seconds)\n",
+    ] {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
+    let logic = &daemon.json(&["logic", "list", &learning]).unwrap()["logics"][0];
+    let table = &logic["tables"][0];
+    assert_eq!((&table["name"], &table["key_bytes"]), (&"fdb".into(), &8.into()), "{table}");
+    assert_eq!(table["value"][2], serde_json::json!({"name": "heard", "type": "seconds"}), "{table}");
+    assert_eq!((&table["expires"], &table["hand_over"]), (&"ageing".into(), &true.into()), "{table}");
+    assert_eq!(logic["counters"][1]["name"], "moved", "{logic}");
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! Faulty modules: the fault is reported, and other bridges' packets are unaffected.
 
+use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use bench::pace::Rate;
 use bench::session::{Options, Session};
-use e2e::{Daemon, config, exclusive, modules, seconds};
+use e2e::frames::Sender;
+use e2e::{Daemon, Running, config, exclusive, modules, seconds, until};
+
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// Faults of `tests/modules/hostile.c` and a part of their messages.
 const FAULTS: [(&str, &str); 10] = [
@@ -95,6 +100,80 @@ fn a_faulty_module_affects_only_its_own_bridge() {
         .run(&AtomicBool::new(false))
         .unwrap();
     assert!(report.ok, "{report}");
+}
+
+/// Replaces the number of faults and the number of seconds since the last one.
+fn countless(text: &str) -> String {
+    let words: Vec<_> =
+        text.split(' ').map(|word| if word.parse::<u64>().is_ok() { "N" } else { word }).collect();
+    words.join(" ")
+}
+
+/// Faults appear in `status`, in `bridge show` and as events: the first one at once, later ones at most once a second
+/// with their sum.
+#[test]
+fn faults_are_shown_and_reported_with_their_number_and_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&(config::bridge("evil", "hub") + &config::memif("p0", 0, ""))).unwrap();
+    let mut sender = Sender::connect(&daemon, 0).unwrap();
+    daemon.wait_up("evil", "p0").unwrap();
+    let log = daemon.path("events");
+    let mut events = daemon.command(&["events", "--json"]).unwrap();
+    let _events =
+        Running::start(events.stdout(std::fs::File::create(&log).unwrap()).stderr(Stdio::null())).unwrap();
+    let mut mtu = 1500;
+    until("the listener", LIMIT, || {
+        mtu += 1;
+        daemon.run(&["port", "set", "evil", "p0", "--mtu", &mtu.to_string()])?;
+        Ok((!std::fs::read_to_string(&log)?.is_empty()).then_some(()))
+    })
+    .unwrap();
+    let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0];
+    frame.resize(60, 0);
+    for (fault, reason) in [
+        ("TRAP", "wasm trap: wasm `unreachable` instruction executed, in `lookup`, called by `msw_forward`"),
+        ("HEADER", "packet 0: its header moved by -4096 bytes, allowed -64 to +46"),
+        ("RESTART", "`msw_start`: it ran for too long and was stopped"),
+    ] {
+        let logic =
+            modules::wasm("tests/modules/hostile.c", folder.path(), &[&format!("-D{fault}")]).unwrap();
+        daemon.run(&["logic", "set", "evil", "chain", "--param", "1=hub"]).unwrap();
+        daemon.run(&["logic", "set", "evil", &logic]).unwrap();
+        let status = daemon.run(&["status"]).unwrap();
+        assert!(!status.contains("faults"), "a new logic has none: {status}");
+        let before = std::fs::read_to_string(&log).unwrap().len();
+        let sentence = format!("{logic} of bridge evil has failed N times, most recently N s ago: {reason}");
+        until("the faults in the status", LIMIT, || {
+            sender.send(&frame)?;
+            let status = countless(&daemon.run(&["status"])?);
+            Ok(status.contains(&format!("\n  faults {sentence}")).then_some(()))
+        })
+        .unwrap_or_else(|error| panic!("{error}: {}: {}", sentence, daemon.run(&["status"]).unwrap()));
+        let shown = countless(&daemon.run(&["bridge", "show", "evil"]).unwrap());
+        assert!(shown.contains(&format!("\nfaults    {sentence}")), "{shown}");
+        let faults = &daemon.json(&["status"]).unwrap()["module_faults"][0];
+        assert_eq!(
+            (&faults["bridge"], &faults["module"]),
+            (&"evil".into(), &logic.as_str().into()),
+            "{faults}"
+        );
+        assert!(faults["count"].as_u64().unwrap() > 1, "{faults}");
+        let events = until("two events", LIMIT, || {
+            sender.send(&frame)?;
+            let log = std::fs::read_to_string(&log)?;
+            let lines = log.get(before..).unwrap_or_default().lines();
+            let events: Vec<serde_json::Value> =
+                lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let faults: Vec<_> = events.into_iter().filter(|event| event["kind"] == "logic-fault").collect();
+            Ok((faults.len() >= 2).then_some(faults))
+        })
+        .unwrap();
+        let counts: Vec<_> = events.iter().map(|event| event["faults"].as_u64().unwrap()).collect();
+        assert!(counts.is_sorted_by(|a, b| a < b), "{counts:?}");
+        assert_eq!(events[0]["bridge"], "evil");
+        let last = events.last().unwrap()["reason"].as_str().unwrap();
+        assert!(last.starts_with(&format!("{logic}: {reason}")), "{last}");
+    }
 }
 
 #[test]

@@ -232,3 +232,85 @@ fn routes_follow_deleted_and_added_ports() {
         assert!(error.contains("the module refuses to start: ") && error.contains("prefix"), "{error}");
     }
 }
+
+/// A frame with these bytes behind its addresses.
+fn tagged(tags: &[u16], rest: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 0x99, 2, 0, 0, 0, 0, 1];
+    frame.extend(tags.iter().flat_map(|word| word.to_be_bytes()));
+    frame.extend(rest);
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+/// An IPv4 packet of this protocol and fragment offset, whose payload begins with two ports.
+fn ipv4(protocol: u8, fragment: u16, ports: [u16; 2]) -> Vec<u8> {
+    let [offset0, offset1] = fragment.to_be_bytes();
+    let mut packet =
+        vec![0x45, 0, 0, 40, 0, 0, offset0, offset1, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    packet.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+    packet.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0]);
+    packet
+}
+
+/// A UDP packet over IPv6 behind a destination option of this length.
+fn ipv6(option: usize, port: u16) -> Vec<u8> {
+    let len = (option + 8) as u16;
+    let mut packet = vec![0x60, 0, 0, 0, (len >> 8) as u8, len as u8, 60, 64];
+    packet.resize(40, 1);
+    packet.extend([17, (option / 8 - 1) as u8]);
+    packet.resize(40 + option, 0);
+    packet.extend([0x30, 0x39, (port >> 8) as u8, port as u8, 0, 8, 0, 0]);
+    packet
+}
+
+#[test]
+fn a_filter_in_rust_finds_ports_behind_tags_and_extension_headers() {
+    let folder = tempfile::tempdir().unwrap();
+    let logic = modules::wasm_from_rust("examples/modules/filter.rs", folder.path()).unwrap();
+    let bridge = config::bridge("br0", &logic) + "params = { ports = \"22,53\" }\n";
+    let ports: String = (0..2).map(|id| config::memif(&format!("p{id}"), id, "")).collect();
+    let daemon = Daemon::start(&(bridge + &ports)).unwrap();
+    let mut senders: Vec<_> = (0..2).map(|id| Sender::connect(&daemon, id).unwrap()).collect();
+    (0..2).for_each(|id| _ = daemon.wait_up("br0", &format!("p{id}")).unwrap());
+    let passed = [
+        tagged(&[0x0806], &[0; 28]),
+        tagged(&[0x0800], &ipv4(6, 0, [40000, 22])),
+        tagged(&[0x8100, 7, 0x0800], &ipv4(17, 0, [53, 40000])),
+        tagged(&[0x88a8, 7, 0x8100, 8, 0x0800], &ipv4(6, 0, [40000, 22])),
+        tagged(&[0x0800], &ipv4(6, 5, [40000, 80])),
+        tagged(&[0x0800], &ipv4(1, 0, [8 << 8, 0])),
+        tagged(&[0x86dd], &ipv6(8, 53)),
+        // Its ports are behind the first 128 bytes.
+        tagged(&[0x86dd], &ipv6(256, 53)),
+    ];
+    let dropped = [
+        tagged(&[0x0800], &ipv4(6, 0, [40000, 80])),
+        tagged(&[0x0800], &ipv4(6, 0x2000, [40000, 80])),
+        tagged(&[0x8100, 7, 0x0800], &ipv4(17, 0, [40000, 80])),
+        tagged(&[0x0800], &ipv4(47, 0, [22, 22])),
+        tagged(&[0x0800], &ipv4(6, 0, [40000, 22])[..30]),
+        tagged(&[0x86dd], &ipv6(256, 80)),
+        tagged(&[0x88b5], &[0; 46]),
+    ];
+    for frame in dropped.iter().chain(&passed) {
+        senders[0].send(frame).unwrap();
+    }
+    let mut received = Vec::new();
+    until("the packets that pass", Duration::from_secs(20), || {
+        received.extend(senders[1].received());
+        Ok((received.len() >= passed.len()).then_some(()))
+    })
+    .unwrap_or_else(|error| panic!("{error}: {received:02x?}"));
+    assert_eq!(received, passed);
+    let shown = daemon.json(&["logic", "show", "br0"]).unwrap();
+    assert_eq!(
+        (&shown["counters"][0]["name"], &shown["counters"][0]["value"]),
+        (&"refused".into(), &7.into())
+    );
+    let refused = daemon.cli(&["logic", "set", "br0", &logic, "--param", "ports=22,x"]).unwrap();
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        error.contains("the module refuses to start: expected port numbers such as 22,53,443"),
+        "{error}"
+    );
+}

@@ -437,13 +437,13 @@ fn port_types() {
     assert_eq!(
         port_mistake(""),
         format!(
-            "f.toml:3:1: {VM1} key `type` is missing; expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`"
+            "f.toml:3:1: {VM1} key `type` is missing; expected `memif`, `tap`, `netdev`, `pcap`, `vhost-user` or `patch`"
         )
     );
     assert_eq!(
         port_mistake("type = \"memfi\"\n"),
         format!(
-            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `pcap`, `vhost-user` or `patch`)"
+            "f.toml:5:8: {VM1} unknown port type `memfi`; did you mean `memif`? (expected `memif`, `tap`, `netdev`, `pcap`, `vhost-user` or `patch`)"
         )
     );
 }

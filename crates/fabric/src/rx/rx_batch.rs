@@ -245,6 +245,12 @@ impl RxBatch {
         if record.has(state::PIECES) { None } else { NonNull::new(record.at.cast_mut()) }
     }
 
+    /// Counts a packet that cannot be added to the batch.
+    #[cold]
+    pub fn count_drop(&mut self, reason: DropReason) {
+        self.drops.add(reason, 1);
+    }
+
     /// Discards the pieces of a packet that was not ended.
     pub fn abandon_packet(&mut self) {
         self.used_segments = self.open_first;

@@ -238,6 +238,18 @@ impl Switch {
         self.group.overruns.list()
     }
 
+    /// The receive queue whose batch overruns: name of its port, and queue number. `None` if the thread does other
+    /// work, or no other thread has taken over yet.
+    pub fn queue_of(&self, overrun: &Overrun) -> Option<(String, u16)> {
+        let task = overrun.task?;
+        let state = self.lock();
+        state.bridges.values().flat_map(|bridge| bridge.ports.iter().flatten()).find_map(|port| {
+            let mut queues = port.attached.as_ref()?.rx.iter();
+            let queue = queues.position(|(_, token)| *token == task)?;
+            Some((port.settings.name.clone(), u16::try_from(queue).ok()?))
+        })
+    }
+
     fn report_link(&self, bridge: &Bridge, at: PortIndex, was_up: bool) {
         let Some(port) = bridge.ports.get(usize::from(at.0)).and_then(Option::as_ref) else { return };
         if was_up == port.is_up() {

@@ -7,6 +7,8 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::worker::tasks::Token;
+
 /// CPU time and sleep of one batch after which it counts as an overrun. Page faults and signals do not count: clients
 /// cause those.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1);
@@ -18,6 +20,8 @@ pub struct Overrun {
     pub thread: usize,
     /// When the batch began.
     pub since: Instant,
+    /// The task that is lost to the thread, once another thread has taken over the others.
+    pub(crate) task: Option<Token>,
 }
 
 /// Called whenever a batch begins or ceases to overrun, with all that do. Runs on the watchdog's thread before the
@@ -45,6 +49,11 @@ impl Overruns {
     /// A batch overruns.
     pub(crate) fn begin(&self, overrun: Overrun) {
         self.change(|current| current.push(overrun));
+    }
+
+    /// The worker of an overrunning thread was taken over, except this task.
+    pub(crate) fn set_task(&self, thread: usize, task: Option<Token>) {
+        self.lock().iter_mut().filter(|overrun| overrun.thread == thread).for_each(|it| it.task = task);
     }
 
     /// The batch of a thread has ended after all.

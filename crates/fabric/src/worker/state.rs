@@ -210,6 +210,11 @@ impl WorkerState {
         self.slots.get_mut(s)?.as_mut()?.task.take()
     }
 
+    /// The lent tasks: the owner's, and those of relieved threads.
+    pub(crate) fn lent(&self) -> impl Iterator<Item = Token> {
+        self.slots.iter().flatten().filter(|slot| slot.task.is_none()).map(|slot| slot.token)
+    }
+
     /// Returns the lent task to slot `s`.
     pub(crate) fn return_to(&mut self, s: usize, task: Task) {
         if let Some(Some(slot)) = self.slots.get_mut(s) {

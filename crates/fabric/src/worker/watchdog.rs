@@ -40,6 +40,7 @@ use crate::worker::janitor::Janitor;
 use crate::worker::overrun::{self, Overrun};
 use crate::worker::probe::{Probe, Probers};
 use crate::worker::state::WorkerState;
+use crate::worker::tasks::Token;
 use crate::worker::thread_group::ThreadGroup;
 use crate::worker::thread_info::{Sleep, ThreadInfo, Work};
 
@@ -87,6 +88,8 @@ struct Stuck {
     probes: Vec<Probe>,
     /// The suspect's memory was found punched.
     proven: bool,
+    /// The task that the thread keeps, once it is relieved.
+    task: Option<Token>,
     /// Commands of the worker that a stand-in has taken over.
     relieved: Option<Arc<Commands>>,
 }
@@ -192,7 +195,8 @@ impl Watchdog {
         }
         self.group.reclaim.quiescence.set_stuck(info.number, true);
         let (suspects, probes) = Default::default();
-        seen.stuck = Some(Stuck { work, looks: 1, suspects, probes, proven: false, relieved: None });
+        seen.stuck =
+            Some(Stuck { work, looks: 1, suspects, probes, proven: false, task: None, relieved: None });
         if earlier == work && progress != Progress::Running {
             self.find_suspects(i, progress);
         }
@@ -352,7 +356,8 @@ impl Watchdog {
         if seen.spent >= overrun::LIMIT && !seen.overruns {
             seen.overruns = true;
             let since = seen.since.unwrap_or_else(Instant::now);
-            self.group.overruns.begin(Overrun { thread: i, since });
+            let task = seen.stuck.as_ref().and_then(|stuck| stuck.task);
+            self.group.overruns.begin(Overrun { thread: i, since, task });
         }
     }
 
@@ -379,12 +384,16 @@ impl Watchdog {
     /// Gives the worker state of stuck thread `i` to a stand-in. Does nothing if the thread has meanwhile come out.
     fn relieve(&mut self, i: usize) {
         let Some(info) = self.infos.get(i) else { return };
+        let others = self.seen.iter().filter_map(|seen| seen.stuck.as_ref()?.task);
+        let kept: Vec<_> = others.collect();
         let Some(stuck) = self.seen.get_mut(i).and_then(|seen| seen.stuck.as_mut()) else { return };
         let Some(place) = self.group.idle().pop() else { return };
         let (Some(mut state), Some(inbox)) = (info.handoff.take(), self.inboxes.get(place)) else {
             return self.group.idle().push(place);
         };
         stuck.relieved = Some(state.commands.clone());
+        stuck.task = state.lent().find(|task| !kept.contains(task));
+        self.group.overruns.set_task(i, stuck.task);
         bump(&state.counters.relieved, 1);
         // The receivers of earlier deliveries must not wait for the stuck thread, except the one that it is signalling
         // now. A receiver that is signalled twice looks twice.

@@ -20,7 +20,7 @@ const KINDS: &[Kind] = &[Kind {
     summary: "obeys the script in its name",
     describe: |script| {
         let (name, summary) = (format!("test:{script}"), "obeys the script in its name".into());
-        Ok(LogicDescription { name, summary, params: vec![], commands: vec![] })
+        Ok(LogicDescription { name, summary, ..LogicDescription::default() })
     },
     build: |script, params| {
         let name = format!("test:{script}");

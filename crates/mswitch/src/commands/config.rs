@@ -2,7 +2,7 @@
 
 mod save;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use control::client::Client;
 use control::file::{FileError, Parsed, Problem};
@@ -71,13 +71,35 @@ pub(super) async fn run(client: &mut Client, command: ConfigCommand) -> Result<(
             print_notes(&applied, output);
             if applied.differences.is_empty() { Ok(()) } else { Err(Failure::differs()) }
         }
-        ConfigCommand::Apply { file, dry_run, output } => apply(client, &file, dry_run, output).await,
+        ConfigCommand::Apply { file, dry_run, output } => {
+            let file = match file {
+                Some(file) => file,
+                None => own_file(client, "apply").await?,
+            };
+            apply(client, &file, dry_run, output).await
+        }
         ConfigCommand::Save { file } => save::run(client, file.as_deref()).await,
     }
 }
 
 fn name(file: Option<&Path>) -> String {
     file.map(|file| file.display().to_string()).unwrap_or_default()
+}
+
+/// Returns the file that the daemon was started with; `verb` is the subcommand that needs it.
+async fn own_file(client: &mut Client, verb: &str) -> Result<PathBuf, Failure> {
+    let request = proto::GetConfigRequest { secrets: false, text: None, keep_daemon: false };
+    let file = client.get_config(request).await?.into_inner().file;
+    match file.as_str() {
+        "" => Err(no_file(verb)),
+        file => Ok(file.into()),
+    }
+}
+
+fn no_file(verb: &str) -> Failure {
+    Failure::new(format_args!(
+        "the daemon was started without a configuration file; name the file: `mswitch config {verb} FILE`"
+    ))
 }
 
 /// Prints the notes of a reply; in JSON they are part of the reply.

@@ -83,6 +83,9 @@ pub(crate) fn show(bridge: &proto::Bridge, ports: &[proto::Port]) -> String {
     for stuck in &bridge.stuck {
         out += &format!("stuck     {}\n", printable(&stuck.text()));
     }
+    for faults in &bridge.module_faults {
+        out += &format!("faults    {}\n", printable(&faults.text()));
+    }
     for unmet in &bridge.unmet {
         out += &format!("failed    {}: {}\n", unmet.object, printable(&unmet.reason));
     }

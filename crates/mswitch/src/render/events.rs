@@ -37,6 +37,11 @@ pub(crate) fn line(event: &Event) -> String {
             )
         }
         "logic-stuck" | "logic-resumed" => format!("{}: {}", event.kind, printable(&event.reason)),
+        "logic-fault" => {
+            let noun = if event.faults == 1 { "fault" } else { "faults" };
+            let (reason, faults) = (printable(&event.reason), units::count(event.faults));
+            format!("{}: logic-fault: {reason} ({faults} {noun} so far)", event.bridge)
+        }
         "lost" => format!("{} events lost", units::count(event.lost)),
         kind if event.mac.is_empty() => {
             let reason = if event.reason.is_empty() { String::new() } else { format!(": {}", event.reason) };
@@ -98,6 +103,13 @@ mod tests {
         assert_eq!(line(&learned), "22:13:20.123 br0 vm1: fdb-learned 02:00:00:00:00:01 VLAN 7\n");
         let stuck = Event { reason: "native:/m.so does not return".into(), ..event("logic-stuck") };
         assert_eq!(line(&stuck), "22:13:20.123 logic-stuck: native:/m.so does not return\n");
+        let failed =
+            Event { reason: "wasm:/m.wasm: it ran for too long".into(), faults: 1, ..event("logic-fault") };
+        assert_eq!(
+            line(&failed),
+            "22:13:20.123 br0: logic-fault: wasm:/m.wasm: it ran for too long (1 fault so far)\n"
+        );
+        assert!(line(&Event { faults: 1234, ..failed }).ends_with("(1,234 faults so far)\n"));
         let object = "bridge \"br0\", port \"vm1\"".to_owned();
         let config = Event { object, action: "add".into(), ..event("config") };
         assert_eq!(line(&config), "22:13:20.123 bridge \"br0\", port \"vm1\": added\n");

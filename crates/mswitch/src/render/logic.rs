@@ -87,7 +87,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(one).collect()
 }
 
-/// `mswitch logic list`: logics with their parameters and commands.
+/// `mswitch logic list`: logics with their parameters, counters, tables and commands.
 pub(crate) fn list(logics: &[proto::LogicType]) -> String {
     let mut out = String::new();
     for logic in logics {
@@ -99,12 +99,41 @@ pub(crate) fn list(logics: &[proto::LogicType]) -> String {
                 false => format!("        {} (default: {})\n", param.expected, param.default),
             };
         }
+        for counter in &logic.counters {
+            out += &format!("    counter {}: {}\n", counter.name, counter.summary);
+        }
+        logic.tables.iter().for_each(|table| out += &table_type(table));
         out += &commands(&logic.commands, "BRIDGE");
     }
     if logics.iter().any(|logic| logic.from_file && logic.name.ends_with(":FILE")) {
-        out += "`mswitch logic list wasm:FILE` or `native:FILE` shows the parameters of that module\n";
+        out += "`mswitch logic list wasm:FILE` or `native:FILE` shows the parameters, counters and tables of that module\n";
     }
     printable(&out)
+}
+
+/// A table of a module: its size and its columns.
+fn table_type(table: &proto::LogicTableType) -> String {
+    let columns = |columns: &[proto::LogicColumn]| {
+        let columns: Vec<_> =
+            columns.iter().map(|column| format!("{} ({})", column.name, column.r#type)).collect();
+        columns.join(", ")
+    };
+    let noun = if table.capacity == 1 { "entry" } else { "entries" };
+    let mut notes = format!("at least {} {noun}", units::count(table.capacity));
+    if !table.expires.is_empty() {
+        notes += &format!(", removed after `{}`", table.expires);
+    }
+    if !table.hand_over {
+        notes += ", not handed over";
+    }
+    format!(
+        "    table {}: {notes}\n        key of {} bytes: {}\n        value of {} bytes: {}\n",
+        table.name,
+        table.key_bytes,
+        columns(&table.key),
+        table.value_bytes,
+        columns(&table.value)
+    )
 }
 
 /// Command lines for a logic's commands, one line each.
@@ -164,6 +193,53 @@ mod tests {
              and 1,000 more: `mswitch logic show br0 --table sources` shows all\n\n\
              table none: 0\n\n\
              \x20   mswitch logic call br0 reset [SOURCE]: resets all counters\n"
+        );
+    }
+
+    #[test]
+    fn a_description_lists_counters_and_tables() {
+        let column =
+            |(name, kind): (&str, &str)| proto::LogicColumn { name: name.into(), r#type: kind.into() };
+        let table = proto::LogicTableType {
+            name: "sources".into(),
+            key: vec![column(("address", "ipv4"))],
+            value: [("heard", "seconds"), ("packets", "u32")].map(column).into(),
+            key_bytes: 8,
+            value_bytes: 8,
+            capacity: 1024,
+            expires: "ageing".into(),
+            hand_over: true,
+        };
+        let plain = proto::LogicTableType {
+            name: "routes".into(),
+            capacity: 1,
+            expires: String::new(),
+            hand_over: false,
+            ..table.clone()
+        };
+        let listed = list(&[proto::LogicType {
+            name: "wasm:/m.wasm".into(),
+            summary: "counts packets by source".into(),
+            from_file: true,
+            counters: vec![proto::LogicCounterType {
+                name: "refused".into(),
+                summary: "packets from too many sources\u{1b}[2J".into(),
+            }],
+            tables: vec![table, plain],
+            commands: logic().commands,
+            ..Default::default()
+        }]);
+        assert_eq!(
+            listed,
+            "wasm:/m.wasm: counts packets by source\n\
+             \x20   counter refused: packets from too many sources\\u{1b}[2J\n\
+             \x20   table sources: at least 1,024 entries, removed after `ageing`\n\
+             \x20       key of 8 bytes: address (ipv4)\n\
+             \x20       value of 8 bytes: heard (seconds), packets (u32)\n\
+             \x20   table routes: at least 1 entry, not handed over\n\
+             \x20       key of 8 bytes: address (ipv4)\n\
+             \x20       value of 8 bytes: heard (seconds), packets (u32)\n\
+             \x20   mswitch logic call BRIDGE reset [SOURCE]: resets all counters\n"
         );
     }
 

@@ -35,6 +35,9 @@ pub(crate) fn status(status: &proto::Status, recent: &[proto::Worker]) -> String
     for unmet in &status.unmet {
         line("  failed", printable(&format!("{}: {}", unmet.object, unmet.reason)));
     }
+    for faults in &status.module_faults {
+        line("  faults", printable(&faults.text()));
+    }
     line("ports", format!("{} of {} up", status.ports_up, status.ports));
     for down in status.down.iter().take(NAMED) {
         line("  down", format!("{} {}: {}", down.bridge, down.port, down.reason));
@@ -108,5 +111,17 @@ mod tests {
         let line = "\nunsaved  1 change; see `mswitch config diff`, `mswitch config save`\n";
         assert!(unsaved(1).contains(line), "{}", unsaved(1));
         assert!(unsaved(3).contains("\nunsaved  3 changes; see "), "{}", unsaved(3));
+        let faults = proto::ModuleFaults {
+            bridge: "br0".into(),
+            module: "wasm:/m.wasm".into(),
+            count: 2,
+            reason: "trap\u{1b}[2J".into(),
+            seconds_since_last: 4,
+            restarting: false,
+        };
+        let failed = status(&proto::Status { module_faults: vec![faults], ..reply.clone() }, &recent);
+        let line = "\nbridges  1\n  faults wasm:/m.wasm of bridge br0 has failed 2 times, most recently 4 s ago: \
+                    trap\\u{1b}[2J\n";
+        assert!(failed.contains(line), "{failed}");
     }
 }

@@ -92,13 +92,6 @@ impl Device {
     }
 }
 
-/// Lists offloads by name, for users.
-pub(super) fn offload_names(caps: &Caps) -> String {
-    let names = [(caps.csum, "csum"), (caps.tso4, "tso4"), (caps.tso6, "tso6"), (caps.uso, "uso")];
-    let on: Vec<_> = names.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-    if on.is_empty() { "none".to_owned() } else { on.join(",") }
-}
-
 fn open_queue(name: &str, queue: u16, queues: u16) -> Result<OwnedFd, OpenError> {
     let fd = rustix::fs::open(TUN, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(
         |error| match error {

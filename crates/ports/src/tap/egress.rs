@@ -16,8 +16,8 @@ use fabric::{DropReason, Egress, Fault, Output, OutputList, QueueCounters, Tools
 use packet::virtio_net;
 use rustix::io::Errno;
 
-/// The smallest page that a Linux system has.
-const PAGE: usize = 4096;
+use crate::payload;
+
 /// Largest number of pieces: the `virtio_net_hdr`, the private header, the payload's pieces.
 const PIECES: usize = 2 + MAX_SEGMENTS;
 
@@ -86,7 +86,8 @@ impl TapEgress {
         // payload.
         match unsafe { self.writev(vector) } {
             Err(Errno::FAULT) => {
-                output.for_each_payload(touch);
+                // SAFETY: the payload's port keeps it mapped for the batch, and catches its faults.
+                output.for_each_payload(|at, len| unsafe { payload::touch(at, len) });
                 // SAFETY: as above.
                 unsafe { self.writev(vector) }
             }
@@ -107,19 +108,6 @@ impl TapEgress {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
         }
         Ok(())
-    }
-}
-
-/// Reads a byte of each page of a payload's piece.
-#[cold]
-fn touch(at: *const u8, len: usize) {
-    let last = at.addr() + len.saturating_sub(1);
-    let mut next = at;
-    while len > 0 && next.addr() <= last {
-        // SAFETY: the byte lies within the piece, which its port keeps mapped for the batch, and whose faults it
-        // catches.
-        let _ = unsafe { next.read_volatile() };
-        next = next.wrapping_add(PAGE - next.addr() % PAGE);
     }
 }
 

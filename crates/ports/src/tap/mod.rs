@@ -11,7 +11,6 @@ mod device;
 mod egress;
 mod holder;
 mod interface;
-mod namespace;
 mod options;
 mod queue;
 
@@ -23,9 +22,11 @@ use fabric::{Attachment, Caps, Egress, Fault, RxQueue, Switch};
 
 use crate::bounded::within;
 use crate::guard::CLOSING;
-use crate::{Environment, Link, OpenError, Port, Spec, Status};
+pub use crate::netns::Netns;
+use crate::offload_names::offload_names;
+use crate::{Environment, Link, OpenError, Port, Spec, Status, netns};
 use device::{Device, State};
-pub use options::{Address, Netns, Options};
+pub use options::{Address, Options};
 
 /// Makes the interface and attaches it to its port of the switch.
 pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
@@ -33,7 +34,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
     let settings = env.switch.settings(at).map_err(|error| OpenError(error.to_string()))?;
     let name = options.interface_name(&settings.name)?;
     let (its_name, its_options) = (name.clone(), options.clone());
-    let device = namespace::run_in(options.netns.as_ref(), move || {
+    let device = netns::run_in(options.netns.as_ref(), move || {
         let device = Device::create(&its_name, its_options.queues, its_options.offloads)?;
         interface::configure(&its_name, device.index(&its_name)?, &its_options)?;
         Ok(device)
@@ -109,11 +110,11 @@ impl Inner {
         let set = move || interface::set_mtu(&name, index, mtu);
         let tell = || self.switch.set_client_mtu(self.at, mtu).map_err(|error| OpenError(error.to_string()));
         if mtu > options.mtu {
-            namespace::run_in(options.netns.as_ref(), set)?;
+            netns::run_in(options.netns.as_ref(), set)?;
             tell()?;
         } else {
             tell()?;
-            namespace::run_in(options.netns.as_ref(), set)?;
+            netns::run_in(options.netns.as_ref(), set)?;
         }
         options.mtu = mtu;
         Ok(())
@@ -170,7 +171,7 @@ impl Port for TapPort {
             ("interface", interface),
             ("netns", netns),
             ("queues", options.queues.to_string()),
-            ("offloads", device::offload_names(&self.0.caps)),
+            ("offloads", offload_names(&self.0.caps)),
             ("mtu", options.mtu.to_string()),
         ];
         Status { link, details: details.map(|(name, value)| (name.to_owned(), value)).into() }

@@ -1,18 +1,18 @@
 //! Options of a TAP port, and their checks.
 //!
-//! Invariant: [`Netns`] and [`Address`] hold only values that their text forms allow; [`Options::check`] checks the
-//! rest before anything is made.
+//! Invariant: an [`Address`] holds only values that its text form allows; [`Options::check`] checks the rest before
+//! anything is made.
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use packet::ether::MacAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::OpenError;
+use crate::netns::Netns;
+use crate::{OpenError, interface_name};
 
 /// Largest number of queues of an interface (the kernel's `MAX_TAP_QUEUES`).
 const MAX_QUEUES: u16 = 256;
@@ -22,8 +22,6 @@ const MIN_MTU: u32 = 68;
 const MAX_MTU: u32 = fabric::rx::MAX_PACKET - 14;
 /// Smallest MTU with IPv6 (RFC 8200 §5).
 const MIN_MTU_IPV6: u32 = 1280;
-/// Longest name of an interface, bytes (`IFNAMSIZ` less its terminating zero).
-const MAX_NAME: usize = libc::IFNAMSIZ - 1;
 
 /// Options of a TAP port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -72,11 +70,7 @@ impl Default for Options {
 impl Options {
     /// Refuses values that no interface can have.
     pub fn check(&self) -> Result<(), OpenError> {
-        if let Some(name) = &self.interface {
-            check_name(name).map_err(|why| {
-                OpenError(format!("interface `{name}` cannot be the name of a network interface: {why}"))
-            })?;
-        }
+        interface_name::check(self.interface.as_deref())?;
         if !(1..=MAX_QUEUES).contains(&self.queues) {
             return Err(OpenError(format!(
                 "queues = {}: a TAP interface has 1 to {MAX_QUEUES} queues",
@@ -106,105 +100,7 @@ impl Options {
 
     /// Returns the interface's name for a port called `port`.
     pub(super) fn interface_name(&self, port: &str) -> Result<String, OpenError> {
-        if let Some(name) = &self.interface {
-            return Ok(name.clone());
-        }
-        check_name(port).map_err(|why| {
-            OpenError(format!(
-                "the port's name `{port}` cannot be the name of a network interface: {why}; set `interface`"
-            ))
-        })?;
-        Ok(port.to_owned())
-    }
-}
-
-/// Refuses names that the kernel refuses (`dev_valid_name`), and `%`, which it reads as a template.
-fn check_name(name: &str) -> Result<(), String> {
-    if name.is_empty() {
-        return Err(format!("1 to {MAX_NAME} bytes are expected"));
-    }
-    if name.len() > MAX_NAME {
-        return Err(format!("it is too long: {} bytes, the limit is {MAX_NAME}", name.len()));
-    }
-    if name == "." || name == ".." {
-        return Err("it is the name of a directory".to_owned());
-    }
-    match name.chars().find(|c| matches!(c, '/' | ':' | '%') || c.is_whitespace() || c.is_control()) {
-        Some(bad) => Err(format!("it must not contain {bad:?}")),
-        None => Ok(()),
-    }
-}
-
-/// A network namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Netns {
-    /// A namespace made by `ip netns add`, by its name under /run/netns.
-    Name(String),
-    /// A namespace by the absolute path of its file.
-    Path(PathBuf),
-    /// The namespace of a process.
-    Pid(u32),
-}
-
-impl Netns {
-    /// Returns the path of its file.
-    pub fn path(&self) -> PathBuf {
-        match self {
-            Netns::Name(name) => PathBuf::from("/run/netns").join(name),
-            Netns::Path(path) => path.clone(),
-            Netns::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
-        }
-    }
-}
-
-impl FromStr for Netns {
-    type Err = OpenError;
-
-    fn from_str(text: &str) -> Result<Self, OpenError> {
-        let refused = || {
-            OpenError(format!(
-                "`{text}` is not a network namespace: a name under /run/netns, an absolute path, or `pid:` with a \
-                 process number is expected"
-            ))
-        };
-        if let Some(pid) = text.strip_prefix("pid:") {
-            return pid.parse().ok().filter(|pid| *pid > 0).map(Netns::Pid).ok_or_else(refused);
-        }
-        if text.contains('\0') {
-            return Err(refused());
-        }
-        if text.starts_with('/') {
-            return Ok(Netns::Path(PathBuf::from(text)));
-        }
-        if text.is_empty() || text == "." || text == ".." || text.contains('/') {
-            return Err(refused());
-        }
-        Ok(Netns::Name(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Netns {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Netns::Name(name) => out.write_str(name),
-            Netns::Path(path) => path.display().fmt(out),
-            Netns::Pid(pid) => write!(out, "pid:{pid}"),
-        }
-    }
-}
-
-impl TryFrom<String> for Netns {
-    type Error = OpenError;
-
-    fn try_from(text: String) -> Result<Self, OpenError> {
-        text.parse()
-    }
-}
-
-impl From<Netns> for String {
-    fn from(netns: Netns) -> Self {
-        netns.to_string()
+        interface_name::of_port(self.interface.as_deref(), port)
     }
 }
 

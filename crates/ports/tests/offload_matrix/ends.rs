@@ -87,7 +87,7 @@ impl Offloads {
 pub(crate) enum Plug {
     VhostUser(Box<NetDevice>),
     Memif(Box<Client>),
-    Tap(PacketSocket),
+    Kernel(PacketSocket),
 }
 
 pub(crate) struct End {
@@ -111,7 +111,7 @@ impl End {
                 assert!(client.tx[0].push(&[&packet.bytes]));
                 client.tx[0].flush();
             }
-            Plug::Tap(socket) => socket.send(&header, &packet.bytes).unwrap(),
+            Plug::Kernel(socket) => socket.send(&header, &packet.bytes).unwrap(),
         }
     }
 
@@ -141,7 +141,7 @@ impl End {
                 client.rx[0].refill();
                 came.then_some(Packet { metadata: Metadata::default(), bytes })
             }
-            Plug::Tap(socket) => socket.receive().unwrap(),
+            Plug::Kernel(socket) => socket.receive().unwrap(),
         }
     }
 
@@ -156,7 +156,8 @@ pub(crate) fn memif_client(config: &ClientConfig) -> Plug {
     Plug::Memif(Box::new(Client::connect(config).unwrap()))
 }
 
-/// A packet socket at the kernel's end of a TAP interface: frames after a header with their offload metadata.
+/// A packet socket at the kernel's end of a TAP interface or a veth pair: frames after a header with their offload
+/// metadata.
 pub(crate) struct PacketSocket(OwnedFd);
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -282,7 +283,7 @@ impl Drop for Netns {
     }
 }
 
-fn run(arguments: &[&str]) {
+pub(crate) fn run(arguments: &[&str]) {
     let output = Command::new("ip").args(arguments).output().unwrap();
     assert!(output.status.success(), "ip {}: {output:?}", arguments.join(" "));
 }

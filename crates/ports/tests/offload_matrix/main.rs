@@ -1,8 +1,8 @@
-//! vhost-user, memif and TAP, each to each, with every combination of offloads that a receiver can negotiate:
-//! unfinished work is done where the receiver cannot do it, and left to the receiver where it can. Every byte is
-//! compared with packets that were built without the switch ([`shape`]). TAP interfaces are read and Every byte is
-//! compared with packets that were built without the switch ([`shape`]). TAP interfaces are read and written at the
-//! kernel's end, by packet sockets that see the kernel's view of the unfinished work ([`ends`]). Needs root.
+//! vhost-user, memif, TAP and netdev (af-packet), each to each, with every combination of offloads that a receiver can
+//! negotiate: unfinished work is done where the receiver cannot do it, and left to the receiver where it can. Every byte
+//! is compared with packets that were built without the switch ([`shape`]). TAP interfaces, and veth pairs of netdev
+//! ports, are read and written at the kernel's end, by packet sockets that see the kernel's view of the unfinished work
+//! ([`ends`]). Needs root.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod ends;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use ends::{End, Netns, Offloads, PATIENCE, PacketSocket, Plug, memif_client};
+use ends::{End, Netns, Offloads, PATIENCE, PacketSocket, Plug, memif_client, run};
 use fabric::switch::{BridgeId, PortRef};
 use fabric::{Batch, DropReason, PortIndex, PortSettings, Switch, SwitchLogic, SwitchOptions};
 use memif::client::ClientConfig;
 use memif::socket::Address;
-use ports::{Environment, Link, Port, Spec, tap, vhost_user as vhost_user_port};
+use ports::{Environment, Link, Port, Spec, netdev, tap, vhost_user as vhost_user_port};
 use shape::{Built, DATA_VALID, GSO_ECN, Job, Metadata, NEEDS_CSUM, Packet, Shape};
 use vhost_user::features::device::*;
 use vhost_user::frontend::{Connection, DeviceConfig, NetDevice};
@@ -140,9 +140,25 @@ impl Lab {
             (false, "none") => Offloads::default(),
             other => panic!("{other:?}"),
         };
-        let client = Plug::Tap(PacketSocket::open(&self.netns, name));
+        let client = Plug::Kernel(PacketSocket::open(&self.netns, name));
         let what = format!("TAP {}", if offloads { "with offloads" } else { "without offloads" });
         (self.end(what, port, client, agreed), at)
+    }
+}
+
+impl Lab {
+    /// Opens a port at one end of a veth pair; the client is at the other.
+    fn netdev(&self, name: &str) -> (End, PortIndex) {
+        let (peer, mtu) = (format!("{name}-peer"), LONGEST_MTU.to_string());
+        let add = ["-n", &self.netns.0, "link", "add", "name", name, "mtu", &mtu, "type", "veth"];
+        run(&[&add[..], &["peer", "name", &peer, "mtu", &mtu]].concat());
+        for end in [name, &peer] {
+            run(&["-n", &self.netns.0, "link", "set", "dev", end, "up"]);
+        }
+        let options = netdev::Options { netns: Some(self.netns.0.parse().unwrap()), ..Default::default() };
+        let (port, at) = self.open(name, &Spec::Netdev(options));
+        let client = Plug::Kernel(PacketSocket::open(&self.netns, &peer));
+        (self.end("netdev".to_string(), port, client, Offloads::ALL), at)
     }
 }
 
@@ -181,6 +197,7 @@ fn every_pair_of_ports_agrees_on_the_unfinished_work() {
     senders.push(lab.memif(0).0);
     senders.push(lab.tap("from-on", true).0);
     senders.push(lab.tap("from-off", false).0);
+    senders.push(lab.netdev("from-veth").0);
 
     let (mut checked, mut uncut) = (0, 0);
     let mut pairs = |(mut receiver, at): (End, PortIndex)| {
@@ -205,15 +222,16 @@ fn every_pair_of_ports_agrees_on_the_unfinished_work() {
     pairs(lab.memif(1));
     pairs(lab.tap("to-on", true));
     pairs(lab.tap("to-off", false));
+    pairs(lab.netdev("to-veth"));
     assert!(uncut > 500 && checked > 10 * uncut, "{checked} packets, {uncut} of which arrived uncut");
 }
 
-/// Returns whether a sender may send a packet. The kernel does the work that a TAP interface does not accept, and
-/// always cuts the longest packets (`gso_max_size`); it drops packets marked for cutting that are short enough already.
+/// Returns whether a sender may send a packet. The kernel does the work that an interface does not accept, and always
+/// cuts the longest packets (`gso_max_size`); it drops packets marked for cutting that are short enough already.
 fn can_send(sender: &End, built: &Built) -> bool {
     match sender.client {
-        Plug::Tap(_) if built.shape.is_cut() => built.sent.bytes.len() < 65_535,
-        Plug::Tap(_) => built.shape.job != Job::Short,
+        Plug::Kernel(_) if built.shape.is_cut() => built.sent.bytes.len() < 65_535,
+        Plug::Kernel(_) => built.shape.job != Job::Short,
         _ => sender.offloads.take(&built.shape),
     }
 }

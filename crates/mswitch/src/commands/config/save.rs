@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use control::client::Client;
 use control::proto;
 
-use super::{absolute, note, print};
+use super::{absolute, no_file, note, print};
 use crate::failure::Failure;
 
 /// Saves to `file`, or to the file that the daemon was started with.
@@ -21,11 +21,7 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
     let file = match (file, &own) {
         (Some(file), _) => absolute(file)?,
         (None, Some(own)) => absolute(own)?,
-        (None, None) => {
-            return Err(Failure::new(
-                "the daemon was started without a configuration file; name the file: `mswitch config save FILE`",
-            ));
-        }
+        (None, None) => return Err(no_file("save")),
     };
     let shown = file.display();
     // A symbolic link stays: its target is replaced.

@@ -1,0 +1,403 @@
+//! The link of a netdev port: follows its interface, and attaches the port to the switch while the interface can carry
+//! traffic.
+//!
+//! The port looks for an interface of the configured name. Once it has found one that it may have, it follows that
+//! interface by index, whatever it is called, until the interface is removed or moved to another namespace; then it
+//! looks for the name again. Each change in the namespace leads to one call of [`Inner::adapt`], on a thread for
+//! blocking work, at most every [`PACE`].
+//!
+//! Invariants: the port is attached to the switch only while it holds the interface's shield; after [`Inner::close`]
+//! neither exists.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use fabric::switch::PortRef;
+use fabric::{Attachment, Caps, Fault, OnFault, Switch};
+use tokio::sync::{Notify, watch};
+
+use super::driver::{self, Opened, Statistics};
+use super::ethtool::speed_and_duplex;
+use super::links::{Interface, Namespace};
+use super::options::Options;
+use super::shield::Shield;
+use crate::offload_names::offload_names;
+use crate::{Environment, Link, OpenError, Status};
+
+/// Shortest time between two changes: a namespace's owner can change an interface in a loop, and each change rebuilds
+/// the bridge's state.
+const PACE: Duration = Duration::from_millis(20);
+/// Time until another attempt to attach an interface that was refused for a reason that no notification ends.
+const RETRY: Duration = Duration::from_secs(5);
+/// Largest MTU: with the Ethernet header it makes the longest packet of the fabric.
+const MAX_MTU: u32 = fabric::rx::MAX_PACKET - 14;
+
+/// Reason for not being attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Obstacle {
+    /// The interface is missing or cannot carry traffic: the port waits for a notification.
+    Waiting(String),
+    /// The port may not have the interface, or the kernel refused.
+    Refused(String),
+}
+
+impl Obstacle {
+    fn reason(&self) -> &str {
+        match self {
+            Obstacle::Waiting(reason) | Obstacle::Refused(reason) => reason,
+        }
+    }
+}
+
+/// A netdev port.
+pub(super) struct Inner {
+    namespace: Arc<Namespace>,
+    /// Configured name of the interface.
+    name: String,
+    /// The port, for others who want the interface.
+    owner: String,
+    switch: Arc<Switch>,
+    at: PortRef,
+    runtime: tokio::runtime::Handle,
+    held: Mutex<Held>,
+    shown: Mutex<Shown>,
+    /// Wakes the follower for another reason than a notification.
+    kick: Arc<Notify>,
+    closing: watch::Sender<bool>,
+    this: Weak<Inner>,
+}
+
+/// What the port holds. Locked while it changes, which waits for workers: these must not take the lock.
+struct Held {
+    options: Options,
+    closed: bool,
+    interface: Option<Interface>,
+    shield: Option<Shield>,
+    /// The kernel's counters of the queues that are attached to the switch, and what the queues were opened with.
+    attached: Option<(Box<dyn Statistics>, Options)>,
+}
+
+/// State for users.
+#[derive(Default)]
+struct Shown {
+    obstacle: Option<Obstacle>,
+    interface: Option<Interface>,
+    /// Name of the shield's table.
+    table: Option<String>,
+    caps: Option<Caps>,
+    speed: Option<String>,
+    duplex: Option<&'static str>,
+    options: Options,
+    /// Packets that the kernel has dropped since the port was opened.
+    dropped: u64,
+    /// Fault that a worker met.
+    fault: Option<Fault>,
+}
+
+impl Inner {
+    /// Opens the port. Fails if the interface exists and the port may not have it.
+    pub(super) fn open(
+        namespace: Arc<Namespace>,
+        name: String,
+        owner: String,
+        options: Options,
+        at: PortRef,
+        env: &Environment,
+    ) -> Result<Arc<Self>, OpenError> {
+        let changes = namespace.changes();
+        let inner = Arc::new_cyclic(|this| Self {
+            namespace,
+            name,
+            owner,
+            switch: env.switch.clone(),
+            at,
+            runtime: env.runtime.clone(),
+            shown: Mutex::new(Shown { options: options.clone(), ..Shown::default() }),
+            held: Mutex::new(Held { options, closed: false, interface: None, shield: None, attached: None }),
+            kick: Arc::default(),
+            closing: watch::Sender::new(false),
+            this: this.clone(),
+        });
+        if let Some(Obstacle::Refused(reason)) = inner.adapt() {
+            inner.close();
+            return Err(OpenError(reason));
+        }
+        inner.runtime.spawn(follow(
+            inner.this.clone(),
+            changes,
+            inner.kick.clone(),
+            inner.closing.subscribe(),
+        ));
+        Ok(inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the interface's present name, or else the configured one.
+    pub(super) fn name(&self) -> String {
+        self.shown().interface.as_ref().map_or_else(|| self.name.clone(), |interface| interface.name.clone())
+    }
+
+    /// Returns whether there is anything to do for [`Inner::adapt`].
+    fn is_outdated(&self) -> bool {
+        let shown = self.shown();
+        let known = shown.interface.as_ref();
+        let now = self.namespace.find(known.map(|i| (i.index, i.born)), &self.name);
+        let refused = matches!(shown.obstacle, Some(Obstacle::Refused(_)));
+        now.as_ref() != known || refused || shown.fault.is_some() || self.namespace.gone().is_some()
+    }
+
+    /// Makes the port match its interface. Returns the reason if it is not attached afterwards.
+    fn adapt(&self) -> Option<Obstacle> {
+        let mut held = self.held();
+        if held.closed {
+            return None;
+        }
+        if self.shown().fault.take().is_some() {
+            self.detach(&mut held);
+        }
+        let obstacle = self.try_adapt(&mut held).err();
+        if let Some(obstacle) = &obstacle {
+            // Before the switch reports the change.
+            self.shown().obstacle = Some(obstacle.clone());
+            self.detach(&mut held);
+        }
+        let mut shown = self.shown();
+        shown.interface = held.interface.clone();
+        shown.table = held.shield.as_ref().map(|shield| shield.table().to_owned());
+        shown.options = held.options.clone();
+        shown.obstacle = obstacle.clone();
+        obstacle
+    }
+
+    fn try_adapt(&self, held: &mut Held) -> Result<(), Obstacle> {
+        let waiting = |reason: String| Err(Obstacle::Waiting(reason));
+        if let Some(gone) = self.namespace.gone() {
+            self.let_go(held, &gone);
+            return waiting(gone);
+        }
+        let known = held.interface.as_ref().map(|interface| (interface.index, interface.born));
+        let Some(interface) = self.namespace.find(known, &self.name) else {
+            let missing = format!(
+                "interface `{}` does not exist in {}; waiting for it",
+                self.name,
+                self.namespace.place()
+            );
+            self.let_go(held, &missing);
+            return waiting(missing);
+        };
+        let name = &interface.name;
+        if known.is_some_and(|known| known != (interface.index, interface.born)) {
+            self.let_go(held, &format!("interface `{}` was removed", self.name));
+        }
+        if let Err(reason) = self.check(&interface) {
+            self.let_go(held, &reason);
+            held.interface = Some(interface);
+            return Err(Obstacle::Refused(reason));
+        }
+        let before = held.interface.replace(interface.clone());
+        match (&mut held.shield, before) {
+            (None, _) => {
+                let (name, index, owner) = (name.clone(), interface.index, self.owner.clone());
+                let raised = self.namespace.run(move || Shield::raise(&name, index, &owner));
+                held.shield = Some(raised.map_err(|error| Obstacle::Refused(error.0))?);
+            }
+            (Some(shield), Some(before)) if before.name != *name => {
+                shield.rename(name).map_err(|error| Obstacle::Refused(error.0))?;
+                tracing::info!(port = self.owner, from = before.name, to = name, "the interface was renamed");
+            }
+            _ => {}
+        }
+        if !interface.up {
+            return waiting(format!(
+                "interface `{name}` is administratively down; set it up with `ip link set {name} up`"
+            ));
+        }
+        if !interface.running {
+            return waiting(format!(
+                "interface `{name}` has no carrier: its cable is unplugged, or its peer is down"
+            ));
+        }
+        self.attach(held, &interface).map_err(|error| Obstacle::Refused(error.0))
+    }
+
+    /// Refuses interfaces that are of no use to a switch, or belong to another.
+    fn check(&self, interface: &Interface) -> Result<(), String> {
+        let name = &interface.name;
+        if interface.loopback {
+            return Err(format!("interface `{name}` is a loopback interface, which no other host is behind"));
+        }
+        if !interface.ethernet {
+            return Err(format!("interface `{name}` carries no Ethernet frames"));
+        }
+        let Some(master) = interface.master else { return Ok(()) };
+        let (master, kind) =
+            self.namespace.name_and_kind(master).unwrap_or_else(|| (master.to_string(), "".into()));
+        let kind = if kind.is_empty() { "interface" } else { &kind };
+        Err(format!(
+            "interface `{name}` belongs to {kind} `{master}`; remove it there with `ip link set {name} nomaster`"
+        ))
+    }
+
+    /// Attaches the port, or changes how it is attached.
+    fn attach(&self, held: &mut Held, interface: &Interface) -> Result<(), OpenError> {
+        let refused = |error: fabric::SwitchError| OpenError(error.to_string());
+        let mtu = interface.mtu.min(MAX_MTU);
+        if held.attached.as_ref().is_some_and(|(_, options)| *options == held.options) {
+            let before = self.shown().interface.as_ref().map(|interface| interface.mtu);
+            if before != Some(interface.mtu) {
+                self.switch.set_client_mtu(self.at, mtu).map_err(refused)?;
+            }
+            return Ok(());
+        }
+        // Sockets of the same interface may be open twice for a moment: packets come twice rather than not at all is
+        // not an option, so the former ones go first.
+        if let Some((statistics, _)) = held.attached.take() {
+            self.switch.suspend(self.at).map_err(refused)?;
+            self.shown().dropped += statistics.dropped();
+        }
+        let Opened { rx, tx, caps, statistics } = driver::open(&self.namespace, interface, &held.options)?;
+        let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
+        self.switch.attach(self.at, attachment).map_err(refused)?;
+        held.attached = Some((statistics, held.options.clone()));
+        let (speed, duplex) = speed_and_duplex(self.namespace.socket(), &interface.name);
+        let mut shown = self.shown();
+        (shown.caps, shown.speed, shown.duplex) = (Some(caps), speed, duplex);
+        Ok(())
+    }
+
+    /// Returns the handler that workers call when a socket fails. It does not block them.
+    fn on_fault(&self) -> OnFault {
+        // The switch keeps this while the port is attached; it must not keep the port alive.
+        let this = self.this.clone();
+        Arc::new(move |fault| {
+            let Some(inner) = this.upgrade() else { return };
+            tracing::warn!(port = inner.owner, %fault, "the interface failed; attaching it again");
+            inner.shown().fault = Some(fault);
+            inner.kick.notify_one();
+        })
+    }
+
+    /// Gives the interface up, for this reason.
+    fn let_go(&self, held: &mut Held, reason: &str) {
+        self.shown().obstacle = Some(Obstacle::Waiting(reason.to_owned()));
+        self.detach(held);
+        held.shield = None;
+        held.interface = None;
+    }
+
+    /// Detaches the port from the switch, if it is attached. The interface stays its own.
+    fn detach(&self, held: &mut Held) {
+        let Some((statistics, _)) = held.attached.take() else { return };
+        if let Err(error) = self.switch.detach(self.at) {
+            // The port was removed from the switch, and thus detached.
+            tracing::debug!(port = self.owner, %error, "netdev port was detached already");
+        }
+        let mut shown = self.shown();
+        shown.dropped += statistics.dropped();
+        (shown.caps, shown.speed, shown.duplex) = (None, None, None);
+    }
+
+    pub(super) fn close(&self) {
+        self.closing.send_replace(true);
+        let mut held = self.held();
+        held.closed = true;
+        self.let_go(&mut held, "the port is closed");
+    }
+
+    pub(super) fn reconfigure(&self, wanted: &Options) -> Result<bool, OpenError> {
+        {
+            let mut held = self.held();
+            let but_driver = Options { driver: wanted.driver, queues: wanted.queues, ..held.options.clone() };
+            if held.closed || but_driver != *wanted {
+                return Ok(false);
+            }
+            held.options = wanted.clone();
+        }
+        match self.adapt() {
+            Some(Obstacle::Refused(reason)) => Err(OpenError(reason)),
+            _ => Ok(true),
+        }
+    }
+
+    /// Returns the reason why only reopening the port can help: its namespace is gone, and another one may have taken
+    /// its name.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.namespace.gone()
+    }
+
+    pub(super) fn status(&self) -> Status {
+        if let Ok(held) = self.held.try_lock()
+            && let Some((statistics, _)) = &held.attached
+        {
+            self.shown().dropped += statistics.dropped();
+        }
+        let shown = self.shown();
+        let interface = shown.interface.as_ref();
+        let name = interface.map_or(&self.name, |interface| &interface.name);
+        let options = &shown.options;
+        let (chosen, why) = driver::chosen(options.driver);
+        let netns = options.netns.as_ref().map_or_else(|| "the switch's".to_owned(), ToString::to_string);
+        let details = [
+            ("driver", Some(format!("{} ({why})", driver::name(chosen)))),
+            ("interface", Some(name.clone())),
+            ("netns", Some(netns)),
+            ("index", interface.map(|interface| interface.index.to_string())),
+            ("mac", interface.and_then(|interface| interface.mac).map(|mac| mac.to_string())),
+            ("mtu", interface.map(|interface| interface.mtu.to_string())),
+            ("speed", shown.speed.clone()),
+            ("duplex", shown.duplex.map(str::to_owned)),
+            ("queues", Some(options.queues.to_string())),
+            ("offloads", shown.caps.as_ref().map(offload_names)),
+            ("kernel-drops", Some(shown.dropped.to_string())),
+            ("host", shown.table.as_ref().map(|table| format!("cut off by nftables table netdev {table}"))),
+        ];
+        let details = details.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let link = match &shown.obstacle {
+            None => Link::Up,
+            Some(obstacle) => Link::Down(obstacle.reason().to_owned()),
+        };
+        Status { link, details: details.collect() }
+    }
+}
+
+/// Follows changes until the port is closed.
+async fn follow(
+    port: Weak<Inner>,
+    mut changes: watch::Receiver<()>,
+    kick: Arc<Notify>,
+    mut closing: watch::Receiver<bool>,
+) {
+    loop {
+        let Some(inner) = port.upgrade() else { return };
+        let retry = matches!(inner.shown().obstacle, Some(Obstacle::Refused(_)));
+        drop(inner);
+        let retry = async {
+            match retry {
+                true => tokio::time::sleep(RETRY).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => return,
+            () = kick.notified() => {}
+            changed = changes.changed() => if changed.is_err() { return },
+            () = retry => {}
+        }
+        let Some(inner) = port.upgrade() else { return };
+        if !inner.is_outdated() {
+            continue;
+        }
+        if tokio::task::spawn_blocking(move || inner.adapt()).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(PACE).await;
+    }
+}

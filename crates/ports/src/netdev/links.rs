@@ -1,0 +1,471 @@
+//! The interfaces of a network namespace, as rtnetlink reports them.
+//!
+//! All netdev ports of a namespace share one [`Namespace`]: a socket that the kernel notifies, a table of interfaces
+//! that follows the notifications, and a signal at each change. If notifications are lost, the table is read anew.
+//!
+//! Invariants: the table holds at most one entry for an index; an interface that takes the index of a removed one has
+//! another `born`. Without changes in the namespace nothing runs. A namespace's owner can make the switch read
+//! notifications, not store them: memory is bounded by the number of interfaces.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use packet::ether::MacAddr;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use super::name_watch::{self, Identity, NameWatch};
+use crate::OpenError;
+use crate::netlink::{
+    DONE, DUMP, INTERRUPTED, Message, Messages, REQUEST, ROOM, attributes, messages, number, receive, socket,
+    text_of,
+};
+use crate::netns::{self, Netns};
+use crate::watch::{Watchable, watch as watch_socket};
+
+/// `RTMGRP_LINK`.
+const GROUP_LINK: u32 = 1;
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+/// Length of an `ifinfomsg`.
+const IFINFO: usize = 16;
+/// `ARPHRD_ETHER`.
+const ETHERNET: u16 = 1;
+/// Room for notifications in the socket, bytes.
+const BUFFER: usize = 1 << 20;
+/// Attempts to read a table that keeps changing.
+const ATTEMPTS: u32 = 20;
+
+/// An interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) index: u32,
+    /// Distinguishes interfaces that have the same index one after the other.
+    pub(super) born: u64,
+    pub(super) name: String,
+    pub(super) mac: Option<MacAddr>,
+    pub(super) mtu: u32,
+    /// Administratively up.
+    pub(super) up: bool,
+    /// Its medium can carry traffic.
+    pub(super) running: bool,
+    pub(super) loopback: bool,
+    pub(super) ethernet: bool,
+    /// Index of the bridge, bond or alike that it belongs to.
+    pub(super) master: Option<u32>,
+    /// Kind of a virtual interface, such as `veth`; empty for hardware.
+    pub(super) kind: String,
+}
+
+/// The interfaces of a namespace, by index.
+#[derive(Debug, Default)]
+struct Table {
+    interfaces: BTreeMap<u32, Interface>,
+    /// Interfaces seen so far.
+    births: u64,
+    /// Those of the current reading, while the table is read anew.
+    found: Option<Vec<u32>>,
+    /// The current reading was disturbed by a change.
+    disturbed: bool,
+}
+
+/// Effect of messages on the table.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Effect {
+    changed: bool,
+    /// A reading has ended.
+    read: bool,
+}
+
+impl Table {
+    fn take_in(&mut self, bytes: &[u8]) -> Effect {
+        let mut effect = Effect::default();
+        for message in messages(bytes) {
+            self.disturbed |= message.flags & INTERRUPTED != 0;
+            match message.kind {
+                RTM_NEWLINK => effect.changed |= self.put(&message),
+                RTM_DELLINK => {
+                    if let Some((index, ..)) = header(&message).filter(|(.., family)| *family == 0) {
+                        effect.changed |= self.interfaces.remove(&index).is_some();
+                    }
+                }
+                DONE => {
+                    if let Some(found) = self.found.take() {
+                        let before = self.interfaces.len();
+                        self.interfaces.retain(|index, _| found.contains(index));
+                        effect.changed |= before != self.interfaces.len();
+                    }
+                    effect.read = true;
+                }
+                _ => {}
+            }
+        }
+        effect
+    }
+
+    /// Adds or changes an interface; returns whether anything changed.
+    fn put(&mut self, message: &Message<'_>) -> bool {
+        // Bridges report their ports under a family of their own.
+        let Some((index, flags, kind, _)) = header(message).filter(|(.., family)| *family == 0) else {
+            return false;
+        };
+        if let Some(found) = &mut self.found {
+            found.push(index);
+        }
+        let before = self.interfaces.get(&index);
+        let is = |flag: libc::c_int| flags & flag as u32 != 0;
+        let mut now = Interface {
+            index,
+            born: before.map_or(self.births, |before| before.born),
+            name: String::new(),
+            mac: None,
+            mtu: 0,
+            up: is(libc::IFF_UP),
+            running: is(libc::IFF_RUNNING),
+            loopback: is(libc::IFF_LOOPBACK),
+            ethernet: kind == ETHERNET,
+            master: None,
+            kind: String::new(),
+        };
+        for (kind, value) in message.attributes(IFINFO) {
+            match kind {
+                IFLA_ADDRESS => now.mac = value.try_into().ok().map(MacAddr),
+                IFLA_IFNAME => now.name = text_of(value),
+                IFLA_MTU => now.mtu = number(value).unwrap_or_default(),
+                IFLA_MASTER => now.master = number(value),
+                IFLA_LINKINFO => {
+                    let kind = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
+                    now.kind = kind.map(|(_, value)| text_of(value)).unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+        if before == Some(&now) {
+            return false;
+        }
+        self.births += u64::from(before.is_none());
+        self.interfaces.insert(index, now);
+        true
+    }
+}
+
+/// Returns index, flags, hardware type and family of a link message.
+fn header(message: &Message<'_>) -> Option<(u32, u32, u16, u8)> {
+    let [family, _, k0, k1, i0, i1, i2, i3, f0, f1, f2, f3, ..] = *message.body.first_chunk::<IFINFO>()?;
+    let (index, flags) = (u32::from_ne_bytes([i0, i1, i2, i3]), u32::from_ne_bytes([f0, f1, f2, f3]));
+    Some((index, flags, u16::from_ne_bytes([k0, k1]), family))
+}
+
+/// Socket that the kernel notifies.
+struct Notifications(OwnedFd);
+
+impl AsRawFd for Notifications {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+// SAFETY: the descriptor is never replaced.
+unsafe impl Watchable for Notifications {}
+
+impl Notifications {
+    fn ask(&self, table: &Mutex<Table>) -> Result<(), Errno> {
+        {
+            let mut table = lock(table);
+            (table.found, table.disturbed) = (Some(Vec::new()), false);
+        }
+        let mut request = Messages::default();
+        request.begin(RTM_GETLINK, REQUEST | DUMP, 1, &[0; IFINFO]);
+        request.send(&self.0)
+    }
+
+    /// Reads the table for the first time.
+    fn read_all(&self, table: &Mutex<Table>) -> Result<(), Errno> {
+        let mut room = vec![0; ROOM];
+        for _ in 0..ATTEMPTS {
+            self.ask(table)?;
+            loop {
+                match receive(&self.0, &mut room) {
+                    Ok(bytes) => {
+                        if lock(table).take_in(bytes).read {
+                            break;
+                        }
+                    }
+                    Err(Errno::NOBUFS) => lock(table).disturbed = true,
+                    Err(error) => return Err(error),
+                }
+            }
+            if !lock(table).disturbed {
+                return Ok(());
+            }
+        }
+        Err(Errno::BUSY)
+    }
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A namespace with netdev ports. See the module.
+pub(super) struct Namespace {
+    name: Option<Netns>,
+    /// The namespace's file; `None` for the switch's own.
+    file: Option<OwnedFd>,
+    table: Arc<Mutex<Table>>,
+    changes: watch::Sender<()>,
+    /// Reason why the namespace's name no longer leads to it.
+    gone: Arc<OnceLock<String>>,
+    /// A socket in the namespace, for queries about its interfaces.
+    socket: OwnedFd,
+    follower: AbortHandle,
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+impl Namespace {
+    fn open(
+        name: Option<Netns>,
+        file: Option<OwnedFd>,
+        identity: Identity,
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<Arc<Self>, OpenError> {
+        if let (Some(name), Some(file)) = (&name, &file) {
+            netns::enter(name, file.as_fd())?;
+        }
+        let place = place(name.as_ref());
+        let refused = |error: Errno| OpenError(format!("{place}: its interfaces cannot be read: {error}"));
+        let notifications = Notifications(socket(None, GROUP_LINK).map_err(refused)?);
+        // Best effort: lost notifications only cost another reading.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&notifications.0, BUFFER);
+        let table = Arc::<Mutex<Table>>::default();
+        notifications.read_all(&table).map_err(refused)?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+                .map_err(refused)?;
+        let changes = watch::Sender::new(());
+        let entered = runtime.enter();
+        let notifications = watch_socket(notifications)
+            .map_err(|error| OpenError(format!("{place}: its interfaces cannot be followed: {error}")))?;
+        let name_watch = name.as_ref().and_then(|name| NameWatch::new(name, identity));
+        drop(entered);
+        let gone = Arc::<OnceLock<String>>::default();
+        let (table_of, changes_of, gone_of) = (table.clone(), changes.clone(), gone.clone());
+        let follower = runtime.spawn(async move {
+            tokio::select! {
+                reason = name_watch::gone(name_watch.as_ref()) => {
+                    // Set once.
+                    let _ = gone_of.set(reason);
+                    changes_of.send_replace(());
+                }
+                () = follow(notifications, table_of, &changes_of) => {}
+            }
+        });
+        let follower = follower.abort_handle();
+        Ok(Arc::new(Self { name, file, table, changes, gone, socket, follower }))
+    }
+
+    /// Returns a receiver that sees a change whenever an interface changes.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Returns the interface with this index and birth, or else the one of this name.
+    pub(super) fn find(&self, known: Option<(u32, u64)>, name: &str) -> Option<Interface> {
+        let table = lock(&self.table);
+        let known = known.and_then(|(index, born)| table.interfaces.get(&index).filter(|i| i.born == born));
+        known.or_else(|| table.interfaces.values().find(|interface| interface.name == name)).cloned()
+    }
+
+    /// Returns name and kind of the interface with this index.
+    pub(super) fn name_and_kind(&self, index: u32) -> Option<(String, String)> {
+        lock(&self.table).interfaces.get(&index).map(|i| (i.name.clone(), i.kind.clone()))
+    }
+
+    /// Returns the reason if the namespace's name no longer leads to it.
+    pub(super) fn gone(&self) -> Option<String> {
+        self.gone.get().cloned()
+    }
+
+    /// Returns a socket in the namespace.
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Describes the namespace in a sentence.
+    pub(super) fn place(&self) -> String {
+        place(self.name.as_ref())
+    }
+
+    /// Runs `task` on a thread in the namespace, and waits for its end.
+    pub(super) fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        task: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
+    ) -> Result<T, OpenError> {
+        let namespace = self.clone();
+        netns::run(move || {
+            if let (Some(name), Some(file)) = (&namespace.name, &namespace.file) {
+                netns::enter(name, file.as_fd())?;
+            }
+            task()
+        })
+    }
+}
+
+fn place(netns: Option<&Netns>) -> String {
+    netns.map_or_else(
+        || "the switch's network namespace".into(),
+        |netns| format!("network namespace `{netns}`"),
+    )
+}
+
+/// Follows notifications until aborted.
+async fn follow(
+    notifications: AsyncFd<Notifications>,
+    table: Arc<Mutex<Table>>,
+    changes: &watch::Sender<()>,
+) {
+    let mut room = vec![0; ROOM];
+    loop {
+        let Ok(mut ready) = notifications.readable().await else { return };
+        let socket = &notifications.get_ref().0;
+        match rustix::net::recv(socket, &mut room[..], RecvFlags::DONTWAIT) {
+            Ok((len, _)) => {
+                let (effect, again) = {
+                    let mut table = lock(&table);
+                    let effect = table.take_in(room.get(..len).unwrap_or_default());
+                    (effect, effect.read && std::mem::take(&mut table.disturbed))
+                };
+                if effect.changed {
+                    changes.send_replace(());
+                }
+                if again && let Err(error) = notifications.get_ref().ask(&table) {
+                    tracing::warn!(%error, "cannot read the interfaces of a network namespace");
+                }
+            }
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(Errno::INTR) => {}
+            // Notifications were lost.
+            Err(Errno::NOBUFS) => {
+                if let Err(error) = notifications.get_ref().ask(&table) {
+                    tracing::warn!(%error, "cannot read the interfaces of a network namespace");
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "the interfaces of a network namespace are no longer followed");
+                return;
+            }
+        }
+    }
+}
+
+/// The namespaces that have netdev ports, by the identity of their files.
+#[derive(Clone, Default)]
+pub struct Namespaces(Arc<Mutex<BTreeMap<Identity, Weak<Namespace>>>>);
+
+impl Namespaces {
+    /// Returns a namespace; opens it if no port has done so.
+    pub(super) fn get(
+        &self,
+        name: Option<&Netns>,
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<Arc<Namespace>, OpenError> {
+        let (all, name, runtime) = (self.0.clone(), name.cloned(), runtime.clone());
+        netns::run(move || {
+            let file = name.as_ref().map(netns::open).transpose()?;
+            let identity = match &file {
+                Some(file) => rustix::fs::fstat(file),
+                None => rustix::fs::stat("/proc/thread-self/ns/net"),
+            };
+            let identity = identity.map(|identity| (identity.st_dev, identity.st_ino)).map_err(|error| {
+                OpenError(format!("{}: cannot be identified: {error}", place(name.as_ref())))
+            })?;
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, namespace| namespace.strong_count() > 0);
+            let known = all.get(&identity).and_then(Weak::upgrade);
+            if let Some(namespace) = known.filter(|namespace| namespace.gone().is_none()) {
+                return Ok(namespace);
+            }
+            let namespace = Namespace::open(name, file, identity, &runtime)?;
+            all.insert(identity, Arc::downgrade(&namespace));
+            Ok(namespace)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, flags: u32, name: &str) -> Messages {
+        let mut fixed = [0; IFINFO];
+        fixed[2..4].copy_from_slice(&ETHERNET.to_ne_bytes());
+        fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+        fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+        let mut message = Messages::default();
+        message
+            .begin(RTM_NEWLINK, 0, 0, &fixed)
+            .attribute(IFLA_IFNAME, &crate::netlink::text(name))
+            .attribute(IFLA_MTU, &1500_u32.to_ne_bytes())
+            .attribute(IFLA_ADDRESS, &[2, 0, 0, 0, 0, 1])
+            .nested(IFLA_LINKINFO, &[(IFLA_INFO_KIND, b"veth\0")]);
+        message
+    }
+
+    fn removal(index: u32) -> Messages {
+        let mut fixed = [0; IFINFO];
+        fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+        let mut message = Messages::default();
+        message.begin(RTM_DELLINK, 0, 0, &fixed);
+        message
+    }
+
+    #[test]
+    fn the_table_follows_notifications() {
+        let mut table = Table::default();
+        let changed = |table: &mut Table, message: Messages| table.take_in(message.as_bytes()).changed;
+        let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+        assert!(changed(&mut table, link(3, up, "a")));
+        assert!(!changed(&mut table, link(3, up, "a")), "nothing is new");
+        let first = table.interfaces[&3].clone();
+        assert_eq!((first.name.as_str(), first.mtu, first.kind.as_str()), ("a", 1500, "veth"));
+        assert!(first.up && first.running && first.ethernet && !first.loopback);
+        assert!(changed(&mut table, link(3, 0, "b")), "renamed and down");
+        assert_eq!(table.interfaces[&3].born, first.born);
+        assert!(changed(&mut table, removal(3)));
+        assert!(!changed(&mut table, removal(3)));
+        assert!(changed(&mut table, link(3, up, "a")));
+        assert_ne!(table.interfaces[&3].born, first.born, "another interface of the same index");
+    }
+
+    #[test]
+    fn a_reading_forgets_interfaces_whose_removal_was_missed() {
+        let mut table = Table::default();
+        for index in [1, 2, 3] {
+            table.take_in(link(index, 0, &format!("i{index}")).as_bytes());
+        }
+        table.found = Some(Vec::new());
+        table.take_in(link(2, 0, "i2").as_bytes());
+        let mut done = Messages::default();
+        done.begin(DONE, INTERRUPTED, 1, &[0; 4]);
+        assert_eq!(table.take_in(done.as_bytes()), Effect { changed: true, read: true });
+        assert_eq!(table.interfaces.keys().collect::<Vec<_>>(), [&2]);
+        assert!(table.disturbed);
+    }
+}

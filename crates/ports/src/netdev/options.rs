@@ -1,0 +1,63 @@
+//! Options of a netdev port, and their checks.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::netns::Netns;
+use crate::{OpenError, interface_name};
+
+/// Largest number of queues: sockets of a fanout group (the kernel's `PACKET_FANOUT_MAX` before Linux 5.19).
+const MAX_QUEUES: u16 = 256;
+
+/// Options of a netdev port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Options {
+    /// Name of an existing interface; the port's name if not given. At most 15 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Network namespace of the interface; the switch's own if not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub netns: Option<Netns>,
+    /// Way to exchange packets with the interface; `auto` chooses, and `mswitch port show` shows the choice.
+    pub driver: Driver,
+    /// Queues in each direction, 1 to 256.
+    pub queues: u16,
+}
+
+/// Way to exchange packets with an interface.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// The switch chooses.
+    #[default]
+    Auto,
+    /// Packet sockets: any interface, large segments.
+    AfPacket,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { interface: None, netns: None, driver: Driver::Auto, queues: 1 }
+    }
+}
+
+impl Options {
+    /// Refuses values that no port can have.
+    pub fn check(&self) -> Result<(), OpenError> {
+        interface_name::check(self.interface.as_deref())?;
+        if !(1..=MAX_QUEUES).contains(&self.queues) {
+            return Err(OpenError(format!(
+                "queues = {}: a netdev port has 1 to {MAX_QUEUES} queues",
+                self.queues
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns the interface's name for a port called `port`.
+    pub(super) fn interface_name(&self, port: &str) -> Result<String, OpenError> {
+        interface_name::of_port(self.interface.as_deref(), port)
+    }
+}
