@@ -18,7 +18,6 @@ struct Two {
     daemon: Daemon,
     a: Netns,
     b: Netns,
-    /// Lives as long as the ports.
     _machine: Netns,
 }
 
@@ -189,6 +188,15 @@ fn vlan_tags_cross_an_interface() {
 
 #[test]
 fn every_size_arrives_at_half_the_capacity() {
+    every_size_arrives("");
+}
+
+#[test]
+fn every_size_arrives_at_half_the_capacity_through_af_xdp() {
+    every_size_arrives("driver = \"af-xdp\"");
+}
+
+fn every_size_arrives(more: &str) {
     let _machine = exclusive();
     let machine = Netns::new().unwrap();
     machine.run(&["sysctl", "-q", "-w", "net.ipv6.conf.default.disable_ipv6=1"]).unwrap();
@@ -200,10 +208,10 @@ fn every_size_arrives_at_half_the_capacity() {
     // From memif through one interface, and back in through the other.
     let config = config::bridge("br0", "static")
         + &config::memif("a", 0, "")
-        + &config::netdev("left", "left", machine.name(), "")
+        + &config::netdev("left", "left", machine.name(), more)
         + &config::bridge("br1", "static")
         + &config::memif("b", 1, "")
-        + &config::netdev("right", "right", machine.name(), "");
+        + &config::netdev("right", "right", machine.name(), more);
     let daemon = Daemon::start(&config).unwrap();
     daemon.wait_up("br0", "left").unwrap();
     daemon.wait_up("br1", "right").unwrap();
@@ -222,4 +230,46 @@ fn every_size_arrives_at_half_the_capacity() {
     println!("{report}");
     assert!(report.ok, "{report}");
     assert!(report.received() > 1000, "{report}");
+}
+
+/// veth in native mode: packets as on a wire, 1,500 bytes and no checksum left to do.
+fn over_xdp(mtu: u32) -> Two {
+    two_with("learning", mtu, "driver = \"af-xdp\"")
+}
+
+#[test]
+fn hosts_ping_each_other_through_af_xdp() {
+    let two = over_xdp(1500);
+    let driver = two.detail("a", "driver").unwrap();
+    assert_eq!(driver, "af-xdp, native, copying (as configured)");
+    let count = if long() { 1000 } else { 100 };
+    ping(&two.a, B4, count);
+    ping(&two.a, B6, count);
+    ping(&two.b, A4, count);
+}
+
+#[test]
+fn af_xdp_carries_jumbo_frames() {
+    let two = over_xdp(9000);
+    two.a.run(&["ping", "-c3", "-i0.1", "-W10", "-Mdo", "-s8972", B4]).unwrap();
+    ping(&two.a, B4, 10);
+}
+
+/// Hosts leave checksums undone, and AF_XDP does not say so.
+#[test]
+fn iperf3_moves_tcp_and_udp_through_af_xdp() {
+    let _machine = exclusive();
+    let two = over_xdp(1500);
+    let time = if long() { "10" } else { "2" };
+    let directions: [(&str, &[&str]); 4] = [(B4, &[]), (B4, &["-R"]), (B6, &[]), (B6, &["-R"])];
+    for (to, direction) in directions {
+        let report = iperf(&two, to, &[&["-t", time], direction].concat());
+        let rate = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap();
+        println!("{to} {direction:?}: {} Mbit/s", (rate / 1e6) as u64);
+        assert!(rate > 1e8, "{to}: {rate} bit/s");
+    }
+    let report = iperf(&two, B4, &["-u", "-b", "20M", "-l", "1400", "-t", time]);
+    let sum = &report["end"]["sum"];
+    assert!(sum["packets"].as_u64().unwrap() > 1000, "{sum}");
+    assert_eq!(sum["lost_packets"].as_u64(), Some(0), "{sum}");
 }

@@ -82,12 +82,15 @@ impl Service {
     }
 }
 
-/// Two TAP ports in namespaces, an existing interface, and two memif ports, one with a socket of another user.
+/// Two TAP ports in namespaces, two existing interfaces, and two memif ports, one with a socket of another user.
 fn everything(a: &Netns, b: &Netns) -> String {
-    let veth = ["link", "add", "name", "veth", "type", "veth", "peer", "name", "peer"];
-    b.run(&[&["ip"], &veth[..]].concat()).unwrap();
-    for end in ["veth", "peer"] {
-        b.run(&["ip", "link", "set", "dev", end, "up"]).unwrap();
+    for name in ["veth", "xdp"] {
+        let peer = format!("{name}-peer");
+        let veth = ["link", "add", "name", name, "type", "veth", "peer", "name", &peer];
+        b.run(&[&["ip"], &veth[..]].concat()).unwrap();
+        for end in [name, &peer] {
+            b.run(&["ip", "link", "set", "dev", end, "up"]).unwrap();
+        }
     }
     let access = "owner = \"root\"\ngroup = \"root\"\nmode = \"0600\"";
     "[daemon]\ngroup = \"root\"\n".to_owned()
@@ -97,6 +100,7 @@ fn everything(a: &Netns, b: &Netns) -> String {
         + &config::memif("c", 0, access)
         + &config::memif("d", 1, "")
         + &config::netdev("e", "veth", b.name(), "")
+        + &config::netdev("f", "xdp", b.name(), "driver = \"af-xdp\"")
 }
 
 #[test]
@@ -119,7 +123,9 @@ fn the_capabilities_of_the_unit_are_sufficient() {
     let effective = u64::from_str_radix(&field("CapEff"), 16).unwrap();
     assert_eq!(effective.count_ones() as usize, capabilities().len(), "{status}");
 
-    assert!(!service.log().contains("interface `veth`"), "{}", service.log());
+    for name in ["veth", "xdp"] {
+        assert!(!service.log().contains(&format!("interface `{name}`")), "{}", service.log());
+    }
     a.run(&["ping", "-q", "-c", "20", "-i", "0.02", "-W", "5", "10.77.0.2"]).unwrap();
     let socket = service.folder.path().join("memif").display().to_string();
     let options = Options::new(vec![PortSpec::new(&socket, 0), PortSpec::new(&socket, 1)]);

@@ -207,6 +207,7 @@ pub(crate) enum PortCommand {
     #[command(after_help = examples!(
         "mswitch port add br0 vm2 --type memif --path /run/mswitch/vm2.sock --vlan access:10",
         "mswitch port add br0 blue --type tap --netns blue --addresses 10.0.0.1/24",
+        "mswitch port add br0 uplink --type netdev --interface eth0 --netns blue",
         "mswitch port add br0 tape --type pcap --write /run/mswitch/tape.pcapng --snaplen 96",
         "mswitch port add br0 up --type patch --peer br1/down",
         "mswitch port add br0 replay --type pcap --read /etc/mswitch/trace.pcap --speed 2x",
@@ -359,7 +360,7 @@ pub(crate) struct PortOptions {
     addresses: Vec<String>,
     #[arg(long = "address", hide = true)]
     former_address: Vec<String>,
-    /// netdev: way to exchange packets with the interface: auto or af-packet [default: auto]
+    /// netdev: way to exchange packets with the interface: auto, af-packet or af-xdp [default: auto]
     #[arg(long)]
     driver: Option<String>,
     /// tap, vhost-user: pass large segments and partial checksums uncut: on or off [default: on]

@@ -11,6 +11,7 @@
 //! | [`offload`]    | work pending before a packet is valid on a wire, and its validation           |
 //! | [`virtio_net`] | the same as a virtio-net header (virtio 1.2 §5.1.6)                           |
 //! | [`segment`]    | doing that work in software: segmentation and checksum completion             |
+//! | [`unannounced`] | finding checksums that a sender left without saying so                       |
 //!
 //! Invariants of the whole crate:
 //! - Every function accepts bytes and metadata that an attacker chose. None panics, none reads outside its slice, and
@@ -29,6 +30,7 @@ mod gso;
 pub mod headers;
 pub mod offload;
 pub mod segment;
+pub mod unannounced;
 pub mod virtio_net;
 
 pub use checksum::Sum;

@@ -37,8 +37,8 @@ pub(crate) const ROOM: usize = 64 << 10;
 /// Longest time for an answer: the kernel's locks may be busy.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Opens a socket in the calling thread's namespace, of rtnetlink or another protocol, subscribed to these groups (a bit
-/// each).
+/// Opens a socket in the calling thread's namespace, of rtnetlink or another protocol, subscribed to these groups (one
+/// bit each).
 pub(crate) fn socket(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
@@ -166,7 +166,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 }
 
 /// Receives once, waiting for at most [`PATIENCE`].
-pub(crate) fn receive<'a>(socket: impl AsFd, room: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+pub(crate) fn receive(socket: impl AsFd, room: &mut [u8]) -> Result<&[u8], Errno> {
     let start = Instant::now();
     loop {
         match rustix::net::recv(&socket, &mut *room, RecvFlags::DONTWAIT) {

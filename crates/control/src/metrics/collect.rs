@@ -31,6 +31,7 @@ pub(super) fn collect(state: &State, started: SystemTime) -> Result<String, Refu
     write_bridges(&mut document, &bridges);
     write_logics(&mut document, &logics);
     write_ports(&mut document, &ports);
+    write_kernel_drops(&mut document, &ports);
     write_workers(&mut document, &workers, fabric::clock::frequency());
     if let Some(sflow) = state.sflow().report() {
         write_sflow(&mut document, &sflow);
@@ -185,6 +186,18 @@ fn write_ports(document: &mut Document, ports: &[proto::Port]) {
     }
 }
 
+/// Writes the packets that the kernel dropped before the switch could take them, of ports where it counts them.
+fn write_kernel_drops(document: &mut Document, ports: &[proto::Port]) {
+    let help = "Packets for a port that the kernel dropped because the switch did not take them in time.";
+    let mut family = document.family("mswitch_port_kernel_dropped_packets_total", Kind::Counter, help);
+    for port in ports {
+        let counted = port.details.iter().find(|detail| detail.name == ports::netdev::KERNEL_DROPS);
+        if let Some(dropped) = counted.and_then(|detail| detail.value.parse::<u64>().ok()) {
+            family.sample(&Labels::new(&[("bridge", &port.bridge), ("port", &port.name)]), dropped);
+        }
+    }
+}
+
 type Side = fn(&proto::Port) -> Option<&proto::QueueCounters>;
 
 fn rx(port: &proto::Port) -> Option<&proto::QueueCounters> {
@@ -300,10 +313,19 @@ mod tests {
             }),
             ..Default::default()
         };
+        let detail = proto::Detail { name: ports::netdev::KERNEL_DROPS.into(), value: "5".into() };
+        let uplink = proto::Port {
+            bridge: "br0".into(),
+            name: "up".into(),
+            details: vec![detail],
+            ..Default::default()
+        };
         let mut document = Document::default();
+        write_kernel_drops(&mut document, &[port.clone(), uplink]);
         write_ports(&mut document, &[port]);
         let text = document.finish();
         for line in [
+            "mswitch_port_kernel_dropped_packets_total{bridge=\"br0\",port=\"up\"} 5",
             "mswitch_port_info{bridge=\"br0\",port=\"vm1\",type=\"memif\"} 1",
             "mswitch_port_up{bridge=\"br0\",port=\"vm1\"} 1",
             "# TYPE mswitch_port_receive_packets_total counter",

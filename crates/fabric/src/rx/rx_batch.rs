@@ -134,6 +134,12 @@ impl RxBatch {
             && self.used_segments + MAX_SEGMENTS <= self.segments.len()
     }
 
+    /// Number of packets that fit within the bound of packets.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.limits.packets.saturating_sub(self.packets)
+    }
+
     /// Adds up to `most` packets of one piece each, without work left, while the bounds allow: `piece(i)` returns
     /// address and length of the `i`th. Ends at the first that is `None`, too short or too long. Returns the number of
     /// packets added. This is the fast path; the packet that ends it goes through [`RxBatch::add_segment`].

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use fabric::{Caps, Egress, RxQueue};
 
-use super::af_packet;
 use super::links::{Interface, Namespace};
 use super::options::{Driver, Options};
+use super::{af_packet, af_xdp};
 use crate::OpenError;
 
 /// Queues of an interface, and the driver behind them.
@@ -18,27 +18,20 @@ pub(super) struct Opened {
     pub(super) caps: Caps,
     /// Reads the kernel's counters, as long as the port is attached.
     pub(super) statistics: Box<dyn Statistics>,
+    /// The driver's name and, in words, its mode.
+    pub(super) driver: String,
+    /// Reason for the choice of the driver.
+    pub(super) reason: String,
 }
 
-/// Counters that the kernel keeps for a driver.
+/// Counters that the kernel keeps for a driver, and limits of its queues.
 pub(super) trait Statistics: Send {
     /// Returns packets that the kernel dropped for lack of room since the last call.
     fn dropped(&self) -> u64;
-}
 
-/// Returns the driver that `auto` stands for at this interface, and the reason.
-pub(super) fn chosen(driver: Driver) -> (Driver, &'static str) {
-    match driver {
-        Driver::Auto => (Driver::AfPacket, "chosen by auto: any interface, large segments uncut"),
-        Driver::AfPacket => (driver, "as configured"),
-    }
-}
-
-/// Returns a driver's name, as users write it.
-pub(super) fn name(driver: Driver) -> &'static str {
-    match driver {
-        Driver::Auto => "auto",
-        Driver::AfPacket => "af-packet",
+    /// Returns whether the queues take packets of this MTU.
+    fn fits(&self, _mtu: u32) -> bool {
+        true
     }
 }
 
@@ -48,7 +41,19 @@ pub(super) fn open(
     interface: &Interface,
     options: &Options,
 ) -> Result<Opened, OpenError> {
-    match chosen(options.driver).0 {
-        Driver::Auto | Driver::AfPacket => af_packet::open(namespace, interface, options.queues),
+    let packet = || af_packet::open(namespace, interface, options.queues);
+    let xdp = |mode| af_xdp::open(namespace, interface, mode);
+    let with = |reason: String| move |opened: Opened| Opened { reason, ..opened };
+    match options.driver {
+        Driver::AfPacket => packet().map(with("as configured".into())),
+        Driver::AfXdp => xdp(None).map(with("as configured".into())),
+        Driver::Auto if interface.kind.is_empty() => match xdp(Some(xsk::Mode::Native)) {
+            Ok(opened) => Ok(with("chosen by auto: the card's driver supports native XDP".into())(opened)),
+            Err(error) => packet().map(with(format!("chosen by auto: no af-xdp, {}", error.0))),
+        },
+        Driver::Auto => {
+            let kind = &interface.kind;
+            packet().map(with(format!("chosen by auto: {kind} interfaces carry large segments uncut")))
+        }
     }
 }

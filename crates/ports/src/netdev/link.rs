@@ -16,9 +16,10 @@ use fabric::switch::PortRef;
 use fabric::{Attachment, Caps, Fault, OnFault, Switch};
 use tokio::sync::{Notify, watch};
 
+use super::KERNEL_DROPS;
 use super::driver::{self, Opened, Statistics};
 use super::ethtool::speed_and_duplex;
-use super::links::{Interface, Namespace};
+use super::links::{Interface, Namespace, printable};
 use super::options::Options;
 use super::shield::Shield;
 use crate::offload_names::offload_names;
@@ -42,6 +43,14 @@ enum Obstacle {
 }
 
 impl Obstacle {
+    /// Replaces control characters: the kernel allows them in names of interfaces.
+    fn printable(self) -> Self {
+        match self {
+            Obstacle::Waiting(reason) => Obstacle::Waiting(printable(&reason)),
+            Obstacle::Refused(reason) => Obstacle::Refused(printable(&reason)),
+        }
+    }
+
     fn reason(&self) -> &str {
         match self {
             Obstacle::Waiting(reason) | Obstacle::Refused(reason) => reason,
@@ -85,6 +94,8 @@ struct Shown {
     /// Name of the shield's table.
     table: Option<String>,
     caps: Option<Caps>,
+    /// The driver with the reason for its choice, and the number of queues.
+    driver: Option<(String, usize)>,
     speed: Option<String>,
     duplex: Option<&'static str>,
     options: Options,
@@ -141,7 +152,7 @@ impl Inner {
 
     /// Returns the interface's present name, or else the configured one.
     pub(super) fn name(&self) -> String {
-        self.shown().interface.as_ref().map_or_else(|| self.name.clone(), |interface| interface.name.clone())
+        self.shown().interface.as_ref().map_or_else(|| self.name.clone(), Interface::label)
     }
 
     /// Returns whether there is anything to do for [`Inner::adapt`].
@@ -159,10 +170,13 @@ impl Inner {
         if held.closed {
             return None;
         }
-        if self.shown().fault.take().is_some() {
-            self.detach(&mut held);
-        }
-        let obstacle = self.try_adapt(&mut held).err();
+        let fault = self.shown().fault.take();
+        let obstacle = match fault {
+            // Attached again with the next attempt.
+            Some(fault) => Some(Obstacle::Refused(format!("interface `{}`: {fault}; retrying", self.name()))),
+            None => self.try_adapt(&mut held).err(),
+        };
+        let obstacle = obstacle.map(Obstacle::printable);
         if let Some(obstacle) = &obstacle {
             // Before the switch reports the change.
             self.shown().obstacle = Some(obstacle.clone());
@@ -192,7 +206,7 @@ impl Inner {
             self.let_go(held, &missing);
             return waiting(missing);
         };
-        let name = &interface.name;
+        let name = interface.label();
         if known.is_some_and(|known| known != (interface.index, interface.born)) {
             self.let_go(held, &format!("interface `{}` was removed", self.name));
         }
@@ -204,13 +218,14 @@ impl Inner {
         let before = held.interface.replace(interface.clone());
         match (&mut held.shield, before) {
             (None, _) => {
-                let (name, index, owner) = (name.clone(), interface.index, self.owner.clone());
+                let (name, index, owner) = (interface.name.clone(), interface.index, self.owner.clone());
                 let raised = self.namespace.run(move || Shield::raise(&name, index, &owner));
                 held.shield = Some(raised.map_err(|error| Obstacle::Refused(error.0))?);
             }
-            (Some(shield), Some(before)) if before.name != *name => {
-                shield.rename(name).map_err(|error| Obstacle::Refused(error.0))?;
-                tracing::info!(port = self.owner, from = before.name, to = name, "the interface was renamed");
+            (Some(shield), Some(before)) if before.name != interface.name => {
+                shield.rename(&interface.name).map_err(|error| Obstacle::Refused(error.0))?;
+                let from = before.label();
+                tracing::info!(port = self.owner, from, to = name, "the interface was renamed");
             }
             _ => {}
         }
@@ -229,7 +244,7 @@ impl Inner {
 
     /// Refuses interfaces that are of no use to a switch, or belong to another.
     fn check(&self, interface: &Interface) -> Result<(), String> {
-        let name = &interface.name;
+        let name = interface.label();
         if interface.loopback {
             return Err(format!("interface `{name}` is a loopback interface, which no other host is behind"));
         }
@@ -249,26 +264,31 @@ impl Inner {
     fn attach(&self, held: &mut Held, interface: &Interface) -> Result<(), OpenError> {
         let refused = |error: fabric::SwitchError| OpenError(error.to_string());
         let mtu = interface.mtu.min(MAX_MTU);
-        if held.attached.as_ref().is_some_and(|(_, options)| *options == held.options) {
+        let stays = |(open, options): &(Box<dyn Statistics>, Options)| {
+            *options == held.options && open.fits(interface.mtu)
+        };
+        if held.attached.as_ref().is_some_and(stays) {
             let before = self.shown().interface.as_ref().map(|interface| interface.mtu);
             if before != Some(interface.mtu) {
                 self.switch.set_client_mtu(self.at, mtu).map_err(refused)?;
             }
             return Ok(());
         }
-        // Sockets of the same interface may be open twice for a moment: packets come twice rather than not at all is
-        // not an option, so the former ones go first.
+        // With both open, packets would come twice.
         if let Some((statistics, _)) = held.attached.take() {
             self.switch.suspend(self.at).map_err(refused)?;
             self.shown().dropped += statistics.dropped();
         }
-        let Opened { rx, tx, caps, statistics } = driver::open(&self.namespace, interface, &held.options)?;
+        let Opened { rx, tx, caps, statistics, driver, reason } =
+            driver::open(&self.namespace, interface, &held.options)?;
+        let queues = rx.len();
         let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
         self.switch.attach(self.at, attachment).map_err(refused)?;
         held.attached = Some((statistics, held.options.clone()));
         let (speed, duplex) = speed_and_duplex(self.namespace.socket(), &interface.name);
         let mut shown = self.shown();
         (shown.caps, shown.speed, shown.duplex) = (Some(caps), speed, duplex);
+        shown.driver = Some((format!("{driver} ({reason})"), queues));
         Ok(())
     }
 
@@ -278,7 +298,6 @@ impl Inner {
         let this = self.this.clone();
         Arc::new(move |fault| {
             let Some(inner) = this.upgrade() else { return };
-            tracing::warn!(port = inner.owner, %fault, "the interface failed; attaching it again");
             inner.shown().fault = Some(fault);
             inner.kick.notify_one();
         })
@@ -301,14 +320,26 @@ impl Inner {
         }
         let mut shown = self.shown();
         shown.dropped += statistics.dropped();
-        (shown.caps, shown.speed, shown.duplex) = (None, None, None);
+        (shown.caps, shown.speed, shown.duplex, shown.driver) = (None, None, None, None);
     }
 
+    /// Begins to close the port on another thread.
+    pub(super) fn begin_close(&self) {
+        let Some(inner) = self.this.upgrade() else { return };
+        self.runtime.spawn_blocking(move || inner.close());
+    }
+
+    /// Closes the port, or waits until it is closed.
     pub(super) fn close(&self) {
         self.closing.send_replace(true);
         let mut held = self.held();
-        held.closed = true;
-        self.let_go(&mut held, "the port is closed");
+        if !std::mem::replace(&mut held.closed, true) {
+            self.let_go(&mut held, "the port is closed");
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.held.try_lock().is_ok_and(|held| held.closed)
     }
 
     pub(super) fn reconfigure(&self, wanted: &Options) -> Result<bool, OpenError> {
@@ -320,7 +351,10 @@ impl Inner {
             }
             held.options = wanted.clone();
         }
-        match self.adapt() {
+        let obstacle = self.adapt();
+        // The follower retries what was refused.
+        self.kick.notify_one();
+        match obstacle {
             Some(Obstacle::Refused(reason)) => Err(OpenError(reason)),
             _ => Ok(true),
         }
@@ -340,22 +374,25 @@ impl Inner {
         }
         let shown = self.shown();
         let interface = shown.interface.as_ref();
-        let name = interface.map_or(&self.name, |interface| &interface.name);
+        let name = interface.map_or_else(|| self.name.clone(), Interface::label);
         let options = &shown.options;
-        let (chosen, why) = driver::chosen(options.driver);
+        let (driver, queues) = match &shown.driver {
+            Some((driver, queues)) => (driver.clone(), queues.to_string()),
+            None => (options.driver.to_string(), options.queues.to_string()),
+        };
         let netns = options.netns.as_ref().map_or_else(|| "the switch's".to_owned(), ToString::to_string);
         let details = [
-            ("driver", Some(format!("{} ({why})", driver::name(chosen)))),
-            ("interface", Some(name.clone())),
+            ("driver", Some(driver)),
+            ("interface", Some(name)),
             ("netns", Some(netns)),
             ("index", interface.map(|interface| interface.index.to_string())),
             ("mac", interface.and_then(|interface| interface.mac).map(|mac| mac.to_string())),
             ("mtu", interface.map(|interface| interface.mtu.to_string())),
             ("speed", shown.speed.clone()),
             ("duplex", shown.duplex.map(str::to_owned)),
-            ("queues", Some(options.queues.to_string())),
+            ("queues", Some(queues)),
             ("offloads", shown.caps.as_ref().map(offload_names)),
-            ("kernel-drops", Some(shown.dropped.to_string())),
+            (KERNEL_DROPS, Some(shown.dropped.to_string())),
             ("host", shown.table.as_ref().map(|table| format!("cut off by nftables table netdev {table}"))),
         ];
         let details = details.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));

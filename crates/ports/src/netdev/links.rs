@@ -69,6 +69,18 @@ pub(super) struct Interface {
     pub(super) kind: String,
 }
 
+impl Interface {
+    /// Returns its name for users: the kernel allows control characters in names.
+    pub(super) fn label(&self) -> String {
+        printable(&self.name)
+    }
+}
+
+/// Replaces control characters.
+pub(super) fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// The interfaces of a namespace, by index.
 #[derive(Debug, Default)]
 struct Table {
@@ -295,7 +307,7 @@ impl Namespace {
 
     /// Returns name and kind of the interface with this index.
     pub(super) fn name_and_kind(&self, index: u32) -> Option<(String, String)> {
-        lock(&self.table).interfaces.get(&index).map(|i| (i.name.clone(), i.kind.clone()))
+        lock(&self.table).interfaces.get(&index).map(|i| (i.label(), i.kind.clone()))
     }
 
     /// Returns the reason if the namespace's name no longer leads to it.

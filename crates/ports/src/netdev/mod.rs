@@ -9,6 +9,7 @@
 //! nor its administrative state; a port that is closed attaches nothing any more.
 
 mod af_packet;
+mod af_xdp;
 mod driver;
 mod ethtool;
 mod link;
@@ -28,6 +29,9 @@ use crate::{Environment, OpenError, Port, Spec, Status};
 use link::Inner;
 pub use links::Namespaces;
 pub use options::{Driver, Options};
+
+/// Name of the detail with the packets that the kernel dropped before the switch could take them.
+pub const KERNEL_DROPS: &str = "kernel-drops";
 
 /// Attaches the interface to its port of the switch, or waits for it if it is missing or down.
 pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn Port>, OpenError> {
@@ -59,7 +63,14 @@ impl Port for NetdevPort {
         self.0.lost()
     }
 
+    fn begin_close(&self) {
+        self.0.begin_close();
+    }
+
     fn close(&self) {
+        if self.0.is_closed() {
+            return;
+        }
         let port = self.0.clone();
         // The kernel waits until no packet is under way in a socket.
         if let Err(error) = within(CLOSING, "mswitch-netdev", move || port.close()) {

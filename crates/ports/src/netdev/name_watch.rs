@@ -1,5 +1,5 @@
-//! Watches the name of a namespace: a deleted namespace lives on as long as a port uses it, but its operator means it to
-//! end, and a new one may take its name.
+//! Watches the name of a namespace: a deleted namespace lives on as long as a port uses it, but its operator means it
+//! to end, and a new one may take its name.
 //!
 //! Invariant: nothing runs until a name in the same directory is removed, or the process ends.
 

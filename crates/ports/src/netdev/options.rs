@@ -22,7 +22,7 @@ pub struct Options {
     pub netns: Option<Netns>,
     /// Way to exchange packets with the interface; `auto` chooses, and `mswitch port show` shows the choice.
     pub driver: Driver,
-    /// Queues in each direction, 1 to 256.
+    /// Queues in each direction of `af-packet`, 1 to 256. `af-xdp` has one for each receive queue of the interface.
     pub queues: u16,
 }
 
@@ -35,6 +35,18 @@ pub enum Driver {
     Auto,
     /// Packet sockets: any interface, large segments.
     AfPacket,
+    /// AF_XDP sockets: packets as they come from the wire, past the kernel's stack.
+    AfXdp,
+}
+
+impl std::fmt::Display for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Driver::Auto => "auto",
+            Driver::AfPacket => "af-packet",
+            Driver::AfXdp => "af-xdp",
+        })
+    }
 }
 
 impl Default for Options {

@@ -22,6 +22,7 @@ use crate::netlink::{
 const NFTABLES: u16 = 10;
 const NEW_TABLE: u16 = NFTABLES << 8;
 const GET_TABLE: u16 = NFTABLES << 8 | 1;
+const DELETE_TABLE: u16 = NFTABLES << 8 | 2;
 const NEW_CHAIN: u16 = NFTABLES << 8 | 3;
 const DELETE_CHAIN: u16 = NFTABLES << 8 | 5;
 /// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`.
@@ -55,7 +56,7 @@ const MAX_COMMENT: usize = 128;
 pub(super) struct Shield {
     socket: OwnedFd,
     table: String,
-    /// Chains made so far: each has a name of its own.
+    /// Chains made so far: each has a name of its own. 0 if the table is another's.
     chains: u32,
 }
 
@@ -69,7 +70,7 @@ impl Shield {
             ))
         };
         let socket = socket(Some(netlink::NETFILTER), 0).map_err(unsupported)?;
-        let shield = Self { socket, table: format!("mswitch-if{index}"), chains: 0 };
+        let mut shield = Self { socket, table: format!("mswitch-if{index}"), chains: 0 };
         let comment = comment(owner);
         let mut batch = Messages::default();
         begin_batch(&mut batch);
@@ -81,7 +82,10 @@ impl Shield {
         shield.add_chain(&mut batch, name);
         end_batch(&mut batch);
         match shield.execute(&batch, 2) {
-            Ok(()) => Ok(shield),
+            Ok(()) => {
+                shield.chains = 1;
+                Ok(shield)
+            }
             // The table belongs to another socket, or the caller has no capability.
             Err(Errno::PERM | Errno::EXIST) => Err(OpenError(match shield.holder() {
                 Some(holder) => held(name, &holder),
@@ -96,7 +100,6 @@ impl Shield {
     pub(super) fn rename(&mut self, name: &str) -> Result<(), OpenError> {
         let mut add = Messages::default();
         begin_batch(&mut add);
-        self.chains += 1;
         self.add_chain(&mut add, name);
         end_batch(&mut add);
         self.execute(&add, 1).map_err(|error| {
@@ -111,6 +114,7 @@ impl Shield {
             .attribute(CHAIN_TABLE, &text(&self.table))
             .attribute(CHAIN_NAME, &text(&chain_name(self.chains - 1)));
         end_batch(&mut delete);
+        self.chains += 1;
         // An empty chain that remains does no harm.
         let _ = self.execute(&delete, 1);
         Ok(())
@@ -178,6 +182,22 @@ impl Shield {
                 }));
             }
         }
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        if self.chains == 0 {
+            return;
+        }
+        // The kernel would remove the table when it closes the socket, but waits longer for that, one table at a time.
+        let mut delete = Messages::default();
+        begin_batch(&mut delete);
+        delete
+            .begin(DELETE_TABLE, REQUEST | ACK, 1, &family(NFPROTO_NETDEV, 0))
+            .attribute(TABLE_NAME, &text(&self.table));
+        end_batch(&mut delete);
+        let _ = self.execute(&delete, 1);
     }
 }
 

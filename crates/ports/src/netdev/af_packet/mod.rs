@@ -41,6 +41,8 @@ pub(super) fn open(
         tx: sockets.iter().map(|socket| Arc::new(tx::PacketTx(socket.clone())) as Arc<dyn Egress>).collect(),
         caps: Caps { csum: true, tso4: true, tso6: true, uso: socket::knows_udp_segments() },
         statistics: Box::new(Sockets(sockets)),
+        driver: "af-packet".into(),
+        reason: String::new(),
     })
 }
 

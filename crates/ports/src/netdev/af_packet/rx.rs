@@ -122,7 +122,7 @@ impl PacketRx {
             return Ok(len);
         }
         let mut offload = offload_header::unverified(offload);
-        let tag = control.tag(header.msg_hdr.msg_controllen as usize).filter(|_| len >= ADDRESSES);
+        let tag = control.tag(header.msg_hdr.msg_controllen as _).filter(|_| len >= ADDRESSES);
         let (start, in_front) = match tag {
             Some(tag) => {
                 // SAFETY: the front begins with room for a tag, then the frame's addresses; nothing refers to it yet.
@@ -188,7 +188,7 @@ impl RxQueue for PacketRx {
         while batch.has_room() && used < ROOMS {
             // As many large frames as fit within the bound of bytes.
             let left = BYTES.saturating_sub(bytes).div_ceil(self.average.max(1));
-            let count = self.ask.min(left).clamp(1, ROOMS - used);
+            let count = self.ask.min(left).min(batch.room()).clamp(1, ROOMS - used);
             match self.receive_into(used, count) {
                 Ok(received) => {
                     let mut sum = 0;

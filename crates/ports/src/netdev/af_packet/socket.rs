@@ -96,7 +96,7 @@ fn join(socket: &OwnedFd, group: Option<u16>) -> Result<u16, Errno> {
         Some(_) => 0,
     };
     let kind = libc::PACKET_FANOUT_HASH | flags;
-    let argument = u32::from(group.unwrap_or_default()) | (kind as u32) << 16;
+    let argument = u32::from(group.unwrap_or_default()) | kind << 16;
     set(socket, libc::PACKET_FANOUT, &argument)?;
     match group {
         Some(group) => Ok(group),

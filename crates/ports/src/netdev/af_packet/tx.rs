@@ -152,8 +152,9 @@ impl Sending {
         let (mut done, mut touched) = (0, None);
         while done < self.messages && self.stopped.is_none() {
             let headers = self.headers.get_mut(done..self.messages).unwrap_or_default();
-            // SAFETY: the headers name pieces of `self`; these name the metadata in `self`, private headers, and payload
-            // in its sender's memory, all of which stay until the list is delivered. The kernel only reads them.
+            // SAFETY: the headers name pieces of `self`; these name the metadata in `self`, private headers, and
+            // payload in its sender's memory, all of which stay until the list is delivered. The kernel only reads
+            // them.
             let sent = unsafe {
                 libc::sendmmsg(
                     self.socket,
