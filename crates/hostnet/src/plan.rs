@@ -267,6 +267,13 @@ pub(crate) fn restore(wanted: &Snapshot, away: &Away) -> Plan {
     plan
 }
 
+/// Removes objects from their interface.
+pub(crate) fn discard(what: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    plan.remove_all(what);
+    plan
+}
+
 /// Gives the target its own configuration back, once nobody sends packets for the source to it.
 pub(crate) fn finish(before: &Snapshot, now: &Snapshot) -> Plan {
     let on = &now.interface;

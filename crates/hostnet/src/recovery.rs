@@ -134,9 +134,16 @@ fn verdict(wanted: &Snapshot, present: &Snapshot, failures: Vec<(&Operation, Err
     }
 }
 
-/// Removes the rules that name the target of a source that is gone.
+/// Removes what the target has of a source that is gone, and the rules that name the target.
 fn discard(connection: &mut Connection, journal: &Journal) -> Result<(), Error> {
     let target = &journal.target.interface;
+    let unreadable = Error::unreadable(&target.name);
+    if let Some(present) = find(connection, &journal.target).map_err(&unreadable)? {
+        let now = Snapshot::read(connection, present).map_err(&unreadable)?;
+        let own = journal.target.moved(&now.interface);
+        // Best effort: what goes with another object, such as a route with its address, is refused.
+        run_all(&plan::discard(&now.without(&own)), connection);
+    }
     let left = rules_left(connection, journal).map_err(Error::unreadable(&target.name))?;
     let removals = left.into_iter().map(|object| Operation::Remove { on: target.clone(), object });
     removals.into_iter().try_for_each(|removal| plan::apply(connection, &removal))
