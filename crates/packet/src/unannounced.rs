@@ -46,7 +46,7 @@ fn left(frame: &[u8]) -> Option<Offload> {
         }
     };
     let field = u16::from_be_bytes(*chunk::<2>(frame, l4 + csum_offset)?);
-    (field == sum.partial()).then(|| Offload {
+    (field == sum.partial()).then_some(Offload {
         needs_csum: true,
         csum_start: l4,
         csum_offset,
