@@ -52,7 +52,7 @@ fn bad_options_are_named_with_the_accepted_values() {
             "interface = \"a/b\"",
             "interface `a/b` cannot be the name of a network interface: it must not contain '/'",
         ),
-        ("driver = \"dpdk\"", "unknown variant `dpdk`, expected `auto` or `af-packet`"),
+        ("driver = \"dpdk\"", "unknown variant `dpdk`, expected one of `auto`, `af-packet`, `af-xdp`"),
     ] {
         assert_eq!(refusal(text), message);
     }

@@ -130,6 +130,6 @@ mod tests {
         let file = folder.path().join("blue");
         std::fs::write(&file, "").unwrap();
         let inode = std::fs::metadata(&file).unwrap().ino();
-        assert_eq!(namespace(&[file.clone()], inode), Some(Netns::Path(file)));
+        assert_eq!(namespace(std::slice::from_ref(&file), inode), Some(Netns::Path(file)));
     }
 }
