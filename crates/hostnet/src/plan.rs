@@ -13,7 +13,7 @@ use crate::Error;
 use crate::link::{Change, Interface, Link, NO_LINK_LOCAL};
 use crate::netlink::{Connection, Refusal};
 use crate::objects::{Address, How, Object, Rank};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{self, Snapshot};
 
 /// One step of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,11 @@ pub enum Operation {
         /// The object, as it is at that interface.
         object: Object,
     },
+    /// Waits until new IPv6 addresses of an interface are in use: the kernel makes their local routes with a delay.
+    Settle {
+        /// The interface.
+        on: Interface,
+    },
 }
 
 impl Operation {
@@ -48,7 +53,7 @@ impl Operation {
     #[must_use]
     pub fn on(&self) -> &Interface {
         match self {
-            Self::Set { on, .. } | Self::Add { on, .. } | Self::Remove { on, .. } => on,
+            Self::Set { on, .. } | Self::Add { on, .. } | Self::Remove { on, .. } | Self::Settle { on } => on,
         }
     }
 }
@@ -60,6 +65,7 @@ impl fmt::Display for Operation {
             Self::Add { on, object, how: How::Replace } => write!(f, "replace {object} of {on}"),
             Self::Add { on, object, .. } => write!(f, "add {object} to {on}"),
             Self::Remove { on, object } => write!(f, "remove {object} from {on}"),
+            Self::Settle { on } => write!(f, "wait for the IPv6 addresses of {on}"),
         }
     }
 }
@@ -76,6 +82,7 @@ impl Machine for Connection {
             Operation::Set { on, change } => change.make(self, on),
             Operation::Add { object, how, .. } => object.add(self, *how),
             Operation::Remove { object, .. } => object.remove(self),
+            Operation::Settle { on } => snapshot::settle(self, on.index),
         }
     }
 }
@@ -131,6 +138,9 @@ impl Plan {
             let removed = snapshot.link.up && !snapshot.has_prefix_of(&address);
             let address = if removed { address.without_prefix() } else { address };
             self.add(on, Object::Address(address), How::Behind);
+        }
+        if snapshot.addresses().any(Address::is_v6) {
+            self.operations.push(Operation::Settle { on: on.clone() });
         }
         // The same addresses again, with their own flags: detection does not start for an address in use.
         for address in

@@ -4,6 +4,7 @@
 //! addresses in the kernel's order, routes that a gateway depends on before routes through the gateway.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,9 @@ use crate::link::{self, Interface, Link, Listed};
 use crate::netlink::{Connection, Refusal};
 use crate::objects::nexthop_messages::{RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
 use crate::objects::{Address, Key, NTF_PROXY, Neighbour, Nexthop, Object, Rank, Route, Rule, V4, V6};
+
+/// Longest wait for new IPv6 addresses.
+const SETTLING: Duration = Duration::from_millis(100);
 
 /// Addresses, routes, neighbours, rules and settings of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +182,16 @@ fn list_if_known(
         Err(Refusal { errno: Errno::OPNOTSUPP | Errno::AFNOSUPPORT, .. }) => Ok(Vec::new()),
         done => done,
     }
+}
+
+/// Waits until new addresses of an interface are in use, for at most [`SETTLING`]: without a carrier they never are.
+pub(crate) fn settle(connection: &mut Connection, interface: u32) -> Result<(), Refusal> {
+    let deadline = Instant::now() + SETTLING;
+    while addresses(connection, interface)?.iter().any(Address::is_pending) && Instant::now() < deadline {
+        // The kernel's work has no descriptor to wait for.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 fn addresses(connection: &mut Connection, interface: u32) -> Result<Vec<Address>, Refusal> {

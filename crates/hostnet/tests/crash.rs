@@ -87,6 +87,23 @@ fn recovery_after_the_death_of_both() {
 }
 
 #[test]
+fn a_removed_interface_takes_its_addresses_along() {
+    let lab = Lab::rich();
+    let mut daemon = lab.daemon();
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    lab.host.sh("ip link del eth0");
+    assert_eq!(daemon.say("release"), ["done release"]);
+    daemon.say("finish");
+    assert_eq!(daemon.errors(), "");
+    // The host port has its own addresses and routes only.
+    assert_eq!(lab.host.sh("ip -4 -o addr show dev host0 | awk '{print $4}'").trim(), "10.200.0.1/24");
+    let routes = lab.host.sh("ip -4 route show dev host0");
+    assert!(routes.contains("10.201.0.0/16 via 10.200.0.2") && !routes.contains("default"), "{routes}");
+    assert!(!lab.host.sh("ip -6 addr show dev host0").contains("2001:db8"));
+    assert!(!lab.has_files());
+}
+
+#[test]
 fn recovery_finds_a_renamed_interface_and_forgets_one_that_is_gone() {
     let lab = Lab::rich();
     let crash = |lab: &Lab| {

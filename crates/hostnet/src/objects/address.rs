@@ -100,6 +100,11 @@ impl Address {
         self.attributes.ip(IFA_ADDRESS).filter(|peer| Some(*peer) != self.local())
     }
 
+    /// Returns whether the address is not in use yet although it needs no duplicate address detection.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.flags() & (NODAD | TENTATIVE) == NODAD | TENTATIVE
+    }
+
     /// Returns whether the address is IPv6.
     #[must_use]
     pub fn is_v6(&self) -> bool {

@@ -28,7 +28,7 @@ impl Machine for Model {
         self.budget =
             self.budget.checked_sub(1).ok_or(Refusal { errno: Errno::NOBUFS, explanation: None })?;
         match operation {
-            Operation::Set { .. } => {}
+            Operation::Set { .. } | Operation::Settle { .. } => {}
             Operation::Add { on, object, how } => {
                 if *how == How::Replace && matches!(object, Object::Route(_)) {
                     // A route with several next hops has one place in the table.
@@ -123,6 +123,7 @@ fn a_move_makes_before_it_breaks() {
         [
             "add address 10.0.0.5/24 noprefixroute valid for 600 s to `host0`",
             "add address fd00::5/64 nodad to `host0`",
+            "wait for the IPv6 addresses of `host0`",
             "add address fd00::5/64 to `host0`",
             "remove route 10.0.0.0/24 from `host0`",
             "add route 10.0.0.0/24 to `host0`",
@@ -164,6 +165,7 @@ fn a_host_that_is_cut_off_is_reached_before_its_routes_return() {
             "set `eth0` up",
             "add address 10.0.0.5/24 noprefixroute valid for 600 s to `eth0`",
             "add address fd00::5/64 nodad to `eth0`",
+            "wait for the IPv6 addresses of `eth0`",
             "add address fd00::5/64 to `eth0`",
             "remove route 10.0.0.0/24 from `eth0`",
             "add route 10.0.0.0/24 to `eth0`",
