@@ -1,11 +1,11 @@
 //! Netdev ports: interfaces that exist, such as network cards and veth, in any network namespace.
 //!
-//! A [driver](driver) exchanges packets with the interface. While a port has an interface, a [shield](shield) keeps its
-//! packets from the host's own stack, and other ports from the interface. The [link](link) follows the interface
-//! through the namespace's [notifications](links): it attaches the port to the switch while the interface can carry
+//! A driver (`driver`) exchanges packets with the interface. While a port has an interface, a shield (`shield`) keeps
+//! its packets from the host's own stack, and other ports from the interface. The link (`link`) follows the interface
+//! through the namespace's notifications (`links`): it attaches the port to the switch while the interface can carry
 //! traffic, and waits for an interface that is missing.
 //!
-//! With the option `host`, the host's addresses, routes and rules are at a host port meanwhile ([handover]).
+//! With the option `host`, the host's addresses, routes and rules are at a host port meanwhile (`handover`).
 //!
 //! Invariants: nothing at the interface outlives the port or the process; the switch does not change its administrative
 //! state, and its addresses only with `host`; a port that is closed attaches nothing any more.
