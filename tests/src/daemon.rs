@@ -9,7 +9,7 @@ use bench::port::PortSpec;
 use serde_json::Value;
 
 use crate::command::{Running, binary, succeeded};
-use crate::{Cgroup, Error, Result, until};
+use crate::{Cgroup, Error, Netns, Result, until};
 
 /// Time allowed for the daemon to start serving.
 const START: Duration = Duration::from_secs(30);
@@ -24,6 +24,8 @@ pub struct Daemon {
     workers: String,
     /// `cgroup.procs` of the daemon's cgroup, if it has one of its own.
     procs: Option<PathBuf>,
+    /// Its network namespace, if it is not the test's own.
+    netns: Option<String>,
 }
 
 /// A port as `port list --json` shows it.
@@ -79,28 +81,35 @@ impl Daemon {
 
     /// Like [`start`](Daemon::start), with these workers.
     pub fn start_with(config: &str, workers: &str) -> Result<Daemon> {
-        Daemon::launch(config, workers, None)
+        Daemon::launch(config, workers, None, None)
+    }
+
+    /// Like [`start`](Daemon::start), in a network namespace.
+    pub fn start_at(netns: &Netns, config: &str) -> Result<Daemon> {
+        Daemon::launch(config, "0", None, Some(netns))
     }
 
     /// Like [`start`](Daemon::start), in a memory cgroup.
     pub fn start_in(cgroup: &Cgroup, config: &str) -> Result<Daemon> {
-        Daemon::launch(config, "0", Some(cgroup))
+        Daemon::launch(config, "0", Some(cgroup), None)
     }
 
-    fn launch(config: &str, workers: &str, cgroup: Option<&Cgroup>) -> Result<Daemon> {
+    fn launch(config: &str, workers: &str, cgroup: Option<&Cgroup>, netns: Option<&Netns>) -> Result<Daemon> {
         let folder = tempfile::Builder::new().prefix("mswitch-e2e-").tempdir()?;
         let config = config.replace("{dir}", &folder.path().display().to_string());
         std::fs::write(folder.path().join("config.toml"), config)?;
         let procs = cgroup.map(Cgroup::procs);
-        let process = spawn(folder.path(), workers, procs.as_deref())?;
-        let mut daemon = Daemon { process, folder, workers: workers.to_string(), procs };
+        let netns = netns.map(|netns| netns.name().to_owned());
+        let process = spawn(folder.path(), workers, procs.as_deref(), netns.as_deref())?;
+        let mut daemon = Daemon { process, folder, workers: workers.to_string(), procs, netns };
         daemon.wait_ready()?;
         Ok(daemon)
     }
 
     /// Starts the daemon again with the same configuration and folder, after it has ended.
     pub fn restart(&mut self) -> Result<()> {
-        self.process = spawn(self.folder.path(), &self.workers, self.procs.as_deref())?;
+        let netns = self.netns.as_deref();
+        self.process = spawn(self.folder.path(), &self.workers, self.procs.as_deref(), netns)?;
         self.wait_ready()
     }
 
@@ -263,11 +272,17 @@ fn mswitch() -> Result<PathBuf> {
     binary("mswitch", "MSWITCH_BIN")
 }
 
-fn spawn(folder: &Path, workers: &str, procs: Option<&Path>) -> Result<Running> {
+fn spawn(folder: &Path, workers: &str, procs: Option<&Path>, netns: Option<&str>) -> Result<Running> {
     let log = File::options().create(true).append(true).open(folder.join("log"))?;
-    let mut command = match procs {
-        None => Command::new(mswitch()?),
-        Some(procs) => {
+    let mut command = match (procs, netns) {
+        (None, None) => Command::new(mswitch()?),
+        (None, Some(netns)) => {
+            // It replaces itself by the daemon.
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", netns]).arg(mswitch()?);
+            command
+        }
+        (Some(procs), _) => {
             // The process joins the cgroup before it reads its own limits.
             let mut command = Command::new("sh");
             command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(procs).arg(mswitch()?);

@@ -99,8 +99,18 @@ fn everything(a: &Netns, b: &Netns) -> String {
         + &config::tap("b", &unique("t"), b.name(), &["10.77.0.2/24"], "mtu = 1400")
         + &config::memif("c", 0, access)
         + &config::memif("d", 1, "")
-        + &config::netdev("e", "veth", b.name(), "")
+        + &config::tap("h", "host0", b.name(), &[], "")
+        + &config::netdev("e", "veth", b.name(), "host = \"h\"")
         + &config::netdev("f", "xdp", b.name(), "driver = \"af-xdp\"")
+}
+
+#[test]
+fn the_unit_keeps_what_host_ports_need() {
+    assert_eq!(unit_value("RuntimeDirectoryPreserve"), "yes");
+    assert!(unit_value("ReadWritePaths").split(' ').any(|path| path == "/proc/sys/net"));
+    // Guardians are sent SIGTERM, which they ignore until the addresses are back.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/mswitch.service");
+    assert!(!std::fs::read_to_string(path).unwrap().contains("KillMode"), "control-group is the default");
 }
 
 #[test]
@@ -126,6 +136,7 @@ fn the_capabilities_of_the_unit_are_sufficient() {
     for name in ["veth", "xdp"] {
         assert!(!service.log().contains(&format!("interface `{name}`")), "{}", service.log());
     }
+    assert!(service.log().contains("at its host port now"), "{}", service.log());
     a.run(&["ping", "-q", "-c", "20", "-i", "0.02", "-W", "5", "10.77.0.2"]).unwrap();
     let socket = service.folder.path().join("memif").display().to_string();
     let options = Options::new(vec![PortSpec::new(&socket, 0), PortSpec::new(&socket, 1)]);

@@ -11,7 +11,7 @@ use fabric::switch::LinkChange;
 use fabric::worker::Pace;
 use fabric::{Switch, SwitchOptions};
 use ports::bounded::within;
-use ports::{Environment, OpenError};
+use ports::{Environment, HostPorts, OpenError};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -133,7 +133,13 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
         modules::overran(&overruns.iter().map(|overrun| overrun.thread).collect::<Vec<_>>());
         overran.notify_one();
     }));
-    let environment = Environment::new(switch, runtime.handle().clone());
+    let journals = journals(path);
+    let specs = config.bridges.iter().flat_map(|bridge| bridge.ports.iter().map(|port| &port.spec));
+    ports::netdev::recover(&journals, specs);
+    let environment = Environment {
+        hosts: HostPorts::with_journals(&journals),
+        ..Environment::new(switch, runtime.handle().clone())
+    };
     let state = Arc::new(State::new(environment));
     if let Some(metrics) = metrics {
         let address = metrics.address();
@@ -180,6 +186,13 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
     drop((state, desired));
     drop(socket);
     served
+}
+
+/// Returns the beginning of the paths of journals of moved addresses: beside the control socket, with its name.
+fn journals(socket: &Path) -> PathBuf {
+    let mut path = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()).into_os_string();
+    path.push("-host-");
+    path.into()
 }
 
 /// Exits the process if the shutdown takes too long: a client may block a worker, or a file may block a port's thread.

@@ -9,6 +9,7 @@ use fabric::{Mirror, VlanMode};
 use packet::ether::MacAddr;
 
 use crate::check;
+use crate::host_port;
 use crate::logics;
 use crate::mirror;
 use crate::model::{BridgeConfig, Config, LogicConfig, PortConfig, StationConfig, check_name};
@@ -123,6 +124,14 @@ impl Edit {
             Edit::RemovePort { bridge, port } => {
                 find_port(config, &bridge, &port)?;
                 let bridge = find(config, &bridge)?;
+                if let Some(user) = host_port::user(bridge, &port) {
+                    let (bridge, user) = (bridge.name.clone(), &user.settings.name);
+                    let message = format!(
+                        "it has the addresses of port `{user}`; remove that port first, with \
+                         `mswitch port del {bridge} {user}`"
+                    );
+                    return Err(Refusal::Port { bridge, port, message });
+                }
                 bridge.ports.retain(|there| there.settings.name != port);
                 bridge.stations.retain(|station| station.port != port);
                 mirror::forget_port(bridge, &port);
@@ -191,8 +200,9 @@ fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> 
     let BridgeConfig { name, logic, ports, stations, mirrors } = bridge;
     config.bridges.push(BridgeConfig { logic, ..BridgeConfig::new(&name) });
     for port in ports {
-        add_port(config, &name, port)?;
+        insert_port(config, &name, port)?;
     }
+    check_host_ports(config, &name)?;
     for station in stations {
         Edit::AddStation { bridge: name.clone(), station }.apply(config)?;
     }
@@ -202,7 +212,32 @@ fn add_bridge(config: &mut Config, bridge: BridgeConfig) -> Result<(), Refusal> 
     Ok(())
 }
 
-fn add_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<(), Refusal> {
+fn add_port(config: &mut Config, bridge: &str, mut port: PortConfig) -> Result<(), Refusal> {
+    let refused = |error: host_port::HostPortError, port: &PortConfig| Refusal::Port {
+        bridge: bridge.to_owned(),
+        port: port.settings.name.clone(),
+        message: error.to_string(),
+    };
+    let host = host_port::resolve(find(config, bridge)?, &mut port).map_err(|error| refused(error, &port))?;
+    if let Some(host) = host {
+        insert_port(config, bridge, host)?;
+    }
+    insert_port(config, bridge, port)?;
+    check_host_ports(config, bridge)
+}
+
+fn check_host_ports(config: &mut Config, bridge: &str) -> Result<(), Refusal> {
+    let there = find(config, bridge)?;
+    there.ports.iter().try_for_each(|port| {
+        host_port::check(there, port).map_err(|error| Refusal::Port {
+            bridge: bridge.to_owned(),
+            port: port.settings.name.clone(),
+            message: error.to_string(),
+        })
+    })
+}
+
+fn insert_port(config: &mut Config, bridge: &str, port: PortConfig) -> Result<(), Refusal> {
     let name = port.settings.name.clone();
     check_name(&name)?;
     if find(config, bridge)?.port(&name).is_some() {
@@ -312,6 +347,45 @@ mod tests {
         assert_eq!(stations.iter().map(|s| s.port.as_str()).collect::<Vec<_>>(), ["b"]);
         Edit::RemovePort { bridge: "br0".into(), port: "b".into() }.apply(&mut config).unwrap();
         assert_eq!(config, bridge());
+    }
+
+    #[test]
+    fn a_host_port_is_added_with_its_user_and_stays_as_long() {
+        let mut config = Config::default();
+        Edit::AddBridge(BridgeConfig::new("br0")).apply(&mut config).unwrap();
+        let add = |name: &str, host: &str| {
+            let own = [("host".into(), host.into())].into();
+            let spec = options::from_text("netdev", &own).unwrap();
+            let port = Box::new(PortConfig::new(fabric::PortSettings::new(name), spec));
+            Edit::AddPort { bridge: "br0".into(), port }
+        };
+        let remove = |port: &str| Edit::RemovePort { bridge: "br0".into(), port: port.into() };
+        add("eth0", "").apply(&mut config).unwrap();
+        let names = |config: &Config| {
+            let ports = config.bridges[0].ports.iter();
+            ports.map(|port| port.settings.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&config), ["br0-host", "eth0"]);
+        assert_eq!(host_port::of(&config.bridges[0].ports[1]), Some("br0-host"));
+        assert_eq!(
+            refused(&config, add("eth1", "")),
+            "bridge \"br0\", port \"eth1\": host: port `br0-host` has the addresses of port `eth0`; name another TAP port"
+        );
+        assert_eq!(
+            refused(&config, remove("br0-host")),
+            "bridge \"br0\", port \"br0-host\": it has the addresses of port `eth0`; remove that port first, with \
+             `mswitch port del br0 eth0`"
+        );
+        remove("eth0").apply(&mut config).unwrap();
+        add("eth1", "").apply(&mut config).unwrap();
+        assert_eq!(names(&config), ["br0-host", "eth1"], "the host port is used again");
+        // The order within a new bridge does not matter.
+        let mut bridge = config.bridges[0].clone();
+        bridge.name = "br1".into();
+        bridge.ports.reverse();
+        config.bridges.clear();
+        Edit::AddBridge(bridge).apply(&mut config).unwrap();
+        remove("br0-host").apply(&mut config.clone()).unwrap_err();
     }
 
     #[test]

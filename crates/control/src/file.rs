@@ -121,8 +121,8 @@ fn parse_reporting(text: &str, depth: Depth, socket: Option<&Path>, report: &mut
         Depth::Machine => Ours::of_daemon(socket.unwrap_or(daemon.socket())),
         Depth::Form | Depth::Text => Ours::default(),
     };
-    let (exclusive, sockets, patches) = Default::default();
-    let mut shared = Shared { exclusive, sockets, patches, ours: &ours, depth };
+    let (exclusive, sockets, patches, hosts) = Default::default();
+    let mut shared = Shared { exclusive, sockets, patches, hosts, ours: &ours, depth };
     let mut names = BTreeMap::new();
     let bridges = root
         .tables("bridge", "bridge", report)

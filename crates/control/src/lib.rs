@@ -39,6 +39,7 @@ pub mod edit;
 pub mod events;
 pub mod file;
 pub mod hex;
+mod host_port;
 pub mod keys;
 pub mod limits;
 mod logic_state;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use fabric::Mirror;
 
 use crate::diff::Object;
+use crate::host_port;
 use crate::model::{BridgeConfig, Config, PortConfig};
 use crate::refusal::Refusal;
 use crate::state::{Bridge, Bridges, OpenFailure, Port, State, every};
@@ -246,7 +247,10 @@ impl Pass<'_> {
             Some(_) => {}
         }
         let Some(running) = bridges.get_mut(&wanted.name) else { return };
-        for port in &wanted.ports {
+        // A host port is open before the port whose addresses it takes.
+        let (last, first): (Vec<_>, Vec<_>) =
+            wanted.ports.iter().partition(|port| host_port::of(port).is_some());
+        for port in first.into_iter().chain(last) {
             self.port(running, port, wanted);
         }
         self.add_stations(running, wanted);

@@ -17,6 +17,7 @@ use ports::faults::{Alarm, Limit, Summary};
 use ports::{Environment, Link, Status};
 
 use crate::diff::Object;
+use crate::host_port;
 use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
 use crate::refusal::Refusal;
@@ -26,6 +27,9 @@ use crate::stuck::{Stuck, Watched};
 
 /// Time limit for opening a port. No other change is possible meanwhile.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time limit for opening a port that moves the host's addresses, among them many routes.
+const MOVE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running bridge.
 pub struct Bridge {
@@ -267,7 +271,8 @@ impl State {
         let (spec, at, environment) = (port.config.spec.clone(), port.at, self.environment.clone());
         // Paths may be on a file system that blocks. A port that opens after the time limit is closed there
         // immediately.
-        match within(OPEN_LIMIT, "mswitch-open", move || ports::open(&spec, at, &environment)) {
+        let limit = if host_port::of(&port.config).is_some() { MOVE_LIMIT } else { OPEN_LIMIT };
+        match within(limit, "mswitch-open", move || ports::open(&spec, at, &environment)) {
             Ok(opened) => opened.map_err(|error| error.to_string()),
             Err(error) => Err(format!("opening the port: {error}")),
         }

@@ -215,6 +215,7 @@ pub(crate) enum PortCommand {
         "mswitch port add br0 vm2 --type memif --path /run/mswitch/vm2.sock --vlan access:10",
         "mswitch port add br0 blue --type tap --netns blue --addresses 10.0.0.1/24",
         "mswitch port add br0 uplink --type netdev --interface eth0 --netns blue",
+        "mswitch port add br0 eth0 --type netdev --host",
         "mswitch port add br0 tape --type pcap --write /run/mswitch/tape.pcapng --snaplen 96",
         "mswitch port add br0 up --type patch --peer br1/down",
         "mswitch port add br0 replay --type pcap --read /etc/mswitch/trace.pcap --speed 2x",
@@ -376,6 +377,10 @@ pub(crate) struct PortOptions {
     addresses: Vec<String>,
     #[arg(long = "address", hide = true)]
     former_address: Vec<String>,
+    /// netdev: move the host's addresses on the interface to this TAP port of the bridge; without a name to BRIDGE-host,
+    /// which is added if it is missing
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "")]
+    host: Option<String>,
     /// netdev: way to exchange packets with the interface: auto, af-packet or af-xdp [default: auto]
     #[arg(long)]
     driver: Option<String>,
@@ -448,6 +453,7 @@ impl PortOptions {
             ("mac", self.mac),
             ("netns", self.netns),
             ("addresses", addresses),
+            ("host", self.host),
             ("driver", self.driver),
             ("offloads", self.offloads),
             ("mergeable", self.mergeable),

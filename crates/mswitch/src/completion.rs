@@ -111,6 +111,7 @@ fn with_candidates(arg: Arg, path: &[String], words: &Arc<Words>) -> Arg {
         (["logic", "show"], "table") => arg.add(ask(Words::tables)),
         (["port", "add"], "kind") => arg.add(fixed(ports::Spec::TYPES)),
         (["port", "add"], "others") => arg.add(ask(Words::options)),
+        (["port", "add"], "host") => arg.add(ask(Words::tap_ports)),
         (["port", "add"], "peer") => arg.add(ask(Words::patch_ports)),
         (["port", "add"], "path" | "read" | "write") => arg.add(ArgValueCompleter::new(PathCompleter::any())),
         (["port", "add"], "role") => arg.add(fixed(&["server", "client"])),

@@ -9,6 +9,8 @@
 //! - [`log`] formats the daemon's log;
 //! - [`failure`] formats errors of commands.
 //!
+//! The daemon starts this program once more as the guardian of addresses that it has moved ([`hostnet::guardian`]).
+//!
 //! Exit codes: 0 done, 1 refused or failed, 2 wrong usage. `config diff` has the exit codes of diff(1).
 
 mod cli;
@@ -22,9 +24,15 @@ mod render;
 mod top;
 mod usage;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // First, before any file is open and any thread runs.
+    let mut args = std::env::args_os().skip(1).peekable();
+    if hostnet::guardian::is_asked_for(args.peek().map(OsString::as_os_str)) {
+        return hostnet::guardian::main(args.skip(1));
+    }
     match commands::run(usage::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -10,6 +10,7 @@ pub mod bounded;
 pub mod faults;
 mod first_touch;
 mod guard;
+mod host_ports;
 mod interface_name;
 mod log_limit;
 pub mod memif;
@@ -35,6 +36,7 @@ mod watch;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use access::Access;
+pub use host_ports::HostPorts;
 pub use process::{Process, program};
 pub use size::Size;
 
@@ -54,6 +56,8 @@ pub struct Environment {
     pub namespaces: netdev::Namespaces,
     /// Patch ports, which find each other here.
     pub patches: patch::Patches,
+    /// Ports that can take over the host's addresses from netdev ports, which find them here.
+    pub hosts: HostPorts,
     /// Rung when a port records a fault of a client.
     pub alarm: faults::Alarm,
 }
@@ -61,8 +65,8 @@ pub struct Environment {
 impl Environment {
     /// Makes an environment without ports, with a runtime for their control side.
     pub fn new(switch: Arc<Switch>, runtime: tokio::runtime::Handle) -> Self {
-        let (sockets, namespaces, patches, alarm) = Default::default();
-        Self { switch, runtime, sockets, namespaces, patches, alarm }
+        let (sockets, namespaces, patches, hosts, alarm) = Default::default();
+        Self { switch, runtime, sockets, namespaces, patches, hosts, alarm }
     }
 }
 

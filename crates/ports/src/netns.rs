@@ -41,7 +41,15 @@ pub(crate) fn run_in<T: Send + 'static>(
 pub(crate) fn run<T: Send + 'static>(
     task: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
 ) -> Result<T, OpenError> {
-    let done = within(LIMIT, "mswitch-netns", task);
+    run_for(LIMIT, task)
+}
+
+/// Runs `task` on a thread of its own, and waits for its end, for at most `limit`.
+pub(crate) fn run_for<T: Send + 'static>(
+    limit: Duration,
+    task: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
+) -> Result<T, OpenError> {
+    let done = within(limit, "mswitch-netns", task);
     done.unwrap_or_else(|error| Err(OpenError(format!("the interface: {error}"))))
 }
 

@@ -9,9 +9,10 @@ use toml::de::DeValue;
 
 use super::Depth;
 use super::mirror;
-use super::port::{self, Shared};
+use super::port::{self, HostKey, Shared};
 use super::report::Report;
 use super::section::Section;
+use crate::host_port;
 use crate::logics;
 use crate::mirror::other_ports;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig, check_name, check_vlan};
@@ -45,6 +46,7 @@ pub(super) fn read(
     for table in section.tables("port", "bridge.port", report) {
         ports.extend(port::read(table, &mut port_names, shared, report));
     }
+    let hosts = std::mem::take(&mut shared.hosts);
     let mut stations: Vec<StationConfig> = Vec::new();
     for table in section.tables("station", "bridge.station", report) {
         if let Some(station) = station(&table, &port_names, report) {
@@ -64,12 +66,32 @@ pub(super) fn read(
     let name = name.map(|(name, _)| name.to_owned());
     let mut bridge =
         BridgeConfig { logic, ports, stations, ..BridgeConfig::new(name.as_deref().unwrap_or_default()) };
+    check_host_ports(&bridge, &port_names, &hosts, report);
     for table in section.tables("mirror", "bridge.mirror", report) {
         if let Some(mirror) = mirror::read(&table, &bridge, &keys_of(&port_names), report) {
             bridge.mirrors.push(mirror);
         }
     }
     name.map(|_| bridge)
+}
+
+/// Checks the host ports of a bridge.
+fn check_host_ports(
+    bridge: &BridgeConfig,
+    names: &BTreeMap<String, usize>,
+    hosts: &[HostKey],
+    report: &mut Report<'_>,
+) {
+    for HostKey { span, context } in hosts {
+        let port = context.port.as_deref().and_then(|port| bridge.port(port));
+        // A host port with mistakes of its own is missing; they are reported.
+        let present = port.filter(|port| {
+            host_port::of(port).is_some_and(|host| bridge.port(host).is_some() || !names.contains_key(host))
+        });
+        if let Some(Err(error)) = present.map(|port| host_port::check(bridge, port)) {
+            report.add(span, context, error);
+        }
+    }
 }
 
 /// `[[bridge.station]]`: a static entry of the MAC table.

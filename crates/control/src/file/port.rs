@@ -1,6 +1,7 @@
 //! `[[bridge.port]]`: the settings of all port types, and the options of the port's type.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::PathBuf;
 
 use fabric::PortSettings;
@@ -9,10 +10,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::patches::Patch;
-use super::report::Report;
+use super::report::{Context, Report};
 use super::section::Section;
 use super::{Depth, mistyped, protection};
 use crate::check::{self, Fault, Ours};
+use crate::host_port;
 use crate::model::{PortConfig, check_mtu, check_name, parse_admin};
 use crate::{keys, options, suggest, vlan};
 
@@ -24,8 +26,16 @@ pub(super) struct Shared<'a> {
     pub(super) sockets: BTreeSet<PathBuf>,
     /// The patch ports.
     pub(super) patches: Vec<Patch>,
+    /// The keys `host` of the present bridge.
+    pub(super) hosts: Vec<HostKey>,
     pub(super) ours: &'a Ours,
     pub(super) depth: Depth,
+}
+
+/// A key `host` of a netdev port.
+pub(super) struct HostKey {
+    pub(super) span: Range<usize>,
+    pub(super) context: Context,
 }
 
 /// Reads one port. Returns `None` after a mistake, which is reported.
@@ -57,7 +67,11 @@ pub(super) fn read(
         let (span, context) = (section.span_of("peer"), section.context.clone());
         shared.patches.push(Patch { span, context, peer: options.peer.clone() });
     }
-    name.map(|_| PortConfig::new(settings, spec))
+    let port = PortConfig::new(settings, spec);
+    if host_port::of(&port).is_some() {
+        shared.hosts.push(HostKey { span: section.span_of("host"), context: section.context.clone() });
+    }
+    name.map(|_| port)
 }
 
 /// Notes a socket whose path is relative: the daemon and `config check` may have different working directories.

@@ -818,3 +818,39 @@ fn a_line_that_is_not_toml_is_reported_once() {
         "f.toml:2:8: `name` has two equals signs; write `name = \"br0\"`"
     );
 }
+
+#[test]
+fn host_ports_are_checked_within_their_bridge() {
+    let text = |host: &str, more: &str| {
+        format!(
+            "[[bridge]]\nname = \"br0\"\n[[bridge.port]]\nname = \"eth0\"\ntype = \"netdev\"\nhost = \"{host}\"\n\
+             [[bridge.port]]\nname = \"host\"\ntype = \"tap\"\n{more}"
+        )
+    };
+    let config = parse(&text("host", ""), Path::new("f.toml"), Depth::Text).unwrap();
+    let Spec::Netdev(options) = &config.bridges[0].ports[0].spec else { panic!("{config:?}") };
+    assert_eq!(options.host.as_deref(), Some("host"));
+    let written = write::write(&config, write::Secrets::Written);
+    assert!(written.contains("\nhost = \"host\"\n"), "{written}");
+    let at = "f.toml:6:8: bridge \"br0\", port \"eth0\": host";
+    assert_eq!(mistake(&text("hots", "")), format!("{at}: the bridge has no port `hots`; expected `host`"));
+    assert_eq!(
+        mistake(&text("", "")),
+        format!("{at}: it is empty; expected the name of a TAP port of the bridge")
+    );
+    assert_eq!(
+        mistake(&text("host", "netns = \"blue\"\n")),
+        format!(
+            "{at}: port `host` is in namespace `blue`, this port in the switch's namespace; give both ports the same \
+             `netns`"
+        )
+    );
+    // A host port with a mistake of its own is reported once.
+    assert!(mistake(&text("host", "queues = 0\n")).contains("queues = 0"));
+    let second = "[[bridge.port]]\nname = \"eth1\"\ntype = \"netdev\"\nhost = \"host\"\n";
+    assert_eq!(
+        mistake(&text("host", second)),
+        "f.toml:13:8: bridge \"br0\", port \"eth1\": host: port `host` has the addresses of port `eth0`; name another \
+         TAP port"
+    );
+}

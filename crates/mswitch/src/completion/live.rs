@@ -95,6 +95,12 @@ impl Words {
         patches.map(|port| described(format!("{}/{}", port.bridge, port.name), "")).collect()
     }
 
+    /// TAP ports of the bridge.
+    pub(super) fn tap_ports(&self) -> Vec<CompletionCandidate> {
+        let taps = self.list_ports().into_iter().filter(|port| port.r#type == "tap");
+        taps.map(|port| described(port.name, "")).collect()
+    }
+
     pub(super) fn mirrors(&self) -> Vec<CompletionCandidate> {
         let request = proto::ListMirrorsRequest { bridge: self.bridge.clone() };
         let reply = self.ask(async |client| client.list_mirrors(request).await);

@@ -6,8 +6,8 @@
 //! looks for the name again. Each change in the namespace leads to one call of [`Inner::adapt`], on a thread for
 //! blocking work, at most every [`PACE`].
 //!
-//! Invariants: the port is attached to the switch only while it holds the interface's shield; after [`Inner::close`]
-//! neither exists.
+//! Invariants: the port is attached to the switch only while it holds the interface's shield, and with a host port a
+//! [`Lease`], but for the moment in which these end; after [`Inner::close`] none of them exists.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -19,9 +19,11 @@ use tokio::sync::{Notify, watch};
 use super::KERNEL_DROPS;
 use super::driver::{self, Opened, Statistics};
 use super::ethtool::speed_and_duplex;
+use super::handover::{self, HostPort, Lease, Unleased};
 use super::links::{Interface, Namespace, printable};
 use super::options::Options;
 use super::shield::Shield;
+use crate::host_ports::User;
 use crate::netns::{self, Netns};
 use crate::offload_names::offload_names;
 use crate::{Environment, Link, OpenError, Status};
@@ -68,6 +70,8 @@ pub(super) struct Inner {
     owner: String,
     switch: Arc<Switch>,
     at: PortRef,
+    /// Port that has the host's addresses while this port has the interface.
+    host: Option<HostPort>,
     runtime: tokio::runtime::Handle,
     held: Mutex<Held>,
     shown: Mutex<Shown>,
@@ -82,6 +86,8 @@ struct Held {
     options: Options,
     closed: bool,
     interface: Option<Interface>,
+    /// The host's addresses at the host port.
+    lease: Option<Lease>,
     shield: Option<Shield>,
     /// The kernel's counters of the queues that are attached to the switch, and what the queues were opened with.
     attached: Option<(Box<dyn Statistics>, Options)>,
@@ -92,6 +98,8 @@ struct Held {
 struct Shown {
     obstacle: Option<Obstacle>,
     interface: Option<Interface>,
+    /// Place of the host's addresses.
+    host: Option<String>,
     /// Name of the shield's table.
     table: Option<String>,
     caps: Option<Caps>,
@@ -117,15 +125,24 @@ impl Inner {
         env: &Environment,
     ) -> Result<Arc<Self>, OpenError> {
         let changes = namespace.changes();
+        let hosts = env.hosts.changes();
         let inner = Arc::new_cyclic(|this| Self {
             namespace,
             name,
             owner,
             switch: env.switch.clone(),
             at,
+            host: options.host.as_deref().map(|host| HostPort::new(&env.hosts, at.bridge, host)),
             runtime: env.runtime.clone(),
             shown: Mutex::new(Shown { options: options.clone(), ..Shown::default() }),
-            held: Mutex::new(Held { options, closed: false, interface: None, shield: None, attached: None }),
+            held: Mutex::new(Held {
+                options,
+                closed: false,
+                interface: None,
+                lease: None,
+                shield: None,
+                attached: None,
+            }),
             kick: Arc::default(),
             closing: watch::Sender::new(false),
             this: this.clone(),
@@ -136,7 +153,7 @@ impl Inner {
         }
         inner.runtime.spawn(follow(
             inner.this.clone(),
-            changes,
+            (changes, hosts),
             inner.kick.clone(),
             inner.closing.subscribe(),
         ));
@@ -151,6 +168,11 @@ impl Inner {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the runtime for the control side.
+    pub(super) fn runtime(&self) -> tokio::runtime::Handle {
+        self.runtime.clone()
+    }
+
     /// Returns the interface's present name, or else the configured one.
     pub(super) fn name(&self) -> String {
         self.shown().interface.as_ref().map_or_else(|| self.name.clone(), Interface::label)
@@ -162,7 +184,8 @@ impl Inner {
         let known = shown.interface.as_ref();
         let now = self.namespace.find(known.map(|i| (i.index, i.born)), &self.name);
         let refused = matches!(shown.obstacle, Some(Obstacle::Refused(_)));
-        now.as_ref() != known || refused || shown.fault.is_some() || self.namespace.gone().is_some()
+        let host = self.host.as_ref().is_some_and(|host| host.is_open() != shown.host.is_some());
+        now.as_ref() != known || refused || host || shown.fault.is_some() || self.namespace.gone().is_some()
     }
 
     /// Makes the port match its interface. Returns the reason if it is not attached afterwards.
@@ -181,10 +204,15 @@ impl Inner {
         if let Some(obstacle) = &obstacle {
             // Before the switch reports the change.
             self.shown().obstacle = Some(obstacle.clone());
-            self.detach(&mut held);
+            match obstacle {
+                // The host is reachable until the next attempt.
+                Obstacle::Refused(_) if self.host.is_some() => self.give_back(&mut held),
+                _ => self.detach(&mut held),
+            }
         }
         let mut shown = self.shown();
         shown.interface = held.interface.clone();
+        shown.host = held.lease.as_ref().and_then(Lease::describe);
         shown.table = held.shield.as_ref().map(|shield| shield.table().to_owned());
         shown.options = held.options.clone();
         shown.obstacle = obstacle.clone();
@@ -220,18 +248,19 @@ impl Inner {
         }
         let before = held.interface.replace(interface.clone());
         match (&mut held.shield, before) {
-            (None, _) => {
-                let (name, index, owner) = (interface.name.clone(), interface.index, self.owner.clone());
-                let shields = self.namespace.shields();
-                let raised = self.namespace.run(move || Shield::raise(&shields, &name, index, &owner));
-                held.shield = Some(raised.map_err(|error| Obstacle::Refused(error.0))?);
-            }
+            // Raised below, when the host's addresses can move.
+            (None, _) if self.host.is_some() => {}
+            (None, _) => self.raise_shield(held, &interface)?,
             (Some(shield), Some(before)) if before.name != interface.name => {
                 shield.rename(&interface.name).map_err(|error| Obstacle::Refused(error.0))?;
                 let from = before.label();
                 tracing::info!(port = self.owner, from, to = name, "the interface was renamed");
             }
             _ => {}
+        }
+        if let Some(host) = self.host.as_ref().filter(|host| !host.is_open()) {
+            self.give_back(held);
+            return waiting(host.missing());
         }
         if !interface.up {
             return waiting(format!(
@@ -245,6 +274,7 @@ impl Inner {
                 "interface `{name}` has no carrier: its cable is unplugged, or its peer is down"
             ));
         }
+        self.begin_lease(held, &interface)?;
         self.attach(held, &interface).map_err(|error| {
             let refused = Obstacle::Refused(error.0);
             if held.attached.is_none() {
@@ -253,7 +283,67 @@ impl Inner {
                 let _ = self.switch.detach(self.at);
             }
             refused
-        })
+        })?;
+        self.commit_lease(held)
+    }
+
+    fn raise_shield(&self, held: &mut Held, interface: &Interface) -> Result<(), Obstacle> {
+        let (name, index, owner) = (interface.name.clone(), interface.index, self.owner.clone());
+        let shields = self.namespace.shields();
+        let raised = self.namespace.run(move || Shield::raise(&shields, &name, index, &owner));
+        held.shield = Some(raised.map_err(|error| Obstacle::Refused(error.0))?);
+        Ok(())
+    }
+
+    /// Prepares the host port for the host's addresses, then cuts the host off from the interface.
+    fn begin_lease(&self, held: &mut Held, interface: &Interface) -> Result<(), Obstacle> {
+        let Some(host) = &self.host else { return Ok(()) };
+        if held.lease.as_ref().is_some_and(Lease::is_lost) {
+            return Err(Obstacle::Refused(handover::LOST.to_owned()));
+        }
+        if held.lease.is_none() {
+            let user = self.this.clone() as Weak<dyn User>;
+            let lease = Lease::begin(host, &self.owner, user, &self.namespace, interface);
+            held.lease = Some(lease.map_err(|unleased| match unleased {
+                Unleased::Waiting(reason) => Obstacle::Waiting(reason),
+                Unleased::Refused(reason) => Obstacle::Refused(reason),
+            })?);
+        }
+        if held.shield.is_none() { self.raise_shield(held, interface) } else { Ok(()) }
+    }
+
+    /// Moves the host's addresses, unless they have moved already.
+    fn commit_lease(&self, held: &mut Held) -> Result<(), Obstacle> {
+        let Some(lease) = &mut held.lease else { return Ok(()) };
+        lease.commit(&self.namespace, &self.this).map_err(|error| Obstacle::Refused(error.0))
+    }
+
+    /// Moves what has appeared at the interface to the host port. Returns the guardian's process number; `None` if the
+    /// host's addresses are no longer there.
+    pub(super) fn follow_host(&self) -> Option<u32> {
+        let guardian = self.held().lease.as_mut()?.follow(&self.namespace);
+        self.check_lease(guardian)
+    }
+
+    /// Starts another guardian. Returns as [`Inner::follow_host`] does.
+    pub(super) fn guard_host_again(&self) -> Option<u32> {
+        let guardian = {
+            let mut held = self.held();
+            let lease = held.lease.as_mut()?;
+            let guardian = lease.guard_again(&self.namespace);
+            self.shown().host = lease.describe();
+            guardian
+        };
+        self.check_lease(guardian)
+    }
+
+    /// Gives the interface up until the next attempt if its lease was lost.
+    fn check_lease(&self, guardian: Option<u32>) -> Option<u32> {
+        if guardian.is_none() {
+            self.adapt();
+            self.kick.notify_one();
+        }
+        guardian
     }
 
     /// Refuses interfaces that are of no use to a switch, or belong to another.
@@ -321,9 +411,23 @@ impl Inner {
     /// Gives the interface up, for this reason.
     fn let_go(&self, held: &mut Held, reason: &str) {
         self.shown().obstacle = Some(Obstacle::Waiting(reason.to_owned()));
+        self.give_back(held);
+        held.interface = None;
+    }
+
+    /// Detaches the port from the switch, and gives the host its interface and its addresses.
+    fn give_back(&self, held: &mut Held) {
+        let returned = held.lease.take().and_then(|lease| lease.release(&self.namespace));
+        if returned.is_some() {
+            // First, so that no packet is lost: the host's stack takes what arrives twice only once.
+            held.shield = None;
+        }
         self.detach(held);
         held.shield = None;
-        held.interface = None;
+        if let Some(returned) = returned {
+            returned.finish(&self.namespace);
+        }
+        self.shown().host = None;
     }
 
     /// Detaches the port from the switch, if it is attached. The interface stays its own.
@@ -351,6 +455,11 @@ impl Inner {
         if !std::mem::replace(&mut held.closed, true) {
             self.let_go(&mut held, "the port is closed");
         }
+    }
+
+    /// Returns whether the host's addresses are at another port meanwhile.
+    pub(super) fn has_host(&self) -> bool {
+        self.host.is_some()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -413,7 +522,7 @@ impl Inner {
             ("queues", Some(queues)),
             ("offloads", shown.caps.as_ref().map(offload_names)),
             (KERNEL_DROPS, Some(shown.dropped.to_string())),
-            ("host", shown.table.as_ref().map(|table| format!("cut off by nftables table netdev {table}"))),
+            ("host", shown.host.clone().or_else(|| shown.table.as_ref().map(cut_off))),
         ];
         let details = details.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let link = match &shown.obstacle {
@@ -424,10 +533,20 @@ impl Inner {
     }
 }
 
-/// Follows changes until the port is closed.
+fn cut_off(table: &String) -> String {
+    format!("cut off by nftables table netdev {table}")
+}
+
+impl User for Inner {
+    fn host_left(&self) {
+        self.adapt();
+    }
+}
+
+/// Follows changes of interfaces and of host ports until the port is closed.
 async fn follow(
     port: Weak<Inner>,
-    mut changes: watch::Receiver<()>,
+    (mut changes, mut hosts): (watch::Receiver<()>, watch::Receiver<()>),
     kick: Arc<Notify>,
     mut closing: watch::Receiver<bool>,
 ) {
@@ -446,6 +565,7 @@ async fn follow(
             _ = closing.wait_for(|closing| *closing) => return,
             () = kick.notified() => {}
             changed = changes.changed() => if changed.is_err() { return },
+            changed = hosts.changed() => if changed.is_err() { return },
             () = retry => {}
         }
         let Some(inner) = port.upgrade() else { return };

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use packet::ether::MacAddr;
 use rustix::io::Errno;
@@ -237,6 +238,7 @@ pub(super) struct Namespace {
     name: Option<Netns>,
     /// The namespace's file; `None` for the switch's own.
     file: Option<OwnedFd>,
+    identity: Identity,
     table: Arc<Mutex<Table>>,
     changes: watch::Sender<()>,
     /// Reason why the namespace's name no longer leads to it.
@@ -293,7 +295,8 @@ impl Namespace {
             }
         });
         let follower = follower.abort_handle();
-        Ok(Arc::new(Self { name, file, table, changes, gone, socket, shields: Arc::default(), follower }))
+        let shields = Arc::default();
+        Ok(Arc::new(Self { name, file, identity, table, changes, gone, socket, shields, follower }))
     }
 
     /// Returns a receiver that sees a change whenever an interface changes.
@@ -333,18 +336,40 @@ impl Namespace {
         place(self.name.as_ref())
     }
 
+    /// Returns the inode of its file.
+    pub(super) fn inode(&self) -> u64 {
+        self.identity.1
+    }
+
     /// Runs `task` on a thread in the namespace, and waits for its end.
     pub(super) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         task: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
     ) -> Result<T, OpenError> {
+        netns::run(self.within(task))
+    }
+
+    /// Runs `task` on a thread in the namespace, and waits for its end, for at most `limit`.
+    pub(super) fn run_for<T: Send + 'static>(
+        self: &Arc<Self>,
+        limit: Duration,
+        task: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
+    ) -> Result<T, OpenError> {
+        netns::run_for(limit, self.within(task))
+    }
+
+    /// Returns a task that enters the namespace first.
+    fn within<T>(
+        self: &Arc<Self>,
+        task: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
+    ) -> impl FnOnce() -> Result<T, OpenError> + Send + 'static {
         let namespace = self.clone();
-        netns::run(move || {
+        move || {
             if let (Some(name), Some(file)) = (&namespace.name, &namespace.file) {
                 netns::enter(name, file.as_fd())?;
             }
             task()
-        })
+        }
     }
 }
 

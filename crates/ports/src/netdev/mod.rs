@@ -5,16 +5,20 @@
 //! through the namespace's notifications (`links`): it attaches the port to the switch while the interface can carry
 //! traffic, and waits for an interface that is missing.
 //!
-//! Invariants: nothing at the interface outlives the port or the process, and the switch changes neither its addresses
-//! nor its administrative state; a port that is closed attaches nothing any more.
+//! With the option `host`, the host's addresses, routes and rules are at a host port meanwhile (`handover`).
+//!
+//! Invariants: nothing at the interface outlives the port or the process; the switch does not change its administrative
+//! state, and its addresses only with `host`; a port that is closed attaches nothing any more.
 
 mod af_packet;
 mod af_xdp;
 mod driver;
 mod ethtool;
+mod handover;
 mod link;
 mod links;
 mod options;
+mod recovery;
 mod shield;
 
 use std::sync::Arc;
@@ -23,11 +27,13 @@ use fabric::switch::PortRef;
 
 use crate::bounded::within;
 use crate::guard::CLOSING;
+use crate::host_ports::GIVE_BACK;
 pub use crate::netns::Netns;
 use crate::{Environment, OpenError, Port, Spec, Status};
 use link::Inner;
 pub use links::Namespaces;
 pub use options::{Driver, Options};
+pub use recovery::recover;
 
 /// Name of the detail with the packets that the kernel dropped before the switch could take them.
 pub const KERNEL_DROPS: &str = "kernel-drops";
@@ -72,7 +78,8 @@ impl Port for NetdevPort {
         }
         let port = self.0.clone();
         // The kernel waits until no packet is under way in a socket.
-        if let Err(error) = within(CLOSING, "mswitch-netdev", move || port.close()) {
+        let limit = if port.has_host() { GIVE_BACK } else { CLOSING };
+        if let Err(error) = within(limit, "mswitch-netdev", move || port.close()) {
             tracing::warn!(interface = self.0.name(), "detaching the interface: {error}");
         }
     }

@@ -20,6 +20,10 @@ pub struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub netns: Option<Netns>,
+    /// TAP port of the same bridge, in the same namespace. While the switch has the interface, that port has the host's
+    /// addresses, routes and neighbours of the interface; afterwards the interface has them again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Way to exchange packets with the interface; `auto` chooses, and `mswitch port show` shows the choice.
     pub driver: Driver,
     /// Queues in each direction of `af-packet`, 1 to 256. `af-xdp` has one for each receive queue of the interface.
@@ -51,7 +55,7 @@ impl std::fmt::Display for Driver {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { interface: None, netns: None, driver: Driver::Auto, queues: 1 }
+        Self { interface: None, netns: None, host: None, driver: Driver::Auto, queues: 1 }
     }
 }
 
@@ -64,6 +68,11 @@ impl Options {
                 "queues = {}: a netdev port has 1 to {MAX_QUEUES} queues",
                 self.queues
             )));
+        }
+        if self.host.as_deref() == Some("") {
+            return Err(OpenError(
+                "host: it is empty; expected the name of a TAP port of the bridge".to_owned(),
+            ));
         }
         Ok(())
     }

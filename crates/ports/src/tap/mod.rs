@@ -15,7 +15,7 @@ mod options;
 mod queue;
 
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use fabric::OnFault;
 use fabric::switch::PortRef;
@@ -24,6 +24,7 @@ use tokio::task::AbortHandle;
 
 use crate::bounded::within;
 use crate::guard::CLOSING;
+use crate::host_ports::{Host, HostPorts, Key};
 use crate::name_watch::{self, Identity};
 pub use crate::netns::Netns;
 use crate::offload_names::offload_names;
@@ -52,8 +53,12 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
     })?;
     let queues = device.queues.clone();
     let caps = device.caps;
-    let port = Arc::new(Inner {
+    let port = Arc::new_cyclic(|this: &Weak<Inner>| Inner {
+        this: this.clone(),
         switch: env.switch.clone(),
+        hosts: env.hosts.clone(),
+        key: (at.bridge, settings.name.clone()),
+        lent_mtu: Mutex::default(),
         at,
         name,
         options: Mutex::new(options.clone()),
@@ -70,6 +75,7 @@ pub fn open(options: &Options, at: PortRef, env: &Environment) -> Result<Box<dyn
         on_fault: on_fault(&port, env.runtime.clone()),
     };
     env.switch.attach(at, attachment).map_err(|error| OpenError(error.to_string()))?;
+    env.hosts.join(port.key.clone(), port.this.clone());
     if let (Some(netns), Some(identity)) = (&options.netns, identity) {
         follow(&port, netns, identity, env);
     }
@@ -116,7 +122,13 @@ enum End {
 }
 
 struct Inner {
+    this: Weak<Inner>,
     switch: Arc<Switch>,
+    hosts: HostPorts,
+    /// Its name as a host port.
+    key: Key,
+    /// MTU that a netdev port has given the interface, together with addresses.
+    lent_mtu: Mutex<Option<u32>>,
     at: PortRef,
     /// The interface's name when it was made.
     name: String,
@@ -170,8 +182,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes the queues from the switch and closes them, once: later another port may be attached there.
+    /// Removes the queues from the switch and closes them, once: later another port may be attached there. Addresses of
+    /// another interface return first.
     fn detach(&self) {
+        self.hosts.leave(&self.key, &(self.this.clone() as Weak<dyn Host>));
         let mut held = self.device();
         if let Some(device) = held.take() {
             if let Err(error) = self.switch.detach(self.at) {
@@ -218,6 +232,27 @@ impl Inner {
     }
 }
 
+impl Host for Inner {
+    fn interface(&self) -> Option<String> {
+        match self.device().as_ref()?.state() {
+            State::Up(name) | State::AdminDown(name) => Some(name),
+            State::Gone => None,
+        }
+    }
+
+    fn lend_mtu(&self, mtu: Option<u32>) {
+        let mut lent = self.lent_mtu.lock().unwrap_or_else(PoisonError::into_inner);
+        if *lent != mtu {
+            let effective = mtu.unwrap_or_else(|| self.options().mtu);
+            if let Err(error) = self.switch.set_client_mtu(self.at, effective) {
+                // A port that is being closed needs no MTU any more.
+                tracing::debug!(interface = self.name, %error, "the MTU of the host port is unchanged");
+            }
+            *lent = mtu;
+        }
+    }
+}
+
 struct TapPort(Arc<Inner>);
 
 impl Port for TapPort {
@@ -225,14 +260,17 @@ impl Port for TapPort {
         let (link, interface) = self.0.link();
         let options = self.0.options().clone();
         let netns = options.netns.as_ref().map_or_else(|| "the switch's".to_owned(), ToString::to_string);
+        let lent = *self.0.lent_mtu.lock().unwrap_or_else(PoisonError::into_inner);
         let details = [
-            ("interface", interface),
-            ("netns", netns),
-            ("queues", options.queues.to_string()),
-            ("offloads", offload_names(&self.0.caps)),
-            ("mtu", options.mtu.to_string()),
+            ("interface", Some(interface)),
+            ("netns", Some(netns)),
+            ("queues", Some(options.queues.to_string())),
+            ("offloads", Some(offload_names(&self.0.caps))),
+            ("mtu", Some(lent.unwrap_or(options.mtu).to_string())),
+            ("host", self.0.hosts.user(&self.0.key).map(|user| format!("has the addresses of {user}"))),
         ];
-        Status { link, details: details.map(|(name, value)| (name.to_owned(), value)).into() }
+        let details = details.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Status { link, details: details.collect() }
     }
 
     fn reconfigure(&self, spec: &Spec) -> Result<bool, OpenError> {
