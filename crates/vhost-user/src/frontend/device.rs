@@ -171,9 +171,12 @@ impl NetDevice {
         connection.tell(&Request::SetVringBase(number(config.base)), &[])?;
         connection.tell(&Request::SetVringAddr(addresses), &[])?;
         connection.tell(&Request::SetVringCall(descriptor), &[call.as_fd()])?;
-        connection.tell(&Request::SetVringKick(descriptor), &[kick.as_fd()])?;
+        // The last request of a ring is waited for: while a ring starts, packets sent to the device are lost.
         if self.config.features & device::PROTOCOL_FEATURES != 0 {
+            connection.tell(&Request::SetVringKick(descriptor), &[kick.as_fd()])?;
             connection.ask(&Request::SetVringEnable(number(1)), &[], true)?;
+        } else {
+            connection.ask(&Request::SetVringKick(descriptor), &[kick.as_fd()], true)?;
         }
         Ok(())
     }
