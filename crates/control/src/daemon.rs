@@ -21,6 +21,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 
+use crate::allocator;
 use crate::author::Author;
 use crate::desired::Desired;
 use crate::limits::{self, LimitError};
@@ -96,6 +97,7 @@ pub enum DaemonError {
 /// Runs a daemon until SIGTERM or SIGINT. `config` is the contents of `file`; `settings` are its `[daemon]` settings
 /// with the overrides of the command line. SIGHUP reapplies the file.
 pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> Result<(), DaemonError> {
+    allocator::configure();
     let ports = config.ports();
     limits::raise_for(ports)?;
     let path = settings.socket();

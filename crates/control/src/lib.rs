@@ -23,6 +23,7 @@
 //!
 //! The configuration file and the command line share these functions, so the same mistake gets the same message.
 
+mod allocator;
 pub mod author;
 pub mod capture;
 pub mod check;
