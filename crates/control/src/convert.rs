@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fabric::counters::{DropReason, QueueSnapshot};
-use fabric::switch::{PortRef, PortSnapshot, WorkerReport};
+use fabric::switch::{Assignment, PortRef, PortSnapshot, WorkerReport};
 use fabric::{Mirror, MirrorSnapshot};
 use ports::Link;
 use ports::faults::Summary;
@@ -290,9 +290,16 @@ pub fn workers(state: &State, bridges: &Bridges) -> Vec<proto::Worker> {
 }
 
 fn worker(index: u32, report: &WorkerReport, names: &BTreeMap<PortRef, (&str, &str)>) -> proto::Worker {
-    let queues = report.queues.iter().filter_map(|(at, queue)| {
-        let (bridge, port) = names.get(at)?;
-        Some(proto::WorkerQueue { bridge: (*bridge).into(), port: (*port).into(), queue: (*queue).into() })
+    let queues = report.queues.iter().filter_map(|queue| {
+        let (bridge, port) = names.get(&queue.port)?;
+        Some(proto::WorkerQueue {
+            bridge: (*bridge).into(),
+            port: (*port).into(),
+            queue: queue.queue.into(),
+            busy_cycles: queue.cycles,
+            pinned: queue.assignment == Assignment::Pinned,
+            reason: assignment(queue.assignment),
+        })
     });
     let mut worker = proto::Worker {
         index,
@@ -309,6 +316,43 @@ fn worker(index: u32, report: &WorkerReport, names: &BTreeMap<PortRef, (&str, &s
     };
     worker.derive();
     worker
+}
+
+/// Describes why a worker has a receive queue.
+fn assignment(assignment: Assignment) -> String {
+    match assignment {
+        Assignment::Fewest => "had fewest queues".into(),
+        Assignment::Near => "near to its memory or device".into(),
+        Assignment::Moved { from, busy } => {
+            format!("moved from {}, which was {busy} % busy", cpu_name(from))
+        }
+        Assignment::Pinned => "pinned".into(),
+        Assignment::Unpinned => "was pinned".into(),
+    }
+}
+
+/// Returns `CPU 3`.
+pub fn cpu_name(cpu: Option<usize>) -> String {
+    cpu.map_or_else(|| "any CPU".into(), |cpu| format!("CPU {cpu}"))
+}
+
+impl proto::Workers {
+    /// Returns the difference from an earlier report, worker by worker.
+    pub fn since(&self, earlier: &proto::Workers) -> Vec<proto::Worker> {
+        let key = |queue: &proto::WorkerQueue| (queue.bridge.clone(), queue.port.clone(), queue.queue);
+        // Queues may have moved from one worker to another.
+        let before: BTreeMap<_, _> = (earlier.workers.iter())
+            .flat_map(|worker| &worker.queues)
+            .map(|queue| (key(queue), queue.busy_cycles))
+            .collect();
+        let mut workers: Vec<_> =
+            self.workers.iter().zip(&earlier.workers).map(|(now, then)| now.since(then)).collect();
+        for queue in workers.iter_mut().flat_map(|worker| &mut worker.queues) {
+            let then = before.get(&key(queue)).copied().unwrap_or_default();
+            queue.busy_cycles = queue.busy_cycles.saturating_sub(then);
+        }
+        workers
+    }
 }
 
 impl proto::Worker {
@@ -417,6 +461,12 @@ mod tests {
         let between = later.since(&earlier);
         assert_eq!((between.packets, between.packets_per_batch), (200, 20.0));
         assert_eq!((between.busy_share, between.cycles_per_packet), (0.5, 20.0));
+        let queue = |busy_cycles| proto::WorkerQueue { busy_cycles, ..Default::default() };
+        let at = |worker: &proto::Worker, queues| proto::Worker { queues, ..worker.clone() };
+        let reply = |workers| proto::Workers { workers, ..Default::default() };
+        let then = reply(vec![at(&earlier, vec![queue(100)]), earlier.clone()]);
+        let now = reply(vec![later.clone(), at(&later, vec![queue(700)])]);
+        assert_eq!(now.since(&then)[1].queues[0].busy_cycles, 600, "the queue has moved");
     }
 
     #[test]

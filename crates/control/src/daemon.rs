@@ -244,6 +244,7 @@ fn serve(
         tasks.spawn(report_faults(desired.clone()));
         tasks.spawn(report_stuck(desired.clone(), module_news.overran));
         tasks.spawn(report_module_faults(desired.clone(), module_news.failed));
+        tasks.spawn(balance(desired.clone()));
         tasks.spawn(desired.events().clone().collect(desired.clone()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tonic::transport::Server::builder()
@@ -442,6 +443,25 @@ async fn tick(desired: Arc<Desired>) {
         // A MAC table can be large and its lock contended.
         if tokio::task::spawn_blocking(move || desired.state().tick()).await.is_err() {
             tracing::error!("the tick of a logic panicked; this is a bug in mswitch");
+        }
+    }
+}
+
+/// Moves receive queues to less busy workers, while the switch says that it has work.
+async fn balance(desired: Arc<Desired>) {
+    let switch = desired.state().switch();
+    if switch.workers().len() < 2 {
+        return;
+    }
+    let due = Arc::new(Notify::new());
+    let tell = due.clone();
+    switch.on_load(Box::new(move || tell.notify_one()));
+    loop {
+        due.notified().await;
+        let desired = desired.clone();
+        // Moving a queue waits for its batch.
+        if tokio::task::spawn_blocking(move || desired.state().balance(desired.events())).await.is_err() {
+            tracing::error!("the balancing of workers panicked; this is a bug in mswitch");
         }
     }
 }

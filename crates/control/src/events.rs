@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fabric::counters::QueueSnapshot;
-use fabric::switch::{LinkChange, PortRef};
+use fabric::switch::{LinkChange, Moved, PortRef};
 use fabric::{DropReason, PortIndex, RateLimit, Violation};
 use logic::{Faults, FdbChange, Fixed};
 use ports::faults::Summary;
 use tokio::sync::{Notify, broadcast};
 
 use crate::author::Author;
-use crate::convert::{key_changes, port_of};
+use crate::convert::{cpu_name, key_changes, port_of};
 use crate::desired::Desired;
 use crate::diff::{Difference, KeyChange, Kind, Object};
 use crate::protection;
-use crate::proto::{Event, StuckModule};
+use crate::proto::{self, Event, StuckModule};
 use crate::reconcile::{Action, Outcome};
 use crate::state::{Bridge, State};
 use crate::stuck::Stuck;
@@ -44,6 +44,7 @@ type Reported = BTreeMap<(PortRef, RateLimit), Instant>;
 pub const KINDS: &[&str] = &[
     "port-up",
     "port-down",
+    "queue-moved",
     "port-fault",
     "fdb-learned",
     "fdb-moved",
@@ -122,6 +123,23 @@ impl Events {
         let kind = if change.up { "port-up" } else { "port-down" };
         let (bridge, port) = (change.bridge.clone(), change.port.clone());
         self.send(Event { bridge, port, reason, ..event(kind) });
+    }
+
+    /// Reports that a receive queue went to a less busy worker.
+    pub fn queue_moved(&self, bridge: &str, port: &str, moved: &Moved) {
+        let change = proto::KeyChange {
+            key: format!("queue {}", moved.queue),
+            from: cpu_name(moved.from),
+            to: cpu_name(moved.to),
+            default: None,
+        };
+        self.send(Event {
+            bridge: bridge.into(),
+            port: port.into(),
+            reason: format!("the worker was {} % busy", moved.busy),
+            changes: vec![change],
+            ..event("queue-moved")
+        });
     }
 
     /// Reports that a client caused a fault or reached a limit.

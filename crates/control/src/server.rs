@@ -178,6 +178,12 @@ fn status(refusal: &Refusal) -> Status {
     }
 }
 
+/// Returns a queue's number in a request.
+fn queue_number(queue: u32) -> Result<u16, Refusal> {
+    u16::try_from(queue)
+        .map_err(|_| other(format!("queue {queue} is out of range; expected 0 to {}", u16::MAX)))
+}
+
 fn other(error: impl std::fmt::Display) -> Refusal {
     Refusal::Other(error.to_string())
 }
@@ -340,18 +346,25 @@ impl Switch for Server {
         let by = Author::of(&request);
         let proto::PinQueueRequest { bridge, port, queue, cpu } = request.into_inner();
         self.call(move |desired| {
-            let queue = u16::try_from(queue)
-                .map_err(|_| other(format!("queue {queue} is out of range; expected 0 to {}", u16::MAX)))?;
-            let before = desired.state().pin(&bridge, &port, queue, cpu as usize)?;
-            let (key, from) = (format!("queue {queue}"), before.map(|cpu| format!("CPU {cpu}")));
-            let keys = vec![KeyChange {
-                key,
-                from: from.unwrap_or_default(),
-                to: format!("CPU {cpu}"),
-                default: None,
-            }];
+            let before = desired.state().pin(&bridge, &port, queue_number(queue)?, cpu as usize)?;
+            let (from, to) = (convert::cpu_name(before), convert::cpu_name(Some(cpu as usize)));
+            let keys = vec![KeyChange { key: format!("queue {queue}"), from, to, default: None }];
             let object = Object::Port { bridge, port };
             command(desired, &by, "pin", Difference { object, kind: Kind::Changed, keys });
+            Ok(proto::Done::default())
+        })
+        .await
+    }
+
+    async fn unpin_queue(&self, request: Request<proto::UnpinQueueRequest>) -> Reply<proto::Done> {
+        let by = Author::of(&request);
+        let proto::UnpinQueueRequest { bridge, port, queue } = request.into_inner();
+        self.call(move |desired| {
+            let cpu = desired.state().unpin(&bridge, &port, queue_number(queue)?)?;
+            let (key, from) = (format!("queue {queue}"), convert::cpu_name(cpu));
+            let keys = vec![KeyChange { key, from, to: "any".into(), default: None }];
+            let object = Object::Port { bridge, port };
+            command(desired, &by, "unpin", Difference { object, kind: Kind::Changed, keys });
             Ok(proto::Done::default())
         })
         .await

@@ -17,6 +17,7 @@ use ports::faults::{Alarm, Limit, Summary};
 use ports::{Environment, Link, Status};
 
 use crate::diff::Object;
+use crate::events::Events;
 use crate::host_port;
 use crate::logics;
 use crate::model::{BridgeConfig, LogicConfig, PortConfig, StationConfig};
@@ -350,8 +351,7 @@ impl State {
     pub fn pin(&self, bridge: &str, name: &str, queue: u16, cpu: usize) -> Result<Option<usize>, Refusal> {
         let bridges = self.bridges();
         let port = find_port(&bridges, bridge, name)?;
-        let serves = |report: &WorkerReport| report.queues.contains(&(port.at, queue));
-        let before = self.switch.workers().into_iter().find(serves).and_then(|report| report.cpu);
+        let before = self.cpu_of(port.at, queue);
         let refused = |message: String| Refusal::Port { bridge: bridge.into(), port: name.into(), message };
         let pinned = self.switch.pin(port.at, queue, cpu).map_err(|error| match error {
             SwitchError::Gone("client") => refused(
@@ -369,6 +369,49 @@ impl State {
             other => other.into(),
         });
         pinned.map(|()| before)
+    }
+
+    /// Lets a pinned receive queue follow load again. Returns the CPU of its worker.
+    pub fn unpin(&self, bridge: &str, name: &str, queue: u16) -> Result<Option<usize>, Refusal> {
+        let bridges = self.bridges();
+        let at = find_port(&bridges, bridge, name)?.at;
+        if !self.switch.unpin(at, queue)? {
+            let message = format!("receive queue {queue} is not pinned");
+            return Err(Refusal::Port { bridge: bridge.into(), port: name.into(), message });
+        }
+        Ok(self.cpu_of(at, queue))
+    }
+
+    /// Moves receive queues to less busy workers, and reports that.
+    pub(crate) fn balance(&self, events: &Events) {
+        let moved = self.switch.balance();
+        if moved.is_empty() {
+            return;
+        }
+        let bridges = self.bridges();
+        for moved in moved {
+            // A port that has just been removed needs no report.
+            let Some((bridge, port, _)) = every(&bridges).find(|(.., port)| port.at == moved.port) else {
+                continue;
+            };
+            tracing::debug!(
+                bridge,
+                port,
+                queue = moved.queue,
+                from = moved.from,
+                to = moved.to,
+                "queue moved"
+            );
+            events.queue_moved(bridge, port, &moved);
+        }
+    }
+
+    /// Returns the CPU of a receive queue's worker.
+    fn cpu_of(&self, at: PortRef, queue: u16) -> Option<usize> {
+        let serves = |report: &WorkerReport| {
+            report.queues.iter().any(|there| (there.port, there.queue) == (at, queue))
+        };
+        self.switch.workers().into_iter().find(serves)?.cpu
     }
 
     /// Calls the ticks of the logics, and warns of ports that reached their share of a MAC table.

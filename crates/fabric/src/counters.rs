@@ -116,6 +116,8 @@ pub struct QueueCounters {
     packets: AtomicU64,
     bytes: AtomicU64,
     batches: AtomicU64,
+    /// Cycles spent on batches taken from a receive queue.
+    cycles: AtomicU64,
     drops: [AtomicU64; REASONS],
 }
 
@@ -148,6 +150,17 @@ impl QueueCounters {
         bump(&self.packets, packets);
         bump(&self.bytes, bytes);
         bump(&self.batches, 1);
+    }
+
+    /// Adds cycles spent on a batch, as the only one to add meanwhile.
+    #[inline]
+    pub(crate) fn add_cycles_alone(&self, cycles: u64) {
+        bump(&self.cycles, cycles);
+    }
+
+    /// Cycles spent on batches taken from a receive queue.
+    pub(crate) fn cycles(&self) -> u64 {
+        self.cycles.load(Relaxed)
     }
 
     /// Adds a batch's drops, if there were any, and empties the tally.

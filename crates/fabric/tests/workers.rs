@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fabric::switch::PortRef;
+use fabric::switch::{Assignment, Moved, PortRef, WorkerReport};
 use fabric::worker::Pace;
 use fabric::{
     AttachOptions, Batch, DropReason, Egress, Fault, OutputList, Placement, PortIndex, PortSettings,
@@ -474,6 +474,86 @@ fn a_queue_goes_to_its_hinted_worker_or_the_least_loaded() {
     assert_eq!(owned(), [3, 3]);
 }
 
+/// Takes time for each batch, as if packets cost much.
+struct Slow;
+
+impl SwitchLogic for Slow {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        let end = Instant::now() + Duration::from_micros(50);
+        ByFirstByte.forward(batch);
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Number of queues of these ports at each worker.
+fn spread(switch: &Switch, ports: &[PortRef]) -> Vec<usize> {
+    let of = |worker: WorkerReport| worker.queues.iter().filter(|queue| ports.contains(&queue.port)).count();
+    switch.workers().into_iter().map(of).collect()
+}
+
+#[test]
+fn queues_follow_load_without_losing_order_and_pinned_ones_stay() {
+    let Some((a, b)) = two_cpus() else { return };
+    let workers = vec![Some(a), Some(b)];
+    let options = SwitchOptions { workers, pace: rig::quick(), ..SwitchOptions::default() };
+    let switch = Switch::start(&options).unwrap();
+    let bridge = switch.add_bridge("b", Arc::new(Slow)).unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let counter = told.clone();
+    switch.on_load(Box::new(move || {
+        counter.fetch_add(1, Ordering::AcqRel);
+    }));
+    let mut pairs = ["a", "b", "c", "d"].map(|name| Pair::plug(&switch, bridge, name));
+    let ports = pairs.each_ref().map(|pair| pair.from);
+    // All load is at one worker, two queues of it fixed.
+    ports.iter().for_each(|port| switch.pin(*port, 0, a).unwrap());
+    assert_eq!(spread(&switch, &ports), [4, 0]);
+    while_traffic_flows(&switch, &mut pairs, |some_pass| {
+        let balance = |until: &dyn Fn(&[Moved]) -> bool| {
+            let looked = told.load(Ordering::Acquire);
+            wait_until("the next look is due", || told.load(Ordering::Acquire) > looked);
+            until(&switch.balance())
+        };
+        for _ in 0..8 {
+            balance(&|moved| {
+                assert_eq!(moved, [], "pinned");
+                true
+            });
+        }
+        assert_eq!(switch.unpin(ports[0], 0), Ok(true));
+        assert_eq!(switch.unpin(ports[1], 0), Ok(true));
+        assert_eq!(switch.unpin(ports[1], 0), Ok(false));
+        wait_until("two queues have moved", || {
+            balance(&|moved| {
+                moved.iter().for_each(|moved| assert_eq!((moved.from, moved.to), (Some(a), Some(b))));
+                spread(&switch, &ports) == [2, 2]
+            })
+        });
+        let queues = switch.workers()[1].queues.clone();
+        for port in &ports[..2] {
+            let queue = queues.iter().find(|queue| queue.port == *port).unwrap();
+            assert!(
+                matches!(queue.assignment, Assignment::Moved { from, busy: 50.. } if from == Some(a)),
+                "{queue:?}"
+            );
+            assert!(queue.cycles > 0);
+        }
+        some_pass();
+        // The pins of the others hold for their next client, too.
+        let pinned = |port: &PortRef| {
+            let at_a = switch.workers()[0].queues.clone();
+            at_a.iter().any(|queue| queue.port == *port && queue.assignment == Assignment::Pinned)
+        };
+        assert!(ports[2..].iter().all(pinned));
+    });
+    switch.detach(ports[3]).unwrap();
+    let (attachment, _) = attachment(vec![Feed::new().queue()], vec![]);
+    switch.attach(ports[3], attachment).unwrap();
+    assert_eq!(spread(&switch, &ports[3..]), [1, 0]);
+}
+
 #[test]
 fn a_pinned_queue_changes_worker_without_losing_order() {
     let Some((a, b)) = two_cpus() else {
@@ -486,7 +566,13 @@ fn a_pinned_queue_changes_worker_without_losing_order() {
     let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
     let mut pairs = [Pair::plug(&switch, bridge, "a"), Pair::plug(&switch, bridge, "b")];
     let moved = pairs[0].from;
-    let owner = || switch.workers().into_iter().find(|w| w.queues.contains(&(moved, 0))).and_then(|w| w.cpu);
+    let owner = || {
+        switch
+            .workers()
+            .into_iter()
+            .find(|w| w.queues.iter().any(|queue| queue.port == moved))
+            .and_then(|w| w.cpu)
+    };
     while_traffic_flows(&switch, &mut pairs, |some_pass| {
         for round in 0..100 {
             let cpu = if round % 2 == 0 { b } else { a };

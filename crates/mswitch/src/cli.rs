@@ -506,7 +506,7 @@ pub(crate) struct PortStats {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
-    /// Show workers: CPU, load, queues
+    /// Show workers and their receive queues: CPU, load, reasons
     #[command(after_help = examples!("mswitch worker show", "mswitch worker show --interval 1"))]
     Show {
         /// Measure for this many seconds instead of since the start
@@ -515,7 +515,7 @@ pub(crate) enum WorkerCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Assign a port's receive queue to the worker on a CPU
+    /// Assign a port's receive queue to the worker on a CPU, where it stays
     #[command(after_help = examples!("mswitch worker pin br0 host 0 0"))]
     Pin {
         #[command(flatten)]
@@ -524,6 +524,14 @@ pub(crate) enum WorkerCommand {
         queue: u32,
         /// CPU of the worker
         cpu: u32,
+    },
+    /// Let a pinned receive queue follow load again
+    #[command(after_help = examples!("mswitch worker unpin br0 host 0"))]
+    Unpin {
+        #[command(flatten)]
+        port: PortName,
+        /// Number of the receive queue, from 0
+        queue: u32,
     },
 }
 

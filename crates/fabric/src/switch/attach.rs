@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Attached, Placement, PortRef, State, Switch, SwitchError, doorbell, next, port_mut};
+use super::{
+    Assigned, Assignment, Attached, Placement, PortRef, State, Switch, SwitchError, doorbell, next, port_mut,
+};
 use crate::bridge::port::Caps;
 use crate::deliver::client::{Client, SharedMemory};
 use crate::deliver::egress::Egress;
@@ -51,7 +53,7 @@ pub struct Queueing {
 }
 
 impl Switch {
-    /// Attaches a client's queues to a port. Receive queues go to the workers that own fewest.
+    /// Attaches a client's queues to a port. Receive queues go to the workers that own fewest, unless they are pinned.
     pub fn attach(&self, at: PortRef, attachment: Attachment) -> Result<(), SwitchError> {
         self.attach_with(at, attachment, AttachOptions::default())
     }
@@ -88,7 +90,7 @@ impl Switch {
         let number = next(next_token) + 1;
         let client = Client::new(number, attachment.on_fault, attachment.tx.clone(), options.memory);
         self.group.clients.add(client.clone());
-        let mut tasks = Vec::new();
+        let (mut tasks, mut rx) = (Vec::new(), Vec::new());
         for ((number, queue), counters) in (0..).zip(attachment.rx).zip(&port.rx) {
             let task = TakeIn {
                 queue,
@@ -100,23 +102,27 @@ impl Switch {
                 token: next(next_token),
                 dead: false,
             };
-            tasks.push((self.place(options.placement), Task::TakeIn(Box::new(task))));
+            let (worker, why) = match port.pins.get(&number).and_then(|cpu| self.worker_on(*cpu)) {
+                Some(worker) => (self.place_at(worker), Assignment::Pinned),
+                None => self.place(options.placement),
+            };
+            rx.push(Assigned { worker, token: task.token, why, moved: 0 });
+            tasks.push((worker, Task::TakeIn(Box::new(task))));
         }
-        let names =
-            |tasks: &[(usize, Task)]| tasks.iter().map(|(worker, task)| (*worker, task.token())).collect();
-        let rx: Vec<_> = names(&tasks);
-        let mut tx = attachment.tx;
+        let (mut tx, mut drains) = (attachment.tx, Vec::new());
         if let Some((rings, queueing)) = rings.zip(options.queueing) {
             for (((number, egress), ring), counters) in (0..).zip(&mut tx).zip(rings).zip(&port.tx) {
                 let queued: Arc<dyn Egress> = Arc::new(Queued::new(ring.clone()));
                 let (egress, gate) = (std::mem::replace(egress, queued), (queueing.gate)(number));
                 let (counters, token) = (counters.clone(), next(next_token));
                 let drain = Drain::new(ring, gate, egress, counters, client.clone(), token);
-                tasks.push((self.place(options.placement), Task::Drain(Box::new(drain))));
+                let worker = self.place(options.placement).0;
+                drains.push((worker, token));
+                tasks.push((worker, Task::Drain(Box::new(drain))));
             }
         }
-        let drains = names(tasks.get(rx.len()..).unwrap_or_default());
-        port.attached = Some(Attached { tx, rx, drains, caps: attachment.caps, mtu: attachment.mtu, client });
+        let (caps, mtu, near) = (attachment.caps, attachment.mtu, options.placement);
+        port.attached = Some(Attached { tx, rx, drains, caps, mtu, client, near });
         port.suspended = false;
         self.publish(bridge);
         self.report_link(bridge, at.port, was_up);
@@ -162,7 +168,8 @@ impl Switch {
                 }
             }
         };
-        keep(self.ask(&attached.rx));
+        let places: Vec<_> = attached.rx.iter().map(|queue| (queue.worker, queue.token)).collect();
+        keep(self.ask(&places));
         let client = &attached.client;
         let was_abandoned = client.is_abandoned();
         // Before the new state: a thread that comes late must neither take packets for, nor deliver to, the port's next

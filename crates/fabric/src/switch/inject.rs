@@ -28,7 +28,7 @@ impl Switch {
         }
         let injector = Injector::new().map_err(doorbell)?;
         let token = next(&mut state.next_token);
-        let worker = self.place(Placement::default());
+        let worker = self.place(Placement::default()).0;
         self.add(worker, Task::Inject(Box::new(Inject::new(&injector, bridge.published.clone(), token))));
         bridge.injector = Some((injector.clone(), worker, token));
         Ok(injector)

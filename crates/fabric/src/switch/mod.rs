@@ -9,9 +9,10 @@
 //! - `inject.rs`: packets of the control plane;
 //! - `observing.rs`: observers, mirrors, traces;
 //! - `publish.rs`: publishing the state that workers see;
-//! - `workers.rs`, `placement.rs`: choosing the worker of a task.
+//! - `workers.rs`, `placement.rs`, `balance.rs`: choosing the worker of a task.
 
 mod attach;
+mod balance;
 mod bridges;
 mod inject;
 mod observing;
@@ -47,9 +48,10 @@ use crate::worker::thread_group::{STAND_INS, SupportThreads, ThreadGroup};
 use crate::worker::thread_info::ThreadInfo;
 
 pub use attach::{AttachOptions, Attachment, Queueing};
+pub use balance::{LoadListener, Moved};
 pub use placement::Placement;
 pub use ports::PortSnapshot;
-pub use workers::WorkerReport;
+pub use workers::{Assignment, QueueReport, WorkerReport};
 
 /// A bridge of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -122,13 +124,23 @@ impl Default for SwitchOptions {
 
 struct Attached {
     tx: Vec<Arc<dyn Egress>>,
-    /// Worker and token of each receive queue.
-    rx: Vec<(usize, Token)>,
-    /// The same of each of the switch's own queues.
+    rx: Vec<Assigned>,
+    /// Worker and token of each of the switch's own queues.
     drains: Vec<(usize, Token)>,
     caps: Caps,
     mtu: u32,
     client: Arc<Client>,
+    /// Preferred workers of the receive queues.
+    near: Placement,
+}
+
+/// A receive queue's worker.
+struct Assigned {
+    worker: usize,
+    token: Token,
+    why: Assignment,
+    /// When it was last moved because of load, on the cycle counter; 0 for never.
+    moved: u64,
 }
 
 struct Port {
@@ -138,6 +150,8 @@ struct Port {
     rx: Vec<Arc<QueueCounters>>,
     tx: Vec<Arc<QueueCounters>>,
     attached: Option<Attached>,
+    /// CPUs to which receive queues are pinned, by number of the queue; also while no client is attached.
+    pins: BTreeMap<u16, usize>,
     /// The client's queues are being replaced; the link stays up meanwhile.
     suspended: bool,
 }
@@ -169,6 +183,16 @@ struct State {
     next_bridge: u32,
     next_token: Token,
     next_observer: u64,
+    look: balance::Look,
+}
+
+impl State {
+    /// The worker of a receive queue.
+    fn queue(&mut self, at: PortRef, queue: u16) -> Result<&mut Assigned, SwitchError> {
+        let bridge = self.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
+        let attached = port_mut(bridge, at.port)?.attached.as_mut().ok_or(SwitchError::Gone("client"))?;
+        attached.rx.get_mut(usize::from(queue)).ok_or(SwitchError::Gone("queue"))
+    }
 }
 
 /// A running switch. See the module.
@@ -245,7 +269,7 @@ impl Switch {
         let state = self.lock();
         state.bridges.values().flat_map(|bridge| bridge.ports.iter().flatten()).find_map(|port| {
             let mut queues = port.attached.as_ref()?.rx.iter();
-            let queue = queues.position(|(_, token)| *token == task)?;
+            let queue = queues.position(|queue| queue.token == task)?;
             Some((port.settings.name.clone(), u16::try_from(queue).ok()?))
         })
     }

@@ -10,6 +10,11 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// Whether a worker on `cpu` and `node` is near.
+    pub(crate) fn is_near(&self, cpu: Option<usize>, node: Option<usize>) -> bool {
+        self.suits(cpu, node) > 0
+    }
+
     /// Rates a worker on `cpu` and `node`: larger is better.
     pub(crate) fn suits(&self, cpu: Option<usize>, node: Option<usize>) -> u8 {
         match () {

@@ -41,8 +41,8 @@ impl Switch {
         }
         let rate_limits = RateLimits::of(&settings, None);
         let (settings, violations) = (Arc::new(settings), Arc::default());
-        let (rx, tx) = (Vec::new(), Vec::new());
-        let port = Port { settings, rate_limits, violations, rx, tx, attached: None, suspended: false };
+        let (rx, tx, pins) = Default::default();
+        let port = Port { settings, rate_limits, violations, rx, tx, attached: None, pins, suspended: false };
         if at == bridge.ports.len() {
             bridge.ports.push(Some(port));
         } else {

@@ -122,6 +122,9 @@ impl Runner {
                 let Some(mine) = back else { return Err(End::Relieved(Some((task, ran.next)))) };
                 state = mine;
                 now = clock::cycles();
+                if ran.packets > 0 {
+                    task.count_cycles(now.wrapping_sub(start));
+                }
                 match state.put_back(s, task, ran, now) {
                     AfterRun::StayAwake => i += 1,
                     AfterRun::LeaveAwake => {

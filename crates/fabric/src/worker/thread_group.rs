@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Builder;
 
 use crate::bridge::quiescence::Reclaim;
@@ -21,6 +21,9 @@ use crate::worker::tasks::Context;
 use crate::worker::thread_info::ThreadInfo;
 use crate::worker::watchdog::Watchdog;
 
+/// Called at intervals while a worker is awake, on the watchdog's thread: it must return at once.
+pub type LoadListener = Box<dyn Fn() + Send + Sync>;
+
 /// Stand-in threads: as many clients can hold workers up at once without effect on others.
 pub(crate) const STAND_INS: usize = 3;
 
@@ -33,6 +36,7 @@ pub(crate) struct ThreadGroup {
     pub(crate) doorbell: Arc<Doorbell<ThreadBell>>,
     pub(crate) stopped: AtomicBool,
     pub(crate) overruns: Overruns,
+    load_listener: OnceLock<LoadListener>,
     /// Stand-ins without a worker, by position.
     idle: Mutex<Vec<usize>>,
 }
@@ -40,8 +44,8 @@ pub(crate) struct ThreadGroup {
 impl ThreadGroup {
     pub(crate) fn new(reclaim: Arc<Reclaim>) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(STAND_INS));
-        let (clients, muted, doorbell, stopped, overruns) = Default::default();
-        Arc::new(Self { reclaim, clients, muted, doorbell, stopped, overruns, idle })
+        let (clients, muted, doorbell, stopped, overruns, load_listener) = Default::default();
+        Arc::new(Self { reclaim, clients, muted, doorbell, stopped, overruns, load_listener, idle })
     }
 
     /// A thread of the group, described by `info`.
@@ -55,6 +59,18 @@ impl ThreadGroup {
         let (reclaim, watchdog) = (self.reclaim.clone(), self.doorbell.clone());
         let vital = Vital::new(who, "the control plane would wait for it forever");
         Ok(Runner { info, context, reclaim, watchdog, vital })
+    }
+
+    /// Sets the listener that is called at intervals while a worker is awake; only the first call has an effect.
+    pub(crate) fn on_load(&self, listener: LoadListener) {
+        let _ = self.load_listener.set(listener);
+    }
+
+    /// Calls the listener.
+    pub(crate) fn tell_load(&self) {
+        if let Some(listener) = self.load_listener.get() {
+            listener();
+        }
     }
 
     pub(crate) fn idle(&self) -> MutexGuard<'_, Vec<usize>> {

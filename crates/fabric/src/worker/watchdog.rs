@@ -47,6 +47,9 @@ use crate::worker::thread_info::{Sleep, ThreadInfo, Work};
 /// Interval between looks. A worker is relieved at the second or third look.
 const PERIOD: Duration = Duration::from_millis(1);
 
+/// Interval at which the [listener to load](ThreadGroup::on_load) is called.
+const LOAD_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Looks at sleeping workers before the watchdog sleeps too.
 const LINGER: u32 = 20;
 
@@ -139,7 +142,7 @@ impl Watchdog {
     }
 
     pub(crate) fn run(&mut self) {
-        let mut quiet = 0;
+        let (mut quiet, mut told) = (0, Instant::now());
         while !self.group.stopped.load(Relaxed) {
             quiet = if self.is_needed() { 0 } else { quiet + 1 };
             if quiet > LINGER {
@@ -152,6 +155,10 @@ impl Watchdog {
                 self.check(i);
             }
             self.collect();
+            if told.elapsed() >= LOAD_INTERVAL {
+                told = Instant::now();
+                self.group.tell_load();
+            }
         }
     }
 

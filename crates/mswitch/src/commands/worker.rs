@@ -17,14 +17,19 @@ pub(super) async fn run(client: &mut Client, command: WorkerCommand) -> Result<(
             if let Some(seconds) = interval {
                 tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
                 let now = list(client).await?;
-                reply.workers =
-                    now.workers.iter().zip(&reply.workers).map(|(now, then)| now.since(then)).collect();
+                reply.workers = now.since(&reply);
             }
             answer(output, &reply, render::worker::show)
         }
         WorkerCommand::Pin { port, queue, cpu } => {
             client
                 .pin_queue(proto::PinQueueRequest { bridge: port.bridge, port: port.port, queue, cpu })
+                .await?;
+            Ok(())
+        }
+        WorkerCommand::Unpin { port, queue } => {
+            client
+                .unpin_queue(proto::UnpinQueueRequest { bridge: port.bridge, port: port.port, queue })
                 .await?;
             Ok(())
         }

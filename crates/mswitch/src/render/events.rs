@@ -21,6 +21,9 @@ pub(crate) fn line(event: &Event) -> String {
             format!("{}: {done}{}{}", event.object, author(event), values(event))
         }
         "command" => format!("{}: {}{}{}", event.object, event.action, author(event), values(event)),
+        "queue-moved" => {
+            format!("{} {}: queue-moved{}: {}", event.bridge, event.port, values(event), event.reason)
+        }
         "port-security" => {
             let vlan = if event.vlan == 0 { String::new() } else { format!(" VLAN {}", event.vlan) };
             let dropped = units::count(event.dropped);
@@ -103,6 +106,14 @@ mod tests {
         assert_eq!(line(&event("port-up")), "22:13:20.123 br0 vm1: port-up\n");
         let down = Event { reason: "the client left".into(), ..event("port-down") };
         assert_eq!(line(&down), "22:13:20.123 br0 vm1: port-down: the client left\n");
+        let change =
+            KeyChange { key: "queue 1".into(), from: "CPU 0".into(), to: "CPU 2".into(), default: None };
+        let reason = "the worker was 97 % busy".into();
+        let moved = Event { reason, changes: vec![change], ..event("queue-moved") };
+        assert_eq!(
+            line(&moved),
+            "22:13:20.123 br0 vm1: queue-moved: queue 1: CPU 0 -> CPU 2: the worker was 97 % busy\n"
+        );
         let fault = Event {
             reason: "ring 1: wrong".into(),
             client: "process 7 (x), user 0".into(),

@@ -1,4 +1,4 @@
-//! `mswitch worker show`.
+//! `mswitch worker show`: workers, and with several of them their queues.
 
 use control::proto;
 
@@ -6,9 +6,13 @@ use super::logic::printable;
 use super::table::{Column, table};
 use super::units;
 
-/// One row per worker, and one line per module that does not return.
+/// One row per worker, with several of them one per queue, and one line per module that does not return.
 pub(crate) fn show(reply: &proto::Workers) -> String {
     let mut out = list(&reply.workers);
+    if reply.workers.len() > 1 {
+        out += "\n";
+        out += &queue_list(&reply.workers);
+    }
     for stuck in &reply.stuck {
         out += &format!("stuck: {}\n", printable(&stuck.text()));
     }
@@ -59,13 +63,38 @@ fn queues(queues: &[proto::WorkerQueue]) -> String {
     ports.iter().map(|(port, numbers)| format!("{port}:{}", numbers.join(","))).collect::<Vec<_>>().join(" ")
 }
 
+/// One row per queue, the busiest of each worker first.
+fn queue_list(workers: &[proto::Worker]) -> String {
+    let columns =
+        [Column::Left("QUEUE"), Column::Right("CPU"), Column::Right("BUSY"), Column::Left("WHY THERE")];
+    let mut rows = Vec::new();
+    for worker in workers {
+        let mut queues: Vec<_> = worker.queues.iter().collect();
+        queues.sort_by_key(|queue| std::cmp::Reverse(queue.busy_cycles));
+        rows.extend(queues.into_iter().map(|queue| {
+            vec![
+                format!("{}/{}:{}", queue.bridge, queue.port, queue.queue),
+                worker.cpu.map_or_else(|| "any".into(), |cpu| cpu.to_string()),
+                units::percent(queue.busy_cycles as f64 / worker.elapsed_cycles.max(1) as f64),
+                queue.reason.clone(),
+            ]
+        }));
+    }
+    table(&columns, rows, "no queues")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn queues_are_grouped_by_port() {
-        let queue = |port: &str, queue| proto::WorkerQueue { bridge: "b".into(), port: port.into(), queue };
+        let queue = |port: &str, queue| proto::WorkerQueue {
+            bridge: "b".into(),
+            port: port.into(),
+            queue,
+            ..Default::default()
+        };
         assert_eq!(queues(&[queue("x", 0), queue("x", 1), queue("y", 0)]), "b/x:0,1 b/y:0");
     }
 }

@@ -138,6 +138,14 @@ impl Task {
         }
     }
 
+    /// Counts the cycles that a batch with packets took, for the balancing of receive queues.
+    #[inline]
+    pub(crate) fn count_cycles(&self, cycles: u64) {
+        if let Self::TakeIn(task) = self {
+            task.counters.add_cycles_alone(cycles);
+        }
+    }
+
     /// Processes up to one batch.
     #[inline]
     pub(crate) fn run(&mut self, context: &mut Context, now: u64) -> Ran {
