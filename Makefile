@@ -82,7 +82,7 @@ package-test: deb ## the package in a bare Debian root: installed, run without r
 	packaging/test.sh target/mswitch_*.deb
 
 .PHONY: demo
-demo: ## two namespaces and a memif client on a switch: ping, iperf3, tables
+demo: ## three namespaces and a memif client on a switch: ping, iperf3, tables
 	@$(call install-packages,$(BUILD_PACKAGES) $(DEMO_PACKAGES))
 	demo/demo.sh
 

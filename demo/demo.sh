@@ -1,8 +1,9 @@
 #!/bin/bash
 # demo.sh: a demonstration of mswitch in about twenty seconds. Run it with `make demo`.
 #
-# Builds the switch, starts it in a temporary folder with two network namespaces on TAP ports and one program on a memif
-# port, sends traffic between them, shows the switch's state, and removes everything again.
+# Builds the switch, starts it in a temporary folder with two network namespaces on TAP ports, one on a veth pair that
+# exists already and one program on a memif port, sends traffic between them, shows the switch's state, and removes
+# everything again.
 #
 # MSWITCH and MEMIF_CHECK name the binaries (default: those in target/demo, built first). Needs root.
 #
@@ -34,7 +35,7 @@ fi
 
 dir=$(mktemp -d)
 # Unique names.
-red=demo-red-$$ blue=demo-blue-$$
+red=demo-red-$$ blue=demo-blue-$$ green=demo-green-$$ outside=demo-outside-$$
 daemon='' client='' server=''
 clean_up() {
   local pid
@@ -42,7 +43,8 @@ clean_up() {
     kill "$pid" 2>/dev/null || true
     wait "$pid" 2>/dev/null || true
   done
-  for pid in $red $blue; do ip netns del "$pid" 2>/dev/null || true; done
+  local netns
+  for netns in $red $blue $green $outside; do ip netns del "$netns" 2>/dev/null || true; done
   rm -rf "$dir"
 }
 trap clean_up EXIT
@@ -56,6 +58,7 @@ show() {
 }
 in_red() { ip netns exec "$red" "$@"; }
 in_blue() { ip netns exec "$blue" "$@"; }
+in_green() { ip netns exec "$green" "$@"; }
 # waits_for NAME COMMAND...: waits until the command succeeds.
 waits_for() {
   local name=$1
@@ -67,11 +70,15 @@ waits_for() {
   fail "timed out waiting for $name; the switch's log: $(tail -5 "$dir/log")"
 }
 
-step "1. Two network namespaces stand in for two machines: red and blue."
-ip netns add "$red"
-ip netns add "$blue"
+step "1. Network namespaces stand in for two machines, red and blue, and a container, green, with its veth pair."
+for netns in $red $blue $green $outside; do ip netns add "$netns"; done
+# As a container runtime does.
+ip link add eth0 netns "$green" type veth peer name veth-green netns "$outside"
+in_green ip address add 10.0.0.4/24 dev eth0
+in_green ip link set eth0 up
+ip netns exec "$outside" ip link set veth-green up
 
-step "2. The switch starts with this configuration: one bridge that learns addresses, three ports."
+step "2. The switch starts with this configuration: one bridge that learns addresses, four ports."
 cat >"$dir/demo.toml" <<EOF
 [[bridge]]
 name = "br0"
@@ -89,6 +96,12 @@ type = "tap"
 netns = "$blue"
 addresses = ["10.0.0.2/24"]
 
+[[bridge.port]]            # an interface that exists: the outer end of the container's veth pair
+name = "green"
+type = "netdev"
+interface = "veth-green"
+netns = "$outside"
+
 [[bridge.port]]            # shared memory for a program with a network stack of its own
 name = "program"
 type = "memif"
@@ -102,11 +115,13 @@ waits_for "the switch" "$mswitch" status --socket "$dir/ctl"
 step "3. A program connects to the memif port. It has an IP stack of its own, at 10.0.0.3."
 "$check" host --port "$dir/memif.sock,mac=02:00:00:00:00:03" --address 10.0.0.3/24 >"$dir/client.log" 2>&1 &
 client=$!
-is_up() { "$mswitch" port show br0 program --json --socket "$dir/ctl" | grep -q '"link": *"up"'; }
-waits_for "the program" is_up
+is_up() { "$mswitch" port show br0 "$1" --json --socket "$dir/ctl" | grep -q '"link": *"up"'; }
+waits_for "the program" is_up program
+waits_for "the container's interface" is_up green
 
-step "4. Red pings blue, from interface to interface, and the program, from interface to shared memory."
+step "4. Red pings blue and green, from interface to interface, and the program, from interface to shared memory."
 in_red ping -q -c 20 -i 0.02 10.0.0.2 | sed 's/^/  /'
+in_red ping -q -c 20 -i 0.02 10.0.0.4 | sed 's/^/  /'
 in_red ping -q -c 20 -i 0.02 10.0.0.3 | sed 's/^/  /'
 
 step "5. iperf3 sends TCP from red to blue, then from blue to red, $seconds s each."
@@ -154,5 +169,7 @@ wait "$daemon" || fail "the switch ended with an error: $(tail -5 "$dir/log")"
 daemon=''
 left=$( (in_red ip -o link; in_blue ip -o link) | grep -cv ' lo: ' || true)
 [ "$left" = 0 ] || fail "$left interfaces are left"
+# The container's interface was there before.
+in_green ip -o link show eth0 >/dev/null || fail "the container has lost its interface"
 [ ! -e "$dir/memif.sock" ] || fail "a socket is left"
 echo "  Everything is removed. docs/getting-started.md continues from here."
