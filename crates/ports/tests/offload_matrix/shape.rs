@@ -94,6 +94,24 @@ pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
 }
 
+impl Packet {
+    /// Does the work that a receiver has with a partial checksum.
+    pub(crate) fn sum_up(&mut self) {
+        if self.metadata.flags & NEEDS_CSUM == 0 {
+            return;
+        }
+        let start = usize::from(self.metadata.csum_start);
+        let at = start + usize::from(self.metadata.csum_offset);
+        // Zero would mean that there is none (RFC 768).
+        let sum = match !add_up(&self.bytes[start..]) {
+            0 => 0xffff,
+            sum => sum,
+        };
+        self.bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        self.metadata = Metadata::default();
+    }
+}
+
 /// A built shape: the packet as sent, and its possible forms on arrival.
 pub(crate) struct Built {
     pub(crate) shape: Shape,
