@@ -70,7 +70,8 @@ impl Sources for Unrestricted {
     fn heard(&mut self, fdb: &Fdb, batch: &mut Batch<'_>, _: VersionId, src: MacAddr, key: Key) -> Heard {
         if self.last != Some(key) && !src.is_multicast() {
             self.last = Some(key);
-            if fdb.learn_unclaimed(key, self.ingress, self.now, || batch.claim(key.vid(), src)) {
+            let claim = |key: Key| batch.claim(key.vid(), key.mac());
+            if fdb.learn_unclaimed(key, self.ingress, self.now, claim) {
                 return Heard::Moved;
             }
         }

@@ -135,7 +135,7 @@ mod tests {
                 let (foreseen, admission) = match within {
                     None => {
                         let foreseen = fdb.foresee(key, port, now, claim);
-                        fdb.learn_unclaimed(key, port, now, || claim);
+                        fdb.learn_unclaimed(key, port, now, |_| claim);
                         (foreseen, None)
                     }
                     Some((most, sticky)) => {

@@ -270,18 +270,18 @@ impl Fdb {
     /// whether the port of any station may have changed.
     #[inline]
     pub fn learn(&self, key: Key, port: PortIndex, now: u32) -> bool {
-        self.learn_unclaimed(key, port, now, || Claim::Nobody)
+        self.learn_unclaimed(key, port, now, |_| Claim::Nobody)
     }
 
     /// [`Fdb::learn`], unless another port lists the station. `claim` is called only for a station that is not known
-    /// at `port`.
+    /// at `port`, with its key: a claim that held the key would keep it in memory for every packet.
     #[inline]
     pub fn learn_unclaimed(
         &self,
         key: Key,
         port: PortIndex,
         now: u32,
-        claim: impl FnOnce() -> Claim,
+        claim: impl FnOnce(Key) -> Claim,
     ) -> bool {
         let first = self.placer.first(key);
         match self.buckets.get(first.bucket).and_then(|bucket| bucket.find(first)) {
@@ -296,11 +296,12 @@ impl Fdb {
     /// Learns a station that is not in its first bucket at this port.
     #[cold]
     #[inline(never)]
-    fn learn_slowly(&self, first: Place, at: PortIndex, now: u32, claim: impl FnOnce() -> Claim) -> bool {
+    fn learn_slowly(&self, first: Place, at: PortIndex, now: u32, claim: impl FnOnce(Key) -> Claim) -> bool {
         let Some(port) = word::pack_port(at) else { return false };
         let found = self.find(first);
         if !is_at(found, at)
-            && let Some((owner, fixed)) = owner(found, claim())
+            && let Some(key) = self.placer.key(first.bucket, first.tag)
+            && let Some((owner, fixed)) = owner(found, claim(key))
         {
             self.note_conflict(first, port, owner, fixed);
             return false;
