@@ -1027,6 +1027,30 @@ fn saving_reports_the_edits_of_the_file_that_it_replaces() {
     fixture.ok("port set br0 host --mtu 9000");
     assert_eq!(save(), "");
     assert!(!fixture.path("config.toml.bak2").exists());
+
+    // A failed save leaves no trace.
+    fixture.ok("port set br0 host --vlan access:9");
+    let before = read();
+    let mut failing = Command::new("sh");
+    failing.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_mswitch"), "--socket"]);
+    failing.arg(fixture.path("control.sock")).args(["config", "save"]);
+    assert!(!failing.output().unwrap().status.success());
+    assert_eq!(read(), before);
+    assert_eq!(save(), "", "nobody edited the file");
+    assert!(!fixture.path("config.toml.bak2").exists());
+
+    // A file that is missing, or not a text, is written anew and counts as saved.
+    fixture.ok("port set br0 host --vlan access:10");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(save(), "");
+    fixture.ok("port set br0 host --vlan access:11");
+    assert_eq!(save(), "");
+    std::fs::write(&file, [0xff]).unwrap();
+    fixture.ok("port set br0 host --vlan access:12");
+    assert!(save().contains("it is not UTF-8"));
+    fixture.ok("port set br0 host --vlan access:13");
+    assert_eq!(save(), "");
+    assert!(read().contains("access:13") && !fixture.path("config.toml.bak3").exists());
 }
 
 #[test]
