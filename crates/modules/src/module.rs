@@ -832,7 +832,7 @@ impl Logic for Module {
     }
 
     fn has_table(&self, name: &str) -> bool {
-        self.0.description().tables.iter().any(|info| info.name == name)
+        self.0.description().tables.iter().any(|info| info.hand_over && info.name == name)
     }
 
     fn set_bridge(&self, bridge: &str) {
