@@ -1363,12 +1363,17 @@ fn a_port_s_stations_and_mirrors_are_named_when_they_go_with_it() {
 #[test]
 fn a_station_outside_its_port_s_vlans_is_noted() {
     let fixture = Fixture::new();
-    fixture.configure(
-        "vlan = \"access:10\"\n[[bridge.station]]\nmac = \"02:00:00:00:00:09\"\nport = \"host\"\nvlan = 20\n",
-    );
+    let station =
+        |n| format!("[[bridge.station]]\nmac = \"02:00:00:00:00:{n:02}\"\nport = \"host\"\nvlan = 20\n");
+    fixture.configure(&format!("vlan = \"access:10\"\n{}{}{}", station(7), station(8), station(9)));
     let output = mswitch().args(["config", "check"]).arg(fixture.path("config.toml")).output().unwrap();
-    let note = "bridge \"br0\": port host is access:10, so packets to the station in VLAN 20 are dropped\n";
-    assert!(output.status.success() && text(&output.stderr).ends_with(note), "{}", text(&output.stderr));
+    let note = format!(
+        "mswitch: note: {}:20:8: bridge \"br0\": port host is access:10, so packets to the station in VLAN 20 are dropped \
+         (and in 2 more places)\n",
+        fixture.path("config.toml").display()
+    );
+    assert!(output.status.success());
+    assert_eq!(text(&output.stderr), note);
     let _daemon = Daemon::start(&fixture);
     assert_eq!(noted(&fixture, "fdb add br0 02:00:00:00:00:01 --port host"), "");
     let entries = fixture.json("fdb show br0")["entries"].clone();
