@@ -1220,8 +1220,8 @@ fn errors_of_permissions_have_a_remedy() {
     assert_eq!(
         run(&["config", "check", file]),
         format!(
-            "mswitch: {file}: cannot read the file: permission denied for user {nobody}; run this as root, or permit \
-             that user to read the file and to enter its directories\n"
+            "mswitch: {file}: cannot read the file: permission denied for user {nobody}; permit that user to read the \
+             file and to enter its directories, or run mswitch as root\n"
         )
     );
     let socket = fixture.path("other.sock");
