@@ -64,6 +64,10 @@ int32_t msw_command(struct msw_batch *batch, uint32_t number) {
         batch->answer_at = batch->text_at;
         msw_text(batch, batch->text_at)[0] = '!';
         return (int32_t)batch->text_len;
-    default: __builtin_trap();
+    default:
+#if defined(__wasm__)
+        msw_log(0, "a line without a batch", 22);
+#endif
+        __builtin_trap();
     }
 }
