@@ -11,13 +11,19 @@
 #if !defined(TABLE)
 #define TABLE connections
 #endif
+#if defined(APART)
+#define HAND_OVER "false"
+#else
+#define HAND_OVER "true"
+#endif
 #define TEXT(name) #name
 #define NAME(name) TEXT(name)
 
 const char *msw_describe(void) {
     return "{\"name\": \"answers\", \"summary\": \"for tests\","
            " \"params\": [{\"name\": \"port\", \"type\": \"port\", \"help\": \"where packets go\"}],"
-           " \"tables\": [{\"name\": \"" NAME(TABLE) "\", \"capacity\": 8, \"key\": [[\"number\", \"u64\"]], \"value\": " VALUE "}],"
+           " \"tables\": [{\"name\": \"" NAME(TABLE) "\", \"hand_over\": " HAND_OVER ", \"capacity\": 8,"
+           "              \"key\": [[\"number\", \"u64\"]], \"value\": " VALUE "}],"
            " \"commands\": [{\"name\": \"silent\", \"help\": \"fails without a reason\"},"
            "                {\"name\": \"echo\", \"usage\": \"WORD\", \"help\": \"refuses the word\"},"
            "                {\"name\": \"long\", \"help\": \"has too long an answer\"},"
@@ -58,6 +64,10 @@ int32_t msw_command(struct msw_batch *batch, uint32_t number) {
         batch->answer_at = batch->text_at;
         msw_text(batch, batch->text_at)[0] = '!';
         return (int32_t)batch->text_len;
-    default: __builtin_trap();
+    default:
+#if defined(__wasm__)
+        msw_log(0, "a line without a batch", 22);
+#endif
+        __builtin_trap();
     }
 }

@@ -23,7 +23,15 @@ __attribute__((noinline, unused)) static uint32_t deep(uint32_t n) {
     return n == zero - 1 ? 0 : deep(n + 1) + room[(n + 1) % 4096];
 }
 
-#if defined(SPIN_START)
+#if defined(SPIN_RESTART)
+static volatile uint32_t failed;
+
+/* Returns until an instance has failed. */
+int32_t msw_start(struct msw_batch *batch) {
+    if (failed) spin();
+    return batch == 0;
+}
+#elif defined(SPIN_START)
 int32_t msw_start(struct msw_batch *batch) {
     spin();
     return batch == 0;
@@ -38,6 +46,9 @@ uint32_t msw_forward(struct msw_batch *batch) {
         if (msw_be16(frame + 12) != 0x88b5) continue;
 #if defined(SPIN)
         spin();
+#elif defined(SPIN_RESTART)
+        failed = 1;
+        return 1000000;
 #elif defined(NAP)
         sleep(3);
 #elif defined(NULL_POINTER)

@@ -123,10 +123,13 @@ pub fn bridge(state: &State, name: &str, bridge: &Bridge) -> Result<proto::Bridg
     })
 }
 
-/// Returns the stuck modules of a bridge, or of all bridges.
+/// Returns the stuck modules of a bridge, or of all bridges: in batches, then in other calls.
 pub fn stuck(state: &State, bridge: Option<&str>) -> Vec<proto::StuckModule> {
-    let stuck = state.stuck();
-    stuck.iter().filter(|stuck| bridge.is_none_or(|bridge| stuck.bridge == bridge)).map(Into::into).collect()
+    let (batches, calls) = (state.stuck(), modules::late_calls());
+    let mut stuck: Vec<proto::StuckModule> = batches.iter().map(Into::into).collect();
+    stuck.extend(calls.iter().map(proto::StuckModule::from));
+    stuck.retain(|stuck| bridge.is_none_or(|bridge| stuck.bridge == bridge));
+    stuck
 }
 
 /// Returns the modules of a bridge that have failed since its logic was set.

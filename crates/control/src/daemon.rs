@@ -152,11 +152,9 @@ pub fn run(config: &Config, settings: &DaemonConfig, file: Option<PathBuf>) -> R
         runtime.spawn(metrics.serve(state.clone()));
     }
     let desired = Arc::new(Desired::new(state.clone(), config.daemon.clone(), path.into()));
-    if file.is_some() {
-        desired.set_saved(config.clone());
-    }
+    let start = if file.is_some() { Desired::load } else { Desired::replace };
     let served =
-        desired.replace(config.clone(), &Author::Start).map_err(DaemonError::from).and_then(|applied| {
+        start(&desired, config.clone(), &Author::Start).map_err(DaemonError::from).and_then(|applied| {
             for (object, trouble) in applied.troubles() {
                 tracing::warn!("{object}: {trouble}; retrying");
             }
@@ -288,8 +286,7 @@ fn reload(desired: &Desired, file: Option<&Path>) {
         .map_err(Refusal::from)
         .and_then(|parsed| {
             let notes = parsed.note_lines(file);
-            desired.set_saved(parsed.config.clone());
-            desired.replace(parsed.config, &Author::Signal("SIGHUP")).map(|applied| (applied, notes))
+            desired.load(parsed.config, &Author::Signal("SIGHUP")).map(|applied| (applied, notes))
         });
     let (applied, file_notes) = match applied {
         Ok(applied) => applied,

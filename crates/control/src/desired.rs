@@ -209,6 +209,14 @@ impl Desired {
         Ok(Applied { differences, outcomes })
     }
 
+    /// [`replace`](Self::replace) with the contents of the daemon's file.
+    pub fn load(&self, config: Config, author: &Author) -> Result<Applied, Refusal> {
+        let saved = config.clone();
+        let applied = self.replace(config, author)?;
+        self.set_saved(saved);
+        Ok(applied)
+    }
+
     /// Retries the failed ports that are due. Returns the time of the next retry.
     fn retry(&self) -> Option<Instant> {
         let config = self.lock();

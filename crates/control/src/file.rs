@@ -17,8 +17,10 @@ mod syntax;
 pub(crate) mod write;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
+use rustix::process::Uid;
 use toml::de::DeTable;
 
 pub use edit::{Edited, edit};
@@ -69,16 +71,21 @@ pub fn read_for(path: &Path, socket: Option<&Path>) -> Result<Parsed, FileError>
 pub fn text_of(path: &Path) -> Result<String, FileError> {
     std::fs::read_to_string(path).map_err(|error| {
         let message = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => format!(
-                "cannot read the file: permission denied for user {}; run this as root, or permit that user to read the \
-                 file and to enter its directories",
-                rustix::process::geteuid().as_raw()
-            ),
+            ErrorKind::PermissionDenied => permission_denied(rustix::process::geteuid()),
             _ => format!("cannot read the file: {error}"),
         };
         let problem = Problem { position: None, context: Context::default(), message };
         FileError { file: path.into(), problems: vec![problem] }
     })
+}
+
+/// Returns the message for a file that this process may not read as `user`.
+fn permission_denied(user: Uid) -> String {
+    let remedy = match user.is_root() {
+        true => "its file system, a security module or the lack of CAP_DAC_OVERRIDE restricts root",
+        false => "permit that user to read the file and to enter its directories, or run mswitch as root",
+    };
+    format!("cannot read the file: permission denied for user {}; {remedy}", user.as_raw())
 }
 
 /// Parses a configuration from `text`. Messages refer to `path`.

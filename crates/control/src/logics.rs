@@ -9,19 +9,34 @@ use ports::bounded::{Unfinished, within};
 /// The kinds of modules that contain logics.
 pub(crate) const KINDS: &[Kind] = modules::KINDS;
 
-/// Time limit for building a logic: a large module compiles for seconds, and reading its file may block.
+/// Time limit for building or describing a logic: a large module compiles for seconds, and reading its file may block.
 const BUILD_LIMIT: Duration = Duration::from_secs(30);
 
 /// Builds the logic called `name`.
 pub(crate) fn build(name: &str, params: &[(String, String)]) -> Result<Arc<dyn Logic>, LogicError> {
     let (file, given) = (name.to_owned(), params.to_vec());
+    bounded(name, params, move || logic::build(&file, &given, KINDS))
+}
+
+/// Describes the logic called `name`.
+pub(crate) fn describe(name: &str) -> Result<LogicDescription, LogicError> {
+    let file = name.to_owned();
+    bounded(name, &[], move || logic::describe(&file, KINDS))
+}
+
+/// Does `work`, which loads the logic called `name`, within the time limit.
+fn bounded<T: Send + 'static>(
+    name: &str,
+    params: &[(String, String)],
+    work: impl FnOnce() -> Result<T, LogicError> + Send + 'static,
+) -> Result<T, LogicError> {
     let builder = Arc::new(OnceLock::new());
     let own = builder.clone();
-    let built = within(BUILD_LIMIT, "mswitch-logic", move || {
+    let done = within(BUILD_LIMIT, "mswitch-logic", move || {
         let _ = own.set(std::thread::current().id());
-        logic::build(&file, &given, KINDS)
+        work()
     });
-    built.unwrap_or_else(|error| {
+    done.unwrap_or_else(|error| {
         let compiling = builder.get().and_then(|thread| modules::compiling(*thread));
         let error = unfinished(name, params, compiling, &error);
         tracing::warn!("{error}");
@@ -29,7 +44,7 @@ pub(crate) fn build(name: &str, params: &[(String, String)]) -> Result<Arc<dyn L
     })
 }
 
-/// Returns the error for a logic that was not built in time; `compiling` is the module that is being compiled.
+/// Returns the error for a logic that was not loaded in time; `compiling` is the module that is being compiled.
 fn unfinished(
     name: &str,
     params: &[(String, String)],
@@ -49,11 +64,6 @@ fn unfinished(
         Some(number) => LogicError::Stage { number, error: Box::new(error) },
         None => error,
     }
-}
-
-/// Describes the logic called `name`.
-pub(crate) fn describe(name: &str) -> Result<LogicDescription, LogicError> {
-    logic::describe(name, KINDS)
 }
 
 #[cfg(test)]

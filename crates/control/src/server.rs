@@ -618,11 +618,10 @@ impl Switch for Server {
             let name = Path::new(&name);
             let parsed = desired.read(&toml, name)?;
             let file_notes = parsed.note_lines(name);
-            if !dry_run && own.is_some_and(|own| file::text_of(&own).is_ok_and(|text| text == toml)) {
-                desired.set_saved(parsed.config.clone());
-            }
+            let is_own = || own.as_ref().is_some_and(|own| file::text_of(own).is_ok_and(|text| text == toml));
             let applied = match dry_run {
                 true => Applied { differences: desired.compare(&parsed.config), ..Applied::default() },
+                false if is_own() => desired.load(parsed.config, &by)?,
                 false => desired.replace(parsed.config, &by)?,
             };
             Ok(convert::applied(&applied, file_notes))
@@ -637,12 +636,12 @@ impl Switch for Server {
         self.call(move |desired| {
             let mut config = desired.config();
             let mut overwritten = Vec::new();
-            if keep_daemon && let Some(text) = &text {
-                if let Ok(there) = file::parse(text, Path::new(""), Depth::Form) {
-                    config.daemon = there.daemon.clone();
-                    overwritten = convert::differences(&desired.overwritten(&there, &config));
-                }
-                desired.set_saved(config.clone());
+            if keep_daemon
+                && let Some(text) = &text
+                && let Ok(there) = file::parse(text, Path::new(""), Depth::Form)
+            {
+                config.daemon = there.daemon.clone();
+                overwritten = convert::differences(&desired.overwritten(&there, &config));
             }
             Ok(match text {
                 Some(text) => {
@@ -651,6 +650,15 @@ impl Switch for Server {
                 }
                 None => proto::Config { toml: file::write(&config, secrets), file, ..Default::default() },
             })
+        })
+        .await
+    }
+
+    async fn report_saved(&self, request: Request<proto::ReportSavedRequest>) -> Reply<proto::Done> {
+        let toml = request.into_inner().toml;
+        self.call(move |desired| {
+            desired.set_saved(file::parse(&toml, Path::new(""), Depth::Form)?);
+            Ok(proto::Done::default())
         })
         .await
     }

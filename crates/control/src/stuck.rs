@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use fabric::Switch;
 use logic::{Faults, Logic};
+use modules::LateCall;
 
 use crate::proto;
 
@@ -54,6 +55,19 @@ impl From<&Stuck> for proto::StuckModule {
             module: stuck.module.clone(),
             worker: stuck.worker.and_then(|worker| u32::try_from(worker).ok()),
             seconds: stuck.since.elapsed().as_secs(),
+            function: String::new(),
+        }
+    }
+}
+
+impl From<&LateCall> for proto::StuckModule {
+    fn from(call: &LateCall) -> Self {
+        Self {
+            bridge: call.bridge.as_deref().unwrap_or_default().into(),
+            module: call.module.to_string(),
+            seconds: call.since.elapsed().as_secs(),
+            function: call.function.into(),
+            ..Self::default()
         }
     }
 }
@@ -61,7 +75,13 @@ impl From<&Stuck> for proto::StuckModule {
 impl proto::StuckModule {
     /// Describes the module and the remedy in a sentence.
     pub fn text(&self) -> String {
-        let Self { bridge, module, seconds, port, queue, .. } = self;
+        let Self { bridge, module, seconds, port, queue, function, .. } = self;
+        if !function.is_empty() {
+            let of = if bridge.is_empty() { String::new() } else { format!(" of bridge {bridge}") };
+            return format!(
+                "{module}{of} has not returned from `{function}` for {seconds} s; restart the daemon to free its thread"
+            );
+        }
         let thread =
             self.worker.map_or_else(|| "a stand-in thread".into(), |worker| format!("worker {worker}"));
         let (unserved, kept) = match port.as_str() {
@@ -202,6 +222,7 @@ mod tests {
             seconds: 12,
             port: "vm1".into(),
             queue: 3,
+            function: String::new(),
         };
         assert_eq!(
             stuck.text(),
@@ -214,6 +235,11 @@ mod tests {
             "native:/m.so of bridge br0 has not returned on a stand-in thread for 12 s; set another logic, then restart the \
             daemon to free the thread and its work"
         );
+        let starting = proto::StuckModule { function: "msw_start".into(), ..elsewhere };
+        let rest = "has not returned from `msw_start` for 12 s; restart the daemon to free its thread";
+        assert_eq!(starting.text(), format!("native:/m.so of bridge br0 {rest}"));
+        let alone = proto::StuckModule { bridge: String::new(), ..starting };
+        assert_eq!(alone.text(), format!("native:/m.so {rest}"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! Invariant: a reported packet is complete, except for remarks and outputs that did not fit, which are counted.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use fabric::rx::MAX_BATCH;
 use fabric::switch::{BridgeId, ObserverId};
 use fabric::{DropReason, Interest, Observer, PortIndex, Remark, Sighting, Sightings, Switch, Way};
+use logic::MacTable;
 use packet::{MacAddr, Offload};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -137,12 +139,20 @@ struct Log {
     remaining: usize,
 }
 
+/// Indexes and names of ports; of several names of an index the last one is valid.
+type Names = Vec<(PortIndex, String)>;
+
+fn name_in(names: &Names, port: PortIndex) -> String {
+    let found = names.iter().rev().find(|(index, _)| *index == port);
+    found.map_or_else(|| format!("port {}", port.0), |(_, name)| name.clone())
+}
+
 struct Live {
     port: String,
     log: Mutex<Log>,
     /// Packets of the port received while the log was locked.
     missed: AtomicU64,
-    names: Mutex<Vec<(PortIndex, String)>>,
+    names: Mutex<Names>,
     bridge_removed: AtomicBool,
 }
 
@@ -152,7 +162,7 @@ impl Live {
         Self { port: port.into(), log: Mutex::new(Log::new(count)), missed, names, bridge_removed }
     }
 
-    fn names(&self) -> MutexGuard<'_, Vec<(PortIndex, String)>> {
+    fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,10 +170,7 @@ impl Live {
     /// return.
     fn read(&self, spare: &mut Log) -> (New, bool) {
         let names = self.names().clone();
-        let name = |port: PortIndex| {
-            let found = names.iter().rev().find(|(index, _)| *index == port);
-            found.map_or_else(|| format!("port {}", port.0), |(_, name)| name.clone())
-        };
+        let name = |port| name_in(&names, port);
         {
             let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             (spare.remaining, spare.omitted) = (log.remaining, log.omitted);
@@ -216,35 +223,38 @@ struct Unknown {
     vid: u16,
 }
 
-/// New traces, and the steps to complete from the state of the bridge.
+/// New traces, and the steps to complete from the state of the bridge: a worker has no time for it.
 struct New {
     traces: Vec<proto::Trace>,
     unknown: Vec<Unknown>,
 }
 
 impl New {
-    /// Whether [`New::complete`] may add anything.
+    /// Whether [`New::add_reasons`] or [`New::add_vlans`] may add anything.
     fn is_incomplete(&self) -> bool {
         let down = |output: &proto::TraceOutput| output.drop_reason == DropReason::PortDown.name();
         !self.unknown.is_empty() || self.traces.iter().any(|trace| trace.outputs.iter().any(down))
     }
 
-    /// Adds what a worker has no time to find out: the other VLANs of unknown destinations, and the reasons for which
-    /// ports are down.
-    fn complete(&mut self, bridge: &Bridge) {
+    /// Adds the reasons for which ports are down.
+    fn add_reasons(&mut self, bridge: &Bridge) {
         for output in self.traces.iter_mut().flat_map(|trace| &mut trace.outputs) {
             if output.drop_reason == DropReason::PortDown.name() {
                 output.detail = bridge.ports.get(&output.port).and_then(down_reason).unwrap_or_default();
             }
         }
-        let Some(table) = bridge.logic.views().stations.filter(|_| !self.unknown.is_empty()) else { return };
-        let mut entries = table.entries();
+    }
+
+    /// Adds the other VLANs of unknown destinations.
+    fn add_vlans(&mut self, table: &dyn MacTable, names: &Names) {
+        let wanted: BTreeSet<_> = self.unknown.iter().map(|unknown| unknown.mac).collect();
+        let mut entries = table.entries_of(&wanted);
         entries.sort_by_key(|entry| (entry.mac, entry.vid));
         for Unknown { trace, step, mac, vid } in &self.unknown {
             let from = entries.partition_point(|entry| entry.mac < *mac);
             let same = entries.iter().skip(from).take_while(|entry| entry.mac == *mac);
             let elsewhere = same.filter(|entry| entry.vid != *vid).map(|entry| {
-                let port = name_of(bridge, entry.port);
+                let port = name_in(names, entry.port);
                 match entry.vid {
                     0 => format!("; it is at {port} without a VLAN"),
                     vid => format!("; it is at {port} in VLAN {vid}"),
@@ -376,10 +386,17 @@ pub fn stream(trace: ActiveTrace, place: OwnedSemaphorePermit, desired: Arc<Desi
             let bridge_removed = trace.live.bridge_removed.load(Relaxed);
             let (mut new, done) = trace.live.read(&mut spare);
             if new.is_incomplete() {
-                let (desired, name) = (desired.clone(), trace.name.clone());
+                let (desired, name, live) = (desired.clone(), trace.name.clone(), trace.live.clone());
                 let completed = tokio::task::spawn_blocking(move || {
-                    if let Some(bridge) = desired.state().bridges().get(&name) {
-                        new.complete(bridge);
+                    let bridges = desired.state().bridges();
+                    let Some(bridge) = bridges.get(&name) else { return new };
+                    new.add_reasons(bridge);
+                    let logic = bridge.logic.clone();
+                    // Commands need not wait until a large table is searched.
+                    drop(bridges);
+                    if let Some(table) = logic.views().stations.filter(|_| !new.unknown.is_empty()) {
+                        let names = live.names().clone();
+                        new.add_vlans(table, &names);
                     }
                     new
                 });

@@ -97,9 +97,8 @@ impl Bridge {
         }
         logic.ports_changed(&named);
         let mirrors: Vec<_> = mirrors.into_iter().map(|mirror| (mirror, Arc::default())).collect();
-        let state =
-            BridgeState::with_monitoring(logic, entries, lanes, &mirrors, observers.iter()).with_arenas(1);
-        Self { state, counters, faults }
+        let state = BridgeState::with_monitoring(logic, entries, lanes, &mirrors, observers.iter(), |_| None);
+        Self { state: state.with_arenas(1), counters, faults }
     }
 
     /// Result of [`crate::Switch::trace`].

@@ -112,6 +112,46 @@ fn incoming_packets_are_copied_as_they_came_in() {
     assert_eq!((rig.take(1).len(), rig.take(3)), (1, NOTHING), "another port's packets are not copied");
 }
 
+/// Sends everything to port 1.
+struct ToOne;
+
+impl SwitchLogic for ToOne {
+    fn forward(&self, batch: &mut Batch<'_>) {
+        for v in batch.packets() {
+            batch.send(v, PortIndex(1));
+        }
+    }
+
+    fn explain(&self, batch: &mut Batch<'_>) -> bool {
+        self.forward(batch);
+        true
+    }
+}
+
+#[test]
+fn copies_for_a_port_without_a_client_count_there() {
+    let rig = Rig::new(Arc::new(ToOne));
+    let target = rig.switch.add_port(rig.bridge, PortSettings::new("target")).unwrap();
+    rig.mirror(&["0"], RECEIVED, "target", None);
+    let source = rig.ports[0].0;
+    let dropped = |at| {
+        let counters = rig.switch.counters(at).unwrap();
+        [counters.rx, counters.tx].map(|queues| -> u64 {
+            queues.iter().map(|queue| queue.drops[DropReason::PortDown as usize]).sum()
+        })
+    };
+    let packet = to(1, 7, 60);
+    rig.send(0, [Sent::whole(&packet)]);
+    assert_eq!((rig.take(1), rig.copied()), (vec![packet.clone()], MirrorSnapshot { packets: 1, bytes: 60 }));
+    assert_eq!((dropped(source), dropped(target)), ([0, 0], [0, 1]));
+    let traced = rig.switch.trace(source, &packet, Offload::NONE).unwrap();
+    let steps: Vec<_> =
+        traced.remarks.iter().map(|remark| remark.sentence(|port| port.0.to_string())).collect();
+    let step = "the mirror's copy for 4 is dropped, because the port has no client";
+    assert!(steps.iter().any(|said| said == step), "{steps:?}");
+    assert_eq!((traced.drops, dropped(target)), (vec![], [0, 1]), "a trace counts nothing");
+}
+
 #[test]
 fn outgoing_packets_are_copied_once_as_they_go_out() {
     let rig = Rig::new(Arc::new(Editor));

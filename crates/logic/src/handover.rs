@@ -74,7 +74,8 @@ impl State {
 const STAGE_MARKER: &str = "chain-stage";
 
 /// Replaces `old` by `new`: `switch` makes the bridge use the new logic and returns after the old one's last batch.
-/// Returns notes about tables that the new one cannot take over, and about a module's tables that it does not have.
+/// Returns notes about tables that the new one cannot take over, and about a module's tables that are lost with the old
+/// one.
 pub fn replace<E>(
     old: &dyn Logic,
     new: &dyn Logic,
@@ -100,8 +101,8 @@ fn of_modules(old: &str, states: Vec<State>) -> Vec<State> {
     states.into_iter().filter(of_module).collect()
 }
 
-/// Returns a note about each table in `states` that has entries and that the new logic lacks; `has_table` tells by
-/// the table's name whether it does.
+/// Returns a note about each table in `states` that has entries and that the new logic does not take over; `has_table`
+/// tells by the table's name whether it does.
 pub(crate) fn left_behind(states: &[State], has_table: impl Fn(&str) -> bool) -> Vec<String> {
     let mut stage = String::new();
     let note = |state: &State| {
@@ -115,7 +116,7 @@ pub(crate) fn left_behind(states: &[State], has_table: impl Fn(&str) -> bool) ->
                 1 => format!("the entry of table `{name}` is dropped"),
                 _ => format!("the {entries} entries of table `{name}` are dropped"),
             };
-            format!("{stage}{are_dropped}: the new logic has no such table")
+            format!("{stage}{are_dropped}: the new logic takes over no table of this name")
         })
     };
     states.iter().filter_map(note).collect()
@@ -363,8 +364,8 @@ mod tests {
         assert_eq!(
             of("wasm:/fw.wasm", states.clone()),
             [
-                "the 2 entries of table `flows4` are dropped: the new logic has no such table",
-                "the entry of table `one` is dropped: the new logic has no such table"
+                "the 2 entries of table `flows4` are dropped: the new logic takes over no table of this name",
+                "the entry of table `one` is dropped: the new logic takes over no table of this name"
             ]
         );
         assert!(of("learning", states).is_empty(), "stations are learned again");
@@ -376,7 +377,9 @@ mod tests {
         ];
         assert_eq!(
             of("chain", stages),
-            ["former stage 2: the 2 entries of table `flows4` are dropped: the new logic has no such table"]
+            [
+                "former stage 2: the 2 entries of table `flows4` are dropped: the new logic takes over no table of this name"
+            ]
         );
     }
 

@@ -8,10 +8,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric::port::{MAX_PORTS, VlanEgress};
+use fabric::port::VlanEgress;
 use fabric::{Batch, DropReason, PortIndex, PortSettings, SwitchLogic, Value, VersionId};
 use packet::MacAddr;
 use packet::ether;
@@ -79,8 +78,6 @@ pub struct Learning {
     /// Share of the table that one port may fill, percent.
     port_share: u32,
     ageing: u32,
-    /// Whether stations are sticky, by port: [`STICKY`], [`NO_LONGER`] or [`NEVER`].
-    sticky: Box<[AtomicU8]>,
     snooping: Option<Snooping>,
     take_over: Mutex<TakeOver>,
 }
@@ -93,8 +90,8 @@ type Ports = BTreeMap<PortIndex, Arc<PortSettings>>;
 struct TakeOver {
     /// Ports of the bridge; `None` until they are known.
     ports: Option<Ports>,
-    /// Workers may have used the old settings after new ones were announced: the next tick discards what they learned.
-    recheck: bool,
+    /// Number of the next ticks that discard stale stations.
+    rechecks: u8,
     /// Stations inherited before the switch and their ports, sorted by key; `None` after the second pass.
     inherited: Option<Vec<(Key, PortIndex)>>,
 }
@@ -105,20 +102,21 @@ fn inherited_at(inherited: &[(Key, PortIndex)], key: Key) -> Option<PortIndex> {
     inherited.get(at).map(|(_, port)| *port)
 }
 
-/// Returns whether new settings may leave stations at ports where they may not be: VLANs or lists of stations differ.
+/// Number of ticks after a change that discard stale stations. Workers learn with the old settings for a moment after the
+/// new ones are announced, and the first tick may fall into that moment.
+const RECHECKS: u8 = 2;
+
+/// Returns whether new settings may leave stations at ports where they may not be: VLANs or lists of stations differ, or
+/// stations are no longer sticky.
 fn confine(before: &Ports, after: &Ports) -> bool {
     after.iter().any(|(port, settings)| match before.get(port) {
         None => !settings.security.stations.is_empty(),
         Some(before) => {
-            before.vlan != settings.vlan || before.security.stations != settings.security.stations
+            let (was, is) = (&before.security, &settings.security);
+            before.vlan != settings.vlan || was.stations != is.stations || (was.sticky && !is.sticky)
         }
     })
 }
-
-const NEVER: u8 = 0;
-const STICKY: u8 = 1;
-/// Workers may have used the old settings after the new ones were announced: the next tick checks again.
-const NO_LONGER: u8 = 2;
 
 impl Learning {
     /// Makes the logic. Parameters: `ageing` in seconds (IEEE 802.1Q table 8-6: 300 by default, at most 1,000,000),
@@ -130,12 +128,10 @@ impl Learning {
         let port_limit = (values.number("max-stations") * values.number("port-share")).div_ceil(100) as u32;
         let flood = values.text("unregistered") == "flood";
         let snooping = values.is_on("snooping").then(|| Snooping::new(number("snooping-timeout"), flood));
-        let sticky = (0..MAX_PORTS).map(|_| AtomicU8::new(NEVER)).collect();
         Ok(Self {
             fdb: Fdb::new(number("max-stations")).with_port_limit(port_limit),
             port_share: number("port-share"),
             ageing: number("ageing"),
-            sticky,
             snooping,
             take_over: Mutex::default(),
         })
@@ -152,12 +148,8 @@ impl Learning {
         self.take_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_sticky(&self, port: PortIndex) -> bool {
-        self.sticky.get(usize::from(port.0)).is_some_and(|sticky| sticky.load(Relaxed) == STICKY)
-    }
-
-    /// Discards stations that are no longer valid: their port is gone, no longer sticky or no longer in their VLAN, or
-    /// other ports list them. Static ones stay as long as their port.
+    /// Discards stations that are no longer valid. A static one stays as long as its port, a sticky one as long as its
+    /// port is sticky and in its VLAN, others as long as their port is in their VLAN and no other port lists them.
     fn discard_stale(&self, ports: &Ports) {
         if self.fdb.is_empty() {
             return;
@@ -177,11 +169,11 @@ impl Learning {
         };
         self.fdb.retain(|key, port, fixed| {
             let Some(settings) = ports.get(&port) else { return false };
-            let may_be_here = carries(settings, key.vid()) && !belongs_elsewhere(key, port);
+            let is_carried = carries(settings, key.vid());
             match fixed {
                 Some(Fixed::Static) => true,
-                Some(_) => may_be_here && self.is_sticky(port),
-                None => may_be_here,
+                Some(_) => is_carried && settings.security.sticky,
+                None => is_carried && !belongs_elsewhere(key, port),
             }
         });
     }
@@ -341,20 +333,11 @@ impl SwitchLogic for Learning {
     }
 
     fn ports_changed(&self, ports: &[(PortIndex, Arc<PortSettings>)]) {
-        for (port, settings) in ports {
-            let Some(sticky) = self.sticky.get(usize::from(port.0)) else { continue };
-            // Sticky stations go with the setting that made them so.
-            if settings.security.sticky {
-                sticky.store(STICKY, Relaxed);
-            } else if sticky.compare_exchange(STICKY, NO_LONGER, Relaxed, Relaxed).is_ok() {
-                self.fdb.flush_sticky(*port);
-            }
-        }
         let mut take_over = self.lock_take_over();
         let there: Ports = ports.iter().cloned().collect();
         if take_over.ports.as_ref().is_none_or(|before| confine(before, &there)) {
             self.discard_stale(&there);
-            take_over.recheck = true;
+            take_over.rechecks = RECHECKS;
         }
         take_over.ports = Some(there);
     }
@@ -367,9 +350,6 @@ impl SwitchLogic for Learning {
 
     fn port_removed(&self, port: PortIndex) {
         self.fdb.flush(Some(port), false);
-        if let Some(sticky) = self.sticky.get(usize::from(port.0)) {
-            sticky.store(NEVER, Relaxed);
-        }
         if let Some(snooping) = &self.snooping {
             snooping.port_removed(port);
         }
@@ -451,10 +431,9 @@ impl Logic for Learning {
     fn tick(&self, now_seconds: u32) {
         self.fdb.rearm();
         let mut take_over = self.lock_take_over();
-        if std::mem::take(&mut take_over.recheck)
-            && let Some(ports) = &take_over.ports
-        {
-            self.discard_stale(ports);
+        if let Some(rechecks) = take_over.rechecks.checked_sub(1) {
+            take_over.rechecks = rechecks;
+            take_over.ports.iter().for_each(|ports| self.discard_stale(ports));
         }
         drop(take_over);
         // Skips the tables of an idle bridge.
@@ -466,11 +445,6 @@ impl Logic for Learning {
         }
         if self.ageing > 0 {
             self.fdb.expire(now_seconds, self.ageing);
-        }
-        for (port, sticky) in (0..).zip(&self.sticky) {
-            if sticky.compare_exchange(NO_LONGER, NEVER, Relaxed, Relaxed).is_ok() {
-                self.fdb.flush_sticky(PortIndex(port));
-            }
         }
     }
 }

@@ -136,7 +136,7 @@ pub trait Logic: fabric::SwitchLogic {
         Vec::new()
     }
 
-    /// Returns whether it has a table of this name for entries of a predecessor.
+    /// Returns whether it has a table of this name that takes over a predecessor's entries.
     fn has_table(&self, _name: &str) -> bool {
         false
     }

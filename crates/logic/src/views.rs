@@ -4,6 +4,8 @@
 //! A logic offers any of them; the commands of the others report that it has none. Data that only one logic has is
 //! shown through [`crate::Logic::tables`] instead, and needs no view.
 
+use std::collections::BTreeSet;
+
 use fabric::PortIndex;
 use packet::MacAddr;
 
@@ -29,6 +31,9 @@ impl Views<'_> {
 pub trait MacTable {
     /// Lists the stations in no particular order. Workers continue meanwhile: each entry was true at some instant.
     fn entries(&self) -> Vec<FdbEntry>;
+
+    /// Lists the stations with these addresses in all VLANs, in no particular order.
+    fn entries_of(&self, macs: &BTreeSet<MacAddr>) -> Vec<FdbEntry>;
 
     /// Adds a static station (IEEE 802.1Q §8.8.1), replacing its earlier entry.
     fn add_static(&self, vid: u16, mac: MacAddr, port: PortIndex) -> Result<(), FdbError>;

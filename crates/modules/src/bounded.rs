@@ -5,13 +5,14 @@
 //!
 //! Invariant: at most [`MOST_LATE`] threads are left behind. While there are so many, further calls are refused.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::abi::BatchHead;
 use crate::call::Host;
+use crate::log::LogSource;
 use crate::module::{Because, Runner};
 use crate::table::SharedTable;
 use crate::window::Window;
@@ -21,25 +22,67 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// Threads left behind by calls that did not return.
 const MOST_LATE: usize = 4;
 
-static LATE: AtomicUsize = AtomicUsize::new(0);
+/// A call that has not returned in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateCall {
+    /// The module.
+    pub module: Arc<str>,
+    /// Its bridge, if it has one yet.
+    pub bridge: Option<Arc<str>>,
+    /// The function that was called.
+    pub function: &'static str,
+    /// Start of the call.
+    pub since: Instant,
+}
 
-/// Counts a late call until it returns.
-#[derive(Clone, Default)]
-struct Lateness(Arc<AtomicBool>);
+/// Calls that have not returned in time, each with its flag.
+static LATE: Mutex<Vec<(Arc<AtomicBool>, LateCall)>> = Mutex::new(Vec::new());
 
-impl Lateness {
-    /// The caller gives up.
-    fn begin(&self) {
-        LATE.fetch_add(1, Ordering::AcqRel);
-        self.end();
+fn late() -> MutexGuard<'static, Vec<(Arc<AtomicBool>, LateCall)>> {
+    LATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the calls outside of workers that have not returned in time and still keep a thread busy.
+pub fn late_calls() -> Vec<LateCall> {
+    late().iter().map(|(_, call)| call.clone()).collect()
+}
+
+/// A call in progress.
+#[derive(Clone)]
+struct Running {
+    has_returned: Arc<AtomicBool>,
+    call: LateCall,
+}
+
+impl Running {
+    /// Begins a call, unless too many are late.
+    fn new(source: &LogSource, function: &'static str) -> Result<Self, String> {
+        if late().len() >= MOST_LATE {
+            return Err(format!(
+                "`{function}` is not called: {MOST_LATE} earlier calls of native modules have not returned; restart the daemon"
+            ));
+        }
+        let LogSource { module, bridge, .. } = source.clone();
+        let call = LateCall { module, bridge, function, since: Instant::now() };
+        Ok(Self { has_returned: Arc::default(), call })
     }
 
-    /// The second of both parties to call this takes the call off the count: the caller that gives up, and the call
-    /// that returns.
-    fn end(&self) {
-        if self.0.swap(true, Ordering::AcqRel) {
-            LATE.fetch_sub(1, Ordering::AcqRel);
+    /// The caller gives up. Returns the message.
+    fn give_up(self) -> String {
+        let function = self.call.function;
+        let mut late = late();
+        // Under the lock, so that a call that returns now finds itself in the list.
+        if !self.has_returned.load(Ordering::Relaxed) {
+            late.push((self.has_returned, self.call));
         }
+        format!("`{function}` has not returned within {} s; {KEEPS_A_THREAD}", LIMIT.as_secs())
+    }
+
+    /// The call has returned.
+    fn end(self) {
+        let mut late = late();
+        self.has_returned.store(true, Ordering::Relaxed);
+        late.retain(|(flag, _)| !Arc::ptr_eq(flag, &self.has_returned));
     }
 }
 
@@ -47,34 +90,20 @@ impl Lateness {
 const KEEPS_A_THREAD: &str =
     "native code cannot be stopped, so it keeps a thread busy until the daemon is restarted";
 
-/// The message for a call of `function` that did not return in time.
-fn late(function: &str) -> String {
-    format!("`{function}` has not returned within {} s; {KEEPS_A_THREAD}", LIMIT.as_secs())
-}
-
 /// Whether an error is that of a call that did not return in time.
 pub(crate) fn is_late(message: &str) -> bool {
     message.ends_with(KEEPS_A_THREAD)
 }
 
-fn refused(function: &str) -> Result<(), String> {
-    match LATE.load(Ordering::Acquire) {
-        MOST_LATE.. => Err(format!(
-            "`{function}` is not called: {MOST_LATE} earlier calls of native modules have not returned; restart the daemon"
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Does `work`, which calls `function` of a module, on a thread of its own.
+/// Does `work`, which calls `function` of the module `source`, on a thread of its own.
 pub(crate) fn within<T: Send + 'static>(
-    function: &str,
+    source: &LogSource,
+    function: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    refused(function)?;
+    let running = Running::new(source, function)?;
     let (done, result) = sync_channel(1);
-    let lateness = Lateness::default();
-    let returned = lateness.clone();
+    let returned = running.clone();
     spawn(move || {
         // A caller that gave up does not receive it.
         let _ = done.send(work());
@@ -83,10 +112,7 @@ pub(crate) fn within<T: Send + 'static>(
     match result.recv_timeout(LIMIT) {
         Ok(result) => Ok(result),
         Err(RecvTimeoutError::Disconnected) => Err(format!("`{function}` failed; this is a bug in mswitch")),
-        Err(RecvTimeoutError::Timeout) => {
-            lateness.begin();
-            Err(late(function))
-        }
+        Err(RecvTimeoutError::Timeout) => Err(running.give_up()),
     }
 }
 
@@ -98,8 +124,10 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Result<(), String> {
 /// A module's request to its batch.
 type Request = Box<dyn FnOnce(&mut dyn Host) + Send>;
 
-/// An instance for one batch, which decides on a thread of its own while the caller answers its requests.
+/// An instance of the module `source` for one batch, which decides on a thread of its own while the caller answers its
+/// requests.
 pub(crate) struct Bounded {
+    source: Arc<LogSource>,
     runner: Option<Box<dyn Runner>>,
     /// Outlives the runner, wherever that is.
     tables: Arc<[SharedTable]>,
@@ -108,9 +136,9 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    pub(crate) fn new(runner: Box<dyn Runner>, tables: Arc<[SharedTable]>) -> Self {
+    pub(crate) fn new(source: Arc<LogSource>, runner: Box<dyn Runner>, tables: Arc<[SharedTable]>) -> Self {
         let (window, head) = (runner.window(), *runner.head());
-        Self { runner: Some(runner), tables, window, head }
+        Self { source, runner: Some(runner), tables, window, head }
     }
 }
 
@@ -126,13 +154,12 @@ impl Runner for Bounded {
     /// The window is used by one side at a time: by the module, or, while that waits for an answer, by the host.
     /// After an error it is not used here any more.
     fn decide(&mut self, because: Because, host: &mut dyn Host) -> Result<u32, String> {
-        let function = because.function();
-        refused(function)?;
+        let running = Running::new(&self.source, because.function())?;
         let Some(mut runner) = self.runner.take() else { return Err("its instance is gone".into()) };
-        let (tables, lateness) = (self.tables.clone(), Lateness::default());
+        let tables = self.tables.clone();
         let (requests, asked) = sync_channel::<Request>(0);
         let (done, result) = sync_channel(1);
-        let returned = lateness.clone();
+        let returned = running.clone();
         spawn(move || {
             let outputs = runner.decide(because, &mut Proxy(requests));
             // Returned with the runner, which the caller's window belongs to.
@@ -145,10 +172,7 @@ impl Runner for Bounded {
             match asked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(request) => request(host),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    lateness.begin();
-                    return Err(late(function));
-                }
+                Err(RecvTimeoutError::Timeout) => return Err(running.give_up()),
             }
         }
         let (outputs, runner) =

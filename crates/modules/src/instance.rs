@@ -15,6 +15,7 @@ use fabric::{Arena, PortIndex};
 use crate::abi::MAX_COUNTERS;
 use crate::call::Shadow;
 use crate::held_packets::HeldPackets;
+use crate::log;
 use crate::module::Runner;
 use crate::window::Window;
 
@@ -28,6 +29,8 @@ const WITHDRAWN: u8 = 4;
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
 /// Longest back-off.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
+/// Longest message that is kept, bytes.
+const LONGEST_MESSAGE: usize = 1000;
 /// Time without a failure after which the back-off starts over.
 const FORGIVEN: Duration = Duration::from_secs(60);
 
@@ -124,7 +127,7 @@ impl InstanceSlot {
     fn fail(&self, message: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let mut trouble = self.trouble();
-        let (now, message) = (Instant::now(), message.to_owned());
+        let (now, message) = (Instant::now(), log::cut(message, LONGEST_MESSAGE).to_owned());
         *trouble = Some(match trouble.take() {
             Some(before) => {
                 let failures =
@@ -178,6 +181,7 @@ impl InstanceSlot {
             }
             Err(message) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);
+                let message = log::cut(&message, LONGEST_MESSAGE).to_owned();
                 (trouble.failures, trouble.last, trouble.message) =
                     (trouble.failures + 1, Instant::now(), message);
                 self.state.store(FAILED, Ordering::Release);

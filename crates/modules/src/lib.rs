@@ -49,6 +49,7 @@ mod wasm;
 mod watchdog;
 mod window;
 
+pub use bounded::{LateCall, late_calls};
 use logic::Kind;
 pub use watchdog::{on_fault, overran};
 

@@ -57,6 +57,11 @@ pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// Returns the beginning of a text, at most this many bytes.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    text.get(..text.floor_char_boundary(most)).unwrap_or(text)
+}
+
 /// Queues a line, unless the rate or the queue is exhausted.
 #[cold]
 pub(crate) fn post(source: &LogSource, text: &[u8], fault: bool) {

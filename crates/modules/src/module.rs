@@ -269,13 +269,7 @@ impl Inner {
     }
 
     fn instance(&self, worker: usize) -> Result<Instance, String> {
-        let made = self.source.instance(&self.setup(self.tables.clone(), worker));
-        let runner = made.inspect_err(|message| {
-            // The caller refuses the logic, and nothing else remembers the thread.
-            if bounded::is_late(message) {
-                log::post(&self.log(worker), message.as_bytes(), true);
-            }
-        })?;
+        let runner = self.source.instance(&self.setup(self.tables.clone(), worker))?;
         Ok(self.ready(runner))
     }
 
@@ -293,8 +287,9 @@ impl Inner {
 
     /// Makes an instance that shares nothing with others, with these tables.
     fn instance_apart(&self, tables: Arc<[SharedTable]>, worker: usize) -> Result<Instance, String> {
-        let runner = self.source.instance_apart(&self.setup(tables.clone(), worker))?;
-        Ok(self.ready(Box::new(Bounded::new(runner, tables))))
+        let setup = self.setup(tables.clone(), worker);
+        let runner = self.source.instance_apart(&setup)?;
+        Ok(self.ready(Box::new(Bounded::new(setup.log, runner, tables))))
     }
 
     fn ready(&self, runner: Box<dyn Runner>) -> Instance {
@@ -655,9 +650,16 @@ impl SwitchLogic for Module {
             return Ok(());
         }
         let _ = self.0.worker_count.set(workers);
-        let slots: Result<Box<[_]>, String> =
-            (0..=workers).map(|i| Ok(InstanceSlot::new(self.0.instance(i)?))).collect();
-        let slots = slots.map_err(|message| format!("{}: {message}", self.0.name))?;
+        let slot = |worker| {
+            let made = self.0.instance(worker).inspect_err(|message| {
+                // The caller refuses the logic, and with it goes the record of its failures.
+                if bounded::is_late(message) {
+                    log::post(&self.0.log(worker), message.as_bytes(), true);
+                }
+            });
+            made.map(InstanceSlot::new).map_err(|message| format!("{}: {message}", self.0.name))
+        };
+        let slots = (0..=workers).map(slot).collect::<Result<_, _>>()?;
         let _ = self.0.slots.set(slots);
         watchdog::watch(Arc::downgrade(&self.0));
         Ok(())
@@ -779,7 +781,9 @@ impl Logic for Module {
             return Err(refused(format!("its arguments have more than {} bytes", abi::TEXT_LEN)));
         }
         let (inner, called) = (self.0.clone(), name.clone());
-        let answered = bounded::within(abi::export::COMMAND, move || inner.command(number, &called, &text));
+        let source = inner.log(inner.workers().len());
+        let answered =
+            bounded::within(&source, abi::export::COMMAND, move || inner.command(number, &called, &text));
         if let Err(message) = &answered {
             self.0.note_late(&format!("command `{name}`"), message);
         }
@@ -832,7 +836,7 @@ impl Logic for Module {
     }
 
     fn has_table(&self, name: &str) -> bool {
-        self.0.description().tables.iter().any(|info| info.name == name)
+        self.0.description().tables.iter().any(|info| info.hand_over && info.name == name)
     }
 
     fn set_bridge(&self, bridge: &str) {

@@ -63,8 +63,9 @@ fn open(path: Arc<Path>, file: Arc<[u8]>) -> Result<Code, String> {
         return Err("not a shared object; link it with -shared".into());
     }
     crash::install();
-    bounded::within(export::DESCRIBE, move || {
-        let name = format!("native:{}", path.display());
+    let name: Arc<str> = format!("native:{}", path.display()).into();
+    let source = LogSource { module: name.clone(), bridge: None, worker: None };
+    bounded::within(&source, export::DESCRIBE, move || {
         calling(&name, export::DESCRIBE, || load_object(path, file))
     })?
 }
@@ -296,9 +297,10 @@ impl Source for Code {
     }
 
     fn instance(&self, setup: &Setup) -> Result<Box<dyn Runner>, String> {
-        let (object, description, setup) = (self.object.clone(), self.description.clone(), setup.clone());
+        let (object, description, log) = (self.object.clone(), self.description.clone(), setup.log.clone());
+        let setup = setup.clone();
         let made = move || NativeRunner::start(object, &description, &setup);
-        Ok(Box::new(bounded::within(export::START, made)??))
+        Ok(Box::new(bounded::within(&log, export::START, made)??))
     }
 }
 

@@ -7,6 +7,7 @@
 //! Invariants: a module imports the functions of [`IMPORTS`] and nothing else; an instance has [`OWN_MEMORY`] bytes
 //! beside window and tables; memory never moves, so addresses into it hold for as long as the instance.
 
+use std::fmt::{self, Write};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -100,6 +101,10 @@ fn tick() {
 
 /// Functions that a trap names.
 const NAMED: usize = 4;
+/// Longest name of a function in a message, bytes: a module's symbols may stand for names of a megabyte.
+const LONGEST_NAME: usize = 100;
+/// Beginning of the text that Rust's panics log.
+const PANICKED: &str = "panicked at ";
 
 /// An error with its causes, in a line; a trap with the functions that it happened in, the innermost first.
 fn text(error: wasmtime::Error) -> String {
@@ -118,13 +123,38 @@ fn fault(error: wasmtime::Error, panic: &[u8]) -> String {
     };
     let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
     let name = |frame: &wasmtime::FrameInfo| match frame.func_name() {
-        Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
+        Some(symbol) => demangled(symbol),
         None => format!("function {}", frame.func_index()),
     };
     match callers(frames.iter().map(name)) {
         names if names.is_empty() => trap,
         names => format!("{trap}, in {}", names.join(", called by ")),
     }
+}
+
+/// Name of a function, cut after [`LONGEST_NAME`] bytes.
+#[derive(Default)]
+struct Name(String);
+
+impl fmt::Write for Name {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let part = log::cut(text, LONGEST_NAME.saturating_sub(self.0.len()));
+        self.0.push_str(part);
+        if part.len() < text.len() {
+            self.0.push('…');
+            // Ends the demangling.
+            return Err(fmt::Error);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the name that a symbol stands for.
+fn demangled(symbol: &str) -> String {
+    let mut name = Name::default();
+    // An error means that the name is cut.
+    let _ = write!(name, "{:#}", rustc_demangle::demangle(symbol));
+    name.0
 }
 
 /// Returns the names of the innermost functions, without those of Rust's libraries and the SDK, if there are others.
@@ -149,7 +179,7 @@ fn callers(names: impl Iterator<Item = String>) -> Vec<String> {
 /// Rewrites the text of a panic (`panicked at PLACE:` and the message in the next line; until Rust 1.72 `panicked at
 /// 'MESSAGE', PLACE`) as the message, then its place.
 fn panic_message(text: &str) -> String {
-    let text = text.strip_prefix("panicked at ").unwrap_or(text);
+    let text = text.strip_prefix(PANICKED).unwrap_or(text);
     let quoted = || text.strip_prefix('\'')?.rsplit_once("', ");
     let below = || text.split_once(":\n").map(|(place, message)| (message, place));
     match quoted().or_else(below) {
@@ -298,7 +328,8 @@ fn imports(linker: &mut Linker<Reach>) -> wasmtime::Result<()> {
             let len = len.min(log::LONGEST as u32);
             if let Some(text) = pass(&mut caller, text, len) {
                 log::post(&source, text, false);
-                if batch == 0 {
+                // Only a panic has no batch and this text.
+                if batch == 0 && text.starts_with(PANICKED.as_bytes()) {
                     let reach = caller.data_mut();
                     reach.panic.clear();
                     reach.panic.extend(reach.passing.iter().take(len as usize));
@@ -550,6 +581,17 @@ mod tests {
         assert_eq!(panic_message("panicked at 'it\'s a long"), "'it's a long");
         assert_eq!(panic_message("panicked at src/lib.rs:1:2"), "src/lib.rs:1:2");
         assert_eq!(panic_message("panicked at 'a\n\x1b[31m b', x.rs:1:2"), "a  [31m b, at x.rs:1:2");
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        assert_eq!(demangled("_ZN4evil6lookup17h0123456789abcdefE"), "evil::lookup");
+        assert_eq!(demangled("msw_forward"), "msw_forward");
+        for symbol in ["ü".repeat(1000), format!("_ZN4evil1000{}E", "u".repeat(1000))] {
+            let name = demangled(&symbol);
+            assert!(name.len() > LONGEST_NAME && name.len() <= LONGEST_NAME + 3, "{name}");
+            assert!(name.ends_with('…') && !name.starts_with("_ZN"), "{name}");
+        }
     }
 
     #[test]

@@ -1027,6 +1027,30 @@ fn saving_reports_the_edits_of_the_file_that_it_replaces() {
     fixture.ok("port set br0 host --mtu 9000");
     assert_eq!(save(), "");
     assert!(!fixture.path("config.toml.bak2").exists());
+
+    // A failed save leaves no trace.
+    fixture.ok("port set br0 host --vlan access:9");
+    let before = read();
+    let mut failing = Command::new("sh");
+    failing.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_mswitch"), "--socket"]);
+    failing.arg(fixture.path("control.sock")).args(["config", "save"]);
+    assert!(!failing.output().unwrap().status.success());
+    assert_eq!(read(), before);
+    assert_eq!(save(), "", "nobody edited the file");
+    assert!(!fixture.path("config.toml.bak2").exists());
+
+    // A file that is missing, or not a text, is written anew and counts as saved.
+    fixture.ok("port set br0 host --vlan access:10");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(save(), "");
+    fixture.ok("port set br0 host --vlan access:11");
+    assert_eq!(save(), "");
+    std::fs::write(&file, [0xff]).unwrap();
+    fixture.ok("port set br0 host --vlan access:12");
+    assert!(save().contains("it is not UTF-8"));
+    fixture.ok("port set br0 host --vlan access:13");
+    assert_eq!(save(), "");
+    assert!(read().contains("access:13") && !fixture.path("config.toml.bak3").exists());
 }
 
 #[test]
@@ -1196,8 +1220,8 @@ fn errors_of_permissions_have_a_remedy() {
     assert_eq!(
         run(&["config", "check", file]),
         format!(
-            "mswitch: {file}: cannot read the file: permission denied for user {nobody}; run this as root, or permit \
-             that user to read the file and to enter its directories\n"
+            "mswitch: {file}: cannot read the file: permission denied for user {nobody}; permit that user to read the \
+             file and to enter its directories, or run mswitch as root\n"
         )
     );
     let socket = fixture.path("other.sock");
@@ -1339,12 +1363,17 @@ fn a_port_s_stations_and_mirrors_are_named_when_they_go_with_it() {
 #[test]
 fn a_station_outside_its_port_s_vlans_is_noted() {
     let fixture = Fixture::new();
-    fixture.configure(
-        "vlan = \"access:10\"\n[[bridge.station]]\nmac = \"02:00:00:00:00:09\"\nport = \"host\"\nvlan = 20\n",
-    );
+    let station =
+        |n| format!("[[bridge.station]]\nmac = \"02:00:00:00:00:{n:02}\"\nport = \"host\"\nvlan = 20\n");
+    fixture.configure(&format!("vlan = \"access:10\"\n{}{}{}", station(7), station(8), station(9)));
     let output = mswitch().args(["config", "check"]).arg(fixture.path("config.toml")).output().unwrap();
-    let note = "bridge \"br0\": port host is access:10, so packets to the station in VLAN 20 are dropped\n";
-    assert!(output.status.success() && text(&output.stderr).ends_with(note), "{}", text(&output.stderr));
+    let note = format!(
+        "mswitch: note: {}:20:8: bridge \"br0\": port host is access:10, so packets to the station in VLAN 20 are dropped \
+         (and in 2 more places)\n",
+        fixture.path("config.toml").display()
+    );
+    assert!(output.status.success());
+    assert_eq!(text(&output.stderr), note);
     let _daemon = Daemon::start(&fixture);
     assert_eq!(noted(&fixture, "fdb add br0 02:00:00:00:00:01 --port host"), "");
     let entries = fixture.json("fdb show br0")["entries"].clone();

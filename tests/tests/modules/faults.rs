@@ -196,6 +196,16 @@ fn invalid_modules_are_refused_with_the_reason() {
         assert!(error.contains(expected), "{logic}: {error}");
         assert_eq!(daemon.json(&["logic", "show", "evil"]).unwrap()["name"], "static");
     };
+    for kind in ["wasm", "native"] {
+        let message = format!("logic `{kind}:` names no file: give one, as {kind}:FILE");
+        refused(&format!("{kind}:"), &[], &message);
+    }
+    let old = modules::native("tests/modules/hostile.c", folder.path(), &["-DOLD"]).unwrap();
+    refused(
+        &old,
+        &[],
+        "built for version 0 of the interface; this switch supports version 1: rebuild it with this switch's SDK",
+    );
     refused(&format!("wasm:{}", path("none.wasm")), &[], "No such file");
     refused(&format!("wasm:{}", path("text.wasm")), &[], "not a WebAssembly module");
     refused(&format!("wasm:{}", path("cut.wasm")), &[], "not a valid WebAssembly module");

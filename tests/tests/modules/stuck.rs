@@ -272,6 +272,13 @@ fn a_loop_in_a_command_a_trace_or_the_start_blocks_no_other_command() {
         Ok(daemon.log().contains(&format!("the module failed: {}", late("msw_start"))).then_some(()))
     });
     logged.unwrap();
+    let sentence = format!(
+        "{starting} of bridge good has not returned from `msw_start` for N s; restart the daemon to free its thread\n"
+    );
+    let said = shown(&["status"]);
+    assert!(said.contains(&format!("  stuck  {sentence}")), "{said}");
+    let said = shown(&["bridge", "show", "good"]);
+    assert!(said.contains(&format!("stuck     {sentence}")), "{said}");
     assert_good_passes(&mut senders, 2);
     // Setting the logic again provides a free instance for commands.
     assert_eq!(run_promptly(&daemon, &["logic", "set", "evil", &logic]).0, Some(0));
@@ -286,6 +293,16 @@ fn a_loop_in_a_command_a_trace_or_the_start_blocks_no_other_command() {
     let start = Instant::now();
     daemon.terminate().unwrap();
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_late_restart_is_logged_once() {
+    let (_folder, logic) = broken("SPIN_RESTART");
+    let (daemon, mut senders) = rig(&logic);
+    senders[0].post(&trigger()).unwrap();
+    let late = "the module failed: `msw_start` has not returned within 5 s";
+    until("the late start in the log", LIMIT, || Ok(daemon.log().contains(late).then_some(()))).unwrap();
+    assert_eq!(daemon.log().matches(late).count(), 1, "{}", daemon.log());
 }
 
 #[test]

@@ -4,11 +4,12 @@
 //! name, a station's address and VLAN) are compared key by key, and only keys that differ are edited. Invariant: an
 //! edited text parses as the desired configuration. A text that cannot be edited is regenerated.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use toml::{Table as Keys, Value as KeyValue};
 use toml_edit::{
-    Array, ArrayOfTables, DocumentMut, InlineTable, Item, Key, RawString, Table, TableLike, Value,
+    Array, ArrayOfTables, Decor, DocumentMut, InlineTable, Item, Key, RawString, Table, TableLike, Value,
 };
 
 use super::write::{self, Node, Secrets};
@@ -49,6 +50,7 @@ fn try_edit(text: &str, wanted: &Config) -> Result<String, String> {
     document.set_trailing("");
     let (from, to) = (write::tree(&current, Secrets::Written), write::tree(wanted, Secrets::Written));
     editor.node(document.as_table_mut(), &from, &to, false);
+    indent(&mut document);
     editor.place_comments(&mut document);
     let mut edited = document.to_string();
     if text.trim().is_empty() {
@@ -175,7 +177,7 @@ impl Editor {
     fn place_comments(mut self, document: &mut DocumentMut) {
         // The order in which tables are written: a new table has no position and follows the previous one.
         let (mut order, mut index, mut before) = (Vec::new(), 0, 0);
-        visit(document.as_table(), &mut |table| {
+        visit(document.as_table(), &mut |_, table| {
             before = table.position().unwrap_or(before);
             order.push((before, index, table.position().is_none()));
             index += 1;
@@ -193,7 +195,7 @@ impl Editor {
             above.push((*index, std::mem::take(&mut self.trailing)));
         }
         let mut index = 0;
-        visit_mut(document.as_table_mut(), &mut |table| {
+        visit_mut(document.as_table_mut(), &mut |_, table| {
             for (_, text) in above.iter().filter(|(at, _)| *at == index) {
                 let prefix =
                     table.decor().prefix().and_then(RawString::as_str).unwrap_or_default().to_owned();
@@ -330,23 +332,57 @@ fn value(wanted: &KeyValue) -> Value {
     }
 }
 
+/// Indents new tables as the last one that was there under the same key, and new keys as the others of their table.
+fn indent(document: &mut DocumentMut) {
+    let mut indents: BTreeMap<String, [String; 2]> = BTreeMap::new();
+    visit(document.as_table(), &mut |key, table| {
+        if table.position().is_some() {
+            let header = white_space(table.decor()).unwrap_or_default();
+            indents.insert(key.to_owned(), [header.to_owned(), indent_of_keys(table)]);
+        }
+    });
+    visit_mut(document.as_table_mut(), &mut |key, table| {
+        let mut keys = indent_of_keys(table);
+        if let (None, Some([header, present])) = (table.position(), indents.get(key)) {
+            table.decor_mut().set_prefix(format!("\n{header}"));
+            keys.clone_from(present);
+        }
+        for (mut key, _) in table.iter_mut().filter(|(_, item)| item.is_value()) {
+            if white_space(key.leaf_decor()).is_none() {
+                key.leaf_decor_mut().set_prefix(&keys);
+            }
+        }
+    });
+}
+
+/// Returns the white space in front of a header or key; `None` for a new one.
+fn white_space(decor: &Decor) -> Option<&str> {
+    decor.prefix()?.as_str()?.rsplit('\n').next()
+}
+
+/// Returns the white space in front of the first key of a table that is not new.
+fn indent_of_keys(table: &Table) -> String {
+    let mut keys = table.iter().filter_map(|(key, _)| table.key(key));
+    keys.find_map(|key| white_space(key.leaf_decor())).unwrap_or_default().to_owned()
+}
+
 fn has_header(table: &Table) -> bool {
     !table.is_dotted() && !table.is_implicit()
 }
 
-/// Visits the tables in `table` that have a header, in the order of toml_edit's positions.
-fn visit<'t>(table: &'t Table, see: &mut impl FnMut(&'t Table)) {
-    for (_, item) in table {
+/// Visits the tables in `table` that have a header, with their keys, in the order of toml_edit's positions.
+fn visit<'t>(table: &'t Table, see: &mut impl FnMut(&'t str, &'t Table)) {
+    for (key, item) in table {
         match item {
             Item::Table(inner) => {
                 if has_header(inner) {
-                    see(inner);
+                    see(key, inner);
                 }
                 visit(inner, see);
             }
             Item::ArrayOfTables(tables) => {
                 for inner in tables {
-                    see(inner);
+                    see(key, inner);
                     visit(inner, see);
                 }
             }
@@ -356,18 +392,18 @@ fn visit<'t>(table: &'t Table, see: &mut impl FnMut(&'t Table)) {
 }
 
 /// Like [`visit`], with mutable access.
-fn visit_mut(table: &mut Table, see: &mut impl FnMut(&mut Table)) {
-    for (_, item) in table.iter_mut() {
+fn visit_mut(table: &mut Table, see: &mut impl FnMut(&str, &mut Table)) {
+    for (key, item) in table.iter_mut() {
         match item {
             Item::Table(inner) => {
                 if has_header(inner) {
-                    see(inner);
+                    see(&key, inner);
                 }
                 visit_mut(inner, see);
             }
             Item::ArrayOfTables(tables) => {
                 for inner in tables.iter_mut() {
-                    see(inner);
+                    see(&key, inner);
                     visit_mut(inner, see);
                 }
             }

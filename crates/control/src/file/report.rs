@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The bridge and port that a problem concerns.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Context {
     /// The bridge, once its name is known.
     pub bridge: Option<String>,
@@ -99,23 +99,24 @@ type Found = (usize, Context, String);
 pub(super) struct Report<'t> {
     text: &'t str,
     mistakes: Vec<Found>,
-    notes: Vec<Found>,
+    /// Notes, each with its first place and the number of places.
+    notes: BTreeMap<(Context, String), (usize, usize)>,
     /// Former names in use, each with its first place and the number of places.
     former: BTreeMap<(&'static str, &'static str), (usize, Context, usize)>,
 }
 
 impl<'t> Report<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, mistakes: Vec::new(), notes: Vec::new(), former: BTreeMap::new() }
+        Self { text, mistakes: Vec::new(), notes: BTreeMap::new(), former: BTreeMap::new() }
     }
 
     pub(super) fn add(&mut self, span: &Range<usize>, context: &Context, message: impl fmt::Display) {
         self.mistakes.push((span.start, context.clone(), message.to_string()));
     }
 
-    /// Adds a note. A file with notes is accepted.
+    /// Adds a note. A file with notes is accepted. Places with the same note share it.
     pub(super) fn note(&mut self, span: &Range<usize>, context: &Context, message: impl fmt::Display) {
-        self.notes.push((span.start, context.clone(), message.to_string()));
+        self.notes.entry((context.clone(), message.to_string())).or_insert((span.start, 0)).1 += 1;
     }
 
     /// Adds a note that a key has its former name. All places share one note.
@@ -134,16 +135,25 @@ impl<'t> Report<'t> {
     }
 
     /// Returns the mistakes and the notes, both in the order of the text.
-    pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<Problem>) {
+    pub(super) fn finish(self) -> (Vec<Problem>, Vec<Problem>) {
+        let notes = self.notes.into_iter();
+        let mut notes: Vec<Found> = notes
+            .map(|((context, message), (at, times))| (at, context, format!("{message}{}", others(times))))
+            .collect();
         for ((old, new), (at, context, times)) in self.former {
-            let others = match times {
-                1 => String::new(),
-                2 => " (and in 1 more place)".into(),
-                _ => format!(" (and in {} more places)", times - 1),
-            };
-            self.notes.push((at, context, format!("`{old}` is now called `{new}`; rename it{others}")));
+            let others = others(times);
+            notes.push((at, context, format!("`{old}` is now called `{new}`; rename it{others}")));
         }
-        (in_order(self.text, self.mistakes), in_order(self.text, self.notes))
+        (in_order(self.text, self.mistakes), in_order(self.text, notes))
+    }
+}
+
+/// Returns the end of a note for its places beside the first.
+fn others(places: usize) -> String {
+    match places {
+        1 => String::new(),
+        2 => " (and in 1 more place)".into(),
+        _ => format!(" (and in {} more places)", places - 1),
     }
 }
 

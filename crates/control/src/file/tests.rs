@@ -854,3 +854,18 @@ fn host_ports_are_checked_within_their_bridge() {
          TAP port"
     );
 }
+
+#[test]
+fn a_file_that_may_not_be_read_has_a_remedy_for_its_user() {
+    let said = |user| permission_denied(Uid::from_raw(user));
+    assert_eq!(
+        said(997),
+        "cannot read the file: permission denied for user 997; permit that user to read the file and to enter its \
+         directories, or run mswitch as root"
+    );
+    assert_eq!(
+        said(0),
+        "cannot read the file: permission denied for user 0; its file system, a security module or the lack of \
+         CAP_DAC_OVERRIDE restricts root"
+    );
+}

@@ -231,15 +231,17 @@ impl BridgeState {
         *self.arenas.get(worker)?
     }
 
-    /// The same, with mirrors and observers.
+    /// The same, with mirrors and observers; `counters` are those of a port's first transmit queue.
     pub(crate) fn with_monitoring<'o>(
         logic: Arc<dyn SwitchLogic>,
         mut ports: Vec<Option<PortEntry>>,
         lanes: Vec<Lane>,
         mirrors: &[(Mirror, Arc<Copied>)],
         observers: impl Iterator<Item = &'o Arc<dyn Observer>>,
+        counters: impl Fn(PortIndex) -> Option<Arc<QueueCounters>>,
     ) -> Self {
-        let (observers, targets) = (Observers::new(observers, &ports), Mirrors::new(mirrors, &ports));
+        let observers = Observers::new(observers, &ports);
+        let targets = Mirrors::new(mirrors, &ports, counters);
         for slot in &mut ports {
             let owner =
                 |entry: &PortEntry| mirrors.iter().find(|(mirror, _)| mirror.owns(&entry.settings.name));

@@ -18,9 +18,11 @@ use packet::ether::{Vid, VlanTag};
 
 use crate::bridge::port::PortIndex;
 use crate::bridge::state::{BridgeState, PortEntry};
+use crate::counters::QueueCounters;
 use crate::lists::emit::emit;
 use crate::lists::output::NIL;
 use crate::lists::scratchpad::Scratchpad;
+use crate::observe::explain::{Remark, Value};
 use crate::observe::interest::Interest;
 use crate::rx::record::state;
 use crate::rx::{RxBatch, SOURCES};
@@ -64,7 +66,10 @@ impl Copied {
 
 /// A mirror in the state of a bridge.
 struct MirrorTarget {
+    at: PortIndex,
     to: PortEntry,
+    /// Counters of the destination's first queue.
+    counters: Option<Arc<QueueCounters>>,
     tag: Option<VlanTag>,
     /// Interest in each port, by index.
     interests: Box<[Interest]>,
@@ -89,7 +94,23 @@ impl MirrorTarget {
             self.copied.packets.fetch_add(1, Relaxed);
             self.copied.bytes.fetch_add(rx.records[copy].len().into(), Relaxed);
         }
-        emit(rx, pad, bridge, copy, &self.to, None);
+        match self.to.lanes {
+            0 => self.refuse(pad, rx.records[copy].packet),
+            _ => emit(rx, pad, bridge, copy, &self.to, None),
+        }
+    }
+
+    /// Counts a copy of `packet` that a destination without queues cannot take, at the destination: the packet itself
+    /// may well be delivered.
+    #[cold]
+    fn refuse(&self, pad: &mut Scratchpad, packet: u16) {
+        if let Some(counters) = self.counters.as_ref().filter(|_| !pad.rehearsal) {
+            counters.add_drop(self.to.closed);
+        }
+        pad.notes.journal.add(|| {
+            let values = [Value::Port(self.at), Value::Text(self.to.obstacle())];
+            Remark::new(packet, "the mirror's copy for {} is dropped, because the port {}", &values)
+        });
     }
 }
 
@@ -97,16 +118,22 @@ impl MirrorTarget {
 pub(crate) struct Mirrors(Box<[MirrorTarget]>);
 
 impl Mirrors {
-    /// The mirrors whose destination exists. `None` if there are none.
-    pub(crate) fn new(asked: &[(Mirror, Arc<Copied>)], ports: &[Option<PortEntry>]) -> Option<Self> {
+    /// The mirrors whose destination exists; `counters` are those of a port's first queue. `None` if there are none.
+    pub(crate) fn new(
+        asked: &[(Mirror, Arc<Copied>)],
+        ports: &[Option<PortEntry>],
+        counters: impl Fn(PortIndex) -> Option<Arc<QueueCounters>>,
+    ) -> Option<Self> {
         let target = |(mirror, copied): &(Mirror, Arc<Copied>)| {
-            let to = ports.iter().flatten().find(|entry| entry.settings.name == mirror.to)?.clone();
+            let mut entries = (0..).zip(ports).filter_map(|(i, entry)| Some((PortIndex(i), entry.as_ref()?)));
+            let (at, to) = entries.find(|(_, entry)| entry.settings.name == mirror.to)?;
             let interest = |entry: &Option<PortEntry>| match entry {
                 Some(entry) if mirror.copies(&entry.settings.name) => mirror.what,
                 _ => Interest::default(),
             };
             let interests = ports.iter().map(interest).collect();
-            Some(MirrorTarget { to, tag: mirror.vlan.map(VlanTag::new), interests, copied: copied.clone() })
+            let (to, tag, copied) = (to.clone(), mirror.vlan.map(VlanTag::new), copied.clone());
+            Some(MirrorTarget { at, to, counters: counters(at), tag, interests, copied })
         };
         let targets: Box<[MirrorTarget]> = asked.iter().filter_map(target).collect();
         (!targets.is_empty()).then_some(Self(targets))

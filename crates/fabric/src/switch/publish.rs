@@ -1,5 +1,7 @@
 //! Publishing the state of a bridge to the workers.
 
+use std::sync::Arc;
+
 use super::{Bridge, Port, Switch};
 use crate::bridge::port::{Caps, PortIndex};
 use crate::bridge::state::{BridgeState, Lane, PortEntry};
@@ -7,7 +9,8 @@ use crate::counters::DropReason;
 
 impl Switch {
     /// Publishes a bridge's current state and waits until no worker, except stuck ones, uses the previous one.
-    pub(super) fn publish(&self, bridge: &Bridge) {
+    pub(super) fn publish(&self, bridge: &mut Bridge) {
+        count_copies(bridge);
         let named: Vec<_> = (0u16..)
             .zip(&bridge.ports)
             .filter_map(|(i, port)| Some((PortIndex(i), port.as_ref()?.settings.clone())))
@@ -19,10 +22,20 @@ impl Switch {
             .map(|(i, port)| Some(port_entry(PortIndex(i), port.as_ref()?, &mut lanes)));
         let ports = ports.collect();
         let observers = bridge.observers.iter().map(|(_, observer)| observer);
-        let state =
-            BridgeState::with_monitoring(bridge.logic.clone(), ports, lanes, &bridge.mirrors, observers);
+        let (logic, mirrors) = (bridge.logic.clone(), &bridge.mirrors);
+        let counters = |at: PortIndex| bridge.ports.get(usize::from(at.0))?.as_ref()?.tx.first().cloned();
+        let state = BridgeState::with_monitoring(logic, ports, lanes, mirrors, observers, counters);
         let old = bridge.published.swap(state.with_arenas(self.threads()));
         self.group.reclaim.retire(old);
+    }
+}
+
+/// Gives the targets of mirrors the counters of a queue even before their first client, for copies that are dropped.
+fn count_copies(bridge: &mut Bridge) {
+    for port in bridge.ports.iter_mut().flatten().filter(|port| port.tx.is_empty()) {
+        if bridge.mirrors.iter().any(|(mirror, _)| mirror.to == port.settings.name) {
+            port.tx.push(Arc::default());
+        }
     }
 }
 

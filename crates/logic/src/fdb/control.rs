@@ -1,5 +1,6 @@
 //! The control plane's view of the table.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric::PortIndex;
@@ -17,6 +18,15 @@ impl Fdb {
         let age_seconds = if fixed { 0 } else { age(slot, now) };
         let (port, is_static) = (word::port(word), fixed && !is_sticky);
         Some(FdbEntry { mac: key.mac(), vid: key.vid(), port, age_seconds, is_static, is_sticky })
+    }
+
+    /// Describes all stations, one after the other.
+    fn iter(&self) -> impl Iterator<Item = FdbEntry> {
+        let now = fabric::clock::seconds();
+        let entry =
+            move |bucket, slot: Slot<'_>| self.describe(bucket, slot, slot.word.load(Ordering::Acquire), now);
+        let buckets = self.buckets.iter().enumerate();
+        buckets.flat_map(move |(i, bucket)| bucket.slots().filter_map(move |slot| entry(i, slot)))
     }
 }
 
@@ -85,11 +95,11 @@ impl MacTable for Fdb {
     }
 
     fn entries(&self) -> Vec<FdbEntry> {
-        let now = fabric::clock::seconds();
-        let entry =
-            |bucket, slot: Slot<'_>| self.describe(bucket, slot, slot.word.load(Ordering::Acquire), now);
-        let buckets = self.buckets.iter().enumerate();
-        buckets.flat_map(|(i, bucket)| bucket.slots().filter_map(move |slot| entry(i, slot))).collect()
+        self.iter().collect()
+    }
+
+    fn entries_of(&self, macs: &BTreeSet<MacAddr>) -> Vec<FdbEntry> {
+        self.iter().filter(|entry| macs.contains(&entry.mac)).collect()
     }
 
     fn stations_at(&self, port: PortIndex) -> u32 {

@@ -600,11 +600,6 @@ impl Fdb {
         self.remove_where(None, |_, _, word| word & STATIC == 0 && word::port(word) == port)
     }
 
-    /// Forgets the sticky stations of a port. Returns their number.
-    pub fn flush_sticky(&self, port: PortIndex) -> usize {
-        self.remove_where(None, |_, _, word| word & STICKY != 0 && word::port(word) == port)
-    }
-
     /// Forgets the stations not heard for `ageing` seconds (IEEE 802.1Q §8.8.3). Returns their number.
     pub fn expire(&self, now: u32, ageing: u32) -> usize {
         let expired = self.remove_where(Some(FdbChange::Expired), |_, slot, word| {

@@ -387,8 +387,33 @@ fn stations_leave_with_the_vlan_of_their_port() {
     assert_eq!(at(1), Some(a.at.port), "other changes leave stations alone");
     rig.set(&a, |settings| settings.vlan = access(30));
     assert_eq!((at(1), at(2), at(3)), (None, Some(b.at.port), Some(a.at.port)));
-    // What a worker learned with the old setting goes with the next tick.
-    logic.fdb().learn(Key::new(20, mac(4)), a.at.port, 1);
-    logic.tick(1);
-    assert_eq!(at(4), None);
+    // Workers may learn with the old setting until after the first tick.
+    for n in [4, 5] {
+        logic.fdb().learn(Key::new(20, mac(n)), a.at.port, 1);
+        logic.tick(1);
+        assert_eq!(at(n), None);
+    }
+}
+
+#[test]
+fn sticky_stations_leave_with_the_setting_and_not_with_the_list_of_another_port() {
+    let logic = learning(&[]);
+    let rig = Rig::new(1, logic.clone());
+    let a = rig.protected("a", |settings| {
+        (settings.security.sticky, settings.security.max_stations) = (true, Some(9));
+    });
+    let b = rig.port("b", VlanMode::Transparent);
+    a.send_and_settle([plain(0, 1, 0)]);
+    let at = |n| logic.fdb().lookup(Key::new(0, mac(n)));
+    rig.set(&b, |settings| settings.security.stations = vec![mac(1)]);
+    assert_eq!(at(1), Some(a.at.port));
+    b.send_and_settle([plain(0, 1, 1)]);
+    assert_eq!((at(1), rig.drops(&b, DropReason::StationLimit)), (Some(a.at.port), 1));
+    rig.set(&a, |settings| settings.security.sticky = false);
+    assert_eq!(at(1), None);
+    for n in [2, 3] {
+        logic.fdb().learn_within(Key::new(0, mac(n)), a.at.port, 1, 9, true);
+        logic.tick(1);
+        assert_eq!(at(n), None);
+    }
 }

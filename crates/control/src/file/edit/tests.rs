@@ -166,6 +166,23 @@ fn line_endings_are_kept() {
 }
 
 #[test]
+fn indentation_is_kept() {
+    let text = "[[bridge]]\nname = \"a\"\n\n  # Uplink.\n  [[bridge.port]]\n    # its name\n    name = \"p\"\n    type = \"tap\"\n\n\
+                [[bridge]]\n  name = \"b\"\n";
+    let port = |name: &str| format!("[[bridge.port]]\nname = \"{name}\"\ntype = \"tap\"\n");
+    let more =
+        read(&format!("[[bridge]]\nname = \"b\"\n{}[[bridge]]\nname = \"c\"\n{}", port("q"), port("r")));
+    let found = edited(text, |config| {
+        config.bridges[0].ports[0].set_mtu(1400);
+        config.bridges[1].ports.extend(more.bridges[0].ports.clone());
+        config.bridges.push(more.bridges[1].clone());
+    });
+    let port = |name: &str| format!("\n  [[bridge.port]]\n    name = \"{name}\"\n    type = \"tap\"\n");
+    let expected = text.replace("    type = \"tap\"\n", "    type = \"tap\"\n    mtu = 1400\n");
+    assert_eq!(found, format!("{expected}{}\n[[bridge]]\n  name = \"c\"\n{}", port("q"), port("r")));
+}
+
+#[test]
 fn a_former_name_is_kept_until_its_value_changes() {
     let text = "[[bridge]]\nname = \"b\"\n[[bridge.port]]\nname = \"p\"\ntype = \"memif\"\nsocket = \"/tmp/e.sock\"\n";
     assert_eq!(

@@ -163,7 +163,9 @@ fn apply(fdb: &Fdb, now: u32, op: &Op) {
         }
         Op::Flush(port, keep) => _ = fdb.flush(port.map(PortIndex), keep),
         Op::PortDown(port) => _ = fdb.flush_learned(PortIndex(port)),
-        Op::Sticky(port) => _ = fdb.flush_sticky(PortIndex(port)),
+        Op::Sticky(port) => {
+            fdb.retain(|_, at, fixed| at != PortIndex(port) || fixed != Some(Fixed::Sticky));
+        }
         Op::Retain(gone) => fdb.retain(|_, port, _| port != PortIndex(gone)),
         Op::Expire(ageing) => _ = fdb.expire(now, ageing),
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use control::client::Client;
 use control::proto;
 
-use super::{absolute, no_file, note, print};
+use super::{absolute, is_same, no_file, note, print};
 use crate::failure::Failure;
 use crate::render;
 
@@ -31,12 +31,9 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
         Err(error) if error.kind() == ErrorKind::NotFound => file.clone(),
         Err(error) => return Err(Failure::new(format_args!("{shown}: {error}"))),
     };
+    let is_own = || own.as_ref().is_some_and(|own| is_same(own, &target));
     let (edited, is_new) = match std::fs::read_to_string(&target) {
-        Ok(text) => {
-            let is_own =
-                own.as_ref().is_some_and(|own| std::fs::canonicalize(own).ok().as_ref() == Some(&target));
-            (get(client, true, Some(text), is_own).await?, false)
-        }
+        Ok(text) => (get(client, true, Some(text), is_own()).await?, false),
         Err(error) if error.kind() == ErrorKind::NotFound => (whole.clone(), true),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             (proto::Config { rewritten: Some("it is not UTF-8".into()), ..whole.clone() }, false)
@@ -57,6 +54,11 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
     replace(&target, &edited.toml, has_secrets)
         .map_err(|error| Failure::new(format_args!("{shown}: cannot write the file: {}", plain(&error))))?;
     print(&format!("saved to {shown}\n"))?;
+    let is_own = is_own();
+    if is_own {
+        // An error means that the daemon has ended, and compares no more files.
+        let _ = client.report_saved(proto::ReportSavedRequest { toml: edited.toml.clone() }).await;
+    }
     if let (Some(reason), Some(backup)) = (&edited.rewritten, &backup) {
         note(format_args!(
             "the file was rewritten without its comments, because {reason}; the original is {}",
@@ -70,7 +72,7 @@ pub(super) async fn run(client: &mut Client, file: Option<&Path>) -> Result<(), 
         ));
         edited.overwritten.iter().map(render::config::line).for_each(note);
     }
-    if let Some(own) = own.filter(|own| std::fs::canonicalize(own).ok().as_ref() != Some(&target)) {
+    if let Some(own) = own.filter(|_| !is_own) {
         note(format_args!("the daemon starts from {}, which is unchanged", own.display()));
     }
     Ok(())
