@@ -25,7 +25,7 @@ pub struct Snapshot {
     pub interface: Interface,
     /// Its MAC address, MTU and settings.
     pub link: Link,
-    /// Addresses, neighbours, next hops, rules and routes, in the order in which they are added.
+    /// Addresses, neighbours, routes, next hops and rules, in the order in which they are added.
     pub objects: Vec<Object>,
 }
 
@@ -50,6 +50,7 @@ impl Snapshot {
         objects.extend(nexthops.into_iter().map(Object::Nexthop));
         objects.extend(rules(connection, &interface.name)?.into_iter().map(Object::Rule));
         objects.extend(routes(connection, interface.index, &ids)?.into_iter().map(Object::Route));
+        objects.sort_by_key(order);
         Ok(Self { interface, link, objects })
     }
 
@@ -157,9 +158,9 @@ fn order(object: &Object) -> u8 {
     match object {
         Object::Address(_) => 0,
         Object::Neighbour(_) => 1,
-        Object::Nexthop(_) => 2,
-        Object::Rule(_) => 3,
-        Object::Route(route) if !route.has_gateway() => 4,
+        Object::Route(route) if !route.has_gateway() => 2,
+        Object::Nexthop(_) => 3,
+        Object::Rule(_) => 4,
         Object::Route(_) => 5,
     }
 }
@@ -253,7 +254,6 @@ fn routes(connection: &mut Connection, interface: u32, nexthops: &[u32]) -> Resu
             route.leaves_through(interface) || route.nexthop().is_some_and(|id| nexthops.contains(&id))
         }));
     }
-    found.sort_by_key(|route| order(&Object::Route(route.clone())));
     Ok(found)
 }
 

@@ -160,6 +160,9 @@ const NEXTHOPS: &str = "
     ip nexthop add id 9 group 7/8,2
     ip route add 10.70.0.0/16 nhid 7
     ip route add 10.71.0.0/16 nhid 9
+    ip route add 10.0.9.0/24 dev eth0
+    ip nexthop add id 10 via 10.0.9.254 dev eth0
+    ip route add 10.72.0.0/16 nhid 10
 ";
 
 /// A host in one namespace and its neighbour in another.
