@@ -200,6 +200,11 @@ fn survey(
         };
         wanted = wanted.merged(&moved);
     }
+    wanted.link.up = source.link.up;
+    if !source.link.up {
+        // The kernel accepts no routes through an interface that is down.
+        wanted.objects.retain(|object| !matches!(object, Object::Route(_) | Object::Nexthop(_)));
+    }
     Ok((wanted, Away { source: source.link, target, rules, relaxed: link::relaxed_filter() }))
 }
 

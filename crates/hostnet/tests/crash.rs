@@ -115,7 +115,7 @@ fn recovery_finds_a_renamed_interface_and_forgets_one_that_is_gone() {
         daemon.child.wait().unwrap();
     };
     crash(&lab);
-    lab.host.sh("ip link set eth0 down; ip link set eth0 name lan0; ip link del host0");
+    lab.host.sh("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up; ip link del host0");
     let recovered = lab.recover();
     assert!(recovered.contains("name: \"lan0\""), "{recovered}");
     let now = lab.host.sh("ip addr show dev lan0; ip route; ip rule");
