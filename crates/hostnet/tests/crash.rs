@@ -5,7 +5,7 @@ mod lab;
 
 use std::time::{Duration, Instant};
 
-use lab::{Lab, assert_same, until};
+use lab::{Daemon, Lab, assert_same, until};
 
 /// What the guardian promises.
 const PROMISE: Duration = Duration::from_secs(1);
@@ -63,6 +63,14 @@ fn the_guardian_restores_when_the_host_port_dies_with_the_daemon() {
     assert_same(&before, &lab.host_dump());
 }
 
+/// Kills the guardian, then the daemon.
+fn kill_both(daemon: &mut Daemon) {
+    daemon.kill_guardian();
+    until("the guardian has ended", || lab::is_gone(daemon.guardian));
+    daemon.kill();
+    daemon.child.wait().unwrap();
+}
+
 #[test]
 fn recovery_after_the_death_of_both() {
     for gone in [false, true] {
@@ -70,10 +78,7 @@ fn recovery_after_the_death_of_both() {
         let before = if gone { lab.host_dump() } else { lab.dump() };
         let mut daemon = lab.daemon();
         assert_eq!(daemon.say("commit"), ["done commit"]);
-        daemon.kill_guardian();
-        until("the guardian has ended", || lab::is_gone(daemon.guardian));
-        daemon.kill();
-        daemon.child.wait().unwrap();
+        kill_both(&mut daemon);
         if gone {
             lab.host.sh("ip link del host0");
         } else {
@@ -109,10 +114,7 @@ fn recovery_finds_a_renamed_interface_and_forgets_one_that_is_gone() {
     let crash = |lab: &Lab| {
         let mut daemon = lab.daemon();
         assert_eq!(daemon.say("commit"), ["done commit"]);
-        daemon.kill_guardian();
-        until("the guardian has ended", || lab::is_gone(daemon.guardian));
-        daemon.kill();
-        daemon.child.wait().unwrap();
+        kill_both(&mut daemon);
     };
     crash(&lab);
     lab.host.sh("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up; ip link del host0");
@@ -143,6 +145,21 @@ fn recovery_finds_a_renamed_interface_and_forgets_one_that_is_gone() {
 }
 
 #[test]
+fn recovery_finds_a_renamed_host_port() {
+    let lab = Lab::plain();
+    let mut daemon = lab.daemon();
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    kill_both(&mut daemon);
+    lab.host.sh("ip link set host0 down; ip link set host0 name h1; ip link set h1 up");
+    let recovered = lab.recover();
+    assert!(recovered.starts_with("Restored("), "{recovered}");
+    assert!(lab.host.sh("ip -4 addr show dev eth0").contains("10.0.0.1/24"));
+    assert_eq!(lab.host.sh("ip -4 addr show dev h1"), "");
+    assert!(lab.host.sh("ip link show dev h1").contains("02:00:00:00:00:99"));
+    assert!(!lab.has_files());
+}
+
+#[test]
 fn a_route_whose_gateway_nothing_reaches_returns() {
     let lab = Lab::plain();
     lab.host.sh("ip addr add 10.9.0.1/24 dev eth0 noprefixroute
@@ -150,10 +167,7 @@ fn a_route_whose_gateway_nothing_reaches_returns() {
          ip route add 10.99.0.0/16 via 10.9.0.254
          ip route del 10.9.0.0/24");
     let mut daemon = lab.daemon();
-    daemon.kill_guardian();
-    until("the guardian has ended", || lab::is_gone(daemon.guardian));
-    daemon.kill();
-    daemon.child.wait().unwrap();
+    kill_both(&mut daemon);
     lab.host.sh("ip addr flush dev eth0");
     assert!(lab.recover().starts_with("Restored("));
     let routes = lab.host.sh("ip route");
