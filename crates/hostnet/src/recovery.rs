@@ -140,9 +140,8 @@ fn discard(connection: &mut Connection, journal: &Journal) -> Result<(), Error> 
     let unreadable = Error::unreadable(&target.name);
     if let Some(present) = find_target(connection, journal).map_err(&unreadable)? {
         let now = Snapshot::read(connection, present).map_err(&unreadable)?;
-        let own = journal.target.moved(&now.interface);
         // Best effort: what goes with another object, such as a route with its address, is refused.
-        run_all(&plan::discard(&now.without(&own)), connection);
+        run_all(&plan::discard(&journal.received(&now)), connection);
     }
     let left = rules_left(connection, journal).map_err(Error::unreadable(&target.name))?;
     let removals = left.into_iter().map(|object| Operation::Remove { on: target.clone(), object });
@@ -179,11 +178,7 @@ fn survey(
 ) -> Result<(Snapshot, Away), Refusal> {
     let mut wanted = journal.wanted().moved(&source.interface);
     let target = match find_target(connection, journal)? {
-        Some(target) => {
-            let now = Snapshot::read(connection, target)?;
-            let own = journal.target.moved(&now.interface);
-            Some(now.without(&own))
-        }
+        Some(target) => Some(journal.received(&Snapshot::read(connection, target)?)),
         None => None,
     };
     if let Some(target) = &target {

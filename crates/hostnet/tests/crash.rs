@@ -160,6 +160,28 @@ fn recovery_finds_a_renamed_host_port() {
 }
 
 #[test]
+fn what_the_host_port_has_received_survives_it() {
+    let lab = Lab::plain();
+    lab.host.sh("ip addr add 10.0.5.5/24 dev eth0 valid_lft 600 preferred_lft 600");
+    let mut daemon = lab.daemon();
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    // A DHCP client of the host port renews a lease, and gets another address as well.
+    lab.host.sh("ip addr change 10.0.5.5/24 dev host0 valid_lft 3600 preferred_lft 1800
+         ip addr add 10.0.6.6/24 dev host0; ip route add 10.66.0.0/16 via 10.0.6.254");
+    assert_eq!(daemon.say("follow"), ["0 objects", "done follow"]);
+    kill_both(&mut daemon);
+    lab.host.sh("ip link del host0");
+    assert!(lab.recover().starts_with("Restored("));
+    let now = lab.host.sh("ip -o addr show dev eth0; ip route");
+    let lease = now.lines().find(|line| line.contains("10.0.5.5/24")).unwrap();
+    let valid = lease.split("valid_lft ").nth(1).unwrap().split("sec").next().unwrap();
+    assert!(valid.parse::<u32>().unwrap() > 3500, "{lease}");
+    for fact in ["10.0.6.6/24", "10.66.0.0/16 via 10.0.6.254 dev eth0"] {
+        assert!(now.contains(fact), "{fact}: {now}");
+    }
+}
+
+#[test]
 fn a_route_whose_gateway_nothing_reaches_returns() {
     let lab = Lab::plain();
     lab.host.sh("ip addr add 10.9.0.1/24 dev eth0 noprefixroute

@@ -198,7 +198,8 @@ fn changes_of_the_interface_are_reported() {
                 lab.host.sh(script);
                 changes.take()
             };
-            assert!(!reports("ip addr add 10.0.70.1/24 dev host0; ip route add 10.71.0.0/16 dev host0"));
+            assert!(!reports("ip addr add 10.0.70.1/24 dev eth1; ip route add 10.71.0.0/16 dev host0"));
+            assert!(reports("ip addr add 10.0.73.1/24 dev host0"));
             assert!(reports("ip addr add 10.0.72.1/24 dev eth0"));
             assert!(!reports("true"));
             assert!(reports("ip -6 route add fd77::/64 dev eth0"));
