@@ -3,6 +3,7 @@
 
 mod lab;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lab::{Daemon, Lab, assert_same, until};
@@ -179,6 +180,41 @@ fn what_the_host_port_has_received_survives_it() {
     for fact in ["10.0.6.6/24", "10.66.0.0/16 via 10.0.6.254 dev eth0"] {
         assert!(now.contains(fact), "{fact}: {now}");
     }
+}
+
+#[test]
+fn a_dropped_handover_leaves_no_zombie() {
+    let lab = Lab::plain();
+    let before = lab.dump();
+    std::thread::scope(|scope| {
+        let test = scope.spawn(|| {
+            lab.host.enter();
+            let handover = lab.handover();
+            let guardian = PathBuf::from(format!("/proc/{}", handover.guardian()));
+            assert!(guardian.exists());
+            drop(handover);
+            until("the guardian is gone", || !guardian.exists());
+        });
+        test.join().unwrap();
+    });
+    assert_same(&before, &lab.dump());
+    assert!(!lab.has_files());
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_hold_up_the_guardian() {
+    let lab = Lab::plain();
+    // A pipe that is full.
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&writer, &[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::empty()).unwrap();
+    let mut daemon = lab.daemon_with(writer.into());
+    assert_eq!(daemon.say("commit"), ["done commit"]);
+    daemon.kill();
+    until("the guardian ends", || lab::is_gone(daemon.guardian));
+    assert!(lab.host.sh("ip -4 addr show dev eth0").contains("10.0.0.1/24"));
+    assert!(!lab.has_files());
+    drop(reader);
 }
 
 #[test]

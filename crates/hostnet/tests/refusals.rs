@@ -189,10 +189,7 @@ fn changes_of_the_interface_are_reported() {
     std::thread::scope(|scope| {
         let test = scope.spawn(|| {
             lab.host.enter();
-            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hostnet"));
-            command.arg(guardian::ARGUMENT);
-            let handover =
-                Handover::begin("eth0", "host0", &lab.journal(), command).unwrap().commit().unwrap();
+            let handover = lab.handover();
             let mut changes = handover.changes().unwrap();
             let mut reports = |script: &str| {
                 lab.host.sh(script);
