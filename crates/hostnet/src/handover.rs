@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::changes::Changes;
 use crate::guardian::Guardian;
-use crate::journal::Journal;
+use crate::journal::{Journal, Place};
 use crate::link::{self, Interface};
 use crate::netlink::{Connection, Refusal};
 use crate::plan::{self, Plan};
@@ -152,7 +152,7 @@ impl Handover {
         let recovered = recovery::give_back(&self.journal)?;
         Journal::remove(&self.path)?;
         self.guardian.release();
-        Ok(Released { journal: self.journal, recovered })
+        Ok(Released { path: self.path, journal: self.journal, recovered, finished: false })
     }
 
     /// Returns the state before the move, and the error that describes what happened.
@@ -189,11 +189,13 @@ impl AsFd for Handover {
     }
 }
 
-/// A configuration that is back at its interface.
+/// A configuration that is back at its interface. Dropping it is [`Released::finish`], in its network namespace.
 #[derive(Debug)]
 pub struct Released {
+    path: PathBuf,
     journal: Journal,
     recovered: Recovered,
+    finished: bool,
 }
 
 impl Released {
@@ -203,9 +205,19 @@ impl Released {
         &self.recovered
     }
 
-    /// Gives the host port its own MAC address, MTU and settings back. Not needed for a host port that is removed.
-    pub fn finish(self) -> Result<(), Error> {
+    /// Gives the host port its own MAC address, MTU and settings back.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.finished = true;
         recovery::finish(&self.journal)
+    }
+}
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        if !self.finished && matches!(self.journal.place(&self.path), Ok(Place::Here)) {
+            // The caller has not waited for the result.
+            let _ = recovery::finish(&self.journal);
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 
 mod lab;
 
+use hostnet::Recovered;
+
 use lab::{Lab, assert_same};
 
 #[test]
@@ -46,4 +48,21 @@ fn settings_that_its_owner_changes_meanwhile_stay() {
     for fact in ["10.0.0.1/24", "2001:db8::1/64", "10.0.0.0/24 dev eth0"] {
         assert!(now.contains(fact), "{fact}: {now}");
     }
+}
+
+#[test]
+fn a_host_port_has_its_settings_back_although_nobody_waits_for_that() {
+    let lab = Lab::plain();
+    let before = lab.dump();
+    std::thread::scope(|scope| {
+        let test = scope.spawn(|| {
+            lab.host.enter();
+            let released = lab.handover().release().unwrap();
+            assert!(matches!(released.recovered(), Recovered::Restored(_)));
+            assert!(lab.host.sh("ip link show dev host0").contains("02:00:00:00:00:01"));
+            drop(released);
+        });
+        test.join().unwrap();
+    });
+    assert_same(&before, &lab.dump());
 }
