@@ -373,10 +373,10 @@ mod tests {
         let old = snapshot(vec![
             Object::Address(address("10.0.0.5/24", 2, 600)),
             Object::Address(address("10.0.0.6/24", 2, u32::MAX)),
-            Object::Route(route("10.0.0.0/24", None, 2).from_source([10, 0, 0, 5]).made_by_kernel()),
-            Object::Route(route("10.7.0.0/16", None, 2).from_source([10, 0, 0, 6])),
-            Object::Route(route("10.8.0.0/16", None, 2).from_source([10, 9, 0, 1])),
-            Object::Route(route("0.0.0.0/0", Some("10.0.0.254"), 2).from_source([10, 0, 0, 5])),
+            Object::Route(route("10.0.0.0/24", None, 2).preferring([10, 0, 0, 5]).made_by_kernel()),
+            Object::Route(route("10.7.0.0/16", None, 2).preferring([10, 0, 0, 6])),
+            Object::Route(route("10.8.0.0/16", None, 2).preferring([10, 9, 0, 1])),
+            Object::Route(route("0.0.0.0/0", Some("10.0.0.254"), 2).preferring([10, 0, 0, 5])),
         ]);
         let lines = |seconds| old.aged(seconds).objects.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(lines(100).len(), 6);

@@ -366,7 +366,7 @@ pub(crate) mod tests {
 
     impl Route {
         /// Returns the route with a preferred source address.
-        pub(crate) fn from_source(mut self, source: [u8; 4]) -> Self {
+        pub(crate) fn preferring(mut self, source: [u8; 4]) -> Self {
             self.attributes.set(RTA_PREFSRC, &source);
             self
         }
