@@ -723,6 +723,37 @@ fn a_port_that_is_down_is_counted() {
     }
 }
 
+/// A client whose link is down stays attached: its packets are dropped, and nothing is delivered to it.
+#[test]
+fn a_link_that_is_down_is_counted() {
+    let switch = rig::switch(1);
+    let bridge = switch.add_bridge("b", Arc::new(ByFirstByte)).unwrap();
+    let mut pair = Pair::plug(&switch, bridge, "a");
+    pair.step();
+    pair.settle();
+    let to = PortRef { bridge, port: PortIndex(u16::from(pair.to)) };
+    for at in [to, pair.from] {
+        let before = rig::drops(&switch, pair.from, fabric::DropReason::PortDown);
+        switch.set_link(at, false).unwrap();
+        switch.set_link(at, false).unwrap();
+        assert!(!switch.counters(at).unwrap().up);
+        pair.feed.send((0..10).map(|id| Sent::whole(&pair.packet(id))));
+        wait_until("they are counted", || {
+            rig::drops(&switch, pair.from, fabric::DropReason::PortDown) == before + 10
+        });
+        assert_eq!(pair.ring.take(|| SIZE), [[0u8; 0]; 0]);
+        switch.set_link(at, true).unwrap();
+        assert!(switch.counters(at).unwrap().up);
+        pair.step();
+        pair.settle();
+    }
+    // Queues that are replaced while the link is down do not take it up.
+    switch.set_link(to, false).unwrap();
+    switch.suspend(to).unwrap();
+    assert!(!switch.counters(to).unwrap().up);
+    assert!(matches!(switch.set_link(to, true), Err(SwitchError::Gone("client"))));
+}
+
 /// Sends everything of queue 0 back, drops packets of other queues, and records queue and time.
 #[derive(Default)]
 struct Notes(std::sync::Mutex<Vec<(u16, u64)>>);

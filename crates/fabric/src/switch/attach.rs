@@ -116,7 +116,8 @@ impl Switch {
             }
         }
         let drains = names(tasks.get(rx.len()..).unwrap_or_default());
-        port.attached = Some(Attached { tx, rx, drains, caps: attachment.caps, mtu: attachment.mtu, client });
+        let Attachment { caps, mtu, .. } = attachment;
+        port.attached = Some(Attached { tx, rx, drains, caps, mtu, down: false, client });
         port.suspended = false;
         self.publish(bridge);
         self.report_link(bridge, at.port, was_up);
@@ -146,8 +147,8 @@ impl Switch {
         let bridge = state.bridges.get_mut(&at.bridge).ok_or(SwitchError::Gone("bridge"))?;
         let port = port_mut(bridge, at.port)?;
         let was_up = port.is_up();
+        port.suspended = suspend && (port.suspended || port.has_link());
         let attached = port.attached.take();
-        port.suspended = suspend && (port.suspended || attached.is_some());
         let Some(attached) = attached else {
             self.report_link(bridge, at.port, was_up);
             return Ok(());
