@@ -385,7 +385,7 @@ impl Inner {
             self.shown().dropped += statistics.dropped();
         }
         let Opened { rx, tx, caps, statistics, driver, reason } =
-            driver::open(&self.namespace, interface, &held.options)?;
+            driver::open(&self.namespace, interface, &held.options, &self.runtime)?;
         let queues = rx.len();
         let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
         self.switch.attach(self.at, attachment).map_err(refused)?;
