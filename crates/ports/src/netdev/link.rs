@@ -6,6 +6,9 @@
 //! looks for the name again. Each change in the namespace leads to one call of [`Inner::adapt`], on a thread for
 //! blocking work, at most every [`PACE`].
 //!
+//! While the interface is down or has no carrier, the port stays attached with its link down: attaching an XDP program
+//! makes many network cards lose their carrier, so that attaching anew for a carrier would never end.
+//!
 //! Invariants: the port is attached to the switch only while it holds the interface's shield, and with a host port a
 //! [`Lease`], but for the moment in which these end; after [`Inner::close`] none of them exists.
 
@@ -89,8 +92,19 @@ struct Held {
     /// The host's addresses at the host port.
     lease: Option<Lease>,
     shield: Option<Shield>,
-    /// The kernel's counters of the queues that are attached to the switch, and what the queues were opened with.
-    attached: Option<(Box<dyn Statistics>, Options)>,
+    attached: Option<Attached>,
+}
+
+/// Queues that are attached to the switch.
+struct Attached {
+    /// The kernel's counters of them.
+    statistics: Box<dyn Statistics>,
+    /// What they were opened with.
+    options: Options,
+    /// MTU of the interface when the switch was last told.
+    mtu: u32,
+    /// The link is up.
+    up: bool,
 }
 
 /// State for users.
@@ -205,9 +219,10 @@ impl Inner {
             // Before the switch reports the change.
             self.shown().obstacle = Some(obstacle.clone());
             match obstacle {
+                Obstacle::Waiting(_) => self.set_link(&mut held, false),
                 // The host is reachable until the next attempt.
                 Obstacle::Refused(_) if self.host.is_some() => self.give_back(&mut held),
-                _ => self.detach(&mut held),
+                Obstacle::Refused(_) => self.detach(&mut held),
             }
         }
         let mut shown = self.shown();
@@ -369,18 +384,21 @@ impl Inner {
     fn attach(&self, held: &mut Held, interface: &Interface) -> Result<(), OpenError> {
         let refused = |error: fabric::SwitchError| OpenError(error.to_string());
         let mtu = interface.mtu.min(MAX_MTU);
-        let stays = |(open, options): &(Box<dyn Statistics>, Options)| {
-            *options == held.options && open.fits(interface.mtu)
-        };
-        if held.attached.as_ref().is_some_and(stays) {
-            let before = self.shown().interface.as_ref().map(|interface| interface.mtu);
-            if before != Some(interface.mtu) {
+        let stays =
+            |open: &&mut Attached| open.options == held.options && open.statistics.fits(interface.mtu);
+        if let Some(attached) = held.attached.as_mut().filter(stays) {
+            if attached.mtu != interface.mtu {
                 self.switch.set_client_mtu(self.at, mtu).map_err(refused)?;
+                attached.mtu = interface.mtu;
+            }
+            if !attached.up {
+                self.show_speed(interface);
+                self.set_link(held, true);
             }
             return Ok(());
         }
         // With both open, packets would come twice.
-        if let Some((statistics, _)) = held.attached.take() {
+        if let Some(Attached { statistics, .. }) = held.attached.take() {
             self.switch.suspend(self.at).map_err(refused)?;
             self.shown().dropped += statistics.dropped();
         }
@@ -389,12 +407,29 @@ impl Inner {
         let queues = rx.len();
         let attachment = Attachment { rx, tx, caps, mtu, on_fault: self.on_fault() };
         self.switch.attach(self.at, attachment).map_err(refused)?;
-        held.attached = Some((statistics, held.options.clone()));
-        let (speed, duplex) = speed_and_duplex(self.namespace.socket(), &interface.name);
+        let options = held.options.clone();
+        held.attached = Some(Attached { statistics, options, mtu: interface.mtu, up: true });
+        self.show_speed(interface);
         let mut shown = self.shown();
-        (shown.caps, shown.speed, shown.duplex) = (Some(caps), speed, duplex);
+        shown.caps = Some(caps);
         shown.driver = Some((format!("{driver} ({reason})"), queues));
         Ok(())
+    }
+
+    fn show_speed(&self, interface: &Interface) {
+        let (speed, duplex) = speed_and_duplex(self.namespace.socket(), &interface.name);
+        let mut shown = self.shown();
+        (shown.speed, shown.duplex) = (speed, duplex);
+    }
+
+    /// Sets the link up or down, if the port is attached.
+    fn set_link(&self, held: &mut Held, up: bool) {
+        let Some(attached) = held.attached.as_mut().filter(|attached| attached.up != up) else { return };
+        attached.up = up;
+        if let Err(error) = self.switch.set_link(self.at, up) {
+            // The port was removed from the switch, and thus detached.
+            tracing::debug!(port = self.owner, %error, "netdev port was detached already");
+        }
     }
 
     /// Returns the handler that workers call when a socket fails. It does not block them.
@@ -432,7 +467,7 @@ impl Inner {
 
     /// Detaches the port from the switch, if it is attached. The interface stays its own.
     fn detach(&self, held: &mut Held) {
-        let Some((statistics, _)) = held.attached.take() else { return };
+        let Some(Attached { statistics, .. }) = held.attached.take() else { return };
         if let Err(error) = self.switch.detach(self.at) {
             // The port was removed from the switch, and thus detached.
             tracing::debug!(port = self.owner, %error, "netdev port was detached already");
@@ -492,7 +527,7 @@ impl Inner {
 
     pub(super) fn status(&self) -> Status {
         if let Ok(held) = self.held.try_lock()
-            && let Some((statistics, _)) = &held.attached
+            && let Some(Attached { statistics, .. }) = &held.attached
         {
             let mut shown = self.shown();
             shown.dropped += statistics.dropped();
