@@ -13,7 +13,7 @@
 //! [`Lease`], but for the moment in which these end; after [`Inner::close`] none of them exists.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabric::switch::PortRef;
 use fabric::{Attachment, Caps, OnFault, Switch};
@@ -114,6 +114,8 @@ struct Shown {
     interface: Option<Interface>,
     /// Place of the host's addresses.
     host: Option<String>,
+    /// The host port was open at the last attempt.
+    host_open: bool,
     /// Name of the shield's table.
     table: Option<String>,
     caps: Option<Caps>,
@@ -126,6 +128,8 @@ struct Shown {
     dropped: u64,
     /// Fault that a worker met, or other reason to attach the interface again.
     fault: Option<String>,
+    /// Time of the next attempt after a refusal.
+    retry: Option<Instant>,
 }
 
 impl Inner {
@@ -192,14 +196,20 @@ impl Inner {
         self.shown().interface.as_ref().map_or_else(|| self.name.clone(), Interface::label)
     }
 
-    /// Returns whether there is anything to do for [`Inner::adapt`].
+    /// Returns whether there is anything to do for [`Inner::adapt`]. A failed attempt may itself change the host port,
+    /// and the carrier of the interface: these do not lead to the next attempt.
     fn is_outdated(&self) -> bool {
         let shown = self.shown();
         let known = shown.interface.as_ref();
-        let now = self.namespace.find(known.map(|i| (i.index, i.born)), &self.name);
+        let mut now = self.namespace.find(known.map(|i| (i.index, i.born)), &self.name);
         let refused = matches!(shown.obstacle, Some(Obstacle::Refused(_)));
-        let host = self.host.as_ref().is_some_and(|host| host.is_open() != shown.host.is_some());
-        now.as_ref() != known || refused || host || shown.fault.is_some() || self.namespace.gone().is_some()
+        if let (Some(now), Some(known), true) = (&mut now, known, refused) {
+            now.running = known.running;
+        }
+        let host_open = if refused { shown.host_open } else { shown.host.is_some() };
+        let host = self.host.as_ref().is_some_and(|host| host.is_open() != host_open);
+        let due = shown.retry.is_some_and(|retry| retry <= Instant::now());
+        now.as_ref() != known || due || host || shown.fault.is_some() || self.namespace.gone().is_some()
     }
 
     /// Makes the port match its interface. Returns the reason if it is not attached afterwards.
@@ -208,6 +218,7 @@ impl Inner {
         if held.closed {
             return None;
         }
+        let host_open = self.host.as_ref().is_some_and(HostPort::is_open);
         let fault = self.shown().fault.take();
         let obstacle = match fault {
             // Attached again with the next attempt.
@@ -226,6 +237,8 @@ impl Inner {
             }
         }
         let mut shown = self.shown();
+        shown.host_open = host_open;
+        shown.retry = matches!(obstacle, Some(Obstacle::Refused(_))).then(|| Instant::now() + RETRY);
         shown.interface = held.interface.clone();
         shown.host = held.lease.as_ref().and_then(Lease::describe);
         shown.table = held.shield.as_ref().map(|shield| shield.table().to_owned());
@@ -587,12 +600,12 @@ async fn follow(
 ) {
     loop {
         let Some(inner) = port.upgrade() else { return };
-        let retry = matches!(inner.shown().obstacle, Some(Obstacle::Refused(_)));
+        let retry = inner.shown().retry;
         drop(inner);
         let retry = async {
             match retry {
-                true => tokio::time::sleep(RETRY).await,
-                false => std::future::pending().await,
+                Some(retry) => tokio::time::sleep_until(retry.into()).await,
+                None => std::future::pending().await,
             }
         };
         tokio::select! {
