@@ -241,7 +241,7 @@ impl Inner {
         shown.retry = matches!(obstacle, Some(Obstacle::Refused(_))).then(|| Instant::now() + RETRY);
         shown.interface = held.interface.clone();
         shown.host = held.lease.as_ref().and_then(Lease::describe);
-        shown.table = held.shield.as_ref().map(|shield| shield.table().to_owned());
+        shown.table = held.shield.as_ref().and_then(Shield::table).map(str::to_owned);
         shown.options = held.options.clone();
         shown.obstacle = obstacle.clone();
         obstacle
@@ -275,21 +275,15 @@ impl Inner {
             return Err(Obstacle::Refused(reason));
         }
         let before = held.interface.replace(interface.clone());
-        match (&mut held.shield, before) {
-            // Raised below, when the host's addresses can move.
-            (None, _) if self.host.is_some() => {}
-            (None, _) => self.raise_shield(held, &interface)?,
-            (Some(shield), Some(before)) if before.name != interface.name => {
-                shield.rename(&interface.name).map_err(|error| Obstacle::Refused(error.0))?;
-                let from = before.label();
-                tracing::info!(port = self.owner, from, to = name, "the interface was renamed");
-            }
-            _ => {}
+        if let Some(before) = before.filter(|before| before.name != interface.name) {
+            let from = before.label();
+            tracing::info!(port = self.owner, from, to = name, "the interface was renamed");
         }
         if let Some(host) = self.host.as_ref().filter(|host| !host.is_open()) {
             self.give_back(held);
             return waiting(host.missing());
         }
+        self.hold(held, &interface)?;
         if !interface.up {
             return waiting(format!(
                 "interface `{name}` is set down{}; `{}` sets it up",
@@ -315,11 +309,22 @@ impl Inner {
         self.commit_lease(held)
     }
 
-    fn raise_shield(&self, held: &mut Held, interface: &Interface) -> Result<(), Obstacle> {
-        let (name, index, owner) = (interface.name.clone(), interface.index, self.owner.clone());
-        let shields = self.namespace.shields();
-        let raised = self.namespace.run(move || Shield::raise(&shields, &name, index, &owner));
-        held.shield = Some(raised.map_err(|error| Obstacle::Refused(error.0))?);
+    /// Keeps other ports from the interface, and its packets from the host's own stack. With a host port, the latter
+    /// begins when the host's addresses can move.
+    fn hold(&self, held: &mut Held, interface: &Interface) -> Result<(), Obstacle> {
+        let refused = |error: OpenError| Obstacle::Refused(error.0);
+        let shield = match &mut held.shield {
+            Some(shield) => shield,
+            none => {
+                let (name, index, owner) = (interface.name.clone(), interface.index, self.owner.clone());
+                let shields = self.namespace.shields();
+                let claimed = self.namespace.run(move || Shield::claim(&shields, &name, index, &owner));
+                none.insert(claimed.map_err(refused)?)
+            }
+        };
+        if self.host.is_none() || shield.table().is_some() {
+            shield.raise(&interface.name).map_err(refused)?;
+        }
         Ok(())
     }
 
@@ -337,7 +342,8 @@ impl Inner {
                 Unleased::Refused(reason) => Obstacle::Refused(reason),
             })?);
         }
-        if held.shield.is_none() { self.raise_shield(held, interface) } else { Ok(()) }
+        let shield = held.shield.as_mut().map_or(Ok(()), |shield| shield.raise(&interface.name));
+        shield.map_err(|error| Obstacle::Refused(error.0))
     }
 
     /// Moves the host's addresses, unless they have moved already.
