@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use super::KERNEL_DROPS;
 use super::driver::{self, Opened, Statistics};
 use super::ethtool::speed_and_duplex;
-use super::handover::{self, HostPort, Lease, Unleased};
+use super::handover::{self, Followed, HostPort, Lease, Unleased};
 use super::links::{Interface, Namespace, printable};
 use super::options::Options;
 use super::shield::Shield;
@@ -352,32 +352,32 @@ impl Inner {
         lease.commit(&self.namespace, &self.this).map_err(|error| Obstacle::Refused(error.0))
     }
 
-    /// Moves what has appeared at the interface to the host port. Returns the guardian's process number; `None` if the
+    /// Moves what has appeared at the interface to the host port. Returns what to follow from now on; `None` if the
     /// host's addresses are no longer there.
-    pub(super) fn follow_host(&self) -> Option<u32> {
-        let guardian = self.held().lease.as_mut()?.follow(&self.namespace);
-        self.check_lease(guardian)
+    pub(super) fn follow_host(&self) -> Option<Followed> {
+        let followed = self.held().lease.as_mut()?.follow(&self.namespace);
+        self.check_lease(followed)
     }
 
     /// Starts another guardian. Returns as [`Inner::follow_host`] does.
-    pub(super) fn guard_host_again(&self) -> Option<u32> {
-        let guardian = {
+    pub(super) fn guard_host_again(&self) -> Option<Followed> {
+        let followed = {
             let mut held = self.held();
             let lease = held.lease.as_mut()?;
-            let guardian = lease.guard_again(&self.namespace);
+            let followed = lease.guard_again(&self.namespace);
             self.shown().host = lease.describe();
-            guardian
+            followed
         };
-        self.check_lease(guardian)
+        self.check_lease(followed)
     }
 
     /// Gives the interface up until the next attempt if its lease was lost.
-    fn check_lease(&self, guardian: Option<u32>) -> Option<u32> {
-        if guardian.is_none() {
+    fn check_lease(&self, followed: Option<Followed>) -> Option<Followed> {
+        if followed.is_none() {
             self.adapt();
             self.kick.notify_one();
         }
-        guardian
+        followed
     }
 
     /// Refuses interfaces that are of no use to a switch, or belong to another.
