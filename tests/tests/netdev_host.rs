@@ -469,15 +469,6 @@ fn what_appears_at_the_interface_moves_and_a_dead_guardian_is_replaced() {
     // As a DHCP client does that stays with the interface.
     lab.host.run(&["ip", "addr", "add", "10.79.0.9/24", "dev", "eth0"]).unwrap();
     lab.wait_place("10.79.0.9", "br0-host");
-    // The client takes its time between an address and a route through it.
-    let slowly =
-        "ip addr add 10.79.33.1/24 dev eth0; sleep 0.1; ip route add 10.83.0.0/16 via 10.79.33.254 dev eth0";
-    lab.host.run(&["sh", "-e", "-c", slowly]).unwrap();
-    until("the route to move", LIMIT, || {
-        let route = lab.host.run(&["ip", "route", "show", "10.83.0.0/16"])?;
-        Ok(route.contains("via 10.79.33.254 dev br0-host").then_some(()))
-    })
-    .unwrap();
     let first = guardian(&daemon);
     kill(first);
     until("another guardian", LIMIT, || Ok((guardian(&daemon) != first).then_some(()))).unwrap();
@@ -498,7 +489,16 @@ fn what_appears_at_the_interface_moves_and_a_dead_guardian_is_replaced() {
     assert_eq!(lab.place(HOST4).as_deref(), Some("br0-host"));
     lab.peer.run(&["ip", "link", "set", "p0", "up"]).unwrap();
     daemon.wait_up("br0", "eth0").unwrap();
-    lab.peer.run(&["ping", "-c", "3", "-i", "0.05", "-W", "5", HOST4]).unwrap();
+    lab.peer.run(&["ping", "-c", "8", "-i", "0.2", "-W", "5", HOST4]).unwrap();
+    // A client takes its time between an address and a route through it.
+    let slowly =
+        "ip addr add 10.79.33.1/24 dev eth0; sleep 0.1; ip route add 10.83.0.0/16 via 10.79.33.254 dev eth0";
+    lab.host.run(&["sh", "-e", "-c", slowly]).unwrap();
+    until("the route to move", LIMIT, || {
+        let route = lab.host.run(&["ip", "route", "show", "10.83.0.0/16"])?;
+        Ok(route.contains("via 10.79.33.254 dev br0-host").then_some(()))
+    })
+    .unwrap();
     // The interface is removed: its addresses are gone, as without a switch.
     lab.host.run(&["ip", "link", "del", "eth0"]).unwrap();
     daemon.wait_down("br0", "eth0", "interface `eth0` does not exist").unwrap();
@@ -535,19 +535,26 @@ fn a_lease_that_was_renewed_at_the_host_port_survives_the_daemon() {
 #[test]
 fn a_refused_port_leaves_the_host_port_alone_until_the_next_attempt() {
     let lab = Lab::new();
-    lab.host.run(&["ip", "addr", "add", "10.90.0.1/24", "dev", "eth0"]).unwrap();
-    lab.host.run(&["ip", "route", "add", "10.91.0.0/16", "via", "10.90.0.9"]).unwrap();
-    lab.host.run(&["ip", "route", "del", "10.90.0.0/24", "dev", "eth0"]).unwrap();
-    let ports = config::tap("br0-host", "br0-host", lab.host.name(), &[], "")
-        + &config::netdev("eth0", "eth0", lab.host.name(), "host = \"br0-host\"");
-    let daemon = Daemon::start(&(config::bridge("br0", "learning") + &ports)).unwrap();
+    let daemon = lab.daemon();
+    attach(&daemon, &[]);
+    daemon.wait_up("br0", "eth0").unwrap();
+    let ip = |command: &str| lab.host.run(&command.split(' ').collect::<Vec<_>>()).unwrap();
+    ip("ip link add name kbr type bridge");
+    ip("ip link set eth0 master kbr");
+    daemon.wait_down("br0", "eth0", "belongs to bridge").unwrap();
+    lab.wait_place(HOST4, "eth0");
+    // A route that the host port does not take.
+    ip("ip addr add 10.90.0.1/24 dev eth0");
+    ip("ip route add 10.91.0.0/16 via 10.90.0.9");
+    ip("ip route del 10.90.0.0/24 dev eth0");
+    ip("ip link set eth0 nomaster");
     daemon.wait_down("br0", "eth0", "no address of the interface reaches the gateway").unwrap();
     // Each attempt changes the host port's MAC address and back; attempts are 5 s apart.
     let monitor = lab.host.command(&["timeout", "2", "ip", "-o", "monitor", "link"]).output().unwrap();
     let changes = String::from_utf8(monitor.stdout).unwrap();
     let changes = changes.lines().filter(|line| line.contains("br0-host")).count();
     assert!(changes < 40, "{changes} changes within 2 s");
-    lab.host.run(&["ip", "route", "del", "10.91.0.0/16"]).unwrap();
+    ip("ip route del 10.91.0.0/16");
     daemon.wait_up("br0", "eth0").unwrap();
     assert_eq!(lab.place(HOST4).as_deref(), Some("br0-host"));
 }
